@@ -1,6 +1,6 @@
 """The causes that explain the first stage that differs: each candidate is computed, and named only if it fits.
 
-`STAGE_CAUSES` lists the candidates by stage; `layer_causes` has those of the first layer that differs.
+`STAGE_CAUSES` lists the candidates by stage; the search changes the reference, if it is at hand.
 """
 
 import dataclasses
@@ -11,15 +11,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 
 from resnet_fn.parity import name_map, stages
-from resnet_fn.parity.layer_outputs import LayerDifference
-from resnet_fn.parity.layers.difference import DIFFERS, relative_error
+from resnet_fn.parity.layer_outputs import LayerDifference, layout
+from resnet_fn.parity.layers.difference import CEILING, DIFFERS, relative_error
 from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import padding_notes, sharing_notes
 from resnet_fn.parity.optimizer_causes import optimizer_causes
-from resnet_fn.parity.origins import FITS, first_hints
+from resnet_fn.parity.origins import FITS, attempt, first_hints
 from resnet_fn.parity.stages import Stage
-from resnet_fn.parity.trace import Arrays, Recording, Tree
+from resnet_fn.parity.trace import Arrays, Recording, Tree, Wanted, named_leaves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +39,55 @@ class StageCase:
 
 
 def explain(case: StageCase) -> list[str]:
-    """The causes that the first candidate names that fits."""
-    return first_hints(STAGE_CAUSES.get(case.stage.name, ()), case)
+    """The causes that the search finds, then those that the first candidate names that fits."""
+    return [*attempt(_searched, case), *first_hints(STAGE_CAUSES.get(case.stage.name, ()), case)]
+
+
+_FORWARD = {
+    name: stage for stage in (stages.EVAL_FORWARD, stages.TRAIN_FORWARD) for name in (stage, stages.LAYERS_OF[stage][1])
+}
+
+
+def _searched(case: StageCase) -> list[str]:
+    """What the search finds, if there is a module to change and its numbers, in float32 of one batch, decide."""
+    whole = case.stage.name in (stages.LOSS, stages.GRADIENTS) and case.theirs.task.accumulate == 1
+    if case.theirs.search is None or case.stage.failed or not (whole or case.stage.name in _FORWARD):
+        return []
+    return case.theirs.search(_wanted(case, _FORWARD.get(case.stage.name, case.stage.name)))
+
+
+def _wanted(case: StageCase, stage: str) -> Wanted:
+    """Our arrays in the reference's axes, each with the reference's rounding."""
+    ours, theirs, names = case.ours.trace, case.theirs, case.names
+    if stage in (stages.LOSS, stages.GRADIENTS):
+        compared = stages.Comparison(case.ours, theirs, names, theirs.rounding)
+        gradients = {name: (a, compared.of_name(stages.GRADIENTS, name)) for name, a in ours.gradients.items()}
+        loss = {stages.LOSS: (np.asarray(ours.losses[:1]), theirs.rounding[stages.LOSS].get(stages.LOSS, 0.0))}
+
+        def renamed(values: Arrays) -> Arrays:
+            own = {name: value for name, value in values.items() if name != stages.LOSS}
+            return {**names.rename(own, name_map.GRADIENTS), stages.LOSS: values[stages.LOSS]}
+
+        known = names.rename(theirs.trace.gradients, name_map.GRADIENTS)
+        return Wanted(stage, {}, {**{k: v for k, v in gradients.items() if k in known}, **loss}, renamed)
+    mode = stages.LAYERS_OF[stage][0]
+    here, there = ({one.title: one for one in side.layers[mode]} for side in (case.ours, theirs))
+    layers = {}
+    for one in case.layers:
+        if one.mode != mode:
+            continue
+        a, b, rounding = here[one.name].output, there[one.theirs].output, there[one.theirs].output_rounding
+        assert a is not None
+        assert b is not None
+        given, a, same = a.ndim, layout(b, a)(a), one.output.verdict != DIFFERS
+        apart = a.shape != b.shape or relative_error(a, b) > one.output.tolerance
+        # Left out: one layer that stands for two, with its activation; places that are in another order.
+        if rounding < CEILING and apart != same and a.ndim == given:
+            layers[one.theirs] = (a, max(rounding, one.output.relative if same else 0.0))
+    outputs = (ours.eval_outputs if mode == "eval" else ours.train_outputs[0]) if theirs.task.accumulate == 1 else {}
+    roundings = theirs.rounding.get(stage, {})
+    results = {name: (a, roundings.get(name, 0.0)) for name, a in outputs.items()}
+    return Wanted(stage, layers, results, lambda value: named_leaves(value, "logits"))
 
 
 def _fit(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
@@ -58,26 +105,6 @@ def _grouped(groups: Mapping[str, list[str]], words: str) -> list[str]:
     return [words.format(cause=cause, count=len(names), first=names[0]) for cause, names in groups.items()]
 
 
-def another_loss(ours: float, theirs: float, logits: np.ndarray, labels: np.ndarray, smoothing: float) -> list[str]:
-    """Is our loss another definition's value on the reference's logits?"""
-    scores = logits - logits.max(1, keepdims=True)
-    log = scores - np.log(np.exp(scores).sum(1, keepdims=True))
-    own = -log[np.arange(len(labels)), labels]
-    every, classes = -log.sum(1), logits.shape[1]
-    candidates = {
-        f"label smoothing spread over the other C − 1 = {classes - 1} classes, the reference's over all {classes}": (
-            (1 - smoothing) * own + smoothing * (every - own) / max(classes - 1, 1)
-        ).mean(),
-        f"no label smoothing here, {smoothing:g} in the reference": own.mean(),
-        "the loss takes logits as log-probabilities": -logits[np.arange(len(labels)), labels].mean(),
-    }
-    return [
-        words
-        for words, value in candidates.items()
-        if math.isclose(float(value), ours, rel_tol=1e-5) and not math.isclose(value, theirs, rel_tol=1e-5)
-    ]
-
-
 def a_sum(ours: float, theirs: float, labels: Tree, outputs: Arrays, parts: int) -> list[str]:
     """Is the loss a sum on one side and a mean on the other: over samples, labels, or all numbers?"""
     arrays = [leaf for _, leaf in leaves(labels)]
@@ -91,28 +118,11 @@ def a_sum(ours: float, theirs: float, labels: Tree, outputs: Arrays, parts: int)
     return hints + [f"the mean instead of {words}, which the reference has" for words in means]
 
 
-def another_part(ours: Arrays, theirs: Arrays) -> list[str]:
-    """Is one part of the loss left out, or its weight another? Gradients that depend on it alone show it."""
-    groups: dict[str, list[str]] = defaultdict(list)
-    for name, b in theirs.items():
-        if name in ours and (ours[name].any() or b.any()):
-            times, error = _fit(ours[name], b) if b.any() else (math.inf, 0.0)
-            if error < FITS:
-                groups[f"{times:.4g}"].append(name)
-    same = groups.pop("1", [])
-    return _grouped(groups, "a part of the loss: {first}'s gradient is {cause} times the reference's") if same else []
-
-
 def _loss(case: StageCase) -> list[str]:
     first, task = case.stage.differences[0], case.theirs.task
     labels = task.batches[0][1]
     outputs = case.theirs.trace.train_outputs[0]
-    hints = a_sum(first.ours, first.theirs, labels, outputs, task.accumulate)
-    if task.accumulate == 1 and not task.own_loss and labels.ndim == 1:
-        logits = next(iter(outputs.values())).astype(np.float64)
-        hints += another_loss(first.ours, first.theirs, logits, labels, task.recipe.label_smoothing)
-    theirs = case.names.rename(case.theirs.trace.gradients, name_map.GRADIENTS)
-    return hints or another_part(case.ours.trace.gradients, theirs)
+    return a_sum(first.ours, first.theirs, labels, outputs, task.accumulate)
 
 
 def one_factor(ours: Arrays, theirs: Arrays, parts: int) -> list[str]:

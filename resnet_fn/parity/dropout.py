@@ -146,7 +146,7 @@ def _pairs(ours: Dropping, theirs: Dropping, names: Mapping[str, str]) -> list[t
 
 
 def dropout_stage(ours: Recording, theirs: Recording, names: Mapping[str, str]) -> Stage:
-    """Compare how much both nets drop, of which kind, and by which factor they scale the rest; `names`: ours to theirs."""
+    """Compare how much both nets drop, of which kind, and by which factor they scale the rest."""
     if ours.drops is None or theirs.drops is None:
         missing = "one side has no record of its dropout; record it again"
         return Stage(DROPOUT, undecided=missing if ours.drops or theirs.drops else "")

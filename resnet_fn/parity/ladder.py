@@ -14,6 +14,7 @@ import numpy as np
 from resnet_fn.config.hints import few
 from resnet_fn.parity import stages
 from resnet_fn.parity.causes import StageCase, explain
+from resnet_fn.parity.coverage import Coverage, coverage_of
 from resnet_fn.parity.environment import environment_notes
 from resnet_fn.parity.initial import builds_stage, initialisation_stage
 from resnet_fn.parity.layer_outputs import LayerDifference, compare_layers, tie_width
@@ -22,6 +23,7 @@ from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import settings_notes, sharing_notes, training_notes
 from resnet_fn.parity.optimizer_settings import RATE
 from resnet_fn.parity.origins import attempt
+from resnet_fn.parity.probes import Probed, compare_probes
 from resnet_fn.parity.randomness import with_doubts
 from resnet_fn.parity.ranks import with_ranks, worker_causes
 from resnet_fn.parity.stages import INITIALISATION, Stage, inputs_stage
@@ -53,6 +55,8 @@ class Ladder:
     # the arrays of outputs, losses and gradients that differ by more than rounding explains, within their
     # tolerance; the furthest beyond first. Empty if no rounding was measured
     beyond: list[Difference] = field(default_factory=list)
+    probed: Probed = field(default_factory=Probed)  # other inputs than the batches
+    coverage: Coverage = field(default_factory=Coverage)  # what was exercised
 
     @property
     def agrees(self) -> bool:
@@ -87,7 +91,9 @@ class Ladder:
         return next((layer for layer in self.layers if layer.output.verdict == DIFFERS), None)
 
 
-def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initialisation: bool = True) -> Ladder:
+def compare_recordings(
+    ours: Recording, theirs: Recording, names: NameMap, initialisation: bool = True, search: bool = True
+) -> Ladder:
     """Compare two recordings of the same task.
 
     Args:
@@ -95,7 +101,9 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
             if several workers recorded the reference alone.
         names: the reference's parameter and layer for each of ours.
         initialisation: compare the distributions of the initial parameters.
+        search: search for causes, if the reference can (`Recording.search`).
     """
+    theirs = theirs if search else dataclasses.replace(theirs, search=None)
     if theirs.ranks and not ours.ranks:
         raise ValueError("reference: several workers recorded it; give the trace of one as the reference")
     builds = list(zip(ours.trace.builds, map(names.rename, theirs.trace.builds), strict=False))
@@ -157,6 +165,9 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     measured = [one for stage in ladder.stages if stage.name in stages.MEASURED for one in stage.differences]
     if theirs.rounding and precision == "float32":
         ladder.beyond = sorted((one for one in measured if one.beyond), key=lambda one: -one.beyond)
+    evaluation = next(stage for stage in ladder.stages if stage.name == stages.EVAL_FORWARD)
+    ladder.probed = compare_probes(ours, theirs, names.layers, evaluation.verdict != DIFFERS)
+    ladder.coverage = coverage_of(ours, theirs, names, layers, ladder.probed, idle)
     if (stage := ladder.first_computed) is not None:  # later stages differ because of it
         case = StageCase(stage, layers, ours, theirs, names)
         stage.hints += attempt(worker_causes, case) or explain(case)

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.layer_causes import LayerCase, layer_causes
 from resnet_fn.parity.layers.difference import CEILING, DIFFERS, Difference, difference
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.notes import settings_differences
-from resnet_fn.parity.origins import attempt
+from resnet_fn.parity.origins import added_causes, attempt
 from resnet_fn.parity.trace import SIGMAS, Tree, named_leaves
 
 _NEAR = 4  # the activation after a layer is among so many layers from it on
@@ -62,7 +61,7 @@ def compare_layers(
                 continue
             if (layer.input is None or other.input is None) and layer.output.size != other.output.size:
                 continue  # a table in a layer of its own, which is called without an input
-            item = _compare(mode, layer, other)
+            item = compare_layer(mode, layer, other)
             if item.output.verdict == DIFFERS:
                 after, after_other = executions[index + 1 : index + _NEAR], theirs[mode][place + 1 : place + _NEAR]
                 item = _with_what_follows(mode, (layer, after), (other, after_other)) or item
@@ -71,9 +70,8 @@ def compare_layers(
                 of_others = [one for one in executions if not f"{one.name}.".startswith(f"{layer.name}.")]
                 owned = {name for one in of_others if not one.is_own for name in one.owned()}
                 free = {name: value for name, value in weights.items() if name not in owned}
-                hints = layer_causes(
-                    LayerCase(executions[:index], layer, dataclasses.replace(other, **arrays), free, given)
-                )
+                same_axes = dataclasses.replace(other, **arrays)
+                hints = attempt(added_causes, executions[:index], layer, same_axes, free, given)
                 item = dataclasses.replace(item, hints=tuple(hints)) if hints else item
             compared.append(item)
     return compared
@@ -84,7 +82,7 @@ def _with_what_follows(
 ) -> LayerDifference | None:
     """The comparison, if it agrees, in which one layer stands for two: a BatchNormAct2d is a BatchNorm and its ReLU."""
     pairs = [(joined, theirs[0]) for joined in _with_next(*ours)] + [(ours[0], one) for one in _with_next(*theirs)]
-    comparisons = (_compare(mode, *pair) for pair in pairs)
+    comparisons = (compare_layer(mode, *pair) for pair in pairs)
     return next((item for item in comparisons if item.output.verdict != DIFFERS), None)
 
 
@@ -97,7 +95,8 @@ def _with_next(layer: Layer, others: Sequence[Layer]) -> Iterator[Layer]:
             yield dataclasses.replace(layer, output=other.output, output_rounding=other.output_rounding)
 
 
-def _compare(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
+def compare_layer(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
+    """One execution of both nets; both have outputs."""
     assert ours.output is not None
     assert theirs.output is not None
     ours_output, theirs_output = _repeated(ours.output, _as_ours(ours.output, theirs.output))

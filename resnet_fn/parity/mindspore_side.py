@@ -17,12 +17,13 @@ from resnet_fn.parity.alone import Given, changes_alone, losses_alone, made_up
 from resnet_fn.parity.dropout import drops_of, shared_masks
 from resnet_fn.parity.environment import environment
 from resnet_fn.parity.initial import several_builds
-from resnet_fn.parity.layers.cells import record_cell, unchanged, write
+from resnet_fn.parity.layers.cells import named_layers, record_cell, unchanged, write
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.masked import masked
 from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.optimizer_settings import Settings, mindspore_settings, torch_settings
+from resnet_fn.parity.probes import Caller, probe_layers, probe_net
 from resnet_fn.parity.randomness import cut_random, is_random
 from resnet_fn.parity.ranks import check_shares
 from resnet_fn.parity.stages import LOSS, paired_outputs
@@ -32,6 +33,7 @@ from resnet_fn.parity.trace import (
     Arrays,
     Batch,
     Dropping,
+    Probes,
     Recording,
     Task,
     Trace,
@@ -99,6 +101,7 @@ def record_net(
     build: Callable[[], nn.Cell] | None = None,
     make_masks: Callable[[Dropping], Mapping[str, Sequence[np.ndarray]]] = shared_masks,
     workers: Workers = Workers(),
+    probes: bool = True,
 ) -> Recording:
     """Train a net for a few updates through the compiled step, without dropout; record what the ladder compares.
 
@@ -107,7 +110,8 @@ def record_net(
     `initial` are its initial parameters and statistics, by default its present ones; `given` is what an optimizer and a
     loss of the user's are given alone, by default made up; `paired` is the recipe's optimizer for the reference's
     groups; `build` made the net: with it several are built (`Trace.builds`); `workers`, with their sum
-    (`with_all_reduce`), share each batch. Other options: see `replay.replay`.
+    (`with_all_reduce`), share each batch; `probes`: other inputs are computed, too. Other options: see
+    `replay.replay`.
     """
     check_shares(task, workers.size, any(name.endswith(STATISTICS) for name in parameters_by_path(net)))
     recipe, start, inputs = task.recipe, state(net), task.batches[0][0]
@@ -127,6 +131,9 @@ def record_net(
         criterion = loss or of_logits(of_recipe, "the net", like["train"])
         layers = {mode: layers_of(net, first, mode == "train") for mode in ("eval", "train")}
         random = layers_of(net, first, True) if is_random(trained) else None
+        probed = (
+            _probes(net, first, layers["eval"]) if probes and recipe.precision == "fp32" and not random_eval else {}
+        )
     drops = drops_of(dropped, layers["train"], lambda name, ones: _in_training(cells[name], ones))
     # Without micro-batches masks have the shape of the batch, not of a worker's share.
     masks = {} if task.accumulate % workers.size else make_masks((drops, layers["train"]))
@@ -167,11 +174,32 @@ def record_net(
         random_eval=random_eval,
         random_train=random_train,
         drops=drops,
+        probes=probed,
         **roles_of(net),
     )
     if not trace.after:
         recording.notes.append(f"{name} is not run here, which has no kernel for it: updates are not compared")
     return recording
+
+
+def _probes(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
+    """What a net computes of other inputs in evaluation mode, not compiled."""
+
+    def forward(tree: Tree) -> Arrays:
+        with explained(tree):
+            return outputs_of(net(*positional(net, tree)))
+
+    def run_layer(layer: nn.Cell, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        with explained(()):
+            outputs = layer(*given, **named)
+            outputs_of(outputs)  # operations may fail after the call
+            return outputs
+
+    caller = Caller(lambda tensor: tensor.numpy(), Tensor, run_layer, (MissingKernelError,))
+    net.set_train(False)
+    with run_in("pynative"), unchanged(net.get_parameters()):
+        probes = probe_net(inputs, executions, forward, (MissingKernelError,))
+        return probes | probe_layers([*named_layers(net)], lambda: net(*positional(net, inputs)), executions, caller)
 
 
 def _in_training(cell: nn.Cell, inputs: np.ndarray) -> np.ndarray:
@@ -393,8 +421,8 @@ def recording_reduce(all_reduce: Reduce, shapes: Sequence[Any]) -> tuple[list[tu
         sums = all_reduce(tensors)
         if len(tensors) == count and tensors[0].shape == first:
             for index in range(count):
-                ops.assign(sent[index], tensors[index])
-                ops.assign(received[index], sums[index])
+                _assign(sent[index], tensors[index])
+                _assign(received[index], sums[index])
         return sums
 
     return ends, record_and_reduce

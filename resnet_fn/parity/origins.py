@@ -1,13 +1,9 @@
-"""How each side made an array from earlier ones: each simple way is computed, and named only if it fits.
-
-A hint names the way that gives our array and the one that gives the reference's, or an addend that only one side has.
-"""
+"""What only one side adds to a layer's input or output; and how a search for a cause may fail."""
 
 import contextlib
-import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,13 +11,11 @@ from resnet_fn.config.hints import first_line
 from resnet_fn.parity.layers.difference import relative_error
 from resnet_fn.parity.layers.layer import Layer
 
-Way = TypeVar("Way")
 Arrays = Mapping[str, np.ndarray]
 
 FITS = 1e-3  # relative error up to which a candidate explains a difference
 _SOME = 4096  # how many numbers of an array are compared
 _LEAST = 8  # fewer fit anything
-_LARGE = 2**22  # products of so many numbers take too long
 _FAILED = "the search for a cause failed"
 
 
@@ -44,77 +38,25 @@ def first_hints(searches: Iterable[Callable[[Any], list[str]]], case: Any) -> li
     return errors
 
 
-def here_and_there(
-    ways: Iterable[tuple[Way, np.ndarray]],
-    ours: np.ndarray,
-    theirs: np.ndarray,
-    fits: float = FITS,
-    turned: bool = False,
-) -> tuple[Way, Way] | None:
-    """The first way that gives our array and the first that gives the reference's; None if one is missing or both
-    are the same.
+def added_causes(before: Sequence[Layer], ours: Layer, theirs: Layer, weights: Arrays, inputs: Arrays) -> list[str]:
+    """What one side alone adds to the input of the first layer that differs; to its output if its input agrees.
 
-    With `turned` an array's axes may have another order than a way gives them.
+    Args:
+        before: our layers that ran before it, in execution order.
+        ours, theirs: the layer, both sides' arrays in our axes.
+        weights: our weights that belong to it or to no layer, by name.
+        inputs: the net's.
     """
-    here = there = None
-    for way, value in ways:
-        here = way if here is None and _is(ours, value, fits, turned) else here
-        there = way if there is None and _is(theirs, value, fits, turned) else there
-        if here is not None and there is not None:
-            return None if here == there else (here, there)
-    return None
-
-
-def _is(array: np.ndarray, value: np.ndarray, fits: float, turned: bool) -> bool:
-    if array.size != value.size:
-        return False
-    orders = [array.reshape(value.shape)]
-    if turned:
-        moved = (array.transpose(order) for order in itertools.permutations(range(array.ndim)))
-        orders += [one for one in moved if one.shape == value.shape]
-    places = _places(value.shape)
-    return any(relative_error(one[places], value[places]) < fits for one in orders)
-
-
-def _places(shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-    size = math.prod(shape)
-    return np.unravel_index(np.linspace(0, size - 1, min(size, _SOME)).astype(np.int64), shape)
-
-
-def sources_of(layers: Sequence[Layer]) -> dict[str, np.ndarray]:
-    """Arrays that later layers may have been given: recurrent layers' states, all outputs, all inputs."""
-    arrays = {f"{layer.title}'s {'hc'[i]}": state for layer in layers for i, state in enumerate(layer.states)}
-    arrays |= {f"{layer.title}'s output": layer.output for layer in layers if layer.output is not None}
-    return arrays | {f"{layer.title}'s input": layer.input for layer in layers if layer.input is not None}
-
-
-def origin_causes(ours: np.ndarray, theirs: np.ndarray, sources: Arrays, weights: Arrays) -> list[str]:
-    """Why an array that is made between layers differs: by a choice, an order of axes, a sum, a product.
-
-    `sources` are the arrays that both sides may have made it of, `weights` the matrices that may be factors, by name.
-    """
-    if ours.size < _LEAST:
+    if {ours.kind, theirs.kind} == {"attention", "dense"}:  # a whole and its last part have other inputs
         return []
-    if pair := here_and_there(_picks(sources, ours.size), ours, theirs):
-        return [f"is {pair[0]} here, {pair[1]} in the reference"]
-    if ours.shape == theirs.shape and (cause := _added(ours, theirs, sources)):
-        return [cause]
-    pair = here_and_there(_products(sources, weights), ours, theirs)
-    return [f"is {pair[0]} here, {pair[1]} in the reference"] if pair else []
-
-
-def _picks(sources: Arrays, size: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Each source in each order of its axes, and its first, last and mean along one; those of `size` numbers."""
-    for name, source in sources.items():
-        if source.size == size:
-            for order in itertools.permutations(range(1, source.ndim)):
-                turned = "" if list(order) == sorted(order) else f".transpose(0, {', '.join(map(str, order))})"
-                yield name + turned, source.transpose(0, *order) if source.ndim else source
-        for axis, length in enumerate(source.shape):
-            if length > 1 and source.size == size * length:
-                yield f"{name}[{':, ' * axis}0]", source.take(0, axis)
-                yield f"{name}[{':, ' * axis}-1]", source.take(-1, axis)
-                yield f"{name}.mean({axis})", source.mean(axis)
+    for what, a, b in (("input", ours.input, theirs.input), ("output", ours.output, theirs.output)):
+        if a is not None and b is not None and (a.shape != b.shape or relative_error(a, b) > FITS):
+            if a.shape != b.shape or a.size < _LEAST:
+                return []
+            given = {} if what == "input" or ours.input is None else {"its input": ours.input}
+            cause = _added(a, b, {**given, **sources_of(before), **inputs, **weights})
+            return [f"its {what} {cause}"] if cause else []
+    return []
 
 
 def _added(ours: np.ndarray, theirs: np.ndarray, sources: Arrays) -> str:
@@ -143,14 +85,13 @@ def _added(ours: np.ndarray, theirs: np.ndarray, sources: Arrays) -> str:
     return f"has {names[pairs[0][1]]} added here, {names[pairs[0][0]]} in the reference" if pairs else ""
 
 
-def _products(sources: Arrays, weights: Arrays) -> Iterator[tuple[str, np.ndarray]]:
-    """Sources times a weight, plus its bias: the weight as it is, transposed, or reshaped instead of transposed."""
-    for name, weight in weights.items():
-        bias = sources.get(name.removesuffix("weight") + "bias", np.zeros(()))
-        reshaped = weight.reshape(weight.shape[::-1])
-        words = f"{name} reshaped to {list(reshaped.shape)}"
-        ways = {name: weight, f"{name} transposed": weight.T, words: reshaped, f"{words} and transposed": reshaped.T}
-        for way, matrix in ways.items():
-            for source, x in sources.items():
-                if x.shape[-1:] == matrix.shape[:1] and x.size * matrix.shape[1] < _LARGE:
-                    yield f"{source} times {way}", x @ matrix + (bias if bias.shape == matrix.shape[1:] else 0.0)
+def _places(shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    size = math.prod(shape)
+    return np.unravel_index(np.linspace(0, size - 1, min(size, _SOME)).astype(np.int64), shape)
+
+
+def sources_of(layers: Sequence[Layer]) -> dict[str, np.ndarray]:
+    """Arrays that later layers may have been given: recurrent layers' states, all outputs, all inputs."""
+    arrays = {f"{layer.title}'s {'hc'[i]}": state for layer in layers for i, state in enumerate(layer.states)}
+    arrays |= {f"{layer.title}'s output": layer.output for layer in layers if layer.output is not None}
+    return arrays | {f"{layer.title}'s input": layer.input for layer in layers if layer.input is not None}

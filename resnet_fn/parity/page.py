@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from resnet_fn.config.cli import write_text
+from resnet_fn.parity.coverage import NOT_COMPARED
 from resnet_fn.parity.ladder import Curves, Ladder
 from resnet_fn.parity.layers.difference import DIFFERS, OK, ROUNDING, ROUNDING_FACTOR, UNDECIDED, Difference
 from resnet_fn.parity.report import findings, settings
@@ -65,9 +66,11 @@ def ladder_page(ladder: Ladder, title: str, plots: bool) -> str:
             rows = [[str(update), *("" if x is None else f"{x:.7g}" for x in values)] for update, values in updates]
             body.append(table(header, rows))
     lists = {"Settings that differ": settings(ladder), "Environments that differ": ladder.environment}
-    for head, items in (lists | {"Changed to make them comparable": ladder.changed}).items():
+    lists |= {"Changed to make them comparable": ladder.changed, "Not exercised": ladder.coverage.not_exercised}
+    facts = [f"{name}: {value}" for name, value in ladder.coverage.facts.items() if value]
+    for head, items in (lists | {"Exercised": facts, "Kernels": ladder.probed.kernels}).items():
         body += [f"<h2>{head}</h2><ul>", *(f"<li>{text(item)}</li>" for item in items), "</ul>"] if items else []
-    body.append("<footer>Not compared: which samples an update sees, and their augmentation.</footer>")
+    body.append(f"<footer>{text(NOT_COMPARED.capitalize())}.</footer>")
     return document(title, body, _STYLE)
 
 

@@ -51,6 +51,7 @@ def replay(
     initialisation: bool = True,
     build: Callable[[], nn.Cell] | None = None,
     corrections: Corrections | None = None,
+    quick: bool = False,
 ) -> Ladder:
     """Copy the reference's weights into a net, repeat its updates, and compare stage by stage.
 
@@ -65,6 +66,7 @@ def replay(
         initialisation: compare the distributions of the initial parameters, before copying.
         build: made the net; with it initial parameters are compared by several builds, if the reference has them.
         corrections: of the matching of names (`read_map`).
+        quick: compare the batches alone, without probes, and do not search for causes.
 
     Raises:
         ValueError: inputs or corrections that do not fit the net; the reference has its own loss or optimizer, and no
@@ -82,9 +84,10 @@ def replay(
             problems = Stage(WEIGHTS, failed="; ".join(names.problems), hints=[*names.problems, *notes])
             return Ladder([inputs_stage(task.batches, task.batches), problems], [], names, [])
         options: dict[str, Any] = {"loss": loss, "schedule": schedule, "make_step": make_step, "optimizer": optimizer}
+        options["probes"] = bool(reference.probes) and not quick
         options["build"] = build if initialisation and reference.trace.builds else None
         recording = record_like(reference, net, names, **options)
-    return compare_recordings(recording, reference, names, initialisation)
+    return compare_recordings(recording, reference, names, initialisation, search=not quick)
 
 
 def record_like(reference: Recording, net: nn.Cell, names: NameMap, **options: Any) -> Recording:
@@ -133,6 +136,7 @@ def compare_step(
     reference_loss: Callable[[Any, Any], Any] | None = None,
     reference_optimizer: Callable[[Any], Any] | None = None,
     seed: int = 0,
+    quick: bool = False,
     **ours: Any,
 ) -> Ladder:
     """Compare a MindSpore net and the training step around it with a PyTorch module under plain torch code.
@@ -152,6 +156,7 @@ def compare_step(
         reference_loss: torch's, (outputs, labels) → scalar; default the recipe's.
         reference_optimizer: a function of the module that returns a torch optimizer; default the recipe's.
         seed: of the random statistics.
+        quick: as in `replay`.
         ours: `loss`, `optimizer`, `schedule`, `make_step`, `mode`, `initialisation`, `build` and `corrections` of
             `replay`.
 
@@ -161,7 +166,8 @@ def compare_step(
     from resnet_fn.parity.torch_side import record_reference
 
     task = Task(recipe, batches, accumulate, seed, reference_loss is not None, reference_optimizer is not None)
-    return replay(record_reference(reference, task, reference_loss, reference_optimizer), net, **ours)
+    recording = record_reference(reference, task, reference_loss, reference_optimizer, probes=not quick)
+    return replay(recording, net, quick=quick, **ours)
 
 
 def assert_parity(

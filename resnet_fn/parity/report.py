@@ -62,7 +62,11 @@ def findings(ladder: Ladder) -> list[str]:
             worst = ladder.beyond[0]
             count = f"{len(ladder.beyond)} array{'s' * (len(ladder.beyond) > 1)}"
             within = f" within tolerance; {count} beyond rounding: {worst.name} {worst.beyond:.2g} ×"
-        lines = [f"verdict: both compute the same{'' if ladder.compiled else ', not compiled'}{within}{but}"]
+        how = f"{'' if ladder.compiled else ', not compiled'}{within}{but}"
+        lines = [
+            f"verdict: both compute the same{how}{', ' * bool(ladder.coverage.compared)}{ladder.coverage.compared}"
+        ]
+        lines += [line] if (line := ladder.coverage.line) else []
     else:
         lines = _stage_lines("first stage that differs", stage)
         computed = ladder.first_computed
@@ -87,7 +91,7 @@ def findings(ladder: Ladder) -> list[str]:
         lines.append(f"first gradient that differs, going backward: {where}")
         lines += ["undecided:"] if ladder.undecided else []
     lines += [f"  {stage.name}: {stage.doubt}" for stage in ladder.undecided]
-    return lines
+    return lines + ladder.probed.lines()
 
 
 def _agreement(ladder: Ladder) -> str:
@@ -169,6 +173,13 @@ def write_json(ladder: Ladder, path: str) -> None:
         "settings": ladder.notes,
         "undecided_relu_inputs": ladder.ties,
         "beyond_rounding": beyond,
+        "probes": [
+            {**vars(one), "difference": _difference(one.difference) if one.difference else None}
+            for one in ladder.probed.findings
+        ],
+        "kernels": ladder.probed.kernels,
+        "coverage": ladder.coverage.facts,
+        "not_exercised": ladder.coverage.not_exercised,
     }
     write_text(Path(path), json.dumps(finite_or_null(content), indent=1, allow_nan=False) + "\n")
 

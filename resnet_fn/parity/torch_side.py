@@ -25,14 +25,17 @@ from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import record_layers, recorded_layers
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.optimizer_settings import RATE, torch_settings
+from resnet_fn.parity.probes import Caller, measured, probe_layers, probe_net
 from resnet_fn.parity.randomness import cut_random, is_apart, is_random
 from resnet_fn.parity.reference.training import Average, recipe_loss, recipe_optimizer
+from resnet_fn.parity.search import Searcher
 from resnet_fn.parity.trace import (
     LATER,
     STATISTICS,
     Arrays,
     Batch,
     Flipped,
+    Probes,
     Recording,
     Rounding,
     Task,
@@ -61,12 +64,14 @@ def record_reference(
     loss: Loss | None = None,
     make_optimizer: MakeOptimizer | None = None,
     build: Callable[[], torch.nn.Module] | None = None,
+    probes: bool = True,
 ) -> Recording:
     """Train a copy of a torch module for a few updates; record what the ladder compares and how exact it is.
 
     The copy has no dropout, and random numbers for what is fresh (`prepare_reference`). With the recipe's precision
     "fp16" the verdict allows for the error of PyTorch's own automatic mixed precision. `loss` and `make_optimizer`: see
-    `run_torch`; `build` made the module: with it several are built (`Trace.builds`). A ValueError names what fails.
+    `run_torch`; `build` made the module: with it several are built (`Trace.builds`). `probes`: other inputs
+    are computed, too. A ValueError names what fails.
     """
     task = dataclasses.replace(task, batches=[map_tree(np.array, tuple(batch)) for batch in task.batches])
     inputs = task.batches[0][0]
@@ -108,7 +113,9 @@ def record_reference(
     if masks := shared_masks((drops, layers["train"])):
         dropping = with_masks(reference, masks)
         layers["dropout"] = layers_with_rounding(dropping, first, True, rounded)
-    trace, exact = run("float32"), run("float64")
+    with _Limits() as limits:
+        trace = run("float32")
+    exact = run("float64")
     trace.alone = optimizer_alone(reference, task, make_optimizer)
     trace.losses_alone = _losses_alone(first_call(reference, first, True), trace.train_outputs[0], task, criterion)
     noisy, first_update = [], dataclasses.replace(trace, later=[], dropped=[])
@@ -117,6 +124,9 @@ def record_reference(
             one = _on_batch(reference, task, task.batches[0], criterion, rounded, trace.start)
             noisy.append(stages.rounding(one, first_update))
     random_train = cut_random(layers["train"], layers_of(reference, first, True)) if random else ""
+
+    asked = probes and rounded == "float32" and not random_eval
+    probed = _probes(reference, first, layers["eval"], limits) if asked else {}
 
     @functools.cache
     def flip(width: float) -> tuple[Rounding, int]:
@@ -127,13 +137,14 @@ def record_reference(
     recording = make_recording(
         f"PyTorch {torch.__version__.partition('+')[0]}",
         task,
-        lambda array: np.array(torch.from_numpy(np.ascontiguousarray(array)).numpy()),
+        lambda array: np.array(torch.from_numpy(np.array(array)).numpy()),
         dropped,
         initial=initial,
         layers=layers,
         trace=trace,
         rounding=stages.with_noise(stages.rounding(trace if rounded == "float32" else run(rounded), exact), noisy),
         flipped=Flipped(flip_widths(layers["train"]), flip) if rounded == "float32" else None,
+        search=_searcher(copied(reference), task, criterion) if rounded == "float32" else None,
         environment=environment(
             device="CPU",
             threads=torch.get_num_threads(),
@@ -144,11 +155,25 @@ def record_reference(
         random_eval=random_eval,
         random_train=random_train,
         drops=drops,
+        limits=limits.lines,
+        probes=probed,
         **roles_of(module),
     )
     recording.notes += [changed] if changed else []
     trace.builds = several_builds(build, built, {torch: "manual_seed"}) if build else []
     return recording
+
+
+def _searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:
+    """Changes the module until it computes what the other side does."""
+    first = split(tuple(task.batches[0]), task.accumulate)[0][0]
+
+    def backward() -> Arrays:
+        module.zero_grad()
+        value, _, _ = _backward(module, task.batches[0], task, loss, "float32")
+        return {**_gradients(_trained(module)), stages.LOSS: np.asarray([value])}
+
+    return Searcher(module, lambda train: call(module.train(train), tensors(first, torch.float32)), backward)
 
 
 def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, rounded: str) -> list[Layer]:
@@ -164,6 +189,32 @@ def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, 
             if getattr(one, what) is not None and getattr(other, what) is not None:
                 setattr(layer, f"{what}_rounding", relative_error(getattr(one, what), getattr(other, what)))
     return layers
+
+
+def _probes(reference: torch.nn.Module, inputs: Tree, executions: Sequence[Layer], limits: "_Limits") -> Probes:
+    """What a module computes of other inputs in evaluation mode, with its rounding; they may reach `limits`."""
+
+    def compute(module: torch.nn.Module) -> Probes:
+        dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+        caller = Caller(
+            lambda tensor: tensor.detach().numpy(),
+            lambda array: tensors(array, dtype),
+            lambda layer, given, named: call(functools.partial(layer, **named), given),
+        )
+        with torch.no_grad(), _unchanged(module, False):
+            layers = [*recorded_layers(module, _CONTAINERS)]
+            net = probe_net(inputs, executions, lambda tree: outputs_of(call(module, tensors(tree, dtype))))
+            return net | probe_layers(layers, lambda: call(module, tensors(inputs, dtype)), executions, caller)
+
+    with _in_float64():
+        exact = compute(copied(reference).double())
+    noisy = []
+    for seed in range(_NOISY_PROBES):
+        with _Noise(seed):
+            noisy.append(compute(reference))
+    with limits:
+        plain = compute(reference)
+    return measured(plain, exact, noisy)
 
 
 @contextlib.contextmanager
@@ -190,8 +241,7 @@ def _in_float64() -> Iterator[None]:
             torch.set_default_dtype(torch.float64)  # of `torch.full(…, finfo(dtype).min)`
             yield
     except Exception as error:
-        ours = (os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(__file__)))
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
+        frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith(_INSIDE)]
         place = "".join(f"{frame.filename}:{frame.lineno}: {frame.line}: " for frame in frames[-1:])
         raise ValueError(
             f"reference: {place}it fails in float64, which measures the rounding "
@@ -216,6 +266,7 @@ def initialise(module: torch.nn.Module, inputs: Tree) -> None:
         module.train(was_training)
 
 
+_INSIDE = (os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(__file__)))
 _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
 
 
@@ -398,7 +449,7 @@ def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree
     return changes
 
 
-_NOISY_RUNS = 4
+_NOISY_RUNS, _NOISY_PROBES = 4, 2
 # Calls that only move numbers, or make or read them: nothing is rounded.
 _EXACT = """
     __deepcopy__ __get__ __getitem__ __reduce_ex__ __set__ arange backward cat chunk clone contiguous cpu detach dim
@@ -427,6 +478,41 @@ class _Noise(torch.overrides.TorchFunctionMode):
         if not isinstance(leaf, torch.Tensor) or leaf.dtype != torch.float32:
             return leaf
         return leaf * (1 + 2**-23 * torch.randn(leaf.shape, generator=self.generator))
+
+
+class _Limits(torch.overrides.TorchFunctionMode):
+    """Inside, limits of functions that no number reaches are noted: "net.py:31, clamp: nothing below 1e-12"."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached: dict[str, bool] = {}
+
+    @property
+    def lines(self) -> list[str]:
+        """Those that were not reached."""
+        return [line for line, reached in self.reached.items() if not reached]
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, kwargs = getattr(function, "__name__", "").rstrip("_"), kwargs or {}
+        if name in ("clamp", "clip", "clamp_min", "clamp_max", "normalize"):
+            x, *given = args
+            given = {"normalize": [], "clamp_max": [None, *given]}.get(name, given)
+            words = dict(zip(("min", "max"), given, strict=False)) | kwargs
+            if name == "normalize":
+                more = dict(zip(("p", "dim", "eps"), args[1:], strict=False)) | kwargs
+                words = {"min": more.get("eps", 1e-12)}
+                x = x.norm(more.get("p", 2.0), more.get("dim", 1))
+            stack = [one for one in traceback.extract_stack()[:-1] if not one.filename.startswith(_INSIDE[0])]
+            own = stack[-1].filename.startswith(_INSIDE[1])  # a layer of torch's alone, the clipping of gradients
+            place = f"{os.path.basename(stack[-1].filename)}:{stack[-1].lineno}"
+            for end, word in (("min", "below"), ("max", "above")):
+                if isinstance(limit := words.get(end), int | float) and not own:
+                    line = f"{place}, {name}: nothing {word} {limit:g}"
+                    acts = bool(
+                        ((x if end == "min" else -x) < (limit if end == "min" else -limit)).logical_and(x != 0).any()
+                    )
+                    self.reached[line] = self.reached.get(line, False) or acts
+        return function(*args, **kwargs)
 
 
 def _trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:

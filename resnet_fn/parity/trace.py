@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,17 @@ class Drop:
     shape: tuple[int, ...] = ()  # of its mask, 1 along axes on which the mask does not depend
 
 
+@dataclasses.dataclass
+class Probe:
+    """What one side computes of one probe (`probes`)."""
+
+    outputs: Arrays  # by name; a layer's first
+    error: str  # why it computes nothing; empty if it does
+    rounding: dict[str, float] = field(default_factory=dict)  # the reference's own, of each output
+    further: tuple[float, ...] = ()  # the norms of a layer's further inputs
+
+
+Probes = dict[str, dict[str, Probe]]  # of each layer by name, "" for the net; by the probe's name
 Dropping = tuple[Sequence[Drop], Sequence[Layer]]  # where a net drops; its executions in training mode, without dropout
 
 
@@ -240,6 +251,15 @@ def flip_widths(layers: Sequence[Layer]) -> list[float]:
     return [level * own for level in _LEVELS]
 
 
+class Wanted(NamedTuple):
+    """What a search for causes shall have the reference compute: our arrays, each with the reference's rounding."""
+
+    stage: str  # that differs first: of forward, loss or gradients
+    layers: dict[str, tuple[np.ndarray, float]]  # outputs of the layers in its mode, by the reference's titles
+    results: dict[str, tuple[np.ndarray, float]]  # outputs; or loss and gradients
+    convert: Callable[[Any], Arrays]  # what the reference's run returns → arrays named as `results`
+
+
 @dataclasses.dataclass
 class Recording:
     """One side of the ladder, the contents of a trace folder."""
@@ -251,6 +271,7 @@ class Recording:
     trace: Trace  # the numbers that it computed
     rounding: Rounding = field(default_factory=dict)  # against float64 (`stages.rounding`); empty: unknown
     flipped: Flipped | None = None  # the same, with ties on their other side; None: unknown
+    search: Callable[[Wanted], list[str]] | None = None  # for causes, in words; None: there is no module at hand
     tied: list[tuple[str, ...]] = field(default_factory=list)  # parameters that are one array, by name
     trainable: list[str] = field(default_factory=list)  # the parameters that an update changes, by name
     constants: list[str] = field(default_factory=list)  # neither trained nor statistics: need no counterpart
@@ -262,6 +283,8 @@ class Recording:
     # what draws random numbers in training mode, with dropout set to 0 (`cut_random`); empty: nothing
     random_train: str = ""
     drops: list[Drop] | None = None  # its dropout before that (`drops_of`); None: not recorded
+    probes: Probes = field(default_factory=dict)  # what it computes of other inputs; {}: not asked for
+    limits: list[str] = field(default_factory=list)  # of the reference's functions, that no number reaches; a line each
     file: str = ""  # of the user's net, "net.py, SHA-256 …"; empty for a net of this package's
     ranks: list[Trace] = field(default_factory=list)  # of each of several workers (`ranks.merge`), rank 0's is `trace`
 

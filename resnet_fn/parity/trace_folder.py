@@ -20,7 +20,7 @@ from resnet_fn.config.hints import first_line
 from resnet_fn.config.recipe import recipe_from_dict
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.ranks import merge
-from resnet_fn.parity.trace import Drop, Flipped, Recording, Task, Trace
+from resnet_fn.parity.trace import Drop, Flipped, Probe, Recording, Task, Trace
 from resnet_fn.runtime.disk import sha256, sha256_of_file
 from resnet_fn.runtime.workers import Workers, barrier, gather_texts
 
@@ -28,7 +28,7 @@ FORMAT, VERSION = "resnet_fn parity trace", 3
 MANIFEST, ARRAYS = "manifest.json", "arrays.npz"
 # What is built of the fields of a dataclass, by its name.
 _CLASSES: dict[str, Callable[..., Any]] = {
-    **{one.__name__: one for one in (Recording, Task, Trace, Layer, Drop)},
+    **{one.__name__: one for one in (Recording, Task, Trace, Layer, Drop, Probe)},
     "Recipe": lambda **fields: recipe_from_dict(fields),
 }
 _MALFORMED = (KeyError, TypeError, IndexError, AttributeError, OSError, ValueError, zipfile.BadZipFile)
@@ -45,7 +45,7 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
         recording = dataclasses.replace(recording, layers=kept)
     widths: Any = list(recording.flipped.all_widths().items()) if recording.flipped else []
     arrays: dict[int, tuple[int, np.ndarray]] = {}
-    packed = _pack(dataclasses.replace(recording, flipped=widths), arrays)
+    packed = _pack(dataclasses.replace(recording, flipped=widths, search=None), arrays)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):

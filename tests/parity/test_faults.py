@@ -437,14 +437,14 @@ TWO_LOSSES = {
     "reference_loss": both(lambda outputs, labels: t.functional.cross_entropy(outputs, labels.long())),
 }
 IN_ENCODER = """
-a skip connection left out | skip | q | its input has norm's input added in the reference and not here
-a residual from after the norm | residual | q | its input has norm's output added here, norm's input in the reference
-positions left out | positions | norm | its input has positions added in the reference and not here
-mean for class token | token | head | its input is last's output.mean(1) here, last's output[:, 0] in the reference
-other heads | heads | out | attention: 4 heads here, 2 in the reference
-q and k swapped | swapped | out | attention: queries, keys and values from k, q, v here, q, k, v in the reference
-an LSTM's c for its h | cell | state | its input is lstm's c[-1] here, lstm's h[-1] in the reference
-flattened wrongly | order | flat | its input is small's output.transpose(0, 2, 1) here, small's output in the reference
+a skip connection left out | skip | q | the first term left out here
+a residual from after the norm | residual | q | (norm) as argument 1 of add here
+positions left out | positions | norm | the second term left out here
+mean for class token | token | head | mean over axis 1 for [0] here
+other heads | heads | out | reshaped to [4, 6, 4, 2] for [4, 6, 2, 4] here (and 2 more calls)
+q and k swapped | swapped | out | the product transposed here
+an LSTM's c for its h | cell | state | (lstm): the cell state for the hidden state here
+flattened wrongly | order | flat | axes 1 and 2 exchanged before it is reshaped here
 """
 
 
@@ -455,10 +455,10 @@ def optimizers(theirs: Callable[[Any], Any], ours: Any) -> Fault:
 
 # The keys are the rows of the table in docs/parity.md: fault, first stage, first layer, cause.
 FAULTS = {
-    "GELU by tanh instead of exact | eval forward | `part.1` | approximate tanh here, none in the reference": Fault(
+    "GELU by tanh instead of exact | eval forward | `part.1` | (part.1): tanh GELU for gelu here": Fault(
         VECTORS, lambda: Theirs(t.Linear(8, 8), t.GELU()), lambda: Ours(nn.Dense(8, 8), nn.GELU())
     ),
-    "GELU before a last layer of zeros | eval forward | `part.1` | approximate tanh here, none in the reference": Fault(
+    "GELU before a last layer of zeros | eval forward | `part.1` | (part.1): tanh GELU for gelu here": Fault(
         VECTORS, lambda: zero_head(Theirs(t.Linear(8, 8), t.GELU())), lambda: Ours(nn.Dense(8, 8), nn.GELU())
     ),
     "LayerNorm's eps | eval forward | `part` | eps 1e-05 here, 0.01 in the reference": Fault(
@@ -471,29 +471,27 @@ FAULTS = {
         lambda: PortedMasked(nn.LayerNorm((8,), epsilon=1e-5)),
         options={"loss": unmasked, "reference_loss": unmasked},
     ),
-    "LayerNorm over the wrong axis | eval forward | `part.norm` | it normalizes over axis 3 of its input [4, 4, "
-    "5, 4], the reference over what is axis 1 here; transpose before it and back after it": Fault(
-        IMAGE, lambda: Theirs(Last(), width=4), lambda: Ours(Columns(), width=4)
+    "LayerNorm over the wrong axis | eval forward | `part.norm` | (part.norm): normalized and weighted over axis 2 "
+    "for 3 here": Fault(IMAGE, lambda: Theirs(Last(), width=4), lambda: Ours(Columns(), width=4)),
+    "attention scaled by 1/d | eval forward | `out_proj` | (attn): multiplied by "
+    "0.5^2 for multiplied by 0.5 here": Fault(
+        {"x": TOKENS, "mask": MASK}, Attention, lambda: PortedAttention(scale=0.25)
     ),
-    "attention scaled by 1/d | eval forward | `out_proj` | attention: scores times 1/4 here, 1/√4 in the "
-    "reference": Fault({"x": TOKENS, "mask": MASK}, Attention, lambda: PortedAttention(scale=0.25)),
-    "attention's mask of the wrong sign | eval forward | `out_proj` | attention: mask: hides where inputs mask "
-    "is not 0 here, hides where inputs mask is 0 in the reference": Fault(
+    "attention's mask of the wrong sign | eval forward | `out_proj` | (attn): the mask inverted here": Fault(
         {"x": TOKENS, "mask": MASK}, Attention, lambda: PortedAttention(hides=True)
     ),
-    "attention's softmax over the wrong axis | eval forward | `out_proj` | attention: softmax over the queries "
-    "here, keys in the reference": Fault(
+    "attention's softmax over the wrong axis | eval forward | `out_proj` | (attn): "
+    "softmax over axis 1 for 2 here": Fault(
         {"x": TOKENS, "mask": np.ones((4, 5), bool)}, Attention, lambda: PortedAttention(axis=-2)
     ),
     "softmax over the wrong axis | eval forward | `part` | axis 1 here, 2 in the reference": Fault(
         TOKENS, lambda: Theirs(t.Softmax(-1)), lambda: Ours(nn.Softmax(1))
     ),
-    "a square Dense weight transposed | eval forward | `part` | its output is its input times part.weight here, "
-    "its input times part.weight transposed in the reference": Fault(
+    "a square Dense weight transposed | eval forward | `part` | (part): the weight transposed here": Fault(
         VECTORS, lambda: Theirs(t.Linear(8, 8)), lambda: Ours(Transposed(8, 8))
     ),
-    "a weight reshaped where it is transposed (--map) | eval forward | `part` | its output is its input times "
-    "part.weight here, its input times part.weight reshaped to [4, 8] and transposed in the reference": Fault(
+    "a weight reshaped where it is transposed (--map) | eval forward | `part` | (part): the weight reshaped for "
+    "transposed here": Fault(
         VECTORS,
         lambda: Theirs(t.Linear(8, 4, bias=False), width=4),
         lambda: Ours(ByHand(), width=4),
@@ -505,7 +503,7 @@ FAULTS = {
         )
         for name, fault, layer, cause in (row.split(" | ") for row in IN_ENCODER.strip().split("\n"))
     },
-    "one loss of two | loss |  | a part of the loss: small.weight's gradient is 0 times the reference's": Fault(
+    "one loss of two | loss |  | the second term left out here": Fault(
         TOKENS, Encoder, PortedEncoder, options={**TWO_LOSSES, "loss": both(ops.cross_entropy, 0.0)}
     ),
     "an embedding's padding row trains | gradients |  | embed.embedding_table: its padding row 0 is trained here "
@@ -624,7 +622,7 @@ FAULTS = {
     "a loss that is the logarithm of a softmax | loss alone |  | ": Fault(
         8 * VECTORS, *dense(), options={"loss": log_of_softmax}
     ),
-    "a bias of zeros that is not added | eval forward | `part` | ": Fault(
+    "a bias of zeros that is not added | eval forward | `part` | (part): the second term left out here": Fault(
         VECTORS, lambda: Theirs(TheirBias()), lambda: Ours(LateBias())
     ),
     "dampening | optimizer settings |  | dampening: 0.5 here, 0 in the reference (4 parameters, first "

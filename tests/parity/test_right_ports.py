@@ -42,6 +42,7 @@ def ladder_of(net: nn.Cell, module: Any, batches: Sequence[Batch], use: Any = SG
 def agrees(*arguments: Any, **options: Any) -> Ladder:
     ladder = ladder_of(*arguments, **options)
     assert ladder.agrees, table(ladder)
+    assert not ladder.probed.findings, ladder.probed.lines()
     return ladder
 
 
@@ -316,10 +317,11 @@ def test_a_mask_of_the_least_number():
         return self.head((((x @ x.transpose(1, 2)) + mask).softmax(-1) @ self.body(x)).mean(1))
 
     def construct(self, x):
-        scores = ops.softmax(ops.bmm(x, x.swapaxes(1, 2)) + self.mask, -1)
+        mask = self.mask[: x.shape[1], : x.shape[1]]
+        scores = ops.softmax(ops.bmm(x, x.swapaxes(1, 2)) + mask, -1)
         return self.head(ops.bmm(scores, self.body(x)).mean(1))
 
-    net = ours(construct, nn.Sigmoid(), mask=Tensor(np.triu(np.full((5, 5), np.finfo(np.float32).min), 1)))
+    net = ours(construct, nn.Sigmoid(), mask=Tensor(np.triu(np.full((10, 10), np.finfo(np.float32).min), 1)))
     agrees(net, theirs(forward, t.Sigmoid()), [(draw(4, 5, 8), classes(4))] * 2)
 
 
@@ -479,7 +481,9 @@ def test_the_same_in_other_words_is_not_set_differently():
 def test_a_relu_for_a_relu6_is_set_differently():
     conv = nn.Conv2d(3, 8, 3, pad_mode="valid", has_bias=True)
     net = Padded(1, conv, nn.ReLU(), nn.Identity())
-    assert len(agrees(net, Plain(), [(draw(4, 3, 8, 8), classes(4))] * 2, mode="pynative").notes) == 1
+    ladder = ladder_of(net, Plain(), [(draw(4, 3, 8, 8), classes(4))] * 2, mode="pynative")
+    assert (ladder.agrees, len(ladder.notes)) == (True, 1)
+    assert {(one.layer, one.probe) for one in ladder.probed.findings} == {("layers.1", "10·x"), ("", "10·x")}
 
 
 def test_both_sides_draw_in_evaluation():

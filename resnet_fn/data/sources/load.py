@@ -85,9 +85,7 @@ def open_dataset(
             there = set(np.unique(np.nonzero(split.labels)[1] if split.labels.ndim == 2 else split.labels).tolist())
             missing = [known for label, known in enumerate(dataset.classes) if label not in there]
             if not there:
-                raise ValueError(
-                    f"{what}: no image has a class, so nothing can be learned or scored; write the classes of some images"
-                )
+                raise ValueError(f"{what}: no image has a class, so nothing can be learned; write the classes of some")
             if missing:
                 counts = f"{len(missing)} of the {len(dataset.classes)} classes"
                 notes.append(f"the {what} has no images of {counts}: {few(missing, 5)}")

@@ -1,0 +1,236 @@
+"""A module's torch calls, numbered, with what each depends on, and changed one at a time. Needs PyTorch."""
+
+import dataclasses
+import functools
+import math
+import os
+import sys
+import types
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+Chosen = dict[int, str]  # the number of a call: its change, in words
+Changes = Iterator[tuple[str, Callable[[], Any]]]  # words: "eps 1e-06 for 1e-05"; what the call gives then
+
+_RECENT = 14  # arrays of so many earlier calls are tried as arguments
+_ARGUMENTS = {  # of functions whose arguments may be given by place
+    "layer_norm": "input normalized_shape weight bias eps",
+    "group_norm": "input num_groups weight bias eps",
+    "rms_norm": "input normalized_shape weight eps",
+    "batch_norm": "input running_mean running_var weight bias training momentum eps",
+    "instance_norm": "input running_mean running_var weight bias use_input_stats momentum eps",
+    "conv": "input weight bias stride padding dilation groups",
+    "conv_transpose": "input weight bias stride padding output_padding groups dilation",
+    "linear": "input weight bias",
+    "avg_pool": "input kernel_size stride padding ceil_mode count_include_pad divisor_override",
+    "max_pool": "input kernel_size stride padding dilation ceil_mode",
+    "embedding": "input weight padding_idx max_norm norm_type scale_grad_by_freq sparse",
+    "cross_entropy": "input target weight size_average ignore_index reduce reduction label_smoothing",
+    "interpolate": "input size scale_factor mode align_corners recompute_scale_factor antialias",
+    "masked_fill": "input mask value",
+    "clamp": "input min max",
+    "hardtanh": "input min_val max_val",
+    **dict.fromkeys(("normalize", "norm"), "input p dim eps"),
+    **dict.fromkeys(("chunk", "split"), "input size dim"),
+    "repeat_interleave": "input repeats dim",
+}
+_HERE = os.path.dirname(__file__)
+_INSIDE = (os.path.dirname(torch.__file__), __file__, "<")  # begin the files of which no line is named
+_ABOVE = tuple(os.path.join(_HERE, name) for name in ("search.py", "torch_side.py"))  # call the reference
+# Calls that are neither counted nor changed.
+_SKIPPED = frozenset(
+    word
+    for words in (
+        "__get__ __set__ size dim __len__ item is_floating_point type detach clone numel contiguous to",
+        "float double requires_grad_ backward tolist __bool__ stride ndimension is_complex zero_ _assert",
+        "__format__ __repr__ numpy is_nested __deepcopy__ cpu __int__ __float__ __index__ __reduce_ex__ __hash__",
+        "dropout new_zeros",
+    )
+    for word in words.split()
+)
+_RENAMED = {
+    **dict.fromkeys(("truediv", "divide", "true_divide", "itruediv"), "div"),
+    **dict.fromkeys(("rmatmul", "bmm", "mm"), "matmul"),
+    **dict.fromkeys(("radd", "iadd"), "add"),
+    **dict.fromkeys(("rmul", "imul", "multiply"), "mul"),
+    **dict.fromkeys(("isub", "subtract"), "sub"),
+    **{"invert": "logical_not", "bitwise_not": "logical_not", "swapaxes": "transpose", "view": "reshape"},
+    **{"concat": "cat", "clip": "clamp"},
+}
+
+
+def _name(function: Any) -> str:
+    name = getattr(function, "__name__", "").strip("_")
+    return _RENAMED.get(name, name)
+
+
+def _attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **more: Any,
+) -> Any:
+    """`scaled_dot_product_attention`, call by call."""
+    scale = more.get("scale")
+    scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        scores = scores.masked_fill(~torch.ones(scores.shape[-2:]).tril().bool(), -math.inf)
+    if attn_mask is not None:
+        scores = scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
+    return torch.softmax(scores, -1) @ value
+
+
+def _opened(function: Any) -> Any:
+    """A Python function of torch's, of which each torch call is seen."""
+    never = {name: lambda *_: False for name in function.__globals__ if name.startswith("has_torch_function")}
+    opened = types.FunctionType(function.__code__, {**function.__globals__, **never}, None, function.__defaults__)
+    opened.__kwdefaults__ = function.__kwdefaults__
+    return opened
+
+
+_OPENED = {
+    F.multi_head_attention_forward: _opened(F.multi_head_attention_forward),
+    F.scaled_dot_product_attention: _attention,
+}
+
+
+@dataclasses.dataclass
+class Call:
+    """One torch call of the reference."""
+
+    name: str
+    function: Callable[..., Any]
+    args: Sequence[Any]
+    kwargs: dict[str, Any]
+    out: Any
+    others: Sequence[tuple[str, Any]] = ()  # arrays that earlier calls gave, in words
+
+    @property
+    def x(self) -> Any:
+        """Its first argument."""
+        return self.args[0] if self.args else None
+
+    @property
+    def kind(self) -> str:
+        """Its name without dimensions: "conv"."""
+        return self.name.rstrip("123d") if self.name.startswith(("conv", "avg_pool", "max_pool")) else self.name
+
+    @functools.cached_property
+    def bound(self) -> dict[str, Any]:
+        """Its arguments by name."""
+        return {**dict(zip(_ARGUMENTS.get(self.kind, "input dim").split(), self.args, strict=False)), **self.kwargs}
+
+    def again(self, **changed: Any) -> Any:
+        """What it gives with other arguments."""
+        given = {**self.bound, **changed}
+        return self.function(given.pop("input"), **given)
+
+    def with_argument(self, place: int, value: Any) -> Any:
+        """What it gives with another argument at a place."""
+        return self.function(*self.args[:place], value, *self.args[place + 1 :], **self.kwargs)
+
+
+def is_float(value: Any) -> bool:
+    """Whether it is a tensor of floats."""
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+class Calls(TorchFunctionMode):
+    """Inside, torch calls are numbered, and those in `chosen` changed.
+
+    Args:
+        changes: the changes of a call.
+        base: a run that kept its calls; those before the first that is changed otherwise give what they gave there.
+        log: keep each call, and what it depends on.
+    """
+
+    def __init__(self, changes: Any, chosen: Chosen, base: "Calls | None", names: Mapping[int, str], log: bool) -> None:
+        super().__init__()
+        self.changes, self.chosen, self.names, self.log, self.count = changes, chosen, names, log, 0
+        self.calls: dict[int, Call] = {}
+        self.places: dict[int, str] = base.places if base is not None else {}  # file and line, and the layer
+        self.parents: dict[int, set[int]] = {}  # of each call: the calls that gave its arguments
+        self.producers: dict[int, set[int]] = defaultdict(set)  # of each tensor, by its id: the calls that gave it
+        self.alive: list[Any] = []  # else an id would be given again
+        self.in_place, self.of_forward = False, 0  # whether a call writes into its argument; calls of the module
+        self.others: list[tuple[str, Any]] = []
+        reused = base is not None and not base.in_place and not torch.is_grad_enabled()
+        self.base = base.calls if base is not None and reused else {}
+        self.first = min(set(chosen) - set(base.chosen if base else ()), default=0)
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function in _OPENED:
+            with self:
+                return _OPENED[function](*args, **kwargs)
+        raw = getattr(function, "__name__", "")
+        if raw in _SKIPPED:
+            out = function(*args, **kwargs)
+            self.produced(out, self._of((args, kwargs)))
+            return out
+        self.count += 1
+        number, target = self.count, None
+        if number < self.first and number in self.base:
+            call = self.base[number]
+            out = call.out
+        else:
+            if raw.endswith("_") and not raw.endswith("__"):
+                target, function = args[0], getattr(torch.Tensor, raw[:-1], None) or getattr(torch, raw[:-1])
+            elif raw in ("__iadd__", "__imul__", "__isub__", "__itruediv__"):
+                target, function = args[0], getattr(torch.Tensor, raw.replace("__i", "__"))
+            elif kwargs.get("inplace"):
+                target, kwargs = args[0], {**kwargs, "inplace": False}
+            self.in_place |= target is not None or raw == "__setitem__"
+            parents = self._of((args, kwargs))
+            args = (target.clone(), *args[1:]) if target is not None else args
+            call = Call(_name(function), function, args, kwargs, function(*args, **kwargs), self.others[-_RECENT:])
+            if number in self.chosen:
+                call.out = next(value() for words, value in self.changes(call) if words == self.chosen[number])
+            out = call.out if target is None else target.copy_(call.out)
+            if self.log:
+                self.calls[number], self.parents[number] = call, parents
+                self.places[number] = self._place()
+        if is_float(out) and out.ndim > 1:
+            self.others.append((f"the {call.name} of {self.places.get(number, '')}", out))
+        self.produced(args[0] if raw == "__setitem__" else out, {number})
+        return out
+
+    def _of(self, tree: Any) -> set[int]:
+        tensors = [one for one in torch.utils._pytree.tree_leaves(tree) if isinstance(one, torch.Tensor)]
+        return set[int]().union(*(self.producers[id(one)] for one in tensors)) if self.log else set()
+
+    def produced(self, tree: Any, calls: set[int]) -> None:
+        """Note which calls gave tensors."""
+        for leaf in torch.utils._pytree.tree_leaves(tree) if self.log else ():
+            if isinstance(leaf, torch.Tensor):
+                self.producers[id(leaf)] = calls
+                self.alive.append(leaf)
+
+    def region(self, tree: Any) -> list[int]:
+        """The calls on which tensors depend, except through layers that agree."""
+        region, waiting = set[int](), self._of(tree)
+        while waiting:
+            region |= waiting
+            waiting = set[int]().union(*(self.parents[one] for one in waiting)) - region
+        return sorted(region, reverse=True)
+
+    def _place(self) -> str:
+        frame: Any = sys._getframe(2)
+        where = layer = ""
+        while frame is not None and not (where and layer):
+            file = frame.f_code.co_filename
+            if file in _ABOVE:  # a Sequential has no file of the user's
+                break
+            if not where and not file.startswith(_INSIDE):
+                where = f"{os.path.basename(file)}:{frame.f_lineno}"
+            layer = layer or self.names.get(id(frame.f_locals.get("self")), "")
+            frame = frame.f_back
+        return f"{where} ({layer})".strip() if layer else where

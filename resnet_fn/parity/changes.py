@@ -1,0 +1,399 @@
+"""Single changes of a torch call, of the kinds that ports have: what the call gives if it is written so."""
+# ruff: noqa: B023 (each function runs before the loop that made it goes on)
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from resnet_fn.parity.calls import Call, Changes, is_float
+
+Function = Callable[..., Any]
+OTHER = " as argument"  # in the words of a change by which a call is given another array
+
+_EPS = (1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-3, 1e-2)
+_ACTIVATIONS: dict[str, Function] = {
+    **{name: getattr(F, name) for name in ("relu", "gelu", "silu", "elu", "relu6", "hardswish", "hardsigmoid")},
+    **{name: getattr(torch, name) for name in ("tanh", "sigmoid")},
+    "tanh GELU": lambda x: F.gelu(x, approximate="tanh"),
+    "quick GELU": lambda x: x * torch.sigmoid(1.702 * x),
+    **{f"leaky ReLU {slope}": functools.partial(F.leaky_relu, negative_slope=slope) for slope in (0.01, 0.1, 0.2)},
+}
+_REDUCTIONS: dict[str, Function] = {
+    **{name: getattr(torch, name) for name in ("mean", "sum", "amax")},
+    "L2 norm": lambda x, dim, keepdim: x.square().sum(dim, keepdim=keepdim).sqrt(),
+    "squared L2 norm": lambda x, dim, keepdim: x.square().sum(dim, keepdim=keepdim),
+}
+_POINTWISE: dict[str, Function] = {
+    **{name: getattr(torch, name) for name in ("sqrt", "rsqrt", "square", "exp", "log", "log1p", "expm1")},
+    "exp of half": lambda x: (x / 2).exp(),
+}
+
+
+def changes(c: Call) -> Changes:
+    """The changes of a call, most likely ones first; some raise an error, or give what the call gives."""
+    for kinds, family in _FAMILIES.items():
+        if c.kind in kinds.split():
+            yield from family(c)
+    if not is_float(c.out):
+        return
+    if is_float(c.x) and c.x.shape == c.out.shape and c.name not in ("add", "sub", "mul", "div", "rsub"):
+        yield f"{c.name} left out", lambda: c.x + 0
+    kinds = "add sub mul matmul linear layer_norm softmax getitem cat mean"
+    for place, given in enumerate(c.args[:2] if c.name in kinds.split() and is_float(c.out) else ()):
+        for words, other in c.others if is_float(given) and given.ndim > 1 else ():
+            if other.shape == given.shape and other is not given and (place == 0 or c.name in kinds.split()[:4]):
+                yield f"{words}{OTHER} {place + 1} of {c.name}", lambda: c.with_argument(place, other)
+
+
+def gradient_changes(c: Call) -> Changes:
+    """The changes of a call that leave its values as they are and change gradients."""
+    if not (is_float(c.out) and c.out.requires_grad):
+        return
+    if c.name == "embedding" and (c.bound.get("padding_idx") or 0) >= 0:
+        yield f"its padding row {c.bound.get('padding_idx')} trained", lambda: F.embedding(c.x, c.bound["weight"])
+    if is_float(c.x) and c.x.shape == c.out.shape and not c.name.endswith("norm"):
+        yield "the gradient passed through as it is", lambda: c.x + (c.out - c.x).detach()
+    for place, given in enumerate(c.args):
+        if is_float(given) and given.requires_grad:
+            yield f"no gradient to argument {place + 1} of {c.name}", lambda: c.with_argument(place, given.detach())
+
+
+def _tuple(value: Any, n: int = 1) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, tuple | list) else (value,) * n
+
+
+def _exchanged(values: Sequence[Any], i: int, j: int) -> list[Any]:
+    return [values[{i: j, j: i}.get(k, k)] for k in range(len(values))]
+
+
+def _norm(c: Call) -> Changes:
+    b, x, weight, bias = c.bound, c.x, c.bound.get("weight"), c.bound.get("bias")
+    eps = b.get("eps", 1e-5) or torch.finfo(x.dtype).eps
+    for other in _EPS:
+        yield f"eps {other:g} for {eps:g}", lambda: c.again(eps=other)
+    yield "no bias added", lambda: c.again(bias=None)
+    yield "no weight multiplied", lambda: c.again(weight=None)
+    if c.name == "batch_norm" and not b.get("training"):
+        yield "the batch's statistics", lambda: c.again(running_mean=None, running_var=None, training=True)
+    for groups in [n for n in range(1, x.shape[1] + 1) if x.shape[1] % n == 0] if c.name == "group_norm" else []:
+        yield f"{groups} groups for {b['num_groups']}", lambda: c.again(num_groups=groups)
+    if x.ndim == 5:
+        frames = x.transpose(1, 2)
+        yield (
+            "each frame (axis 2) alone",
+            lambda: c.again(input=frames.flatten(0, 1)).reshape(frames.shape).transpose(1, 2),
+        )
+    if c.name != "layer_norm":
+        return
+    dims, last = tuple(range(-len(b["normalized_shape"]), 0)), x.ndim - 1
+    centred = x - x.mean(dims, keepdim=True)
+    affine = lambda y: y * (1 if weight is None else weight) + (0 if bias is None else bias)  # noqa: E731
+    n_1, n = (x.var(dims, keepdim=True, correction=one) for one in (1, 0))
+    yield "no mean taken off (RMSNorm)", lambda: affine(x * (x.square().mean(dims, keepdim=True) + eps).rsqrt())
+    yield "variance divided by n − 1 for n", lambda: affine(centred * (n_1 + eps).rsqrt())
+    yield "divided by std + eps for √(var + eps)", lambda: affine(centred / (n.sqrt() + eps))
+    yield "the bias added before the weight is multiplied", lambda: (c.again(weight=None, bias=None) + bias) * weight
+    for axis in range(1, last if len(dims) == 1 else 0):
+        turned = x.transpose(axis, -1)
+        plain = F.layer_norm(turned, turned.shape[-1:], eps=eps).transpose(axis, -1)
+        yield f"normalized over axis {axis} for {last}", lambda: affine(plain)
+        yield f"normalized and weighted over axis {axis} for {last}", lambda: c.again(input=turned).transpose(axis, -1)
+    yield "normalized over all axes except the first", lambda: affine(F.layer_norm(x, x.shape[1:], eps=eps))
+
+
+def _same(x: Any, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> list[int]:
+    """The pads of pad_mode "same", as `F.pad` takes them."""
+    pads: list[int] = []
+    for size, k, s, d in zip(x.shape[2:], kernel, stride, dilation, strict=True):
+        total = max((math.ceil(size / s) - 1) * s + (k - 1) * d + 1 - size, 0)
+        pads = [total // 2, total - total // 2, *pads]
+    return pads
+
+
+def _conv(c: Call) -> Changes:
+    b, x, n, weight, given = c.bound, c.x, c.x.ndim - 2, c.bound["weight"], c.bound.get("padding", 0)
+    yield "no bias added", lambda: c.again(bias=None)
+    yield "the kernel transposed", lambda: c.again(weight=weight.transpose(2, 3))
+    yield "the kernel flipped", lambda: c.again(weight=weight.flip(*range(2, weight.ndim)))
+    if c.kind == "conv_transpose":
+        yield "no output padding", lambda: c.again(output_padding=0)
+        whole = F.pad(c.again(padding=0, output_padding=0), [0, 2] * n)
+        for cut in (0, 1, 2):
+            places = tuple(slice(cut, cut + size) for size in c.out.shape[2:])
+            yield f"{cut} cut off at the start for {_tuple(given)[0]}", lambda: whole[(..., *places)]
+        return
+    stride, dilation = (_tuple(b.get(name, 1), n) for name in ("stride", "dilation"))
+    same = _same(x, weight.shape[2:], stride, dilation)
+    each = [one for one in reversed(_tuple(0 if isinstance(given, str) else given, n)) for _ in range(2)]
+    for words, pads in {
+        "pads as same": same,
+        "no padding": [0] * 2 * n,
+        "one less of padding": [one - 1 for one in each],
+        "one less of padding at the start": [one - (k % 2 == 0) for k, one in enumerate(each)],
+    }.items():
+        yield f"{words} for {given}", lambda: c.again(input=F.pad(x, pads), padding=0)
+    for mode in ("reflect", "replicate"):
+        yield f"padded by {mode} for zeros", lambda: c.again(input=F.pad(x, each, mode=mode), padding=0)
+
+
+def _pool(c: Call) -> Changes:
+    b, x, n = c.bound, c.x, c.x.ndim - 2
+    kernel, padding, ceil = _tuple(b["kernel_size"], n), _tuple(b.get("padding", 0), n), bool(b.get("ceil_mode"))
+    stride = _tuple(b.get("stride") or kernel, n)
+    average, largest, same = getattr(F, f"avg_pool{n}d"), getattr(F, f"max_pool{n}d"), _same(x, kernel, stride, [1] * n)
+    yield f"ceil_mode {not ceil} for {ceil}", lambda: c.again(ceil_mode=not ceil)
+    yield f"no padding for {padding}", lambda: c.again(padding=0)
+    most = lambda pads, value: largest(F.pad(x, pads, value=value), kernel, stride)  # noqa: E731
+    if c.kind == "max_pool":
+        yield f"pads as same for {padding}", lambda: most(same, -math.inf)
+        yield "zeros for −∞ as padding", lambda: most([p for p in reversed(padding) for _ in "ab"], 0.0)
+        yield "an average for the maximum", lambda: average(x, kernel, stride, padding, ceil)
+        return
+    inside, ones = b.get("count_include_pad", True), F.pad(torch.ones_like(x), same)
+    whole = average(F.pad(x, same), kernel, stride)
+    yield f"count_include_pad {not inside} for {inside}", lambda: c.again(count_include_pad=not inside)
+    yield "a maximum for the average", lambda: largest(x, kernel, stride, padding, ceil_mode=ceil)
+    yield f"pads as same, not counted, for {padding}", lambda: whole / average(ones, kernel, stride)
+    yield f"pads as same, counted, for {padding}", lambda: whole
+    yield f"a maximum, with pads as same, for the average with {padding}", lambda: most(same, -math.inf)
+
+
+def _matrix(c: Call) -> Changes:
+    if c.name == "linear":
+        weight = c.bound["weight"]
+        yield "the weight transposed", lambda: c.again(weight=weight.T)
+        yield "the weight reshaped for transposed", lambda: c.again(weight=weight.reshape(weight.shape[::-1]).T)
+        yield "no bias added", lambda: c.again(bias=None)
+    elif c.name == "matmul":
+        a, b = c.args[:2]
+        yield "the second factor transposed", lambda: torch.matmul(a, b.mT)
+        yield "the factors exchanged", lambda: torch.matmul(b, a)
+        yield "the product transposed", lambda: c.out.mT
+    else:
+        equation, *given = c.args
+        operands = _tuple(given[0]) if len(given) == 1 else given
+        left, _, right = equation.replace(" ", "").partition("->")
+        terms = left.split(",")
+        for t, term in enumerate(terms):
+            for i, j in itertools.combinations(range(len(term)), 2):
+                other = ",".join([*terms[:t], "".join(_exchanged(term, i, j)), *terms[t + 1 :]]) + f"->{right}"
+                yield f"einsum {other} for {equation}", lambda: torch.einsum(other, *operands)
+        for i, j in itertools.combinations(range(len(right)), 2):
+            other = f"{left}->{''.join(_exchanged(right, i, j))}"
+            yield (
+                f"einsum {other}, reshaped, for {equation}",
+                lambda: torch.einsum(other, *operands).reshape(c.out.shape),
+            )
+
+
+def _pointwise(c: Call) -> Changes:
+    own, x, b = "tanh GELU" if c.kwargs.get("approximate") == "tanh" else c.name, c.x, c.bound
+    functions = _POINTWISE if c.name in _POINTWISE and c.name not in _ACTIVATIONS else _ACTIVATIONS
+    for words, function in functions.items() if c.name not in ("clamp", "hardtanh") else ():
+        if words != own:
+            yield f"{words} for {own}", lambda: function(x)
+    if c.name in ("relu6", "clamp", "hardtanh"):
+        least, most = (b.get(one, b.get(f"{one}_val", limit)) for one, limit in (("min", 0.0), ("max", 6.0)))
+        yield "no upper limit", lambda: x.clamp(min=least)
+        yield "no lower limit", lambda: x.clamp(max=most)
+
+
+def _product(c: Call) -> Changes:
+    a, b = c.args[:2]
+    scalar = next((one for one in (b, a) if not isinstance(one, torch.Tensor) or one.ndim == 0), None)
+    if scalar is None:
+        yield "the second factor left out", lambda: a.expand_as(c.out) + 0
+        yield "the first factor left out", lambda: b.expand_as(c.out) + 0
+        yield "a sum for the product", lambda: a + b
+        yield "a product for the quotient", lambda: a * b
+        for words in ("gelu", "tanh GELU", "silu", "quick GELU", "relu") if a.shape == b.shape else ():
+            yield f"{words} of the first factor for the product", lambda: _ACTIVATIONS[words](a)
+        return
+    other, power, value = (a if scalar is b else b), (1 if c.name == "mul" else -1), f"{float(scalar):.4g}"
+    yield f"not {'multiplied' if power > 0 else 'divided'} by {value}", lambda: other + 0
+    own = f"{'multiplied' if power > 0 else 'divided'} by {value}"
+    for p in (-1, -0.5, 0.5, 1, 2, -2):
+        words = f"{'multiplied' if p > 0 else 'divided'} by {value}{f'^{abs(p):g}' * (abs(p) != 1)} for {own}"
+        yield words, lambda: other * scalar**p
+    yield "the other sign", lambda: -c.out
+
+
+def _sum(c: Call) -> Changes:
+    a, b = c.args[:2]
+    yield "the other sign", lambda: -c.out
+    if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
+        scalar, other = (b, a) if isinstance(a, torch.Tensor) else (a, b)
+        yield f"{scalar:g} left out", lambda: other + 0
+        for eps in _EPS if 0 < abs(scalar) < 0.02 else ():
+            yield f"eps {eps:g} for {scalar:g}", lambda: other + eps
+        return
+    yield "the second term left out", lambda: a.expand_as(c.out) + 0
+    yield "the first term left out", lambda: b.expand_as(c.out) + 0
+    yield "the other sign of the second term", lambda: a - b if c.name == "add" else a + b
+
+
+def _parts(c: Call) -> Changes:
+    x, dim = c.x, c.bound.get("dim", 0)
+    if c.name in ("cat", "stack"):
+        function = getattr(torch, c.name)
+        yield "the parts in the other order", lambda: function(list(x)[::-1], dim)
+        for axis in set(range(x[0].ndim)) - {dim % x[0].ndim}:
+            yield f"{c.name} along axis {axis} for {dim}", lambda: function(list(x), axis)
+        return
+    for i, j in itertools.combinations(range(len(c.out)), 2):
+        yield f"parts {i} and {j} exchanged", lambda: tuple(_exchanged(c.out, i, j))
+    picks = [torch.arange(i, x.shape[dim], len(c.out)) for i in range(len(c.out))]
+    yield "interleaved parts", lambda: tuple(x.index_select(dim, pick) for pick in picks)
+
+
+def _item(c: Call) -> Changes:
+    index = _tuple(c.args[1])
+    for place, one in enumerate(index):
+        if one is None or one is Ellipsis or isinstance(one, torch.Tensor):
+            return
+        size, own = c.x.shape[place], f"axis {place} for [{one}]" if isinstance(one, int) else f"axis {place}"
+        at = lambda other: c.x[(*index[:place], other, *index[place + 1 :])]  # noqa: E731
+        if isinstance(one, int):
+            for other in {0, 1, -1} - {one, one % size, one - size}:
+                yield f"[{other}] of {own}", lambda: at(other)
+            for words in ("mean", "sum", "amax"):
+                yield (
+                    f"{words} over {own}",
+                    lambda: getattr(at(slice(None)), words)(
+                        place - sum(isinstance(earlier, int) for earlier in index[:place])
+                    ),
+                )
+        elif one.start or one.stop:
+            count = len(range(*one.indices(size)))
+            yield f"the last {count} of {own}", lambda: at(slice(size - count, None))
+            yield f"the first {count} of {own}", lambda: at(slice(count))
+
+
+def _axes(c: Call) -> Changes:
+    x, shape = c.x, list(c.out.shape)
+    if c.kind in ("reshape", "flatten", "unflatten"):
+        for i, j in itertools.combinations(range(x.ndim), 2):
+            yield f"axes {i} and {j} exchanged before it is reshaped", lambda: x.transpose(i, j).reshape(shape)
+        for i, j in itertools.combinations(range(len(shape)), 2):
+            other = _exchanged(shape, i, j)
+            yield f"reshaped to {other} for {shape}", lambda: x.reshape(other)
+            yield f"reshaped to {other}, then axes {i} and {j} exchanged", lambda: x.reshape(other).transpose(i, j)
+        return
+    yield "reshaped for transposed", lambda: x.reshape(shape)
+    yield "not transposed", lambda: x
+    for order in itertools.permutations(range(x.ndim)) if c.name == "permute" and x.ndim < 6 else ():
+        if list(x.permute(order).shape) == shape:
+            yield f"permuted by {order}", lambda: x.permute(order)
+
+
+def _mask(c: Call) -> Changes:
+    if c.name == "where":
+        condition, a, b = c.args
+        yield "the condition inverted", lambda: torch.where(condition, b, a)
+        yield "the condition always true", lambda: torch.where(torch.ones_like(condition), a, b)
+        yield "the condition never true", lambda: torch.where(torch.zeros_like(condition), a, b)
+        return
+    mask, value = c.bound["mask"], float(c.bound["value"])
+    yield "no mask", lambda: c.x + 0
+    yield "the mask inverted", lambda: c.x.masked_fill(~mask, value)
+    for other in {0.0, -1e9, -1e4, -math.inf} - {value}:
+        yield f"filled with {other:g} for {value:g}", lambda: c.x.masked_fill(mask, other)
+
+
+def _reduced(c: Call) -> Changes:
+    x, given, keep = c.x, c.bound.get("dim"), bool(c.kwargs.get("keepdim", False))
+    whole = given is None or isinstance(given, bool)
+    dims = tuple(range(x.ndim)) if whole else tuple(d % x.ndim for d in _tuple(given))
+    if c.kind in ("softmax", "log_softmax"):
+        yield f"sigmoid for {c.name}", lambda: torch.sigmoid(x)
+        other = "softmax" if c.name == "log_softmax" else "log_softmax"
+        yield f"{other} for {c.name}", lambda: getattr(torch, other)(x, dims[0])
+    elif c.name in ("std", "var"):
+        function = getattr(torch, c.name)
+        by_n = torch.equal(function(x, dims, correction=0, keepdim=keep), c.out)
+        words = "divided by n − 1 for n" if by_n else "divided by n for n − 1"
+        yield words, lambda: function(x, dims, correction=int(by_n), keepdim=keep)
+        yield (
+            "the variance for its root" if c.name == "std" else "the root of the variance",
+            lambda: c.out.square() if c.name == "std" else c.out.sqrt(),
+        )
+    elif c.name == "logsumexp":
+        yield "log(sum(exp)), which overflows,", lambda: x.exp().sum(dims, keepdim=keep).log()
+    for words, reduce in _REDUCTIONS.items() if c.name not in ("softmax", "log_softmax", "normalize") else ():
+        yield f"{words} for {c.name}", lambda: reduce(x, dims, keepdim=keep)
+    for axes in itertools.combinations(range(x.ndim), len(dims)):
+        words = f"{c.name} over axis {', '.join(map(str, axes))} for {', '.join(map(str, dims))}"
+        yield words, lambda: c.again(dim=axes if len(axes) > 1 else axes[0])
+
+
+def _rows(c: Call) -> Changes:
+    x = c.x
+    if c.name == "embedding":
+        yield "rows of id 0 set to zeros", lambda: c.out * (x != 0)[..., None]
+        yield "multiplied by √width", lambda: c.out * c.out.shape[-1] ** 0.5
+        yield "the next row", lambda: F.embedding((x + 1) % len(c.bound["weight"]), c.bound["weight"])
+    elif c.name == "repeat_interleave":
+        yield "repeat for repeat_interleave", lambda: torch.cat([x] * int(c.args[1]), c.bound.get("dim"))
+    else:
+        counts, y = _tuple(c.args[1]) if len(c.args) == 2 else c.args[1:], x
+        for axis, count in enumerate(counts[len(counts) - x.ndim :]):
+            y = y.repeat_interleave(count, axis)
+        yield "repeat_interleave for repeat", lambda: y
+
+
+def _lstm(c: Call) -> Changes:
+    (out, h, cell), (x, states, weights, *more) = c.out, c.args
+    yield "the cell state for the hidden state", lambda: (out, cell, h)
+    yield "layers and directions in the other order", lambda: (out, h.flip(0), cell.flip(0))
+    for i, j in itertools.combinations(range(4), 2):
+        turned = [torch.cat(_exchanged(one.chunk(4), i, j)) for one in weights]
+        yield f"gates {'ifgo'[i]} and {'ifgo'[j]} exchanged", lambda: c.function(x, states, turned, *more)
+    for words, place in (("b_hh", 3), ("b_ih", 2)):
+        zeros = [one * 0 if k % 4 == place else one for k, one in enumerate(weights)]
+        yield f"{words} left out", lambda: c.function(x, states, zeros, *more)
+
+
+def _loss(c: Call) -> Changes:
+    b, x = c.bound, c.x
+    for reduction in ("sum", "mean"):
+        yield f"{reduction} for {b.get('reduction', 'mean')}", lambda: c.again(reduction=reduction)
+    smoothing, classes = b.get("label_smoothing", 0.0), x.shape[-1]
+    for other in (0.0, 0.1, 0.2):
+        yield f"label smoothing {other:g} for {smoothing:g}", lambda: c.again(label_smoothing=other)
+    spread = f"label smoothing spread over the other {classes - 1} classes for all {classes}"
+    yield spread, lambda: c.again(label_smoothing=smoothing * classes / (classes - 1))
+    yield "softmax before it", lambda: c.again(input=torch.softmax(x, 1))
+    yield "logits taken as log-probabilities", lambda: F.nll_loss(x, b["target"])
+
+
+def _interpolate(c: Call) -> Changes:
+    aligned, mode = bool(c.bound.get("align_corners")), c.bound.get("mode", "nearest")
+    yield f"align_corners {not aligned} for {aligned}", lambda: c.again(align_corners=not aligned)
+    for other in ("nearest", "bilinear", "bicubic", "nearest-exact", "area"):
+        yield f"{other} for {mode}", lambda: c.again(mode=other, align_corners=None)
+
+
+_FAMILIES: dict[str, Callable[[Call], Changes]] = {
+    "layer_norm group_norm batch_norm instance_norm rms_norm": _norm,
+    "conv conv_transpose": _conv,
+    "avg_pool max_pool": _pool,
+    "linear matmul einsum": _matrix,
+    "relu gelu silu leaky_relu elu relu6 tanh sigmoid hardswish hardsigmoid": _pointwise,
+    "clamp hardtanh sqrt rsqrt square exp log": _pointwise,
+    "mul div": _product,
+    "add sub rsub": _sum,
+    "cat stack chunk split unbind": _parts,
+    "getitem": _item,
+    "reshape flatten unflatten transpose permute t": _axes,
+    "masked_fill where": _mask,
+    "softmax log_softmax normalize mean sum std var max min amax amin logsumexp norm": _reduced,
+    "embedding repeat tile repeat_interleave": _rows,
+    "lstm": _lstm,
+    "cross_entropy mse_loss l1_loss smooth_l1_loss": _loss,
+    "interpolate": _interpolate,
+}

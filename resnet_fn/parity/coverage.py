@@ -1,0 +1,165 @@
+"""Coverage: what a comparison has exercised, from what is recorded. Needs NumPy only."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.config.hints import few
+from resnet_fn.parity.layer_outputs import LayerDifference
+from resnet_fn.parity.layers.layer import Layer
+from resnet_fn.parity.name_map import NameMap
+from resnet_fn.parity.probes import FACTORS, IDS, MASKS, NET, Probed, is_mask
+from resnet_fn.parity.trace import Recording, named_leaves
+
+NOT_COMPARED = "not compared: which samples an update sees, and their augmentation; how you convert weights; "
+NOT_COMPARED += "a step or schedule of yours that is not given"
+_MOST = 6  # items of the printed line
+# Below and above which numbers an activation computes something else.
+_LIMITS: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("relu", "leakyrelu", "prelu", "elu", "celu", "selu"), (0.0, -math.inf)),
+    **{"relu6": (0.0, 6.0), "hardswish": (-3.0, 3.0), "hardsigmoid": (-3.0, 3.0)},
+}
+
+
+@dataclasses.dataclass
+class Coverage:
+    """What was exercised."""
+
+    compared: str = ""  # "for 5 batches of [8, 3, 32, 32] and 23 probes; 38 of 41 layers compared"
+    not_exercised: list[str] = field(default_factory=list)  # a line each
+    facts: dict[str, Any] = field(default_factory=dict)  # by name, for the JSON file
+
+    @property
+    def line(self) -> str:
+        """What was not exercised, the first of it; empty if there is nothing."""
+        more = len(self.not_exercised) - _MOST + 1
+        items = self.not_exercised if more <= 1 else [*self.not_exercised[: _MOST - 1], f"{more} more (--json has all)"]
+        return f"not exercised: {'; '.join(items)}" if items else ""
+
+
+def coverage_of(
+    ours: Recording,
+    theirs: Recording,
+    names: NameMap,
+    layers: Sequence[LayerDifference],
+    probed: Probed,
+    without_gradient: Collection[str],
+) -> Coverage:
+    """What both sides' recordings exercise, by the reference's arrays and, of layers and parameters, our names."""
+    shown = {layer: set(titles) for layer, titles in probed.agreed.items()}
+    for one in probed.findings:
+        shown.setdefault(one.layer, set()).add(one.probe)
+    mine, others = ({one.name for mode in side.layers.values() for one in mode} for side in (ours, theirs))
+    compared = {one.name.partition(" (")[0] for one in layers}
+    by_theirs = {other: shown.get(name, set()) for name, other in names.layers.items()}
+    runs: dict[str, list[Layer]] = {}
+    for layer in itertools.chain(*theirs.layers.values()):
+        runs.setdefault(layer.name, []).append(layer)
+    probes = sum(map(len, shown.values()))
+    batches, norms, clip = theirs.task.batches, theirs.trace.norms, theirs.task.recipe.clip_norm
+    first = next(iter(named_leaves(batches[0][0], "").values()), np.zeros(()))
+    many = f"{len(batches)} batch{'es' * (len(batches) > 1)} of {list(first.shape)}"
+    never = {name.rpartition(".")[0] for name in theirs.trace.start} - {"", *others}
+    never = {name for name in never if not any(name.startswith(f"{one}.") for one in others)}
+    acted = sum(norm > clip for norm in norms) if clip else 0
+    left: dict[str, list[str]] = {}
+    for title, why in probed.left_out.items():
+        left.setdefault(why, []).append(title)
+    lines = [line for name, executions in runs.items() for line in _limits(executions, by_theirs.get(name, set()))]
+    lines += [*theirs.limits, *_of_inputs(theirs, shown.get(NET, set())), *_rows(theirs, shown, by_theirs)]
+    lines += [f"without gradient: {few(sorted(without_gradient))}"] if without_gradient else []
+    lines += [f"never called: {few(sorted(never))}"] if never else []
+    lines += [f"clipping: it acts in 0 of {len(norms)} updates"] if clip and not acted else []
+    lines += [f"{', '.join(titles)}: {why}" for why, titles in left.items()]
+    lines += [] if probes else ["other inputs: there are no probes"]
+    facts = {
+        "batches": many,
+        "probes": {name or "the net": sorted(titles) for name, titles in shown.items()},
+        "probes left out": probed.left_out,
+        "layers compared": len(compared),
+        "layers here": len(mine),
+        "layers in the reference": len(others),
+        "without counterpart here": sorted(mine - names.layers.keys()),
+        "without counterpart in the reference": sorted(others - set(names.layers.values())),
+        "never called": sorted(never),
+        "without gradient": sorted(without_gradient),
+        "clipping": f"in {acted} of {len(norms)} updates" if clip else "none",
+        "smallest variance": {
+            name: variance for name, one in runs.items() if (variance := _variance(one[0])) is not None
+        },
+        "not compared": NOT_COMPARED,
+    }
+    of_layers = f"; {len(compared)} of {len(mine)} layers compared" if mine else ""
+    return Coverage(f"for {many} and {probes} probes{of_layers}", lines, facts)
+
+
+def _limits(executions: Sequence[Layer], probes: set[str]) -> Iterator[str]:
+    """The limits of an activation that none of its inputs reaches, and no probe."""
+    layer, inputs = executions[0], [one.input for one in executions if one.input is not None and one.input.size]
+    low, high = _LIMITS.get(layer.kind, (layer.settings.get("min"), layer.settings.get("max")))
+    if low is None or high is None or not inputs:
+        return
+    ends = [end for x in inputs for end in (float(x.min()), float(x.max()))]
+    ends += [end * FACTORS[probe] for end in ends for probe in probes & FACTORS.keys()]
+    if min(ends) >= low:
+        yield f"{layer.name} ({layer.class_name}): nothing below {low:g}"
+    if max(ends) <= high:
+        yield f"{layer.name} ({layer.class_name}): nothing above {high:g}"
+
+
+def _of_inputs(theirs: Recording, probes: set[str]) -> Iterator[str]:
+    """Masks that hide nothing, symmetric matrices, and classes that no label has."""
+    batches = theirs.task.batches
+    for name, leaf in named_leaves(batches[0][0], "inputs").items():
+        every = np.stack([named_leaves(inputs, "inputs")[name] for inputs, _ in batches])
+        if is_mask(name, leaf) and np.ptp(every.astype(np.float64)) == 0 and MASKS not in probes:
+            yield f"{name}: always {every.flat[0]}"
+        if _symmetric(every):
+            yield f"{name}: always symmetric"
+    yield from (
+        f"{name}: symmetric" for name in theirs.constants if _symmetric(theirs.trace.start.get(name, np.zeros(0)))
+    )
+    outputs = next(iter(theirs.trace.eval_outputs.values()), np.zeros(()))
+    for name, leaf in named_leaves(batches[0][1], "labels").items():
+        places = [
+            axis for axis in (-1, 1) if outputs.ndim > 1 and np.delete(outputs.shape, axis).tolist() == [*leaf.shape]
+        ]
+        if leaf.dtype.kind in "iu" and places:
+            drawn = np.unique([named_leaves(labels, "labels")[name] for _, labels in batches])
+            missing = sorted({*range(outputs.shape[places[0]])} - {*drawn.tolist()})
+            if missing:
+                yield f"{name}: no {few(list(map(str, missing)))} of {outputs.shape[places[0]]} classes"
+
+
+def _symmetric(array: np.ndarray) -> bool:
+    square = array.ndim > 1 and array.shape[-1] == array.shape[-2] > 1
+    return square and bool((array == array.swapaxes(-1, -2)).all()) and bool(np.ptp(array.astype(np.float64)))
+
+
+def _rows(theirs: Recording, shown: dict[str, set[str]], by_theirs: dict[str, set[str]]) -> Iterator[str]:
+    """Tables of which some rows are never looked up."""
+    for layer in theirs.layers["eval"]:
+        if layer.kind != "embedding" or layer.call or layer.input is None or not layer.parameters:
+            continue
+        looked_up, rows = [layer.input], layer.parameters[0][1][0]
+        for name, leaf in named_leaves(theirs.task.batches[0][0], "inputs").items():
+            if leaf.shape == layer.input.shape and (leaf == layer.input).all():
+                looked_up += [named_leaves(inputs, "inputs")[name] for inputs, _ in theirs.task.batches]
+        count = len(np.unique(np.concatenate([one.ravel() for one in looked_up])))
+        if count < rows and IDS not in by_theirs.get(layer.name, set()) | shown.get(NET, set()):
+            yield f"{layer.name}: {rows - count} of {rows} rows are never looked up"
+
+
+def _variance(layer: Layer) -> float | None:
+    """The smallest variance that a norm divides by; None if it is no norm, or has the moving ones."""
+    x, settings = layer.input, layer.settings
+    if layer.kind != "norm" or x is None or settings.get("over") not in ("layer", "group"):
+        return None
+    if settings["over"] == "group":
+        return float(x.reshape(len(x), settings["num_groups"], -1).var(-1).min())
+    return float(x.var(tuple(range(-len(settings["normalized_shape"]), 0))).min())

@@ -1,0 +1,312 @@
+"""Probes: what both sides compute of other inputs than the batches, each layer alone and the net, forward only."""
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from resnet_fn.config.hints import first_line
+from resnet_fn.parity.layer_outputs import TOLERANCE, compare_layer, layout
+from resnet_fn.parity.layers.difference import DIFFERS, UNDECIDED, Difference, difference, norm, relative_error
+from resnet_fn.parity.layers.layer import Layer
+from resnet_fn.parity.layers.record import leaves
+from resnet_fn.parity.notes import settings_differences
+from resnet_fn.parity.origins import attempt
+from resnet_fn.parity.stages import SPREADS, paired_outputs
+from resnet_fn.parity.trace import Arrays, Probe, Probes, Recording, Tree, map_tree, named_leaves
+
+NET = ""  # the net's name among the layers'
+FACTORS = {"0.01·x": 0.01, "−x": -1.0, "10·x": 10.0}
+IDS, MASKS = "every id once", "masks inverted"
+_LARGEST = 1 << 22  # numbers of a probe of all ids
+# MindSpore's kernels on a CPU: tanh is 2e-5 off for inputs ten times as large, elu 1e-5 for a thousandth.
+_KERNELS = ("tanh", "tanhshrink", "elu", "rnn", "gru", "lstm")
+_OF_KERNELS = 1e-3  # relative errors up to this are theirs
+Change = Callable[[np.ndarray], np.ndarray]
+
+
+class Caller(NamedTuple):
+    """How one framework calls a layer."""
+
+    array: Callable[[Any], np.ndarray]  # of a tensor
+    tensor: Callable[[np.ndarray], Any]
+    call: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # (layer, positional, named) → outputs
+    absent: tuple[type[Exception], ...] = ()  # errors of an operation that this device does not have
+
+
+def probe_layers(
+    layers: Iterable[tuple[str, Any]], run: Callable[[], Any], executions: Sequence[Layer], caller: Caller
+) -> Probes:
+    """The probes of each layer alone, on changes of the arguments of its first call in `run`.
+
+    `layers` and `executions` are those that are recorded; a layer that takes anything but arrays, numbers and texts is
+    left out.
+    """
+    calls: dict[str, tuple[Any, Tree]] = {}
+
+    def hook_of(name: str) -> Callable[..., None]:
+        def before(layer: Any, inputs: Any, named: Any) -> None:
+            with contextlib.suppress(TypeError):  # a cache: it would grow
+                given = (tuple(inputs), dict(named))
+                calls[name] = calls.get(name) or (layer, _mapped(lambda leaf: np.array(caller.array(leaf)), given))
+
+        return before
+
+    handles = [layer.register_forward_pre_hook(hook_of(name), with_kwargs=True) for name, layer in layers]
+    try:
+        run()
+    finally:
+        for handle in handles:
+            handle.remove()
+    probes, recorded = Probes(), {one.name: one for one in executions if not one.call}
+    for name, (layer, given) in calls.items():
+        arrays = [leaf for _, leaf in leaves(given) if isinstance(leaf, np.ndarray)]
+        if not arrays or name not in recorded:
+            continue
+        further = tuple(norm(x[np.isfinite(x)]) for x in arrays if x.dtype.kind == "f" and not _equal(x, arrays[0]))
+
+        def outputs(change: Change, layer: Any = layer, given: Tree = given) -> Arrays:
+            inputs, named = _mapped(lambda leaf: caller.tensor(change(leaf)), given)
+            results = (leaf for _, leaf in leaves(caller.call(layer, inputs, named)) if hasattr(leaf, "dtype"))
+            return {"output": caller.array(next(results))}
+
+        changes = _layer_changes(arrays, recorded[name])
+        tried = {title: _probe(outputs, change, caller.absent, further) for title, change in changes.items()}
+        probes[name] = {title: one for title, one in tried.items() if one}
+    return probes
+
+
+def probe_net(inputs: Tree, executions: Sequence[Layer], call: Any, absent: tuple[type[Exception], ...] = ()) -> Probes:
+    """The probes of the net; `call` returns its outputs by name, `executions` has the tables of ids."""
+    tables = [(one, one.input) for one in executions if one.kind == "embedding" and one.input is not None]
+    given = named_leaves(inputs, "inputs").items()
+    rows = {name: _rows(one) for name, leaf in given for one, ids in tables if np.array_equal(ids, leaf)}
+    tried = {title: _probe(call, changed, absent) for title, changed in _net_changes(inputs, rows).items()}
+    return {NET: {title: one for title, one in tried.items() if one}}
+
+
+def _probe(call: Any, given: Any, absent: tuple[type[Exception], ...], further: Sequence[float] = ()) -> Probe | None:
+    try:
+        return Probe(call(given), "", further=tuple(further))
+    except absent:
+        return None
+    except Exception as error:
+        return Probe({}, f"{type(error).__name__}: {first_line(error)}")
+
+
+def _mapped(function: Callable[[Any], Any], tree: Any) -> Any:
+    """The tree with `function` of each tensor or array. TypeError for a leaf of another kind."""
+    if type(tree) is dict:
+        return {key: _mapped(function, branch) for key, branch in tree.items()}
+    if type(tree) in (tuple, list):
+        return type(tree)(_mapped(function, branch) for branch in tree)
+    if hasattr(tree, "shape") and hasattr(tree, "dtype"):
+        return function(tree)
+    if tree is None or isinstance(tree, bool | int | float | str):
+        return tree
+    raise TypeError(type(tree).__name__)
+
+
+def _equal(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and bool((a == b).all())
+
+
+def _rows(layer: Layer) -> int:
+    """How many rows an embedding's table has."""
+    return next((shape[0] for _, shape in layer.parameters if len(shape) == 2), 0)
+
+
+def _layer_changes(arrays: Sequence[np.ndarray], layer: Layer) -> dict[str, Change]:
+    """What is tried of a layer: of its first array, and of all that go with it."""
+    first, changes = arrays[0], dict[str, Change]()
+
+    def scaled(factor: float) -> Change:
+        return lambda leaf: np.asarray(leaf * factor, leaf.dtype) if _equal(leaf, first) else leaf
+
+    if first.dtype.kind == "f":
+        bare = layer.leaf and not layer.parameters  # only such a layer's output may have a limit
+        changes |= {title: scaled(factor) for title, factor in FACTORS.items() if bare or factor <= 1}
+    elif layer.kind == "embedding" and (rows := _rows(layer)) and math.prod(layer.parameters[0][1]) <= _LARGEST:
+        changes[IDS] = lambda leaf: np.arange(rows, dtype=leaf.dtype).reshape((1,) * (leaf.ndim - 1) + (rows,))
+    if first.ndim and len(first) > 1:
+        changes["one sample"] = lambda leaf: leaf[:1] if leaf.ndim and len(leaf) == len(first) else leaf
+    places = [(1,), (2,)] if first.ndim == 3 else [tuple(range(2, first.ndim))] if first.ndim > 3 else []
+    for axes in [axes for axes in places if min(first.shape[axis] for axis in axes) > 1]:
+
+        def cropped(leaf: np.ndarray, axes: tuple[int, ...] = axes) -> np.ndarray:
+            if leaf.shape == first.shape:
+                own: Sequence[int] = axes
+            else:  # a mask, the positions
+                own = [axis for axis in range(1, leaf.ndim) if axes == (1,) and leaf.shape[axis] == first.shape[1]]
+            return leaf[tuple(slice(size - (axis in own)) for axis, size in enumerate(leaf.shape))]
+
+        changes[f"cropped by one along {'axis' if len(axes) == 1 else 'axes'} {', '.join(map(str, axes))}"] = cropped
+    return changes
+
+
+def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
+    """What is tried of the net; `rows`: how many rows the table has in which an input is looked up."""
+    given = {name: leaf for name, leaf in named_leaves(inputs, "inputs").items() if leaf.ndim}
+    masks = {name for name, leaf in given.items() if is_mask(name, leaf)}
+    first = next(iter(given.values()), np.zeros(0))
+    count, image = len(first), first.ndim > 3 and first.dtype.kind == "f"
+
+    def each(change: Callable[[str, np.ndarray], np.ndarray]) -> Tree:
+        names = iter(named_leaves(inputs, "inputs"))
+        return map_tree(lambda leaf: change(next(names), leaf) if leaf.ndim else (next(names), leaf)[1], inputs)
+
+    def samples(number: int) -> Tree:
+        return each(lambda name, leaf: leaf.take(range(number), 0, mode="wrap") if len(leaf) == count else leaf)
+
+    def sized(times: int, plus: int) -> Tree:
+        """Of images the pixels; of others what is as long as the first input's second axis."""
+
+        def change(name: str, leaf: np.ndarray) -> np.ndarray:
+            alike = leaf.ndim == first.ndim and leaf.dtype.kind == "f"
+            axes = range(2, leaf.ndim * alike) if image else range(1, 2 if alike else leaf.ndim)
+            for axis in [axis for axis in axes if image or leaf.shape[axis : axis + 1] == first.shape[1:2]]:
+                leaf = leaf.take(range(leaf.shape[axis] * times + plus), axis, mode="wrap")
+            return leaf
+
+        return each(change)
+
+    def inverted(name: str, leaf: np.ndarray) -> np.ndarray:
+        if name in masks and leaf.all():  # nothing would be left: only the last place is hidden
+            return np.concatenate([leaf[..., :-1], np.zeros_like(leaf[..., -1:])], -1)
+        return (1 - leaf).astype(leaf.dtype) if name in masks else leaf
+
+    def looked_up(name: str, leaf: np.ndarray) -> np.ndarray:
+        return np.resize(np.arange(rows[name], dtype=leaf.dtype), leaf.shape) if name in rows else leaf
+
+    changes: dict[str, Tree] = {"one sample": samples(1), "n + 1 samples": samples(count + 1)} if count > 1 else {}
+    if first.ndim > 1 and min(first.shape[1:]) > 1:
+        changes |= {"sizes − 1": sized(1, -1), "sizes + 1": sized(1, 1), "sizes × 2": sized(2, 0)}
+    numbers = {name for name, leaf in given.items() if leaf.dtype.kind == "f"} - masks
+    for title, factor in (("0·x", 0.0), ("−x", -1.0), ("10·x", 10.0)) if numbers else ():
+        changes[title] = each(partial(lambda by, name, x: x * by if name in numbers else x, np.float32(factor)))
+    changes |= {MASKS: each(inverted)} if masks else {}
+    fits = all(given[name].size >= number for name, number in rows.items())
+    return changes | ({IDS if fits else "as many ids as fit": each(looked_up)} if rows else {})
+
+
+def is_mask(name: str, leaf: np.ndarray) -> bool:
+    """Whether an input hides places: by its type, its name, or 0 and 1 alone."""
+    ones = leaf.size and leaf.dtype.kind in "iu" and bool(np.isin(leaf, (0, 1)).all())
+    return leaf.dtype == bool or "mask" in name or bool(ones)
+
+
+def measured(plain: Probes, exact: Probes, noisy: Iterable[Probes]) -> Probes:
+    """The reference's probes with their rounding: the distance from float64, and the largest change by noise."""
+    others = [exact, *noisy]
+    for layer, probes in plain.items():
+        for title, probe in probes.items():
+            for name, value in probe.outputs.items():
+                runs = [one[layer][title].outputs.get(name) if title in one.get(layer, {}) else None for one in others]
+                errors = [math.inf if x is None or x.shape != value.shape else relative_error(x, value) for x in runs]
+                probe.rounding[name] = max(errors[0], *(SPREADS * error for error in errors[1:]))
+    return plain
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """A probe in which the sides differ, though not on the batches."""
+
+    layer: str  # ours; `NET` for the net
+    probe: str
+    difference: Difference | None  # None if our side alone refuses
+    words: str  # how they differ
+
+
+@dataclasses.dataclass
+class Probed:
+    """Both sides' probes, compared."""
+
+    findings: list[Finding] = field(default_factory=list)
+    agreed: dict[str, list[str]] = field(default_factory=dict)  # the probes in which a layer, or the net, agrees
+    kernels: list[str] = field(default_factory=list)  # differences that are known of MindSpore's kernels, a line each
+    left_out: dict[str, str] = field(default_factory=dict)  # probes of the net that compare nothing, and why
+
+    def lines(self) -> list[str]:
+        """A line for each layer with findings."""
+        by_layer: dict[str, list[Finding]] = {}
+        for one in self.findings:
+            by_layer.setdefault(one.layer, []).append(one)
+        return [
+            f"on your batches the same; with {', '.join(one.probe for one in pairs)}: "
+            f"{f'`{layer}` differs' if layer else 'the outputs differ'}: {pairs[0].words}"
+            for layer, pairs in by_layer.items()
+        ] + self.kernels
+
+
+def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str], forward: bool) -> Probed:
+    """Compare what both sides recorded of probes.
+
+    `layers` has the reference's layer for each of ours; `forward`: whether the net's outputs agree on the batches.
+    """
+    probed = Probed()
+    a, b = ({one.name: one for one in side.layers["eval"] if not one.call} for side in (ours, theirs))
+    known = [name for name, one in a.items() if one.kind in _KERNELS]
+    for name, answers in ours.probes.items():
+        mine, other = a.get(name), b.get(layers.get(name, ""))
+        if mine is None or other is None or mine.output is None or other.output is None:
+            continue
+        shown = compare_layer("eval", mine, other)
+        differs = {DIFFERS, UNDECIDED} & {shown.output.verdict, shown.input.verdict if shown.input else DIFFERS}
+        if differs or mine.input is None or other.input is None or mine.output.size != other.output.size:
+            continue  # only the same function of the same input can be asked for more
+        hints = "; ".join(attempt(settings_differences, mine, other)) if mine.leaf and other.leaf else ""
+        of_kernel = any(f"{one}.".startswith(f"{name}.") for one in known)
+        for title, theirs_of_it in theirs.probes.get(other.name, {}).items():
+            if title in answers and (title in FACTORS or mine.input.shape == other.input.shape):
+                _compare(probed, name, title, answers[title], theirs_of_it, of_kernel, hints)
+    net = ours.probes.get(NET, {}), theirs.probes.get(NET, {})
+    for title in dict.fromkeys([*net[0], *net[1]]) if forward else ():
+        if title in net[0] and title in net[1]:
+            _compare(probed, NET, title, net[0][title], net[1][title], bool(known), "")
+        else:
+            probed.left_out[title] = "one side has no record of it"
+    pairs = [(one.probe, one.layer) for one in probed.findings]
+    inside = [one for one in probed.findings if any(one.probe == p and n.startswith(f"{one.layer}.") for p, n in pairs)]
+    probed.findings = [one for one in probed.findings if one not in inside]
+    return probed
+
+
+def _compare(probed: Probed, name: str, title: str, ours: Probe, theirs: Probe, of_kernel: bool, hints: str) -> None:
+    """Add what one probe shows."""
+    finite = all(np.isfinite(value).all() for value in theirs.outputs.values())
+    apart = len(ours.further) != len(theirs.further) or not np.allclose(ours.further, theirs.further, rtol=1e-3)
+    if theirs.error or not finite or (apart and not ours.error):
+        if not name:
+            probed.left_out[title] = "the reference rejects it" if theirs.error else "the reference is not finite"
+        return
+    names, item = paired_outputs(ours.outputs, theirs.outputs), None
+    if ours.error:
+        words = f"it fails here ({ours.error})"
+    elif names is None and name:
+        [x], [y] = ours.outputs.values(), theirs.outputs.values()
+        if x.size == y.size:
+            item = difference(title, x, layout(x, y)(y), TOLERANCE, max(theirs.rounding.values()))
+        words = f"{list(x.shape)} here, {list(y.shape)} in the reference"
+    elif names is None:
+        words = "its outputs have other names or shapes here"
+    else:
+        items = [
+            difference(one, ours.outputs[names[one]], b, TOLERANCE, theirs.rounding[one])
+            for one, b in theirs.outputs.items()
+        ]
+        item, words = max(items, key=lambda one: (one.verdict == DIFFERS, one.relative)), ""
+    if item and item.verdict == UNDECIDED:
+        return
+    if item and item.verdict != DIFFERS:
+        probed.agreed.setdefault(name, []).append(title)
+    elif item and of_kernel and item.relative <= _OF_KERNELS:
+        words = f"{item.relative:.1e} apart with {title}, as MindSpore's kernels of tanh and elu are"
+        probed.kernels.append(f"{name or 'the net'}: {words}")
+    else:
+        words = item.values() if item else words
+        probed.findings.append(Finding(name, title, item, f"{words}; {hints}" if hints else words))

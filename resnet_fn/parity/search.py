@@ -1,0 +1,181 @@
+"""Causes by search: change the reference, call by call, until it computes what the port computes. Needs PyTorch."""
+
+import contextlib
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from resnet_fn.parity.calls import Calls, Chosen, is_float
+from resnet_fn.parity.changes import OTHER, changes, gradient_changes
+from resnet_fn.parity.layers.difference import norm
+from resnet_fn.parity.layers.record import leaves
+from resnet_fn.parity.stages import GRADIENTS, LOSS, TRAIN_FORWARD
+from resnet_fn.parity.trace import Arrays, Wanted
+
+_SECONDS = 20.0  # the most that a search takes
+_FITS = 10.0  # a change explains what is within so many times the rounding
+_LEAST = 2e-6  # the rounding, times `_FITS`, is at least this
+_BEAM = 4  # so many of the best single changes are tried together with a second one
+_CAUSES = 5  # the most that are sought, one after another
+
+
+class _DoneError(Exception):
+    """The array that is asked for has been computed."""
+
+
+class Searcher:
+    """Searches for changes of a module's calls that give our arrays.
+
+    Args:
+        module: the reference; its weights are those of both sides.
+        forward: runs it, in training mode or not, and returns its outputs.
+        backward: loss and gradients of the first batch.
+        seconds: the most that a search takes.
+    """
+
+    def __init__(
+        self, module: Any, forward: Callable[[bool], Any], backward: Callable[[], Arrays], seconds: float = _SECONDS
+    ) -> None:
+        self.module, self.forward, self.backward, self.seconds = module, forward, backward, seconds
+        self.names = {id(layer): name for name, layer in module.named_modules() if name}
+
+    def __call__(self, wanted: Wanted) -> list[str]:
+        """The causes, a line each, with the reference's file and line; [] if none is found."""
+        self.wanted, self.until = wanted, time.perf_counter() + self.seconds
+        chosen: Chosen = {}
+        causes: dict[str, list[str]] = {}  # changes, and the places of each
+        while len(causes) < _CAUSES:
+            run, name, value = self._run(chosen, log=True)
+            fit = self._fit(chosen, run, name, value, set(causes)) if self._error(name, value) > 1 else {}
+            for number, words in fit.items():
+                causes.setdefault(words, []).append(run.places[number])
+            chosen |= fit
+            if not fit:
+                break
+        more = {words: f" (and {len(places) - 1} more calls)" * (len(places) > 1) for words, places in causes.items()}
+        lines = [f"{places[0]}: {words} here{more[words]}" for words, places in causes.items()]
+        late = time.perf_counter() > self.until
+        return [*lines, *[f"the search for a cause stopped after {self.seconds:g} s"] * late]
+
+    def _run(
+        self, chosen: Chosen, base: Calls | None = None, name: str | None = None, log: bool = False
+    ) -> tuple[Calls, str, Any]:
+        """A run with calls changed, up to the layer `name`, or to the first that differs: its name and its output.
+
+        The name is "" for what the whole gives.
+        """
+        wanted = self.wanted
+        of_loss = wanted.stage in (LOSS, GRADIENTS)
+        counts, stopped, handles = defaultdict[str, int](int), list[tuple[str, Any]](), list[Any]()
+
+        def hook(title: str) -> Callable[..., None]:
+            def after(layer: Any, inputs: Any, output: Any) -> None:
+                counts[title] += 1
+                call = title if counts[title] == 1 else f"{title} ({counts[title]})"
+                first = next((leaf for _, leaf in leaves(output) if isinstance(leaf, torch.Tensor)), None)
+                if call not in wanted.layers or first is None or (name is not None and name != call):
+                    return
+                if name is not None or self._error(call, first) > 1:
+                    stopped.append((call, first))
+                    raise _DoneError
+                run.produced(first, set())
+
+            return after
+
+        with contextlib.nullcontext() if of_loss else torch.no_grad(), torch.random.fork_rng():
+            torch.manual_seed(0)
+            run = Calls(gradient_changes if wanted.stage == GRADIENTS else changes, chosen, base, self.names, log)
+
+            def given(layer: Any, inputs: Any, named: Any) -> None:
+                arrays = [leaf for _, leaf in leaves((inputs, named)) if is_float(leaf)]
+                run.others += [(f"input {index}", leaf) for index, leaf in enumerate(arrays)]
+
+            handles.append(self.module.register_forward_pre_hook(given, with_kwargs=True))
+            handles.append(self.module.register_forward_hook(lambda *_: setattr(run, "of_forward", run.count)))
+            handles += [
+                layer.register_forward_hook(hook(title)) for title, layer in self.module.named_modules() if title
+            ]
+            try:
+                with run:
+                    results = self.backward() if of_loss else self.forward(wanted.stage == TRAIN_FORWARD)
+                return run, "", results
+            except _DoneError:
+                return run, *stopped[0]
+            finally:
+                for handle in handles:
+                    handle.remove()
+
+    def _error(self, name: str, value: Any) -> float:
+        """How far a layer's output, or what the whole gives, is from ours, in units of what explains it."""
+        if name:
+            return _excess(value, *self.wanted.layers[name])
+        arrays = self.wanted.convert(value)
+        floor = 1e-3 * math.hypot(*(norm(array) for array, _ in self.wanted.results.values()))
+        return max((_excess(arrays[one], *self.wanted.results[one], floor) for one in self.wanted.results), default=0.0)
+
+    def _fit(self, chosen: Chosen, run: Calls, name: str, value: Any, known: set[str]) -> Chosen:
+        """The first change that gives our array: of one call, of alike calls, of two; `known` ones before others."""
+        before, level = self._error(name, value), [(Chosen(), run, value)]
+        for _ in range(2):
+            closer: dict[str, tuple[float, Chosen]] = {}
+            for first, logged, value in level:
+                options = self._options(logged, name, value)
+                for option in sorted(options, key=lambda option: not known.issuperset(option.values())):
+                    if time.perf_counter() > self.until:
+                        return {}
+                    error = self._try({**chosen, **first, **option}, logged, name)
+                    if error <= 1:
+                        return {**first, **option}
+                    if error < 0.9 * before:
+                        closer.setdefault(f"{error:.4g}", (error, {**first, **option}))
+            level = []
+            for _, first in sorted(closer.values(), key=lambda one: one[0])[:_BEAM]:
+                with contextlib.suppress(Exception):
+                    logged, _, value = self._run({**chosen, **first}, name=name, log=True)
+                    level.append((first, logged, value))
+        return {}
+
+    def _options(self, run: Calls, name: str, value: Any) -> list[Chosen]:
+        """Single changes that have an effect, then each at all alike calls, then other arguments."""
+        if name or self.wanted.stage not in (LOSS, GRADIENTS):
+            region = run.region(value)
+        else:  # of the loss alone if outputs agree and it does not
+            region = [n for n in reversed(run.calls) if n > run.of_forward or self.wanted.stage == GRADIENTS]
+        singles, alike = list[Chosen](), defaultdict[tuple[str, str], Chosen](dict)
+        for number in region:
+            with contextlib.suppress(Exception):  # of a function with other arguments
+                for words, changed in run.changes(run.calls[number]):
+                    with contextlib.suppress(Exception):  # of a change that this call cannot have
+                        if number not in run.chosen and self._has_effect(run.calls[number].out, changed()):
+                            singles.append({number: words})
+                            alike[run.calls[number].name, words][number] = words
+        together = [group for group in alike.values() if len(group) > 1]
+        last = [one for one in singles if OTHER in next(iter(one.values()))]
+        return [*(one for one in singles if one not in last), *together, *last]
+
+    def _has_effect(self, old: Any, new: Any) -> bool:
+        pairs = zip(*(torch.utils._pytree.tree_leaves(one) for one in (old, new)), strict=True)
+        return self.wanted.stage == GRADIENTS or any(a.shape != b.shape or not torch.equal(a, b) for a, b in pairs)
+
+    def _try(self, chosen: Chosen, base: Calls, name: str) -> float:
+        try:
+            _, _, value = self._run(chosen, base, name)
+            return self._error(name, value)
+        except Exception:  # what a change gives may fit nothing that follows
+            return math.inf
+
+
+def _excess(value: Any, ours: np.ndarray, rounding: float, floor: float = 0.0) -> float:
+    """The error of an array, in units of what rounding explains."""
+    a = value.detach().double().numpy() if isinstance(value, torch.Tensor) else np.asarray(value, np.float64)
+    if a.shape != ours.shape:
+        return math.inf
+    finite = np.isfinite(ours)
+    if not np.array_equal(np.isfinite(a), finite):  # kernels differ in which of NaN and infinity they give
+        return math.inf
+    return norm((a - ours)[finite]) / max(norm(ours[finite]), floor, 1e-30) / max(_LEAST, _FITS * rounding)

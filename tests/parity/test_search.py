@@ -1,0 +1,321 @@
+"""Causes by search: each kind of change is named, with the reference's line; wrong weights and right ports get none."""
+
+import contextlib
+import linecache
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the search changes a torch module: pip install torch")
+from resnet_fn.parity.calls import Calls  # noqa: E402
+from resnet_fn.parity.changes import changes  # noqa: E402
+from resnet_fn.parity.search import Searcher  # noqa: E402
+from resnet_fn.parity.trace import Wanted  # noqa: E402
+
+t, F = torch.nn, torch.nn.functional
+IMAGES, TOKENS, VIDEO = (3, 8, 9, 9), (3, 6, 8), (2, 8, 3, 4, 4)
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+class Net(t.Module):
+    """A function of x and of this net's layers and weights."""
+
+    def __init__(self, function, seed=0):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.function = function
+        self.conv, self.up = t.Conv2d(8, 8, 3, 2, 1), t.ConvTranspose2d(8, 8, 3, 2, 1, 1)
+        self.fc, self.norm, self.gn, self.bn = t.Linear(8, 8), t.LayerNorm(8), t.GroupNorm(4, 8), t.BatchNorm2d(8)
+        self.lstm, self.embed = t.LSTM(8, 4, 2, batch_first=True), t.Embedding(9, 8)
+        self.attn = t.MultiheadAttention(8, 2, batch_first=True)
+        self.w = t.Parameter(torch.rand(8, 8))
+        for weight in self.parameters():
+            t.init.normal_(weight, std=0.5)
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def searcher(net, x, seconds=20.0, **options):
+    def backward():
+        net.train().zero_grad()
+        loss = F.cross_entropy(net(x).flatten(1), torch.arange(len(x)), **options)
+        loss.backward()
+        zero = torch.zeros(1)
+        gradients = {name: zero if weight.grad is None else weight.grad for name, weight in net.named_parameters()}
+        return {"loss": loss} | {name: one.clone() for name, one in gradients.items()}
+
+    return Searcher(net, lambda train: net.train(train)(x), backward, seconds)
+
+
+def found(reference, port, shape=TOKENS, seconds=20.0, seed=0):
+    """What the search names between two functions of a net; `seed` is of the port's weights."""
+    x, theirs, ours = drawn(*shape), Net(reference), Net(port, seed)
+    with torch.no_grad():
+        results = {"logits": (ours.eval()(x).double().numpy(), 1e-7)}
+    return searcher(theirs, x, seconds)(Wanted("eval forward", {}, results, lambda value: {"logits": value}))
+
+
+def transposed(net, x):
+    return F.linear(x, net.fc.weight.T, net.fc.bias)
+
+
+def heads(x, count=2):
+    return x.reshape(3, 6, count, 8 // count)
+
+
+KINDS = {  # words: the reference, the port, the shape of x
+    "eps 0.01 for 1e-05": (
+        lambda n, x: n.norm(x / 9),
+        lambda n, x: F.layer_norm(x / 9, (8,), n.norm.weight, n.norm.bias, 0.01),
+    ),
+    "no mean taken off (RMSNorm)": (
+        lambda n, x: F.layer_norm(x + 1, (8,)),
+        lambda n, x: F.rms_norm(x + 1, (8,), eps=1e-5),
+    ),
+    "normalized over axis 1 for 2": (
+        lambda n, x: F.layer_norm(x, (8,)),
+        lambda n, x: F.layer_norm(x.mT, (6,)).mT,
+    ),
+    "2 groups for 4": (lambda n, x: n.gn(x), lambda n, x: F.group_norm(x, 2, n.gn.weight, n.gn.bias), IMAGES),
+    "each frame (axis 2) alone": (
+        lambda n, x: n.gn(x),
+        lambda n, x: torch.stack([n.gn(x[:, :, i]) for i in range(3)], 2),
+        VIDEO,
+    ),
+    "the batch's statistics": (lambda n, x: n.bn(x), lambda n, x: n.bn.train()(x), IMAGES),
+    "pads as same for (1, 1)": (
+        lambda n, x: n.conv(x[..., :8, :8]),
+        lambda n, x: F.conv2d(F.pad(x[..., :8, :8], (0, 1, 0, 1)), n.conv.weight, n.conv.bias, 2),
+        IMAGES,
+    ),
+    "the kernel flipped": (
+        lambda n, x: n.conv(x),
+        lambda n, x: F.conv2d(x, n.conv.weight.flip(2, 3), n.conv.bias, 2, 1),
+        IMAGES,
+    ),
+    "padded by reflect for zeros": (
+        lambda n, x: n.conv(x),
+        lambda n, x: F.conv2d(F.pad(x, (1,) * 4, "reflect"), n.conv.weight, n.conv.bias, 2),
+        IMAGES,
+    ),
+    "no output padding": (
+        lambda n, x: n.up(x).mean((2, 3)),
+        lambda n, x: F.conv_transpose2d(x, n.up.weight, n.up.bias, 2, 1).mean((2, 3)),
+        IMAGES,
+    ),
+    "count_include_pad False for True": (
+        lambda n, x: F.avg_pool2d(x, 3, 2, 1),
+        lambda n, x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+        IMAGES,
+    ),
+    "zeros for −∞ as padding": (
+        lambda n, x: F.max_pool2d(x - 2, 3, 2, 1),
+        lambda n, x: F.max_pool2d(F.pad(x - 2, (1,) * 4), 3, 2),
+        IMAGES,
+    ),
+    "align_corners True for False": (
+        lambda n, x: F.interpolate(x, size=(7, 7), mode="bilinear"),
+        lambda n, x: F.interpolate(x, size=(7, 7), mode="bilinear", align_corners=True),
+        IMAGES,
+    ),
+    "the weight transposed": (lambda n, x: n.fc(x), transposed),
+    "no bias added": (lambda n, x: n.fc(x), lambda n, x: F.linear(x, n.fc.weight)),
+    "the second factor transposed": (lambda n, x: x @ n.w, lambda n, x: x @ n.w.T),
+    "einsum bcd,de->bec, reshaped, for bcd,de->bce": (
+        lambda n, x: torch.einsum("bcd,de->bce", x, n.w),
+        lambda n, x: (x @ n.w).mT.reshape(x.shape),
+    ),
+    "tanh GELU for gelu": (lambda n, x: F.gelu(2 * x), lambda n, x: F.gelu(2 * x, approximate="tanh")),
+    "leaky ReLU 0.2 for leaky_relu": (lambda n, x: F.leaky_relu(x), lambda n, x: F.leaky_relu(x, 0.2)),
+    "no upper limit": (lambda n, x: x.clamp(-1, 1), lambda n, x: x.clamp(min=-1)),
+    "softmax over axis 1 for 2": (lambda n, x: x.softmax(-1), lambda n, x: x.softmax(1)),
+    "multiplied by 0.5^2 for multiplied by 0.5": (lambda n, x: n.fc(x) * 0.5, lambda n, x: n.fc(x) / 4),
+    "divided by 3^0.5 for divided by 3": (lambda n, x: n.fc(x) / 3, lambda n, x: n.fc(x) / 3**0.5),
+    "the second term left out": (lambda n, x: n.fc(x) + x, lambda n, x: n.fc(x)),
+    "the first factor left out": (lambda n, x: n.fc(x) * x.sigmoid(), lambda n, x: x.sigmoid()),
+    "the parts in the other order": (lambda n, x: torch.cat([x, n.fc(x)], 1), lambda n, x: torch.cat([n.fc(x), x], 1)),
+    "parts 0 and 1 exchanged": (
+        lambda n, x: n.fc(x).chunk(2, -1)[0] * 2,
+        lambda n, x: n.fc(x).chunk(2, -1)[1] * 2,
+    ),
+    "mean over axis 1 for [0]": (lambda n, x: n.fc(x)[:, 0], lambda n, x: n.fc(x).mean(1)),
+    "axes 1 and 2 exchanged before it is reshaped": (
+        lambda n, x: n.fc(x).reshape(3, 48),
+        lambda n, x: n.fc(x).mT.reshape(3, 48),
+    ),
+    "reshaped for transposed": (lambda n, x: n.fc(x).transpose(1, 2), lambda n, x: n.fc(x).reshape(3, 8, 6)),
+    "no mask": (lambda n, x: n.fc(x).masked_fill(x > 1, 0), lambda n, x: n.fc(x)),
+    "the mask inverted": (lambda n, x: n.fc(x).masked_fill(x > 1, 0), lambda n, x: n.fc(x).masked_fill(~(x > 1), 0)),
+    "the condition inverted": (
+        lambda n, x: torch.where(x > 1, n.fc(x), x),
+        lambda n, x: torch.where(x > 1, x, n.fc(x)),
+    ),
+    "divided by n for n − 1": (lambda n, x: n.fc(x).std(1), lambda n, x: n.fc(x).std(1, correction=0)),
+    "sum for mean": (lambda n, x: n.fc(x).mean(1), lambda n, x: n.fc(x).sum(1)),
+    "mean over axis 2 for 1": (lambda n, x: n.fc(x)[:, :, :6].mean(1), lambda n, x: n.fc(x)[:, :, :6].mean(2)),
+    "repeat_interleave for repeat": (
+        lambda n, x: n.fc(x).repeat(2, 1, 1),
+        lambda n, x: n.fc(x).repeat_interleave(2, 0),
+    ),
+    "the next row": (lambda n, x: n.embed((x > 0).long()), lambda n, x: n.embed((x > 0).long() + 1)),
+    "the cell state for the hidden state": (lambda n, x: n.lstm(x)[1][0], lambda n, x: n.lstm(x)[1][1]),
+    "gates f and g exchanged": (
+        lambda n, x: n.lstm(x)[0],
+        lambda n, x: torch.lstm(
+            x,
+            [torch.zeros(2, 3, 4)] * 2,
+            [torch.cat([one.chunk(4)[i] for i in (0, 2, 1, 3)]) for one in n.lstm._flat_weights],
+            *(True, 2, 0.0, False, False, True),
+        )[0],
+    ),
+    "as argument 1 of add": (lambda n, x: x + n.fc(n.norm(x)), lambda n, x: n.norm(x) + n.fc(n.norm(x))),
+}
+
+
+@pytest.mark.parametrize("words", KINDS)
+def test_each_kind_of_change_is_named_with_the_references_line(words):
+    (line,) = found(*KINDS[words])
+    assert words in line
+    assert line.startswith("test_search.py:")
+    number = int(line.split(":")[1].split(" ")[0])
+    assert "lambda n, x:" in linecache.getline(__file__, number)
+
+
+def test_two_changes_two_alike_and_changes_in_place_and_in_attention_are_found():
+    def forward(net, x):
+        y = net.fc(x)
+        y += x
+        y.mul_(0.5)
+        return F.relu(y, inplace=True) * (net.fc(y) + net.fc(x))
+
+    def port(net, x):
+        y = F.relu((F.linear(x, net.fc.weight) + x) / 4)
+        return y * (F.linear(y, net.fc.weight) + F.linear(x, net.fc.weight))
+
+    text = "\n".join(found(forward, port))
+    assert "multiplied by 0.5^2 for multiplied by 0.5 here" in text
+    assert "no bias added here (and 2 more calls)" in text
+    (line,) = found(
+        lambda net, x: F.scaled_dot_product_attention(x, net.fc(x), x),
+        lambda net, x: (x @ net.fc(x).mT / 8).softmax(-1) @ x,
+    )
+    assert "multiplied by 0.3536^2" in line
+
+    def by_hand(net, x):
+        q, k, v = F.linear(x, net.attn.in_proj_weight, net.attn.in_proj_bias).chunk(3, -1)
+        q, k, v = (heads(part).transpose(1, 2) for part in (q, k, v))
+        mixed = (q @ k.mT / 2).softmax(-2) @ v  # over the queries
+        return net.attn.out_proj(mixed.transpose(1, 2).reshape(3, 6, 8))
+
+    (line,) = found(lambda net, x: net.attn(x, x, x, need_weights=False)[0], by_hand)
+    assert "softmax over axis 2 for 3" in line
+    assert "(attn)" in line
+
+
+def test_gradients_and_losses_are_searched():
+    def forward(net, x):
+        return net.fc(torch.tanh(net.norm(x))[:, 0])
+
+    def detached(net, x):
+        return net.fc(torch.tanh(net.norm(x).detach())[:, 0])
+
+    def wanted(stage, values):
+        arrays = {name: (value.detach().double().numpy(), 1e-7) for name, value in values.items()}
+        arrays = {name: one for name, one in arrays.items() if name == "loss" or name.startswith(("fc", "norm"))}
+        return Wanted(stage, {}, arrays, lambda value: value)
+
+    x, theirs = drawn(*TOKENS), Net(forward)
+    values = {**searcher(Net(detached), x).backward(), "norm.weight": torch.zeros(8), "norm.bias": torch.zeros(8)}
+    given = {**wanted("gradients", values).results}
+    convert = lambda got: {name: got[name].expand(array.shape) for name, (array, _) in given.items()}  # noqa: E731
+    (line,) = searcher(theirs, x)(Wanted("gradients", {}, given, convert))
+    assert "no gradient to argument 1 of " in line
+    smoothed = wanted("loss", searcher(theirs, x, label_smoothing=0.1).backward())
+    (line,) = searcher(theirs, x)(smoothed)
+    assert "label smoothing 0.1 for 0 " in line
+
+
+def test_right_ports_and_wrong_weights_are_given_no_cause():
+    for function, shape in (
+        (lambda n, x: n.norm(n.fc(F.gelu(n.fc(x)))), TOKENS),
+        (lambda n, x: n.up(n.gn(n.conv(x))), IMAGES),
+    ):
+        assert found(function, function, shape) == []
+        for seed in range(1, 4):
+            assert found(function, function, shape, seed=seed) == []
+
+
+def test_a_search_ends_after_its_seconds_and_says_so():
+    began = time.perf_counter()
+    (line,) = found(KINDS["no mask"][0], lambda n, x: n.w, seconds=0.0)
+    assert "0 s" in line
+    assert time.perf_counter() - began < 5
+
+
+def attends(net, x):
+    scores = (net.fc(x) @ net.fc(net.norm(x)).mT / 8**0.5).masked_fill(x[:, None, :, 0] > 1, -torch.inf)
+    return (x + scores.softmax(-1) @ net.norm(x)).mean(1)
+
+
+NETS = {
+    "convolutions": (lambda n, x: n.up(F.relu(n.gn(n.conv(x)))).mean((2, 3)), IMAGES),
+    "pools": (
+        lambda n, x: F.max_pool2d(n.bn(F.avg_pool2d(x, 3, 1, 1, count_include_pad=False)), 3, 2, 1).flatten(1),
+        IMAGES,
+    ),
+    "attention": (attends, TOKENS),
+    "perceptron": (lambda n, x: x + F.dropout(n.fc(F.gelu(n.fc(n.norm(x)))), 0.1, n.training), TOKENS),
+    "LSTM": (lambda n, x: n.fc(torch.cat(n.lstm(x)[1], -1)[-1]).clamp(-6, 6), TOKENS),
+    "embedding": (lambda n, x: n.fc(n.embed((x[..., 0] > 0).long()).repeat(1, 2, 1).std(1)).log_softmax(-1), TOKENS),
+}
+
+
+EPS = "eps 1e-06 for 1e-05; eps 1e-07 for 1e-05; eps 1e-08 for 1e-05; eps 1e-12 for 1e-05"
+ROOT = "divided by std + eps for √(var + eps)"
+SOME = {  # the same function there, or too small a change: layers alone on smaller inputs would show an eps
+    "attention: div": "divided by 2.828 for divided by 2.828",
+    "attention: layer_norm": f"{EPS}; {ROOT}; no bias added; the bias added before the weight is multiplied",
+    "attention: linear": "no bias added",
+    "attention: masked_fill": "filled with -10000 for -inf; filled with -1e+09 for -inf",
+    "convolutions: conv_transpose2d": "1 cut off at the start for 1",
+    "convolutions: group_norm": EPS,
+    "embedding: repeat": "repeat_interleave for repeat",
+    "perceptron: layer_norm": f"{EPS}; {ROOT}",
+    "pools: avg_pool2d": "pads as same, not counted, for (1, 1)",
+    "pools: batch_norm": EPS,
+}
+UNSEEN = {f"{call}: {one}" for call, words in SOME.items() for one in words.split("; ")}
+
+
+def words_of(call):
+    """The changes of a call that change what it gives."""
+    with contextlib.suppress(Exception):  # of a kind that the call cannot have
+        for words, value in changes(call):
+            with contextlib.suppress(Exception):
+                if isinstance(call.out, tuple) or not torch.equal(value(), call.out):
+                    yield words
+
+
+@pytest.mark.slow
+def test_the_mutation_score():
+    """Of all single changes of six nets, those that one batch's output does not show (1e-5): some are no change."""
+    tried, unseen = 0, set()
+    for name, (function, shape) in NETS.items():
+        net, x = Net(function).eval(), drawn(*shape)
+        with torch.no_grad():
+            exact = net(x)
+            with Calls(changes, {}, None, {}, True) as logged:
+                net(x)
+            for number, call in logged.calls.items():
+                for words in words_of(call):
+                    with contextlib.suppress(Exception), Calls(changes, {number: words}, None, {}, False):
+                        changed = net(x)
+                        tried += 1
+                        same = changed.shape == exact.shape and (changed - exact).norm() <= 1e-5 * exact.norm()
+                        unseen |= {f"{name}: {call.name}: {words}"} if same else set()
+    assert unseen == UNSEEN
+    assert tried - len(unseen) > 7 * len(unseen)
