@@ -67,7 +67,7 @@ def save_checkpoint(
 
 
 def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Mapping[str, Any]) -> Path:
-    """`save_checkpoint` for arrays that are copied already; it may run beside training, in another thread."""
+    """Write as `save_checkpoint` does, from arrays that are copies; may run beside training, in another thread."""
     folder = Path(folder)
     temporary = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
     tensors = {_WEIGHTS: weights, _TRAINING: training}

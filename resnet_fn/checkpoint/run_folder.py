@@ -52,7 +52,7 @@ class RunFolder:
         """The folder of its checkpoints."""
         return self.path / "checkpoints"
 
-    def step(self, update: int) -> Path:
+    def checkpoint_path(self, update: int) -> Path:
         """Return the checkpoint folder that holds the state after `update` updates."""
         return self.checkpoints / f"step-{update:08d}"
 
@@ -70,7 +70,7 @@ class RunFolder:
             raise CheckpointError(f"{self.path}: holds no checkpoint; give a run folder or a checkpoint folder")
         for update in reversed(updates):
             try:
-                return load_checkpoint(self.step(update))
+                return load_checkpoint(self.checkpoint_path(update))
             except CheckpointError as error:
                 print(f"warning: {error}; trying the one before", file=sys.stderr, flush=True)
         raise CheckpointError(f"{self.path}: none of its {len(updates)} checkpoints is intact; start a new run")
@@ -80,7 +80,7 @@ class RunFolder:
         best = self.newest().state["best"]
         if best is None:
             raise CheckpointError(f"{self.path}: has not been evaluated yet, so none is best; use --which last")
-        return load_checkpoint(self.step(best["update"]))
+        return load_checkpoint(self.checkpoint_path(best["update"]))
 
     def prune(self, newest: int, keep_last: int, keep_every: int = 0, best: int | None = None) -> None:
         """Remove older checkpoints and leftovers of interrupted saves.
@@ -94,7 +94,7 @@ class RunFolder:
         for update in [update for update in self.updates() if update <= newest][:-keep_last]:
             if update != best and not (keep_every and update % keep_every == 0):
                 # Renamed first: a checkpoint that is half removed must not have a checkpoint's name.
-                self.step(update).rename(self.step(update).with_suffix(".tmp-pruned"))
+                self.checkpoint_path(update).rename(self.checkpoint_path(update).with_suffix(".tmp-pruned"))
         for path in self.checkpoints.iterdir():
             if _LEFT.fullmatch(path.name):
                 shutil.rmtree(path, ignore_errors=True)

@@ -42,7 +42,7 @@ FORM = "RESNET_FN_FORM"  # in the environment: what is typed before a command's 
 
 
 def installed_program() -> str:
-    """The installed command by which this process was started, as it was typed; "" if it was `python -m`."""
+    """Return the installed command that started this process, as it was typed; "" if that was `python -m`."""
     path = sys.argv[0]
     if Path(path).name != "resnet_fn":
         return ""
@@ -50,7 +50,7 @@ def installed_program() -> str:
 
 
 def as_typed(text: str) -> str:
-    """A text with its commands in the form that was typed: `resnet_fn train` for `python -m resnet_fn.train`."""
+    """Return a text with its commands in the form that was typed: `resnet_fn train` for `python -m resnet_fn.train`."""
     return re.sub(r"python -m resnet_fn\.(?=\w)", lambda _: os.environ.get(FORM, "python -m resnet_fn."), text)
 
 
@@ -69,7 +69,7 @@ def raise_usage_errors(*faults: tuple[object, str]) -> None:
 
 @contextlib.contextmanager
 def usage_errors() -> Iterator[None]:
-    """A ValueError in here is of what was typed."""
+    """A context that turns a ValueError into a UsageError: what was typed is wrong."""
     try:
         yield
     except ValueError as error:
@@ -77,7 +77,7 @@ def usage_errors() -> Iterator[None]:
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """One line for most flags: `--[no-]nesterov`."""
+    """Formats the help with one line for most flags: `--[no-]nesterov`."""
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if isinstance(action, argparse.BooleanOptionalAction):
@@ -131,7 +131,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _reworded(message: str) -> str:
-    """A message of argparse's in this package's words."""
+    """Return a message of argparse's in this package's words."""
     message = message.replace("argument ", "", 1)
     flag, _, rest = message.partition(": invalid ")
     word, _, choices = rest.partition(" (choose from ")
@@ -146,7 +146,7 @@ def _reworded(message: str) -> str:
 
 
 def add_checkpoint_flags(parser: Parser, positional: bool = True) -> None:
-    """The flags that choose a trained net; `positional`: RUN may stand alone, see `chosen_checkpoint`."""
+    """Add the flags that choose a trained net; `positional`: RUN may stand alone, see `chosen_checkpoint`."""
     if positional:
         parser.add_argument("run", nargs="?", metavar="RUN", help="a run folder or a checkpoint folder")
     group = parser.add_argument_group("which net")
@@ -160,19 +160,19 @@ def add_checkpoint_flags(parser: Parser, positional: bool = True) -> None:
 
 
 def add_non_finite_flag(parser: argparse._ActionsContainer) -> None:
-    """The flag that takes weights that are rejected otherwise."""
+    """Add --allow-non-finite, with which a command takes weights that it otherwise rejects."""
     parser.add_argument("--allow-non-finite", action="store_true", help="take weights with NaN or infinity in them")
 
 
 def chosen_checkpoint(parsed: argparse.Namespace) -> str:
-    """The path that was given as RUN or as --checkpoint; a UsageError if none was, or both."""
+    """Return the path that was given as RUN or as --checkpoint; a UsageError if neither was, or both."""
     if bool(parsed.run) == bool(parsed.checkpoint):
         raise UsageError("give either RUN or --checkpoint RUN: a run folder or a checkpoint folder")
     return parsed.run or parsed.checkpoint
 
 
 def add_device_flags(parser: Parser) -> argparse._ArgumentGroup:
-    """The flags that choose where to compute; returns their group."""
+    """Add the flags that choose where to compute; returns their group."""
     group = parser.add_argument_group("where it is computed")
     group.add_argument("--device", choices=("CPU", "Ascend"), default="CPU", help="default CPU")
     group.add_argument("--threads", type=int, default=0, metavar="N", help="CPU kernel threads; 0: all CPUs")
@@ -230,13 +230,13 @@ def _convert(wanted: type, text: str) -> Any:
 
 
 def settings_in(parsed: argparse.Namespace, dataclass: type) -> dict[str, Any]:
-    """The fields of `dataclass` that were given as flags."""
+    """Return the fields of `dataclass` that were given as flags."""
     names = {field.name for field in dataclasses.fields(dataclass)}
     return {name: value for name, value in vars(parsed).items() if name in names}
 
 
 def file_to_write(text: str) -> str:
-    """The type of a flag that names a file to write, which is checked before the work."""
+    """Check the value of a flag that names a file to write (argparse's `type`), before the work; return it."""
     path = Path(text)
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is a folder; give a file")
@@ -246,7 +246,7 @@ def file_to_write(text: str) -> str:
 
 
 def folder_to_write(text: str) -> str:
-    """The same for a folder, which is made if it is missing."""
+    """Check the value of a flag that names a folder to write, as `file_to_write`; the folder may be missing."""
     there = next(place for place in (Path(text), *Path(text).absolute().parents) if place.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written; give another folder")

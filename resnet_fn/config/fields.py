@@ -47,30 +47,29 @@ def setting(
     within: str = "",
     per_worker: bool = False,
 ) -> Any:
-    """A dataclass field.
+    """Declare a setting: a field of the dataclass `Recipe` or `RunOptions`.
 
     Args:
         group: one of `GROUPS`.
         default: its type is the setting's: int, float, bool, str, or tuple of floats.
-        meaning, unit: for the help; a setting whose unit is "path" is `per_worker`.
+        meaning, unit: for the help.
         aliases: PyTorch's and timm's names of its flag, with spaces between.
-        choices: all values, with spaces between; a default of "" is one, too.
-        at_least, above, within: bounds of a number; `within` is an interval, "[0, 1)".
-        per_worker: the workers of a run may have different values, as of paths; see `shared`.
+        choices: the texts that it may be, "a|b|c", and "" if that is the default; without it any text.
+        at_least, above, within: bounds of a number, or of each number of a tuple; `within` is an interval, "[0, 1)".
+        per_worker: the workers of a run may have different values (see `shared`); always so where the unit is "path".
     """
     assert group in GROUPS, group
-    allowed = choices.split()
-    if choices and default == "":
+    allowed = choices.split("|") if choices else []
+    if allowed and default == "":
         allowed.insert(0, "")
-    about = {
-        **{"group": group, "meaning": meaning, "unit": unit, "aliases": aliases.split(), "choices": tuple(allowed)},
-        **{"at_least": at_least, "above": above, "within": within, "per_worker": per_worker or unit == "path"},
-    }
+    about: dict[str, Any] = {"group": group, "meaning": meaning, "unit": unit, "aliases": aliases.split()}
+    about |= {"choices": tuple(allowed), "at_least": at_least, "above": above, "within": within}
+    about["per_worker"] = per_worker or unit == "path"
     return dataclasses.field(default=default, metadata=about)
 
 
 def as_declared(field: Any, value: Any) -> Any:
-    """A value as its setting's type: a whole number may stand for a float, a list of numbers for a tuple."""
+    """Convert a value to its setting's type: whole numbers for a float, lists of numbers for a tuple; leave others."""
     wanted = type(field.default)
     if wanted is float and type(value) is int:
         return float(value)
@@ -84,20 +83,21 @@ def _are_numbers(values: Any) -> bool:
 
 
 def fault(field: Any, value: Any) -> str:
-    """What is wrong with a value by itself, "learning_rate: -1.0 must be above 0"; "" where nothing is."""
+    """Return what is wrong with a value by itself, "learning_rate: -1.0 must be above 0"; "" if it is right."""
     wrong = _wrong_type(type(field.default), value)
     if not wrong and isinstance(value, str):
         wrong = _wrong_text(field.metadata["choices"], value)
     elif not wrong:
         numbers = value if isinstance(value, tuple) else (value,)
         wrong = next(filter(None, (_wrong_number(field.metadata, number) for number in numbers)), "")
-    return wrong and f"{field.name}: {value!r} {wrong}"
+    return f"{field.name}: {value!r} {wrong}" if wrong else ""
 
 
 def _wrong_type(wanted: type, value: Any) -> str:
+    # The very type: True is no whole number, though `bool` is a subclass of `int`.
     if type(value) is wanted and (wanted is not tuple or _are_numbers(value)):
         return ""
-    numbers = "numbers with commas" if isinstance(value, str) else "a list of numbers"  # a text: from a command line
+    numbers = "numbers with commas" if isinstance(value, str) else "a list of numbers"  # from a flag; from a file
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", tuple: numbers}
     return f"is not {names[wanted]}"
 
@@ -105,7 +105,7 @@ def _wrong_type(wanted: type, value: Any) -> str:
 def _wrong_text(choices: Sequence[str], value: str) -> str:
     if choices and value not in choices:
         return f"is unknown; {closest(value, filter(None, choices))}"
-    if value != value.encode(errors="ignore").decode():
+    if value != value.encode(errors="ignore").decode():  # surrogates, which stand for such bytes
         return "has bytes that are not UTF-8; rename the file or folder"
     return ""
 
@@ -126,33 +126,33 @@ def _wrong_number(about: Any, number: float) -> str:
     return ""
 
 
-def check_value(config: type, name: str, value: Any) -> None:
+def check_value(settings_class: type, name: str, value: Any) -> None:
     """Raise a ValueError if the declaration of a setting does not allow a value."""
-    field = config.__dataclass_fields__[name]  # type: ignore[attr-defined]
+    field = settings_class.__dataclass_fields__[name]  # type: ignore[attr-defined]
     if wrong := fault(field, as_declared(field, value)):
         raise ValueError(wrong)
 
 
-def check_names(config: type, names: Iterable[str]) -> None:
+def check_names(settings_class: type, names: Iterable[str]) -> None:
     """Reject a name that is no setting; the ValueError has the nearest ones."""
-    fields = config.__dataclass_fields__  # type: ignore[attr-defined]
+    fields = settings_class.__dataclass_fields__  # type: ignore[attr-defined]
     for name in names:
         if name not in fields:
-            ours = aliases(config).get(name)
+            ours = aliases(settings_class).get(name)
             hint = f"did you mean {ours}?" if ours else closest(name, sorted(fields))
-            raise ValueError(f"{config.__name__.lower()}: unknown field {name!r}; {hint}")
+            raise ValueError(f"{settings_class.__name__.lower()}: unknown field {name!r}; {hint}")
 
 
-def aliases(config: type) -> dict[str, str]:
-    """PyTorch's and timm's names of settings, as names in Python: "lr" is "learning_rate"."""
-    fields = dataclasses.fields(config)
+def aliases(settings_class: type) -> dict[str, str]:
+    """Return the setting of each name that PyTorch or timm has for one, as names in Python: {"lr": "learning_rate"}."""
+    fields = dataclasses.fields(settings_class)
     return {alias.replace("-", "_"): field.name for field in fields for alias in field.metadata["aliases"]}
 
 
 def explain(field: Any, value: Any) -> str:
-    """A setting in a line of help: "beta2 of Adam (a, b) [unit]; default 0.9*; also --alias".
+    """Return a setting's line of help: "peak learning rate, for the whole batch; default 0.1*; also --lr".
 
-    `value` stands as the default, with a * if it is not the field's.
+    `value` stands as the default; if the recipe or run that the help is for sets another than the field's, * marks it.
     """
     about, shown = field.metadata, show_value(value)
     text = about["meaning"]
@@ -161,27 +161,27 @@ def explain(field: Any, value: Any) -> str:
     if about["unit"]:
         text += f" [{about['unit']}]"
     if shown or value != field.default:
-        text += f"; default {shown or 'none'}{'*' * (value != field.default)}"
+        text += f"; default {shown or 'none'}{'*' if value != field.default else ''}"
     if about["aliases"]:
         text += f"; also --{', --'.join(about['aliases'])}"
     return text
 
 
 def flag_name(name: str) -> str:
-    """A setting's flag, without the dashes."""
+    """Return a setting's flag, without the dashes."""
     return name.replace("_", "-")
 
 
 def show_value(value: object) -> str:
-    """A setting's value as it is typed."""
+    """Return a setting's value as it is typed after its flag."""
     return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """The settings as JSON types."""
+    """Return the settings of a recipe or of options as JSON types."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(config).items()}
 
 
 def shared(config: Any) -> dict[str, Any]:
-    """The settings that all workers of a run must have alike."""
+    """Return the settings that must be alike on all workers of a run."""
     return {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if not f.metadata["per_worker"]}

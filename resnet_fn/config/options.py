@@ -24,20 +24,20 @@ class RunOptions(Settings):
     train_list: str = _run("", "training images below data_dir: PATH CLASS a line, or .csv with path, label", "path")
     val_list: str = _run("", "the same of the validation images", "path")
     check_files: str = _run(
-        "auto", "decode every image file before the first update; auto: up to 20,000 of them", choices="auto yes no"
+        "auto", "decode every image file before the first update; auto: up to 20,000 of them", choices="auto|yes|no"
     )
     allow_other_data: bool = _run(False, "resume with another training set than the checkpoint's")
     data_threads: int = _each(0, "threads that decode images, per worker; 0: even shares", "threads", at_least=0)
     feed: str = _compute(
         "float32",
         "how images go to the device: normalised, or as bytes (image files without mixup, cutmix and erasing)",
-        choices="float32 uint8",
+        choices="float32|uint8",
     )
     accumulate: int = _compute(
         1, "parts of a worker's share, to save memory; each has its own BatchNorm", "micro-batches", at_least=1
     )
-    mode: str = _compute("graph", "an update as one compiled function, or as none", choices="graph pynative")
-    device: str = _compute("CPU", "where to compute", choices="CPU Ascend")
+    mode: str = _compute("graph", "an update as one compiled function, or as none", choices="graph|pynative")
+    device: str = _compute("CPU", "where to compute", choices="CPU|Ascend")
     fast_math: bool = _compute(False, "Ascend: HF32, and not the same bits each time")
     threads: int = _each(
         0, "CPU kernel threads per worker, at least 2; 0: this machine's CPUs shared evenly", "threads", at_least=0

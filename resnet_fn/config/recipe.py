@@ -24,23 +24,23 @@ _evaluation = partial(setting, "evaluation")
 class Recipe(Settings):
     """What defines an update: equal recipes compute the same. ValueErrors name the field, the value and the fix."""
 
-    dataset: str = _data("digits", "data set", choices="digits cifar10 cifar100 imagefolder mindrecord synthetic")
+    dataset: str = _data("digits", "data set", choices="digits|cifar10|cifar100|imagefolder|mindrecord|synthetic")
     image_size: int = _data(16, "height and width that the network sees", "pixels", at_least=1, aliases="img-size")
     repeats: int = _data(1, "times that an update sees each of its images, differently augmented", "times", at_least=1)
-    sampling: str = _data("shuffle", "every sample once an epoch, or all classes alike", choices="shuffle balanced")
+    sampling: str = _data("shuffle", "every sample once an epoch, or classes equally often", choices="shuffle|balanced")
     validation_share: float = _data(0.0, "part of every class for validation, if there is no val", within="[0, 1)")
-    multi_label: bool = _data(False, "images of any number of classes, in --train-list and --val-list with ; between")
-    on_bad_sample: str = _data("error", "what to do if a file cannot be decoded", choices="error skip")
+    multi_label: bool = _data(False, "any number of classes an image, in --train-list and --val-list with ; between")
+    on_bad_sample: str = _data("error", "what to do if a file cannot be decoded", choices="error|skip")
     synthetic_samples: int = _data(2048, "training images; an eighth as many for validation", "samples", at_least=8)
     synthetic_classes: int = _data(10, "classes of the synthetic set", "classes", at_least=1)
 
-    max_shift: int = _augment(0, "random shift of a training image, each way", "pixels", at_least=0)
+    max_shift: int = _augment(0, "largest random shift of a training image, each way", "pixels", at_least=0)
     max_rotation: float = _augment(0.0, "random rotation of a training image, each way", "degrees", within="[0, 180]")
     max_zoom: float = _augment(0.0, "random zoom of a training image, each way", "fraction", within="[0, 1)")
     crop_padding: int = _augment(0, "zero padding before a random crop (sets in memory)", "pixels", at_least=0)
     crop_scale: float = _augment(0.08, "smallest area of a random resized crop (files)", "fraction", within="(0, 1]")
     flip: bool = _augment(False, "mirror half of the training images")
-    policy: str = _augment("", "automatic augmentation; empty: none", choices="trivialaugment randaugment autoaugment")
+    policy: str = _augment("", "automatic augmentation; empty: none", choices="trivialaugment|randaugment|autoaugment")
     policy_ops: int = _augment(2, "operations per image (randaugment)", "operations", at_least=1)
     policy_magnitude: int = _augment(9, "strength, 0..30 (randaugment)", within="[0, 30]")
     policy_noise: float = _augment(0.0, "deviation of the strength between images (randaugment)", within="[0, 30]")
@@ -55,28 +55,28 @@ class Recipe(Settings):
 
     name: str = _net("custom", "name of the recipe; the run folder is called after it", per_worker=True)
     model: str = _net("resnet20", "net: resnet18 … 152, resnet20 … 110, se_resnet50, resnext50_32x4d …", aliases="arch")
-    stem: str = _net("", "first layers; empty: the family's own", choices="imagenet cifar d")
-    norm: str = _net("batch", "normalisation after each convolution", choices="batch none")
+    stem: str = _net("", "first layers; empty: the family's own", choices="imagenet|cifar|d")
+    norm: str = _net("batch", "normalisation after each convolution", choices="batch|none")
     sync_batchnorm: bool = _net(False, "BatchNorm over the samples of all workers together; not with --accumulate")
-    initialisation: str = _net("torchvision", "initial weights", choices="torchvision torch he_uniform xavier_uniform")
+    initialisation: str = _net("torchvision", "initial weights", choices="torchvision|torch|he_uniform|xavier_uniform")
     zero_init_residual: bool = _net(False, "gamma 0 in each block's last BatchNorm")
     drop_path: float = _net(0.0, "stochastic depth: samples that skip the last block", "fraction", within="[0, 1)")
     dropout: float = _net(0.0, "share of the last layer's inputs that are dropped", "fraction", within="[0, 1)")
 
     weights: str = _weights("", "initial weights: .pth, .safetensors, .ckpt or a run folder; not on resume", "path")
-    which: str = _weights("last", "checkpoint of a run folder in --weights", choices="last best")
+    which: str = _weights("last", "checkpoint of a run folder in --weights", choices="last|best")
     reset_head: bool = _weights(False, "new last layer even where --weights are for the same classes")
     freeze: str = _weights("", "parts that are not trained: stem, layer1, layer1.0.conv2, *.bn?, fc", "with commas")
     train_only: str = _weights("", "the only parts that are trained", "with commas")
 
-    precision: str = _precision("fp32", "fp16: float16 convolutions with loss scaling", choices="fp32 fp16")
+    precision: str = _precision("fp32", "fp16: float16 convolutions with loss scaling", choices="fp32|fp16")
     loss_scale: float = _precision(65536.0, "first loss scale (fp16)", within="[1, 16777216]")
     loss_scale_interval: int = _precision(2000, "finite updates until the scale doubles (fp16)", "updates", at_least=1)
 
     batch_size: int = _rate(64, "samples of one update, of all workers", "samples", at_least=1, aliases="bs batch")
     epochs: int = _rate(20, "passes over the training set", "epochs", at_least=1)
     seed: int = _rate(0, "seed of first weights, order, augmentation and validation split", within="[0, 4294967294]")
-    schedule: str = _rate("cosine", "learning-rate schedule", choices="cosine linear step constant", aliases="sched")
+    schedule: str = _rate("cosine", "learning-rate schedule", choices="cosine|linear|step|constant", aliases="sched")
     learning_rate: float = _rate(0.2, "peak learning rate, for the whole batch", above=0, aliases="lr")
     head_learning_rate: float = _rate(0.0, "peak of the last layer; 0: as the others'", at_least=0, aliases="head-lr")
     layer_decay: float = _rate(1.0, "a block's learning rate is this times the next block's; 1: off", within="(0, 1]")
@@ -85,33 +85,33 @@ class Recipe(Settings):
     milestones: tuple[float, ...] = _rate((), "drops of the step schedule", "epochs, with commas", above=0)
     milestone_factor: float = _rate(0.1, "what a milestone multiplies the learning rate by", within="(0, 1)")
 
-    loss: str = _loss("cross_entropy", "loss", choices="cross_entropy bce focal")
+    loss: str = _loss("cross_entropy", "loss", choices="cross_entropy|bce|focal")
     label_smoothing: float = _loss(0.1, "probability spread over all classes", within="[0, 1)", aliases="smoothing")
-    smoothing_over: str = _loss("all", "over all C classes, as in PyTorch, or the C - 1 others", choices="all others")
-    # A path, or "balanced"; the workers compare what is in it.
+    smoothing_over: str = _loss("all", "smooth over all C classes (PyTorch) or the C - 1 others", choices="all|others")
+    # May be a path, which differs between workers; they compare the weights instead (`data.agreement.check_state`).
     class_weights: str = _loss("", "balanced, or a file with lines CLASS WEIGHT; empty: all 1", per_worker=True)
 
-    optimizer: str = _optimizer("sgd", "the optimizer", choices="sgd adam adamw lars lamb", aliases="opt")
+    optimizer: str = _optimizer("sgd", "the optimizer", choices="sgd|adam|adamw|lars|lamb", aliases="opt")
     momentum: float = _optimizer(0.9, "momentum of SGD and LARS, beta1 of the others", within="[0, 1)", aliases="beta1")
     beta2: float = _optimizer(0.999, "how slowly the gradients' average square moves", within="[0, 1)")
-    epsilon: float = _optimizer(0.0, "Adam's eps; 0: the optimizer's own, 1e-8, LAMB's 1e-6", at_least=0, aliases="eps")
+    epsilon: float = _optimizer(0.0, "Adam's eps; 0: 1e-8, for LAMB 1e-6", at_least=0, aliases="eps")
     nesterov: bool = _optimizer(True, "Nesterov's momentum")
     weight_decay: float = _optimizer(5e-4, "weight decay; not on norm layers and biases", at_least=0, aliases="wd")
     decay_all: bool = _optimizer(False, "weight decay on norm layers and biases too")
     trust_coefficient: float = _optimizer(0.001, "largest step of a layer, relative to its weights (LARS)", above=0)
     ema: float = _optimizer(0.0, "decay of the moving average that is evaluated; 0: none", within="[0, 1)")
-    ema_every: int = _optimizer(1, "how often the average moves", "updates", at_least=1)
-    ema_start: float = _optimizer(0.0, "until when the average is a plain copy", "epochs", at_least=0)
+    ema_every: int = _optimizer(1, "applied updates for one move of the average", "updates", at_least=1)
+    ema_start: float = _optimizer(0.0, "how long the average is a plain copy of the weights", "epochs", at_least=0)
     clip_norm: float = _optimizer(1.0, "largest global gradient norm; 0: no clipping", at_least=0)
 
     eval_size: int = _evaluation(0, "height and width in evaluation; 0: image_size", "pixels", at_least=0)
     eval_resize: int = _evaluation(0, "shorter side before the centre crop; 0: eval_size / 0.875", "pixels", at_least=0)
-    monitor: str = _evaluation("top1", "what makes a checkpoint the best", choices="top1 loss macro_f1 map")
+    monitor: str = _evaluation("top1", "what makes a checkpoint the best", choices="top1|loss|macro_f1|map")
     patience: int = _evaluation(0, "evaluations without improvement that end the run; 0: never", at_least=0)
 
     @property
     def of_files(self) -> bool:
-        """Whether images are decoded from files on the fly."""
+        """Whether images are decoded from files (or records) when an update needs them."""
         return of_files(self.dataset)
 
     @property
@@ -126,17 +126,17 @@ class Recipe(Settings):
 
     @property
     def evaluation_size(self) -> int:
-        """Height and width of an image in evaluation, pixels."""
+        """Height and width of an image in evaluation, in pixels: `eval_size`, or `image_size` if that is 0."""
         return self.eval_size or self.image_size
 
     @property
     def evaluation_resize(self) -> int:
-        """Shorter side of an image file before evaluation's centre crop, pixels."""
+        """Shorter side of an image file before evaluation's centre crop, in pixels; by default crop / 0.875."""
         return self.eval_resize or round(self.evaluation_size / 0.875)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know about it, a line each."""
+        """Warnings about settings that are allowed and rarely meant, a line each; the run's header shows them."""
         notes = []
         if late := ", ".join(f"{epoch:g}" for epoch in self.milestones if epoch >= self.epochs):
             end = f"the run ends after epoch {self.epochs}"
@@ -152,6 +152,7 @@ class Recipe(Settings):
 
 
 def recipe_from_dict(fields: dict[str, Any]) -> Recipe:
-    """Rebuild a recipe from JSON types; absent fields take their default, and what has no effect is left out."""
+    """Rebuild a recipe from JSON types; absent fields take their default, fields without effect are left out."""
     check_names(Recipe, fields)
+    # Not by `Recipe(**fields)`: its keywords count as typed, and what is typed and has no effect is an error.
     return changed(unchecked(Recipe, fields))

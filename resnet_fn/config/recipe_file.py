@@ -37,12 +37,12 @@ class Draft:
 
     @classmethod
     def of(cls, recipe: Recipe, options: RunOptions | None = None, source: Source = Source.RECIPE) -> "Draft":
-        """The settings of both; this source gave what is not at its default."""
+        """Make a draft of a recipe and options; `source` gave what is not at its default."""
         return cls(values_of(recipe, source) | values_of(options or RunOptions(), source))
 
     @classmethod
     def of_run(cls, settings: Mapping[str, Any]) -> "Draft":
-        """The settings of a run's config.json with which it resumes: all but where it is kept."""
+        """Make a draft of the settings in a run's config.json that a resume takes: all except where the run is kept."""
         options = {name: value for name, value in settings["options"].items() if name not in _OWN_PLACE}
         check_names(Recipe, settings["recipe"])
         check_names(RunOptions, options)
@@ -59,13 +59,13 @@ class Draft:
         return unchecked(RunOptions, {name: value.value for name, value in self.values.items()})
 
     def checked(self, given: Mapping[str, Any]) -> tuple["Draft", list[str]]:
-        """This with the flags that were given, without what has no effect then; and all that is wrong."""
+        """Return the draft with the flags that were given, without what then has no effect; and all that is wrong."""
         flags = {name: Value(_FIELDS[name], value, Source.FLAG) for name, value in given.items()}
         values, left_out, faults = apply_rules({**self.values, **flags})
         return Draft(values, (*self.notes, *left_out)), list(faults.values())
 
     def complete(self, **given: Any) -> "Draft":
-        """This with other settings, checked as a whole; a ValueError of all that is wrong with it."""
+        """Return the draft with other settings, checked as a whole; a ValueError lists all that is wrong."""
         draft, wrong = self.checked(given)
         if wrong:
             raise ValueError("; ".join(wrong))
@@ -123,7 +123,7 @@ def _extended(path: Path, word: Any, named: Mapping[str, Recipe], above: tuple[P
 
 
 def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
-    """The values of a TOML file, and where each stands, "mine.toml line 3"; a ValueError if it is not valid."""
+    """Return the values of a TOML file, and where each stands, "mine.toml line 3"; a ValueError if it is invalid."""
     try:
         text = path.read_bytes().decode("utf-8-sig", "surrogateescape").replace("\r\n", "\n")
         settings = tomllib.loads(text + "\n")
@@ -154,7 +154,7 @@ def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
 
 
 def recipe_text(recipe: Recipe, options: RunOptions) -> str:
-    """A run as a recipe file that reproduces it, also in a later version.
+    """Return the text of a recipe file that reproduces a run, also in a later version.
 
     All settings of the recipe that have an effect; of the options those that are not their defaults, without where
     the run is kept.

@@ -27,7 +27,7 @@ class Source(enum.IntEnum):
 
 
 class Value(NamedTuple):
-    """A setting's value."""
+    """A setting's value, and who gave it."""
 
     field: Any  # its declaration, see `fields.setting`
     value: Any  # of any type; `apply_rules` rejects another than the default's
@@ -36,12 +36,12 @@ class Value(NamedTuple):
 
     @property
     def off(self) -> Any:
-        """What the setting becomes where it is left out."""
+        """The value that the setting gets when a rule leaves it out."""
         return False if isinstance(self.field.default, bool) else self.field.default
 
     @property
     def is_on(self) -> bool:
-        """Whether it asks for something: it is not off, or it was typed and is neither False, 0 nor empty."""
+        """Whether the value asks for something: it is not `off`, or was typed and is neither False, 0 nor empty."""
         return self.value != self.off or (self.source >= Source.FILE and bool(self.value))
 
 
@@ -60,7 +60,7 @@ _ADAM = ("adam", "adamw", "lamb")  # optimizers with the gradients' average squa
 
 
 def of_files(dataset: str) -> bool:
-    """Whether images are decoded from files on the fly."""
+    """Whether images are decoded from files (or records) when an update needs them."""
     return dataset in ("imagefolder", "mindrecord")
 
 
@@ -183,7 +183,7 @@ class Checked(NamedTuple):
     faults: dict[str, str]
 
     def check(self) -> dict[str, Any]:
-        """The plain values; a ValueError of all that is wrong."""
+        """Return the plain values; a ValueError lists all that is wrong."""
         if self.faults:
             raise ValueError("; ".join(self.faults.values()))
         return {name: value.value for name, value in self.values.items()}

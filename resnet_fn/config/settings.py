@@ -29,7 +29,7 @@ class Settings:
         return new
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields: a copy was given no keywords."""
+        """Return the fields alone, for copies: nothing of a copy counts as typed."""
         return vars(self)
 
     def __post_init__(self) -> None:
@@ -38,14 +38,14 @@ class Settings:
 
 
 def unchecked(config: type[Settings], values: Mapping[str, Any]) -> Any:
-    """Settings of this class with the defaults in place of what `values` lacks; other names are passed over."""
+    """Make settings of this class from values, with defaults for what they lack; other names are passed over."""
     new = config.__new__(config)
     vars(new).update({field.name: values.get(field.name, field.default) for field in dataclasses.fields(config)})
     return new
 
 
 def values_of(config: Settings, source: Source, typed: frozenset[str] = frozenset()) -> dict[str, Value]:
-    """All settings: this source gave those that are `typed` or not at their defaults."""
+    """Return all settings as `Value`s: `source` gave those that are `typed` or not at their defaults."""
     values = {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
@@ -60,7 +60,7 @@ def typed_values(config: Any) -> dict[str, Value]:
 
 
 def changed(config: Any, **given: Any) -> Any:
-    """Settings with other values, without those that have no effect then; a ValueError with all that is wrong."""
+    """Return settings with other values, without what then has no effect; a ValueError lists all that is wrong."""
     check_names(type(config), given)
     values = values_of(config, Source.RECIPE)
     values |= {name: Value(values[name].field, value, Source.FLAG) for name, value in given.items()}

@@ -21,7 +21,7 @@ _paths: dict[Path, list[str]] = {}  # by folder: what its files added to sys.pat
 
 @contextlib.contextmanager
 def imports_beside(*places: str | None) -> Iterator[None]:
-    """Inside, imports search the folders of these FILE:FUNCTION first; what is no such place is left out.
+    """A context in which imports search the folders of FILE:FUNCTION places first; other texts are passed over.
 
     `sys.path` is put back afterwards, and the modules of these folders are put aside.
     """
@@ -49,7 +49,7 @@ def imports_beside(*places: str | None) -> Iterator[None]:
 
 
 def _place(module: ModuleType | None) -> Path | None:
-    """The folder that holds a module or package."""
+    """Return the folder that holds a module or package."""
     place = next(iter(getattr(module, "__path__", None) or ()), None) or getattr(module, "__file__", None)
     return Path(place).resolve().parent if place else None
 

@@ -27,7 +27,7 @@ class Samples(Protocol):
 
     @property
     def labels(self) -> np.ndarray:
-        """Classes, int32 [N]; for several classes an image float32 [N, classes], 1 for each class of the image."""
+        """Labels, int32 [N]; for several classes an image float32 [N, classes], 1 for each class of the image."""
 
     def __len__(self) -> int: ...
 
@@ -140,7 +140,7 @@ def check_batch(images: np.ndarray, labels: np.ndarray, classes: int, update: in
 
 
 def blank_batch(dataset: DataSet, count: int, size: int, mixes: bool, dtype: str = "float32") -> Batch:
-    """Zeros of the shapes and dtypes of `Feed.batch`, for a worker whose `count` samples cannot be read."""
+    """Make zeros of the shapes and dtypes of `Feed.batch`, for a worker whose `count` samples cannot be read."""
     classes, soft = len(dataset.classes), mixes or dataset.train.labels.ndim == 2
     images = np.zeros((count, dataset.input.channels, size, size), dtype)
     return images, np.zeros((count, classes), np.float32) if soft else np.zeros(count, np.int32)
@@ -149,7 +149,7 @@ def blank_batch(dataset: DataSet, count: int, size: int, mixes: bool, dtype: str
 def eval_batches(
     split: Samples, spec: InputSpec, batch_size: int, workers: Workers = Workers(), block: int = 1
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """This worker's part of an evaluation: every sample of the split goes to exactly one worker, once.
+    """Yield this worker's part of an evaluation: every sample of the split goes to exactly one worker, once.
 
     Workers take turns at blocks of `block` samples, so that a sample's place in its block is its number modulo
     `block`; `batch_size` is a multiple of it. All workers get equally many batches of one size, so that nothing

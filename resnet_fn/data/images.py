@@ -34,7 +34,7 @@ def prepare(images: np.ndarray, image_size: int, spec: InputSpec) -> np.ndarray:
 
 
 def normalise(planes: np.ndarray, spec: InputSpec, result: np.ndarray) -> np.ndarray:
-    """(pixels / full_scale − mean) / std, in float32 and in this order: the bits of torchvision's ToTensor, Normalize.
+    """Compute (pixels / full_scale − mean) / std, float32, in this order: torchvision's ToTensor, Normalize to the bit.
 
     Args:
         planes: uint8 [N, C, H, W].

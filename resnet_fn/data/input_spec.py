@@ -28,7 +28,7 @@ class InputSpec:
 
     @property
     def moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and std as float32 arrays [C]."""
+        """Return mean and std as float32 arrays [C]."""
         return np.array(self.mean, np.float32), np.array(self.std, np.float32)
 
     def for_image_files(self) -> "InputSpec":

@@ -13,7 +13,7 @@ from resnet_fn.data.order import Batch, Streams
 
 
 class Mixing(NamedTuple):
-    """What an update mixes."""
+    """What an update mixes, as `draw_mixing` drew it."""
 
     weight: float  # of each sample's own image and label; its neighbour has 1 − weight
     # (top, bottom, left, right) of the neighbour's pixels in CutMix; None: mixup.

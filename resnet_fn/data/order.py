@@ -111,6 +111,6 @@ class Plan:
         return np.tile(unique, self.recipe.repeats)[:, start : start + self.share].copy()
 
     def repeat_numbers(self) -> np.ndarray:
-        """For each place in this worker's share, the number of the sample's repeat, from 0: int64 [share]."""
+        """Return the number of the sample's repeat, from 0, for each place in this worker's share: int64 [share]."""
         places = self.workers.rank * self.share + np.arange(self.share)
         return places // (self.recipe.batch_size // self.recipe.repeats)

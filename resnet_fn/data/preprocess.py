@@ -121,7 +121,7 @@ def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number
 
 
 def draw_box(width: int, height: int, smallest: float, rng: np.random.Generator) -> Box:
-    """Inception's random crop (Szegedy et al., arXiv 1409.4842), as torchvision's `RandomResizedCrop.get_params`.
+    """Draw Inception's random crop (Szegedy et al., arXiv 1409.4842), as torchvision's `RandomResizedCrop.get_params`.
 
     Area smallest..1 of the image, aspect ratio 3/4..4/3 (log-uniform), whole pixels; after ten boxes that do not fit,
     the largest in the centre.

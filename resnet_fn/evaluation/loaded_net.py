@@ -48,7 +48,7 @@ class LoadedNet:
 
     @functools.cached_property
     def eval_step(self) -> EvalStep:
-        """The evaluation of one batch, with logits: one function for every use of this net.
+        """The function that evaluates a batch, with logits: one for every use of this net.
 
         MindSpore keeps about 20 MB of each that is compiled until the process ends.
         """
@@ -203,12 +203,12 @@ def open_trained_dataset(
 
 
 class FlipAverage(nn.Cell):
-    """Test-time augmentation: the mean of the logits of an image and of its mirror image."""
+    """Computes the mean of an image's logits and its mirror image's: test-time augmentation."""
 
     def __init__(self, net: nn.Cell) -> None:
         super().__init__()
         self.net = net
 
     def construct(self, x: Tensor) -> Tensor:
-        """[N, C, H, W] to logits [N, classes]."""
+        """Compute logits [N, classes] of images [N, C, H, W]."""
         return (self.net(x) + self.net(x.flip((3,)))) * 0.5

@@ -23,7 +23,7 @@ def confusion_matrix(labels: np.ndarray, predictions: np.ndarray, classes: int) 
 
 
 def class_scores(right: np.ndarray, support: np.ndarray, predicted: np.ndarray) -> dict[str, np.ndarray]:
-    """Precision, recall and F1 of each class; 0 if it never occurs or is never predicted.
+    """Compute precision, recall and F1 of each class; 0 for a class that never occurs or is never predicted.
 
     Of int64 [C], the samples of each class that are predicted as it, all samples of it, and all that are predicted as
     it: "precision", "recall", "f1" float64 [C]; "support" and "predicted" as given.

@@ -58,7 +58,7 @@ class Task:
 
     @property
     def accuracy(self) -> Callable[[Any, Any], Any]:
-        """The training step's metric: the share of right answers, of logits and labels."""
+        """The training step's metric: a function of (logits, labels), the share of right answers."""
         from resnet_fn.update.step import accuracy
 
         return accuracy
@@ -68,7 +68,7 @@ class Task:
         return labels[:, None] == np.arange(classes)
 
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """Probabilities of logits [n, classes], float64; all 0 in a row where one is not finite."""
+        """Return the probabilities of logits [n, classes], float64; all 0 in a row where one is not finite."""
         finite = np.isfinite(logits).all(1, keepdims=True)
         return np.where(finite, self._probabilities(np.where(finite, logits.astype(np.float64), 0.0)), 0.0)
 
@@ -86,7 +86,7 @@ class Task:
         return np.concatenate((order, np.take_along_axis(self.probabilities(logits), order, 1)), 1).astype(np.float32)
 
     def complete(self, scores: Scores, labels: np.ndarray) -> Scores:
-        """Scores of a whole split, with those that need all samples."""
+        """Add to the scores of a whole split those that need all its samples."""
         return scores
 
     def summarise(self, scores: Scores) -> dict[str, float]:
@@ -94,7 +94,7 @@ class Task:
         return {f"top{k}": float((scores.rank < k).sum() / len(scores.rank)) for k in (1, TOP)}
 
     def by_class(self, scores: Scores, labels: np.ndarray, classes: int) -> dict[str, np.ndarray]:
-        """Precision, recall, F1 and more of each class: see `metrics.class_scores`."""
+        """Return precision, recall, F1 and more of each class: see `metrics.class_scores`."""
         right = labels[labels == scores.prediction]
         return metrics.class_scores(*(np.bincount(x, minlength=classes) for x in (right, labels, scores.prediction)))
 
@@ -107,7 +107,7 @@ class Task:
         return top, 0.0
 
     def wrong_flags(self, top: int | None, threshold: float | None, doubt: bool) -> list[tuple[object, str]]:
-        """Flags of `predict` without a meaning for this task, as arguments of `cli.raise_usage_errors`."""
+        """Return flags of `predict` that have no meaning for this task, as arguments of `cli.raise_usage_errors`."""
         return [(threshold, "--threshold: this net's images have one class; give --top instead")]
 
     def predicted(self, scores: Scores, index: int) -> np.ndarray:
@@ -115,7 +115,7 @@ class Task:
         return scores.prediction[index : index + 1]
 
     def doubt(self, scores: Scores) -> np.ndarray:
-        """[N, classes] or [N, 1], smaller for more confidence in that class."""
+        """Return each sample's doubt, [N, classes] or [N, 1]: smaller for more confidence in that class."""
         return scores.loss[:, None]
 
     def of_class(self, scores: Scores, index: int, label: int) -> tuple[float, bool]:
@@ -220,7 +220,7 @@ def _confidence(scores: Scores) -> np.ndarray:
 
 
 def summarise(scores: Scores) -> dict[str, Any]:
-    """{"loss", "top1", "top5", "count"}: mean cross-entropy and fractions of 1, summed in sample order in float64.
+    """Return {"loss", "top1", "top5", "count"}: mean cross-entropy, fractions of 1; summed in sample order, float64.
 
     Multi-label: {"loss", "map", "count"}, see `mean_average_precision`.
     """

@@ -54,7 +54,7 @@ class Pictures(NamedTuple):
 
 
 def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) -> str:
-    """One HTML document of a report (`build_report`), its plots (`draw_all`; else tables) and its pictures."""
+    """Return a report (`build_report`) as HTML, with its plots (`draw_all`; else tables) and its pictures."""
     made = report["checkpoint"]
     title = f"{made['model']} on {made['dataset']}"
     body = [
@@ -100,7 +100,7 @@ def _tiles(report: dict[str, Any]) -> str:
 
 
 def _facts(report: dict[str, Any]) -> list[str]:
-    """On which data it was trained, by which recipe, and how it was scored."""
+    """Return on which data the net was trained, by which recipe, and how it was scored."""
     data, options, recipe = report["data"], report["options"], report["recipe"]
     images = f"{data['training_images']:,} training images, " * bool(data["training_images"])
     folder = f"; {data['folder']}" * bool(data["folder"])
@@ -244,7 +244,7 @@ def mistakes(report: dict[str, Any], pictures: Pictures) -> list[str]:
 
 
 def gallery(report: dict[str, Any], pictures: Pictures) -> list[str]:
-    """Class by class, the surest images and the worst."""
+    """Return the surest images of each class and the worst."""
     shown, there = report["gallery"], sum(row["support"] > 0 for row in report["classes"])
     which = "each class" if len(shown) == there else f"the {len(shown)} classes with the lowest F1"
     parts = [

@@ -23,7 +23,7 @@ def sample_name(dataset: DataSet, index: int) -> str:
 
 
 def sample_pictures(dataset: DataSet, indices: list[int]) -> list[bytes]:
-    """Validation images as evaluation sees them, before normalisation: small ones as PNG, photographs as JPEG."""
+    """Return validation images as evaluation sees them, not normalised: small ones as PNG, photographs as JPEG."""
     from PIL import Image
 
     mean, std = (values[:, None, None] for values in dataset.input.moments)
@@ -37,7 +37,7 @@ def sample_pictures(dataset: DataSet, indices: list[int]) -> list[bytes]:
 
 
 def class_maps(net: nn.Cell, images: np.ndarray, classes: Sequence[int]) -> np.ndarray:
-    """Grad-CAM (arXiv 1610.02391) of the net's last stage, float32 [n, h, w], 0 to 1 where there is any evidence.
+    """Compute Grad-CAM (arXiv 1610.02391) of the last stage: float32 [n, h, w], 0 to 1 where there is any evidence.
 
     A ResNet ends in the mean over height and width and one Dense layer: the gradient of a logit by a channel of the
     last stage is that channel's weight over H · W. So the map is relu(Σ weight · channel), and needs no gradient.

@@ -24,14 +24,14 @@ def plain(name: str) -> str:
 
 
 def plain_numbers(*every: "Axis") -> None:
-    """Numbers as they are written by hand beside axes: 20,000 and 0.00001; no powers of ten, no common offset."""
+    """Write an axis's numbers as by hand: 20,000 and 0.00001; no powers of ten, no common offset."""
     for axis in every:
         axis.set_major_formatter(lambda value, _: f"{value:,.10f}".rstrip("0").rstrip("."))
         axis.set_minor_formatter(lambda value, _: "")
 
 
 def draw_all(report: dict[str, Any]) -> dict[str, bytes]:
-    """PNG files: "reliability" where an image has one class, "curves" where there are any.
+    """Draw a report's PNG files: "reliability" where an image has one class, "curves" where there are any.
 
     Empty without matplotlib: the page then has tables in their place.
     """
@@ -46,7 +46,7 @@ def draw_all(report: dict[str, Any]) -> dict[str, bytes]:
 
 
 def plot_reliability(calibration: dict[str, Any]) -> "Figure":
-    """Accuracy against confidence in each bin, above how many samples the bin holds."""
+    """Plot accuracy against confidence in each bin, above how many samples the bin holds."""
     from matplotlib.figure import Figure
 
     rows = [row for row in calibration["bins"] if row["count"]]
@@ -68,7 +68,7 @@ def plot_reliability(calibration: dict[str, Any]) -> "Figure":
 
 
 def plot_curves(report: dict[str, Any]) -> "Figure":
-    """Precision against recall of each class: in colours with names where few enough to distinguish, else in grey."""
+    """Plot precision against recall of each class: up to `_COLOURS` in colours, with names; more in grey."""
     from matplotlib.figure import Figure
 
     pairs = [pair for pair in zip(report["classes"], report["curves"], strict=True) if pair[1]["recall"]]

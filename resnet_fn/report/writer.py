@@ -148,7 +148,7 @@ def _sample(evaluation: Evaluation, index: int, label: int, classes: Sequence[st
 
 
 def predictions_csv(evaluation: Evaluation) -> str:
-    """One row for each validation image, in the data set's order."""
+    """Return CSV with a row for each validation image, in the data set's order."""
     scores, classes = evaluation.scores, [printable(name) for name in evaluation.trained.input.classes]
     top, task = scores.top, scores.task
     assert top is not None

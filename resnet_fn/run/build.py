@@ -42,7 +42,7 @@ from resnet_fn.weights.load import read_start, start_from
 
 @dataclasses.dataclass
 class Progress:
-    """Where a run stands: what a checkpoint holds of it beside the tensors."""
+    """Where a run stands: what a checkpoint holds of the run beside the tensors."""
 
     update: int = 0  # updates done
     # {"top1", "update"} (no top1 where images have any number of classes) and what the recipe monitors, of the best

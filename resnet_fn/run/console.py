@@ -23,7 +23,7 @@ _TITLES = {"top1": "val top-1", "map": "val mAP", "top5": "val top-5", "macro_f1
 
 
 def header(run: Run, start: Path | None) -> list[str]:
-    """The lines before the first update: net, data, device, run folder, notes, and the checkpoint to start from."""
+    """Return the lines before the first update: net, data, device, run folder, notes, checkpoint to start from."""
     recipe, dataset, options, progress = run.recipe, run.dataset, run.options, run.progress
     values = sum(math.prod(p.shape) for p in run.state.weights if not is_statistic(p.name))
     trained = sum(math.prod(p.shape) for p in run.state.weights if p.requires_grad)
@@ -52,7 +52,7 @@ def header(run: Run, start: Path | None) -> list[str]:
 
 
 def epoch_lines(run: Run) -> str:
-    """The row of an evaluated epoch, the first below the titles; restarts the epoch's clock.
+    """Return the row of an evaluated epoch, the first with the titles above; restart the epoch's clock.
 
     The monitored metric has a column; top-5 and macro F1 have theirs if the terminal is wide enough.
     """
@@ -87,14 +87,14 @@ def epoch_lines(run: Run) -> str:
 
 
 def describe_best(monitor: str, best: Mapping[str, Any], last: Mapping[str, Any]) -> str:
-    """ "best top-1 97.50% (update 110), last 97.22%"."""
+    """Return the best score and the last: "best top-1 97.50% (update 110), last 97.22%"."""
     name = _TITLES.get(monitor, monitor).removeprefix("val ")
     best_value, last_value = (f"{row[monitor]:{'.4f' if monitor == 'loss' else '.2%'}}" for row in (best, last))
     return f"best {name} {best_value} (update {best['update']}), last {last_value}"
 
 
 def duration(seconds: float) -> str:
-    """ "8.2 s", "3 min 05 s" or "2 h 10 min"."""
+    """Return a time as text: "8.2 s", "3 min 05 s" or "2 h 10 min"."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -103,7 +103,7 @@ def duration(seconds: float) -> str:
 
 
 def _clock(seconds: float) -> str:
-    """ "0:08", "12:05" or "2h10"."""
+    """Return a time as the clock of a table: "0:08", "12:05" or "2h10"."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}h{minutes % 60:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
 

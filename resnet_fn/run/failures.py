@@ -66,7 +66,7 @@ def stop_not_finite(run: Run, batch: Batch, not_finite: np.ndarray, skipped_in_r
     finish_log(run)
     times = f"{skipped_in_row} overflows in a row at update {update}, the loss scale does not help; "
     good = folder.updates()
-    last = f"last good checkpoint: {folder.step(good[-1])}" if good else "there is no checkpoint yet"
+    last = f"last good checkpoint: {folder.checkpoint_path(good[-1])}" if good else "there is no checkpoint yet"
     text = f"{times if skipped_in_row > 1 else ''}{text}; the update was not applied; {last}"
     raise NotFiniteError(f"{text}; fix the data or lower the learning rate")
 
@@ -74,7 +74,7 @@ def stop_not_finite(run: Run, batch: Batch, not_finite: np.ndarray, skipped_in_r
 def describe_not_finite(
     update: int, broken: np.ndarray, images: np.ndarray, indices: np.ndarray, folder: Path, workers: Workers
 ) -> str:
-    """Which ranks and samples were not finite, the same text on every rank.
+    """Return which ranks and samples were not finite, the same text on every rank.
 
     All ranks must call it. `broken`, [workers], is 1 for each rank whose own loss or gradients were not finite;
     `images` and `indices` are this rank's. If inputs are not finite, only their samples are named, else all.
@@ -94,5 +94,5 @@ def _file(update: int, rank: int) -> str:
 
 
 def find_suspects(broken: np.ndarray) -> np.ndarray:
-    """The ranks that `broken` names; if it names none (the fault is in a later layer, or in the sum), all of them."""
+    """Return the ranks that `broken` names; if none (the fault is in a later layer, or in the sum), all of them."""
     return np.flatnonzero(broken if broken.any() else np.ones_like(broken))

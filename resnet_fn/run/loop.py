@@ -107,6 +107,7 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Se
             write_bad_files(run.folder.path, run.dataset)
             write_validation(run.folder.path, run.dataset.held_out)
             run.telemetry = Telemetry(run.folder.path, run.recipe, options, start, run.total)
+        # Closed from right to left: a thread of the prefetcher reads the feed; the log learns of a save that failed.
         with contextlib.closing(run.feed), run.telemetry as log, run.writer, contextlib.closing(run.prefetcher):
             log.say("\n".join(header(run, checkpoint.path if checkpoint else None)))
             if options.mode == "graph" and not run.is_over:

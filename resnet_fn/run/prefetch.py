@@ -41,9 +41,9 @@ class Prefetcher:
         self._tensors: tuple[Tensor, ...] = ()
 
     def get(self, update: int) -> Prepared:
-        """This worker's share of an update; prepared now if it is not there yet.
+        """Return this worker's share of an update, prepared now if that was not begun.
 
-        An error of the feed but `BadSampleError` is raised here, when the update before it is done and saved.
+        An error of the feed, except `BadSampleError`, is raised here, when the update before it is done and saved.
         """
         if self._update != update:
             self.start(update)
@@ -79,7 +79,7 @@ class Prefetcher:
 
 
 def to_device(array: np.ndarray, card: bool = False) -> Any:
-    """A tensor that reads an array's own memory (`Tensor(array)` copies); for a card a copy.
+    """Return a tensor that reads an array's own memory (`Tensor(array)` copies); for a card a copy.
 
     MindSpore holds a reference to the array as long as it may read it (a compiled function: until its next call). So
     memory that is reused only when nothing refers to it is safe; do not write to other arrays before the result is

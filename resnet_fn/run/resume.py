@@ -49,13 +49,13 @@ def save(run: Run) -> None:
         "feed": run.feed.reproducibility_key(),
         "parallel_layout": parallel_layout(options, run.workers),
         "class_weights": list(run.class_weights),
-        # For the report.
+        # For the page of an evaluation (report/writer.py).
         "class_balance": run.class_balance,
     }
     best = progress.best["update"] if progress.best else None
     prune = functools.partial(run.folder.prune, progress.update, options.keep_last, options.keep_every, best)
     run.telemetry.flush()
-    run.writer.save(run.folder.step(progress.update), saved, prune)
+    run.writer.save(run.folder.checkpoint_path(progress.update), saved, prune)
 
 
 def save_is_due(progress: Progress, every: int, is_over: bool) -> bool:
@@ -67,7 +67,7 @@ def save_is_due(progress: Progress, every: int, is_over: bool) -> bool:
 def find_start(
     recipe: Recipe, options: RunOptions, workers: Workers, lock: FolderLock
 ) -> tuple[RunFolder, Checkpoint | None]:
-    """The run's folder, and the checkpoint from which it starts; None: it starts at update 0.
+    """Return the run's folder, and the checkpoint from which it starts; None: it starts at update 0.
 
         --resume        --out-dir    folder                       starts from
         auto            none         runs/<recipe>-<time>, new    update 0
@@ -82,13 +82,13 @@ def find_start(
         CheckpointError, ValueError: nothing to resume, another recipe, or a folder that is another run's or in use.
     """
     text = ""
-    if workers.is_main:
+    if workers.is_main:  # if this raises, rank 0 ends, and that ends the other workers, which wait in the broadcast
         folder, checkpoint = _choose(recipe, options, lock)
         best = checkpoint.state["best"] if checkpoint else None
-        if best and not folder.step(best["update"]).exists():
+        if best and not folder.checkpoint_path(best["update"]).exists():
             lost = f"warning: the best checkpoint, after update {best['update']}, is missing"
             print(lost, file=sys.stderr, flush=True)
-            best = None
+            best = None  # `restore` takes its own evaluation, or the run its next
         text = json.dumps([str(folder.path), str(checkpoint.path) if checkpoint else "", best])
     path, start, best = json.loads(broadcast_text(text, workers))
     if not workers.is_main:
@@ -97,14 +97,15 @@ def find_start(
             raise CheckpointError(f"{start}: this rank cannot see it; put the run folder where all machines can")
         checkpoint = load_checkpoint(Path(start)) if start else None
     if checkpoint:
-        checkpoint.state["best"] = best
+        checkpoint.state["best"] = best  # rank 0's, on all ranks
     return folder, checkpoint
 
 
 def _choose(recipe: Recipe, options: RunOptions, lock: FolderLock) -> tuple[RunFolder, Checkpoint | None]:
-    named = None if options.resume in ("auto", "never") else Path(options.resume)
+    named = None if options.resume in ("auto", "never") else Path(options.resume)  # a run or a checkpoint
     if named:
-        folder = _run_with(named, options.out_dir)
+        folder = RunFolder(locate(named)[0])
+        _check_named(named, folder, options.out_dir)
     else:
         folder = RunFolder(Path(options.out_dir or f"runs/{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}"))
     folder.open(lock)
@@ -115,34 +116,32 @@ def _choose(recipe: Recipe, options: RunOptions, lock: FolderLock) -> tuple[RunF
         return folder, None
     checkpoint = find_checkpoint(named) if named else folder.newest()
     update = checkpoint.state["update"]
-    if checkpoint.path == named and newest > update:
+    if checkpoint.path == named and newest > update:  # going on would mix two histories in one folder
         way = _how_to_branch(folder, "NEW", update)
         raise ValueError(f"resume: {folder.path} goes on to update {newest}, past {named.name}; {way}")
     check_same_recipe(checkpoint, recipe, may_differ=("name", "epochs") if named else ("name",))
     return folder, checkpoint
 
 
-def _run_with(named: Path, out_dir: str) -> RunFolder:
-    """The run that a path is, or that has it; a ValueError if no run has it, or if `out_dir` is another folder."""
-    path, is_checkpoint = locate(named)
-    run, to = RunFolder(path), out_dir or "NEW"
-    if is_checkpoint and named.resolve().parent != run.checkpoints.resolve():
-        place = RunFolder(Path(to)).step(find_checkpoint(named).state["update"])
+def _check_named(named: Path, run: RunFolder, out_dir: str) -> None:
+    """Raise a ValueError if `named` is a checkpoint in no run folder, or if `out_dir` is another folder than `run`."""
+    to = out_dir or "NEW"
+    if locate(named)[1] and named.resolve().parent != run.checkpoints.resolve():
+        place = RunFolder(Path(to)).checkpoint_path(find_checkpoint(named).state["update"])
         copy = _shell(["mkdir", "-p", place.parent], ["cp", "-r", named, place])
         fix = f"put it into one: {copy}; then --resume {shlex.quote(to)}"
         raise ValueError(f"resume: {named} lies in no run folder; {fix}")
-    if out_dir and Path(out_dir).resolve() != path.resolve():
+    if out_dir and Path(out_dir).resolve() != run.path.resolve():
         if RunFolder(Path(out_dir)).updates():
             fix = "leave out --resume to go on with it, or give another"
             raise ValueError(f"out_dir: {out_dir} already holds a run; {fix}")
         way = _how_to_branch(run, out_dir, find_checkpoint(named).state["update"])
         raise ValueError(f"out_dir: {out_dir} is not the folder of {named}; {way}")
-    return run
 
 
 def _how_to_branch(run: RunFolder, to: str, update: int) -> str:
-    """The commands that copy a run as it stood after an update, as the end of an error's text."""
-    newer = [RunFolder(Path(to)).step(number) for number in run.updates() if number > update]
+    """Return the commands that copy a run as it stood after an update, as the end of an error's text."""
+    newer = [RunFolder(Path(to)).checkpoint_path(number) for number in run.updates() if number > update]
     copy = _shell(["cp", "-r", f"{run.path}/.", to], ["rm", "-r", *newer] if newer else [])
     return f"to branch off there, copy the run: {copy}; then --resume {shlex.quote(to)}, without --out-dir"
 
@@ -154,8 +153,8 @@ def _shell(*commands: Sequence[object]) -> str:
 def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequence[str] = ("name",)) -> None:
     """Raise a ValueError that lists the differences if the recipe is not the checkpoint's, except in some fields."""
     ours, theirs = to_dict(recipe), to_dict(recipe_from_dict(checkpoint.state["recipe"]))
-    if not recipe.model:  # the weights named it, at the start of the run only
-        ours |= {key: theirs[key] for key in ("model", "norm", *(() if recipe.stem else ("stem",)))}
+    if not recipe.model:  # the weights named the net, at the start of the run only
+        ours |= {"model": theirs["model"], "norm": theirs["norm"], "stem": recipe.stem or theirs["stem"]}
     keys = [key for key in ours if key not in may_differ and ours[key] != theirs[key]]
     if keys:
         differences = ", ".join(f"{key} {theirs[key]!r} → {ours[key]!r}" for key in keys)
@@ -188,13 +187,16 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     run.progress = progress = Progress(saved["update"], saved["best"], last, saved["without_gain"])
     if last and progress.is_evaluated and not progress.best:  # the best checkpoint is missing: take this one
         progress.update_best(run.recipe.monitor, last)
-        progress.without_gain = saved["without_gain"]
+        progress.without_gain = saved["without_gain"]  # which has counted this evaluation already
 
 
 def epochs_notes(update: int, then: int, run: Run) -> list[str]:
-    """A line if a run has another number of epochs than it had `then`: its learning rate may jump. ValueError: too few.
+    """Compare a run's number of epochs with `then`'s; returns a line if they differ: the learning rate may jump.
 
     A schedule that ends with the run (cosine, linear) is that of a run which had the new number from the start.
+
+    Raises:
+        ValueError: the run has done more epochs already.
     """
     now, each = run.recipe.epochs, run.feed.updates_per_epoch
     if update > run.total:
@@ -225,10 +227,11 @@ def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, all
     differences = [f"classes {changes}"] if changes else []
     if then["samples"] != now["samples"]:
         differences.append(f"samples {then['samples']} → {now['samples']}")
-    if not differences and then.get("files") != now.get("files"):  # a set in memory has neither
-        differences.append("names or classes of its files")
-    elif not differences and then.get("contents") != now.get("contents"):
-        differences.append("contents of its files, of which the names are the same")
+    if not differences:  # then files may differ; a set in memory has neither of these
+        if then.get("files") != now.get("files"):
+            differences = ["names or classes of its files"]
+        elif then.get("contents") != now.get("contents"):
+            differences = ["contents of its files, of which the names are the same"]
     text = f"another training set than the checkpoint's ({', '.join(differences)})"
     if differences and not allow_other:
         raise ValueError(f"resume: {text}; give the same data, another --out-dir, or --allow-other-data")
@@ -239,13 +242,14 @@ def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, all
 
 
 def parallel_layout(options: RunOptions, workers: Workers) -> dict[str, Any]:
-    """Into which parts an update is split, and what chooses the kernels that compute it, as JSON types."""
+    """Return into which parts an update is split, and what chooses the kernels that compute it, as JSON types."""
+    # `layout_notes` prints these names.
     kernels = {"mode": options.mode, "fast-math": "on" if options.fast_math else "off", **kernel_environment()}
     return {"workers": workers.size, "micro-batches": options.accumulate, **kernels}
 
 
 def layout_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """A line for each way in which updates were computed otherwise: `then` and `now` are `parallel_layout`s."""
+    """Compare two `parallel_layout`s; returns a line for each difference, and one if threads may change bits."""
     notes = []
     for name in (name for name in now if now[name] != then[name]):
         if name in ("workers", "micro-batches"):
@@ -254,6 +258,7 @@ def layout_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         else:
             what, follows = f"{name} {now[name]}", "other bits may follow"
         notes.append(f"resuming with {what} instead of {then[name]}: {follows}")
+    # A note even if nothing differs: with more threads MindSpore splits convolutions by times that it measures anew.
     if (threads := min(now["thread count"], now["CPU count"])) > EXACT_THREADS:
         anew = f"resuming with {threads} threads, which MindSpore shares out anew: other bits may follow"
         notes.append(f"{anew}; runs with --threads {EXACT_THREADS} or fewer keep their bits")

@@ -55,7 +55,7 @@ def wrapped(text: str, indent: int) -> str:
 
 
 def typed_command() -> list[str]:
-    """The command of this process; of a worker the one that started them all, with msrun or `resnet_fn.launch`."""
+    """Return the command of this process; for a worker that of msrun or `resnet_fn.launch`, which started all."""
     if "MS_ROLE" not in os.environ:  # msrun did not start this process
         program = installed_program()
         return [program, *sys.argv[1:]] if program else sys.orig_argv
@@ -68,5 +68,5 @@ def typed_command() -> list[str]:
 
 
 def printable(name: str) -> str:
-    """A file's or folder's name as text: bytes that are not UTF-8 become "\\xff" (Python holds them as surrogates)."""
+    """Return a file's name as text: bytes that are not UTF-8, which Python holds as surrogates, become "\\xff"."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -171,7 +171,7 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
 
 
 def context(name: str) -> Any:
-    """A setting of MindSpore's; read here alone, since `get_context` will be removed without one replacement."""
+    """Return a setting of MindSpore's; read here alone, since `get_context` will be removed without one replacement."""
     import mindspore
 
     return mindspore.get_context(name)

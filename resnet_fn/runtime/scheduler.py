@@ -87,7 +87,7 @@ def _has_workers() -> bool:
 
 
 def end_with_scheduler() -> None:
-    """In a worker: end it when its scheduler is gone, even if it waits for a dead worker in an all-reduce.
+    """In a worker: end this process when its scheduler ends, even if it waits for a dead worker in an all-reduce.
 
     MindSpore notices the loss within 30 s and sends SIGTERM to its own process, which is a request to stop here
     (`StopRequest`), and a worker in an all-reduce would answer it after MS_CPU_COMM_OP_TIMEOUT only. So after a SIGTERM

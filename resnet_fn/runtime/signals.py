@@ -12,7 +12,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def heeded() -> list[signal.Signals]:
-    """`SIGNALS`, except a SIGHUP that is ignored (nohup)."""
+    """Return `SIGNALS`, without SIGHUP where that is ignored (nohup)."""
     return [number for number in SIGNALS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
 
 
@@ -22,7 +22,7 @@ def in_main_thread() -> bool:
 
 
 class StopRequest:
-    """From `install_handlers` to the end of this context the first of `SIGNALS` is recorded, and does nothing else.
+    """Records the first of `SIGNALS`, which does nothing else, from `install_handlers` to the end of this context.
 
     Before that there is nothing to save, and a signal ends this process at once. Outside the main thread, where Python
     allows no handlers, it always does. A SIGHUP that is ignored (nohup) stays ignored.
@@ -76,7 +76,7 @@ class StopRequest:
             self._asked[SIGNALS.index(signal.Signals(number))] = 1
 
     def stop_flags(self) -> np.ndarray:
-        """float32 [3]: 1 for the signal that this process got; the step sums them over the ranks."""
+        """Return float32 [3], 1 for the signal that this process got; the step sums them over the ranks."""
         return self._asked.copy()
 
 

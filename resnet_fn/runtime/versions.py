@@ -40,10 +40,10 @@ def warnings() -> list[str]:
 
 
 def avx512_convolutions_are_slow() -> bool:
-    """2.9 and 2.10 take oneDNN's reference kernel for 3x3 convolutions on AVX-512 machines; 2.7 and 2.8 do not."""
+    """Whether MindSpore takes oneDNN's reference kernel for 3x3 convolutions on AVX-512: from 2.9 on."""
     return at_least(2, 9)
 
 
 def row_products_are_exact() -> bool:
-    """In 2.7 and 2.8 a large row times itself, as a matrix product, is 7.7e-5 off: 100 times what it is since."""
+    """Whether a large row times itself, as a matrix product, is exact: in 2.7 and 2.8 it is 7.7e-5 off."""
     return at_least(2, 9)

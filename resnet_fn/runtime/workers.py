@@ -115,5 +115,5 @@ def gather_texts(text: str, workers: Workers) -> list[str]:
 
 
 def broadcast_text(text: str, workers: Workers) -> str:
-    """Rank 0's text, on every rank: for what rank 0 decides (the run folder's name)."""
+    """Return rank 0's text on every rank: for what rank 0 decides (the run folder's name)."""
     return gather_texts(text if workers.is_main else "", workers)[0]

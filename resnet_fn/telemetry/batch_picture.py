@@ -50,13 +50,13 @@ def draw_batch(images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -
 
 
 def input_title(images: np.ndarray) -> str:
-    """Mean and standard deviation of each channel: near 0 and 1 where the normalisation is right."""
+    """Return mean and standard deviation of each channel as text: near 0 and 1 where the normalisation is right."""
     channels = ", ".join(f"{images[:, c].mean():.2f} ± {images[:, c].std():.2f}" for c in range(images.shape[1]))
     return f"network input; grey is 0, white +2.5, black -2.5\nmean ± std by channel: {channels}"
 
 
 def label_texts(labels: np.ndarray, classes: Sequence[str]) -> list[str]:
-    """Captions of hard labels [N], or [N, classes]: all names in two lines; of soft ones the two largest parts."""
+    """Return captions of hard labels [N], or [N, classes]: all names, in two lines; of soft ones the two largest."""
     if labels.ndim == 1:
         return [classes[label] for label in labels]
     if np.isin(labels, (0, 1)).all():  # twelve letters fit as a rule, and "..." stands for the rest

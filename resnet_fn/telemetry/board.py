@@ -50,7 +50,7 @@ _FP16_ONLY = ("loss_scale", "skipped")  # flat lines in float32
 
 
 class SummaryWriter(tensorboardX.SummaryWriter):
-    """tensorboardX's, but keeps the `error` of a full disk: its thread would end, and the next caller never return."""
+    """tensorboardX's writer; keeps the `error` of a full disk, at which its thread would end and callers wait on."""
 
     def __init__(self, folder: Path | str, **options: Any) -> None:
         try:
@@ -76,7 +76,7 @@ class SummaryWriter(tensorboardX.SummaryWriter):
 
 
 class Board:
-    """A run folder's TensorBoard events.
+    """Writes a run folder's TensorBoard events.
 
     Args:
         folder: the run folder.

@@ -14,7 +14,7 @@ from resnet_fn.models.parts import group_of
 
 
 class LayerNorms:
-    """Measures every `every`th update (0: none) of `TrainState.trained`."""
+    """Measures norms of `TrainState.trained` in each update that is a multiple of `every` (0: in none)."""
 
     def __init__(self, trained: Sequence[Parameter], every: int) -> None:
         self._weights = trained

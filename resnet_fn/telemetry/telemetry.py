@@ -22,7 +22,7 @@ BAR = "{desc}{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remainin
 
 
 class Pace:
-    """Statistics of this process's updates in the current epoch.
+    """Collects statistics of this process's updates in the current epoch.
 
     Attributes:
         epochs: rows of the table that have been printed.
@@ -58,7 +58,7 @@ class Telemetry:
     """Writes events to a run folder and shows the bar. Use it as a context: leaving it flushes everything."""
 
     def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int, total: int) -> None:
-        """The run has `total` updates, `start` of them done."""
+        """Open the log of a run of `total` updates, `start` of which are done."""
         self._folder = folder
         _drop_events_after(folder / "metrics.jsonl", start)
         self._log = open(folder / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
@@ -109,7 +109,7 @@ class Telemetry:
         self.flush()
 
     def end_early(self) -> None:
-        """The run is complete without the updates that are left."""
+        """Note that the run is complete without the updates that are left."""
         self._left = 0
 
     def checkpointed(self, events: Sequence[dict[str, Any]]) -> None:

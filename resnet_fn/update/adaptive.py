@@ -14,7 +14,7 @@ _adam_kernel, _assign = ops.Adam(), ops.Assign()
 
 
 def one_minus_powers(betas: Sequence[float]) -> Callable[[Tensor], Tensor]:
-    """Adam's bias corrections 1 − β^t: a function of t, float32 scalar, to float32 [betas]; for use inside jit.
+    """Return Adam's bias corrections 1 − β^t: a function of t, float32 scalar, to float32 [betas]; for use inside jit.
 
     In float32, 1 − 0.999 is wrong in its fifth digit, and so is MindSpore's expm1 on a CPU, whose exponential is 2e-6
     off. With h = tanh(−x / 2), 1 − e^x is 2h / (1 + h), which loses nothing while x > −4.

@@ -50,7 +50,7 @@ def moving_average(parameters: Iterable[Parameter], decay: float, every: int = 1
 def make_average(
     net: nn.Cell, decay: float, every: int, start: float, updates_per_epoch: float
 ) -> MovingAverage | None:
-    """The moving average of all of a net's parameters except the frozen ones; `start` in epochs; None if decay is 0."""
+    """Make the moving average of a net's parameters except frozen ones; `start` in epochs; None if decay is 0."""
     if not decay:
         return None
     statistics = {id(parameter) for parameter in batchnorm_statistics(net)}
@@ -109,5 +109,5 @@ def averaged(average: MovingAverage | None) -> Iterator[None]:
 
 
 def averages_of(training: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The averaged weights in a checkpoint's training state, by parameter; empty if there are none."""
+    """Return the averaged weights in a checkpoint's training state, by parameter; empty if there are none."""
     return {name.removeprefix(_PREFIX): array for name, array in training.items() if name.startswith(_PREFIX)}

@@ -43,7 +43,7 @@ class Report(NamedTuple):
 
 
 def make_flags(more: Sequence[float] | np.ndarray = (), withheld: bool = False) -> Tensor:
-    """The numbers that a worker passes to the others with an update: float32 [1 + k].
+    """Make the numbers that a worker passes to the others with an update: float32 [1 + k].
 
     Args:
         more: k numbers that are summed over the workers.
@@ -53,12 +53,12 @@ def make_flags(more: Sequence[float] | np.ndarray = (), withheld: bool = False) 
 
 
 def stack_means(loss: Tensor, metric: Tensor) -> Tensor:
-    """The report's means, inside jit: float32 [MEANS]."""
+    """Join the report's means, inside jit: float32 [MEANS]."""
     return ops.stack((loss, metric))
 
 
 def pack(means: Tensor, flags: Tensor, finite: Tensor, one_hot: Tensor) -> Tensor:
-    """This worker's report, inside jit.
+    """Make this worker's report, inside jit.
 
     Args:
         means: float32 [MEANS], loss and metric, divided by the number of workers.
@@ -70,7 +70,7 @@ def pack(means: Tensor, flags: Tensor, finite: Tensor, one_hot: Tensor) -> Tenso
 
 
 def unpack(report: Any, workers: int) -> Report:
-    """A summed report, by name."""
+    """Split a summed report into its named parts."""
     end = report.shape[0] - workers
     return Report(report[0], report[1], report[_WITHHELD], report[_FLAGS:end], report[end:])
 
@@ -112,7 +112,7 @@ def _after(event: Tensor, value: Tensor) -> Tensor:
 def mean_over_workers(
     statistics: Sequence[Parameter], mean_factor: float, all_reduce: Reduce, after: Tensor
 ) -> Gradients:
-    """The mean of BatchNorm's moving statistics over the workers, inside jit.
+    """Compute the mean of BatchNorm's moving statistics over the workers, inside jit.
 
     Each worker has normalised its own samples; with the means all workers hold the same net, bit for bit.
 

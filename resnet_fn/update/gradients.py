@@ -40,7 +40,7 @@ def _unscaled(factor: Tensor, gradient: Tensor) -> Tensor:
 
 
 def squared_norms(gradients: Gradients, ascend: bool = False) -> Tensor:
-    """The squared 2-norm of each gradient: float32 [gradients].
+    """Compute the squared 2-norm of each gradient: float32 [gradients].
 
     Not by `ops.L2Loss`, whose CPU kernel adds in float32 one by one. On a CPU a large gradient is multiplied as a row
     with itself, which reads it once; a huge one is not, because the product's rounding grows with the size. No product
@@ -61,12 +61,12 @@ def _squared_norm(gradient: Tensor) -> Tensor:
 
 
 def norm_of(squares: Tensor) -> Tensor:
-    """The norm of all gradients as one vector, from the squared norm of each: float32 scalar."""
+    """Compute the norm of all gradients as one vector, from the squared norm of each: float32 scalar."""
     return ops.sqrt(_sum(squares))
 
 
 def global_norm(gradients: Gradients) -> Tensor:
-    """The 2-norm of all gradients as one vector: float32 scalar. NaN or infinity in any element shows in it."""
+    """Compute the 2-norm of all gradients as one vector: float32 scalar. NaN or infinity in any element shows in it."""
     return norm_of(squared_norms(gradients))
 
 

@@ -21,7 +21,7 @@ Groups = Sequence[Parameter | tuple[Parameter, float] | tuple[Parameter, float, 
 
 
 def parameter_groups(recipe: Recipe, net: nn.Cell) -> list[tuple[Parameter, float, float]]:
-    """Every trainable parameter of a net with the recipe's weight decay and factor of the learning rate.
+    """Return every trainable parameter of a net with the recipe's weight decay and factor of the learning rate.
 
     Layer decay as in timm's `param_groups_layer_decay` and BEiT (arXiv 2106.08254): the factor is 1 for the last layer,
     and for each block the next block's factor times `layer_decay`. `head_learning_rate` is the last layer's.
@@ -58,7 +58,7 @@ def weight_decay_groups(net: nn.Cell, weight_decay: float, decay_all: bool = Fal
 
 
 def layer_numbers(paths: Iterable[str]) -> dict[str, int]:
-    """The number of the layer that each of a net's parameters belongs to: 0 for the stem, blocks, the last layer."""
+    """Number a net's layers (0: the stem, then the blocks, then the last layer); return each parameter's number."""
     layers: dict[str, tuple[int, ...]] = {path: (2 if group_of(path) == HEAD else 0,) for path in paths}
     for path in layers:
         if match := re.match(r"layer(\d+)\.(\d+)\.", path):
@@ -68,7 +68,7 @@ def layer_numbers(paths: Iterable[str]) -> dict[str, int]:
 
 
 def unzip_groups(groups: Groups) -> tuple[Any, ...]:
-    """Tuples of parameters, weight decays and factors (1 if not given): compiled functions cannot unpack mixed rows.
+    """Return tuples of parameters, decays and factors (1 if not given): compiled functions cannot unpack mixed rows.
 
     A row that is none of `Groups` raises a ValueError.
     """
@@ -82,5 +82,5 @@ def unzip_groups(groups: Groups) -> tuple[Any, ...]:
 
 
 def scaled(learning_rate: Tensor, factor: float) -> Tensor:
-    """A parameter's learning rate, inside jit; with factor 1 the same tensor, so that no operation is compiled."""
+    """Return a parameter's learning rate, inside jit; for factor 1 the same tensor: no operation is compiled."""
     return learning_rate if factor == 1.0 else learning_rate * factor

@@ -16,7 +16,7 @@ _one_hot, _ONE, _ZERO = ops.OneHot(), Tensor(1.0, mindspore.float32), Tensor(0.0
 
 
 def smooth_targets(labels: Tensor, classes: int, smoothing: float = 0.0, over: str = "all") -> Tensor:
-    """Labels as probabilities, of which smoothing takes a part to other classes.
+    """Return labels as probabilities, of which smoothing takes a part to other classes.
 
     "all" (PyTorch; Szegedy et al., arXiv 1512.00567): (1 − s) · t + s / C for every class. "others"
     (`CrossEntropySmooth` of MindSpore's scripts): 1 − s for the label and s / (C − 1) for each other class; it equals
@@ -44,7 +44,7 @@ def _over_all(smoothing: float, over: str, classes: int) -> float:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0, over: str = "all") -> Tensor:
-    """Softmax cross-entropy with label smoothing, the mean over the batch.
+    """Compute softmax cross-entropy with label smoothing, the mean over the batch.
 
     Args:
         logits: [N, C], any float type; the loss is computed in float32.
@@ -61,7 +61,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0, over: 
 def make_loss(
     smoothing: float = 0.0, kind: str = "cross_entropy", over: str = "all", weights: Sequence[float] = ()
 ) -> Loss:
-    """The recipe's loss as a function of (logits [N, C], labels [N] or [N, C]); a ValueError for an unknown kind.
+    """Make the recipe's loss, a function of (logits [N, C], labels [N] or [N, C]); a ValueError for an unknown kind.
 
     Args:
         smoothing: label smoothing, a fraction of 1.

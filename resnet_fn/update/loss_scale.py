@@ -58,7 +58,7 @@ class DynamicLossScaler:
 
     @classmethod
     def off(cls) -> "DynamicLossScaler":
-        """Scale 1 that never moves, for float32: non-finite updates are still skipped and counted."""
+        """Make a scaler whose scale is always 1, for float32: non-finite updates are still skipped and counted."""
         return cls(initial=1.0, growth_factor=1.0, backoff_factor=1.0, ceiling=1.0)
 
     def state(self) -> tuple[Parameter, ...]:
@@ -94,7 +94,7 @@ class DynamicLossScaler:
 
 
 def make_scaler(precision: str, initial: float, growth_interval: int) -> DynamicLossScaler:
-    """The loss scaler of a precision: "fp16" needs one."""
+    """Make the loss scaler of a precision: "fp16" needs one, other precisions get `off`."""
     if precision != "fp16":
         return DynamicLossScaler.off()
     return DynamicLossScaler(initial, growth_interval=growth_interval)

@@ -9,7 +9,7 @@ from mindspore import Tensor, ops
 
 
 def binary_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Sigmoid cross-entropy, as the terms of `torch.nn.BCEWithLogitsLoss`.
+    """Compute sigmoid cross-entropy, as the terms of `torch.nn.BCEWithLogitsLoss`.
 
     −t · log σ(x) − (1 − t) · log(1 − σ(x)), in the form max(x, 0) − x·t + log(1 + e^−|x|) that cannot overflow.
     """
@@ -18,7 +18,7 @@ def binary_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def sigmoid_focal_loss(logits: Tensor, targets: Tensor, alpha: float = 0.25, gamma: float = 2.0) -> Tensor:
-    """Focal loss (Lin et al., arXiv 1708.02002, equation 5), as the terms of torchvision's `sigmoid_focal_loss`.
+    """Compute focal loss (Lin et al., arXiv 1708.02002, equation 5), the terms of torchvision's `sigmoid_focal_loss`.
 
     (1 − p_t)^gamma · cross-entropy, where p_t = p·t + (1 − p)·(1 − t). Positives weigh alpha, negatives 1 − alpha; with
     a negative alpha there is no such weighting. `gamma`: how fast easy examples fade.
@@ -31,5 +31,5 @@ def sigmoid_focal_loss(logits: Tensor, targets: Tensor, alpha: float = 0.25, gam
 
 
 def accuracy_by_class(logits: Tensor, labels: Tensor) -> Tensor:
-    """The share of correct (sample, class) pairs: logit >= 0 where the label is above 0.5; both are [N, C]."""
+    """Compute the share of correct (sample, class) pairs: logit >= 0 where the label is above 0.5; both are [N, C]."""
     return ((logits >= 0) == (labels > 0.5)).astype(mindspore.float32).mean()

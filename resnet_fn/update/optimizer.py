@@ -18,7 +18,7 @@ _MOST = 2**20  # elements of all parameters; in larger nets joining the gradient
 
 
 def make_optimizer(recipe: Recipe, net: nn.Cell, groups: Groups | None = None) -> Optimizer:
-    """The recipe's optimizer for a net; with other groups than the recipe's, if they are given."""
+    """Make the recipe's optimizer for a net; with other groups than the recipe's, if they are given."""
     groups = groups or parameter_groups(recipe, net)
     moments: dict[str, Any] = {"beta1": recipe.momentum, "beta2": recipe.beta2}
     if recipe.epsilon:
@@ -34,7 +34,7 @@ def make_optimizer(recipe: Recipe, net: nn.Cell, groups: Groups | None = None) -
 
 
 def make_fast_optimizer(recipe: Recipe, net: nn.Cell) -> Optimizer:
-    """The recipe's optimizer, over vectors if the net is small, for `make_train_step`."""
+    """Make the recipe's optimizer, over vectors if the net is small, for `make_train_step`."""
     parameters = net.trainable_params()
     small = sum(math.prod(parameter.shape) for parameter in parameters) <= _MOST
     # LARS and LAMB adapt to each parameter's norm. A moving average reads the weights right after their update, and a

@@ -66,7 +66,7 @@ def _check(step: int, total: int, warmup: int) -> None:
 
 
 def make_schedule(recipe: Recipe, updates_per_epoch: float) -> Schedule:
-    """The recipe's learning rate as a function of the update number.
+    """Return the recipe's learning rate as a function of the update number.
 
     With `updates_per_epoch` below 1, a whole recipe is compressed into fewer updates than it has epochs.
     """

@@ -52,7 +52,7 @@ class TrainState:
 
     @property
     def training(self) -> tuple[Parameter, ...]:
-        """What a checkpoint holds beside the weights: of the optimizer, the scaler, the moving average."""
+        """What a checkpoint holds beside the weights: Parameters of the optimizer, the scaler, the moving average."""
         average = (*self.average.averages, self.average.count) if self.average else ()
         return (*self.optimizer, *self.scaler.state(), *average)
 
@@ -60,7 +60,7 @@ class TrainState:
 def make_state(
     net: nn.Cell, optimizer: Optimizer, scaler: DynamicLossScaler | None = None, average: MovingAverage | None = None
 ) -> TrainState:
-    """The state of a net and its optimizer.
+    """Join the state of a net and of its optimizer.
 
     Args:
         net: its trainable parameters are those that the optimizer was made for, in order.
@@ -79,7 +79,7 @@ def make_state(
 
 
 class FixedMemory:
-    """Parameters that compiled functions read: their memory must stay where it was at the first call.
+    """Checks that Parameters which compiled functions read are still where they were in memory at the first call.
 
     On a CPU `set_data` and `load_param_into_net` give a Parameter other memory; what was compiled goes on with the old.
     """
@@ -103,10 +103,10 @@ class FixedMemory:
 
 
 def make_buffers(parameters: Sequence[Parameter], prefix: str) -> tuple[Parameter, ...]:
-    """State of an optimizer: `<prefix>.<parameter>` for each parameter, of its shape, zeros."""
+    """Make state of an optimizer: `<prefix>.<parameter>` for each parameter, of its shape, zeros."""
     return tuple(zeros_like(parameter, f"{prefix}.{parameter.name}") for parameter in parameters)
 
 
 def zeros_like(parameter: Parameter, name: str) -> Parameter:
-    """Zeros of a parameter's shape and dtype. Pages of memory that nobody has written yet cost the start nothing."""
+    """Make zeros of a parameter's shape and dtype. Pages of memory that nobody has written cost the start nothing."""
     return Parameter(initializer("zeros", parameter.shape, parameter.dtype), name=name, requires_grad=False)

@@ -5,23 +5,25 @@ In this order; from 3 on it is the function `apply`:
     1  copy BatchNorm's statistics
     2  scaled loss and gradients, of one batch or summed over micro-batches
     3  unscale; are this worker's own numbers finite? (a first look; 5 is the full test)
-    4  all-reduce: each gradient, the report, and BatchNorm's statistics as one vector are summed over the workers. That
-       makes (gradients + 2) collectives an update (one fewer without BatchNorm), whether it is then applied or not, and
-       however many micro-batches it has
+    4  all-reduce, the sum over the workers: of each gradient; of the report; of BatchNorm's statistics, joined to one
+       vector. That makes (gradients + 2) collectives an update (one fewer without BatchNorm), whether or not it is then
+       applied, and however many micro-batches it has
     5  are all numbers finite, on every worker, and did every worker have its samples?
     6  if so: clip by global norm, optimizer, BatchNorm's statistics become their mean over the workers, moving average
        if not: put back the copy of BatchNorm's statistics; nothing else has changed so far
     7  adjust the loss scale; return the results
 
 BatchNorm's statistics are moved by every forward pass: K times in an update of K micro-batches, on each worker by its
-own samples. Their mean over the workers is taken once an update. With `sync_batchnorm` each BatchNorm also exchanges
-its own sums: four more collectives, during the forward and the backward pass.
+own samples. Their mean over the workers is taken once an update. With `sync_batchnorm` (not with micro-batches) each
+BatchNorm also exchanges its own sums: two more collectives in the forward pass and two in the backward pass.
 
-The report is a small tensor: loss, metric, withheld samples, flags, who was not finite; `exchange.py` has its layout.
-In small nets on a CPU the optimizer joins the gradients to a few vectors (`vectors.py`), which are what is summed,
-clipped and applied. The learning rate is an argument: `schedule.py` computes it from the recipe and the update's number
-alone (linear warm-up to the peak, then cosine, linear, step or constant). All that an update changes, and that a
-checkpoint must therefore hold, is the `TrainState` (`state.py`).
+The report is a small tensor: loss, metric, how many workers withheld their samples (could not read them), flags (the
+caller's own numbers, such as signals received), and which workers were not finite; `exchange.py` has its layout. In
+small nets on a CPU, without a moving average, SGD and Adam join the gradients to a few vectors (`vectors.py`); these
+are then summed, clipped and applied. The learning rate is an argument: `schedule.py` computes it from the recipe and
+the update's number alone (linear warm-up to the peak, then cosine, linear, step or constant); the optimizer may
+multiply it by a factor for each parameter (`groups.py`). All that an update changes, and that a checkpoint must
+therefore hold, is the `TrainState` (`state.py`).
 
 One batch is one compiled function. Micro-batches take three, `begin`, `add` for each of them, and `finish`, so that
 memory does not grow with their number.
@@ -92,8 +94,8 @@ class StepResult(NamedTuple):
         packed: float32 [3 + flags + workers], the report, summed over the workers; `report` unpacks it.
         grad_norm: float32 scalar, the global norm before clipping.
         scaler: float32 [3], the loss scale of this update, updates skipped so far, and skipped in a row.
-        squares: float32, what norms of layers are made of, in the order of `TrainState.trained`: of each parameter the
-            squared norm of its gradient before clipping; where gradients are joined to vectors, each element's square.
+        squares: float32, for the log of the layers' norms (telemetry/norms.py), in the order of `TrainState.trained`:
+            each gradient's squared norm before clipping; where gradients are joined to vectors, each element's square.
         workers: how many workers shared the update.
     """
 
@@ -124,7 +126,7 @@ TrainStep = Callable[..., StepResult]
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
-    """The share of samples whose largest logit is at the label; if labels are soft, at their largest probability."""
+    """Compute the share of samples whose largest logit is at the label (of a soft label its largest probability)."""
     if labels.ndim == 2:
         labels = labels.argmax(1)
     return (logits.argmax(1) == labels).astype(mindspore.float32).mean()
@@ -163,7 +165,7 @@ def make_train_step(
         labels: as `loss` takes them, [n] or [n, …].
         learning_rate: a float, or a float32 scalar tensor.
         flags: numbers that are summed over the workers with this update (`make_flags`).
-        masks: the net's further inputs, [n, …] each (`make_masks`).
+        masks: the net's inputs beside the images, [n, …] each: of dropout and stochastic depth (`make_masks`).
 
         After its first call, on a CPU, a ValueError names state that has other memory since: see `FixedMemory`.
     """
@@ -171,7 +173,7 @@ def make_train_step(
     # Compiled functions cannot read NamedTuples and dataclasses, so everything that they use is unpacked here.
     join, optimize, all_reduce, scaler = optimizer.join, optimizer.update, workers.all_reduce, state.scaler
     trained, statistics = state.trained, state.statistics
-    averages, *average_arguments = state.average or ((),)
+    averages, *average_arguments = state.average or ((),)  # `move_average` takes a `MovingAverage`'s fields
     size, micro_batches, clip_norm = workers.size, plan.micro_batches, plan.clip_norm
     one_hot = Tensor(np.eye(size, dtype=np.float32)[workers.rank])
     # A sum over micro-batches and workers, times this, is the mean over the whole batch.
@@ -181,6 +183,8 @@ def make_train_step(
     statistics_before = tuple(
         Parameter(Tensor(p.numpy()), name=f"before.{p.name}", requires_grad=False) for p in statistics
     )
+    # Some cards give their largest number instead of infinity, and set a status register: cleared before the forward
+    # pass (by `clear_overflow`, which returns its input, so that the two stay in order), read after the backward pass.
     ascend = on_ascend() if plan.ascend is None else plan.ascend
     by_operation = ascend and has_clip()
     constants = () if plan.normalise is None else normalisation(plan.normalise)
@@ -203,8 +207,9 @@ def make_train_step(
     def apply(mean_sums: Tensor, gradient_sums: Gradients, flags: Tensor, rate: Tensor) -> Results:
         """Make the update, or skip it. The sums are over this worker's micro-batches."""
         means, gradients = mean_sums * mean_factor, unscale(gradient_sums, mean_factor / scaler.scale)
-        # Is this worker finite? Of several workers, each looks only at its first gradient: backward ends there, so NaN
-        # and infinity of later layers have spread into it. The full test follows the all-reduce.
+        # Is this worker finite? Asked before the exchange, after which nobody could say whose NaN it is. Of several
+        # workers, each looks only at its first gradient: backward ends there, so NaN and infinity of later layers have
+        # spread into it. The full test follows the all-reduce.
         squared = squared_norms(gradients if all_reduce is None else gradients[:1], ascend)
         norm = norm_of(squared)
         local_finite = is_finite(means[0], norm, statistics)
@@ -222,7 +227,7 @@ def make_train_step(
         # From here on all workers have the same numbers, so they all decide alike.
         complete = none_withheld(report)
         applied = ops.logical_and(finite, complete)
-        if applied:
+        if applied:  # a tensor: where this is compiled, a branch of the graph
             optimize(clip_by_global_norm(gradients, norm, clip_norm, by_operation), rate)
             if all_reduce is not None:
                 assign_tensors(statistics, statistics_mean)
@@ -230,7 +235,7 @@ def make_train_step(
                 move_average(averages, *average_arguments)
         else:
             assign_tensors(statistics, statistics_before)
-        is_joined = len(gradients) < len(trained)  # then no squared norm is one parameter's
+        is_joined = len(gradients) < len(trained)  # then the host sums the elements' squares, by parameter
         squares = ops.square(ops.concat(gradients)) if is_joined else squared
         return report, norm, scaler.adjust(applied, complete), squares  # a plain tuple: see above
 
@@ -246,13 +251,13 @@ def make_train_step(
     else:
         gradient_sums = tuple(
             Parameter(ops.zeros_like(gradient), name=f"sum.{number}", requires_grad=False)
-            for number, gradient in enumerate(join(trained))
+            for number, gradient in enumerate(join(trained))  # for the gradients' shapes, which are the weights'
         )
         mean_sums = Parameter(Tensor(np.zeros(MEANS, np.float32)), name="sum.means", requires_grad=False)
 
-        # `begin` and `add` return a constant (on a card `begin` returns what clears its registers). A compiled function
-        # without a result drops some of its operations; after one with a tensor, the next call might spin until that is
-        # there, on a core that the kernels need.
+        # `begin` and `add` return a constant, for two reasons. A compiled function that returns nothing loses some of
+        # its operations. If it returns a tensor, the next call may wait for that in a busy loop, which takes a core
+        # from the kernels. (On a card `begin` must return a tensor: what clears the status register.)
         @compiled
         def begin() -> Tensor | int:
             assign_tensors(statistics_before, statistics)
@@ -268,7 +273,7 @@ def make_train_step(
 
         @compiled
         def finish(rate: Tensor, flags: Tensor) -> Results:
-            return apply(mean_sums * 1.0, map_tensors(_read, gradient_sums), flags, rate)
+            return apply(mean_sums * 1.0, map_tensors(_read, gradient_sums), flags, rate)  # * 1.0: a copy
 
         def update(rate: Tensor, flags: Tensor, *inputs: Any) -> Results:
             begin()
@@ -282,7 +287,7 @@ def make_train_step(
     def train_step(
         images: Any, labels: Any, learning_rate: Tensor | float, flags: Tensor | None = None, *masks: Tensor | None
     ) -> StepResult:
-        optimizer.attach()
+        optimizer.attach()  # weights that are parts of vectors share memory with these again, whatever was set since
         memory.check()
         net.set_train(True)  # read when a function is compiled, at its first call
         if not isinstance(learning_rate, Tensor):  # each new plain number would compile the function again
@@ -301,7 +306,7 @@ def as_variables(samples: Any) -> Any:
 
 
 def rows(samples: Any, number: int, micro_batches: int) -> Any:
-    """The rows of micro-batch `number`, from 0: of a tensor, of each in a tuple, or None of None."""
+    """Return the rows of micro-batch `number`, from 0, of a tensor or of each in a tuple; None for None."""
     if samples is None:
         return None
     if isinstance(samples, tuple):
@@ -315,4 +320,4 @@ def _clear(buffer: Parameter) -> Tensor:
 
 
 def _read(buffer: Parameter) -> Tensor:
-    return buffer * 1.0
+    return buffer * 1.0  # a copy

@@ -51,7 +51,7 @@ class Vector:
 
 
 def over_vectors(make: Callable[[Groups], Optimizer], groups: Groups) -> Optimizer:
-    """An optimizer over one vector for each weight decay and factor of the learning rate.
+    """Make an optimizer over one vector for each weight decay and factor of the learning rate.
 
     Its state has the names and shapes that `make(groups)` gives it.
 

@@ -21,7 +21,7 @@ class WeightsError(ValueError):
 
 
 def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[str, Any]:
-    """Arguments of `create_model` for weights under our names: name, num_classes, in_channels, stem, norm, image_size.
+    """Return the arguments of `create_model` (name, num_classes, …) for a net with these weights, under our names.
 
     Args:
         model: the model's name if it is known; "" recognises it from names and shapes.
@@ -52,7 +52,7 @@ def same_parameters(name: str) -> tuple[str, ...]:
 
 
 def check_fit(wanted: Mapping[str, Sequence[int]], arrays: Mapping[str, np.ndarray], file: str) -> None:
-    """WeightsError unless the arrays have exactly the wanted names and shapes; lists every name that differs."""
+    """Raise a WeightsError, with every name that differs, unless the arrays have the wanted names and shapes."""
     faults = misfits(wanted, arrays)
     if faults:
         text = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in faults.items())

@@ -28,7 +28,7 @@ def checkpoint(folder, *updates, best=None):
     for update in updates:
         arrays = {"w": np.full(3, update, np.float32)}
         state = {"update": update, "best": best, "last": None, "recipe": to_dict(RECIPE)}
-        written = write_checkpoint(RunFolder(Path(folder)).step(update), arrays, arrays, state)
+        written = write_checkpoint(RunFolder(Path(folder)).checkpoint_path(update), arrays, arrays, state)
     return written
 
 

@@ -18,7 +18,7 @@ def make(run, update, size=300):
     weights = {f"layer{i}.weight": rng.normal(size=(size + i,)).astype(np.float32) for i in range(6)}
     training = {f"momentum.{name}": array * 0.1 for name, array in weights.items()}
     state = {"update": update, "epoch": 0, "best": {"top1": 0.5, "update": update}, "last": None}
-    return write_checkpoint(run.step(update), weights, training, state)
+    return write_checkpoint(run.checkpoint_path(update), weights, training, state)
 
 
 def test_truncation_at_every_boundary_is_noticed(tmp_path):

@@ -76,7 +76,9 @@ def test_fp16_skips_halves_counts_and_stops_after_too_many_in_a_row(monkeypatch)
     assert "last good checkpoint: run/checkpoints/step-00000004" in str(caught.value)
     run = RunFolder(Path("run"))
     fields = ("scaler.scale", "scaler.skipped", "scaler.skipped_in_row")
-    scalers = {u: tuple(load_checkpoint(run.step(u)).training[field] for field in fields) for u in run.updates()}
+    scalers = {
+        u: tuple(load_checkpoint(run.checkpoint_path(u)).training[field] for field in fields) for u in run.updates()
+    }
     assert scalers == {2: (32768, 1, 1), 3: (32768, 1, 0), 4: (16384, 2, 1)}
 
 
@@ -97,7 +99,7 @@ def test_an_evaluation_that_is_not_finite_is_saved_and_gone_on_from():
     assert np.isnan(train(wild, EVERY).last["loss"])
     run = RunFolder(Path("run"))
     assert (run.updates(), run.newest().state["last"]["loss"]) == ([1, 2], None)  # JSON has no NaN
-    shutil.rmtree(run.step(2))
+    shutil.rmtree(run.checkpoint_path(2))
     again = train(wild, EVERY)
     assert (again.updates, again.best, np.isnan(again.last["loss"])) == (2, None, True)
 

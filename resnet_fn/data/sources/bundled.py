@@ -13,7 +13,7 @@ _DIGITS_TRAIN = 1437  # the first 1,437 are training images; the last 360, by ot
 
 
 def load_digits() -> DataSet:
-    """1,437 training and 360 test images of 8x8 pixels, one channel, values 0..16 (data/DIGITS.md)."""
+    """Load 1,437 training and 360 test images of 8x8 pixels, one channel, values 0..16 (data/DIGITS.md)."""
     with resources.files("resnet_fn.data").joinpath("digits.npz").open("rb") as file, np.load(file) as arrays:
         images, labels = arrays["images"][..., np.newaxis], arrays["labels"].astype(np.int32)
     train = Split(images[:_DIGITS_TRAIN], labels[:_DIGITS_TRAIN])
@@ -32,7 +32,7 @@ def load_digits() -> DataSet:
 
 
 def make_synthetic(samples: int, classes: int, image_size: int) -> DataSet:
-    """Colour images of one coarse pattern per class plus noise: learnable, and the same for the same arguments.
+    """Make colour images, a coarse pattern per class plus noise: learnable, and the same for the same arguments.
 
     Args:
         samples: training images, equally many of each class; the test split has an eighth, at least one per class.
@@ -54,7 +54,7 @@ def make_synthetic(samples: int, classes: int, image_size: int) -> DataSet:
 
 
 def photograph(seed: int, width: int = 500, height: int = 375) -> np.ndarray:
-    """Smooth shapes, edges and grain, as a JPEG of quality 90 about 55 kB, as ImageNet's: uint8 [height, width, 3]."""
+    """Draw shapes, edges and grain, as a JPEG of quality 90 about 55 kB, as ImageNet's: uint8 [height, width, 3]."""
     from PIL import Image
 
     rng = np.random.default_rng(seed)

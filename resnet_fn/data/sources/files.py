@@ -95,12 +95,12 @@ class FileSplit:
 
     @property
     def listing(self) -> bytes:
-        """Identifies the set by name: the files' names."""
+        """What identifies the set: the files' names."""
         return "\0".join(self.names).encode("utf-8", "surrogateescape")
 
     @property
     def contents(self) -> bytes:
-        """Identifies the files' contents without reading them: their sizes."""
+        """What stands for the files' contents, which are not read: their sizes."""
         return self.sizes.tobytes()
 
     def path(self, index: int) -> str:
@@ -130,7 +130,7 @@ class FileSplit:
         return read_ahead(self.read, map(int, order))  # a list of an epoch's would be 46 MB for ImageNet
 
     def keep(self, wanted: np.ndarray) -> "FileSplit":
-        """Only the samples where `wanted` (bool [N]) is true."""
+        """Return the split with only those samples for which `wanted` (bool [N]) is true."""
         return dataclasses.replace(
             self,
             names=tuple(name for name, want in zip(self.names, wanted, strict=True) if want),
@@ -150,7 +150,7 @@ def decode_batches(
     spec: InputSpec,
     threads: int,
 ) -> Iterator[np.ndarray]:
-    """`eval_images` of a split with these methods, decoded one batch ahead of the caller; threads end with it."""
+    """Yield what a split's `eval_images` does, decoded one batch ahead of the caller; its threads end with it."""
 
     def pixels(index: int, data: bytes) -> np.ndarray:
         with naming(undecodable, index):

@@ -28,7 +28,7 @@ class Row(NamedTuple):
 def load_lists(
     data_dir: str, train_list: str, val_list: str, threads: int, known: Sequence[str] = (), several: bool = False
 ) -> DataSet:
-    """Image files as two lists name them, relative to `data_dir`.
+    """Make a data set of the image files that two lists name, relative to `data_dir`.
 
     Args:
         data_dir: the folder that relative paths begin at.

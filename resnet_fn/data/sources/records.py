@@ -39,7 +39,7 @@ class RecordSplit:
         return len(self.labels)
 
     def stream(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
-        """Each sample's number and bytes, in this order.
+        """Yield each sample's number and bytes, in this order.
 
         Raises:
             BadSampleError: they can no longer be read.

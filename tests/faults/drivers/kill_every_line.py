@@ -29,7 +29,9 @@ def arrays(value):
 
 
 def save(run, update, value):
-    write_checkpoint(run.step(update), arrays(value), arrays(-value), {"update": update, "best": None, "value": value})
+    write_checkpoint(
+        run.checkpoint_path(update), arrays(value), arrays(-value), {"update": update, "best": None, "value": value}
+    )
     run.prune(update, keep_last=2)
 
 
@@ -98,7 +100,7 @@ def main(folder):
             for name, array in arrays(value).items():
                 assert np.array_equal(loaded.weights[name], array), (line, name)
             for kept in run.updates():
-                checkpoint.load_checkpoint(run.step(kept))
+                checkpoint.load_checkpoint(run.checkpoint_path(kept))
             assert len(run.updates()) >= 2, line
             save(run, 3, 31)
             assert run.newest().state["value"] == 31
