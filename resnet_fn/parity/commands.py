@@ -41,7 +41,7 @@ _RECORD = """examples:
 
 PyTorch's side needs NumPy and PyTorch only; MindSpore's does not need PyTorch.
 """
-_CODES = "exit code 0: both compute the same; 1: they differ, a stage is undecided, or an error; 2: wrong usage.\n"
+_CODES = "exit code 0: both compute the same; 1: they differ, a stage is undecided, or an error; 2: usage\n"
 _FILE, _SWITCH = "FILE:FUNCTION", {"action": "store_true"}
 _MODE = {"choices": ("graph", "pynative"), "default": "graph"}
 _FOLDER = {"metavar": "DIR", "type": cli.folder_to_write}

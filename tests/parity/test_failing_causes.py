@@ -57,10 +57,10 @@ def test_what_a_layer_has_added_may_fail():
 
 
 def test_a_comparison_of_settings_may_fail():
-    """A layer of another version of the framework, whose eps is a word."""
+    """A layer of another version of the framework, whose momentum is a word."""
     sides = [
-        Layer("norm", 0, "norm", "BatchNorm2d", {"eps": eps}, np.ones((1, 1, 4, 4)), None, (), True)
-        for eps in (1e-5, "small")
+        Layer("norm", 0, "norm", "BatchNorm2d", {"momentum": momentum}, np.ones((1, 1, 4, 4)), None, (), True)
+        for momentum in (0.9, "small")
     ]
     (note,) = settings_notes(*([side] for side in sides), {"norm": "norm"})
     assert note.startswith("norm: ")
