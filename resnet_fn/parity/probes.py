@@ -290,13 +290,13 @@ def _compare(probed: Probed, name: str, title: str, ours: Probe, theirs: Probe, 
     elif names is None and name:
         [x], [y] = ours.outputs.values(), theirs.outputs.values()
         if x.size == y.size:
-            item = difference(title, x, layout(x, y)(y), TOLERANCE, max(theirs.rounding.values()))
+            item = difference(title, x, layout(x, y)(y), TOLERANCE, max(theirs.rounding.values(), default=0.0))
         words = f"{list(x.shape)} here, {list(y.shape)} in the reference"
     elif names is None:
         words = "its outputs have other names or shapes here"
     else:
         items = [
-            difference(one, ours.outputs[names[one]], b, TOLERANCE, theirs.rounding[one])
+            difference(one, ours.outputs[names[one]], b, TOLERANCE, theirs.rounding.get(one, 0.0))
             for one, b in theirs.outputs.items()
         ]
         item, words = max(items, key=lambda one: (one.verdict == DIFFERS, one.relative)), ""
