@@ -43,6 +43,10 @@ def pod_defaults() -> _Defaults:
     given = {name: os.environ.get(name, "") for name in _POD}
     if not given["MS_LOCAL_WORKER"]:
         return _Defaults()
+    if given["MS_ROLE"] == "MS_SCHED" and os.environ.get("NPU_POD") == "false":
+        raise cli.UsageError(
+            "NPU_POD: this pod, the Scheduler's, has no card; give its replica the cards of a worker's"
+        )
     names = ("MS_WORKER_NUM", "MS_LOCAL_WORKER", "MS_NODE_RANK", "MS_SCHED_PORT")
     cli.raise_usage_errors(
         *((not given[name].isdecimal(), f"{name}: {given[name]!r} is no whole number") for name in names)

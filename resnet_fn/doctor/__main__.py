@@ -85,6 +85,8 @@ def main(arguments: Sequence[str]) -> int:
     group = flags.add_argument_group("output")
     group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help="versions, variables and findings")
     parsed = flags.parse(arguments)
+    alone = bool(parsed.net and (parsed.json or parsed.out_dir))
+    cli.raise_usage_errors((alone, "net: --json and --out-dir are for the tests; leave them out"))
     began, out = time.perf_counter(), Path(parsed.out_dir or ".")
     workers = process.start(parsed.device, parsed.threads)
     if parsed.net:

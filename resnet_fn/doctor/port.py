@@ -111,12 +111,15 @@ def changing_calls(file: Path) -> list[str]:
             if isinstance(node, ast.ImportFrom):
                 names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
             else:
-                names[alias.asname or alias.name.partition(".")[0]] = alias.name if alias.asname else "mindspore"
+                names[alias.asname or alias.name.partition(".")[0]] = (
+                    alias.name if alias.asname else alias.name.partition(".")[0]
+                )
     lines = []
     for node in sorted((n for n in ast.walk(tree) if isinstance(n, ast.Call)), key=lambda call: call.lineno):
         words = ast.unparse(node.func)
-        full = f"{names.get(words.partition('.')[0], '')}.{words.partition('.')[2]}" if "(" not in words else ""
-        text = "" if full.startswith("mindspore") else _METHODS.get(words.rpartition(".")[2], "")
+        root, dot, rest = words.partition(".")
+        full = f"{names[root]}{dot}{rest}" if root in names and "(" not in words else ""
+        text = "" if full or not dot else _METHODS.get(words.rpartition(".")[2], "")
         if full.startswith(("mindspore.ops.", "mindspore.mint.")):
             value: Any = functools.reduce(lambda at, word: getattr(at, word, None), full.split(".")[1:], mindspore)
             head = " ".join((getattr(value, "__doc__", None) or "").partition("Args:")[0].split())

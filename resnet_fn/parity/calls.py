@@ -5,6 +5,7 @@ import functools
 import math
 import os
 import sys
+import time
 import types
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +41,12 @@ _ARGUMENTS = {  # of functions whose arguments may be given by place
     "repeat_interleave": "input repeats dim",
 }
 _HERE = os.path.dirname(__file__)
-_INSIDE = (os.path.dirname(torch.__file__), __file__, "<")  # begin the files of which no line is named
+_INSIDE = (
+    os.path.join(os.path.dirname(torch.__file__), ""),
+    __file__,
+    os.path.join(_HERE, "reference", ""),
+    "<",
+)  # begin the files of which no line is named
 _ABOVE = tuple(os.path.join(_HERE, name) for name in ("search.py", "torch_side.py"))  # call the reference
 # Calls that are neither counted nor changed.
 _SKIPPED = frozenset(
@@ -53,6 +59,11 @@ _SKIPPED = frozenset(
     )
     for word in words.split()
 )
+# In-place calls that change the shape, or of which the call without "_" is another: they run as they are.
+_AS_THEY_ARE = frozenset(
+    "squeeze_ unsqueeze_ transpose_ t_ swapaxes_ swapdims_ resize_ detach_ normal_ copy_ set_".split()
+)
+_WRITING = frozenset("__setitem__ __ipow__ __ifloordiv__ __imod__ __ixor__ __iand__ __ior__".split())
 _RENAMED = {
     **dict.fromkeys(("truediv", "divide", "true_divide", "itruediv"), "div"),
     **dict.fromkeys(("rmatmul", "bmm", "mm"), "matmul"),
@@ -80,12 +91,17 @@ def _attention(
 ) -> Any:
     """`scaled_dot_product_attention`, call by call."""
     scale = more.get("scale")
+    if more.get("enable_gqa"):
+        key, value = (one.repeat_interleave(query.shape[-3] // one.shape[-3], -3) for one in (key, value))
     scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
         scores = scores.masked_fill(~torch.ones(scores.shape[-2:]).tril().bool(), -math.inf)
     if attn_mask is not None:
         scores = scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
-    return torch.softmax(scores, -1) @ value
+    weights = torch.softmax(scores, -1)
+    if attn_mask is not None:  # a row that is masked whole gives 0, as torch's own does
+        weights = weights.masked_fill((scores == -math.inf).all(-1, keepdim=True), 0.0)
+    return weights @ value
 
 
 def _opened(function: Any) -> Any:
@@ -162,6 +178,7 @@ class Calls(TorchFunctionMode):
         self.alive: list[Any] = []  # else an id would be given again
         self.in_place, self.of_forward = False, 0  # whether a call writes into its argument; calls of the module
         self.others: list[tuple[str, Any]] = []
+        self.until = math.inf  # when the search's time is over
         reused = base is not None and not base.in_place and not torch.is_grad_enabled()
         self.base = base.calls if base is not None and reused else {}
         self.first = min(set(chosen) - set(base.chosen if base else ()), default=0)
@@ -176,19 +193,25 @@ class Calls(TorchFunctionMode):
             out = function(*args, **kwargs)
             self.produced(out, self._of((args, kwargs)))
             return out
+        if time.perf_counter() > self.until:
+            raise TimeoutError("the search's time is over")
         self.count += 1
         number, target = self.count, None
         if number < self.first and number in self.base:
             call = self.base[number]
             out = call.out
         else:
-            if raw.endswith("_") and not raw.endswith("__"):
-                target, function = args[0], getattr(torch.Tensor, raw[:-1], None) or getattr(torch, raw[:-1])
+            of_itself = raw.endswith("_") and not raw.endswith("__")
+            plain = (getattr(torch.Tensor, raw[:-1], None) or getattr(torch, raw[:-1], None)) if of_itself else None
+            if of_itself and (plain is None or raw in _AS_THEY_ARE):
+                self.in_place = True
+            elif of_itself:
+                target, function = args[0], plain
             elif raw in ("__iadd__", "__imul__", "__isub__", "__itruediv__"):
                 target, function = args[0], getattr(torch.Tensor, raw.replace("__i", "__"))
             elif kwargs.get("inplace"):
                 target, kwargs = args[0], {**kwargs, "inplace": False}
-            self.in_place |= target is not None or raw == "__setitem__"
+            self.in_place |= target is not None or raw in _WRITING
             parents = self._of((args, kwargs))
             args = (target.clone(), *args[1:]) if target is not None else args
             call = Call(_name(function), function, args, kwargs, function(*args, **kwargs), self.others[-_RECENT:])
@@ -200,6 +223,7 @@ class Calls(TorchFunctionMode):
                 self.places[number] = self._place()
         if is_float(out) and out.ndim > 1:
             self.others.append((f"the {call.name} of {self.places.get(number, '')}", out))
+            del self.others[:-_RECENT]
         self.produced(args[0] if raw == "__setitem__" else out, {number})
         return out
 
@@ -233,4 +257,4 @@ class Calls(TorchFunctionMode):
                 where = f"{os.path.basename(file)}:{frame.f_lineno}"
             layer = layer or self.names.get(id(frame.f_locals.get("self")), "")
             frame = frame.f_back
-        return f"{where} ({layer})".strip() if layer else where
+        return f"{where} ({layer})".strip() if layer else where or "the reference"

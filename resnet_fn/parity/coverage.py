@@ -151,7 +151,8 @@ def _rows(theirs: Recording, shown: dict[str, set[str]], by_theirs: dict[str, se
             if leaf.shape == layer.input.shape and (leaf == layer.input).all():
                 looked_up += [named_leaves(inputs, "inputs")[name] for inputs, _ in theirs.task.batches]
         count = len(np.unique(np.concatenate([one.ravel() for one in looked_up])))
-        if count < rows and IDS not in by_theirs.get(layer.name, set()) | shown.get(NET, set()):
+        titles = by_theirs.get(layer.name, set()) | shown.get(NET, set())
+        if count < rows and not any(one.startswith(IDS) for one in titles):
             yield f"{layer.name}: {rows - count} of {rows} rows are never looked up"
 
 
@@ -160,6 +161,8 @@ def _variance(layer: Layer) -> float | None:
     x, settings = layer.input, layer.settings
     if layer.kind != "norm" or x is None or settings.get("over") not in ("layer", "group"):
         return None
+    if settings["over"] == "group" and x.size % (len(x) * settings["num_groups"]):
+        return None  # without a batch's axis
     if settings["over"] == "group":
         return float(x.reshape(len(x), settings["num_groups"], -1).var(-1).min())
     return float(x.var(tuple(range(-len(settings["normalized_shape"]), 0))).min())

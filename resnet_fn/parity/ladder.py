@@ -11,7 +11,7 @@ from dataclasses import field
 
 import numpy as np
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import few, first_line
 from resnet_fn.parity import stages
 from resnet_fn.parity.causes import StageCase, explain
 from resnet_fn.parity.coverage import Coverage, coverage_of
@@ -166,8 +166,11 @@ def compare_recordings(
     if theirs.rounding and precision == "float32":
         ladder.beyond = sorted((one for one in measured if one.beyond), key=lambda one: -one.beyond)
     evaluation = next(stage for stage in ladder.stages if stage.name == stages.EVAL_FORWARD)
-    ladder.probed = compare_probes(ours, theirs, names.layers, evaluation.verdict != DIFFERS)
-    ladder.coverage = coverage_of(ours, theirs, names, layers, ladder.probed, idle)
+    try:
+        ladder.probed = compare_probes(ours, theirs, names.layers, evaluation.verdict != DIFFERS)
+        ladder.coverage = coverage_of(ours, theirs, names, layers, ladder.probed, idle)
+    except Exception as error:  # costs the probes, not the verdict
+        ladder.changed.append(f"probes and coverage failed ({type(error).__name__}: {first_line(error)})")
     if (stage := ladder.first_computed) is not None:  # later stages differ because of it
         case = StageCase(stage, layers, ours, theirs, names)
         stage.hints += attempt(worker_causes, case) or explain(case)

@@ -43,6 +43,7 @@ class Searcher:
     ) -> None:
         self.module, self.forward, self.backward, self.seconds = module, forward, backward, seconds
         self.names = {id(layer): name for name, layer in module.named_modules() if name}
+        self.buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
 
     def __call__(self, wanted: Wanted) -> list[str]:
         """The causes, a line each, with the reference's file and line; [] if none is found."""
@@ -50,7 +51,10 @@ class Searcher:
         chosen: Chosen = {}
         causes: dict[str, list[str]] = {}  # changes, and the places of each
         while len(causes) < _CAUSES:
-            run, name, value = self._run(chosen, log=True)
+            try:
+                run, name, value = self._run(chosen, log=True)
+            except TimeoutError:
+                break
             fit = self._fit(chosen, run, name, value, set(causes)) if self._error(name, value) > 1 else {}
             for number, words in fit.items():
                 causes.setdefault(words, []).append(run.places[number])
@@ -89,7 +93,9 @@ class Searcher:
 
         with contextlib.nullcontext() if of_loss else torch.no_grad(), torch.random.fork_rng():
             torch.manual_seed(0)
+            self._put_back()
             run = Calls(gradient_changes if wanted.stage == GRADIENTS else changes, chosen, base, self.names, log)
+            run.until = self.until
 
             def given(layer: Any, inputs: Any, named: Any) -> None:
                 arrays = [leaf for _, leaf in leaves((inputs, named)) if is_float(leaf)]
@@ -109,6 +115,13 @@ class Searcher:
             finally:
                 for handle in handles:
                     handle.remove()
+
+    def _put_back(self) -> None:
+        """Put back the buffers, which runs in training mode move."""
+        with torch.no_grad():
+            for name, kept in self.buffers.items():
+                if (buffer := self.module.get_buffer(name)).shape == kept.shape:
+                    buffer.copy_(kept)
 
     def _error(self, name: str, value: Any) -> float:
         """How far a layer's output, or what the whole gives, is from ours, in units of what explains it."""
@@ -150,6 +163,8 @@ class Searcher:
         for number in region:
             with contextlib.suppress(Exception):  # of a function with other arguments
                 for words, changed in run.changes(run.calls[number]):
+                    if time.perf_counter() > self.until:
+                        return []
                     with contextlib.suppress(Exception):  # of a change that this call cannot have
                         if number not in run.chosen and self._has_effect(run.calls[number].out, changed()):
                             singles.append({number: words})

@@ -295,6 +295,9 @@ def _unchanged(module: torch.nn.Module, train: bool) -> Iterator[None]:
     try:
         yield
     finally:
+        for name, value in [*module.named_buffers()]:
+            if name in kept and kept[name].shape != value.shape:  # made anew for an input of another size
+                _set_buffer(module, name, kept[name].clone())
         module.load_state_dict(kept)
         for name, value in others.items():
             _set_buffer(module, name, value)
@@ -494,7 +497,7 @@ class _Limits(torch.overrides.TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, kwargs = getattr(function, "__name__", "").rstrip("_"), kwargs or {}
-        if name in ("clamp", "clip", "clamp_min", "clamp_max", "normalize"):
+        if args and name in ("clamp", "clip", "clamp_min", "clamp_max", "normalize"):
             x, *given = args
             given = {"normalize": [], "clamp_max": [None, *given]}.get(name, given)
             words = dict(zip(("min", "max"), given, strict=False)) | kwargs

@@ -42,7 +42,8 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
     if layers == "none":
         bare: dict[str, Any] = {"input": None, "output": None, "states": ()}
         kept = {mode: [dataclasses.replace(one, **bare) for one in run] for mode, run in recording.layers.items()}
-        recording = dataclasses.replace(recording, layers=kept)
+        of_net = {name: one for name, one in recording.probes.items() if not name}  # a layer's need its output
+        recording = dataclasses.replace(recording, layers=kept, probes=of_net)
     widths: Any = list(recording.flipped.all_widths().items()) if recording.flipped else []
     arrays: dict[int, tuple[int, np.ndarray]] = {}
     packed = _pack(dataclasses.replace(recording, flipped=widths, search=None), arrays)

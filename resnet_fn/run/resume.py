@@ -162,7 +162,8 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequen
         wrong = f"resume: {checkpoint.path} was made by another recipe ({differences})"
         fix = "for another run give another --out-dir, without --resume"
         if keys == ["epochs"]:
-            fix = f"for another number of epochs give --resume {run} --epochs {recipe.epochs}, without --out-dir"
+            longer = f"--resume {shlex.quote(str(run))} --epochs {recipe.epochs}, without --out-dir"
+            fix = f"{fix}; for more epochs of this one give {longer}"
         raise ValueError(f"{wrong}; to go on with its own give --resume {run} alone; {fix}")
 
 
@@ -174,8 +175,8 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
             epoch.
     """
     saved = checkpoint.state
-    run.notes += epochs_notes(saved["update"], saved["recipe"]["epochs"], run)
     run.notes += data_notes(saved, run.dataset.classes, run.feed, run.options.allow_other_data)
+    run.notes += epochs_notes(saved["update"], saved["recipe"]["epochs"], run)
     run.notes += layout_notes(saved["parallel_layout"], parallel_layout(run.options, run.workers))
     restore_state(run.state, checkpoint)
     setting = run.recipe.class_weights
@@ -199,16 +200,16 @@ def epochs_notes(update: int, then: int, run: Run) -> list[str]:
         ValueError: the run has done more epochs already.
     """
     now, each = run.recipe.epochs, run.feed.updates_per_epoch
-    if update > run.total:
+    if now != then and update > run.total:
         raise ValueError(f"epochs: {now} are fewer than the run has done, {update / each:.4g}; give more")
     if now == then:
         return []
     before, after = (
         make_schedule(dataclasses.replace(run.recipe, epochs=epochs), each)(update) for epochs in (then, now)
     )
-    return [
-        f"resuming with epochs {now} instead of {then}: the learning rate is {after:.3g}, and was to be {before:.3g}"
-    ]
+    rate = f"the learning rate is {after:.3g}, and was to be {before:.3g}"
+    mixing = "; mix_off_epochs counts from the new end" * bool(run.recipe.mix_off_epochs)
+    return [f"resuming with epochs {now} instead of {then}: {rate}{mixing}"]
 
 
 def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, allow_other: bool) -> list[str]:

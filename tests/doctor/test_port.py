@@ -9,7 +9,9 @@ from resnet_fn.doctor.port import changing_defaults
 pytestmark = pytest.mark.skipif(mindspore.__version__ != "2.10.0", reason="other docstrings announce other changes")
 
 PORT = """
+import numpy as np
 from mindspore import nn, ops
+from mindspore.ops import select
 
 class Net(nn.Cell):
     def __init__(self):
@@ -24,10 +26,17 @@ class Net(nn.Cell):
         x = self.drop(self.act(self.pool(self.norm(self.conv(x)))))
         return {call}
 """
-RESTING = {"conv": "", "norm": "", "pool": "", "act": "", "drop": "0.9", "call": "ops.select(x > 0, x, x).std()"}
+RESTING = {
+    "conv": "",
+    "norm": "",
+    "pool": "",
+    "act": "",
+    "drop": "0.9",
+    "call": "select(x > 0, x, ops.select(x > 0, x, x).std())",
+}
 WRITTEN = {
     **{"conv": ', 1, "same", has_bias=False', "norm": ", momentum=0.9", "pool": ", stride=1"},
-    **{"act": "0.2", "drop": "p=0.1", "call": "ops.where(x > 0, x, 0)"},
+    **{"act": "0.2", "drop": "p=0.1", "call": "ops.where(x > 0, x, np.std([0.0]))"},
 }
 
 
