@@ -61,9 +61,21 @@ _SKIPPED = frozenset(
 )
 # In-place calls that change the shape, or of which the call without "_" is another: they run as they are.
 _AS_THEY_ARE = frozenset(
-    "squeeze_ unsqueeze_ transpose_ t_ swapaxes_ swapdims_ resize_ detach_ normal_ copy_ set_".split()
+    [
+        "squeeze_",
+        "unsqueeze_",
+        "transpose_",
+        "t_",
+        "swapaxes_",
+        "swapdims_",
+        "resize_",
+        "detach_",
+        "normal_",
+        "copy_",
+        "set_",
+    ]
 )
-_WRITING = frozenset("__setitem__ __ipow__ __ifloordiv__ __imod__ __ixor__ __iand__ __ior__".split())
+_WRITING = frozenset(["__setitem__", "__ipow__", "__ifloordiv__", "__imod__", "__ixor__", "__iand__", "__ior__"])
 _RENAMED = {
     **dict.fromkeys(("truediv", "divide", "true_divide", "itruediv"), "div"),
     **dict.fromkeys(("rmatmul", "bmm", "mm"), "matmul"),

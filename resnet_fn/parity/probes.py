@@ -102,7 +102,9 @@ def probe_net(inputs: Tree, executions: Sequence[Layer], call: Any, absent: tupl
 def _probe(call: Any, given: Any, absent: tuple[type[Exception], ...], further: Sequence[float] = ()) -> Probe | None:
     try:
         return Probe(call(given), "", further=tuple(further))
-    except (MemoryError, *absent):
+    except absent:
+        return None
+    except MemoryError:
         return None
     except Exception as error:
         return Probe({}, f"{type(error).__name__}: {first_line(error)}", further=tuple(further))

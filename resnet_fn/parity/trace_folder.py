@@ -20,7 +20,7 @@ from resnet_fn.config.hints import first_line
 from resnet_fn.config.recipe import recipe_from_dict
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.ranks import merge
-from resnet_fn.parity.trace import Drop, Flipped, Probe, Recording, Task, Trace
+from resnet_fn.parity.trace import Drop, Flipped, Probe, Probes, Recording, Task, Trace
 from resnet_fn.runtime.disk import sha256, sha256_of_file
 from resnet_fn.runtime.workers import Workers, barrier, gather_texts
 
@@ -42,7 +42,7 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
     if layers == "none":
         bare: dict[str, Any] = {"input": None, "output": None, "states": ()}
         kept = {mode: [dataclasses.replace(one, **bare) for one in run] for mode, run in recording.layers.items()}
-        of_net = {name: one for name, one in recording.probes.items() if not name}  # a layer's need its output
+        of_net: Probes = {name: one for name, one in recording.probes.items() if not name}  # a layer's need its output
         recording = dataclasses.replace(recording, layers=kept, probes=of_net)
     widths: Any = list(recording.flipped.all_widths().items()) if recording.flipped else []
     arrays: dict[int, tuple[int, np.ndarray]] = {}

@@ -58,7 +58,7 @@ def test_what_rests_on_a_default_is_named_with_what_to_write(python, tmp_path):
         *(("Conv2d", "write pad_mode='same' (conv)"), ("Conv2d", "write has_bias=False (conv)")),
         *(("BatchNorm2d", "write momentum=0.9 (norm)"), ("MaxPool2d", "write stride=1 (pool)")),
         *(("LeakyReLU", "write alpha=0.2 (act)"), ("Dropout", "write p=0.1 (drop)")),
-        *(("port.py:15", "may change: ops.select"), ("port.py:15", "n - 1")),
+        *(("port.py:17", "may change: ops.select"), ("port.py:17", "n - 1")),
     ):
         assert any(all(word in line for word in words) for line in lines), words
     assert len(lines) == 8

@@ -216,7 +216,7 @@ def test_a_trace_has_the_answers(tmp_path, capsys):
 
     # What one side lacks or the reference rejects is no agreement; what ours alone rejects is a finding.
     del ours.probes[""]["10·x"]
-    ours.probes[""]["0·x"] = Probe({}, "ValueError: no")
+    ours.probes[""]["0·x"] = Probe({}, "ValueError: no", further=ours.probes[""]["0·x"].further)
     theirs.probes[""]["−x"] = Probe({}, "ValueError: no")
     probed = compare_probes(ours, theirs, names.layers, True)
     assert [(one.probe, "ValueError: no" in one.words) for one in probed.findings if not one.layer] == [("0·x", True)]
