@@ -61,7 +61,7 @@ def test_what_rests_on_a_default_is_named_with_what_to_write(python, tmp_path):
         *(("port.py:17", "may change: ops.select"), ("port.py:17", "n - 1")),
     ):
         assert any(all(word in line for word in words) for line in lines), words
-    assert len(lines) == 8
+    assert len(lines) == 9
 
 
 def test_what_is_written_is_no_finding(python, tmp_path):
