@@ -18,7 +18,7 @@ from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.notes import settings_differences
 from resnet_fn.parity.origins import attempt
-from resnet_fn.parity.stages import SPREADS, paired_outputs
+from resnet_fn.parity.stages import paired_outputs
 from resnet_fn.parity.trace import Arrays, Probe, Probes, Recording, Tree, map_tree, named_leaves
 
 NET = ""  # the net's name among the layers'
@@ -213,16 +213,15 @@ def is_mask(name: str, leaf: np.ndarray) -> bool:
     return leaf.dtype == bool or "mask" in name or bool(ones)
 
 
-def measured(plain: Probes, exact: Probes, noisy: Iterable[Probes]) -> Probes:
-    """The reference's probes with their rounding: the distance from float64, and the largest change by noise."""
-    others = [exact, *noisy]
-    for layer, probes in plain.items():
-        for title, probe in probes.items():
+def measure(probes: Probes, others: Probes, times: float) -> None:
+    """Raise the rounding of the reference's probes to `times` their distance from those of another run."""
+    for layer, of_layer in probes.items():
+        for title, probe in of_layer.items():
+            other = others.get(layer, {}).get(title)
             for name, value in probe.outputs.items():
-                runs = [one[layer][title].outputs.get(name) if title in one.get(layer, {}) else None for one in others]
-                errors = [math.inf if x is None or x.shape != value.shape else relative_error(x, value) for x in runs]
-                probe.rounding[name] = max(errors[0], *(SPREADS * error for error in errors[1:]))
-    return plain
+                x = other.outputs.get(name) if other else None
+                error = math.inf if x is None or x.shape != value.shape else times * relative_error(x, value)
+                probe.rounding[name] = max(error, probe.rounding.get(name, 0.0))
 
 
 @dataclasses.dataclass(frozen=True)

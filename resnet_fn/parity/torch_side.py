@@ -25,7 +25,7 @@ from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import record_layers, recorded_layers
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.optimizer_settings import RATE, torch_settings
-from resnet_fn.parity.probes import Caller, measured, probe_layers, probe_net
+from resnet_fn.parity.probes import Caller, measure, probe_layers, probe_net
 from resnet_fn.parity.randomness import cut_random, is_apart, is_random
 from resnet_fn.parity.reference.training import Average, recipe_loss, recipe_optimizer
 from resnet_fn.parity.search import Searcher
@@ -206,15 +206,16 @@ def _probes(reference: torch.nn.Module, inputs: Tree, executions: Sequence[Layer
             net = probe_net(inputs, executions, lambda tree: outputs_of(call(module, tensors(tree, dtype))))
             return net | probe_layers(layers, lambda: call(module, tensors(inputs, dtype)), executions, caller)
 
-    with _in_float64():
-        exact = compute(copied(reference).double())
-    noisy = []
-    for seed in range(_NOISY_PROBES):
-        with _Noise(seed):
-            noisy.append(compute(reference))
     with limits:
-        plain = compute(reference)
-    return measured(plain, exact, noisy)
+        probes = compute(reference)
+    with _in_float64():
+        measure(probes, compute(copied(reference).double()), 1)
+    for seed in range(_NOISY_PROBES):  # one at a time: each holds the outputs of all layers
+        with _Noise(seed):
+            noisy = compute(reference)
+        measure(probes, noisy, stages.SPREADS)
+        del noisy
+    return probes
 
 
 @contextlib.contextmanager
