@@ -191,6 +191,8 @@ def _excess(value: Any, ours: np.ndarray, rounding: float, floor: float = 0.0) -
     if a.shape != ours.shape:
         return math.inf
     finite = np.isfinite(ours)
+    if not finite.any():  # any change that overflows would fit
+        return 0.0 if np.array_equal(a, ours, equal_nan=True) else math.inf
     if not np.array_equal(np.isfinite(a), finite):  # kernels differ in which of NaN and infinity they give
         return math.inf
     return norm((a - ours)[finite]) / max(norm(ours[finite]), floor, 1e-30) / max(_LEAST, _FITS * rounding)
