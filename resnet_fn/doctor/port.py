@@ -111,9 +111,8 @@ def changing_calls(file: Path) -> list[str]:
             if isinstance(node, ast.ImportFrom):
                 names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
             else:
-                names[alias.asname or alias.name.partition(".")[0]] = (
-                    alias.name if alias.asname else alias.name.partition(".")[0]
-                )
+                root = alias.name.partition(".")[0]
+                names[alias.asname or root] = alias.name if alias.asname else root
     lines = []
     for node in sorted((n for n in ast.walk(tree) if isinstance(n, ast.Call)), key=lambda call: call.lineno):
         words = ast.unparse(node.func)

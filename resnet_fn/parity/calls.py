@@ -41,12 +41,8 @@ _ARGUMENTS = {  # of functions whose arguments may be given by place
     "repeat_interleave": "input repeats dim",
 }
 _HERE = os.path.dirname(__file__)
-_INSIDE = (
-    os.path.join(os.path.dirname(torch.__file__), ""),
-    __file__,
-    os.path.join(_HERE, "reference", ""),
-    "<",
-)  # begin the files of which no line is named
+# What the files begin with of which no line is named.
+_INSIDE = (os.path.join(os.path.dirname(torch.__file__), ""), __file__, os.path.join(_HERE, "reference", ""), "<")
 _ABOVE = tuple(os.path.join(_HERE, name) for name in ("search.py", "torch_side.py"))  # call the reference
 # Calls that are neither counted nor changed.
 _SKIPPED = frozenset(
@@ -60,22 +56,11 @@ _SKIPPED = frozenset(
     for word in words.split()
 )
 # In-place calls that change the shape, or of which the call without "_" is another: they run as they are.
-_AS_THEY_ARE = frozenset(
-    [
-        "squeeze_",
-        "unsqueeze_",
-        "transpose_",
-        "t_",
-        "swapaxes_",
-        "swapdims_",
-        "resize_",
-        "detach_",
-        "normal_",
-        "copy_",
-        "set_",
-    ]
+_AS_THEY_ARE = (
+    *("squeeze_", "unsqueeze_", "transpose_", "t_", "swapaxes_", "swapdims_", "resize_", "detach_"),
+    *("normal_", "copy_", "set_"),
 )
-_WRITING = frozenset(["__setitem__", "__ipow__", "__ifloordiv__", "__imod__", "__ixor__", "__iand__", "__ior__"])
+_WRITING = ("__setitem__", "__ipow__", "__ifloordiv__", "__imod__", "__ixor__", "__iand__", "__ior__")
 _RENAMED = {
     **dict.fromkeys(("truediv", "divide", "true_divide", "itruediv"), "div"),
     **dict.fromkeys(("rmatmul", "bmm", "mm"), "matmul"),
@@ -177,12 +162,23 @@ class Calls(TorchFunctionMode):
     Args:
         changes: the changes of a call.
         base: a run that kept its calls; those before the first that is changed otherwise give what they gave there.
+        names: of the module's layers, by their ids.
         log: keep each call, and what it depends on.
+        until: when the search's time is over (`time.perf_counter`); a later call raises a TimeoutError.
     """
 
-    def __init__(self, changes: Any, chosen: Chosen, base: "Calls | None", names: Mapping[int, str], log: bool) -> None:
+    def __init__(
+        self,
+        changes: Any,
+        chosen: Chosen,
+        base: "Calls | None",
+        names: Mapping[int, str],
+        log: bool,
+        until: float,
+    ) -> None:
         super().__init__()
         self.changes, self.chosen, self.names, self.log, self.count = changes, chosen, names, log, 0
+        self.until = until
         self.calls: dict[int, Call] = {}
         self.places: dict[int, str] = base.places if base is not None else {}  # file and line, and the layer
         self.parents: dict[int, set[int]] = {}  # of each call: the calls that gave its arguments
@@ -190,7 +186,6 @@ class Calls(TorchFunctionMode):
         self.alive: list[Any] = []  # else an id would be given again
         self.in_place, self.of_forward = False, 0  # whether a call writes into its argument; calls of the module
         self.others: list[tuple[str, Any]] = []
-        self.until = math.inf  # when the search's time is over
         reused = base is not None and not base.in_place and not torch.is_grad_enabled()
         self.base = base.calls if base is not None and reused else {}
         self.first = min(set(chosen) - set(base.chosen if base else ()), default=0)

@@ -29,7 +29,7 @@ def check_shares(task: Task, workers: int, batchnorm: bool) -> None:
         why = "BatchNorm normalises each worker's share, and one worker the batch; " * batchnorm
         fix = f"give a multiple of {workers}, here and on one worker"
         raise ValueError(f"accumulate: {task.accumulate} with {workers} workers: {why}{fix}")
-    replace(task, accumulate=max(workers, task.accumulate))
+    replace(task, accumulate=max(workers, task.accumulate))  # `Task` checks that each batch divides
 
 
 def merge(recordings: Sequence[Recording]) -> Recording:

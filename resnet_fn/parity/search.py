@@ -13,6 +13,7 @@ import torch
 from resnet_fn.parity.calls import Calls, Chosen, is_float
 from resnet_fn.parity.changes import OTHER, changes, gradient_changes
 from resnet_fn.parity.layers.difference import norm
+from resnet_fn.parity.layers.layer import title_of
 from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.stages import GRADIENTS, LOSS, TRAIN_FORWARD
 from resnet_fn.parity.trace import Arrays, Wanted
@@ -80,7 +81,7 @@ class Searcher:
         def hook(title: str) -> Callable[..., None]:
             def after(layer: Any, inputs: Any, output: Any) -> None:
                 counts[title] += 1
-                call = title if counts[title] == 1 else f"{title} ({counts[title]})"
+                call = title_of(title, counts[title] - 1)
                 first = next((leaf for _, leaf in leaves(output) if isinstance(leaf, torch.Tensor)), None)
                 if call not in wanted.layers or first is None or (name is not None and name != call):
                     return
@@ -94,8 +95,8 @@ class Searcher:
         with contextlib.nullcontext() if of_loss else torch.no_grad(), torch.random.fork_rng():
             torch.manual_seed(0)
             self._put_back()
-            run = Calls(gradient_changes if wanted.stage == GRADIENTS else changes, chosen, base, self.names, log)
-            run.until = self.until
+            kinds = gradient_changes if wanted.stage == GRADIENTS else changes
+            run = Calls(kinds, chosen, base, self.names, log, self.until)
 
             def given(layer: Any, inputs: Any, named: Any) -> None:
                 arrays = [leaf for _, leaf in leaves((inputs, named)) if is_float(leaf)]

@@ -200,10 +200,10 @@ def epochs_notes(update: int, then: int, run: Run) -> list[str]:
         ValueError: the run has done more epochs already.
     """
     now, each = run.recipe.epochs, run.feed.updates_per_epoch
-    if now != then and update > run.total:
-        raise ValueError(f"epochs: {now} are fewer than the run has done, {update / each:.4g}; give more")
     if now == then:
         return []
+    if update > run.total:
+        raise ValueError(f"epochs: {now} are fewer than the run has done, {update / each:.4g}; give more")
     before, after = (
         make_schedule(dataclasses.replace(run.recipe, epochs=epochs), each)(update) for epochs in (then, now)
     )

@@ -44,7 +44,12 @@ class Layer:
     @property
     def title(self) -> str:
         """The name, with the call's number from the second call on: "layer1.0.relu (2)"."""
-        return self.name if not self.call else f"{self.name} ({self.call + 1})"
+        return title_of(self.name, self.call)
+
+
+def title_of(name: str, call: int) -> str:
+    """The title of a layer that had run `call` times before."""
+    return f"{name} ({call + 1})" if call else name
 
 
 # Kinds by the class's name in either framework, without its dimensions: Conv2d and Conv1d are Conv.
