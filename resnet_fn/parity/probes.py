@@ -150,10 +150,10 @@ def _layer_changes(arrays: Sequence[np.ndarray], layer: Layer) -> dict[str, Chan
     for axes in [axes for axes in places if min(first.shape[axis] for axis in axes) > 1]:
 
         def cropped(leaf: np.ndarray, axes: tuple[int, ...] = axes) -> np.ndarray:
-            if leaf.shape == first.shape:
-                own: Sequence[int] = axes
-            else:  # a mask, the positions
-                own = [axis for axis in range(1, leaf.ndim) if axes == (1,) and leaf.shape[axis] == first.shape[1]]
+            # Of other arguments the axes of the same sizes; of a mask or the positions any that has the places.
+            alike = [axis for axis in axes if leaf.ndim == first.ndim and leaf.shape[axis] == first.shape[axis]]
+            as_long = [axis for axis in range(1, leaf.ndim) if axes == (1,) and leaf.shape[axis] == first.shape[1]]
+            own = axes if leaf.shape == first.shape else {*alike, *as_long}
             return leaf[tuple(slice(size - (axis in own)) for axis, size in enumerate(leaf.shape))]
 
         changes[f"cropped by one along {'axis' if len(axes) == 1 else 'axes'} {', '.join(map(str, axes))}"] = cropped

@@ -187,6 +187,15 @@ def test_all_arguments_of_a_layer_are_kept_and_integers_are_not_scaled():
     assert finding.difference.ours == pytest.approx(3)
 
 
+def test_arguments_of_one_size_are_cropped_together():
+    """Torch's weight norm reads beyond g, the shorter one, and ends the process some time later."""
+    conv = t.utils.parametrizations.weight_norm(t.Conv1d(32, 32, 16, padding=8, groups=4), dim=2)
+    theirs = Theirs(lambda layer, x: layer(x)[..., :8].mean(1), conv)
+    recorded = record_reference(theirs, Task(SGD, [(draw(4, 32, 12), np.array([0, 1, 2, 0], np.int32))]))
+    (name,) = [name for name in recorded.probes if "parametrizations" in name]
+    assert recorded.probes[name]["cropped by one along axis 2"].outputs["output"].shape == (32, 8, 15)
+
+
 def test_kernels_of_mindspore_are_named_and_not_accused():
     ladder = compared(draw(4, 8), (apply, t.Tanh()), (apply, nn.Tanh()))
     assert not ladder.probed.findings
