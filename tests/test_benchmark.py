@@ -56,7 +56,7 @@ def test_each_part_measures(part, flags, others, python):
     python(SCRIPT, part, *flags.split(), "--json", "result.json", seconds=500)
     result = json.loads(Path("result.json").read_text())
     if others:
-        rival = "torch_channels_last" if part == "step" else "torch"
+        rival = "torch" if part == "time-to-accuracy" else "torch_channels_last"
         assert {"ours", rival} <= result[others].keys()
         assert result["ratio"][rival] == pytest.approx(
             np.mean([t / o for t, o in zip(result[others][rival], result[others]["ours"], strict=True)])
