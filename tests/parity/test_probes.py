@@ -13,12 +13,13 @@ from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.probes import compare_probes
 from resnet_fn.parity.replay import compare_step, names_of, record_like, replay
 from resnet_fn.parity.report import table
-from resnet_fn.parity.torch_side import record_reference
 from resnet_fn.parity.trace import Probe, Task
 from resnet_fn.parity.trace_folder import load_recording, save_recording
 from resnet_fn.recipes import recipe
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
+from resnet_fn.parity.torch_side import record_reference  # noqa: E402  (imports torch)
+
 t, F = torch.nn, torch.nn.functional
 pytestmark = pytest.mark.usefixtures("device")
 
