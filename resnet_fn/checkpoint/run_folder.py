@@ -1,4 +1,4 @@
-"""The run folder: its files, which of its checkpoints are used, and which are removed.
+"""A run folder has these files; this module decides which checkpoints are used and which are removed.
 
 runs/first/
     config.json   recipe.toml   metrics.jsonl   events.out.tfevents.*   checkpoints/step-NNNNNNNN/   lock
@@ -49,7 +49,7 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """The folder of its checkpoints."""
+        """Return the folder of this run's checkpoints."""
         return self.path / "checkpoints"
 
     def checkpoint_path(self, update: int) -> Path:
@@ -86,9 +86,9 @@ class RunFolder:
         """Remove older checkpoints and leftovers of interrupted saves.
 
         Args:
-            newest: the update of the checkpoint just written. It and those before it count among the `keep_last` that
+            newest: the update of the checkpoint just written. This one and earlier ones make up the `keep_last` that
                 stay; later ones are damaged, and will be made again.
-            keep_every: checkpoints whose update is a multiple of it stay too; 0: none.
+            keep_every: checkpoints whose update is a multiple of this number stay too; 0: none.
             best: the update of the best checkpoint, which stays too; None: there is none.
         """
         for update in [update for update in self.updates() if update <= newest][:-keep_last]:
@@ -100,10 +100,10 @@ class RunFolder:
                 shutil.rmtree(path, ignore_errors=True)
 
     def open(self, lock: FolderLock) -> None:
-        """Lock the folder if it has checkpoints, and put back what a crash left of them; nothing is made.
+        """Lock the folder if it has checkpoints, and put back what a crash left of them; make nothing.
 
         Raises:
-            ValueError: another process has it, or it holds files that are no run's.
+            ValueError: another process has locked it, or it holds files that no run wrote.
         """
         others = [name for name in _FILES if (self.path / name).exists()]
         if others and not self.updates() and not was_locked(self.path, has_run=bool(self.config())):
@@ -115,7 +115,7 @@ class RunFolder:
     def reserve(self, workers: Workers, is_new: bool) -> "RunFolder":
         """Have rank 0 make a new run's folder, under another name if another run has just taken this one.
 
-        All ranks must call it; rank 0's `is_new`, whether the folder is to be made, counts.
+        All ranks must call it. `is_new`, whether the folder must be made, is used on rank 0 only.
         """
         path = self.path
         if workers.is_main and is_new:
@@ -130,7 +130,7 @@ class RunFolder:
         return RunFolder(Path(broadcast_text(str(path), workers)))
 
     def create(self, lock: FolderLock) -> None:
-        """Make the folder and lock it; a ValueError if it cannot be made or written, or if another run has it."""
+        """Make the folder and lock it; a ValueError if this is impossible or another run has locked it."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock.take(self.path)
@@ -149,10 +149,10 @@ class RunFolder:
         return config if isinstance(config, dict) and {"recipe", "options"} <= config.keys() else {}
 
     def write_config(self, recipe: Recipe, options: RunOptions, workers: Workers, recipe_file: str) -> list[str]:
-        """Write config.json (settings, versions) and `recipe_file`, which reproduces the run, unless a user changed it.
+        """Write config.json (settings, versions), and recipe.toml, which reproduces the run, unless a user has changed it.
 
         Returns:
-            A line if so.
+            Lines that report a changed recipe.toml.
         """
         from resnet_fn import __version__
 
@@ -182,7 +182,7 @@ class RunFolder:
 
 
 def run_of(checkpoint: Path) -> Path:
-    """Return the run folder of a checkpoint, as it is named: its `checkpoints` may be a link to another disk."""
+    """Return the run folder of a checkpoint by its path, because `checkpoints` may be a link to another disk."""
     named = Path(os.path.abspath(checkpoint))
     return (named if named.parent.name == "checkpoints" else named.resolve()).parent.parent
 
@@ -197,7 +197,7 @@ def locate(path: Path) -> tuple[Path, bool]:
 
 
 def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
-    """Load a checkpoint folder of any name, or the last or best checkpoint of a run folder; else a CheckpointError."""
+    """Load a checkpoint folder of any name, or the last or best of a run folder; a CheckpointError if there is none."""
     folder, is_one = locate(Path(path))
     if not Path(path).exists():
         there = ", ".join(sorted({*_runs_in(folder.parent), *_runs_in(Path("runs"))})[-3:])
@@ -212,9 +212,9 @@ def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
 
 
 def settings_of(path: str) -> dict[str, Any]:
-    """Return the "recipe" and "options" of a run or checkpoint, as JSON types; else a CheckpointError.
+    """Return the "recipe" and "options" of a run or checkpoint, as JSON types; a CheckpointError if it has none.
 
-    They are not verified: `check_same_recipe` compares them with the checkpoint's.
+    `check_same_recipe` later compares them with the checkpoint's.
     """
     config = RunFolder(locate(Path(path))[0]).config()
     return config or {"recipe": find_checkpoint(Path(path)).state["recipe"], "options": {}}

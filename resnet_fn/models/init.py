@@ -1,4 +1,4 @@
-"""Initialisations by name. MindSpore's and PyTorch's defaults differ for convolutions and Dense layers."""
+"""Initialisations have names, since MindSpore and PyTorch initialise convolutions and Dense layers differently."""
 
 import math
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def initialise(net: nn.Cell, name: str = "torchvision", zero_init_residual: bool
     Args:
         net: any Cell made of Conv2d, Dense and BatchNorm2d.
         name: a key of INITIALISATIONS.
-        zero_init_residual: gamma 0 in each block's last BatchNorm: blocks start as the identity (arXiv 1706.02677).
+        zero_init_residual: set gamma to 0 in each block's last BatchNorm: blocks start as the identity (1706.02677).
     """
     if name not in INITIALISATIONS:
         raise ValueError(f"initialisation: {name!r} is unknown; use one of {', '.join(INITIALISATIONS)}")

@@ -1,4 +1,4 @@
-"""The parts of a net by name, and which of them are trained."""
+"""A net's parts have names, by which they are frozen or trained."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -19,7 +19,7 @@ def group_of(name: str) -> str:
 def freeze(net: nn.Cell, frozen: str = "", trained: str = "") -> None:
     """Freeze the parameters of `frozen`, and all but those of `trained`.
 
-    A BatchNorm all of whose parameters are frozen normalises by its moving statistics in training too, and keeps them.
+    A BatchNorm whose parameters are all frozen normalises by its moving statistics in training too, and keeps them.
 
     Args:
         frozen, trained: comma-separated names, see `select`; "": not given.
@@ -49,7 +49,7 @@ def select(paths: Iterable[str], names: str, setting: str) -> set[str]:
         paths: of all parameters: "layer1.0.conv1.weight".
         names: comma-separated: "stem", a module or parameter ("layer1", "layer1.0.conv1"), or a pattern of their names
             ("*.bn?", "layer[12]").
-        setting: to be named in errors.
+        setting: the name of the setting, for errors.
 
     Raises:
         ValueError: a name that no parameter matches, with the nearest ones.

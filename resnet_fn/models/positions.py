@@ -1,4 +1,4 @@
-"""Sums over the positions of a feature map, and broadcasts to them, by operations that are fast on a CPU.
+"""Sum over the positions of a feature map, and broadcast to them, by operations that are fast on a CPU.
 
 MindSpore's own kernels for both are slow there, and each keeps two buffers of the larger shape for good. Products with
 a vector of ones are fast and keep nothing, and so do their gradients (docs/lab.md).
@@ -30,7 +30,7 @@ def total(x: Tensor, standard: bool = False) -> Tensor:
 
     Args:
         x: [N, C, H, W].
-        standard: use MindSpore's own operation, as is done except for float32 on a CPU.
+        standard: use MindSpore's own operation; False only for float32 on a CPU.
 
     Returns:
         [N, C, 1, 1].
@@ -54,7 +54,7 @@ def broadcast_hw(factor: Tensor, x: Tensor, standard: bool = False) -> Tensor:
     Args:
         factor: of a shape that broadcasts to x's.
         x: [N, C, H, W].
-        standard: return it as it is, for MindSpore to broadcast, as is done except for float32 on a CPU.
+        standard: return it unchanged, so that MindSpore broadcasts it; False only for float32 on a CPU.
     """
     if standard or not _by_products(factor.dtype):
         return factor

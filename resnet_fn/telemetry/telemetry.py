@@ -1,4 +1,4 @@
-"""What a run records and shows: metrics.jsonl, TensorBoard, the progress bar. Only rank 0 does."""
+"""Rank 0 records and shows a run: metrics.jsonl, TensorBoard, the progress bar."""
 
 import contextlib
 import json
@@ -25,11 +25,11 @@ class Pace:
     """Collects statistics of this process's updates in the current epoch.
 
     Attributes:
-        epochs: rows of the table that have been printed.
+        epochs: number of rows of the table that have been printed.
         began: when the epoch began, by `time.perf_counter`.
         losses, accuracies: of the applied updates.
-        seconds: of each update but the first of the process, which compiles.
-        compiling: the seconds of that one, if it is in this epoch.
+        seconds: duration of each update, except the first of the process, which compiles.
+        compiling: duration of that first update, if it is in this epoch.
     """
 
     def __init__(self) -> None:
@@ -142,7 +142,7 @@ class Telemetry:
 
 
 class SilentTelemetry(Telemetry):
-    """The telemetry of all ranks except 0: the same calls, without effect."""
+    """The telemetry of all ranks except 0 has the same calls, without effect."""
 
     def __init__(self) -> None:
         pass
@@ -157,7 +157,7 @@ class SilentTelemetry(Telemetry):
 
 
 def memory_mb() -> float:
-    """Return the main memory of this process now, in MiB (on Linux; elsewhere its peak)."""
+    """Return the main memory that this process uses now, in MiB (its peak if the system is not Linux)."""
     with contextlib.suppress(OSError), open("/proc/self/statm", encoding="ascii") as statm:
         return int(statm.read().split()[1]) * resource.getpagesize() / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10

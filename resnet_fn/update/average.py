@@ -1,4 +1,4 @@
-"""The moving average of a net's weights."""
+"""A net's weights can have a moving average, which is then evaluated."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ class MovingAverage(NamedTuple):
         count: applied updates so far, float32 scalar.
         new_weight: 1 − decay, float32 scalar: average ← decay · average + (1 − decay) · parameter.
         every: updates between two moves.
-        start: for so many updates the average is a plain copy, so that it forgets the initialisation.
+        start: number of updates for which the average is a plain copy, so that it forgets the initialisation.
     """
 
     averages: tuple[Parameter, ...]
@@ -94,7 +94,7 @@ def _follow(weight: Tensor, average: Parameter, parameter: Parameter) -> Tensor:
 
 @contextlib.contextmanager
 def averaged(average: MovingAverage | None) -> Iterator[None]:
-    """A context in which the net has the averages (compiled functions see them); then it has its own bits again."""
+    """Make a context in which the net has the averages, also for compiled functions; then it gets its own bits back."""
     if average is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""The weight decay and the learning rate's factor of each parameter of a net."""
+"""Each parameter of a net has a weight decay and a factor of the learning rate."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -23,8 +23,8 @@ Groups = Sequence[Parameter | tuple[Parameter, float] | tuple[Parameter, float, 
 def parameter_groups(recipe: Recipe, net: nn.Cell) -> list[tuple[Parameter, float, float]]:
     """Return every trainable parameter of a net with the recipe's weight decay and factor of the learning rate.
 
-    Layer decay as in timm's `param_groups_layer_decay` and BEiT (arXiv 2106.08254): the factor is 1 for the last layer,
-    and for each block the next block's factor times `layer_decay`. `head_learning_rate` is the last layer's.
+    Layer decay is that of timm's `param_groups_layer_decay` and BEiT (arXiv 2106.08254): the last layer has factor 1,
+    and each block has the next block's factor times `layer_decay`. `head_learning_rate` is the last layer's rate.
     """
     numbers = layer_numbers(parameter.name for parameter in net.get_parameters())
     last = max(numbers.values())

@@ -1,4 +1,4 @@
-"""Losses: functions of (logits, labels) that return the mean over the batch, computed in float32."""
+"""Losses are functions of (logits, labels) that return the mean over the batch, computed in float32."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,7 +16,7 @@ _one_hot, _ONE, _ZERO = ops.OneHot(), Tensor(1.0, mindspore.float32), Tensor(0.0
 
 
 def smooth_targets(labels: Tensor, classes: int, smoothing: float = 0.0, over: str = "all") -> Tensor:
-    """Return labels as probabilities, of which smoothing takes a part to other classes.
+    """Return labels as probabilities; smoothing moves a part of each label's probability to other classes.
 
     "all" (PyTorch; Szegedy et al., arXiv 1512.00567): (1 − s) · t + s / C for every class. "others"
     (`CrossEntropySmooth` of MindSpore's scripts): 1 − s for the label and s / (C − 1) for each other class; it equals

@@ -1,10 +1,10 @@
-"""Parameters, and an optimizer's state, as views of a few vectors, in small nets on a CPU.
+"""In small nets on a CPU, parameters and the optimizer's state are views of a few vectors.
 
-There a kernel takes 10 to 20 µs before it computes anything, an all-reduce 0.3 ms, and an update has five for each
-parameter: unscale, square, all-reduce, clip, optimizer. Over vectors, one kernel updates dozens of parameters.
+A kernel takes 10 to 20 µs before it computes anything, an all-reduce 0.3 ms, and an update has five for each
+parameter: unscale, square, all-reduce, clip, optimizer. With vectors, one kernel updates dozens of parameters.
 
-An `Optimizer` is all that the step sees of it: `join` makes vectors of the gradients, `update` takes those, and
-`attach` keeps views and vectors in the same memory. Parameters and state have their own names and shapes.
+The step sees only an `Optimizer`: `join` makes vectors of the gradients, `update` takes these, and `attach` keeps
+views and vectors in the same memory. Parameters and state keep their names and shapes.
 """
 
 import math
@@ -20,7 +20,7 @@ from resnet_fn.update.state import Optimizer, make_buffers
 
 
 class Vector:
-    """float32 Parameters as views of one vector, on a CPU, where MindSpore can share NumPy's memory.
+    """A vector whose views are float32 Parameters, on a CPU, where MindSpore can share NumPy's memory.
 
     Attributes:
         whole: the vector, a Parameter [elements].

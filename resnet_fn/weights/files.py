@@ -1,4 +1,4 @@
-"""Weight files as NumPy arrays by name: `.safetensors`, MindSpore's `.ckpt`, PyTorch's `.pth`.
+"""Weight files become NumPy arrays by name: `.safetensors`, MindSpore's `.ckpt`, PyTorch's `.pth`.
 
 No code from a file runs: `.pth` is read by `torch.load(weights_only=True)` only.
 """
@@ -27,7 +27,7 @@ def read_arrays(path: Path) -> Arrays:
     """Read every tensor of a weight file, under the file's names; bfloat16 as float32.
 
     Raises:
-        ValueError: another ending, a damaged file, one with more than data, or the extra `[torch]` is missing.
+        ValueError: the file has another ending, is damaged or holds more than data, or the extra `[torch]` is missing.
     """
     path = Path(path)
     if not path.exists():
@@ -45,7 +45,7 @@ def read_arrays(path: Path) -> Arrays:
 
 
 def _other_kind(path: Path) -> str:
-    """Describe what a file is, with the fix, if its first bytes show no weight file; else ""."""
+    """If a file's first bytes are those of no weight file, describe what it is, with the fix; else return ""."""
     with open(path, "rb") as file:
         start = file.read(512)
     if not start.strip(b"\0"):

@@ -1,4 +1,4 @@
-"""The model that weights belong to, recognised from names and shapes, and whether they fit a net."""
+"""The model of weights is recognised from names and shapes, and the weights are compared with a net."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[s
 
     Raises:
         ValueError: an unknown name, with the nearest valid ones.
-        WeightsError: no model has these blocks; describes them.
+        WeightsError: no model has these blocks; the message describes them.
     """
     if model and model not in MODELS:
         raise ValueError(f"model: {model!r} is unknown; {closest(model, MODELS)}")
@@ -47,7 +47,7 @@ def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[s
 
 
 def same_parameters(name: str) -> tuple[str, ...]:
-    """Return the other models with exactly these parameters: GENet's θ⁻ has those of `resnet50`."""
+    """Return the other models with exactly these parameters; for example, GENet's θ⁻ has those of `resnet50`."""
     return tuple(other for other in MODELS if other != name and _parameters(other) == _parameters(name))
 
 
