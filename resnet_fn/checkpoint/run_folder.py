@@ -107,7 +107,7 @@ class RunFolder:
         """
         others = [name for name in _FILES if (self.path / name).exists()]
         if others and not self.updates() and not was_locked(self.path, has_run=bool(self.config())):
-            raise ValueError(f"out_dir: {self.path}/{others[0]} is no run's; give another --out-dir")
+            raise ValueError(f"out_dir: {self.path}/{others[0]} was not written by a run; give another --out-dir")
         if self.checkpoints.is_dir():
             lock.take(self.path)
             recover_interrupted_replace(self.checkpoints)
@@ -149,7 +149,7 @@ class RunFolder:
         return config if isinstance(config, dict) and {"recipe", "options"} <= config.keys() else {}
 
     def write_config(self, recipe: Recipe, options: RunOptions, workers: Workers, recipe_file: str) -> list[str]:
-        """Write config.json (settings, versions), and recipe.toml, which reproduces the run, unless a user has changed it.
+        """Write config.json (settings, versions) and recipe.toml, which reproduces the run unless a user changed it.
 
         Returns:
             Lines that report a changed recipe.toml.

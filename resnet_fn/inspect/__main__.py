@@ -87,7 +87,7 @@ def _check(parsed: argparse.Namespace) -> dict[str, Any]:
         (given and not runs, f"{go} with --activations or --gradients; give one of them"),
         (parsed.other and (runs or parsed.out_dir), one),
         (size is not None and size < 1, f"--batch-size: {size} is too small; give 1 or more"),
-        (parsed.which == "best" and not folders, "--which is of run folders; leave it out"),
+        (parsed.which == "best" and not folders, "--which is for run folders; leave it out"),
         (runs and folder and of_file, "--recipe, --model and --stem go with a weight file; a checkpoint has its own"),
         (bare and not parsed.recipe, "a weight file names neither its data nor its net; give --recipe NAME"),
     )

@@ -45,7 +45,7 @@ def no_room(path: Path, error: OSError, run: Path) -> OSError:
     """Return the error that ends a run if its folder `run` can no longer be written."""
     return OSError(
         f"{path}: cannot be saved ({error.strerror or error}); make room, then give the same command with "
-        f"--out-dir {run} to go on from the checkpoint before"
+        f"--out-dir {run} to resume from the last checkpoint"
     )
 
 

@@ -63,7 +63,7 @@ class FolderLock:
         file.seek(0)
         if (text := file.read().strip("\0")) and not text.startswith(_HOLDER):
             file.close()
-            raise ValueError(f"out_dir: {folder}/lock is no run's; give another --out-dir")
+            raise ValueError(f"out_dir: {folder}/lock was not written by a run; give another --out-dir")
         file.truncate(0)
         file.write(f"{_HOLDER}{os.getpid()} on {platform.node()} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
         file.flush()

@@ -96,8 +96,8 @@ class FixedMemory:
                 pairs = zip(self._parameters, self._addresses, addresses, strict=True)
                 names = [parameter.name for parameter, before, now in pairs if before != now]
                 raise ValueError(
-                    f"{few(names)}: given other memory (set_data, load_param_into_net) after the first call, which "
-                    "compiled functions do not read; make the step anew, or load by resnet_fn.load_weights, ops.assign"
+                    f"{few(names)}: set_data or load_param_into_net gave them other memory, which compiled functions "
+                    "do not read; make the step again, or load with resnet_fn.load_weights or ops.assign"
                 )
             self._addresses = addresses
 

@@ -49,13 +49,13 @@ def _other_kind(path: Path) -> str:
     with open(path, "rb") as file:
         start = file.read(512)
     if not start.strip(b"\0"):
-        return "is empty, or begins with zeros that nobody wrote; copy it again"
+        return "is empty or begins with zeros; copy it again"
     if set(start) & {*range(9), *range(14, 32)}:  # each format has such bytes, text has none
         return ""
     if start.startswith(b"version https://git-lfs"):
-        return "is a Git LFS pointer, not the file that it names; git lfs pull brings that"
+        return "is a Git LFS pointer, not the file itself; run git lfs pull"
     text = start.decode("utf-8", "replace").strip().partition("\n")[0]
-    return f"is text ({text[:60]!r}), as a download leaves that failed; download the file itself"
+    return f"is text ({text[:60]!r}), perhaps from a failed download; download the file itself"
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -67,7 +67,7 @@ def read_any_weights(file: File, which: str = "last") -> WeightFile:
     else:
         arrays = read_arrays(path)
         if which != "last":
-            raise ValueError(f"which: {which!r} is of run folders, {path} is a file; leave it out")
+            raise ValueError(f"which: {which!r} is for run folders, {path} is a file; leave it out")
     try:
         style = recognise_style(arrays)
     except ValueError as error:
@@ -231,7 +231,7 @@ def _other_function(net: nn.Cell, model: str) -> str:
     gated = any(isinstance(cell, GatherExcite) and cell.gather is None for _, cell in net.cells_and_names())
     if gated and model != minus:
         known = f"are {model}'s" if model else f"may be {plain}'s"
-        return f"these weights {known}, which has the parameters of {minus} but no gates; here they get gates"
+        return f"these weights {known}, which has the parameters of {minus} but no gates; this net has gates"
     if not gated and model == minus:
-        return f"these weights are {minus}'s, which has the parameters of {plain} and gates; here they get none"
+        return f"these weights are {minus}'s, which has the parameters of {plain} and gates; this net has none"
     return ""

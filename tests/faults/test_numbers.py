@@ -126,7 +126,7 @@ def test_a_full_disk_surfaces_and_loses_nothing(room, full, python):
     assert done.returncode == 1, done.stderr
     assert done.stderr.splitlines()[-1] == (
         f"train: error: run/{full}: cannot be saved (File too large); make room, then give the same "
-        "command with --out-dir run to go on from the checkpoint before"
+        "command with --out-dir run to resume from the last checkpoint"
     )
     assert os.listdir("run/checkpoints") == []
     python(*words)

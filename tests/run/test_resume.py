@@ -80,7 +80,7 @@ def test_checkpoints_may_be_a_link_to_another_disk(source, lock):
 def test_a_users_own_file_is_never_overwritten(name, lock):
     Path("mine").mkdir()
     Path("mine", name).write_text("{}")
-    with pytest.raises(ValueError, match=rf"^out_dir: mine/{name} is no run's; give another --out-dir$"):
+    with pytest.raises(ValueError, match=rf"^out_dir: mine/{name} was not written by a run; give another --out-dir$"):
         start(lock, out_dir="mine")[0].create(lock)
     assert Path("mine", name).read_text() == "{}"
 
@@ -94,7 +94,7 @@ def test_a_lock_that_a_loss_of_power_left_without_text_is_a_runs_where_there_is_
         Path(folder).mkdir(exist_ok=True)
         Path(folder, "config.json").write_text(config)
         Path(folder, "lock").write_text(left)
-    assert rejected(lock, out_dir="mine").startswith("out_dir: mine/config.json is no run's")
+    assert rejected(lock, out_dir="mine").startswith("out_dir: mine/config.json was not written by a run")
     run, saved = start(lock, out_dir="run")
     run.create(lock)
     assert saved is None
@@ -105,7 +105,7 @@ def test_a_users_own_lock_is_not_taken_in_a_runs_folder_either(lock):
     RunFolder(Path("run")).checkpoints.mkdir(parents=True)
     RunFolder(Path("run")).write_config(RECIPE, RunOptions(), Workers(), "")
     Path("run/lock").write_text("mine")
-    assert "is no run's; give another --out-dir" in rejected(lock, out_dir="run")
+    assert "was not written by a run; give another --out-dir" in rejected(lock, out_dir="run")
     assert Path("run/lock").read_text() == "mine"
 
 

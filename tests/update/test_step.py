@@ -473,7 +473,7 @@ def test_weights_that_a_compiled_function_would_not_read_are_refused(evaluates):
     halved = {name: Parameter(x * 0.5, name=name) for name, x in net.parameters_dict().items() if "fc" in name}
     mindspore.load_param_into_net(net, halved)
     with pytest.raises(
-        ValueError, match=r"^fc\.weight, fc\.bias: .*load_param_into_net.*; make the step anew.*ops\.assign$"
+        ValueError, match=r"^fc\.weight, fc\.bias: .*load_param_into_net.*; make the step again.*ops\.assign$"
     ):
         losses(compiled)
     anew = again()
