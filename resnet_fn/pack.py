@@ -38,6 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     cli.raise_usage_errors(*wrong)
     from tqdm import tqdm
 
+    from resnet_fn.config.options import RunOptions
     from resnet_fn.config.recipe import Recipe
     from resnet_fn.data.sources.load import data_threads, open_dataset
     from resnet_fn.data.sources.packing import Packer
@@ -45,7 +46,8 @@ def main(arguments: Sequence[str]) -> int:
 
     threads, out = data_threads(parsed.threads), Path(parsed.out)
     recipe = Recipe(dataset="imagefolder", on_bad_sample=parsed.on_bad_sample)
-    dataset = open_dataset(recipe, parsed.source, threads=threads, check="yes", progress=not parsed.no_progress)
+    options = RunOptions(data_threads=threads, check_files="yes", progress=not parsed.no_progress)
+    dataset = open_dataset(recipe, parsed.source, options=options)
     packer = Packer(dataset, out, parsed.shards, parsed.short_side, parsed.quality, threads)
     write_bad_files(out, dataset)
     for note in dataset.notes:

@@ -77,11 +77,7 @@ class DataSet:
 
 
 def check_labels(split: Samples, classes: int, what: str) -> None:
-    """Check that labels are 0..classes−1: cross-entropy silently ignores samples of label −1.
-
-    Raises:
-        ValueError: names the split, the first wrong sample and its label.
-    """
+    """Raise a ValueError if a label is outside 0..classes−1: cross-entropy silently ignores samples of label −1."""
     if split.labels.ndim == 2:
         return  # made from the class names
     wrong = np.flatnonzero((split.labels < 0) | (split.labels >= classes))
@@ -94,11 +90,7 @@ def check_labels(split: Samples, classes: int, what: str) -> None:
 
 
 def check_images(dataset: DataSet) -> None:
-    """Check that both splits, if in memory, are uint8 [N, H, W, C] with int32 [N] labels.
-
-    Raises:
-        ValueError: names the split and its shape, dtype or channels.
-    """
+    """Raise a ValueError unless both splits, if in memory, are uint8 [N, H, W, C] with int32 [N] labels."""
     for what, split in (("training set", dataset.train), ("test set", dataset.test)):
         if not isinstance(split, Split):
             continue  # files are checked one by one (`sources.scan`)
@@ -111,32 +103,6 @@ def check_images(dataset: DataSet) -> None:
         channels, wanted = images.shape[-1], dataset.input.channels
         if channels != wanted:
             raise ValueError(f"{what}: its images have {channels} channels, mean and std {wanted}")
-
-
-def check_batch(images: np.ndarray, labels: np.ndarray, classes: int, update: int, dtype: str = "float32") -> None:
-    """Check a batch before the step computes with it.
-
-    Args:
-        images: must be `dtype` [n, C, H, W].
-        labels: must be int32 [n] within 0..classes−1, or float32 [n, classes] (soft, or several an image).
-        update: its number, for the message.
-
-    Raises:
-        ValueError: names the update and the batch's shape, dtype or wrong label.
-    """
-    if images.dtype != dtype or images.ndim != 4:
-        shape = f"{images.dtype} {list(images.shape)}"
-        raise ValueError(f"update {update}: its images are {shape}; give {dtype} [n, C, H, W]")
-    soft = labels.ndim == 2
-    wanted = (np.float32, (len(images), classes)) if soft else (np.int32, (len(images),))
-    if (labels.dtype, labels.shape) != wanted:
-        raise ValueError(
-            f"update {update}: its labels are {labels.dtype} {list(labels.shape)}; give int32 [{len(images)}] "
-            f"or float32 [{len(images)}, {classes}]"
-        )
-    if not soft and (labels.min() < 0 or labels.max() >= classes):
-        wrong = labels[(labels < 0) | (labels >= classes)][0]
-        raise ValueError(f"update {update}: it has label {wrong}, outside 0..{classes - 1}; fix the labels")
 
 
 def blank_batch(dataset: DataSet, count: int, size: int, mixes: bool, dtype: str = "float32") -> Batch:

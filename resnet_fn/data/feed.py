@@ -26,13 +26,7 @@ from resnet_fn.runtime.workers import Workers
 
 
 class Feed(Protocol):
-    """The training samples of every update.
-
-    `batch` may run in one thread while `indices` runs in another.
-
-    Attributes:
-        updates_per_epoch: updates in a pass over the training set.
-    """
+    """The training samples of every update. `batch` may run in one thread while `indices` runs in another."""
 
     updates_per_epoch: int
 
@@ -42,10 +36,8 @@ class Feed(Protocol):
     def batch(self, update: int) -> Batch:
         """Return this worker's share of an update: images float32 [n, C, H, W] (see `make_feed`) and their labels.
 
-        Labels are int32 [n], or with mixup, CutMix or several classes an image float32 [n, classes], throughout.
-
-        Raises:
-            BadSampleError: a file cannot be read or decoded; names it.
+        Labels are int32 [n], or with mixup, CutMix or several classes an image float32 [n, classes], throughout. A
+        `BadSampleError` names a file that cannot be read or decoded.
         """
 
     def reproducibility_key(self) -> dict[str, Any]:

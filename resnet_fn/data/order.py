@@ -33,11 +33,7 @@ class Streams:
 
 
 def split_batch(batch_size: int, workers: int, accumulate: int) -> int:
-    """Return the number of samples of one micro-batch: batch_size / (workers · accumulate).
-
-    Raises:
-        ValueError: the batch does not divide evenly; lists the nearest batch sizes that do.
-    """
+    """Return the number of samples of one micro-batch: batch_size / (workers · accumulate); else a ValueError."""
     parts = workers * accumulate
     if batch_size % parts == 0:
         return batch_size // parts
@@ -60,14 +56,9 @@ class Plan:
 
     An epoch has samples // batch_size updates and leaves out the rest: all batches are whole, so that the step
     compiles once. With repeated augmentation (Hoffer et al., arXiv 1901.09335) an update holds batch_size / repeats
-    different samples, each `repeats` times, and an epoch has as many updates as without.
-
-    Attributes:
-        updates_per_epoch: updates in a pass over the training set.
-        share: samples of one update on this worker.
-
-    Raises:
-        ValueError: the batch is larger than the training set, or a worker's share cannot be mixed in pairs.
+    different samples, each `repeats` times, and an epoch has as many updates as without. `share` is the number of
+    samples of one update on this worker. A ValueError if the batch is larger than the training set, or if a worker's
+    share cannot be mixed in pairs.
     """
 
     def __init__(self, recipe: Recipe, labels: np.ndarray, workers: Workers) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from mindspore import nn
 
 from resnet_fn.config.hints import closest
+from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.agreement import check_settings, check_state
 from resnet_fn.data.dataset import DataSet
@@ -102,8 +103,7 @@ def evaluate_weights(
     device: str = "CPU",
     threads: int = 0,
     data_dir: str = "",
-    lists: tuple[str, str] = ("", ""),
-    check: str = "auto",
+    options: RunOptions = RunOptions(),
     allow_non_finite: bool = False,
 ) -> tuple[Scores, DataSet]:
     """Evaluate a bare weight file, of any project (`read_weights`), on a recipe's validation set.
@@ -111,18 +111,18 @@ def evaluate_weights(
     A weight file has neither data nor preprocessing: both, and the net, are the recipe's. Prints which file is
     loaded, and warns if its classes are known and differ from the data set's.
 
-    Returns the scores and the data set. Arguments and errors: see `read_weights` (file, which), `open_dataset` (lists,
-    check) and `evaluate_in_detail`; WeightsError if the file does not fit the net.
+    Returns the scores and the data set. Arguments and errors: see `read_weights` (file, which), `open_dataset`
+    (data_dir, options) and `evaluate_in_detail`; WeightsError if the file does not fit the net.
     """
     workers = process.start(device, threads)
-    check_settings(workers, recipe, which=which, check_files=check, batch_size=batch_size)
-    data = {"data_dir": data_dir, "workers": workers, "splits": ("test",), "check": check, "lists": lists}
-    net, recipe, dataset, source = load_weight_file(file, recipe, which, allow_non_finite=allow_non_finite, **data)
-    check_state(workers, net.get_parameters())
+    check_settings(workers, recipe, which=which, check_files=options.check_files, batch_size=batch_size)
+    data = {"data_dir": data_dir, "options": options, "workers": workers, "splits": ("test",)}
+    trained, dataset, source = load_weight_file(file, recipe, which, allow_non_finite=allow_non_finite, **data)
+    check_state(workers, trained.net.get_parameters())
     if workers.is_main:
         print(f"weights     {source.path}", flush=True)
         if other := other_classes(source, dataset.classes):
             names = f"{renamed(source.classes, dataset.classes)}; it is scored as if it had the latter"
             print(f"warning: {source.path}: its last layer is {other}: {names}", file=sys.stderr, flush=True)
-    step = make_eval_step(net, task_of(recipe.multi_label).needs_logits)
+    step = make_eval_step(trained.net, task_of(recipe.multi_label).needs_logits)
     return score(step, dataset, batch_size, workers), dataset

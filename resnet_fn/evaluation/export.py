@@ -91,7 +91,7 @@ def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]
         "format": kind,
         "model": trained.recipe.model,
         "recipe": trained.recipe.name,
-        "update": trained.checkpoint.state["update"],
+        "update": trained.update,
         "input": {"name": INPUT, "shape": shape, "dtype": "float32", "layout": "NCHW"},
         "preprocessing": trained.preprocessing,
         "output": {"name": OUTPUT, "shape": logits, "dtype": "float32", "meaning": meaning},

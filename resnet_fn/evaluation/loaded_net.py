@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from mindspore import Tensor, nn
@@ -12,8 +12,9 @@ from mindspore import Tensor, nn
 from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError
 from resnet_fn.checkpoint.parameters import assign_all, check_finite
 from resnet_fn.checkpoint.run_folder import find_checkpoint
+from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
-from resnet_fn.config.settings import changed
+from resnet_fn.config.settings import changed, unchecked
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
@@ -36,15 +37,20 @@ class LoadedNet:
         net: maps float32 [N, channels, image_size, image_size] to logits [N, classes].
         recipe: the checkpoint's, with the image size and precision that were asked for.
         input: the images that it expects.
-        checkpoint: the checkpoint that the weights come from.
+        checkpoint: the checkpoint that the weights come from; None for a bare weight file.
         averaged: whether these are averaged weights (EMA).
     """
 
     net: nn.Cell
     recipe: Recipe
     input: InputSpec
-    checkpoint: Checkpoint
+    checkpoint: Checkpoint | None
     averaged: bool = False
+
+    @property
+    def update(self) -> int:
+        """The number of updates that the net has seen; 0 for a bare weight file."""
+        return int(self.checkpoint.state["update"]) if self.checkpoint else 0
 
     @functools.cached_property
     def eval_step(self) -> EvalStep:
@@ -145,18 +151,9 @@ def load_run(
     return LoadedNet(net, recipe, spec, checkpoint, averaged)
 
 
-class LoadedFile(NamedTuple):
-    """A net with the weights of a bare file: the net, the recipe with its model, the data set, and the file as read."""
-
-    net: nn.Cell
-    recipe: Recipe
-    dataset: DataSet
-    weights: WeightFile
-
-
 def load_weight_file(
     file: str | Path, recipe: Recipe, which: str = "last", *, allow_non_finite: bool = False, **data: Any
-) -> LoadedFile:
+) -> tuple[LoadedNet, DataSet, WeightFile]:
     """Build a recipe's net for its data set, and load a weight file of any project into it.
 
     Arguments and errors: see `read_weights` (file, which), `open_dataset` (data); WeightsError if it does not fit.
@@ -166,7 +163,7 @@ def load_weight_file(
     dataset = open_dataset(recipe, **data)
     net = build_net(recipe, dataset.input)
     load_weights(net, weights, allow_non_finite=allow_non_finite)
-    return LoadedFile(net, recipe, dataset, weights)
+    return LoadedNet(net, recipe, dataset.input, None, weights.averaged), dataset, weights
 
 
 def assign_checkpoint(net: nn.Cell, checkpoint: Checkpoint, ema: bool | None = None) -> bool:
@@ -191,15 +188,10 @@ def open_trained_dataset(
 
     Raises a ValueError if its classes have changed, a label is outside them, or a file is bad.
     """
-    return open_dataset(
-        trained.recipe,
-        data_dir,
-        workers=workers,
-        splits=splits,
-        run=trained.checkpoint.path.parent.parent,
-        trained_on=trained.input,
-        lists=("", val_list),
-    )
+    assert trained.checkpoint
+    more: dict[str, Any] = {"run": trained.checkpoint.path.parent.parent, "trained_on": trained.input}
+    options = unchecked(RunOptions, {"val_list": val_list, "progress": False})
+    return open_dataset(trained.recipe, data_dir, options=options, workers=workers, splits=splits, **more)
 
 
 class FlipAverage(nn.Cell):

@@ -124,16 +124,7 @@ def build_run(
     check_feed(recipe, options.feed)
     check_together(recipe, options)
     recipe, source = (recipe, None) if checkpoint else read_start(recipe)
-    dataset = open_dataset(
-        recipe,
-        options.data_dir,
-        threads=options.data_threads,
-        workers=workers,
-        check=options.check_files,
-        run=folder.path if checkpoint else None,
-        progress=options.progress,
-        lists=(options.train_list, options.val_list),
-    )
+    dataset = open_dataset(recipe, options=options, workers=workers, run=folder.path if checkpoint else None)
     feed = make_feed(dataset, recipe, workers, options.feed)
     net = build_net(recipe, dataset.input)
     first = [start_from(net, source, recipe, dataset.classes)] if source else []

@@ -12,7 +12,6 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.recipe_file import recipe_text
 from resnet_fn.data.agreement import check_settings, check_state
-from resnet_fn.data.dataset import check_batch
 from resnet_fn.data.images import like_float_feed
 from resnet_fn.data.sources.scan import write_bad_files
 from resnet_fn.data.sources.validation import write_validation
@@ -164,7 +163,6 @@ def train_epoch(run: Run) -> int:
         learning_rate = run.schedule(update)
         batch, (images, labels), data_seconds, error = run.prefetcher.get(update)
         run.prefetcher.start(update + 1)  # in a thread, while the device computes
-        check_batch(*batch, len(run.dataset.classes), update + 1, options.feed)
         run.norms.before(update + 1)
         # One flag for each of SIGNALS. If the batch could not be read, it is blank: this rank takes part in the update
         # as the others do, and no rank applies it.

@@ -34,9 +34,7 @@ def load_digits() -> DataSet:
 def make_synthetic(samples: int, classes: int, image_size: int) -> DataSet:
     """Make colour images, a coarse pattern per class plus noise: learnable, and the same for the same arguments.
 
-    Args:
-        samples: training images, equally many of each class; the test split has an eighth, at least one per class.
-        image_size: height and width, pixels.
+    `samples` are training images, equally many of each class; the test split has an eighth, at least one per class.
     """
     rng = np.random.default_rng([0, samples, classes, image_size])
     coarse = rng.integers(48, 208, (classes, 4, 4, 3), dtype=np.uint8)

@@ -46,14 +46,9 @@ _MOMENTS = {
 
 
 def load_cifar(name: str, data_dir: str) -> DataSet:
-    """Read a CIFAR set into memory.
+    """Read "cifar10" or "cifar100" (its 100 fine classes) into memory from the extracted archive's folder, or above it.
 
-    Args:
-        name: "cifar10" or "cifar100" (its 100 fine classes).
-        data_dir: the extracted archive's folder, or the one above it.
-
-    Raises:
-        ValueError: a missing or damaged file; names it, the files that are there and the archive.
+    A ValueError names a missing or damaged file, the files that are there and the archive.
     """
     folder, layout = _find(name, data_dir)
     parts = [_read(folder / file, layout) for file in layout.train]

@@ -108,11 +108,7 @@ class FileSplit:
         return os.path.join(self.root, self.names[index])
 
     def read(self, index: int) -> bytes:
-        """Return a sample's bytes.
-
-        Raises:
-            BadSampleError: it cannot be read, or has changed since the command began.
-        """
+        """Return a sample's bytes; a BadSampleError if it cannot be read, or has changed since the command began."""
         try:
             data = read_regular(self.path(index))
         except OSError as error:
@@ -171,13 +167,9 @@ def decode_batches(
 def read_ahead(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int = READERS
 ) -> Generator[tuple[Item, Result], None, None]:
-    """Yield each item with function(item), in order; an error is raised when its item is due.
+    """Yield each item with function(item), computed in threads, in order; an error is raised when its item is due.
 
     Only a window of 4 items for each thread is held. Threads end with the iteration, or when it is closed.
-
-    Args:
-        function: is called in threads.
-        items: taken one by one, by the caller's thread.
     """
     # When Python ends, it has waited for the threads and emptied its modules, and an open iteration is closed last.
     pool, finalizing = ThreadPoolExecutor(threads), sys.is_finalizing

@@ -61,13 +61,9 @@ class Packer:
         self._check_plan()
 
     def write(self, advance: Callable[[int], object] = lambda samples: None) -> int:
-        """Write missing shards, then the index.
+        """Write missing shards, then the index; returns the number of shards written.
 
-        Args:
-            advance: is called with the number of samples of each finished shard.
-
-        Returns:
-            The number of shards written; the others existed.
+        `advance` is called with the number of samples of each finished shard.
         """
         index: dict[str, Any] = {
             "format": FORMAT,

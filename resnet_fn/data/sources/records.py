@@ -39,11 +39,7 @@ class RecordSplit:
         return len(self.labels)
 
     def stream(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
-        """Yield each sample's number and bytes, in this order.
-
-        Raises:
-            BadSampleError: they can no longer be read.
-        """
+        """Yield each sample's number and bytes, in this order; a BadSampleError if they can no longer be read."""
         # MindDataset takes no more numbers than it has samples. To open one of 400,000 takes 50 ms.
         count = min(len(self), max(1024, len(self) // 64))
         for start in range(0, len(order), count):
