@@ -83,13 +83,10 @@ class RunFolder:
         return load_checkpoint(self.checkpoint_path(best["update"]))
 
     def prune(self, newest: int, keep_last: int, keep_every: int = 0, best: int | None = None) -> None:
-        """Remove older checkpoints and leftovers of interrupted saves.
+        """Remove leftovers of interrupted saves, and all but the `keep_last` checkpoints up to the `newest` update.
 
-        Args:
-            newest: the update of the checkpoint just written. It and those before it count among the `keep_last` that
-                stay; later ones are damaged, and will be made again.
-            keep_every: checkpoints whose update is a multiple of it stay too; 0: none.
-            best: the update of the best checkpoint, which stays too; None: there is none.
+        Later ones are damaged, and will be made again. The one of update `best`, and those whose update is a multiple
+        of `keep_every`, stay too.
         """
         for update in [update for update in self.updates() if update <= newest][:-keep_last]:
             if update != best and not (keep_every and update % keep_every == 0):
@@ -102,8 +99,7 @@ class RunFolder:
     def open(self, lock: FolderLock) -> None:
         """Lock the folder if it has checkpoints, and put back what a crash left of them; nothing is made.
 
-        Raises:
-            ValueError: another process has it, or it holds files that are no run's.
+        A ValueError if another process has it, or if it holds files that are no run's.
         """
         others = [name for name in _FILES if (self.path / name).exists()]
         if others and not self.updates() and not was_locked(self.path, has_run=bool(self.config())):
@@ -149,11 +145,7 @@ class RunFolder:
         return config if isinstance(config, dict) and {"recipe", "options"} <= config.keys() else {}
 
     def write_config(self, recipe: Recipe, options: RunOptions, workers: Workers, recipe_file: str) -> list[str]:
-        """Write config.json (settings, versions) and `recipe_file`, which reproduces the run, unless a user changed it.
-
-        Returns:
-            A line if so.
-        """
+        """Write config.json (settings, versions) and `recipe_file`, unless a user changed that: then a line says so."""
         from resnet_fn import __version__
 
         config = {

@@ -31,9 +31,7 @@ class CheckpointWriter:
     def save(self, folder: Path, state: Mapping[str, Any], then: Callable[[], None]) -> None:
         """Copy the state now, write it in the background. An unfinished earlier save is waited for first.
 
-        Args:
-            folder, state: see `save_checkpoint`.
-            then: called in the background once the checkpoint is safely there (removal of older ones).
+        `then` is called in the background once the checkpoint is safely there (removal of older ones).
         """
         began = time.perf_counter()
         self.wait()
@@ -42,11 +40,9 @@ class CheckpointWriter:
         self._saves.append(self._thread.submit(self._write, folder, dict(state), then, event))
 
     def poll(self) -> list[dict[str, Any]]:
-        """Raise a failed save's error; else the events of saves that were completed since the last call.
+        """Return the events of saves that were completed since the last call; raise a failed save's error.
 
-        Returns:
-            {"event": "checkpoint", "update", "stall_seconds", "write_seconds"} each: how long training waited, and how
-            long the write took beside it.
+        "stall_seconds" is how long training waited, "write_seconds" how long the write took beside it.
         """
         done = [save for save in self._saves if save.done()]
         self._saves = [save for save in self._saves if save not in done]

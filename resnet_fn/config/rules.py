@@ -7,7 +7,6 @@ Flags, recipe files, `Recipe(…)` and runs that resume all go through `apply_ru
 """
 
 import enum
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
@@ -169,11 +168,6 @@ RULES = (
 )
 
 
-@functools.cache
-def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    return tuple(inspect.signature(function).parameters)
-
-
 class Checked(NamedTuple):
     """What `apply_rules` returns."""
 
@@ -208,7 +202,7 @@ def apply_rules(given: Mapping[str, Value]) -> Checked:
             add_fault(name, wrong)
     known = values.keys() - faults.keys()
     for rule in RULES:
-        reads = _parameters(rule.holds)
+        reads = inspect.signature(rule.holds).parameters
         plain = {name: values[name].value for name in reads if name in known}
         if len(plain) < len(reads) or rule.holds(**plain):
             continue

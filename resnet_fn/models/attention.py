@@ -79,11 +79,7 @@ class GatherExcite(nn.Cell):
     paper's parameter counts (31.2 and 33.7 million with BatchNorm's statistics). timm leaves out the ReLU between
     gather and excite; MindSpore's GENet has a 3x3 convolution of stride 2 before a gather of half the size in stage 1.
 
-    Args:
-        channels: C.
-        variant: "minus", "" (θ) or "plus".
-        size: S, the height and width of the map. θ and θ⁺ fit this size only; θ⁻ fits any.
-        norm: what follows the depthwise convolution.
+    `variant` is "minus", "" (θ) or "plus"; θ and θ⁺ fit maps of `size` only, θ⁻ fits any.
     """
 
     standard = False

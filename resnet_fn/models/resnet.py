@@ -54,14 +54,8 @@ class MaxPool2d(nn.MaxPool2d):
 class Block(nn.Cell):
     """Convolutions, each with a norm, added to a shortcut.
 
-    Args:
-        in_channels, out_channels: of the block.
-        width: channels between the convolutions.
-        stride: of the first 3x3 convolution.
-        groups: of a Bottleneck's 3x3 convolution; 1 in a BasicBlock.
-        norm: what follows each convolution.
-        gate: attention on the residual branch, or None.
-        downsample: the shortcut's projection, or None.
+    `width` is the number of channels between the convolutions, `stride` the first 3x3 convolution's, `groups` a
+    Bottleneck's 3x3 convolution's; `gate` is attention on the residual branch, `downsample` the shortcut's projection.
     """
 
     expansion, last_norm = 1, ""
@@ -154,14 +148,8 @@ class ResNet(nn.Cell):
     """A residual network: stem, stages of blocks, mean over H and W, one Dense layer.
 
     Input float32 [N, in_channels, H, W]; output logits [N, num_classes]. Parameters are named as torchvision's (the
-    D stem and attention as timm's), with MindSpore's leaf names: `layer1.0.bn1.gamma`.
-
-    Args:
-        design: the variant.
-        num_classes: outputs.
-        in_channels: channels of the images.
-        norm: what follows each convolution, as a function of its channels.
-        image_size: height and width of the images; only the gather of GENet's θ and θ⁺ depends on it.
+    D stem and attention as timm's), with MindSpore's leaf names: `layer1.0.bn1.gamma`. `norm` follows each convolution,
+    a function of its channels; only the gather of GENet's θ and θ⁺ depends on the `image_size`.
     """
 
     def __init__(

@@ -26,10 +26,7 @@ class Prepared(NamedTuple):
 class Prefetcher:
     """Hands out a feed's batches; the next one is prepared in a thread while the device computes.
 
-    Args:
-        feed: prepares the batches.
-        total: updates of the whole run; nothing is prepared beyond.
-        blank: a batch to use in place of one with a sample that cannot be read (`blank_batch`).
+    Nothing is prepared beyond `total` updates; a batch with a sample that cannot be read is replaced by `blank`.
     """
 
     def __init__(self, feed: Feed, total: int, blank: Batch) -> None:

@@ -36,8 +36,7 @@ class FolderLock:
     def take(self, folder: Path) -> bool:
         """Take the lock, once; False, with a warning, if the file system has no locks.
 
-        Raises:
-            ValueError: another process has it (the message names it), or the folder cannot be written.
+        A ValueError if another process has it (the message names it), or if the folder cannot be written.
         """
         if self._file is not None:
             return True

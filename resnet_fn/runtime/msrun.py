@@ -44,16 +44,12 @@ class WorkerProcesses:
 
     Without `--join True` msrun ends as soon as they run. Then this process, the nearest "subreaper" above, is their
     parent, and gets their exit codes.
-
-    Attributes:
-        running: process id → name: scheduler, worker_0, worker_1, …
-        ended: name → exit code, see `shell_code`, in the order of their ends.
     """
 
     def __init__(self) -> None:
         self._inherited = set(parent.children(os.getpid()))  # whatever was started before the launcher took its place
-        self.running: dict[int, str] = {}
-        self.ended: dict[str, int] = {}
+        self.running: dict[int, str] = {}  # process id → name: scheduler, worker_0, worker_1, …
+        self.ended: dict[str, int] = {}  # name → exit code, see `shell_code`, in the order of their ends
 
     def start(
         self, flags: Sequence[object], ranks: range, command: Sequence[str], logs: Path, variables: Mapping[str, str]

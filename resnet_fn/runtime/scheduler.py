@@ -24,8 +24,7 @@ def _address() -> tuple[str, int]:
 def check_port() -> None:
     """In the scheduler process: check that it can listen; else MindSpore would let the workers wait for 600 s.
 
-    Raises:
-        ValueError: it cannot; msrun's workers have got a SIGTERM.
+    If it cannot, msrun's workers get a SIGTERM, and this raises a ValueError.
     """
     (host, port), parent = _address(), os.getppid()
     try:

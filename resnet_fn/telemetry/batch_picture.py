@@ -20,11 +20,8 @@ def draw_batch(images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -
     """Draw the first images of a batch with their labels, exactly as the net gets them: to uint8 [height, 700, 3].
 
     The grey scale is fixed, 0 is mid-grey and ±2.5 white and black, so that a wrong normalisation shows: the picture is
-    pale, dark, flat, or all black and white.
-
-    Args:
-        images: float32 [N, C, H, W], normalised; C is 1 or 3.
-        labels: hard ones [N], or soft ones [N, classes].
+    pale, dark, flat, or all black and white. `images` are float32 [N, C, H, W] of 1 or 3 channels, `labels` hard ones
+    [N], or soft ones [N, classes].
     """
     from PIL import Image, ImageDraw, ImageFont
 

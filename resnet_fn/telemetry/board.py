@@ -76,12 +76,9 @@ class SummaryWriter(tensorboardX.SummaryWriter):
 
 
 class Board:
-    """Writes a run folder's TensorBoard events.
+    """Writes a run folder's TensorBoard events, and its config as text and as a row in the table of hyper-parameters.
 
-    Args:
-        folder: the run folder.
-        recipe, options: the config, written as text and as the run's row in the table of hyper-parameters.
-        start: updates done before; what a stopped run wrote about later ones is hidden.
+    `start` counts the updates done before; what a stopped run wrote about later ones is hidden.
     """
 
     def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int) -> None:

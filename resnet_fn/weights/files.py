@@ -59,11 +59,7 @@ def _other_kind(path: Path) -> str:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a weight file completely or not at all. Equal arrays in the same order give equal bytes.
-
-    Raises:
-        ValueError: the ending is not one of ENDINGS, or the file cannot be written there.
-    """
+    """Write a weight file completely or not at all; else a ValueError. Equal arrays in order give equal bytes."""
     path = Path(path)
     if path.suffix not in ENDINGS:
         raise ValueError(f"{path}: cannot be written; end its name in {', '.join(ENDINGS)}")

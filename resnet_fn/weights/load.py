@@ -107,11 +107,7 @@ def load_weights(
 
 
 def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
-    """Return the recipe with the model of its weights, if it names none itself.
-
-    Raises:
-        ValueError: it has no weights either, or they are of no model.
-    """
+    """Return the recipe with the model of its weights, if it names none; a ValueError if they have none either."""
     if recipe.model:
         return recipe
     if source is None:

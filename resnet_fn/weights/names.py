@@ -86,13 +86,9 @@ def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
 
 
 def differences(style: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, bool]:
-    """Describe how a net of this style differs from ours despite equal names and weights.
+    """Describe how a net of this style differs from ours despite equal weights (by our names), and if they are useless.
 
-    Args:
-        arrays: weights by our names.
-
-    Returns:
-        The difference or "", and whether it makes the weights useless.
+    "" and False if it does not differ.
     """
     stem = arrays.get("conv1.weight")
     if style == "mindcv" and stem is not None and stem.shape[2:3] == (7,):  # only then a max-pool follows

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from interleave import Run, Side, interleave, ratios, timed
+from photographs import write_folder
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.feed import make_feed
-from resnet_fn.data.sources.bundled import write_folder
 from resnet_fn.data.sources.load import data_threads, open_dataset
 from resnet_fn.data.sources.packing import Packer
 
