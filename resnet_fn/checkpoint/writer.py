@@ -15,11 +15,8 @@ from resnet_fn.update.state import TrainState
 class CheckpointWriter:
     """Writes one checkpoint at a time in a thread of its own; as a context, it ends when the last one is written.
 
-    The error of a save is raised by the next call, at the latest by the end of the context.
-
-    Args:
-        state: what is saved; None on ranks that save nothing. The memory for its copy is taken here, because the kernel
-            zeroes fresh memory page by page, for which training must not wait.
+    The error of a save is raised by the next call, at the latest by the end of the context. `state` is None on ranks
+    that save nothing; the memory for its copy is taken here, since training must not wait while the kernel zeroes it.
     """
 
     def __init__(self, state: TrainState | None) -> None:

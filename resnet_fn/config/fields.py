@@ -50,9 +50,7 @@ def setting(
     """Declare a setting: a field of the dataclass `Recipe` or `RunOptions`.
 
     Args:
-        group: one of `GROUPS`.
         default: its type is the setting's: int, float, bool, str, or tuple of floats.
-        meaning, unit: for the help.
         aliases: PyTorch's and timm's names of its flag, with spaces between.
         choices: the texts that it may be, "a|b|c", and "" if that is the default; without it any text.
         at_least, above, within: bounds of a number, or of each number of a tuple; `within` is an interval, "[0, 1)".

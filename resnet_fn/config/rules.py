@@ -19,10 +19,9 @@ class Source(enum.IntEnum):
     """Who gave a value, the weakest first. The user typed what `FILE` and `FLAG` give."""
 
     DEFAULT = 0  # or equal to the default
-    RECIPE = 1  # a named recipe, or a file that the user's file extends
-    RUN = 2  # the run that resumes
-    FILE = 3  # the user's own recipe file
-    FLAG = 4  # or a keyword in Python
+    RECIPE = 1  # a named recipe, a file that the user's file extends, or the run that resumes
+    FILE = 2  # the user's own recipe file
+    FLAG = 3  # or a keyword in Python
 
 
 class Value(NamedTuple):
@@ -104,8 +103,9 @@ RULES = (
     ),
     Rule("crop_scale", of_files, "is for sets of image files; leave it out (sets in memory take crop_padding)"),
     Rule("policy color_jitter", lambda dataset: dataset != "digits", "needs colour images, which the digits are not"),
-    Rule("policy_ops policy_noise", lambda policy: policy == "randaugment", "needs --policy randaugment"),
-    Rule("policy_magnitude", lambda policy: policy == "randaugment", "needs --policy randaugment"),
+    Rule(
+        "policy_ops policy_noise policy_magnitude", lambda policy: policy == "randaugment", "needs --policy randaugment"
+    ),
     Rule("eval_resize", of_files, "is for sets of image files; sets in memory are resized to --eval-size"),
     Rule(
         "eval_resize",

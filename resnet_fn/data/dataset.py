@@ -53,22 +53,15 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class DataSet:
-    """Two splits, and the input of a net that is trained on them.
-
-    Attributes:
-        train, test: the splits.
-        input: classes and images.
-        notes: lines for the user.
-        bad_files: image files that were left out, with their faults (see `sources.scan`); None: none was looked for.
-        held_out: the names of test files that were split off the training folder; see `split_off`.
-    """
+    """Two splits, and the input of a net that is trained on them."""
 
     train: Samples
     test: Samples
     input: InputSpec
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # lines for the user
+    # Image files that were left out, with their faults (see `sources.scan`); None: none was looked for.
     bad_files: tuple[str, ...] | None = None
-    held_out: tuple[str, ...] = ()
+    held_out: tuple[str, ...] = ()  # names of test files that were split off the training folder; see `split_off`
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -117,13 +110,10 @@ def eval_batches(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield this worker's part of an evaluation: every sample of the split goes to exactly one worker, once.
 
-    Workers take turns at blocks of `block` samples, so that a sample's place in its block is its number modulo
-    `block`; `batch_size` is a multiple of it. All workers get equally many batches of one size, so that nothing
-    recompiles and no worker waits; the rest is filled with the split's first sample and marked.
-
-    Yields:
-        images float32 [batch_size, C, H, W], their labels (see `Samples`), indices int64 [batch_size]: the samples'
-        places in the split, −1 where filled.
+    Each batch is images, float32 [batch_size, C, H, W], their labels (see `Samples`), and their places in the split,
+    int64 [batch_size]. Workers take turns at blocks of `block` samples, so that a sample's place in its block is its
+    number modulo `block`; `batch_size` is a multiple of it. All workers get equally many batches of one size, so that
+    nothing recompiles and no worker waits; the rest is filled with the split's first sample, of place −1.
     """
     blocks = -(-len(split) // block)
     local = (np.arange(workers.rank, blocks, workers.size)[:, None] * block + np.arange(block)).ravel()

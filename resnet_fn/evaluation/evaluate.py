@@ -63,10 +63,8 @@ def evaluate_in_detail(
     """Score a checkpoint's validation set sample by sample, with the checkpoint's net, classes and preprocessing.
 
     Args:
-        checkpoint: a run folder or a checkpoint folder.
-        which, ema, image_size, allow_non_finite: see `load_run`.
+        checkpoint, which, ema, image_size, device, threads, allow_non_finite: see `load_run`.
         batch_size: samples read at a time, per worker; it does not change the result.
-        device, threads: see `RunOptions`.
         tta: "flip" averages the logits of each image and its mirror image.
         data_dir: the data set's folder; "": that of training.
         val_list: score the images of this list, see `load_lists`; "": those of training's validation set.
@@ -106,13 +104,10 @@ def evaluate_weights(
     options: RunOptions = RunOptions(),
     allow_non_finite: bool = False,
 ) -> tuple[Scores, DataSet]:
-    """Evaluate a bare weight file, of any project (`read_weights`), on a recipe's validation set.
+    """Evaluate a bare weight file, of any project (`read_weights`), on a recipe's validation set, and return that, too.
 
     A weight file has neither data nor preprocessing: both, and the net, are the recipe's. Prints which file is
-    loaded, and warns if its classes are known and differ from the data set's.
-
-    Returns the scores and the data set. Arguments and errors: see `read_weights` (file, which), `open_dataset`
-    (data_dir, options) and `evaluate_in_detail`; WeightsError if the file does not fit the net.
+    loaded, and warns if its classes are known and differ from the data set's. Errors: see `load_weight_file`.
     """
     workers = process.start(device, threads)
     check_settings(workers, recipe, which=which, check_files=options.check_files, batch_size=batch_size)

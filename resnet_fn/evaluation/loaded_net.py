@@ -31,21 +31,13 @@ from resnet_fn.weights.load import WeightFile, load_weights, name_model, read_we
 
 @dataclasses.dataclass(frozen=True)
 class LoadedNet:
-    """A net with a checkpoint's weights, in evaluation mode, and the input that it expects.
+    """A net with a checkpoint's weights, in evaluation mode, and the input that it expects."""
 
-    Attributes:
-        net: maps float32 [N, channels, image_size, image_size] to logits [N, classes].
-        recipe: the checkpoint's, with the image size and precision that were asked for.
-        input: the images that it expects.
-        checkpoint: the checkpoint that the weights come from; None for a bare weight file.
-        averaged: whether these are averaged weights (EMA).
-    """
-
-    net: nn.Cell
-    recipe: Recipe
-    input: InputSpec
-    checkpoint: Checkpoint | None
-    averaged: bool = False
+    net: nn.Cell  # maps float32 [N, channels, image_size, image_size] to logits [N, classes]
+    recipe: Recipe  # the checkpoint's, with the image size and precision that were asked for
+    input: InputSpec  # the images that the net expects
+    checkpoint: Checkpoint | None  # that the weights come from; None for a bare weight file
+    averaged: bool = False  # whether these are averaged weights (EMA)
 
     @property
     def update(self) -> int:
@@ -72,11 +64,7 @@ class LoadedNet:
         return {name: value for name, value in fields.items() if name not in other}
 
     def preprocess(self, file: str | Path) -> np.ndarray:
-        """Read an image file as the net's input, float32 [1, channels, image_size, image_size].
-
-        Raises:
-            ValueError: the file cannot be read, or is no image; the net takes neither grey nor colour images.
-        """
+        """Read an image file as the net's input, float32 [1, channels, image_size, image_size]; else a ValueError."""
         spec = self.input.for_image_files()  # their full scale is 255, whatever the training set's was
         if spec.channels not in (1, 3):
             raise ValueError(f"the net takes images of {spec.channels} channels; image files have 1 or 3")

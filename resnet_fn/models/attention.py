@@ -34,12 +34,9 @@ class SqueezeExcite(Excite):
     """x · σ(W₂ relu(W₁ mean(x))), [N, C, H, W] to the same (Hu et al., arXiv 1709.01507, equations 2–4).
 
     r = 16 in every block, as in the paper: 64 channels squeeze to 4, which timm's `seresnet18` and `34` round to 8.
-
-    Attributes:
-        standard: see `positions.broadcast_hw`; also in `GlobalDepthwise` and `GatherExcite`.
     """
 
-    standard = False
+    standard = False  # see `positions.broadcast_hw`; also in `GlobalDepthwise` and `GatherExcite`
 
     def construct(self, x: Tensor) -> Tensor:
         """[N, C, H, W] to the same."""

@@ -27,9 +27,8 @@ def make_masks(recipe: Recipe, net: ResNet, workers: Workers = Workers()) -> Mas
     sample with probability drop_path · b / (B − 1), the first never. Dropout (Hinton et al., arXiv 1207.0580) of the
     last layer's input. Values that stay are divided by the probability of staying, so that evaluation needs neither.
 
-    Returns:
-        masks(update): () if the recipe has neither; else `keep` float32 [n, blocks] and `mask` float32
-        [n, features], None for the one that is off.
+    masks(update) is () if the recipe has neither; else `keep`, float32 [n, blocks], and `mask`, float32 [n, features],
+    None for the one that is off.
     """
     blocks, features = len(net.blocks), net.fc.in_channels
     count = recipe.batch_size // workers.size

@@ -35,13 +35,11 @@ class MaxPool2d(nn.MaxPool2d):
     their scalar cores (mindspore/ops/_op_impl/aicpu). There the input is padded with zeros first and pooled `valid`,
     both on the vector cores, as in MindSpore's own ResNet. A ReLU's outputs are never negative, so that zeros change
     nothing. On a CPU this is slower. Files take it only so: ONNX has no such operation, and MindIR fixes its batch.
-
-    Attributes:
-        standard: whether padding is an operation of its own; see `standard_operations`.
     """
 
     def __init__(self) -> None:
         super().__init__(3, 2, **max_pool_arguments())
+        # Whether padding is an operation of its own; see `standard_operations`.
         self.standard = mindspore.get_current_device().device_target == "Ascend"
         self.border = ops.Pad(((0, 0), (0, 0), (1, 1), (1, 1)))
         self.maxima = ops.MaxPool(3, 2, "valid")

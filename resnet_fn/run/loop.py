@@ -35,20 +35,13 @@ from resnet_fn.update.step import StepResult
 
 @dataclasses.dataclass(frozen=True)
 class TrainResult:
-    """What `train` returns.
+    """What `train` returns."""
 
-    Attributes:
-        run: the run folder.
-        updates: updates done.
-        last, best: the last evaluation and the best one.
-        stopped: the number of the signal that ended the run early, with a checkpoint saved; 0 if none did.
-    """
-
-    run: Path
-    updates: int
-    last: dict[str, Any] | None
-    best: dict[str, Any] | None
-    stopped: int = 0
+    run: Path  # the run folder
+    updates: int  # updates done
+    last: dict[str, Any] | None  # the last evaluation
+    best: dict[str, Any] | None  # the best evaluation
+    stopped: int = 0  # the number of the signal that ended the run early, with a checkpoint saved; 0 if none did
 
     @property
     def history(self) -> dict[str, list[dict[str, Any]]]:

@@ -31,10 +31,9 @@ from resnet_fn.update.schedule import make_schedule
 def save(run: Run) -> None:
     """Have rank 0 write a checkpoint in the background, then remove those that are no longer kept.
 
-    A checkpoint holds all that changes during a run. The arrays are `run.state`, a `TrainState` (update/state.py): the
-    net's parameters, frozen ones and BatchNorm's statistics included, and the state of the optimizer, the loss scaler
-    and the moving average. The rest is JSON, below. Order, augmentation, dropout and learning rate are functions of
-    the recipe and the update's number, and need no state.
+    A checkpoint holds all that changes during a run: the arrays of `run.state`, a `TrainState` (update/state.py), and
+    JSON, below. Order, augmentation, dropout and learning rate are functions of the recipe and the update's number, and
+    need no state.
     """
     if not run.workers.is_main:
         return

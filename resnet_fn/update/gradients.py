@@ -76,11 +76,8 @@ def clip_by_global_norm(gradients: Gradients, norm: Tensor, clip_norm: float, by
     On a card it is `ops.clip_by_global_norm`. On a CPU the norm is at hand for the metrics and the finite test, and the
     operation would compute it again. A test compares the two.
 
-    Args:
-        gradients: float32 tensors.
-        norm: their `global_norm`, finite. (`ops.clip_by_global_norm([inf, 1])` gives `[nan, 0]`: test it first.)
-        clip_norm: the largest norm that passes unchanged; 0 turns clipping off.
-        by_operation: call MindSpore's; it is deprecated in 2.10 and may go (`ascend.has_clip`).
+    `norm` is the gradients' `global_norm`, finite (`ops.clip_by_global_norm([inf, 1])` gives `[nan, 0]`); a `clip_norm`
+    of 0 turns clipping off; `by_operation` calls MindSpore's, which is deprecated in 2.10 and may go.
     """
     if clip_norm == 0:
         return gradients

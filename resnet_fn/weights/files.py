@@ -26,8 +26,7 @@ _WRAPPERS = ("state_dict", "model", "model_state_dict", "state_dict_ema", "model
 def read_arrays(path: Path) -> Arrays:
     """Read every tensor of a weight file, under the file's names; bfloat16 as float32.
 
-    Raises:
-        ValueError: another ending, a damaged file, one with more than data, or the extra `[torch]` is missing.
+    A ValueError for another ending, a damaged file, one with more than data, or where the extra `[torch]` is missing.
     """
     path = Path(path)
     if not path.exists():

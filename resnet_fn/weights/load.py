@@ -40,11 +40,8 @@ class WeightFile:
 def read_weights(file: File, which: str = "last") -> WeightFile:
     """Read weights in any style and format: `.pth`, `.safetensors`, `.ckpt`, or a checkpoint or run folder of ours.
 
-    `which` selects a run folder's "last" or "best" intact checkpoint. Averaged weights are preferred.
-    Optimizer state, step counts and BatchNorm counters are left out.
-
-    Raises:
-        ValueError: no such file, unknown names, or weights of a net that computes something else than ours.
+    `which` selects a run folder's "last" or "best" intact checkpoint. Averaged weights are preferred. A ValueError for
+    no such file, unknown names, or weights of a net that computes something else than ours.
     """
     source = read_any_weights(file, which)
     if source.useless:

@@ -41,14 +41,10 @@ def shrink(data: bytes, short_side: int, quality: int) -> bytes:
 
 
 class Packer:
-    """Writes the shards of one data set of checked image files into a folder.
+    """Writes the shards of one data set of checked image files into a folder, and keeps those of an interrupted run.
 
-    Args:
-        out: the folder; shards of an interrupted run of the same packing are kept.
-        shards: files per split.
-        short_side: of training images, pixels; 0: their own bytes. Evaluation images always keep theirs.
-        quality: of shrunk JPEGs, 1..95.
-        threads: that decode and encode.
+    `shards` are files per split; training images are shrunk to `short_side` pixels, as JPEGs of `quality` 1..95; 0
+    keeps their own bytes, as evaluation images always keep theirs.
     """
 
     def __init__(
