@@ -36,9 +36,7 @@ def pod_defaults() -> dict[str, Any]:
     if not given["MS_LOCAL_WORKER"]:
         return {"workers": 2, "nnodes": 1, "node_rank": 0, "master_addr": None, "master_port": 0}
     if given["MS_ROLE"] == "MS_SCHED" and os.environ.get("NPU_POD") == "false":
-        raise cli.UsageError(
-            "NPU_POD: this pod, the Scheduler's, has no card; give its replica the cards of a worker's"
-        )
+        raise cli.UsageError("NPU_POD: this pod, the Scheduler's, has no card; give its replica a worker's cards")
     names = ("MS_WORKER_NUM", "MS_LOCAL_WORKER", "MS_NODE_RANK", "MS_SCHED_PORT")
     cli.raise_usage_errors(
         *((not given[name].isdecimal(), f"{name}: {given[name]!r} is no whole number") for name in names)

@@ -17,9 +17,8 @@ If packing is stopped, the same command continues it.
 
 def main(arguments: Sequence[str]) -> int:
     """Check the images, write the shards, and print the command to train on them."""
-    parser = cli.Parser(
-        "pack", "Write an image folder as sharded MindRecord files, the fast format.", _EXAMPLES, "SOURCE OUT"
-    )
+    about = "Write an image folder as sharded MindRecord files, the fast format."
+    parser = cli.Parser("pack", about, _EXAMPLES, "SOURCE OUT")
     parser.add_argument("source", metavar="SOURCE", help="image folder: train/CLASS/*.JPEG, val/CLASS/*.JPEG")
     kept = "folder to write; an unfinished packing in it is continued"
     parser.add_argument("out", type=cli.folder_to_write, metavar="OUT", help=kept)

@@ -153,9 +153,8 @@ def add_checkpoint_flags(parser: Parser, positional: bool = True) -> None:
     same = "the same as RUN" if positional else "a run folder or a checkpoint folder"
     group.add_argument("--checkpoint", metavar="PATH", help=same)
     group.add_argument("--which", **WHICH)
-    group.add_argument(
-        "--ema", action=argparse.BooleanOptionalAction, help="averaged weights; default: where there are any"
-    )
+    averaged = "averaged weights; default: where there are any"
+    group.add_argument("--ema", action=argparse.BooleanOptionalAction, help=averaged)
     add_non_finite_flag(group)
 
 

@@ -141,9 +141,7 @@ RULES = (
     Rule("nesterov", lambda optimizer: optimizer == "sgd", "is SGD's, not {optimizer}'s; give --no-nesterov"),
     Rule("nesterov", lambda momentum: momentum > 0, "needs momentum above 0; give --no-nesterov"),
     Rule("trust_coefficient", lambda optimizer: optimizer == "lars", "needs --optimizer lars"),
-    Rule(
-        "trust_coefficient", lambda weight_decay: weight_decay > 0, "is for layers with weight decay; give it above 0"
-    ),
+    Rule("trust_coefficient", lambda weight_decay: weight_decay > 0, "is for layers with weight decay; give that, too"),
     Rule("beta2 epsilon", lambda optimizer: optimizer in _ADAM, "needs --optimizer adam, adamw or lamb"),
     Rule("milestones milestone_factor", lambda schedule: schedule == "step", "needs --schedule step"),
     Rule("schedule", lambda schedule, milestones: schedule != "step" or milestones, "needs --milestones", keep=True),

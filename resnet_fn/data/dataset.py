@@ -99,7 +99,7 @@ def check_images(dataset: DataSet) -> None:
 
 
 def blank_batch(dataset: DataSet, count: int, size: int, mixes: bool, dtype: str = "float32") -> Batch:
-    """Make zeros of the shapes and dtypes of `Feed.batch`, for a worker whose `count` samples cannot be read."""
+    """Make zeros of the shapes and dtypes of `MemoryFeed.batch`, for a worker whose `count` samples cannot be read."""
     classes, soft = len(dataset.classes), mixes or dataset.train.labels.ndim == 2
     images = np.zeros((count, dataset.input.channels, size, size), dtype)
     return images, np.zeros((count, classes), np.float32) if soft else np.zeros(count, np.int32)

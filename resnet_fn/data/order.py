@@ -68,9 +68,8 @@ class Plan:
         self.share = recipe.batch_size // workers.size
         self.epoch = lru_cache(maxsize=1)(self._draw)  # thread-safe
         if not self.updates_per_epoch:
-            raise ValueError(
-                f"batch_size: {recipe.batch_size} is larger than the training set of {samples}; give at most {samples}"
-            )
+            wrong = f"batch_size: {recipe.batch_size} is larger than the training set of {samples}"
+            raise ValueError(f"{wrong}; give at most {samples}")
         if recipe.mixes and self.share % 2:
             raise ValueError(
                 f"batch_size: mixup and cutmix pair neighbours, and a worker's share of {self.share} is odd; "

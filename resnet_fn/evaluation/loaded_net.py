@@ -84,9 +84,8 @@ def read_pixels(path: Path, channels: int, resize: int = 0, crop: int = 0) -> np
         data, mode = read_regular(path), "L" if channels == 1 else "RGB"
         pixels = eval_pixels(data, resize, crop) if resize else np.asarray(open_upright(data, mode))
     except Exception as error:  # PIL's decoders raise almost anything
-        reason = (
-            "not an image" if isinstance(error, UnidentifiedImageError) else getattr(error, "strerror", "") or error
-        )
+        no_image = isinstance(error, UnidentifiedImageError)
+        reason = "not an image" if no_image else getattr(error, "strerror", "") or error
         raise ValueError(f"{path}: cannot be read ({reason}); fix or remove it") from None
     return pixels.reshape(1, *pixels.shape[:2], channels)
 

@@ -63,9 +63,8 @@ class GlobalDepthwise(nn.Conv2d):
                 f"image_size: this net's gather needs {height}x{width} features, but got "
                 f"{x.shape[2]}x{x.shape[3]}; create the model with your images' image_size"
             )
-        return total(
-            x * broadcast_hw(self.weight.reshape((1, channels, height, width)), x, self.standard), self.standard
-        )
+        weight = self.weight.reshape((1, channels, height, width))
+        return total(x * broadcast_hw(weight, x, self.standard), self.standard)
 
 
 class GatherExcite(nn.Cell):

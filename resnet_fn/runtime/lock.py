@@ -52,9 +52,7 @@ class FolderLock:
             file.seek(0)
             holder = file.read() or "another process"
             file.close()
-            raise ValueError(
-                f"out_dir: {folder} is in use by {holder}; wait for it, or give another --out-dir"
-            ) from None
+            raise ValueError(f"out_dir: {folder} is in use by {holder}; wait, or give another --out-dir") from None
         except OSError as error:
             warning = f"warning: {folder}: no lock ({error.strerror}); start no other run there"
             print(warning, file=sys.stderr, flush=True)

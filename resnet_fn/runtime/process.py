@@ -144,9 +144,7 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
         raise ValueError(f"device: this process already computes on {started['device']}; start another for {device}")
     if "device" in started:
         if device == "CPU" and threads not in (0, now := started["threads"]):
-            raise ValueError(
-                f"threads: this process already computes with {now}; leave it out, or start another process"
-            )
+            raise ValueError(f"threads: this process already computes with {now}; leave it out, or start another")
         return join(device)
     if os.environ.get("RANK_ID", "0") == "0":  # msrun gives each worker its rank
         for warning in versions.warnings():

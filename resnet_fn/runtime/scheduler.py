@@ -35,9 +35,8 @@ def check_port() -> None:
                 os.kill(pid, signal.SIGTERM)
         # Of a failed job's scheduler msrun shows the lines that hold the word Error.
         reason = f"{type(error).__name__}: {error.strerror}"
-        raise ValueError(
-            f"master port {port} at {host} cannot be used ({reason}); give msrun another --master_port"
-        ) from None
+        wrong = f"master port {port} at {host} cannot be used ({reason})"
+        raise ValueError(f"{wrong}; give msrun another --master_port") from None
 
 
 def wait_for_workers_then_exit() -> None:

@@ -98,9 +98,7 @@ def _read_pth(path: Path) -> Arrays:
         with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
             size = sum(entry.file_size for entry in archive.infolist())
             if size > path.stat().st_size:  # PyTorch compresses nothing
-                raise ValueError(
-                    f"{path}: would unpack to {size:,} bytes, and is not as PyTorch writes it; save it again"
-                )
+                raise ValueError(f"{path}: would unpack to {size:,} bytes, unlike PyTorch's own; save it again")
     try:
         read = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:

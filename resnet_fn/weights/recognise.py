@@ -53,10 +53,8 @@ def check_fit(wanted: Mapping[str, Sequence[int]], arrays: Mapping[str, np.ndarr
     if faults:
         text = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in faults.items())
         only_head = all(name.startswith(HEAD) for names in faults.values() for name in names)
-        head = (
-            "give weights for these classes; train --weights FILE makes a new head, reset_head=True keeps the net's own"
-        )
-        fix = head if only_head else "give the model that they belong to"
+        head = "train --weights FILE makes a new head, reset_head=True keeps the net's own"
+        fix = f"give weights for these classes; {head}" if only_head else "give the model that they belong to"
         raise WeightsError(f"{file}: does not fit the net ({text}); {fix}")
 
 

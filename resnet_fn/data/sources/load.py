@@ -161,7 +161,5 @@ def data_threads(threads: int) -> int:
     most = cpu_count()
     if threads > most:
         cpus = f"{most} CPU{'s' * (most > 1)}"
-        raise ValueError(
-            f"data_threads: {threads} is more than the {cpus} that this process may use; give at most {most}"
-        )
+        raise ValueError(f"data_threads: {threads} is more than the {cpus} of this process; give at most {most}")
     return threads or cpu_share()

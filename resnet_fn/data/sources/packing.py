@@ -125,9 +125,7 @@ class Packer:
             writer.write_raw_data([dict(zip(_SCHEMA, row, strict=True)) for row in rows])
         writer.commit()
         if _read_back(folder / shard) != list(zip(checksums, indices.tolist(), strict=True)):
-            raise OSError(
-                f"{folder / shard}: the records read back differ from those written; check the disk and retry"
-            )
+            raise OSError(f"{folder / shard}: the records read back are not those written; check the disk and retry")
         files = sorted(os.listdir(folder))
         entry = {
             "name": shard,
