@@ -97,10 +97,7 @@ class RunFolder:
                 shutil.rmtree(path, ignore_errors=True)
 
     def open(self, lock: FolderLock) -> None:
-        """Lock the folder if it has checkpoints, and put back what a crash left of them; nothing is made.
-
-        A ValueError if another process has it, or if it holds files that are no run's.
-        """
+        """Lock the folder if it has checkpoints, and put back what a crash left; a ValueError if it is not free."""
         others = [name for name in _FILES if (self.path / name).exists()]
         if others and not self.updates() and not was_locked(self.path, has_run=bool(self.config())):
             raise ValueError(f"out_dir: {self.path}/{others[0]} is no run's; give another --out-dir")
@@ -109,10 +106,7 @@ class RunFolder:
             recover_interrupted_replace(self.checkpoints)
 
     def reserve(self, workers: Workers, is_new: bool) -> "RunFolder":
-        """Have rank 0 make a new run's folder, under another name if another run has just taken this one.
-
-        All ranks must call it; rank 0's `is_new`, whether the folder is to be made, counts.
-        """
+        """Have rank 0 make a new run's folder, under another name if this one was just taken; all ranks call it."""
         path = self.path
         if workers.is_main and is_new:
             with contextlib.suppress(OSError):  # `create` names it
@@ -145,7 +139,7 @@ class RunFolder:
         return config if isinstance(config, dict) and {"recipe", "options"} <= config.keys() else {}
 
     def write_config(self, recipe: Recipe, options: RunOptions, workers: Workers, recipe_file: str) -> list[str]:
-        """Write config.json (settings, versions) and `recipe_file`, unless a user changed that: then a line says so."""
+        """Write config.json (settings, versions) and `recipe_file`, unless a user changed that: returns a line then."""
         from resnet_fn import __version__
 
         config = {

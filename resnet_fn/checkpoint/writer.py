@@ -26,10 +26,7 @@ class CheckpointWriter:
         self._saves: list[Future[dict[str, Any]]] = []  # the last one may not be done; their events were not asked for
 
     def save(self, folder: Path, state: Mapping[str, Any], then: Callable[[], None]) -> None:
-        """Copy the state now, write it in the background. An unfinished earlier save is waited for first.
-
-        `then` is called in the background once the checkpoint is safely there (removal of older ones).
-        """
+        """Copy the state now; in the background, after any earlier save, write it and then call `then`."""
         began = time.perf_counter()
         self.wait()
         self._copies = [copy_arrays(*pair) for pair in zip(self._parameters, self._copies, strict=True)]
@@ -37,10 +34,7 @@ class CheckpointWriter:
         self._saves.append(self._thread.submit(self._write, folder, dict(state), then, event))
 
     def poll(self) -> list[dict[str, Any]]:
-        """Return the events of saves that were completed since the last call; raise a failed save's error.
-
-        "stall_seconds" is how long training waited, "write_seconds" how long the write took beside it.
-        """
+        """Return the events of saves that were completed since the last call; raise a failed save's error."""
         done = [save for save in self._saves if save.done()]
         self._saves = [save for save in self._saves if save not in done]
         return [save.result() for save in done]

@@ -73,10 +73,7 @@ class Draft:
 
 
 def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path, ...] = ()) -> Draft:
-    """Read a recipe file and what it extends: one of the recipes in `named`, or a file that is not `above` it.
-
-    A ValueError with the line if it cannot be read, is of another format, or has a name that is no setting.
-    """
+    """Read a recipe file and what it extends, a recipe in `named` or a file not `above` it; errors name the line."""
     entries = read_toml(path)
     number, place = entries.pop("format", (FORMAT, ""))
     if number != FORMAT:
@@ -148,10 +145,7 @@ def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
 
 
 def recipe_text(recipe: Recipe, options: RunOptions) -> str:
-    """Return the text of a recipe file that reproduces a run, also in a later version.
-
-    It has all settings of the recipe that have an effect, and the options that are not their defaults.
-    """
+    """Return a recipe file that reproduces a run: all settings with an effect, and the options that were changed."""
     typed = {name: value._replace(source=Source.FILE) for name, value in values_of(recipe, Source.FILE).items()}
     idle = apply_rules(typed).faults  # a file that gave them would be rejected
     values = {name: value for name, value in to_dict(recipe).items() if name not in idle}

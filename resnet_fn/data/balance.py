@@ -28,10 +28,7 @@ def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> t
 
 
 def class_balance(sampling: str, weights: Sequence[float], classes: int, labels: np.ndarray) -> list[dict[str, float]]:
-    """Describe the balance of classes, one row for each class; [] if the recipe does not balance them.
-
-    A row has "training_images", "loss_weight", and "times_seen" in an epoch, each of its images.
-    """
+    """Describe the balance of classes, a row for each class; [] if the recipe does not balance them."""
     if not weights and sampling != BALANCED:
         return []
     counts = np.bincount(labels, minlength=classes).tolist()

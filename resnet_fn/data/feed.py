@@ -43,10 +43,7 @@ def check_feed(recipe: Recipe, dtype: str) -> None:
 
 
 class MemoryFeed(Plan):
-    """The training samples of every update, from arrays in memory.
-
-    `batch` may run in one thread while `indices` runs in another.
-    """
+    """The training samples of every update, in memory; `batch` and `indices` may run in two threads at a time."""
 
     _MOST_PREPARED = 64 << 20  # bytes of normalised images that are kept, to spare small sets the work every epoch
 

@@ -15,10 +15,7 @@ from resnet_fn.data.order import Streams
 
 
 def prepare(images: np.ndarray, image_size: int, spec: InputSpec) -> np.ndarray:
-    """Scale to 0..1, resize bilinearly (half-pixel centres, no antialiasing), normalise by mean and std.
-
-    From uint8 [N, H, W, C] to float32 [N, C, image_size, image_size].
-    """
+    """Scale to 0..1, resize (bilinear, half-pixel centres), normalise: uint8 [N, H, W, C] to float32 [N, C, S, S]."""
     if images.dtype == np.uint8 and images.shape[1:3] == (image_size, image_size):
         planes = images.transpose(0, 3, 1, 2)
         return normalise(planes, spec, np.empty(planes.shape, np.float32))

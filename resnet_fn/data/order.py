@@ -82,11 +82,7 @@ class Plan:
         return self.epoch(epoch)[0][place].astype(np.int64)
 
     def _draw(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return this worker's samples of an epoch, and each sample's place among the epoch's N random numbers.
-
-        The sample's number; with balanced sampling, which repeats samples, its place in the order. Both int32
-        [updates_per_epoch, share].
-        """
+        """Return this worker's samples of an epoch, and their random numbers' places: int32 [updates, share]."""
         recipe, samples = self.recipe, len(self.labels)
         if recipe.sampling != BALANCED:
             order = self._share_of(epoch_order(recipe.seed, epoch, samples))

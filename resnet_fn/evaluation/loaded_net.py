@@ -46,10 +46,7 @@ class LoadedNet:
 
     @functools.cached_property
     def eval_step(self) -> EvalStep:
-        """The function that evaluates a batch, with logits: one for every use of this net.
-
-        MindSpore keeps about 20 MB of each that is compiled until the process ends.
-        """
+        """The evaluation of a batch, with logits: one for every use, as MindSpore keeps 20 MB of each for good."""
         return make_eval_step(self.net, with_logits=True)
 
     @property
@@ -141,10 +138,7 @@ def load_run(
 def load_weight_file(
     file: str | Path, recipe: Recipe, which: str = "last", *, allow_non_finite: bool = False, **data: Any
 ) -> tuple[LoadedNet, DataSet, WeightFile]:
-    """Build a recipe's net for its data set, and load a weight file of any project into it.
-
-    Arguments and errors: see `read_weights` (file, which), `open_dataset` (data); WeightsError if it does not fit.
-    """
+    """Build a recipe's net for its data set (`open_dataset`), and load a weight file (`read_weights`) into it."""
     weights = read_weights(file, which)
     recipe = name_model(recipe, weights)
     dataset = open_dataset(recipe, **data)
@@ -171,10 +165,7 @@ def open_trained_dataset(
     splits: Sequence[str] = ("test",),
     val_list: str = "",
 ) -> DataSet:
-    """Open the data set that a checkpoint was trained on; `data_dir`, `val_list`: "" for training's own.
-
-    Raises a ValueError if its classes have changed, a label is outside them, or a file is bad.
-    """
+    """Open the data set of a checkpoint, which must have its classes; `data_dir`, `val_list`: "" for its own."""
     assert trained.checkpoint
     more: dict[str, Any] = {"run": trained.checkpoint.path.parent.parent, "trained_on": trained.input}
     options = unchecked(RunOptions, {"val_list": val_list, "progress": False})

@@ -31,10 +31,7 @@ MISTAKES = 36
 
 
 def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
-    """Write the report's three files (rank 0 alone); the folder is made if it is missing, older files are replaced.
-
-    Returns what report.json holds (docs/evaluation.md). Raises a ValueError if the folder cannot be written.
-    """
+    """Write the report's three files (rank 0 alone) and return report.json's contents; a ValueError if that fails."""
     report = build_report(evaluation)
     if evaluation.workers.is_main:
         files = {

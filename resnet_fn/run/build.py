@@ -57,10 +57,7 @@ class Progress:
         return self.last is not None and self.last["update"] == self.update
 
     def update_best(self, monitor: str, metrics: Mapping[str, Any]) -> None:
-        """Take an evaluation as the best if none was better. An equal one is taken, too, but is no improvement.
-
-        Only a finite result can be the best.
-        """
+        """Take an evaluation as the best if it is finite and none was better; an equal one is taken, but is no gain."""
         value, best = metrics[monitor], None if self.best is None else self.best[monitor]
         self.without_gain += 1
         if not metrics["loss"] < math.inf:  # NaN neither

@@ -34,10 +34,7 @@ class FolderLock:
         self._file: TextIO | None = None
 
     def take(self, folder: Path) -> bool:
-        """Take the lock, once; False, with a warning, if the file system has no locks.
-
-        A ValueError if another process has it (the message names it), or if the folder cannot be written.
-        """
+        """Take the lock, once; a ValueError if another process has it; False, with a warning, where none exist."""
         if self._file is not None:
             return True
         locked = True

@@ -54,10 +54,7 @@ class WorkerProcesses:
     def start(
         self, flags: Sequence[object], ranks: range, command: Sequence[str], logs: Path, variables: Mapping[str, str]
     ) -> None:
-        """Run a command on each of this machine's ranks; their output goes to `logs`. A ValueError if msrun fails.
-
-        `variables` are added to their environment.
-        """
+        """Run a command on each of this machine's ranks, with more environment variables and output to `logs`."""
         # msrun looks for `python` on PATH: it must find this one.
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
         msrun = shutil.which("msrun", path=path)

@@ -22,10 +22,7 @@ def _address() -> tuple[str, int]:
 
 
 def check_port() -> None:
-    """In the scheduler process: check that it can listen; else MindSpore would let the workers wait for 600 s.
-
-    If it cannot, msrun's workers get a SIGTERM, and this raises a ValueError.
-    """
+    """In the scheduler process: if it cannot listen, end msrun's workers, which would wait for 600 s; a ValueError."""
     (host, port), parent = _address(), os.getppid()
     try:
         claim_port(host, port)

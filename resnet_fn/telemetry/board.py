@@ -76,10 +76,7 @@ class SummaryWriter(tensorboardX.SummaryWriter):
 
 
 class Board:
-    """Writes a run folder's TensorBoard events, and its config as text and as a row in the table of hyper-parameters.
-
-    `start` counts the updates done before; what a stopped run wrote about later ones is hidden.
-    """
+    """Writes a run folder's TensorBoard events, and hides those after update `start`; the config as text and a row."""
 
     def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int) -> None:
         self._folder = folder

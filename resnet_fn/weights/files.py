@@ -24,10 +24,7 @@ _WRAPPERS = ("state_dict", "model", "model_state_dict", "state_dict_ema", "model
 
 
 def read_arrays(path: Path) -> Arrays:
-    """Read every tensor of a weight file, under the file's names; bfloat16 as float32.
-
-    A ValueError for another ending, a damaged file, one with more than data, or where the extra `[torch]` is missing.
-    """
+    """Read every tensor of a weight file, under the file's names; bfloat16 as float32; else a ValueError."""
     path = Path(path)
     if not path.exists():
         raise ValueError(f"{path}: does not exist; {near_path(path, 'give a weight file or a checkpoint folder')}")

@@ -50,10 +50,7 @@ def read_weights(file: File, which: str = "last") -> WeightFile:
 
 
 def read_any_weights(file: File, which: str = "last") -> WeightFile:
-    """Read weights as `read_weights` does, but reject no net and no names; for inspection only.
-
-    If the names are of no known style, `style` is "own" and the arrays keep the file's names.
-    """
+    """Read weights as `read_weights` does, but reject none: of an unknown style they keep their names ("own")."""
     path, model, averaged, update, classes = Path(file), "", False, 0, ()
     if path.is_dir():
         checkpoint = find_checkpoint(path, which)

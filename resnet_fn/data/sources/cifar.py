@@ -46,10 +46,7 @@ _MOMENTS = {
 
 
 def load_cifar(name: str, data_dir: str) -> DataSet:
-    """Read "cifar10" or "cifar100" (its 100 fine classes) into memory from the extracted archive's folder, or above it.
-
-    A ValueError names a missing or damaged file, the files that are there and the archive.
-    """
+    """Read "cifar10" or "cifar100" (its 100 fine classes) from the extracted archive's folder, or the one above."""
     folder, layout = _find(name, data_dir)
     parts = [_read(folder / file, layout) for file in layout.train]
     train = Split(np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts]))

@@ -57,10 +57,7 @@ class Packer:
         self._check_plan()
 
     def write(self, advance: Callable[[int], object] = lambda samples: None) -> int:
-        """Write missing shards, then the index; returns the number of shards written.
-
-        `advance` is called with the number of samples of each finished shard.
-        """
+        """Write missing shards, then the index; returns how many. `advance` gets the samples of each finished shard."""
         index: dict[str, Any] = {
             "format": FORMAT,
             "classes": list(self._dataset.classes),

@@ -79,10 +79,7 @@ def _examine_bytes(data: bytes) -> int:
 
 
 def scan_files(split: FileSplit, decode: bool, workers: Workers, progress: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Call `examine` for a split's files, each on one rank; all ranks get all sizes, int64 [N], and faults, uint8 [N].
-
-    Without `decode` only sizes are read; `progress` shows a bar on rank 0.
-    """
+    """Call `examine` for a split's files, each on one rank; return all sizes, int64 [N], and faults, uint8 [N]."""
     local = range(workers.rank, len(split), workers.size)
     sizes, codes = np.zeros(len(split), np.int64), np.zeros(len(split), np.uint8)
 

@@ -28,10 +28,7 @@ def hold_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def split_off(files: FileSplit, share: float, seed: int, run: Path | None = None) -> tuple[FileSplit, FileSplit]:
-    """Split files by the record in a run's folder (`write_validation`), or by `hold_out`. New files are for training.
-
-    A ValueError names validation files that are missing.
-    """
+    """Split files by the record in a run's folder (`write_validation`), or by `hold_out`; new files are to train."""
     path = run and run / FILE
     if path and path.exists():
         known = set(json.loads(path.read_text(encoding="utf-8")))
