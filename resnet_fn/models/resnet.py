@@ -94,7 +94,7 @@ class BasicBlock(Block):
     expansion, last_norm = 1, "bn2"
 
     def convolutions(self, channels: int, width: int, out: int, stride: int, groups: int) -> Iterator[Conv2d]:
-        """The layers in order; ValueError if it has no place for `groups` or `width`."""
+        """Yield the layers in order; ValueError if it has no place for `groups` or `width`."""
         if groups != 1 or width != out:
             raise ValueError(f"groups: {groups} and a width of {width} need Bottleneck; BasicBlock has neither")
         yield conv(channels, width, 3, stride)
@@ -111,9 +111,7 @@ class Bottleneck(Block):
     expansion, last_norm = 4, "bn3"
 
     def convolutions(self, channels: int, width: int, out: int, stride: int, groups: int) -> Iterator[Conv2d]:
-        """The layers in order; ValueError if `groups` do not divide `width`."""
-        if width % groups:
-            raise ValueError(f"groups: {groups} do not divide a width of {width}; give another base_width")
+        """Yield the layers in order."""
         yield conv(channels, width, 1)
         yield conv(width, width, 3, stride, groups)
         yield conv(width, out, 1)
