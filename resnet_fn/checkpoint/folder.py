@@ -50,11 +50,10 @@ class Checkpoint:
 def save_checkpoint(
     folder: Path, weights: "Sequence[Parameter]", training: "Sequence[Parameter]", state: Mapping[str, Any]
 ) -> Path:
-    """Write `folder` completely or not at all, and return it once it is on the disk.
+    """Write `folder` (`…/step-NNNNNNNN`, replaced if it exists) completely or not at all; return it once on the disk.
 
     Args:
-        folder: its final name, `…/step-NNNNNNNN`; replaced if it exists.
-        weights, training: Parameters of the net, and of the optimizer and the scaler.
+        weights, training: Parameters of the net; of the optimizer and the scaler.
         state: JSON types.
 
     Raises:

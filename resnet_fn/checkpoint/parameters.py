@@ -48,11 +48,7 @@ def check_finite(arrays: Arrays, source: object) -> None:
 
 
 def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object) -> None:
-    """Put arrays into Parameters; names and shapes must agree.
-
-    Raises:
-        CheckpointError: lists what is missing, unexpected or of another shape; nothing was assigned.
-    """
+    """Put arrays into Parameters, or none; a CheckpointError lists what is missing, unexpected or of another shape."""
     if faults := misfits({parameter.name: parameter.shape for parameter in parameters}, arrays):
         text = "; ".join(f"{kind}: {few(names)}" for kind, names in faults.items())
         raise CheckpointError(f"{source}: belongs to another net ({text}); give the recipe it was saved with")
@@ -62,9 +58,7 @@ def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object
 def restore_state(state: "TrainState", checkpoint: Checkpoint) -> None:
     """Restore everything that an update changes from a checkpoint, so that training continues exactly.
 
-    Raises:
-        CheckpointError: the checkpoint belongs to another net or optimizer.
-        ValueError: a value is not finite.
+    A CheckpointError if it belongs to another net or optimizer, a ValueError if it is not finite.
     """
     check_finite({**checkpoint.weights, **checkpoint.training}, checkpoint.path)
     assign_all(state.weights, checkpoint.weights, checkpoint.path)

@@ -83,13 +83,10 @@ class RunFolder:
         return load_checkpoint(self.checkpoint_path(best["update"]))
 
     def prune(self, newest: int, keep_last: int, keep_every: int = 0, best: int | None = None) -> None:
-        """Remove older checkpoints and leftovers of interrupted saves.
+        """Remove leftovers of interrupted saves, and all but the `keep_last` checkpoints up to the `newest` update.
 
-        Args:
-            newest: the update of the checkpoint just written. This one and earlier ones make up the `keep_last` that
-                stay; later ones are damaged, and will be made again.
-            keep_every: checkpoints whose update is a multiple of this number stay too; 0: none.
-            best: the update of the best checkpoint, which stays too; None: there is none.
+        Later ones are damaged, and will be made again. The one of update `best`, and those whose update is a multiple
+        of `keep_every`, stay too.
         """
         for update in [update for update in self.updates() if update <= newest][:-keep_last]:
             if update != best and not (keep_every and update % keep_every == 0):
@@ -100,11 +97,7 @@ class RunFolder:
                 shutil.rmtree(path, ignore_errors=True)
 
     def open(self, lock: FolderLock) -> None:
-        """Lock the folder if it has checkpoints, and put back what a crash left of them; make nothing.
-
-        Raises:
-            ValueError: another process has locked it, or it holds files that no run wrote.
-        """
+        """Lock the folder if it has checkpoints, and put back what a crash left; a ValueError if it is not free."""
         others = [name for name in _FILES if (self.path / name).exists()]
         if others and not self.updates() and not was_locked(self.path, has_run=bool(self.config())):
             raise ValueError(f"out_dir: {self.path}/{others[0]} was not written by a run; give another --out-dir")
@@ -113,10 +106,7 @@ class RunFolder:
             recover_interrupted_replace(self.checkpoints)
 
     def reserve(self, workers: Workers, is_new: bool) -> "RunFolder":
-        """Have rank 0 make a new run's folder, under another name if another run has just taken this one.
-
-        All ranks must call it. `is_new`, whether the folder must be made, is used on rank 0 only.
-        """
+        """Have rank 0 make a new run's folder, under another name if this one was just taken; all ranks call it."""
         path = self.path
         if workers.is_main and is_new:
             with contextlib.suppress(OSError):  # `create` names it
@@ -149,11 +139,7 @@ class RunFolder:
         return config if isinstance(config, dict) and {"recipe", "options"} <= config.keys() else {}
 
     def write_config(self, recipe: Recipe, options: RunOptions, workers: Workers, recipe_file: str) -> list[str]:
-        """Write config.json (settings, versions) and recipe.toml, which reproduces the run unless a user changed it.
-
-        Returns:
-            Lines that report a changed recipe.toml.
-        """
+        """Write config.json (settings, versions) and `recipe_file`, unless a user changed that: returns a line then."""
         from resnet_fn import __version__
 
         config = {

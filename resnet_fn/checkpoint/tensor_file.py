@@ -63,13 +63,8 @@ def read_safetensors(data: bytes) -> dict[str, np.ndarray]:
 def write_tensor_files(folder: Path, files: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, Any]]:
     """Write contiguous arrays, by name and by file, to new safetensors files, hash them and sync them all.
 
-    Returns:
-        For each file {"size": bytes, "header_sha256", "tensors": {name: {"shape", "dtype", "sha256"}}}: header and
-        tensors together cover every byte of the file.
-
-    Raises:
-        ValueError: an array holds a value that is not finite, or its dtype has no code.
-        OSError: a file cannot be written.
+    Returns for each file its "size", "header_sha256", and its "tensors", {name: {"shape", "dtype", "sha256"}}: every
+    byte is covered. A ValueError if an array holds a value that is not finite, or a dtype that has no code.
     """
     headers = {name: _header(arrays) for name, arrays in files.items()}
     # SHA-256 runs at about the speed of one core's write(): two threads, so that it ends before the disk does.

@@ -15,11 +15,8 @@ from resnet_fn.update.state import TrainState
 class CheckpointWriter:
     """Writes one checkpoint at a time in a thread of its own; as a context, it ends when the last one is written.
 
-    The next call, or at the latest the end of the context, raises the error of a failed save.
-
-    Args:
-        state: what is saved; None on ranks that save nothing. The memory for its copy is allocated here, because the
-            kernel zeroes new memory page by page, and training must not wait for that.
+    The error of a save is raised by the next call, at the latest by the end of the context. `state` is None on ranks
+    that save nothing; the memory for its copy is taken here, since training must not wait while the kernel zeroes it.
     """
 
     def __init__(self, state: TrainState | None) -> None:
@@ -29,12 +26,7 @@ class CheckpointWriter:
         self._saves: list[Future[dict[str, Any]]] = []  # the last one may not be done; their events were not asked for
 
     def save(self, folder: Path, state: Mapping[str, Any], then: Callable[[], None]) -> None:
-        """Wait for an unfinished earlier save, copy the state, and write it in the background.
-
-        Args:
-            folder, state: see `save_checkpoint`.
-            then: called in the background when the checkpoint is on the disk (it removes older ones).
-        """
+        """Copy the state now; in the background, after any earlier save, write it and then call `then`."""
         began = time.perf_counter()
         self.wait()
         self._copies = [copy_arrays(*pair) for pair in zip(self._parameters, self._copies, strict=True)]
@@ -42,12 +34,7 @@ class CheckpointWriter:
         self._saves.append(self._thread.submit(self._write, folder, dict(state), then, event))
 
     def poll(self) -> list[dict[str, Any]]:
-        """Raise a failed save's error, or return the events of saves that were completed since the last call.
-
-        Returns:
-            A list of {"event": "checkpoint", "update", "stall_seconds", "write_seconds"}: how long training waited, and
-            how long the write took in the background.
-        """
+        """Return the events of saves that were completed since the last call; raise a failed save's error."""
         done = [save for save in self._saves if save.done()]
         self._saves = [save for save in self._saves if save not in done]
         return [save.result() for save in done]

@@ -38,12 +38,9 @@ def _numbers(count: int) -> Tensor:
 
 
 def make_eval_step(net: nn.Cell, with_logits: bool = False, jit: Compile | None = mindspore.jit) -> EvalStep:
-    """Compile the evaluation of one batch.
+    """Compile the evaluation of one batch; `net` maps images to logits, `with_logits` returns these too.
 
-    Args:
-        net: maps images to logits.
-        with_logits: return the logits too.
-        jit: see `make_train_step`.
+    `jit`: see `make_train_step`.
 
     Returns:
         eval_step(images, labels): images [n, C, H, W] float32, labels [n] int32, or multi-label [n, classes] float32.

@@ -34,12 +34,9 @@ class SqueezeExcite(Excite):
     """x · σ(W₂ relu(W₁ mean(x))), [N, C, H, W] to the same (Hu et al., arXiv 1709.01507, equations 2–4).
 
     r = 16 in every block, as in the paper: 64 channels squeeze to 4, which timm's `seresnet18` and `34` round to 8.
-
-    Attributes:
-        standard: see `positions.broadcast_hw`; also in `GlobalDepthwise` and `GatherExcite`.
     """
 
-    standard = False
+    standard = False  # see `positions.broadcast_hw`; also in `GlobalDepthwise` and `GatherExcite`
 
     def construct(self, x: Tensor) -> Tensor:
         """Map [N, C, H, W] to the same."""
@@ -66,9 +63,8 @@ class GlobalDepthwise(nn.Conv2d):
                 f"image_size: this net's gather needs {height}x{width} features, but got "
                 f"{x.shape[2]}x{x.shape[3]}; create the model with your images' image_size"
             )
-        return total(
-            x * broadcast_hw(self.weight.reshape((1, channels, height, width)), x, self.standard), self.standard
-        )
+        weight = self.weight.reshape((1, channels, height, width))
+        return total(x * broadcast_hw(weight, x, self.standard), self.standard)
 
 
 class GatherExcite(nn.Cell):
@@ -79,11 +75,7 @@ class GatherExcite(nn.Cell):
     the paper's parameter counts (31.2 and 33.7 million with BatchNorm's statistics). timm leaves out the ReLU between
     gather and excite; MindSpore's GENet has a 3x3 convolution of stride 2 before a gather of half the size in stage 1.
 
-    Args:
-        channels: C.
-        variant: "minus", "" (θ) or "plus".
-        size: S, the height and width of the map. θ and θ⁺ fit this size only; θ⁻ fits any.
-        norm: what follows the depthwise convolution.
+    `variant` is "minus", "" (θ) or "plus"; θ and θ⁺ fit maps of `size` only, θ⁻ fits any.
     """
 
     standard = False

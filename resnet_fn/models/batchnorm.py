@@ -18,14 +18,10 @@ class BatchNorm2d(nn.BatchNorm2d):
     equally many samples. The gradient of such a sum is the sum of the gradients, so the backward pass needs no code.
     The moving variance uses the unbiased variance, as in PyTorch and MindSpore. (`nn.SyncBatchNorm` has no CPU
     kernel.)
-
-    Attributes:
-        ranks: how many workers' samples are normalised together in training; 1: by MindSpore's own operation.
-        all_reduce: sums a tensor over them.
     """
 
-    ranks = 1
-    all_reduce: Any = None
+    ranks = 1  # workers whose samples are normalised together in training; 1: MindSpore's own operation
+    all_reduce: Any = None  # sums a tensor over them
 
     def construct(self, x: Tensor) -> Tensor:
         """Map [N, C, H, W], float32, to the same shape."""

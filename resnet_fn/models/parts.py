@@ -17,15 +17,10 @@ def group_of(name: str) -> str:
 
 
 def freeze(net: nn.Cell, frozen: str = "", trained: str = "") -> None:
-    """Freeze the parameters of `frozen`, and all but those of `trained`.
+    """Freeze the parameters of `frozen`, and all but those of `trained`: comma-separated names, see `select`.
 
-    A BatchNorm whose parameters are all frozen normalises by its moving statistics in training too, and keeps them.
-
-    Args:
-        frozen, trained: comma-separated names, see `select`; "": not given.
-
-    Raises:
-        ValueError: an unknown name, with the nearest ones; or nothing is left to train.
+    A BatchNorm all of whose parameters are frozen normalises by its moving statistics in training too, and keeps them.
+    A ValueError for an unknown name, with the nearest ones, or if nothing is left to train.
     """
     if not frozen and not trained:
         return
@@ -43,16 +38,10 @@ def freeze(net: nn.Cell, frozen: str = "", trained: str = "") -> None:
 
 
 def select(paths: Iterable[str], names: str, setting: str) -> set[str]:
-    """Return the parameters that match names.
+    """Return the parameters among `paths` that match names.
 
-    Args:
-        paths: of all parameters: "layer1.0.conv1.weight".
-        names: comma-separated: "stem", a module or parameter ("layer1", "layer1.0.conv1"), or a pattern of their names
-            ("*.bn?", "layer[12]").
-        setting: the name of the setting, for errors.
-
-    Raises:
-        ValueError: a name that no parameter matches, with the nearest ones.
+    Names are comma-separated: "stem", a module or parameter ("layer1", "layer1.0.conv1"), or a pattern of their names
+    ("*.bn?", "layer[12]"). A ValueError with the `setting` for one that no parameter matches.
     """
     names_of = {}  # of each parameter: its group, the modules around it, itself
     for path in paths:

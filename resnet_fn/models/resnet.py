@@ -32,17 +32,14 @@ class MaxPool2d(nn.MaxPool2d):
     """3x3 maxima at stride 2, padded by 1 on every side as in PyTorch: `same` would shift them by a pixel.
 
     `nn.MaxPool2d(pad_mode="pad")` is `ops.MaxPool3DWithArgmax`, which Ascend cards compute, gradient included, on
-    their scalar cores (mindspore/ops/_op_impl/aicpu). On a card the input is therefore padded with zeros first and
-    pooled `valid`, both on the vector cores, as in MindSpore's own ResNet. A ReLU's outputs are never negative, so
-    zeros change nothing. On a CPU this is slower. Exported files have it too: ONNX has no such operation, and MindIR
-    would fix its batch.
-
-    Attributes:
-        standard: whether padding is an operation of its own; see `standard_operations`.
+    their scalar cores (mindspore/ops/_op_impl/aicpu). There the input is padded with zeros first and pooled `valid`,
+    both on the vector cores, as in MindSpore's own ResNet. A ReLU's outputs are never negative, so that zeros change
+    nothing. On a CPU this is slower. Files take it only so: ONNX has no such operation, and MindIR fixes its batch.
     """
 
     def __init__(self) -> None:
         super().__init__(3, 2, **max_pool_arguments())
+        # Whether padding is an operation of its own; see `standard_operations`.
         self.standard = mindspore.get_current_device().device_target == "Ascend"
         self.border = ops.Pad(((0, 0), (0, 0), (1, 1), (1, 1)))
         self.maxima = ops.MaxPool(3, 2, "valid")
@@ -55,14 +52,8 @@ class MaxPool2d(nn.MaxPool2d):
 class Block(nn.Cell):
     """A block adds convolutions, each with a norm, to a shortcut.
 
-    Args:
-        in_channels, out_channels: of the block.
-        width: channels between the convolutions.
-        stride: of the first 3x3 convolution.
-        groups: of a Bottleneck's 3x3 convolution; 1 in a BasicBlock.
-        norm: what follows each convolution.
-        gate: attention on the residual branch, or None.
-        downsample: the shortcut's projection, or None.
+    `width` is the number of channels between the convolutions, `stride` the first 3x3 convolution's, `groups` a
+    Bottleneck's 3x3 convolution's; `gate` is attention on the residual branch, `downsample` the shortcut's projection.
     """
 
     expansion, last_norm = 1, ""
@@ -103,7 +94,7 @@ class BasicBlock(Block):
     expansion, last_norm = 1, "bn2"
 
     def convolutions(self, channels: int, width: int, out: int, stride: int, groups: int) -> Iterator[Conv2d]:
-        """Return the layers in order; a ValueError if `groups` or `width` is given, which this block does not have."""
+        """Yield the layers in order; ValueError if it has no place for `groups` or `width`."""
         if groups != 1 or width != out:
             raise ValueError(f"groups: {groups} and a width of {width} need Bottleneck; BasicBlock has neither")
         yield conv(channels, width, 3, stride)
@@ -120,9 +111,7 @@ class Bottleneck(Block):
     expansion, last_norm = 4, "bn3"
 
     def convolutions(self, channels: int, width: int, out: int, stride: int, groups: int) -> Iterator[Conv2d]:
-        """Return the layers in order; a ValueError if `groups` do not divide `width`."""
-        if width % groups:
-            raise ValueError(f"groups: {groups} do not divide a width of {width}; give another base_width")
+        """Yield the layers in order."""
         yield conv(channels, width, 1)
         yield conv(width, width, 3, stride, groups)
         yield conv(width, out, 1)
@@ -155,14 +144,8 @@ class ResNet(nn.Cell):
     """A residual network: stem, stages of blocks, mean over H and W, one Dense layer.
 
     Input float32 [N, in_channels, H, W]; output logits [N, num_classes]. Parameters are named as torchvision's (the
-    D stem and attention as timm's), with MindSpore's leaf names: `layer1.0.bn1.gamma`.
-
-    Args:
-        design: the variant.
-        num_classes: outputs.
-        in_channels: channels of the images.
-        norm: what follows each convolution, as a function of its channels.
-        image_size: height and width of the images; only the gather of GENet's θ and θ⁺ depends on it.
+    D stem and attention as timm's), with MindSpore's leaf names: `layer1.0.bn1.gamma`. `norm` follows each convolution,
+    a function of its channels; only the gather of GENet's θ and θ⁺ depends on the `image_size`.
     """
 
     def __init__(

@@ -53,10 +53,8 @@ def cook_toom() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def axis_matrices(size: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the matrices that map one axis of an image to its tiles' products, and these to outputs.
 
-    The first includes the zero padding and the tiles' overlap; the second drops outputs beyond the last pixel.
-
-    Returns:
-        float32 [6 · tiles, size] twice, rows ordered by product, then tile.
+    Each is float32 [6 · tiles, size], rows ordered by product, then tile. The first includes the zero padding and the
+    tiles' overlap; the second drops outputs beyond the last pixel.
     """
     a, _, b = cook_toom()
     tiles = -(-size // TILE)
@@ -92,15 +90,9 @@ def _matrices(height: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor, 
 def convolve(x: Tensor, weight: Tensor) -> Tensor:
     """Return the 3x3 convolution of stride 1 with zero padding 1.
 
-    Products with a transposed right side move the last axis to the front, so that nothing is copied to change its
-    order; below, a and b count products along width and height, s and t tiles.
-
-    Args:
-        x: float32 [N, C, H, W].
-        weight: float32 [O, C, 3, 3].
-
-    Returns:
-        float32 [N, O, H, W].
+    From float32 [N, C, H, W] and [O, C, 3, 3] to [N, O, H, W]. Products with a transposed right side move the last axis
+    to the front, so that nothing is copied to change its order; below, a and b count products along width and height, s
+    and t tiles.
     """
     n, c, height, width = x.shape
     o = weight.shape[0]

@@ -17,11 +17,8 @@ def sha256(data: Any) -> str:
 
 def sha256_of_file(path: Path) -> str:
     """Return the SHA-256 of a file of any size, in hexadecimal."""
-    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_synced(path: Path, data: bytes) -> None:

@@ -34,11 +34,7 @@ class FolderLock:
         self._file: TextIO | None = None
 
     def take(self, folder: Path) -> bool:
-        """Take the lock, once; return False, with a warning, if the file system has no locks.
-
-        Raises:
-            ValueError: another process has it (the message names it), or the folder cannot be written.
-        """
+        """Take the lock, once; a ValueError if another process has it; False, with a warning, where none exist."""
         if self._file is not None:
             return True
         locked = True
@@ -53,9 +49,7 @@ class FolderLock:
             file.seek(0)
             holder = file.read() or "another process"
             file.close()
-            raise ValueError(
-                f"out_dir: {folder} is in use by {holder}; wait for it, or give another --out-dir"
-            ) from None
+            raise ValueError(f"out_dir: {folder} is in use by {holder}; wait, or give another --out-dir") from None
         except OSError as error:
             warning = f"warning: {folder}: no lock ({error.strerror}); start no other run there"
             print(warning, file=sys.stderr, flush=True)

@@ -42,26 +42,19 @@ def describe_exit(code: int) -> str:
 class WorkerProcesses:
     """The workers of this machine; on machine 0 also the scheduler.
 
-    Without `--join True` msrun ends as soon as they run. Linux then makes this process, the nearest "subreaper" above
-    them, their parent, so it gets their exit codes.
-
-    Attributes:
-        running: process id → name: scheduler, worker_0, worker_1, …
-        ended: name → exit code (see `shell_code`), in the order in which they ended.
+    Without `--join True` msrun ends as soon as they run. Then this process, the nearest "subreaper" above, is their
+    parent, and gets their exit codes.
     """
 
     def __init__(self) -> None:
         self._inherited = set(parent.children(os.getpid()))  # whatever was started before the launcher took its place
-        self.running: dict[int, str] = {}
-        self.ended: dict[str, int] = {}
+        self.running: dict[int, str] = {}  # process id → name: scheduler, worker_0, worker_1, …
+        self.ended: dict[str, int] = {}  # name → exit code, see `shell_code`, in the order of their ends
 
     def start(
         self, flags: Sequence[object], ranks: range, command: Sequence[str], logs: Path, variables: Mapping[str, str]
     ) -> None:
-        """Run a command on each of this machine's ranks; their output goes to `logs`. A ValueError if msrun fails.
-
-        `variables` are added to their environment.
-        """
+        """Run a command on each of this machine's ranks, with more environment variables and output to `logs`."""
         # msrun looks for `python` on PATH: it must find this one.
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
         msrun = shutil.which("msrun", path=path)

@@ -41,8 +41,9 @@ def prepare_environment() -> None:
         # A call of a compiled function computes in the calling thread. Otherwise that thread spins while it waits, on a
         # core that the kernels need (docs/mindspore.md).
         os.environ.setdefault("MS_DEV_HOST_BLOCKING_RUN", "1")
-    if versions.avx512_convolutions_are_slow() and _has_avx512():
-        # With AVX2 as the ceiling oneDNN takes its JIT GEMM kernel for 3x3 convolutions, not its reference kernel.
+    if versions.at_least(2, 9) and _has_avx512():
+        # From 2.9 on oneDNN's slow reference kernel computes 3x3 convolutions with AVX-512, its JIT GEMM kernel with
+        # AVX2 as the ceiling.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 
 
@@ -143,9 +144,7 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
         raise ValueError(f"device: this process already computes on {started['device']}; start another for {device}")
     if "device" in started:
         if device == "CPU" and threads not in (0, now := started["threads"]):
-            raise ValueError(
-                f"threads: this process already computes with {now}; leave it out, or start another process"
-            )
+            raise ValueError(f"threads: this process already computes with {now}; leave it out, or start another")
         return join(device)
     if os.environ.get("RANK_ID", "0") == "0":  # msrun gives each worker its rank
         for warning in versions.warnings():

@@ -22,11 +22,7 @@ def _address() -> tuple[str, int]:
 
 
 def check_port() -> None:
-    """Check in the scheduler process that it can listen; if not, MindSpore would let the workers wait for 600 s.
-
-    Raises:
-        ValueError: it cannot; msrun's workers have got a SIGTERM.
-    """
+    """In the scheduler process: if it cannot listen, end msrun's workers, which would wait for 600 s; a ValueError."""
     (host, port), parent = _address(), os.getppid()
     try:
         claim_port(host, port)
@@ -36,9 +32,8 @@ def check_port() -> None:
                 os.kill(pid, signal.SIGTERM)
         # Of a failed job's scheduler msrun shows the lines that hold the word Error.
         reason = f"{type(error).__name__}: {error.strerror}"
-        raise ValueError(
-            f"master port {port} at {host} cannot be used ({reason}); give msrun another --master_port"
-        ) from None
+        wrong = f"master port {port} at {host} cannot be used ({reason})"
+        raise ValueError(f"{wrong}; give msrun another --master_port") from None
 
 
 def wait_for_workers_then_exit() -> None:

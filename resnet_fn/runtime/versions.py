@@ -37,13 +37,3 @@ def warnings() -> list[str]:
     if not at_least(9, 1, "pillow"):
         lines.append(f"warning: Pillow {installed('pillow')} is too old to read images with; pip install 'pillow>=9.1'")
     return lines
-
-
-def avx512_convolutions_are_slow() -> bool:
-    """Return whether MindSpore uses oneDNN's reference kernel for 3x3 convolutions on AVX-512: from 2.9 on."""
-    return at_least(2, 9)
-
-
-def row_products_are_exact() -> bool:
-    """Return whether the product of a large row with itself is exact: in 2.7 and 2.8 it has an error of 7.7e-5."""
-    return at_least(2, 9)

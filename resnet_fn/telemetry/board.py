@@ -76,13 +76,7 @@ class SummaryWriter(tensorboardX.SummaryWriter):
 
 
 class Board:
-    """Writes a run folder's TensorBoard events.
-
-    Args:
-        folder: the run folder.
-        recipe, options: the config, written as text and as the run's row in the table of hyper-parameters.
-        start: number of updates done before; what a stopped run wrote about later updates is hidden.
-    """
+    """Writes a run folder's TensorBoard events, and hides those after update `start`; the config as text and a row."""
 
     def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int) -> None:
         self._folder = folder

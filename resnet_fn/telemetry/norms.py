@@ -28,15 +28,7 @@ class LayerNorms:
             self._before = [parameter.numpy().copy() for parameter in self._weights]
 
     def after(self, squares: Tensor) -> dict[str, dict[str, float]]:
-        """Measure the update since `before`; return {} if this update is not measured.
-
-        Args:
-            squares: see `StepResult`.
-
-        Returns:
-            "gradient" (before clipping), "weight" (after the update) and "update" (what it changed): for each group
-            of layers the 2-norm of all its elements.
-        """
+        """Return the 2-norms of gradients before clipping, new weights and their change, by group of layers."""
         if not self._before:
             return {}
         gradients = squares.numpy()

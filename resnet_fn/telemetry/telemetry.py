@@ -22,14 +22,10 @@ BAR = "{desc}{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remainin
 
 
 class Pace:
-    """Collects statistics of this process's updates in the current epoch.
+    """Collects statistics of this process's updates in the current epoch; `epochs` counts the table's printed rows.
 
-    Attributes:
-        epochs: number of rows of the table that have been printed.
-        began: when the epoch began, by `time.perf_counter`.
-        losses, accuracies: of the applied updates.
-        seconds: duration of each update, except the first of the process, which compiles.
-        compiling: duration of that first update, if it is in this epoch.
+    `losses` and `accuracies` are of the applied updates, `seconds` of each update but the first of the process, which
+    compiles: `compiling`.
     """
 
     def __init__(self) -> None:

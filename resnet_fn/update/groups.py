@@ -68,10 +68,7 @@ def layer_numbers(paths: Iterable[str]) -> dict[str, int]:
 
 
 def unzip_groups(groups: Groups) -> tuple[Any, ...]:
-    """Return tuples of parameters, decays and factors (1 if not given): compiled functions cannot unpack mixed rows.
-
-    A row that is none of `Groups` raises a ValueError.
-    """
+    """Return tuples of parameters, decays and factors (1 if not given): compiled functions cannot unpack mixed rows."""
     rows: Any = [groups] if isinstance(groups, nn.Cell) else groups
     rows = [(row, 0.0) if isinstance(row, Parameter) else row for row in rows]
     for row in rows:

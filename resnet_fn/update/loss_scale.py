@@ -68,12 +68,9 @@ class DynamicLossScaler:
     def adjust(self, applied: Tensor, complete: Tensor | None = None) -> Tensor:
         """Move the scale after an update, inside jit.
 
-        Args:
-            applied: bool scalar, whether everything was finite and the update applied (the same on every rank).
-            complete: bool scalar, whether every worker had its samples; False leaves all state as it is. None: True.
-
-        Returns:
-            float32 [3]: the scale that this update *used*, `skipped` and `skipped_in_row` after it.
+        `applied` and `complete` (None: True) are bool scalars: whether the update was applied, and whether every worker
+        had its samples; if not, all state stays as it is. Returns float32 [3]: the scale that this update *used*,
+        `skipped` and `skipped_in_row` after it.
         """
         used = self.scale * 1.0  # a copy: the Parameter is assigned below
         finite = applied.astype(mindspore.float32)

@@ -180,9 +180,7 @@ def make_train_step(
     mean_factor = 1.0 / (micro_batches * size)
     # Every forward pass moves BatchNorm's statistics before it is clear whether the update is applied. If it is not,
     # this copy undoes the moves, so that no NaN stays in them.
-    statistics_before = tuple(
-        Parameter(Tensor(p.numpy()), name=f"before.{p.name}", requires_grad=False) for p in statistics
-    )
+    statistics_before = tuple(Parameter(Tensor(p.numpy()), f"before.{p.name}", requires_grad=False) for p in statistics)
     # Some cards give their largest number instead of infinity, and set a status register: cleared before the forward
     # pass (by `clear_overflow`, which returns its input, so that the two stay in order), read after the backward pass.
     ascend = on_ascend() if plan.ascend is None else plan.ascend

@@ -20,12 +20,7 @@ from resnet_fn.update.state import Optimizer, make_buffers
 
 
 class Vector:
-    """A vector whose views are float32 Parameters, on a CPU, where MindSpore can share NumPy's memory.
-
-    Attributes:
-        whole: the vector, a Parameter [elements].
-        views: Parameters of its elements, in order, each with its own name and shape.
-    """
+    """float32 Parameters, `views` of one vector, `whole`, on a CPU, where MindSpore can share NumPy's memory."""
 
     def __init__(self, whole: Parameter, views: Sequence[Parameter]) -> None:
         self.whole, self.views = whole, tuple(views)
@@ -53,11 +48,8 @@ class Vector:
 def over_vectors(make: Callable[[Groups], Optimizer], groups: Groups) -> Optimizer:
     """Make an optimizer over one vector for each weight decay and factor of the learning rate.
 
-    Its state has the names and shapes that `make(groups)` gives it.
-
-    Args:
-        make: makes an optimizer that treats each element by itself, with state of the parameters' shapes or scalars.
-        groups: see `parameter_groups`; float32.
+    Its state has the names and shapes that `make(groups)` gives it. `make` makes one that treats each element by
+    itself, with state of the parameters' shapes or scalars; the parameters are float32.
     """
     by_setting: dict[tuple[float, float], list[Parameter]] = {}
     for parameter, decay, factor in zip(*unzip_groups(groups), strict=True):

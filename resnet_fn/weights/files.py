@@ -24,11 +24,7 @@ _WRAPPERS = ("state_dict", "model", "model_state_dict", "state_dict_ema", "model
 
 
 def read_arrays(path: Path) -> Arrays:
-    """Read every tensor of a weight file, under the file's names; bfloat16 as float32.
-
-    Raises:
-        ValueError: the file has another ending, is damaged or holds more than data, or the extra `[torch]` is missing.
-    """
+    """Read every tensor of a weight file, under the file's names; bfloat16 as float32; else a ValueError."""
     path = Path(path)
     if not path.exists():
         raise ValueError(f"{path}: does not exist; {near_path(path, 'give a weight file or a checkpoint folder')}")
@@ -59,11 +55,7 @@ def _other_kind(path: Path) -> str:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a weight file completely or not at all. Equal arrays in the same order give equal bytes.
-
-    Raises:
-        ValueError: the ending is not one of ENDINGS, or the file cannot be written there.
-    """
+    """Write a weight file completely or not at all; else a ValueError. Equal arrays in order give equal bytes."""
     path = Path(path)
     if path.suffix not in ENDINGS:
         raise ValueError(f"{path}: cannot be written; end its name in {', '.join(ENDINGS)}")
@@ -103,9 +95,7 @@ def _read_pth(path: Path) -> Arrays:
         with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
             size = sum(entry.file_size for entry in archive.infolist())
             if size > path.stat().st_size:  # PyTorch compresses nothing
-                raise ValueError(
-                    f"{path}: would unpack to {size:,} bytes, and is not as PyTorch writes it; save it again"
-                )
+                raise ValueError(f"{path}: would unpack to {size:,} bytes, unlike PyTorch's own; save it again")
     try:
         read = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:

@@ -40,11 +40,8 @@ class WeightFile:
 def read_weights(file: File, which: str = "last") -> WeightFile:
     """Read weights in any style and format: `.pth`, `.safetensors`, `.ckpt`, or a checkpoint or run folder of ours.
 
-    `which` selects a run folder's "last" or "best" intact checkpoint. Averaged weights are preferred.
-    Optimizer state, step counts and BatchNorm counters are left out.
-
-    Raises:
-        ValueError: the file does not exist, has unknown names, or is for a net that computes something else than ours.
+    `which` selects a run folder's "last" or "best" intact checkpoint. Averaged weights are preferred. A ValueError for
+    no such file, unknown names, or weights of a net that computes something else than ours.
     """
     source = read_any_weights(file, which)
     if source.useless:
@@ -53,10 +50,7 @@ def read_weights(file: File, which: str = "last") -> WeightFile:
 
 
 def read_any_weights(file: File, which: str = "last") -> WeightFile:
-    """Read weights as `read_weights` does, without rejecting any net or names; for inspection only.
-
-    If the names are of no known style, `style` is "own" and the arrays keep the file's names.
-    """
+    """Read weights as `read_weights` does, but reject none: of an unknown style they keep their names ("own")."""
     path, model, averaged, update, classes = Path(file), "", False, 0, ()
     if path.is_dir():
         checkpoint = find_checkpoint(path, which)
@@ -107,11 +101,7 @@ def load_weights(
 
 
 def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
-    """Return the recipe; if it names no model, with the model of its weights.
-
-    Raises:
-        ValueError: the recipe has no weights either, or they fit no model.
-    """
+    """Return the recipe with the model of its weights, if it names none; a ValueError if they have none either."""
     if recipe.model:
         return recipe
     if source is None:

@@ -38,12 +38,12 @@ def checkpoint(tmp_path):
 @pytest.mark.parametrize("name", ["step-00000002", "a copy under another name"])
 def test_activations_are_of_the_average_and_gradients_of_the_weights(checkpoint, name):
     folder, weights = checkpoint(name)
-    inspected = open_net(folder)
+    inspected, dataset = open_net(folder)
     assert (inspected.update, inspected.recipe.precision) == (UPDATE, "fp32")
-    assert (len(inspected.dataset.train), len(inspected.dataset.test)) == (1437, 360)
+    assert (len(dataset.train), len(dataset.test)) == (1437, 360)
     seen = {}
-    gradients(inspected, 4, lambda *_: None, lambda *_: None)
+    gradients(inspected, dataset, 4, lambda *_: None, lambda *_: None)
     assert inspected.net.fc.weight.asnumpy().tobytes() == weights["fc.weight"].tobytes()
-    activations(inspected, 4, seen.__setitem__)
+    activations(inspected, dataset, 4, seen.__setitem__)
     expected = seen["layer3.0"].mean((2, 3)) @ (2 * weights["fc.weight"]).T + 2 * weights["fc.bias"]
     np.testing.assert_allclose(seen["fc"], expected, rtol=1e-4, atol=1e-4)

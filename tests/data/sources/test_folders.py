@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
+from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.load import load_dataset, open_dataset
 from resnet_fn.data.sources.packing import Packer
@@ -63,7 +64,9 @@ def test_a_folder_has_the_same_images_for_training_validation_prediction_and_pac
     capsys.readouterr()
     assert [path.relative_to(place).as_posix() for path in find_images([place])] == ordered
     assert capsys.readouterr().err.startswith(f"leaving out 4 of {place}, ")
-    packed = Packer(open_dataset(RECIPE, str(tmp_path / "set"), check="yes"), tmp_path / "packed", 1)
+    packed = Packer(
+        open_dataset(RECIPE, str(tmp_path / "set"), options=RunOptions(check_files="yes")), tmp_path / "packed", 1
+    )
     assert packed.samples == 2 * len(ordered)
 
 
