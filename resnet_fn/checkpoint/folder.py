@@ -53,7 +53,7 @@ def save_checkpoint(
     """Write `folder` (`…/step-NNNNNNNN`, replaced if it exists) completely or not at all; return it once on the disk.
 
     Args:
-        weights, training: Parameters of the net; of the optimizer and the scaler.
+        weights, training: Parameters of the net, and of the optimizer and the scaler.
         state: JSON types.
 
     Raises:

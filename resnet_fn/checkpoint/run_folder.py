@@ -83,10 +83,10 @@ class RunFolder:
         return load_checkpoint(self.checkpoint_path(best["update"]))
 
     def prune(self, newest: int, keep_last: int, keep_every: int = 0, best: int | None = None) -> None:
-        """Remove leftovers of interrupted saves, and all but the `keep_last` checkpoints up to the `newest` update.
+        """Remove leftovers of interrupted saves, and checkpoints before the `keep_last` ones up to update `newest`.
 
-        Later ones are damaged, and will be made again. The one of update `best`, and those whose update is a multiple
-        of `keep_every`, stay too.
+        The checkpoint of update `best`, and those whose update is a multiple of `keep_every`, stay too. Checkpoints after
+        `newest` are damaged, and will be made again.
         """
         for update in [update for update in self.updates() if update <= newest][:-keep_last]:
             if update != best and not (keep_every and update % keep_every == 0):
@@ -97,7 +97,7 @@ class RunFolder:
                 shutil.rmtree(path, ignore_errors=True)
 
     def open(self, lock: FolderLock) -> None:
-        """Lock the folder if it has checkpoints, and put back what a crash left; a ValueError if it is not free."""
+        """Lock the folder if it has checkpoints, and put back what a crash left; a ValueError if it is in use."""
         others = [name for name in _FILES if (self.path / name).exists()]
         if others and not self.updates() and not was_locked(self.path, has_run=bool(self.config())):
             raise ValueError(f"out_dir: {self.path}/{others[0]} was not written by a run; give another --out-dir")
@@ -139,7 +139,7 @@ class RunFolder:
         return config if isinstance(config, dict) and {"recipe", "options"} <= config.keys() else {}
 
     def write_config(self, recipe: Recipe, options: RunOptions, workers: Workers, recipe_file: str) -> list[str]:
-        """Write config.json (settings, versions) and `recipe_file`, unless a user changed that: returns a line then."""
+        """Write config.json (settings, versions) and `recipe_file`; if a user changed that, return a line instead."""
         from resnet_fn import __version__
 
         config = {

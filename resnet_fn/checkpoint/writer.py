@@ -15,8 +15,8 @@ from resnet_fn.update.state import TrainState
 class CheckpointWriter:
     """Writes one checkpoint at a time in a thread of its own; as a context, it ends when the last one is written.
 
-    The error of a save is raised by the next call, at the latest by the end of the context. `state` is None on ranks
-    that save nothing; the memory for its copy is taken here, since training must not wait while the kernel zeroes it.
+    The next call, or at the latest the end of the context, raises the error of a failed save. `state` is None on ranks
+    that save nothing. The memory for its copy is allocated here, because training must not wait while it is zeroed.
     """
 
     def __init__(self, state: TrainState | None) -> None:
@@ -26,7 +26,7 @@ class CheckpointWriter:
         self._saves: list[Future[dict[str, Any]]] = []  # the last one may not be done; their events were not asked for
 
     def save(self, folder: Path, state: Mapping[str, Any], then: Callable[[], None]) -> None:
-        """Copy the state now; in the background, after any earlier save, write it and then call `then`."""
+        """Wait for an earlier save, copy the state; write it in the background, and then call `then`."""
         began = time.perf_counter()
         self.wait()
         self._copies = [copy_arrays(*pair) for pair in zip(self._parameters, self._copies, strict=True)]

@@ -75,7 +75,7 @@ class GatherExcite(nn.Cell):
     the paper's parameter counts (31.2 and 33.7 million with BatchNorm's statistics). timm leaves out the ReLU between
     gather and excite; MindSpore's GENet has a 3x3 convolution of stride 2 before a gather of half the size in stage 1.
 
-    `variant` is "minus", "" (θ) or "plus"; θ and θ⁺ fit maps of `size` only, θ⁻ fits any.
+    `variant` is "minus" (θ⁻), "" (θ) or "plus" (θ⁺). θ and θ⁺ fit maps of `size` only, θ⁻ fits any map.
     """
 
     standard = False

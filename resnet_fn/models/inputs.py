@@ -28,8 +28,8 @@ def make_masks(recipe: Recipe, net: ResNet, workers: Workers = Workers()) -> Mas
     applies to the last layer's input. Values that stay are divided by the probability of staying, so that evaluation
     needs no masks.
 
-    masks(update) is () if the recipe has neither; else `keep`, float32 [n, blocks], and `mask`, float32 [n, features],
-    None for the one that is off.
+    The result masks(update) is () if the recipe has neither; else `keep`, float32 [n, blocks], and `mask`, float32
+    [n, features]; the one that is off is None.
     """
     blocks, features = len(net.blocks), net.fc.in_channels
     count = recipe.batch_size // workers.size

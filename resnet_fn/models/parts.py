@@ -19,8 +19,8 @@ def group_of(name: str) -> str:
 def freeze(net: nn.Cell, frozen: str = "", trained: str = "") -> None:
     """Freeze the parameters of `frozen`, and all but those of `trained`: comma-separated names, see `select`.
 
-    A BatchNorm all of whose parameters are frozen normalises by its moving statistics in training too, and keeps them.
-    A ValueError for an unknown name, with the nearest ones, or if nothing is left to train.
+    A BatchNorm whose parameters are all frozen normalises by its moving statistics in training too, and keeps them.
+    A ValueError names an unknown name with the nearest ones, or reports that nothing is left to train.
     """
     if not frozen and not trained:
         return
@@ -41,7 +41,7 @@ def select(paths: Iterable[str], names: str, setting: str) -> set[str]:
     """Return the parameters among `paths` that match names.
 
     Names are comma-separated: "stem", a module or parameter ("layer1", "layer1.0.conv1"), or a pattern of their names
-    ("*.bn?", "layer[12]"). A ValueError with the `setting` for one that no parameter matches.
+    ("*.bn?", "layer[12]"). A ValueError names the `setting` if no parameter matches a name.
     """
     names_of = {}  # of each parameter: its group, the modules around it, itself
     for path in paths:

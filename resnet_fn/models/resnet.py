@@ -32,9 +32,9 @@ class MaxPool2d(nn.MaxPool2d):
     """3x3 maxima at stride 2, padded by 1 on every side as in PyTorch: `same` would shift them by a pixel.
 
     `nn.MaxPool2d(pad_mode="pad")` is `ops.MaxPool3DWithArgmax`, which Ascend cards compute, gradient included, on
-    their scalar cores (mindspore/ops/_op_impl/aicpu). There the input is padded with zeros first and pooled `valid`,
-    both on the vector cores, as in MindSpore's own ResNet. A ReLU's outputs are never negative, so that zeros change
-    nothing. On a CPU this is slower. Files take it only so: ONNX has no such operation, and MindIR fixes its batch.
+    their scalar cores (mindspore/ops/_op_impl/aicpu). On a card the input is padded with zeros and then pooled `valid`,
+    both on the vector cores, as in MindSpore's own ResNet. A ReLU's outputs are never negative, so zeros change nothing.
+    On a CPU this is slower. Exported files need it, too: ONNX has no such operation, and MindIR would fix its batch.
     """
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class BasicBlock(Block):
     expansion, last_norm = 1, "bn2"
 
     def convolutions(self, channels: int, width: int, out: int, stride: int, groups: int) -> Iterator[Conv2d]:
-        """Yield the layers in order; ValueError if it has no place for `groups` or `width`."""
+        """Yield the layers in order; a ValueError for `groups` or a `width`, which this block does not have."""
         if groups != 1 or width != out:
             raise ValueError(f"groups: {groups} and a width of {width} need Bottleneck; BasicBlock has neither")
         yield conv(channels, width, 3, stride)
@@ -144,8 +144,8 @@ class ResNet(nn.Cell):
     """A residual network: stem, stages of blocks, mean over H and W, one Dense layer.
 
     Input float32 [N, in_channels, H, W]; output logits [N, num_classes]. Parameters are named as torchvision's (the
-    D stem and attention as timm's), with MindSpore's leaf names: `layer1.0.bn1.gamma`. `norm` follows each convolution,
-    a function of its channels; only the gather of GENet's θ and θ⁺ depends on the `image_size`.
+    D stem and attention as timm's), with MindSpore's leaf names: `layer1.0.bn1.gamma`. `norm` makes the layer after
+    each convolution from its channels. Only the gather of GENet's θ and θ⁺ depends on `image_size`.
     """
 
     def __init__(

@@ -90,9 +90,9 @@ def _matrices(height: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor, 
 def convolve(x: Tensor, weight: Tensor) -> Tensor:
     """Return the 3x3 convolution of stride 1 with zero padding 1.
 
-    From float32 [N, C, H, W] and [O, C, 3, 3] to [N, O, H, W]. Products with a transposed right side move the last axis
-    to the front, so that nothing is copied to change its order; below, a and b count products along width and height, s
-    and t tiles.
+    It maps float32 [N, C, H, W] and [O, C, 3, 3] to [N, O, H, W]. Products with a transposed right side move the last
+    axis to the front, so that nothing is copied to change the order. Below, a and b count products along width and
+    height, s and t count tiles.
     """
     n, c, height, width = x.shape
     o = weight.shape[0]

@@ -172,7 +172,7 @@ def recipe(name: str) -> Recipe:
 
 
 def load_recipe(name: str) -> Draft:
-    """A recipe by its name, or from a .toml file with its options; not checked yet, for flags may follow."""
+    """Return a recipe by its name, or from a .toml file with its options; unchecked, because flags may follow."""
     if name.endswith(ENDING):
         try:
             return read_recipe_file(Path(name), RECIPES)

@@ -34,7 +34,7 @@ class FolderLock:
         self._file: TextIO | None = None
 
     def take(self, folder: Path) -> bool:
-        """Take the lock, once; a ValueError if another process has it; False, with a warning, where none exist."""
+        """Take the lock, once; return False, with a warning, if the disk has no locks. A ValueError if it is taken."""
         if self._file is not None:
             return True
         locked = True

@@ -42,8 +42,8 @@ def describe_exit(code: int) -> str:
 class WorkerProcesses:
     """The workers of this machine; on machine 0 also the scheduler.
 
-    Without `--join True` msrun ends as soon as they run. Then this process, the nearest "subreaper" above, is their
-    parent, and gets their exit codes.
+    Without `--join True` msrun ends as soon as they run. Linux then makes this process, the nearest "subreaper" above
+    them, their parent, so it gets their exit codes.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class WorkerProcesses:
     def start(
         self, flags: Sequence[object], ranks: range, command: Sequence[str], logs: Path, variables: Mapping[str, str]
     ) -> None:
-        """Run a command on each of this machine's ranks, with more environment variables and output to `logs`."""
+        """Run a command on each of this machine's ranks, with `variables` in its environment and output to `logs`."""
         # msrun looks for `python` on PATH: it must find this one.
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
         msrun = shutil.which("msrun", path=path)

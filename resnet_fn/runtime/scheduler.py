@@ -22,7 +22,7 @@ def _address() -> tuple[str, int]:
 
 
 def check_port() -> None:
-    """In the scheduler process: if it cannot listen, end msrun's workers, which would wait for 600 s; a ValueError."""
+    """Raise a ValueError and end msrun's workers if this scheduler process cannot listen; they would wait for 600 s."""
     (host, port), parent = _address(), os.getppid()
     try:
         claim_port(host, port)

@@ -19,9 +19,9 @@ _WHITE = 2.5  # standard deviations from the mean to white; as many below it are
 def draw_batch(images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> np.ndarray:
     """Draw the first images of a batch with their labels, exactly as the net gets them; return uint8 [height, 700, 3].
 
-    The grey scale is fixed, 0 is mid-grey and ±2.5 white and black, so that a wrong normalisation shows: the picture is
-    pale, dark, flat, or all black and white. `images` are float32 [N, C, H, W] of 1 or 3 channels, `labels` hard ones
-    [N], or soft ones [N, classes].
+    The grey scale is fixed: 0 is mid-grey, and ±2.5 are white and black. So a wrong normalisation shows: the picture
+    is pale, dark, flat, or all black and white. `images` are float32 [N, C, H, W] of 1 or 3 channels; `labels` are hard
+    [N] or soft [N, classes].
     """
     from PIL import Image, ImageDraw, ImageFont
 

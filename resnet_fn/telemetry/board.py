@@ -76,7 +76,7 @@ class SummaryWriter(tensorboardX.SummaryWriter):
 
 
 class Board:
-    """Writes a run folder's TensorBoard events, and hides those after update `start`; the config as text and a row."""
+    """Writes a run folder's TensorBoard events and its config, and hides earlier events after update `start`."""
 
     def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int) -> None:
         self._folder = folder

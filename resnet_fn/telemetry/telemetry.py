@@ -24,8 +24,8 @@ BAR = "{desc}{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remainin
 class Pace:
     """Collects statistics of this process's updates in the current epoch; `epochs` counts the table's printed rows.
 
-    `losses` and `accuracies` are of the applied updates, `seconds` of each update but the first of the process, which
-    compiles: `compiling`.
+    `losses` and `accuracies` are those of the applied updates. `seconds` has the duration of each update, except the
+    first one of the process, which compiles; `compiling` has that one.
     """
 
     def __init__(self) -> None:

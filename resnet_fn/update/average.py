@@ -23,7 +23,7 @@ class MovingAverage(NamedTuple):
     count: Parameter  # applied updates so far, float32 scalar
     new_weight: Tensor  # 1 − decay, float32 scalar: average ← decay · average + (1 − decay) · parameter
     every: int  # updates between two moves
-    start: int  # for so many updates the average is a plain copy, so that it forgets the initialisation
+    start: int  # number of updates for which the average is a plain copy, so that it forgets the initialisation
 
 
 def moving_average(parameters: Iterable[Parameter], decay: float, every: int = 1, start: int = 0) -> MovingAverage:

@@ -60,8 +60,8 @@ def stack_means(loss: Tensor, metric: Tensor) -> Tensor:
 def pack(means: Tensor, flags: Tensor, finite: Tensor, one_hot: Tensor) -> Tensor:
     """Make this worker's report, inside jit.
 
-    `means`, loss and metric, are divided by the number of workers; `finite`, a bool scalar, is whether this worker's
-    own numbers are; `one_hot`, float32 [workers], is 1 at its place.
+    `means` are loss and metric, divided by the number of workers. `finite`, a bool scalar, is whether this worker's own
+    numbers are finite. `one_hot`, float32 [workers], is 1 at this worker's place.
     """
     return ops.concat((means, flags, one_hot * (1.0 - finite.astype(mindspore.float32))))
 

@@ -76,8 +76,8 @@ def clip_by_global_norm(gradients: Gradients, norm: Tensor, clip_norm: float, by
     On a card this is `ops.clip_by_global_norm`. On a CPU the norm is known already, and the operation would compute it
     again. A test compares the two.
 
-    `norm` is the gradients' `global_norm`, finite (`ops.clip_by_global_norm([inf, 1])` gives `[nan, 0]`); a `clip_norm`
-    of 0 turns clipping off; `by_operation` calls MindSpore's, which is deprecated in 2.10 and may go.
+    `norm` is the gradients' `global_norm`, and must be finite (`ops.clip_by_global_norm([inf, 1])` gives `[nan, 0]`). A
+    `clip_norm` of 0 turns clipping off. `by_operation` uses MindSpore's operation, which 2.10 deprecates.
     """
     if clip_norm == 0:
         return gradients

@@ -69,8 +69,8 @@ class DynamicLossScaler:
         """Move the scale after an update, inside jit.
 
         `applied` and `complete` (None: True) are bool scalars: whether the update was applied, and whether every worker
-        had its samples; if not, all state stays as it is. Returns float32 [3]: the scale that this update *used*,
-        `skipped` and `skipped_in_row` after it.
+        had its samples. If some had none, all state stays as it is. The result is float32 [3]: the scale that this
+        update *used*, and `skipped` and `skipped_in_row` after it.
         """
         used = self.scale * 1.0  # a copy: the Parameter is assigned below
         finite = applied.astype(mindspore.float32)

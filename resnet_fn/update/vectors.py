@@ -20,7 +20,7 @@ from resnet_fn.update.state import Optimizer, make_buffers
 
 
 class Vector:
-    """float32 Parameters, `views` of one vector, `whole`, on a CPU, where MindSpore can share NumPy's memory."""
+    """A vector, `whole`, whose `views` are float32 Parameters, on a CPU, where MindSpore can share NumPy's memory."""
 
     def __init__(self, whole: Parameter, views: Sequence[Parameter]) -> None:
         self.whole, self.views = whole, tuple(views)
@@ -48,8 +48,8 @@ class Vector:
 def over_vectors(make: Callable[[Groups], Optimizer], groups: Groups) -> Optimizer:
     """Make an optimizer over one vector for each weight decay and factor of the learning rate.
 
-    Its state has the names and shapes that `make(groups)` gives it. `make` makes one that treats each element by
-    itself, with state of the parameters' shapes or scalars; the parameters are float32.
+    Its state has the names and shapes that `make(groups)` gives it. The optimizer that `make` returns must treat each
+    element by itself, with state of the parameters' shapes or scalars. The parameters are float32.
     """
     by_setting: dict[tuple[float, float], list[Parameter]] = {}
     for parameter, decay, factor in zip(*unzip_groups(groups), strict=True):

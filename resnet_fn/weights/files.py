@@ -24,7 +24,7 @@ _WRAPPERS = ("state_dict", "model", "model_state_dict", "state_dict_ema", "model
 
 
 def read_arrays(path: Path) -> Arrays:
-    """Read every tensor of a weight file, under the file's names; bfloat16 as float32; else a ValueError."""
+    """Read every tensor of a weight file, under the file's names; bfloat16 as float32. A ValueError if this fails."""
     path = Path(path)
     if not path.exists():
         raise ValueError(f"{path}: does not exist; {near_path(path, 'give a weight file or a checkpoint folder')}")
@@ -55,7 +55,7 @@ def _other_kind(path: Path) -> str:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a weight file completely or not at all; else a ValueError. Equal arrays in order give equal bytes."""
+    """Write a weight file completely, or raise a ValueError. Equal arrays in the same order give equal bytes."""
     path = Path(path)
     if path.suffix not in ENDINGS:
         raise ValueError(f"{path}: cannot be written; end its name in {', '.join(ENDINGS)}")

@@ -40,8 +40,8 @@ class WeightFile:
 def read_weights(file: File, which: str = "last") -> WeightFile:
     """Read weights in any style and format: `.pth`, `.safetensors`, `.ckpt`, or a checkpoint or run folder of ours.
 
-    `which` selects a run folder's "last" or "best" intact checkpoint. Averaged weights are preferred. A ValueError for
-    no such file, unknown names, or weights of a net that computes something else than ours.
+    `which` selects a run folder's "last" or "best" intact checkpoint. Averaged weights are preferred. A ValueError if
+    the file does not exist, has unknown names, or is for a net that computes something else than ours.
     """
     source = read_any_weights(file, which)
     if source.useless:
@@ -50,7 +50,7 @@ def read_weights(file: File, which: str = "last") -> WeightFile:
 
 
 def read_any_weights(file: File, which: str = "last") -> WeightFile:
-    """Read weights as `read_weights` does, but reject none: of an unknown style they keep their names ("own")."""
+    """Read weights as `read_weights` does, but reject none; those of an unknown style ("own") keep their names."""
     path, model, averaged, update, classes = Path(file), "", False, 0, ()
     if path.is_dir():
         checkpoint = find_checkpoint(path, which)
@@ -101,7 +101,7 @@ def load_weights(
 
 
 def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
-    """Return the recipe with the model of its weights, if it names none; a ValueError if they have none either."""
+    """Return the recipe; if it names no model, with the model of its weights; a ValueError if they fit none either."""
     if recipe.model:
         return recipe
     if source is None:

@@ -23,8 +23,8 @@ class WeightsError(ValueError):
 def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[str, Any]:
     """Return the arguments of `create_model` (name, num_classes, …) for a net with these weights, under our names.
 
-    `model` is the model's name if it is known; "" recognises it from names and shapes. A ValueError for an unknown
-    name, a WeightsError if no model has these blocks.
+    `model` is the model's name if it is known; "" recognises it from names and shapes. A ValueError names an
+    unknown name, a WeightsError the blocks that no model has.
     """
     if model and model not in MODELS:
         raise ValueError(f"model: {model!r} is unknown; {closest(model, MODELS)}")
