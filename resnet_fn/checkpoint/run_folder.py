@@ -83,7 +83,7 @@ class RunFolder:
         return load_checkpoint(self.checkpoint_path(best["update"]))
 
     def prune(self, newest: int, keep_last: int, keep_every: int = 0, best: int | None = None) -> None:
-        """Remove leftovers of interrupted saves, and checkpoints before the `keep_last` ones up to update `newest`.
+        """Remove leftovers of interrupted saves, and all but `keep_last` of the checkpoints up to `newest`.
 
         The checkpoint of update `best`, and those whose update is a multiple of `keep_every`, stay too. Checkpoints after
         `newest` are damaged, and will be made again.

@@ -32,9 +32,10 @@ class MaxPool2d(nn.MaxPool2d):
     """3x3 maxima at stride 2, padded by 1 on every side as in PyTorch: `same` would shift them by a pixel.
 
     `nn.MaxPool2d(pad_mode="pad")` is `ops.MaxPool3DWithArgmax`, which Ascend cards compute, gradient included, on
-    their scalar cores (mindspore/ops/_op_impl/aicpu). On a card the input is padded with zeros and then pooled `valid`,
-    both on the vector cores, as in MindSpore's own ResNet. A ReLU's outputs are never negative, so zeros change nothing.
-    On a CPU this is slower. Exported files need it, too: ONNX has no such operation, and MindIR would fix its batch.
+    their scalar cores (mindspore/ops/_op_impl/aicpu). On a card the input is padded with zeros and then
+    pooled `valid`, both on the vector cores, as in MindSpore's own ResNet. A ReLU's outputs are never negative, so
+    zeros change nothing. On a CPU this is slower. Exported files need it, too: ONNX has no such operation, and
+    MindIR would fix its batch.
     """
 
     def __init__(self) -> None:

@@ -86,7 +86,7 @@ def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
 
 
 def differences(style: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, bool]:
-    """Describe how a net of this style differs from ours ("": not at all), and whether that makes its weights useless."""
+    """Describe how a net of this style differs from ours ("": not at all), and whether its weights are useless."""
     stem = arrays.get("conv1.weight")
     if style == "mindcv" and stem is not None and stem.shape[2:3] == (7,):  # only then a max-pool follows
         return "MindCV's stem max-pool pads with `same` (0 and 1), ours with 1 and 1: features shift by a pixel", False
