@@ -85,7 +85,7 @@ class RunFolder:
     def prune(self, newest: int, keep_last: int, keep_every: int = 0, best: int | None = None) -> None:
         """Remove leftovers of interrupted saves, and all but `keep_last` of the checkpoints up to `newest`.
 
-        The checkpoint of update `best`, and those whose update is a multiple of `keep_every`, stay too. Checkpoints after
+        The one of update `best`, and those whose update is a multiple of `keep_every`, stay too. Checkpoints after
         `newest` are damaged, and will be made again.
         """
         for update in [update for update in self.updates() if update <= newest][:-keep_last]:

@@ -24,9 +24,8 @@ def make_masks(recipe: Recipe, net: ResNet, workers: Workers = Workers()) -> Mas
     """Return the random inputs of a net's `construct` for this worker's samples of an update.
 
     Stochastic depth (Huang et al., arXiv 1603.09382) is linear as in the paper and timm: block b of B is left out for a
-    sample with probability drop_path · b / (B − 1), the first block never. Dropout (Hinton et al., arXiv 1207.0580)
-    applies to the last layer's input. Values that stay are divided by the probability of staying, so that evaluation
-    needs no masks.
+    sample with probability drop_path · b / (B − 1). Dropout (Hinton et al., arXiv 1207.0580) is on the last layer's
+    input. Values that stay are divided by the probability of staying, so that evaluation needs no masks.
 
     The result masks(update) is () if the recipe has neither; else `keep`, float32 [n, blocks], and `mask`, float32
     [n, features]; the one that is off is None.
