@@ -116,7 +116,7 @@ def imagenet_resnet50_v2() -> Recipe:
     """torchvision's second ResNet-50: 80.858 % top-1, 8 GPUs (A100) with 128 images each, 600 epochs.
 
     https://pytorch.org/blog/how-to-train-state-of-the-art-models-using-torchvision-latest-primitives/. Its moving
-    average of decay 0.99998 "every 32 steps" has the decay 1 − 2e-5 · (1024 · 32 / 600) in each move. Two details differ:
+    average of decay 0.99998 "every 32 steps" has decay 1 − 2e-5 · (1024 · 32 / 600) in each move. Two details differ:
     torchvision starts the warm-up at 0.01 of the peak and changes the cosine per epoch.
     """
     sizes = {"image_size": 176, "eval_size": 224, "eval_resize": 232}
