@@ -23,6 +23,7 @@ import pytest
 from PIL import Image
 
 import resnet_fn  # noqa: F401  (sets MindSpore's environment before anything imports it)
+from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.msrun import claim_port
 
 
@@ -232,6 +233,12 @@ def msrun(start_msrun) -> Callable[..., str]:
         return log
 
     return run
+
+
+@pytest.fixture
+def lock() -> Iterator[FolderLock]:
+    with FolderLock() as held:
+        yield held
 
 
 def photograph(seed: int, width: int = 60, height: int = 40) -> Image.Image:

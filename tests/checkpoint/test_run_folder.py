@@ -10,17 +10,10 @@ from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.train import parse
 
 RECIPE = Recipe(batch_size=240)
-
-
-@pytest.fixture
-def lock():
-    with FolderLock() as held:
-        yield held
 
 
 def checkpoint(folder, *updates, best=None):

@@ -26,13 +26,6 @@ def command(folder, more=(), form=("-m", "resnet_fn.train")):
     return [sys.executable, *map(str, form), *RUN, *more, "--out-dir", str(folder)]
 
 
-@pytest.fixture(params=["module", "subcommand", "installed"])
-def form(request, installed):
-    """What is typed between python and the flags."""
-    forms = {"module": ["-m", "resnet_fn.train"], "subcommand": ["-m", "resnet_fn", "train"]}
-    return forms.get(request.param, [installed, "train"])
-
-
 def popen(words):
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -199,9 +192,8 @@ def test_signals_before_the_first_update_end_it_at_once(wait_until, number, code
 
 
 @pytest.mark.slow
-@pytest.mark.alone
-def test_ctrl_c_while_the_first_update_is_compiled_on_all_cpus(form, all_cpus, wait_until, tmp_path):
-    process = popen([*all_cpus, *command(tmp_path / "run", form=form)])
+def test_ctrl_c_while_the_first_update_is_compiled_on_all_cpus(installed, all_cpus, wait_until, tmp_path):
+    process = popen([*all_cpus, *command(tmp_path / "run", form=(installed, "train"))])
     wait_until((tmp_path / "run" / "config.json").exists, 120, process)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
@@ -210,7 +202,6 @@ def test_ctrl_c_while_the_first_update_is_compiled_on_all_cpus(form, all_cpus, w
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 def test_ctrl_c_after_the_first_update_on_all_cpus(launcher, all_cpus, tmp_path):
     """Where NumPy has threads, one of which may get the signal. (Two workers: test_launcher.py.)"""
     run = tmp_path / "run"
@@ -234,7 +225,6 @@ print("stopped by", result.stopped, "after", result.updates)
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.parametrize(("mask", "numbers"), [("blocked", "2"), ("open", "2|15")])
 def test_ctrl_c_in_a_script_saves_and_the_script_goes_on(mask, numbers, launcher, all_cpus, tmp_path):
     run = tmp_path / "run"
@@ -247,12 +237,13 @@ def test_ctrl_c_in_a_script_saves_and_the_script_goes_on(mask, numbers, launcher
     assert re.search(rf"^stopped by ({numbers}) after {newest}$", output, re.M), output
 
 
-def test_ctrl_c_ends_the_reading_of_flags(form):
+def test_ctrl_c_ends_the_reading_of_flags(installed):
     """Here a recipe file that never comes."""
     os.mkfifo("recipe.toml")
-    process = popen([sys.executable, *form, "--recipe", "recipe.toml"])
-    with open("recipe.toml", "w"):  # until it reads
-        end_at_once(process, signal.SIGINT, 130)
+    for form in (["-m", "resnet_fn.train"], ["-m", "resnet_fn", "train"], [installed, "train"]):
+        process = popen([sys.executable, *form, "--recipe", "recipe.toml"])
+        with open("recipe.toml", "w"):  # until it reads
+            end_at_once(process, signal.SIGINT, 130)
 
 
 @pytest.mark.slow

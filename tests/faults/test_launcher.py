@@ -150,13 +150,6 @@ def test_a_taken_port_is_named_at_once(launcher, tmp_path):
     )
 
 
-def test_a_worker_that_fails_gives_its_code_and_its_log(python):
-    """Before anything is trained: a wrong flag on every worker."""
-    done = python("-m", "resnet_fn.launch", "--workers", "1", "--", "--bach-size", "3", code=2)
-    assert "launch: worker 0 ended with exit code 2; its log ends:" in done.stderr
-    assert "train: error: unknown argument '--bach-size'; did you mean --batch-size" in done.stderr
-
-
 def test_an_earlier_jobs_scheduler_log_is_none_of_this_jobs(launcher, tmp_path):
     """On a machine without a scheduler, whose folder of logs held one before."""
     Path("logs").mkdir()

@@ -28,8 +28,9 @@ def test_what_is_no_recipe_is_an_error(name, message):
 
 
 def test_a_files_options_count_where_python_gives_none(write_recipe):
-    settings = {"epochs": 3, "log_every": 5, "data_dir": "there"}
-    file = read_recipe(write_recipe(settings), RunOptions(data_dir="here"))
+    settings = {"epochs": 3, "log_every": 5, "data_dir": "there", "keep_last": 7}
+    given = RunOptions(data_dir="here", keep_last=RunOptions().keep_last)  # typed, though it is the default
+    file = read_recipe(write_recipe(settings), given)
     assert (file.recipe.epochs, file.options) == (3, RunOptions(data_dir="here", log_every=5))
     with pytest.raises(ValueError, match=r"^mine.toml line 2: batch_size: 0 is too small; give 1 or more$"):
         read_recipe(write_recipe({"epochs": 3, "batch_size": 0}), RunOptions())

@@ -214,9 +214,7 @@ def test_a_row_without_a_factor_has_the_plain_rate():
 
 
 KINDS = {
-    "frozen": {"freeze": "stem,layer1"},
-    "only the head": {"train_only": "fc"},
-    "head rate": {"head_learning_rate": 0.2},
+    "frozen": {"freeze": "stem,layer1", "head_learning_rate": 0.2},
     "layer decay": {"layer_decay": 0.75, "nesterov": False},
     "class weights": {"class_weights": "balanced"},
     "AdamW": {"optimizer": "adamw", "nesterov": False, "learning_rate": 1e-4, "layer_decay": 0.75, "freeze": "stem"},
