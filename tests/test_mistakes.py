@@ -1,6 +1,5 @@
 """What a first-time user of the recipe finetune gets wrong: each is one line, before anything is trained or written."""
 
-import dataclasses
 import shlex
 import shutil
 import signal
@@ -11,12 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resnet_fn.checkpoint.folder import save_checkpoint
 from resnet_fn.config import cli
-from resnet_fn.config.fields import to_dict
-from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.models import create_model
-from resnet_fn.train import main, parse
+from resnet_fn.train import main
 from resnet_fn.weights.files import write_arrays
 
 COMMAND = ["--recipe", "finetune", "--data-dir", "photographs", "--weights", "net.safetensors", "--batch-size", "4"]
@@ -189,22 +185,3 @@ def test_a_mistake_is_one_line_that_names_field_value_and_fix(before, flags, cod
     ended, shown = refused(*flags)
     says(shown, "train: error: ", *parts)
     assert ended == code
-
-
-def test_classes_in_another_order_than_the_checkpoints_are_named(refused, says):
-    recipe, options, _ = parse(COMMAND)
-    dataset = load_dataset(recipe, options.data_dir)
-    spec, feed = dataset.input, {"samples": len(dataset.train)}
-    before = dataclasses.replace(spec, classes=spec.classes[::-1])
-    recipe = dataclasses.replace(recipe, model="resnet8")
-    state = {"update": 5, "recipe": to_dict(recipe), "dataset": before.to_dict(), "feed": feed, "best": None}
-    net = create_model("resnet8", num_classes=3)
-    save_checkpoint(Path("run/checkpoints/step-00000005"), list(net.get_parameters()), [], state)
-    code, shown = refused("--out-dir", "run")
-    says(
-        shown,
-        "train: error: resume: ",
-        "'éléphant' → 'bee', 'bee' → 'éléphant'",
-        "another --out-dir, or --allow-other-data",
-    )
-    assert code == 1

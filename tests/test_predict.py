@@ -19,7 +19,6 @@ from resnet_fn.config import cli
         ("export", "--format mindir --out x.mindir --image-size -2", "--image-size: -2 is negative"),
         ("export", "--format onnx --out a/x.mindir", "--out: a/x.mindir does not end in .onnx; give --out a/x"),
         ("export", "--format mindr --out x", "--format: 'mindr' is unknown; use one of mindir"),
-        ("evaluate", "--which bset", "--which: 'bset' is unknown; use one of last, best"),
         (
             "evaluate",
             "--batch-size 0 --image-size -1 --stem d",

@@ -35,17 +35,6 @@ def test_a_console_that_is_full_or_gone_costs_nothing(redirection):
 
 
 @pytest.mark.slow
-def test_a_byte_that_is_no_text_in_the_metrics_costs_one_line(python, events):
-    python(*TRAIN)
-    Path("run/checkpoints/step-00000010").rename("gone")
-    log = Path("run/metrics.jsonl")
-    lines = log.read_bytes().splitlines(keepends=True)
-    log.write_bytes(b"".join([lines[0], b"\xff" + lines[1][1:], *lines[2:]]))
-    assert "warning: run/metrics.jsonl: line 2 is damaged; left out\n" in python(*TRAIN).stderr
-    assert [event["update"] for event in events("run", "train")] == [1, *range(3, 11)]
-
-
-@pytest.mark.slow
 def test_under_nohup_a_hangup_means_nothing(launcher):
     process = subprocess.Popen(
         [sys.executable, *TRAIN, "--epochs", "30", "--checkpoint-every", "1", "--no-progress"],

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 from mindspore import ops
 
-from resnet_fn.checkpoint.folder import write_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder, settings_of
-from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.run.build import Progress, build_run
@@ -28,15 +26,6 @@ from resnet_fn.train import parse
 pytestmark = pytest.mark.usefixtures("device")
 
 RECIPE = Recipe(model="resnet8", image_size=8, batch_size=240, epochs=3)
-
-
-def checkpoint(folder, *updates, best=None, recipe=RECIPE):
-    """Write a checkpoint after each of the updates; returns the last one's folder."""
-    for update in updates:
-        arrays = {"w": np.full(3, update, np.float32)}
-        state = {"update": update, "best": best, "last": None, "recipe": to_dict(recipe)}
-        written = write_checkpoint(RunFolder(Path(folder)).checkpoint_path(update), arrays, arrays, state)
-    return written
 
 
 def start(lock, recipe=RECIPE, **options):
@@ -60,7 +49,7 @@ def test_a_new_folder_starts_at_update_0(lock):
 
 
 @pytest.mark.parametrize("source", ["run", "run/checkpoints/step-00000005"])
-def test_checkpoints_may_be_a_link_to_another_disk(source, lock):
+def test_checkpoints_may_be_a_link_to_another_disk(checkpoint, source, lock):
     """The run folder is the one that was named, not the one beside which the checkpoints lie."""
     checkpoint("disk/here", 5)
     Path("run").mkdir()
@@ -103,7 +92,7 @@ def test_a_users_own_lock_is_not_taken_in_a_runs_folder_either(lock):
     assert Path("run/lock").read_text() == "mine"
 
 
-def test_auto_goes_on_from_the_newest_also_after_a_crash_in_a_replacement(lock):
+def test_auto_goes_on_from_the_newest_also_after_a_crash_in_a_replacement(checkpoint, lock):
     checkpoint("run", 5, 10)
     assert start(lock, out_dir="run")[1].state["update"] == 10
     Path("run/checkpoints/step-00000010").rename("run/checkpoints/step-00000010.old")
@@ -112,7 +101,7 @@ def test_auto_goes_on_from_the_newest_also_after_a_crash_in_a_replacement(lock):
     assert text == "out_dir: run already holds a run; give another --out-dir or --resume auto"
 
 
-def test_damaged_ones_are_named_and_the_one_before_is_used(lock, capsys):
+def test_damaged_ones_are_named_and_the_one_before_is_used(checkpoint, lock, capsys):
     """Not in place of one that was named; and never a new start."""
     checkpoint("run", 2, 5, 10)
     Path("run/checkpoints/step-00000010/state.json").write_text("{}")
@@ -129,13 +118,13 @@ def test_damaged_ones_are_named_and_the_one_before_is_used(lock, capsys):
     assert "none of its 3 checkpoints is intact; start a new run" in rejected(lock, out_dir="run")
 
 
-def test_a_best_checkpoint_that_is_missing_is_the_best_no_more(lock, capsys):
+def test_a_best_checkpoint_that_is_missing_is_the_best_no_more(checkpoint, lock, capsys):
     checkpoint("x", 10, best={"top1": 0.9, "update": 5})
     assert start(lock, resume="x")[1].state["best"] is None
     assert capsys.readouterr().err == "warning: the best checkpoint, after update 5, is missing\n"
 
 
-def test_another_recipe_is_rejected_with_its_differences(lock):
+def test_another_recipe_is_rejected_with_its_differences(checkpoint, lock):
     checkpoint("run", 5)
     other = dataclasses.replace(RECIPE, learning_rate=0.1, model="resnet20", name="other")
     text = rejected(lock, other, out_dir="run")
@@ -143,7 +132,7 @@ def test_another_recipe_is_rejected_with_its_differences(lock):
         assert part in text
 
 
-def test_resume_alone_takes_the_runs_own_recipe_and_options(lock):
+def test_resume_alone_takes_the_runs_own_recipe_and_options(checkpoint, lock):
     made = ["--model", "resnet8", "--lr", "0.1", "--epochs", "3", "--accumulate", "2", "--out-dir", "run"]
     recipe, options, _ = parse(made)
     folder = checkpoint("run", 5, recipe=recipe)
@@ -154,7 +143,7 @@ def test_resume_alone_takes_the_runs_own_recipe_and_options(lock):
         assert find_start(again, given, Workers(), lock)[1].state["update"] == 5
 
 
-def test_only_a_run_that_is_named_may_get_other_epochs(lock):
+def test_only_a_run_that_is_named_may_get_other_epochs(checkpoint, lock):
     checkpoint("run", 5)
     longer = dataclasses.replace(RECIPE, epochs=4)
     assert start(lock, longer, resume="run")[1].state["update"] == 5
@@ -202,7 +191,7 @@ def typed(text):
         ({"resume": "run/checkpoints/step-00000005"}, "resume: .*/run goes on to update 10, past step-00000005", 5),
     ],
 )
-def test_a_branch_is_a_copy_that_the_error_has_the_commands_for(options, field, copy, lock):
+def test_a_branch_is_a_copy_that_the_error_has_the_commands_for(checkpoint, options, field, copy, lock):
     checkpoint("run", 2, 5, 10)
     RunFolder(Path("run")).write_config(RECIPE, RunOptions(log_every=7), Workers(), "")
     text = rejected(lock, **options)
@@ -218,7 +207,7 @@ def test_a_branch_is_a_copy_that_the_error_has_the_commands_for(options, field, 
     assert "already holds a run; leave out --resume" in rejected(lock, resume="run", out_dir=branch)
 
 
-def test_a_checkpoint_that_lies_in_no_run_folder_is_put_into_one_as_the_error_has_it(lock):
+def test_a_checkpoint_that_lies_in_no_run_folder_is_put_into_one_as_the_error_has_it(checkpoint, lock):
     checkpoint("run", 5).rename("copy")
     assert parse(["--resume", "copy"])[0].epochs == 3
     text = rejected(lock, resume="copy")
