@@ -17,8 +17,9 @@ from resnet_fn.train import parse
 def trained(device, tmp_path_factory):
     """A folder with `run`, ten updates with a moving average, and `net.safetensors`, converted from it."""
     folder = tmp_path_factory.mktemp("trained")
-    words = ["--model", "resnet8", "--batch-size", "240", "--epochs", "2", "--no-progress"]  # 5 updates an epoch
-    train(*parse([*words, "--ema", "0.5", "--out-dir", str(folder / "run")]))
+    words = ["--model", "resnet8", "--batch-size", "240", "--epochs", "2"]  # 5 updates an epoch
+    words += ["--ema", "0.5", "--mode", "pynative", "--no-progress"]
+    train(*parse([*words, "--out-dir", str(folder / "run")]))
     convert([str(folder / "run"), str(folder / "net.safetensors"), "--to", "torchvision"])
     return folder
 

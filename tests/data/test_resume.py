@@ -53,7 +53,8 @@ def test_a_class_folder_that_was_renamed_is_refused_before_anything_changes(fold
     from resnet_fn import train
 
     def run(*more: str) -> None:
-        train(*parse([*FLAGS, "--epochs", "1", "--data-dir", str(folder), "--out-dir", "run", *more]))
+        words = [*FLAGS, "--epochs", "1", "--mode", "pynative", "--data-dir", str(folder), "--out-dir", "run"]
+        train(*parse([*words, *more]))
 
     run()
     for half in ("train", "val"):

@@ -12,7 +12,7 @@ import pytest
 from resnet_fn.checkpoint.run_folder import RunFolder
 
 RECIPE = ["--model", "resnet8", "--norm", "none", "--image-size", "8", "--batch-size", "240", "--epochs", "2"]
-TRAIN = ["-m", "resnet_fn.train", *RECIPE, "--threads", "1", "--out-dir", "run"]  # 5 updates an epoch
+TRAIN = ["-m", "resnet_fn.train", *RECIPE, "--threads", "1", "--mode", "pynative", "--out-dir", "run"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from resnet_fn.checkpoint.run_folder import RunFolder
 
 TRAIN = [sys.executable, "-m", "resnet_fn.train"]
 RECIPE = ["--model", "resnet8", "--norm", "none", "--image-size", "8", "--batch-size", "240", "--epochs", "200"]
-FLAGS = [*RECIPE, "--checkpoint-every", "1", "--threads", "1", "--no-progress"]
+FLAGS = [*RECIPE, "--mode", "pynative", "--checkpoint-every", "1", "--threads", "1", "--no-progress"]
 
 
 def start(*words, command=(*TRAIN, *FLAGS)):

@@ -43,7 +43,8 @@ def test_a_run_writes_the_file_that_reproduces_it(device, events, last_state):
     recipe = dataclasses.replace(
         RECIPES["digits"], name="mine", model="resnet8", image_size=8, batch_size=240, epochs=1
     )
-    options = RunOptions(out_dir="one", norms_every=2, accumulate=2, checkpoint_every=3, progress=False)
+    options = {"norms_every": 2, "accumulate": 2, "checkpoint_every": 3, "mode": "pynative", "progress": False}
+    options = RunOptions(out_dir="one", **options)
     train(recipe, options)
     assert Path("one", name).read_text() == recipe_text(recipe, options)
     train(*parse(["--recipe", f"one/{name}", "--out-dir", "two"]))

@@ -42,9 +42,11 @@ def test_settings_data_and_weights_that_differ_are_named_on_all_ranks(folder, ms
     A resume compares the restored state, too, and an evaluation what it scores: of a run, or of a bare weight file.
     """
     for name, seed in (("a", 0), ("b", 1), ("resumed", 0)):
-        train(Recipe(**{**RECIPE, "seed": seed}), RunOptions(out_dir=name, progress=False, checkpoint_every=3))
+        options = RunOptions(out_dir=name, mode="pynative", progress=False, checkpoint_every=3)
+        train(Recipe(**{**RECIPE, "seed": seed}), options)
     shutil.rmtree("resumed/checkpoints/step-00000005")
-    train(Recipe(**FILES), RunOptions(out_dir="files", data_dir=str(folder), progress=False))
+    options = RunOptions(out_dir="files", data_dir=str(folder), mode="pynative", progress=False)
+    train(Recipe(**FILES), options)
     write_recipe(RECIPE)
     for copy in ("renamed", "fewer", "class", "validation"):
         shutil.copytree(folder, copy)

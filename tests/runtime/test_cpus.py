@@ -11,12 +11,10 @@ from resnet_fn.runtime.cpus import cpu_count, cpu_quota, cpu_share, shared
     ("mine", "masks", "expected"),
     [
         (range(8), [range(8)], 8),
-        (range(8), [range(8)] * 2, 4),
         (range(8), [range(8)] * 3, 2),
         (range(2), [range(2)] * 8, 1),
         (range(4), [range(4), range(4, 8)], 4),  # --bind_core has divided them
         (range(4), [range(4), range(2, 6)], 3),
-        (range(64), [range(64)] * 7, 9),
     ],
 )
 def test_each_cpu_is_shared_by_those_who_may_use_it(mine, masks, expected):

@@ -40,7 +40,7 @@ def values(events, tag):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    options = RunOptions(out_dir=str(folder), norms_every=4, progress=False)
+    options = RunOptions(out_dir=str(folder), norms_every=4, mode="pynative", progress=False)
     train(SMALL, options)
     return folder
 
@@ -128,7 +128,7 @@ def test_a_stopped_run_goes_on_without_overlap(run, tmp_path):
     """Events past the last checkpoint are hidden, and the log has every update once."""
     shutil.copytree(run, tmp_path / "again")
     shutil.rmtree(tmp_path / "again/checkpoints/step-00000010")
-    train(SMALL, RunOptions(out_dir=str(tmp_path / "again"), progress=False))
+    train(SMALL, RunOptions(out_dir=str(tmp_path / "again"), mode="pynative", progress=False))
     log = read_events(tmp_path / "again")
     assert [row["update"] for row in log if row["event"] == "train"] == list(range(1, 11))
     events = read_board(tmp_path / "again")
