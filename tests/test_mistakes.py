@@ -70,9 +70,6 @@ $ mkdir photographs/train/zebra
 # a class of val alone
 $ mv photographs/val/bee photographs/val/bees
 1: data_dir: photographs/val/bees … use one of bee, cat with a space, éléphant
-# no folder
---data-dir ''
-1: data_dir: the set imagefolder needs one; give --data-dir FOLDER
 # a misspelt folder
 --data-dir photograph
 1: data_dir: 'photograph' does not exist; did you mean photographs?
@@ -90,9 +87,6 @@ $ rm -r photographs/val
 # an empty file
 $ : > 'photographs/train/bee/00 ü.JPEG'
 1: on_bad_sample: 1 of 21 … 'photographs/train/bee/00 ü.JPEG' is empty … --on-bad-sample skip
-# one list alone
---train-list train.txt
-2: train_list: 'train.txt' … --val-list
 # a list with a missing file
 $ printf 'train/bee/00 ü.JPEG\tbee\ntrain/cat with a space/00 ü.JPEG\tcat\n' > train.txt; cp train.txt val.txt
 $ printf 'train/no.jpg\tbee\n' >> train.txt
@@ -118,14 +112,6 @@ $ printf 'train/bee/00 ü.JPEG\twasp\n' > val.txt
 # misspelt weights
 --weights net.safetensor
 1: weights: net.safetensor: … did you mean net.safetensors
-# weights that are a text
-$ echo > notes.txt
---weights notes.txt
-1: weights: notes.txt: … give .safetensors
-# weights that are a web page
-$ echo '<html>not found</html>' > page.pth
---weights page.pth
-1: weights: page.pth: … '<html>not found</html>' … download
 # weights of no ResNet
 --weights vgg.safetensors
 1: weights: vgg.safetensors: … features.0.weight … torchvision, mindcv … give other weights
@@ -157,16 +143,6 @@ $ printf 'bee 1\nbea 2\n' > w.txt
 # no file of class weights
 --class-weights balance
 1: class_weights: 'balance' … give balanced, or a text file
-# a misspelt flag
---validation-shar 0.1
-2: unknown argument '--validation-shar'; did you mean --validation-share?
-# a misspelt recipe
---recipe fine-tune
-2: recipe: 'fine-tune' is unknown; did you mean finetune?
-# a setting misspelt
-$ printf '%s\n' 'extends = "finetune"' 'epoch = 5' > my.toml
---recipe my.toml
-2: my.toml line 2: … 'epoch'; did you mean epochs?
 """
 
 

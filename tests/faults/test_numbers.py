@@ -4,7 +4,6 @@ import dataclasses
 import os
 import resource
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -131,10 +130,3 @@ def test_a_full_disk_surfaces_and_loses_nothing(room, full, python):
     )
     assert os.listdir("run/checkpoints") == []
     python(*words)
-
-
-def test_signals_mean_again_what_they_meant():
-    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
-    with pytest.raises(ValueError, match="no-such"):
-        train(TINY, dataclasses.replace(EVERY, resume="no-such"))
-    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from resnet_fn.runtime.cpus import cpu_count, cpu_quota, cpu_share, shared
+from resnet_fn.runtime.cpus import cpu_count, cpu_quota, shared
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,3 @@ def test_as_many_workers_as_cpus_keep_to_one_each():
         assert process.stdout.readline() == f"{{{cpu}}} 1 2\n"
     for process in workers:
         process.communicate("x")
-
-
-def test_without_msrun_all_are_this_processes(monkeypatch):
-    monkeypatch.delenv("MS_ROLE", raising=False)
-    assert cpu_share() == cpu_count() == len(os.sched_getaffinity(0))

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, jit
 
-from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.exchange import (
     all_finite,
     make_flags,
@@ -12,7 +11,6 @@ from resnet_fn.update.exchange import (
     none_withheld,
     pack,
     unpack,
-    with_all_reduce,
 )
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -48,10 +46,6 @@ def test_all_workers_read_the_same_of_their_sum():
     assert none_withheld(good).asnumpy()
 
 
-def test_one_worker_has_nothing_to_add_up():
-    assert with_all_reduce(Workers()) == Workers()
-
-
 def test_every_statistic_is_the_mean_of_both_workers():
     """The other worker's share of the sum, which on real workers an all-reduce adds (tests/run/test_loop.py)."""
     sizes = (3, 5, 1)
@@ -70,7 +64,3 @@ def test_every_statistic_is_the_mean_of_both_workers():
     for mean, parameter, a, b in zip(means, parameters, ours, theirs, strict=True):
         np.testing.assert_allclose(mean.asnumpy(), (a + b) / 2, rtol=1e-6)
         assert parameter.asnumpy().tobytes() == a.tobytes()
-
-
-def test_a_net_without_statistics_exchanges_none():
-    assert mean_over_workers([], 0.5, None, None) == ()
