@@ -36,6 +36,7 @@ def test_all_workers_read_the_same_of_their_sum():
         assert (float(parts.loss), float(parts.metric), float(parts.withheld)) == (3.0, 1.5, 1.0)
         assert parts.flags.tolist() == [0, 1]
         assert parts.not_finite.tolist() == [0, 1, 0]
+    # One worker is not finite, the sum of the losses and the norm are: as on a card that saturates.
     one, infinite = Tensor(np.float32(1)), Tensor(np.float32(np.inf))
     assert not all_finite(total, one, 3).asnumpy()
     assert not none_withheld(total).asnumpy()
