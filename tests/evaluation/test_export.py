@@ -83,7 +83,6 @@ def test_an_image_file_answers_by_the_documented_steps_as_predict_says(run, digi
     "settings",
     [
         {"model": "resnet8", "stem": "imagenet"},  # each family's own net: tests/acceptance
-        pytest.param({"model": "resnet18", "stem": "d"}, marks=pytest.mark.slow),
         pytest.param({"model": "resnet18", "stem": "imagenet", "precision": "fp16"}, marks=pytest.mark.slow),
     ],
     ids=lambda settings: " ".join(settings.values()),

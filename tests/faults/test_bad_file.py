@@ -32,7 +32,7 @@ def file_of(folder, update):
 
 
 @pytest.mark.usefixtures("device")
-def test_a_run_ends_at_a_bad_file_and_goes_on_when_it_is_repaired(folder, launcher):
+def test_a_run_ends_at_a_bad_file_and_goes_on_when_it_is_repaired(folder, last_state):
     """In micro-batches. Without a single update there is nothing to save; a file of another size is other data."""
     options = RunOptions(data_dir=str(folder), out_dir="run", accumulate=2, **OPTIONS)
     for update, left in ((0, []), (3, [3])):
@@ -50,11 +50,11 @@ def test_a_run_ends_at_a_bad_file_and_goes_on_when_it_is_repaired(folder, launch
         train(RECIPE, options)
     assert train(RECIPE, dataclasses.replace(options, allow_other_data=True)).updates == 5
     assert train(RECIPE, dataclasses.replace(options, out_dir="whole")).updates == 5
-    assert launcher.last_state("run") == launcher.last_state("whole")
+    assert last_state("run")[1] == last_state("whole")[1]
 
 
 @pytest.mark.usefixtures("device")
-def test_a_bad_validation_file_costs_no_epoch(folder, launcher, events):
+def test_a_bad_validation_file_costs_no_epoch(folder, events, last_state):
     """The first evaluation meets it, and each resumed run again, without an update between; then it is repaired."""
     options = RunOptions(data_dir=str(folder), out_dir="run", **OPTIONS)
     path = max((folder / "val").rglob("*.JPEG"))
@@ -69,7 +69,7 @@ def test_a_bad_validation_file_costs_no_epoch(folder, launcher, events):
     path.write_bytes(good)
     for name in ("run", "whole"):
         assert train(RECIPE, dataclasses.replace(options, out_dir=name)).last["count"] == 9
-    assert launcher.last_state("run") == launcher.last_state("whole")  # the trained weights, not their average
+    assert last_state("run")[1] == last_state("whole")[1]  # the trained weights, not their average
     assert len(events("run", "train")) == 5
 
 
@@ -86,7 +86,7 @@ def two_workers(python):
 
 
 @pytest.mark.slow
-def test_a_bad_file_of_one_worker_ends_both(photographs, two_workers, launcher):
+def test_a_bad_file_of_one_worker_ends_both(photographs, two_workers, last_state):
     """With one code, in training and in evaluation, of whose blocks of 64 files rank 1 has the second.
 
     Rank 0, whose samples were good, says whose were not. Names are bytes, of any encoding.
@@ -109,4 +109,4 @@ def test_a_bad_file_of_one_worker_ends_both(photographs, two_workers, launcher):
         path.write_bytes(good[path])
     for out_dir in ("run", "whole"):
         two_workers(folder, out_dir)
-    assert launcher.last_state("run") == launcher.last_state("whole")
+    assert last_state("run")[1] == last_state("whole")[1]

@@ -175,19 +175,6 @@ def test_files_are_decoded_where_few_or_asked_for(zoo, monkeypatch):
         open_dataset(RECIPE, str(folder))
 
 
-@pytest.mark.parametrize("decode", [True, False])
-def test_ranks_share_the_work_and_all_have_all(folder, decode, monkeypatch):
-    split = load_dataset(RECIPE, str(folder)).train
-    whole = scan_files(split, decode, Workers(), progress=False)
-    assert whole[0].tolist() == [os.stat(split.path(index)).st_size for index in range(21)]
-    parts = []
-    monkeypatch.setattr(scan, "_exchange", lambda column, workers: parts.append(column) or column)
-    for rank in range(3):
-        scan_files(split, decode, Workers(rank, 3), progress=False)
-    assert (sum(parts[::2]) == whole[0]).all()
-    assert [int((part > 0).sum()) for part in parts[::2]] == [7, 7, 7]
-
-
 def test_a_scan_holds_a_window_of_files_however_many_there_are(folder):
     """What is held beside the result does not grow with the files: the queue of all of them would."""
     split = load_dataset(RECIPE, str(folder)).train
