@@ -107,8 +107,6 @@ def test_what_differs_from_the_recipe_is_marked_and_comes_first(tmp_path):
 
 def test_the_config_and_the_hyper_parameters_are_written_once_with_their_end(run):
     events = read_board(run)
-    ((_, text),) = values(events, "config/recipe/text_summary")
-    assert b"| **batch_size** | **240** | 64 |" in text.tensor.string_val[0]
     for tag in ("session_start_info", "session_end_info"):
         assert len(values(events, f"_hparams_/{tag}")) == 1, tag
     start = values(events, "_hparams_/session_start_info")[0][1]
