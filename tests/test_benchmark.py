@@ -117,6 +117,7 @@ def test_a_side_trains_on_request_and_reports_its_memory(monkeypatch):
         assert len(side.run(3)) == 3
         # MindSpore 2.7 and 2.8 had kernels that oneDNN's log does not show.
         assert any("convolution" in line for line in side.log) == versions.avx512_convolutions_are_slow()
+    assert side.facts["peak_bytes"] > 50 * 2**20
     assert 0 < side.facts["first_step_seconds"] < side.facts["ready_seconds"]
     with pytest.raises(ValueError, match=r"ours: cannot run here \(KeyError: 'threads'\)"):
         interleaving.Side("ours", {})

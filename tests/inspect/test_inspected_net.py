@@ -1,7 +1,6 @@
 """A checkpoint is looked into with the right weights, in float32, on its own data set."""
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,14 +18,25 @@ pytestmark = pytest.mark.usefixtures("device")
 UPDATE = 2
 
 
-def test_activations_are_of_the_average_and_gradients_of_the_weights():
-    """Of a half-precision run whose averaged weights are twice its own; the folder may have any name."""
-    use = dataclasses.replace(recipe("digits"), model="resnet8", precision="fp16", ema=0.9)
-    net = create_model("resnet8", num_classes=10, in_channels=1)
-    weights = {p.name: p.asnumpy().copy() for p in net.get_parameters()}
-    averages = [Parameter(Tensor(2 * array), name=f"ema.{name}") for name, array in weights.items()]
-    state = {"update": UPDATE, "recipe": to_dict(use), "dataset": load_dataset(use).input.to_dict()}
-    folder = save_checkpoint(Path("run/checkpoints/a copy"), list(net.get_parameters()), averages, state)
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Makes a checkpoint folder of a half-precision run whose averaged weights are twice its own."""
+
+    def save(name):
+        use = dataclasses.replace(recipe("digits"), model="resnet8", precision="fp16", ema=0.9)
+        net = create_model("resnet8", num_classes=10, in_channels=1)
+        weights = list(net.get_parameters())
+        averages = [Parameter(Tensor(2 * p.asnumpy()), name=f"ema.{p.name}") for p in weights]
+        state = {"update": UPDATE, "recipe": to_dict(use), "dataset": load_dataset(use).input.to_dict()}
+        folder = save_checkpoint(tmp_path / "run" / "checkpoints" / name, weights, averages, state)
+        return folder, {p.name: p.asnumpy().copy() for p in weights}
+
+    return save
+
+
+@pytest.mark.parametrize("name", ["step-00000002", "a copy under another name"])
+def test_activations_are_of_the_average_and_gradients_of_the_weights(checkpoint, name):
+    folder, weights = checkpoint(name)
     inspected = open_net(folder)
     assert (inspected.update, inspected.recipe.precision) == (UPDATE, "fp32")
     assert (len(inspected.dataset.train), len(inspected.dataset.test)) == (1437, 360)
