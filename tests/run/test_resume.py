@@ -289,9 +289,10 @@ def test_threads_cpus_and_instructions_that_differ_are_named(python):
     """In a real process, which continues a run that was begun with the defaults, on all CPUs."""
     words = ("-m", "resnet_fn.train", "--model", "resnet8", "--image-size", "8", "--batch-size", "480")
     words += ("--epochs", "1", "--mode", "pynative", "--no-progress", "--out-dir", "run")
-    here, cpus = os.sched_getaffinity(0), os.cpu_count()
+    here = os.sched_getaffinity(0)
     try:
-        os.sched_setaffinity(0, range(cpus))
+        os.sched_setaffinity(0, range(os.cpu_count()))
+        cpus = len(os.sched_getaffinity(0))
         python(*words)
         os.sched_setaffinity(0, {min(here)})
         output = python(*words, "--threads", "7", ONEDNN_MAX_CPU_ISA="SSE41").stdout
