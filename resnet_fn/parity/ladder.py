@@ -27,7 +27,7 @@ from resnet_fn.parity.probes import Probed, compare_probes
 from resnet_fn.parity.randomness import with_doubts
 from resnet_fn.parity.ranks import with_ranks, worker_causes
 from resnet_fn.parity.stages import INITIALISATION, Stage, inputs_stage
-from resnet_fn.parity.trace import Arrays, Recording, Rounding, Trace, split
+from resnet_fn.parity.trace import Arrays, Recording, Rounding, Trace
 
 _UNITS = 4  # in the last place: a table of powers or quotients in float32, and in float64 then rounded
 Builds = tuple[Arrays, Arrays]  # a build of each side, by our names
@@ -113,8 +113,7 @@ def compare_recordings(
         _initialisation(ours, theirs, names, builds, drawn) if initialisation else not_asked,
         _untrained(ours, theirs, names, initialisation, drawn),
     ]
-    inputs = split(ours.task.batches[0][0], ours.task.accumulate)[0]
-    layers = compare_layers(ours.layers, theirs.layers, names.layers, ours.trace.start, inputs)
+    layers = compare_layers(ours.layers, theirs.layers, names.layers)
     # Parameters in the order of the forward pass, then those that it does not use.
     used = [name for layer in ours.layers["eval"] for name in layer.owned() if name in names.parameters]
     order = list(dict.fromkeys([*used, *names.parameters]))

@@ -28,7 +28,8 @@ FORMAT, VERSION = "resnet_fn parity trace", 3
 MANIFEST, ARRAYS = "manifest.json", "arrays.npz"
 # What is built of the fields of a dataclass, by its name.
 _CLASSES: dict[str, Callable[..., Any]] = {
-    **{one.__name__: one for one in (Recording, Task, Trace, Layer, Drop, Probe)},
+    **{one.__name__: one for one in (Recording, Task, Trace, Drop, Probe)},
+    "Layer": lambda states=(), **fields: Layer(**fields),  # `states`: in traces of 0.2.0, not needed any more
     "Recipe": lambda **fields: recipe_from_dict(fields),
 }
 _MALFORMED = (KeyError, TypeError, IndexError, AttributeError, OSError, ValueError, zipfile.BadZipFile)
@@ -40,7 +41,7 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
     `layers` is "all", or "none": without the layers' inputs and outputs.
     """
     if layers == "none":
-        bare: dict[str, Any] = {"input": None, "output": None, "states": ()}
+        bare: dict[str, Any] = {"input": None, "output": None}
         kept = {mode: [dataclasses.replace(one, **bare) for one in run] for mode, run in recording.layers.items()}
         of_net: Probes = {name: one for name, one in recording.probes.items() if not name}  # a layer's need its output
         recording = dataclasses.replace(recording, layers=kept, probes=of_net)

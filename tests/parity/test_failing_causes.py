@@ -11,7 +11,6 @@ from resnet_fn.parity import causes
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.notes import settings_notes
-from resnet_fn.parity.origins import added_causes, attempt
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.stages import Stage
 from resnet_fn.recipes import recipe
@@ -51,11 +50,6 @@ def test_each_search_at_a_stage_may_fail(stage):
     assert all("Error" in hint for hint in hints)
 
 
-def test_what_a_layer_has_added_may_fail():
-    (hint,) = attempt(added_causes, *[Broken()] * 5)
-    assert "Error" in hint
-
-
 def test_a_comparison_of_settings_may_fail():
     """A layer of another version of the framework, whose momentum is a word."""
     sides = [
@@ -87,14 +81,6 @@ def denses(*names: str, kind: Any = nn.Dense) -> dict[str, Any]:
 
 def with_tanh(self: Any, x: Tensor) -> Tensor:
     return self.head(ops.tanh(self.fc(x)))
-
-
-def test_a_bias_is_tried_as_a_source():
-    """Another function between two dense layers: the last one's bias is tried as a factor of its weight."""
-    module = theirs(lambda self, x: self.head(torch.relu(self.fc(x))), **denses("fc", kind=t.Linear))
-    ladder = ladder_of(ours(with_tanh, **denses("fc")), module, draw(6, 8))
-    assert (ladder.first_stage.name, ladder.first_layer.name) == ("eval forward", "head")
-    assert not any("Error" in hint for hint in ladder.first_layer.hints)
 
 
 def forgets_the_variance(net: nn.Cell) -> Optimizer:

@@ -36,10 +36,7 @@ def recording() -> Recording:
         Layer(
             "conv", 0, "conv", "Conv2d", settings, ids[0], rng.normal(size=3), (("weight", (2, 3)),), True, 0.5, 0.25
         ),
-        Layer(
-            *("lstm", 1, "lstm", "LSTM", {}, None, None, (), False, float("inf"), float("inf")),
-            states=(rng.normal(size=2), rng.normal(size=3)),
-        ),
+        Layer("lstm", 1, "lstm", "LSTM", {}, None, None, (), False, float("inf"), float("inf")),
     ]
     trace = Trace(
         arrays("logits", "logits 1"),
