@@ -5,7 +5,6 @@
 
 import dataclasses
 import math
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
@@ -13,13 +12,12 @@ import numpy as np
 from resnet_fn.parity import name_map, stages
 from resnet_fn.parity.layer_outputs import LayerDifference, layout
 from resnet_fn.parity.layers.difference import DIFFERS, relative_error
-from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.name_map import NameMap
-from resnet_fn.parity.notes import padding_notes, sharing_notes
+from resnet_fn.parity.notes import sharing_notes
 from resnet_fn.parity.optimizer_causes import optimizer_causes
 from resnet_fn.parity.origins import FITS, attempt, first_hints
 from resnet_fn.parity.stages import Stage
-from resnet_fn.parity.trace import Arrays, Recording, Tree, Wanted, named_leaves
+from resnet_fn.parity.trace import Arrays, Recording, Wanted, named_leaves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,30 +101,6 @@ def _flat(arrays: Mapping[str, np.ndarray], names: Collection[str]) -> np.ndarra
     return np.concatenate([np.ravel(arrays[name]) for name in names]).astype(np.float64)
 
 
-def _grouped(groups: Mapping[str, list[str]], words: str) -> list[str]:
-    return [words.format(cause=cause, count=len(names), first=names[0]) for cause, names in groups.items()]
-
-
-def a_sum(ours: float, theirs: float, labels: Tree, outputs: Arrays, parts: int) -> list[str]:
-    """Is the loss a sum on one side and a mean on the other: over samples, labels, or all numbers?"""
-    arrays = [leaf for _, leaf in leaves(labels)]
-    counts = {len(leaf) // parts: "the sum over the batch" for leaf in arrays if np.ndim(leaf)}
-    counts |= {leaf.size // parts: "the sum over all labels" for leaf in arrays if leaf.size // parts not in counts}
-    counts |= {leaf.size: "the sum over all outputs" for leaf in outputs.values() if leaf.size not in counts}
-    counts = {count: words for count, words in counts.items() if count > 1}
-    sums = [words for count, words in counts.items() if math.isclose(ours, count * theirs, rel_tol=1e-5)]
-    means = [words for count, words in counts.items() if math.isclose(count * ours, theirs, rel_tol=1e-5)]
-    hints = [f"{words} instead of the mean" for words in sums]
-    return hints + [f"the mean instead of {words}, which the reference has" for words in means]
-
-
-def _loss(case: StageCase) -> list[str]:
-    first, task = case.stage.differences[0], case.theirs.task
-    labels = task.batches[0][1]
-    outputs = case.theirs.trace.train_outputs[0]
-    return a_sum(first.ours, first.theirs, labels, outputs, task.accumulate)
-
-
 def one_factor(ours: Arrays, theirs: Arrays, parts: int) -> list[str]:
     """Is every gradient the same multiple of the reference's?"""
     factor, error = _fit(_flat(ours, theirs), _flat(theirs, theirs))
@@ -140,11 +114,7 @@ def one_factor(ours: Arrays, theirs: Arrays, parts: int) -> list[str]:
 def _gradients(case: StageCase) -> list[str]:
     ours, theirs = case.ours.trace.gradients, case.names.rename(case.theirs.trace.gradients, name_map.GRADIENTS)
     common = {name: theirs[name] for name in ours if name in theirs}
-    return [
-        *one_factor(ours, common, case.theirs.task.accumulate),
-        *sharing_notes(case.names, case.ours.tied),
-        *padding_notes(case.names, ours, common, case.theirs.layers["eval"]),
-    ]
+    return [*one_factor(ours, common, case.theirs.task.accumulate), *sharing_notes(case.names, case.ours.tied)]
 
 
 def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> list[str]:
@@ -208,35 +178,12 @@ def _length(case: StageCase) -> list[str]:
     return [words]
 
 
-def _statistics(case: StageCase) -> list[str]:
-    """How much of the old statistics does each BatchNorm keep?"""
-    if case.theirs.task.accumulate > 1:
-        return []
-    there, after = case.theirs.trace, case.ours.trace.after[0]
-    start, first = case.names.rename(there.start), case.names.rename(there.after[0])
-    momenta = {layer.name: layer.settings.get("momentum") for layer in case.theirs.layers["eval"]}
-    groups: dict[str, list[str]] = defaultdict(list)
-    for name in case.differing():
-        new = momenta.get(case.names.sources(name)[0].rpartition(".")[0])
-        if not new:
-            continue
-        old, mixed = start[name].astype(np.float64), first[name].astype(np.float64)
-        batch = (mixed - (1 - new) * old) / new
-        kept, error = _fit(after[name] - batch, old - batch)
-        if error < 0.01 and not math.isclose(kept, 1 - new, abs_tol=0.01):
-            inverted = "momentum inverted: " if math.isclose(kept, new, abs_tol=0.01) else ""
-            groups[f"{inverted}keeps {kept:.2f} of the old value, the reference {1 - new:.2f}"].append(name)
-    return _grouped(groups, "{first}: {cause} ({count} statistics so)")
-
-
 # Candidates by stage. One is tried if none before it explains the difference.
 STAGE_CAUSES: dict[str, tuple[Callable[[StageCase], list[str]], ...]] = {
-    stages.LOSS: (_loss,),
     stages.GRADIENTS: (_gradients,),
     stages.NORM: (_clipping,),
     stages.CLIPPED: (_clipping,),
     stages.RATE: (lambda case: another_rate(case.ours.trace.rates, case.theirs.trace.rates),),
     stages.ALONE: (_optimizer,),
     stages.CHANGE: (_length,),
-    stages.STATISTICS: (_statistics,),
 }

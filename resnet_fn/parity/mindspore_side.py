@@ -13,6 +13,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore.experimental.optim.optimizer import Optimizer as TorchLike  # of mint.optim, too
 
 from resnet_fn.config.hints import first_line
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.alone import Given, changes_alone, losses_alone, made_up
 from resnet_fn.parity.dropout import drops_of, shared_masks
 from resnet_fn.parity.environment import environment
@@ -39,10 +40,10 @@ from resnet_fn.parity.trace import (
     Trace,
     Tree,
     check_scalar,
+    logits_of,
     make_recording,
     map_tree,
     named_leaves,
-    of_logits,
     parameter_roles,
     split,
     what_failed,
@@ -127,8 +128,7 @@ def record_net(
     cells = dict(net.cells_and_names())
     with without_dropout(cells.items()) as dropped:
         like = {"eval": first_call(net, inputs), "train": first_call(net, first, True)}
-        of_recipe = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
-        criterion = loss or of_logits(of_recipe, "the net", like["train"])
+        criterion = loss or _recipe_loss(recipe, like["train"])
         layers = {mode: layers_of(net, first, mode == "train") for mode in ("eval", "train")}
         random = layers_of(net, first, True) if is_random(trained) else None
         probed = (
@@ -180,6 +180,17 @@ def record_net(
     if not trace.after:
         recording.notes.append(f"{name} is not run here, which has no kernel for it: updates are not compared")
     return recording
+
+
+def _recipe_loss(recipe: Recipe, like: Any) -> Loss:
+    """The recipe's loss of a net's outputs as `like`."""
+    of_recipe = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
+    logits = logits_of("the net", like)
+
+    def loss(outputs: Any, labels: Any) -> Tensor:
+        return of_recipe(logits(outputs), labels)
+
+    return loss
 
 
 def _probes(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from resnet_fn.config.hints import few, first_line
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity import stages
 from resnet_fn.parity.alone import changes_alone, losses_alone, made_up
 from resnet_fn.parity.dropout import drops_of, shared_masks
@@ -43,10 +44,10 @@ from resnet_fn.parity.trace import (
     Tree,
     check_scalar,
     flip_widths,
+    logits_of,
     make_recording,
     map_tree,
     named_leaves,
-    of_logits,
     parameter_roles,
     split,
     what_failed,
@@ -83,7 +84,7 @@ def record_reference(
     initial = built(module)
     first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
     original = copied(module).float()
-    criterion = loss or of_logits(recipe_loss(task.recipe), "the reference", first_call(original, first, True))
+    criterion = loss or _recipe_loss(task.recipe, first_call(original, first, True))
     random_eval = is_random(lambda: outputs_of(first_call(original, inputs)), torch.get_rng_state)
     with without_dropout(module.named_modules()) as dropped:
         reference = copied(module).float()
@@ -162,6 +163,12 @@ def record_reference(
     recording.notes += [changed] if changed else []
     trace.builds = several_builds(build, built, {torch: "manual_seed"}) if build else []
     return recording
+
+
+def _recipe_loss(recipe: Recipe, like: Any) -> Loss:
+    """The recipe's loss of a module's outputs as `like`."""
+    of_recipe, logits = recipe_loss(recipe), logits_of("the reference", like)
+    return lambda outputs, labels: of_recipe(logits(outputs), labels)
 
 
 def _searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:

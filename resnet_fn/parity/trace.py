@@ -334,10 +334,10 @@ def what_failed(side: str, inputs: Tree, error: Exception, fix: str) -> ValueErr
     return ValueError(f"{side}: it fails on {arrays} ({type(error).__name__}: {first_line(error)}); {fix}")
 
 
-def of_logits(recipe_loss: Callable[[Any, Any], Any], side: str, like: Any) -> Callable[[Any, Any], Any]:
-    """The recipe's loss of outputs as `like`: of the only one, of `logits` (a ModelOutput), of the first of our tuple.
+def logits_of(side: str, like: Any) -> Callable[[Any], Any]:
+    """A function of outputs as `like` that returns what the recipe's loss takes.
 
-    A ValueError names other outputs.
+    That is the only one, `logits` (a ModelOutput), or the first of our tuple; a ValueError names other outputs.
     """
     names, named = named_leaves(like, ""), isinstance(like, Mapping) and "logits" in like
     if len(names) > 1 and not named and (side != "the net" or isinstance(like, Mapping)):
@@ -345,12 +345,12 @@ def of_logits(recipe_loss: Callable[[Any, Any], Any], side: str, like: Any) -> C
         raise ValueError(f"loss of {side}: the outputs are {words}; give --loss FILE:FUNCTION, or return logits alone")
     path = ("logits",) if named else next(path for path, leaf in leaves(like) if leaf is not None)
 
-    def loss(outputs: Any, labels: Any) -> Any:
+    def logits(outputs: Any) -> Any:
         for key in path:
             outputs = outputs[key]
-        return recipe_loss(outputs, labels)
+        return outputs
 
-    return loss
+    return logits
 
 
 def check_scalar(side: str, value: Any, tensor: Any) -> None:
