@@ -31,7 +31,7 @@ class StageCase:
     names: NameMap
 
     def differing(self) -> list[str]:
-        """Names of the arrays that differ, or of which a third does ("qkv.bias part 1 of 3")."""
+        """Names of the arrays that differ, on any worker ("qkv.bias of rank 1")."""
         differing = (item.name for item in self.stage.differences if item.verdict == DIFFERS)
         return list(dict.fromkeys(name.partition(" ")[0] for name in differing))
 
@@ -60,15 +60,19 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
     ours, theirs, names = case.ours.trace, case.theirs, case.names
     if stage in (stages.LOSS, stages.GRADIENTS):
         compared = stages.Comparison(case.ours, theirs, names, theirs.rounding)
-        gradients = {name: (a, compared.of_name(stages.GRADIENTS, name)) for name, a in ours.gradients.items()}
+        raw, known = theirs.trace.gradients, names.rename(theirs.trace.gradients, name_map.GRADIENTS)
+        gradients = {
+            name: (a, compared.of_name(stages.GRADIENTS, name, raw, known[name]))
+            for name, a in ours.gradients.items()
+            if name in known
+        }
         loss = {stages.LOSS: (np.asarray(ours.losses[:1]), theirs.rounding[stages.LOSS].get(stages.LOSS, 0.0))}
 
         def renamed(values: Arrays) -> Arrays:
             own = {name: value for name, value in values.items() if name != stages.LOSS}
             return {**names.rename(own, name_map.GRADIENTS), stages.LOSS: values[stages.LOSS]}
 
-        known = names.rename(theirs.trace.gradients, name_map.GRADIENTS)
-        return Wanted(stage, {}, {**{k: v for k, v in gradients.items() if k in known}, **loss}, renamed)
+        return Wanted(stage, {}, {**gradients, **loss}, renamed)
     mode = stages.LAYERS_OF[stage][0]
     here, there = ({one.title: one for one in side.layers[mode]} for side in (case.ours, theirs))
     layers = {}

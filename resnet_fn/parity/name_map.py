@@ -178,13 +178,6 @@ def whole_array(name: str) -> MadeOf:
     return MadeOf((Part(name),))
 
 
-def thirds(name: str, array: np.ndarray) -> list[Part]:
-    """The three parts of an array if it may be an attention's fused projections; else none."""
-    if array.ndim not in (1, 2) or array.shape[0] % 3 or not array.size:
-        return []
-    return [Part(name, share=(index, 3)) for index in range(3)]
-
-
 def squeezed(shape: Sequence[int]) -> Shape:
     """A shape without its ones: MindSpore's Conv1d weight is [O, I, 1, k], torch's [O, I, k]."""
     return tuple(size for size in shape if size != 1)
@@ -333,7 +326,7 @@ def resolve(
             for one in source.names:
                 if one not in theirs:
                     raise ValueError(f"--map: {name}: the reference has no {one!r}; {closest(one, theirs)}")
-            sources[name] = dataclasses.replace(source, parts=tuple(_third(part, theirs) for part in source.parts))
+            sources[name] = source
             if len(source.names) == 1 and source == whole_array(source.names[0]):
                 layers[name.rpartition(".")[0]] = source.names[0].rpartition(".")[0]
         elif inside and not source.parts:
@@ -352,15 +345,6 @@ def resolve(
         else:
             raise ValueError(f"--map: {name!r} is no parameter of the net; {closest(name, [*ours, *_layers(ours)])}")
     return sources, {ours_layer: layer for ours_layer, layer in layers.items() if ours_layer and layer}
-
-
-def _third(part: Part, theirs: Mapping[str, Shape]) -> Part:
-    """Rows that are one of three projections, as that share: stages measure the rounding of each third."""
-    size = theirs[part.name][0] if theirs[part.name] else 0
-    thirds = {(index * size // 3, (index + 1) * size // 3): (index, 3) for index in range(3) if size and size % 3 == 0}
-    if part.transpose is not None or part.axis or part.rows not in thirds:
-        return part
-    return dataclasses.replace(part, rows=None, share=thirds[part.rows])
 
 
 def _layers(names: Mapping[str, Shape]) -> list[str]:

@@ -14,7 +14,6 @@ from resnet_fn.parity.notes import settings_notes
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.stages import Stage
 from resnet_fn.recipes import recipe
-from resnet_fn.update.optimizer import momentum_sgd
 from resnet_fn.update.state import Optimizer
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
@@ -102,23 +101,3 @@ def test_an_optimizer_of_which_no_way_divides_by_zero():
     ladder = ladder_of(net, module, draw(6, 8), optimizer=forgets_the_variance(net), reference_optimizer=adam)
     assert ladder.first_stage.name == "optimizer alone"
     assert not any("Error" in hint for hint in ladder.first_stage.hints)
-
-
-def test_a_third_of_an_array_that_differs_is_explained():
-    """`qkv.bias part 1 of 3` is no name of an array: the gradient of the keys' bias is zero except for rounding."""
-
-    def forward(self, x):
-        q, k, v = self.qkv(x).chunk(3, -1)
-        return self.head(((q @ k.transpose(1, 2)).softmax(-1) @ v).mean(1))
-
-    def construct(self, x):
-        q, k, v = ops.split(self.qkv(x), 8, 2)
-        return self.head(ops.bmm(ops.softmax(ops.bmm(q, k.swapaxes(1, 2)), -1), v).mean(1))
-
-    net = ours(construct, qkv=nn.Dense(8, 24), head=nn.Dense(8, 3))
-    module = theirs(forward, qkv=t.Linear(8, 24), head=t.Linear(8, 3))
-    everything = momentum_sgd([(parameter, 0.1) for parameter in net.trainable_params()], 0.9)
-    plain = lambda module: torch.optim.SGD(module.parameters(), 0.02, 0.9)  # noqa: E731
-    ladder = ladder_of(net, module, draw(4, 5, 8), optimizer=everything, reference_optimizer=plain)
-    assert ladder.first_stage.name == "optimizer alone"
-    assert any(hint.startswith("weight decay: 0.1 here, 0 in the reference") for hint in ladder.first_stage.hints)
