@@ -202,13 +202,13 @@ def _probes(reference: torch.nn.Module, inputs: Tree, executions: Sequence[Layer
     """What a module computes of other inputs in evaluation mode, with its rounding; they may reach `limits`."""
 
     def compute(module: torch.nn.Module) -> Probes:
-        dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+        module, dtype = copied(module).eval(), _dtype_of(module)
         caller = Caller(
             lambda tensor: tensor.detach().numpy(),
             lambda array: tensors(array, dtype),
             lambda layer, given, named: call(functools.partial(layer, **named), given),
         )
-        with torch.no_grad(), _unchanged(module, False):
+        with torch.no_grad():
             layers = [*recorded_layers(module, _CONTAINERS)]
             net = probe_net(inputs, executions, lambda tree: outputs_of(call(module, tensors(tree, dtype))))
             return net | probe_layers(layers, lambda: call(module, tensors(inputs, dtype)), executions, caller)
@@ -279,42 +279,21 @@ _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
 
 
 def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]:
-    """Run a module on a batch and record every layer; parameters, buffers and mode are put back.
+    """Run a copy of a module on a batch and record every layer.
 
     `inputs` are an array, or a tuple or dict of them (`call`); floats are converted to the module's type.
     """
-    dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+    module, dtype = copied(module).train(train), _dtype_of(module)
 
     def run() -> None:
         with torch.no_grad():
             call(module, tensors(inputs, dtype))
 
-    with _unchanged(module, train):
-        return record_layers(recorded_layers(module, _CONTAINERS), run, _owned, _array)
+    return record_layers(recorded_layers(module, _CONTAINERS), run, _owned, _array)
 
 
-@contextlib.contextmanager
-def _unchanged(module: torch.nn.Module, train: bool) -> Iterator[None]:
-    """Inside, a module is in training mode or not; its parameters, buffers and mode are put back."""
-    kept = copy.deepcopy(module.state_dict())  # with the layers' versions, which some ask for
-    others = {name: value.clone() for name, value in module.named_buffers() if name not in kept}  # not persistent
-    was_training = module.training
-    module.train(train)
-    try:
-        yield
-    finally:
-        for name, value in [*module.named_buffers()]:
-            if name in kept and kept[name].shape != value.shape:  # made anew for an input of another size
-                _set_buffer(module, name, kept[name].clone())
-        module.load_state_dict(kept)
-        for name, value in others.items():
-            _set_buffer(module, name, value)
-        module.train(was_training)
-
-
-def _set_buffer(module: torch.nn.Module, name: str, value: torch.Tensor) -> None:
-    layer, _, leaf = name.rpartition(".")
-    setattr(module.get_submodule(layer), leaf, value)
+def _dtype_of(module: torch.nn.Module) -> torch.dtype:
+    return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
 
 
 def _owned(layer: torch.nn.Module, inside: bool) -> Iterator[tuple[str, Any]]:
@@ -436,16 +415,16 @@ def _on_batch(module: torch.nn.Module, task: Task, batch: Batch, loss: Loss, pre
 
 def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree) -> dict[str, str]:
     """Buffers that are no longer as at `first`, and the mode in which that changes an output (`Trace.moved`)."""
-    dtype = next((p.dtype for p in module.parameters()), torch.float32)
 
     @functools.cache  # those of a mode without a name are asked for again for each buffer
     def outputs(train: bool, name: str = "") -> Arrays:
         one = copied(module).train(train)
         if name:
-            _set_buffer(one, name, first[name].clone())
+            layer, _, leaf = name.rpartition(".")
+            setattr(one.get_submodule(layer), leaf, first[name].clone())
         with torch.no_grad(), torch.random.fork_rng():
             torch.manual_seed(0)
-            return outputs_of(call(one, tensors(inputs, dtype)))
+            return outputs_of(call(one, tensors(inputs, _dtype_of(module))))
 
     changes: dict[str, str] = {}
     for name, value in module.named_buffers():
@@ -625,10 +604,10 @@ def tensors(tree: Tree, dtype: torch.dtype) -> Tree:
 
 
 def first_call(module: torch.nn.Module, inputs: Tree, train: bool = False) -> Any:
-    """A module's outputs on a batch; its mode and state are put back. ValueError, with the inputs, if it fails."""
+    """The outputs of a copy of a module on a batch. A ValueError, with the inputs, if it fails."""
     try:
-        with torch.no_grad(), _unchanged(module, train):
-            return call(module, tensors(inputs, torch.float32))
+        with torch.no_grad():
+            return call(copied(module).train(train), tensors(inputs, torch.float32))
     except Exception as error:
         raise what_failed("reference", inputs, error, "give --inputs, or sizes that it takes") from error
 
