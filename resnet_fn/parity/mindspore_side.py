@@ -47,7 +47,6 @@ from resnet_fn.parity.trace import (
     parameter_roles,
     split,
     what_failed,
-    with_leaves,
 )
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Reduce, Workers
@@ -152,7 +151,15 @@ def record_net(
         alone: dict[str, Arrays] = {}
         with contextlib.suppress(MissingKernelError), explained(inputs):
             alone = optimizer_alone(net, optimizer, given) if optimizer else {}
-        losses = _losses_alone(like["train"], given.outputs, task, loss) if loss else {}
+        losses: dict[str, float] = {}
+        if loss and (outputs := paired_outputs(outputs_of(like["train"]), given.outputs)):
+            losses = losses_alone(
+                lambda tree, labels: float(criterion(tree, map_tree(Tensor, labels)).numpy()),
+                {outputs[name]: one for name, one in given.outputs.items()},
+                task,
+                like["train"],
+                lambda leaf, array: Tensor(array, leaf.dtype),
+            )
         used = optimizer or paired or make_optimizer(recipe, net)
         masking = set_masks if masks else None
         trace = run_mindspore(net, task, rates, criterion, used, make_step, like, given.last, masking, workers)
@@ -410,17 +417,6 @@ def optimizer_alone(net: nn.Cell, optimizer: Optimizer, given: Given) -> dict[st
     with unchanged((*parameters.values(), *optimizer.state)):
         assign(net, weights)
         return changes_alone(weights, directions, update, lambda: {k: one.numpy() for k, one in parameters.items()})
-
-
-def _losses_alone(like: Any, given: Arrays, task: Task, loss: Loss) -> dict[str, float]:
-    """The losses of other outputs; `like` are a net's outputs, `given` the reference's."""
-    names = paired_outputs(outputs_of(like), given)
-
-    def value(outputs: Arrays, labels: Tree) -> float:
-        tree = with_leaves(like, outputs, lambda leaf, array: Tensor(array, leaf.dtype))
-        return float(loss(tree, map_tree(Tensor, labels)).numpy())
-
-    return losses_alone(value, {names[name]: one for name, one in given.items()}, task) if names else {}
 
 
 def recording_reduce(all_reduce: Reduce, shapes: Sequence[Any]) -> tuple[list[tuple[Parameter, ...]], Reduce]:

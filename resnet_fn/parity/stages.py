@@ -385,7 +385,8 @@ class Comparison:
 
     def _loss_alone(self) -> Stage:
         """The loss on other outputs."""
-        ours, theirs = self.ours.trace.losses_alone, self.theirs.trace.losses_alone
+        ours, given = self.ours.trace.losses_alone, self.theirs.trace.losses_alone
+        theirs = {title: loss for title, loss in given.items() if math.isfinite(loss)}
         failed = [title for title in theirs if title not in ours]
         stage = Stage(LOSS_ALONE, failed=f"it fails on {few(failed)} here" if failed else "")
         largest = max(float(np.abs(leaf).max(initial=0)) for leaf in self.theirs.trace.train_outputs[0].values())

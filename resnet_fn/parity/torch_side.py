@@ -5,7 +5,6 @@ import copy
 import dataclasses
 import functools
 import itertools
-import math
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,7 +50,6 @@ from resnet_fn.parity.trace import (
     parameter_roles,
     split,
     what_failed,
-    with_leaves,
 )
 
 Loss = Callable[[Any, Any], torch.Tensor]
@@ -118,7 +116,13 @@ def record_reference(
         trace = run("float32")
     exact = run("float64")
     trace.alone = optimizer_alone(reference, task, make_optimizer)
-    trace.losses_alone = _losses_alone(first_call(reference, first, True), trace.train_outputs[0], task, criterion)
+    trace.losses_alone = losses_alone(
+        lambda tree, labels: float(_scalar(criterion(tree, tensors(labels, torch.float32))).detach()),
+        trace.train_outputs[0],
+        task,
+        first_call(reference, first, True),
+        lambda leaf, array: torch.from_numpy(array).to(leaf.dtype),
+    )
     noisy, first_update = [], dataclasses.replace(trace, later=[], dropped=[])
     for seed in range(_NOISY_RUNS) if rounded == "float32" else ():
         with _Noise(seed):
@@ -570,16 +574,6 @@ def optimizer_alone(module: torch.nn.Module, task: Task, make_optimizer: MakeOpt
         optimizer.step()
 
     return changes_alone(weights, gradients, update, lambda: {n: p.detach().numpy() for n, p in parameters.items()})
-
-
-def _losses_alone(like: Any, given: Arrays, task: Task, loss: Loss) -> dict[str, float]:
-    """The finite losses of other outputs; `like` are a module's outputs, `given` those of the first update."""
-
-    def value(outputs: Arrays, labels: Tree) -> float:
-        tree = with_leaves(like, outputs, lambda leaf, array: torch.from_numpy(array).to(leaf.dtype))
-        return float(_scalar(loss(tree, tensors(labels, torch.float32))).detach())
-
-    return {title: one for title, one in losses_alone(value, given, task).items() if math.isfinite(one)}
 
 
 def _autocast(precision: str) -> Any:
