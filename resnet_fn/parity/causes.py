@@ -1,6 +1,6 @@
-"""The causes that explain the first stage that differs: each candidate is computed, and named only if it fits.
+"""The causes that explain the first stage that differs: each is computed, and named only if it fits.
 
-`STAGE_CAUSES` lists the candidates by stage; the search changes the reference, if it is at hand.
+The search changes the reference, if it is at hand; `STAGE_CAUSES` has what is computed from the recordings, by stage.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from resnet_fn.parity.layers.difference import DIFFERS, relative_error
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import sharing_notes
 from resnet_fn.parity.optimizer_causes import optimizer_causes
-from resnet_fn.parity.origins import FITS, attempt, first_hints
+from resnet_fn.parity.origins import FITS, attempt
 from resnet_fn.parity.stages import Stage
 from resnet_fn.parity.trace import Arrays, Recording, Wanted, named_leaves
 
@@ -37,8 +37,9 @@ class StageCase:
 
 
 def explain(case: StageCase) -> list[str]:
-    """The causes that the search finds, then those that the first candidate names that fits."""
-    return [*attempt(_searched, case), *first_hints(STAGE_CAUSES.get(case.stage.name, ()), case)]
+    """The causes that the search finds, then what the recordings show."""
+    computed = STAGE_CAUSES.get(case.stage.name)
+    return [*attempt(_searched, case), *(attempt(computed, case) if computed else ())]
 
 
 _SURE = 1e-3  # an array of which the reference is less sure would let any change fit
@@ -182,12 +183,11 @@ def _length(case: StageCase) -> list[str]:
     return [words]
 
 
-# Candidates by stage. One is tried if none before it explains the difference.
-STAGE_CAUSES: dict[str, tuple[Callable[[StageCase], list[str]], ...]] = {
-    stages.GRADIENTS: (_gradients,),
-    stages.NORM: (_clipping,),
-    stages.CLIPPED: (_clipping,),
-    stages.RATE: (lambda case: another_rate(case.ours.trace.rates, case.theirs.trace.rates),),
-    stages.ALONE: (_optimizer,),
-    stages.CHANGE: (_length,),
+STAGE_CAUSES: dict[str, Callable[[StageCase], list[str]]] = {
+    stages.GRADIENTS: _gradients,
+    stages.NORM: _clipping,
+    stages.CLIPPED: _clipping,
+    stages.RATE: lambda case: another_rate(case.ours.trace.rates, case.theirs.trace.rates),
+    stages.ALONE: _optimizer,
+    stages.CHANGE: _length,
 }
