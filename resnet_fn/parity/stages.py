@@ -142,12 +142,13 @@ _DROPPED = [row for row in STAGES if row.name in (TRAIN_FORWARD, LOSS, GRADIENTS
 # Arrays of which norms and losses are made: their rounding is allowed for there.
 _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
 _AFTER = (LAST, AVERAGE)
+DRIFTING = (*_AFTER, MOVED)  # what an optimizer moves that divides a gradient of rounding by its own size
 _WEIGHTS = (CHANGE, *_AFTER)
 # An element whose gradients are further apart, or that is so small beside the largest of its array, is rounding.
 _OTHER, _NOTHING = 0.01, 1e-5
 
 # A gradient this far from its float64, and this small beside all gradients, is zero except for rounding.
-_NOISE, _SMALL = 0.5, 1e-4
+NOISE, _SMALL = 0.5, 1e-4
 _MOST = 0.05  # noise alone allows no larger error
 SPREADS = 4  # with ROUNDING_FACTOR 16: what 165 of 165 arrays of right ports stayed within (docs/migrating.md)
 _LENT = 1e-4  # the most rounding that one array stands for in others
@@ -234,7 +235,7 @@ class Comparison:
         theirs = self.theirs.trace.gradients
         limit = _SMALL * math.hypot(*map(norm, theirs.values()))
         small = {name: b for name, b in self.names.rename(theirs, name_map.GRADIENTS).items() if norm(b) <= limit}
-        return {name for name, b in small.items() if not b.any() or self.of_name(GRADIENTS, name, theirs, b) >= _NOISE}
+        return {name for name, b in small.items() if not b.any() or self.of_name(GRADIENTS, name, theirs, b) >= NOISE}
 
     @functools.cached_property
     def without_gradient(self) -> set[str]:

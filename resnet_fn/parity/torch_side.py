@@ -128,6 +128,13 @@ def record_reference(
         with _Noise(seed):
             one = _on_batch(reference, task, task.batches[0], criterion, rounded, trace.start)
             noisy.append(stages.rounding(one, first_update))
+    measured = stages.rounding(trace if rounded == "float32" else run(rounded), exact)
+    # Adam divides a gradient of rounding by its own size: such a bias drifts, and the statistics behind it with it.
+    adaptive = task.own_optimizer or task.recipe.optimizer != "sgd"
+    if noisy and adaptive and max(measured[stages.GRADIENTS].values(), default=0.0) >= stages.NOISE:
+        with _Noise(0):
+            drifted = stages.rounding(run_torch(reference, task, criterion, make_optimizer, rounded), first_update)
+        noisy.append({name: drifted[name] for name in stages.DRIFTING})
     random_train = cut_random(layers["train"], layers_of(reference, first, True)) if random else ""
 
     asked = probes and rounded == "float32" and not random_eval
@@ -147,7 +154,7 @@ def record_reference(
         initial=initial,
         layers=layers,
         trace=trace,
-        rounding=stages.with_noise(stages.rounding(trace if rounded == "float32" else run(rounded), exact), noisy),
+        rounding=stages.with_noise(measured, noisy),
         flipped=Flipped(flip_widths(layers["train"]), flip) if rounded == "float32" else None,
         search=_searcher(copied(reference), task, criterion) if rounded == "float32" else None,
         environment=environment(
