@@ -82,7 +82,7 @@ class Ladder:
     @property
     def first_gradient(self) -> Difference | None:
         """The first parameter in backward order whose gradient differs."""
-        names = (stages.GRADIENTS, stages.later_stage(stages.GRADIENTS), stages.GRADIENTS + stages.WITH_DROPOUT)
+        names = (stages.GRADIENTS, stages.GRADIENTS + stages.LATER_BATCHES, stages.GRADIENTS + stages.WITH_DROPOUT)
         return next((stage.first for stage in self.stages if stage.name in names and stage.first), None)
 
     @property

@@ -31,7 +31,8 @@ from resnet_fn.parity.trace import LATER, Arrays, Batch, Recording, Rounding, Tr
 
 INPUTS, INITIALISATION, UNTRAINED, WEIGHTS = "inputs", "initialisation", "untrained arrays", "weights"
 EVAL_FORWARD, TRAIN_FORWARD, LOSS = "eval forward", "train forward", "loss"
-WITH_DROPOUT = ", with dropout"  # ends the names of stages of one update with masks
+# End the names of stages of the batches after the first, and of one update with masks.
+LATER_BATCHES, WITH_DROPOUT = ", later batches", ", with dropout"
 LAYERS_OF = {
     EVAL_FORWARD: ("eval", "eval layers"),
     TRAIN_FORWARD: ("train", "train layers"),
@@ -154,6 +155,9 @@ SPREADS = 4  # with ROUNDING_FACTOR 16: what 165 of 165 arrays of right ports st
 _LENT = 1e-4  # the most rounding that one array stands for in others
 
 
+Names = Mapping[str, Sequence[str]]  # our parameters, as a row takes them: "all", "trained", …
+
+
 def rounding(trace: Trace, exact: Trace) -> Rounding:
     """The relative errors of a trace from that of the same net in float64."""
     rows = [row for row in STAGES if row.tolerance]
@@ -181,13 +185,8 @@ def sure(stage: Stage) -> Stage:
     return stage
 
 
-def later_stage(name: str) -> str:
-    """The name of a stage of the batches after the first."""
-    return f"{name}, later batches"
-
-
 # Where the reference's rounding is measured by noise, too: what its tolerance alone lets pass is named.
-MEASURED = {name for row in EACH_BATCH for name in (row.name, later_stage(row.name), row.name + WITH_DROPOUT)}
+MEASURED = {name for row in EACH_BATCH for name in (row.name, row.name + LATER_BATCHES, row.name + WITH_DROPOUT)}
 
 
 def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
@@ -303,37 +302,29 @@ class Comparison:
                 stage.failed = "; ".join(stage.hints)
             stages.append(stage)
             if row.name == GRADIENTS:
-                stages += self._later_batches(names)
-        return stages + self._with_dropout(names)
+                batches = [f" of batch {index + 2}" for index in range(len(ours.later))]
+                stages += self._on_others(
+                    EACH_BATCH, LATER_BATCHES, zip(batches, ours.later, theirs.later, strict=True), names
+                )
+        dropped = zip([WITH_DROPOUT], ours.dropped, theirs.dropped, strict=False)  # if both sides made such an update
+        return stages + self._on_others(_DROPPED, WITH_DROPOUT, dropped, names)
 
-    def _on(self, traces: tuple[Trace, Trace], suffix: str) -> "Comparison":
-        """The comparison of other traces, whose rounding has a suffix."""
-        ours, theirs = (replace(side, trace=one) for side, one in zip((self.ours, self.theirs), traces, strict=True))
-        errors = {name.removesuffix(suffix): one for name, one in self.rounding.items() if name.endswith(suffix)}
-        return Comparison(ours, theirs, self.names, errors)
-
-    def _with_dropout(self, names: Mapping[str, Sequence[str]]) -> list[Stage]:
-        """The stages of one update with masks, if both sides made it."""
-        stages = []
-        for traces in zip(self.ours.trace.dropped, self.theirs.trace.dropped, strict=False):
-            on = self._on(traces, WITH_DROPOUT)
-            for row in _DROPPED:
-                stages.append(sure(replace(on._values(row, names), name=row.name + WITH_DROPOUT)))
-        return [stage for stage in stages if stage.verdict != SKIPPED]
-
-    def _later_batches(self, names: Mapping[str, Sequence[str]]) -> list[Stage]:
-        """The stages up to the gradients on each further batch, with the weights before any update."""
-        combined = [Stage(later_stage(row.name)) for row in EACH_BATCH]
-        for index, pair in enumerate(zip(self.ours.trace.later, self.theirs.trace.later, strict=True)):
-            batch = f" of batch {index + 2}"
-            on_batch = self._on(pair, batch)
-            for row, stage in zip(EACH_BATCH, combined, strict=True):
-                one = on_batch._values(row, names)
-                stage.differences += [replace(item, name=f"{item.name}{batch}") for item in one.differences]
+    def _on_others(
+        self, rows: Sequence[Row], title: str, pairs: Iterable[tuple[str, Trace, Trace]], names: Names
+    ) -> list[Stage]:
+        """The stages of further traces together, `title` after their names; each pair has its rounding's suffix."""
+        combined = [Stage(row.name + title) for row in rows]
+        for suffix, ours, theirs in pairs:
+            errors = {name.removesuffix(suffix): one for name, one in self.rounding.items() if name.endswith(suffix)}
+            sides = replace(self.ours, trace=ours), replace(self.theirs, trace=theirs)
+            compared, which = Comparison(*sides, self.names, errors), suffix * (suffix != title)
+            for row, stage in zip(rows, combined, strict=True):
+                one = compared._values(row, names)
+                stage.differences += [replace(item, name=item.name + which) for item in one.differences]
                 stage.failed = stage.failed or one.failed
         return [sure(stage) for stage in combined if stage.differences or stage.failed]
 
-    def _values(self, row: Row, names: Mapping[str, Sequence[str]]) -> Stage:
+    def _values(self, row: Row, names: Names) -> Stage:
         """A row's arrays by parameter, of `names`, or its outputs or updates."""
         return self._arrays(row, names[row.of]) if row.of else self._numbers(row, self._least(row.name))
 
