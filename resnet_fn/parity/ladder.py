@@ -43,8 +43,7 @@ class Ladder:
     layers: list[LayerDifference]
     names: NameMap  # the reference's parameter and layer for each of ours
     notes: list[str]  # settings that differ, whether or not the numbers show it
-    # ReLU inputs within rounding of 0 (`Flipped`) in all updates, counted if gradients differ and no layer does;
-    # else 0
+    # ReLU inputs within rounding of 0 in all updates, counted if gradients differ and no layer does; else 0
     ties: int = 0
     changed: list[str] = field(default_factory=list)  # changes to the nets that made them comparable, a line each
     environment: list[str] = field(default_factory=list)  # versions, devices and kernels that differ, a line each
@@ -157,9 +156,10 @@ def compare_recordings(
     ladder.ran = {mode: len(one) for mode, one in ours.layers.items()}
     ladder.curves = {"loss": (a.losses, b.losses), "learning rate": (a.rates, b.rates)}
     same_layers = ladder.first_layer is None and ladder.first_gradient is not None
-    if same_layers and theirs.flipped is not None and precision == "float32":
+    if same_layers and theirs.flipped and precision == "float32":
         # A fault, or ReLU inputs that float32 puts on either side of 0. The rounding of float16 includes many of them.
-        rounding, ladder.ties = theirs.flipped(tie_width(layers))
+        width = next((one for one in theirs.flipped if one >= tie_width(layers)), max(theirs.flipped))
+        rounding, ladder.ties = theirs.flipped[width]()
         ladder.stages = all_stages(stages.worst_rounding(theirs.rounding, rounding))
     measured = [one for stage in ladder.stages if stage.name in stages.MEASURED for one in stage.differences]
     if theirs.rounding and precision == "float32":

@@ -139,7 +139,7 @@ def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float) -> Differe
 
 
 def tie_width(layers: Sequence[LayerDifference]) -> float:
-    """How far from 0 a tie may be (`Flipped`), relative to the root mean square of the ReLU's input.
+    """How far from 0 a tie may be (`Recording.flipped`), relative to the root mean square of the ReLU's input.
 
     Layers whose rounding is too large to decide anything are not counted.
     """

@@ -34,7 +34,6 @@ from resnet_fn.parity.trace import (
     STATISTICS,
     Arrays,
     Batch,
-    Flipped,
     Probes,
     Recording,
     Rounding,
@@ -140,7 +139,6 @@ def record_reference(
     asked = probes and rounded == "float32" and not random_eval
     probed = _probes(reference, first, layers["eval"], limits) if asked else {}
 
-    @functools.cache
     def flip(width: float) -> tuple[Rounding, int]:
         with flip_ties(width) as count:
             flipped = run("float32")  # half of float64's time; what float32 costs counts as rounding anyway
@@ -155,7 +153,7 @@ def record_reference(
         layers=layers,
         trace=trace,
         rounding=stages.with_noise(measured, noisy),
-        flipped=Flipped(flip_widths(layers["train"]), flip) if rounded == "float32" else None,
+        flipped={one: functools.partial(flip, one) for one in flip_widths(layers["train"]) if rounded == "float32"},
         search=_searcher(copied(reference), task, criterion) if rounded == "float32" else None,
         environment=environment(
             device="CPU",
