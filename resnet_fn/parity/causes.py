@@ -63,7 +63,7 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
         compared = stages.Comparison(case.ours, theirs, names, theirs.rounding)
         raw, known = theirs.trace.gradients, names.rename(theirs.trace.gradients, name_map.GRADIENTS)
         gradients = {
-            name: (a, compared.of_name(stages.GRADIENTS, name, raw, known[name]))
+            name: (a, compared.rounding_of(stages.GRADIENTS, name, raw, known[name]))
             for name, a in ours.gradients.items()
             if name in known
         }

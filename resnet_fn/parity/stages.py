@@ -221,7 +221,7 @@ class Comparison:
     names: NameMap
     rounding: Rounding
 
-    def of_name(self, stage: str, name: str, theirs: Arrays, made: np.ndarray) -> float:
+    def rounding_of(self, stage: str, name: str, theirs: Arrays, made: np.ndarray) -> float:
         """The reference's rounding in one of our arrays, `made` of `theirs`: a part is off by as much as the whole."""
         errors = self.rounding.get(stage, {})
         sources = [one for one in self.names.sources(name) if one in errors and one in theirs]
@@ -229,12 +229,14 @@ class Comparison:
         return off / (norm(made) or 1.0)
 
     @functools.cached_property
-    def _zero(self) -> set[str]:
+    def _rounding_only(self) -> set[str]:
         """Our arrays with a gradient of rounding only: biases before norms, and of an attention's keys."""
         theirs = self.theirs.trace.gradients
         limit = _SMALL * math.hypot(*map(norm, theirs.values()))
         small = {name: b for name, b in self.names.rename(theirs, name_map.GRADIENTS).items() if norm(b) <= limit}
-        return {name for name, b in small.items() if not b.any() or self.of_name(GRADIENTS, name, theirs, b) >= NOISE}
+        return {
+            name for name, b in small.items() if not b.any() or self.rounding_of(GRADIENTS, name, theirs, b) >= NOISE
+        }
 
     @functools.cached_property
     def without_gradient(self) -> set[str]:
@@ -252,12 +254,13 @@ class Comparison:
         """Elements whose gradients, of the first batch or of any, are rounding, by our names."""
 
         def apart(ours: Arrays, theirs: Arrays) -> Arrays:
-            renamed = self.names.rename(theirs, name_map.GRADIENTS)
-            pairs = {name: (ours[name], np.abs(b), b) for name, b in renamed.items() if name in ours}
-            return {
-                name: (np.abs(a - b) > _OTHER * size) | (size <= _NOTHING * size.max(initial=0)) | (name in self._zero)
-                for name, (a, size, b) in pairs.items()
-            }
+            masks = {}
+            for name, b in self.names.rename(theirs, name_map.GRADIENTS).items():
+                if name in ours:
+                    size = np.abs(b)
+                    small = (size > 0) & (size <= _NOTHING * size.max(initial=0))
+                    masks[name] = small | (np.abs(ours[name] - b) > _OTHER * size) | (name in self._rounding_only)
+            return masks
 
         a, b = self.ours.trace, self.theirs.trace
         first = apart(a.clipped, b.clipped)
@@ -399,7 +402,8 @@ class Comparison:
         common = [name for name in names if name in ours and name in theirs and not self._idle(name, theirs, stage)]
         if not common:
             return Stage(stage, note="one side keeps none" if self.ours.trace.after else "not run here")
-        start, roundings = self.ours.trace.start, [self.of_name(stage, name, given, theirs[name]) for name in common]
+        start = self.ours.trace.start
+        roundings = [self.rounding_of(stage, name, given, theirs[name]) for name in common]
         # A small array may be close to its float64 values by luck; the median is what float32 costs here.
         usual = float(np.median([error for error in roundings if error <= _LENT] or [0.0]))
         whole, largest = math.hypot(*map(norm, theirs.values())), self._largest_change(stage, theirs)
@@ -416,7 +420,7 @@ class Comparison:
                 # Adam changes what is rounding by up to the learning rate, with either sign.
                 a = np.where(unsure[name] & (np.abs(a - b) <= 2 * largest), b, a)
             item = difference(name, a, b, tolerance=tolerance, rounding=error)
-            if item.verdict in (UNDECIDED, DIFFERS) and name in self._zero:
+            if item.verdict in (UNDECIDED, DIFFERS) and name in self._rounding_only:
                 item = replace(item, relative=item.relative * size / (whole or 1.0), rounding=usual)
             elif item.verdict == UNDECIDED and 4 * unit > CEILING * size and whole:
                 part = size / whole
