@@ -66,7 +66,7 @@ def activations(trained: LoadedNet, dataset: DataSet, limit: int, visit: Visitor
             rows.append(dataclasses.replace(array_statistics(layer.title, layer.output), dtype="float32"))
             visit(layer.title, layer.output)
 
-    record_cell(net, [Tensor(images)], train=False, visit=note)
+    record_cell(net, lambda: net(Tensor(images)), train=False, visit=note)
     return count, rows
 
 
