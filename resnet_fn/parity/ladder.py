@@ -103,7 +103,7 @@ def compare_recordings(
         initialisation: compare the distributions of the initial parameters.
         search: search for causes, if the reference can (`Recording.search`).
     """
-    theirs = theirs if search else dataclasses.replace(theirs, search=None)
+    theirs = theirs if search else dataclasses.replace(theirs, search=lambda wanted: [])
     if theirs.ranks and not ours.ranks:
         raise ValueError("reference: several workers recorded it; give the trace of one as the reference")
     builds = list(zip(ours.trace.builds, map(names.rename, theirs.trace.builds), strict=False))
@@ -160,8 +160,9 @@ def compare_recordings(
     same_layers = ladder.first_layer is None and ladder.first_gradient is not None
     if same_layers and theirs.flipped is not None and precision == "float32":
         # A fault, or ReLU inputs that float32 puts on either side of 0. The rounding of float16 includes many of them.
-        rounding, ladder.ties = theirs.flipped(tie_width(layers))
-        ladder.stages = all_stages(stages.worst_rounding(theirs.rounding, rounding))
+        flipped, ladder.ties = theirs.flipped(tie_width(layers))
+        theirs = dataclasses.replace(theirs, rounding=stages.worst_rounding(theirs.rounding, flipped))
+        ladder.stages = all_stages(theirs.rounding)
     measured = [one for stage in ladder.stages if stage.name in stages.MEASURED for one in stage.differences]
     if theirs.rounding and precision == "float32":
         ladder.beyond = sorted((one for one in measured if one.beyond), key=lambda one: -one.beyond)
