@@ -17,7 +17,7 @@ from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import padding_notes, sharing_notes
 from resnet_fn.parity.optimizer_causes import optimizer_causes
-from resnet_fn.parity.origins import FITS, attempt, first_hints
+from resnet_fn.parity.origins import FITS, first_hints
 from resnet_fn.parity.stages import Stage
 from resnet_fn.parity.trace import Arrays, Recording, Tree, Wanted, named_leaves
 
@@ -38,10 +38,12 @@ class StageCase:
         return list(dict.fromkeys(name.partition(" ")[0] for name in differing))
 
 
-def explain(case: StageCase) -> list[str]:
-    """The causes that the search finds, then those of the first candidate that fits; else why none is sought."""
-    causes = [*attempt(_searched, case), *first_hints(STAGE_CAUSES.get(case.stage.name, ()), case)]
-    return causes or _not_searched(case)
+def explain(case: StageCase, search: bool = True) -> list[str]:
+    """The causes of the first candidate that fits; else, with `search`, those that it finds, or why it cannot be."""
+    candidates = STAGE_CAUSES.get(case.stage.name, ())
+    if not search:
+        return first_hints(candidates, case)
+    return first_hints((*candidates, _searched), case) or _not_searched(case)
 
 
 _SURE = 1e-3  # an array of which the reference is less sure would let any change fit

@@ -103,7 +103,6 @@ def compare_recordings(
         initialisation: compare the distributions of the initial parameters.
         search: search for causes, if the reference can (`Recording.search`).
     """
-    theirs = theirs if search else dataclasses.replace(theirs, search=lambda wanted: [])
     if theirs.ranks and not ours.ranks:
         raise ValueError("reference: several workers recorded it; give the trace of one as the reference")
     builds = list(zip(ours.trace.builds, map(names.rename, theirs.trace.builds), strict=False))
@@ -174,7 +173,7 @@ def compare_recordings(
         ladder.changed.append(f"probes and coverage failed ({type(error).__name__}: {first_line(error)})")
     if (stage := ladder.first_computed) is not None:  # later stages differ because of it
         case = StageCase(stage, layers, ours, theirs, names)
-        stage.hints += attempt(worker_causes, case) or explain(case)
+        stage.hints += attempt(worker_causes, case) or explain(case, search)
     return ladder
 
 

@@ -25,7 +25,7 @@ from resnet_fn.parity.trace import Arrays, Probe, Probes, Recording, Tree, map_t
 NET = ""  # the net's name among the layers'
 FACTORS = {"0.01·x": 0.01, "−x": -1.0, "10·x": 10.0}
 IDS, MASKS = "every id once", "masks inverted"
-TOO_LARGE = "the probes before it fill the memory that they may have"
+TOO_LARGE = "those of other layers fill the memory that probes may have"
 _HELD = 1 << 28  # numbers of all layers' probes of a side
 _LARGEST_BATCH = 1 << 18  # numbers of the images that layers alone are given
 _LARGEST = 1 << 22  # numbers of a probe of all ids

@@ -110,9 +110,10 @@ class Searcher:
                 arrays = [leaf for _, leaf in leaves((inputs, named)) if is_float(leaf)]
                 run.others += [(f"input {index}", leaf) for index, leaf in enumerate(arrays)]
 
+            seen = wanted.layers if name is None else [name] if name else []
             handles.append(self.module.register_forward_pre_hook(given, with_kwargs=True))
             handles.append(self.module.register_forward_hook(lambda *_: setattr(run, "of_forward", run.count)))
-            for title in {one.partition(" (")[0] for one in (wanted.layers if name is None else [name] * bool(name))}:
+            for title in {title.partition(" (")[0] for title in seen}:
                 handles.append(self.module.get_submodule(title).register_forward_hook(hook(title)))
             try:
                 with run:
