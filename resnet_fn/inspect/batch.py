@@ -76,7 +76,7 @@ def activations(inspected: InspectedNet, limit: int, visit: Visitor) -> tuple[in
             rows.append(dataclasses.replace(array_statistics(layer.title, layer.output), dtype="float32"))
             visit(layer.title, layer.output)
 
-    record_cell(net, [Tensor(images)], train=False, visit=note)
+    record_cell(net, lambda: net(Tensor(images)), train=False, visit=note)
     return count, rows
 
 

@@ -1,11 +1,10 @@
-"""The causes that explain the first stage that differs: each candidate is computed, and named only if it fits.
+"""The causes that explain the first stage that differs: each is computed, and named only if it fits.
 
-`STAGE_CAUSES` lists the candidates by stage; the search changes the reference, if it is at hand.
+The search changes the reference, if it is at hand; `STAGE_CAUSES` has what is computed from the recordings, by stage.
 """
 
 import dataclasses
 import math
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
@@ -13,13 +12,12 @@ import numpy as np
 from resnet_fn.parity import name_map, stages
 from resnet_fn.parity.layer_outputs import LayerDifference, layout
 from resnet_fn.parity.layers.difference import DIFFERS, relative_error
-from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.name_map import NameMap
-from resnet_fn.parity.notes import padding_notes, sharing_notes
+from resnet_fn.parity.notes import sharing_notes
 from resnet_fn.parity.optimizer_causes import optimizer_causes
-from resnet_fn.parity.origins import FITS, first_hints
+from resnet_fn.parity.origins import FITS, attempt
 from resnet_fn.parity.stages import Stage
-from resnet_fn.parity.trace import Arrays, Recording, Tree, Wanted, named_leaves
+from resnet_fn.parity.trace import Arrays, Recording, Wanted, named_leaves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,17 +31,17 @@ class StageCase:
     names: NameMap
 
     def differing(self) -> list[str]:
-        """Names of the arrays that differ, or of which a third does ("qkv.bias part 1 of 3")."""
+        """Names of the arrays that differ, on any worker ("qkv.bias of rank 1")."""
         differing = (item.name for item in self.stage.differences if item.verdict == DIFFERS)
         return list(dict.fromkeys(name.partition(" ")[0] for name in differing))
 
 
 def explain(case: StageCase, search: bool = True) -> list[str]:
-    """The causes of the first candidate that fits; else, with `search`, those that it finds, or why it cannot be."""
-    candidates = STAGE_CAUSES.get(case.stage.name, ())
-    if not search:
-        return first_hints(candidates, case)
-    return first_hints((*candidates, _searched), case) or _not_searched(case)
+    """The causes that the search finds, then what the recordings show; else why nothing is searched."""
+    computed = STAGE_CAUSES.get(case.stage.name)
+    causes = attempt(_searched, case) if search else []
+    causes += attempt(computed, case) if computed else []
+    return causes or (_not_searched(case) if search else [])
 
 
 _SURE = 1e-3  # an array of which the reference is less sure would let any change fit
@@ -81,15 +79,19 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
     ours, theirs, names = case.ours.trace, case.theirs, case.names
     if stage in (stages.LOSS, stages.GRADIENTS):
         compared = stages.Comparison(case.ours, theirs, names, theirs.rounding)
-        gradients = {name: (a, compared.of_name(stages.GRADIENTS, name)) for name, a in ours.gradients.items()}
+        raw, known = theirs.trace.gradients, names.rename(theirs.trace.gradients, name_map.GRADIENTS)
+        gradients = {
+            name: (a, compared.rounding_of(stages.GRADIENTS, name, raw, known[name]))
+            for name, a in ours.gradients.items()
+            if name in known
+        }
         loss = {stages.LOSS: (np.asarray(ours.losses[:1]), theirs.rounding[stages.LOSS].get(stages.LOSS, 0.0))}
 
         def renamed(values: Arrays) -> Arrays:
             own = {name: value for name, value in values.items() if name != stages.LOSS}
             return {**names.rename(own, name_map.GRADIENTS), stages.LOSS: values[stages.LOSS]}
 
-        known = names.rename(theirs.trace.gradients, name_map.GRADIENTS)
-        return Wanted(stage, {}, {**{k: v for k, v in gradients.items() if k in known}, **loss}, renamed)
+        return Wanted(stage, {}, {**gradients, **loss}, renamed)
     mode = stages.LAYERS_OF[stage][0]
     here, there = ({one.title: one for one in side.layers[mode]} for side in (case.ours, theirs))
     layers = {}
@@ -125,30 +127,6 @@ def _flat(arrays: Mapping[str, np.ndarray], names: Collection[str]) -> np.ndarra
     return np.concatenate([np.ravel(arrays[name]) for name in names]).astype(np.float64)
 
 
-def _grouped(groups: Mapping[str, list[str]], words: str) -> list[str]:
-    return [words.format(cause=cause, count=len(names), first=names[0]) for cause, names in groups.items()]
-
-
-def a_sum(ours: float, theirs: float, labels: Tree, outputs: Arrays, parts: int) -> list[str]:
-    """Is the loss a sum on one side and a mean on the other: over samples, labels, or all numbers?"""
-    arrays = [leaf for _, leaf in leaves(labels)]
-    counts = {len(leaf) // parts: "the sum over the batch" for leaf in arrays if np.ndim(leaf)}
-    counts |= {leaf.size // parts: "the sum over all labels" for leaf in arrays if leaf.size // parts not in counts}
-    counts |= {leaf.size: "the sum over all outputs" for leaf in outputs.values() if leaf.size not in counts}
-    counts = {count: words for count, words in counts.items() if count > 1}
-    sums = [words for count, words in counts.items() if math.isclose(ours, count * theirs, rel_tol=1e-5)]
-    means = [words for count, words in counts.items() if math.isclose(count * ours, theirs, rel_tol=1e-5)]
-    hints = [f"{words} instead of the mean" for words in sums]
-    return hints + [f"the mean instead of {words}, which the reference has" for words in means]
-
-
-def _loss(case: StageCase) -> list[str]:
-    first, task = case.stage.differences[0], case.theirs.task
-    labels = task.batches[0][1]
-    outputs = case.theirs.trace.train_outputs[0]
-    return a_sum(first.ours, first.theirs, labels, outputs, task.accumulate)
-
-
 def one_factor(ours: Arrays, theirs: Arrays, parts: int) -> list[str]:
     """Is every gradient the same multiple of the reference's?"""
     factor, error = _fit(_flat(ours, theirs), _flat(theirs, theirs))
@@ -162,11 +140,7 @@ def one_factor(ours: Arrays, theirs: Arrays, parts: int) -> list[str]:
 def _gradients(case: StageCase) -> list[str]:
     ours, theirs = case.ours.trace.gradients, case.names.rename(case.theirs.trace.gradients, name_map.GRADIENTS)
     common = {name: theirs[name] for name in ours if name in theirs}
-    return [
-        *one_factor(ours, common, case.theirs.task.accumulate),
-        *sharing_notes(case.names, case.ours.tied),
-        *padding_notes(case.names, ours, common, case.theirs.layers["eval"]),
-    ]
+    return [*one_factor(ours, common, case.theirs.task.accumulate), *sharing_notes(case.names, case.ours.tied)]
 
 
 def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> list[str]:
@@ -230,35 +204,11 @@ def _length(case: StageCase) -> list[str]:
     return [words]
 
 
-def _statistics(case: StageCase) -> list[str]:
-    """How much of the old statistics does each BatchNorm keep?"""
-    if case.theirs.task.accumulate > 1:
-        return []
-    there, after = case.theirs.trace, case.ours.trace.after[0]
-    start, first = case.names.rename(there.start), case.names.rename(there.after[0])
-    momenta = {layer.name: layer.settings.get("momentum") for layer in case.theirs.layers["eval"]}
-    groups: dict[str, list[str]] = defaultdict(list)
-    for name in case.differing():
-        new = momenta.get(case.names.sources(name)[0].rpartition(".")[0])
-        if not new:
-            continue
-        old, mixed = start[name].astype(np.float64), first[name].astype(np.float64)
-        batch = (mixed - (1 - new) * old) / new
-        kept, error = _fit(after[name] - batch, old - batch)
-        if error < 0.01 and not math.isclose(kept, 1 - new, abs_tol=0.01):
-            inverted = "momentum inverted: " if math.isclose(kept, new, abs_tol=0.01) else ""
-            groups[f"{inverted}keeps {kept:.2f} of the old value, the reference {1 - new:.2f}"].append(name)
-    return _grouped(groups, "{first}: {cause} ({count} statistics so)")
-
-
-# Candidates by stage. One is tried if none before it explains the difference.
-STAGE_CAUSES: dict[str, tuple[Callable[[StageCase], list[str]], ...]] = {
-    stages.LOSS: (_loss,),
-    stages.GRADIENTS: (_gradients,),
-    stages.NORM: (_clipping,),
-    stages.CLIPPED: (_clipping,),
-    stages.RATE: (lambda case: another_rate(case.ours.trace.rates, case.theirs.trace.rates),),
-    stages.ALONE: (_optimizer,),
-    stages.CHANGE: (_length,),
-    stages.STATISTICS: (_statistics,),
+STAGE_CAUSES: dict[str, Callable[[StageCase], list[str]]] = {
+    stages.GRADIENTS: _gradients,
+    stages.NORM: _clipping,
+    stages.CLIPPED: _clipping,
+    stages.RATE: lambda case: another_rate(case.ours.trace.rates, case.theirs.trace.rates),
+    stages.ALONE: _optimizer,
+    stages.CHANGE: _length,
 }

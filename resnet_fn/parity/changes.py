@@ -46,6 +46,8 @@ def gradient_changes(c: Call) -> Changes:
     """The changes of a call that leave its values as they are and change gradients."""
     if not (is_float(c.out) and c.out.requires_grad):
         return
+    if c.name == "embedding" and (c.bound.get("padding_idx") or 0) >= 0:
+        yield f"its padding row {c.bound.get('padding_idx')} trained", lambda: F.embedding(c.x, c.bound["weight"])
     if is_float(c.x) and c.x.shape == c.out.shape and not c.name.endswith("norm"):
         yield "the gradient passed through as it is", lambda: c.x + (c.out - c.x).detach()
     for place, given in enumerate(c.args):
@@ -139,7 +141,6 @@ def _pool(c: Call) -> Changes:
     yield f"count_include_pad {not inside} for {inside}", lambda: c.again(count_include_pad=not inside)
     yield "a maximum for the average", lambda: largest(x, kernel, stride, padding, ceil_mode=ceil)
     yield f"pads as same, not counted, for {padding}", lambda: whole / average(ones, kernel, stride)
-    yield f"pads as same, counted, for {padding}", lambda: whole
 
 
 def _matrix(c: Call) -> Changes:
@@ -306,7 +307,6 @@ def _rows(c: Call) -> Changes:
 def _lstm(c: Call) -> Changes:
     out, h, cell = c.out
     yield "the cell state for the hidden state", lambda: (out, cell, h)
-    yield "layers and directions in the other order", lambda: (out, h.flip(0), cell.flip(0))
 
 
 def _loss(c: Call) -> Changes:

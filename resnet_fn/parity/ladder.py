@@ -27,7 +27,7 @@ from resnet_fn.parity.probes import Probed, compare_probes
 from resnet_fn.parity.randomness import with_doubts
 from resnet_fn.parity.ranks import with_ranks, worker_causes
 from resnet_fn.parity.stages import INITIALISATION, Stage, inputs_stage
-from resnet_fn.parity.trace import Arrays, Recording, Rounding, Trace, split
+from resnet_fn.parity.trace import Arrays, Recording, Rounding, Trace
 
 _UNITS = 4  # in the last place: a table of powers or quotients in float32, and in float64 then rounded
 Builds = tuple[Arrays, Arrays]  # a build of each side, by our names
@@ -43,8 +43,7 @@ class Ladder:
     layers: list[LayerDifference]
     names: NameMap  # the reference's parameter and layer for each of ours
     notes: list[str]  # settings that differ, whether or not the numbers show it
-    # ReLU inputs within rounding of 0 (`Flipped`) in all updates, counted if gradients differ and no layer does;
-    # else 0
+    # ReLU inputs within rounding of 0 in all updates, counted if gradients differ and no layer does; else 0
     ties: int = 0
     changed: list[str] = field(default_factory=list)  # changes to the nets that made them comparable, a line each
     environment: list[str] = field(default_factory=list)  # versions, devices and kernels that differ, a line each
@@ -82,7 +81,7 @@ class Ladder:
     @property
     def first_gradient(self) -> Difference | None:
         """The first parameter in backward order whose gradient differs."""
-        names = (stages.GRADIENTS, stages.later_stage(stages.GRADIENTS), stages.GRADIENTS + stages.WITH_DROPOUT)
+        names = (stages.GRADIENTS, stages.GRADIENTS + stages.LATER_BATCHES, stages.GRADIENTS + stages.WITH_DROPOUT)
         return next((stage.first for stage in self.stages if stage.name in names and stage.first), None)
 
     @property
@@ -112,8 +111,7 @@ def compare_recordings(
         _initialisation(ours, theirs, names, builds, drawn) if initialisation else not_asked,
         _untrained(ours, theirs, names, initialisation, drawn),
     ]
-    inputs = split(ours.task.batches[0][0], ours.task.accumulate)[0]
-    layers = compare_layers(ours.layers, theirs.layers, names.layers, ours.trace.start, inputs)
+    layers = compare_layers(ours.layers, theirs.layers, names.layers)
     # Parameters in the order of the forward pass, then those that it does not use.
     used = [name for layer in ours.layers["eval"] for name in layer.owned() if name in names.parameters]
     order = list(dict.fromkeys([*used, *names.parameters]))
@@ -157,9 +155,10 @@ def compare_recordings(
     ladder.ran = {mode: len(one) for mode, one in ours.layers.items()}
     ladder.curves = {"loss": (a.losses, b.losses), "learning rate": (a.rates, b.rates)}
     same_layers = ladder.first_layer is None and ladder.first_gradient is not None
-    if same_layers and theirs.flipped is not None and precision == "float32":
+    if same_layers and theirs.flipped and precision == "float32":
         # A fault, or ReLU inputs that float32 puts on either side of 0. The rounding of float16 includes many of them.
-        flipped, ladder.ties = theirs.flipped(tie_width(layers))
+        width = next((one for one in theirs.flipped if one >= tie_width(layers)), max(theirs.flipped))
+        flipped, ladder.ties = theirs.flipped[width]()
         theirs = dataclasses.replace(theirs, rounding=stages.worst_rounding(theirs.rounding, flipped))
         ladder.stages = all_stages(theirs.rounding)
     measured = [one for stage in ladder.stages if stage.name in stages.MEASURED for one in stage.differences]

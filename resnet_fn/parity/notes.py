@@ -1,10 +1,8 @@
 """How two nets differ before anything is computed: in settings of layers, in shared and in trained parameters."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
-
-import numpy as np
 
 from resnet_fn.parity.layers.difference import relative_error
 from resnet_fn.parity.layers.layer import Layer
@@ -139,28 +137,6 @@ def sharing_notes(names: NameMap, ours: Iterable[tuple[str, ...]]) -> list[str]:
             notes.append(
                 f"{copies[0]}: a copy of {', '.join(copies[1:])} here, one array in the reference "
                 f"({' = '.join(group)}); share it"
-            )
-    return notes
-
-
-def padding_notes(
-    names: NameMap, ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], their_layers: Sequence[Layer]
-) -> list[str]:
-    """Embeddings' padding rows that are trained here and not in the reference, if all other rows agree.
-
-    `ours` and `theirs` are gradients, both by our names.
-    """
-    rows = {f"{one.name}.weight": one.settings["padding_idx"] for one in their_layers if "padding_idx" in one.settings}
-    notes = []
-    for name, b in theirs.items():
-        row, a = next((rows[one] for one in names.sources(name) if rows.get(one) is not None), None), ours.get(name)
-        if row is None or a is None or a.shape != b.shape:
-            continue
-        rest = relative_error(np.delete(a, row, 0), np.delete(b, row, 0))
-        if relative_error(a[row], b[row]) > FITS > rest:
-            notes.append(
-                f"{name}: its padding row {row} is trained here and not in the reference; MindSpore's nn.Embedding "
-                "only starts it at zero: mask its output"
             )
     return notes
 
