@@ -197,6 +197,42 @@ def test_arguments_of_one_size_are_cropped_together():
     assert recorded.probes[name]["cropped by one along axis 2"].outputs["output"].shape == (32, 8, 15)
 
 
+def test_kernels_of_mindspore_are_named_and_not_accused():
+    ladder = compared(draw(4, 8), (apply, t.Tanh()), (apply, nn.Tanh()))
+    assert not ladder.probed.findings
+    assert any("body.0" in line and "10·x" in line for line in ladder.probed.kernels)
+
+
+def test_a_trace_has_the_answers(tmp_path, capsys):
+    torch.manual_seed(0)
+    task = Task(SGD, [(np.abs(draw(4, 8)), np.array([0, 1, 2, 0], np.int32))])
+    save_recording(record_reference(Theirs(apply, t.LeakyReLU(0.1)), task), tmp_path / "theirs")
+    theirs, net = load_recording(tmp_path / "theirs"), Ours(apply, nn.ReLU())
+    names = names_of(net, theirs)
+    save_recording(record_like(theirs, net, names), tmp_path / "ours")
+    ours = load_recording(tmp_path / "ours")
+    found = [(one.layer, one.probe) for one in replay(theirs, net, initialisation=False).probed.findings]
+    assert found == [("body.0", "−x"), ("", "−x")]
+    assert found == [(one.layer, one.probe) for one in compare_probes(ours, theirs, names.layers, True).findings]
+
+    command = ["compare", str(tmp_path / "ours"), str(tmp_path / "theirs"), "--no-initialisation"]
+    assert main([*command, "--json", str(tmp_path / "ladder.json")]) == 0
+    assert "on your batches the same; with −x: `body.0` differs" in capsys.readouterr().out
+    read = json.loads((tmp_path / "ladder.json").read_text())
+    assert {one["layer"] for one in read["probes"]} == {"", "body.0"}
+    assert read["coverage"]["layers compared"] == 2
+    assert main([*command, "--strict"]) == 1
+    assert main([*command, "--strict", "--quick"]) == 0
+
+    # What one side lacks or the reference rejects is no agreement; what ours alone rejects is a finding.
+    del ours.probes[""]["10·x"]
+    ours.probes[""]["0·x"] = Probe({}, "ValueError: no", further=ours.probes[""]["0·x"].further)
+    theirs.probes[""]["−x"] = Probe({}, "ValueError: no")
+    probed = compare_probes(ours, theirs, names.layers, True)
+    assert [(one.probe, "ValueError: no" in one.words) for one in probed.findings if not one.layer] == [("0·x", True)]
+    assert {"10·x", "−x"} < probed.left_out.keys()
+
+
 class Counts(t.Module):
     """It keeps what it was given, and refuses all after another batch than the first."""
 
@@ -244,39 +280,3 @@ def test_large_images_are_probed_a_few_at_a_time():
     recorded = record_reference(Theirs(lambda layer, x: pooled(layer(x)), t.ReLU()), Task(SGD, [(images, labels)]))
     assert recorded.probes["body.0"]["−x"].outputs["output"].shape == (1, 3, 224, 224)
     assert recorded.probes[""]["n + 1 samples"].outputs["logits"].shape == (3, 3)
-
-
-def test_kernels_of_mindspore_are_named_and_not_accused():
-    ladder = compared(draw(4, 8), (apply, t.Tanh()), (apply, nn.Tanh()))
-    assert not ladder.probed.findings
-    assert any("body.0" in line and "10·x" in line for line in ladder.probed.kernels)
-
-
-def test_a_trace_has_the_answers(tmp_path, capsys):
-    torch.manual_seed(0)
-    task = Task(SGD, [(np.abs(draw(4, 8)), np.array([0, 1, 2, 0], np.int32))])
-    save_recording(record_reference(Theirs(apply, t.LeakyReLU(0.1)), task), tmp_path / "theirs")
-    theirs, net = load_recording(tmp_path / "theirs"), Ours(apply, nn.ReLU())
-    names = names_of(net, theirs)
-    save_recording(record_like(theirs, net, names), tmp_path / "ours")
-    ours = load_recording(tmp_path / "ours")
-    found = [(one.layer, one.probe) for one in replay(theirs, net, initialisation=False).probed.findings]
-    assert found == [("body.0", "−x"), ("", "−x")]
-    assert found == [(one.layer, one.probe) for one in compare_probes(ours, theirs, names.layers, True).findings]
-
-    command = ["compare", str(tmp_path / "ours"), str(tmp_path / "theirs"), "--no-initialisation"]
-    assert main([*command, "--json", str(tmp_path / "ladder.json")]) == 0
-    assert "on your batches the same; with −x: `body.0` differs" in capsys.readouterr().out
-    read = json.loads((tmp_path / "ladder.json").read_text())
-    assert {one["layer"] for one in read["probes"]} == {"", "body.0"}
-    assert read["coverage"]["layers compared"] == 2
-    assert main([*command, "--strict"]) == 1
-    assert main([*command, "--strict", "--quick"]) == 0
-
-    # What one side lacks or the reference rejects is no agreement; what ours alone rejects is a finding.
-    del ours.probes[""]["10·x"]
-    ours.probes[""]["0·x"] = Probe({}, "ValueError: no", further=ours.probes[""]["0·x"].further)
-    theirs.probes[""]["−x"] = Probe({}, "ValueError: no")
-    probed = compare_probes(ours, theirs, names.layers, True)
-    assert [(one.probe, "ValueError: no" in one.words) for one in probed.findings if not one.layer] == [("0·x", True)]
-    assert {"10·x", "−x"} < probed.left_out.keys()
