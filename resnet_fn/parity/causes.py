@@ -91,7 +91,8 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
             own = {name: value for name, value in values.items() if name != stages.LOSS}
             return {**names.rename(own, name_map.GRADIENTS), stages.LOSS: values[stages.LOSS]}
 
-        return Wanted(stage, {}, {**gradients, **loss}, renamed)
+        sure = {name: one for name, one in gradients.items() if one[1] < _SURE}  # not those that flipped ties change
+        return Wanted(stage, {}, {**sure, **loss}, renamed)
     mode = stages.LAYERS_OF[stage][0]
     here, there = ({one.title: one for one in side.layers[mode]} for side in (case.ours, theirs))
     layers = {}

@@ -91,9 +91,6 @@ def coverage_of(
         "never called": sorted(never),
         "without gradient": sorted(without_gradient),
         "clipping": f"in {acted} of {len(norms)} updates" if clip else "none",
-        "smallest variance": {
-            name: variance for name, one in runs.items() if (variance := _variance(one[0])) is not None
-        },
         "not compared": NOT_COMPARED,
     }
     of_layers = f"; {len(compared)} of {len(mine)} layers compared" if mine else ""
@@ -156,15 +153,3 @@ def _rows(theirs: Recording, shown: dict[str, set[str]], by_theirs: dict[str, se
         titles = by_theirs.get(layer.name, set()) | shown.get(NET, set())
         if count < rows and not any(one.startswith(IDS) for one in titles):
             yield f"{layer.name}: {rows - count} of {rows} rows are never looked up"
-
-
-def _variance(layer: Layer) -> float | None:
-    """The smallest variance that a norm divides by; None if it is no norm, or has the moving ones."""
-    x, settings = layer.input, layer.settings
-    if layer.kind != "norm" or x is None or settings.get("over") not in ("layer", "group"):
-        return None
-    if settings["over"] == "group" and x.size % (len(x) * settings["num_groups"]):
-        return None  # without a batch's axis
-    if settings["over"] == "group":
-        return float(x.reshape(len(x), settings["num_groups"], -1).var(-1).min())
-    return float(x.var(tuple(range(-len(settings["normalized_shape"]), 0))).min())
