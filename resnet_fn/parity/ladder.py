@@ -20,9 +20,8 @@ from resnet_fn.parity.initial import builds_stage, initialisation_stage
 from resnet_fn.parity.layer_outputs import LayerDifference, compare_layers, tie_width
 from resnet_fn.parity.layers.difference import DIFFERS, UNDECIDED, Difference, difference
 from resnet_fn.parity.name_map import NameMap
-from resnet_fn.parity.notes import settings_notes, sharing_notes, training_notes
+from resnet_fn.parity.notes import attempt, settings_notes, sharing_notes, training_notes
 from resnet_fn.parity.optimizer_settings import RATE
-from resnet_fn.parity.origins import attempt
 from resnet_fn.parity.probes import Probed, compare_probes
 from resnet_fn.parity.randomness import with_doubts
 from resnet_fn.parity.ranks import with_ranks, worker_causes

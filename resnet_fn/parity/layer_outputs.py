@@ -10,8 +10,7 @@ import numpy as np
 
 from resnet_fn.parity.layers.difference import CEILING, DIFFERS, Difference, difference
 from resnet_fn.parity.layers.layer import Layer
-from resnet_fn.parity.notes import settings_differences
-from resnet_fn.parity.origins import attempt
+from resnet_fn.parity.notes import attempt, settings_differences
 from resnet_fn.parity.trace import SIGMAS
 
 _NEAR = 4  # the activation after a layer is among so many layers from it on

@@ -1,19 +1,28 @@
-"""How two nets differ before anything is computed: in settings of layers, in shared and in trained parameters."""
+"""What differs between two nets in words, before anything is computed: settings, shared and trained parameters."""
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from resnet_fn.parity.layers.difference import relative_error
+from resnet_fn.config.hints import first_line
+from resnet_fn.parity.layers.difference import FITS, relative_error
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.settings import Pads
 from resnet_fn.parity.name_map import NameMap
-from resnet_fn.parity.origins import FITS, attempt
 
 # Settings with a rule of their own; all others are equal or differ.
 _OWN_RULE = ("pads", "pad_mode", "transposed", "zeros_after", "momentum", "activation", "batch_first")
 # Kinds that may stand for each other: a dropout's share is compared apart.
 _ALIKE = ({"attention", "dense"}, {"dropout", "identity"})
+
+
+def attempt(search: Callable[..., list[str]], *arguments: Any) -> list[str]:
+    """What a search for a cause finds, in words. If it fails, that costs the hint, not the verdict."""
+    try:
+        return search(*arguments)
+    except Exception as error:
+        words = f"the search for a cause failed ({type(error).__name__}: {first_line(error)})"
+        return [f"{words}; the verdict does not depend on it"]
 
 
 def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[str, str]) -> list[str]:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from resnet_fn.parity.alone import KEPT, RATES, SCALES, made_up
+from resnet_fn.parity.layers.difference import FITS
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.optimizer_settings import DECAY, RATE, Settings, paired
-from resnet_fn.parity.origins import FITS
 from resnet_fn.parity.trace import Arrays, Trace
 
 _SOME = 32  # numbers of a parameter that are compared, those that differ most

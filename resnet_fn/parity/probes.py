@@ -17,8 +17,7 @@ from resnet_fn.parity.layer_outputs import TOLERANCE, compare_layer, layout
 from resnet_fn.parity.layers.difference import DIFFERS, UNDECIDED, Difference, difference, norm, relative_error
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import leaves
-from resnet_fn.parity.notes import settings_differences
-from resnet_fn.parity.origins import attempt
+from resnet_fn.parity.notes import attempt, settings_differences
 from resnet_fn.parity.stages import paired_outputs
 from resnet_fn.parity.trace import Arrays, Probe, Probes, Recording, Tree, map_tree, named_leaves
 
