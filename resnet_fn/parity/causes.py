@@ -36,10 +36,12 @@ class StageCase:
         return list(dict.fromkeys(name.partition(" ")[0] for name in differing))
 
 
-def explain(case: StageCase) -> list[str]:
-    """The causes that the search finds, then what the recordings show."""
+def explain(case: StageCase, search: bool = True) -> list[str]:
+    """The causes that the search finds, then what the recordings show; else why nothing is searched."""
     computed = STAGE_CAUSES.get(case.stage.name)
-    return [*attempt(_searched, case), *(attempt(computed, case) if computed else ())]
+    causes = attempt(_searched, case) if search else []
+    causes += attempt(computed, case) if computed else []
+    return causes or (_not_searched(case) if search else [])
 
 
 _SURE = 1e-3  # an array of which the reference is less sure would let any change fit
@@ -54,6 +56,22 @@ def _searched(case: StageCase) -> list[str]:
     if case.theirs.search is None or case.stage.failed or not (whole or case.stage.name in _FORWARD):
         return []
     return case.theirs.search(_wanted(case, _FORWARD.get(case.stage.name, case.stage.name)))
+
+
+def _not_searched(case: StageCase) -> list[str]:
+    """Why no cause is searched for in a stage in which one can be, and how to have it searched."""
+    theirs, whole = case.theirs, case.stage.name in (stages.LOSS, stages.GRADIENTS)
+    if case.stage.failed or not (whole or case.stage.name in _FORWARD) or not theirs.framework.startswith("PyTorch"):
+        return []
+    if theirs.task.recipe.precision == "fp16":
+        return ["no cause is searched for in half precision; compare without --precision fp16"]
+    if whole and theirs.task.accumulate > 1:
+        return ["no cause is searched for in the loss and gradients of micro-batches; compare with --accumulate 1"]
+    if theirs.search is None:
+        reference = theirs.place or "FILE:FUNCTION"
+        command = f"python -m resnet_fn.parity --reference {reference} --net FILE:FUNCTION"
+        return [f"a cause is searched for where PyTorch and the reference's file are, as it was recorded: {command}"]
+    return []
 
 
 def _wanted(case: StageCase, stage: str) -> Wanted:
@@ -73,7 +91,8 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
             own = {name: value for name, value in values.items() if name != stages.LOSS}
             return {**names.rename(own, name_map.GRADIENTS), stages.LOSS: values[stages.LOSS]}
 
-        return Wanted(stage, {}, {**gradients, **loss}, renamed)
+        sure = {name: one for name, one in gradients.items() if one[1] < _SURE}  # not those that flipped ties change
+        return Wanted(stage, {}, {**sure, **loss}, renamed)
     mode = stages.LAYERS_OF[stage][0]
     here, there = ({one.title: one for one in side.layers[mode]} for side in (case.ours, theirs))
     layers = {}
@@ -88,9 +107,12 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
         # Left out: one layer that stands for two, with its activation; places that are in another order.
         if rounding < _SURE and apart != same and a.ndim == given:
             layers[one.theirs] = (a, max(rounding, one.output.relative if same else 0.0))
-    outputs = (ours.eval_outputs if mode == "eval" else ours.train_outputs[0]) if theirs.task.accumulate == 1 else {}
+    of_ours, of_theirs = (
+        (one.eval_outputs if mode == "eval" else one.train_outputs[0]) for one in (ours, theirs.trace)
+    )
+    paired = (stages.paired_outputs(of_ours, of_theirs) or {}) if theirs.task.accumulate == 1 else {}
     roundings = theirs.rounding.get(stage, {})
-    results = {name: (a, roundings.get(name, 0.0)) for name, a in outputs.items()}
+    results = {name: (of_ours[own], roundings.get(name, 0.0)) for name, own in paired.items()}
     results = {name: one for name, one in results.items() if one[1] < _SURE}
     return Wanted(stage, layers, results, lambda value: named_leaves(value, "logits"))
 

@@ -101,7 +101,6 @@ def compare_recordings(
         initialisation: compare the distributions of the initial parameters.
         search: search for causes, if the reference can (`Recording.search`).
     """
-    theirs = theirs if search else dataclasses.replace(theirs, search=None)
     if theirs.ranks and not ours.ranks:
         raise ValueError("reference: several workers recorded it; give the trace of one as the reference")
     builds = list(zip(ours.trace.builds, map(names.rename, theirs.trace.builds), strict=False))
@@ -158,8 +157,9 @@ def compare_recordings(
     if same_layers and theirs.flipped and precision == "float32":
         # A fault, or ReLU inputs that float32 puts on either side of 0. The rounding of float16 includes many of them.
         width = next((one for one in theirs.flipped if one >= tie_width(layers)), max(theirs.flipped))
-        rounding, ladder.ties = theirs.flipped[width]()
-        ladder.stages = all_stages(stages.worst_rounding(theirs.rounding, rounding))
+        flipped, ladder.ties = theirs.flipped[width]()
+        theirs = dataclasses.replace(theirs, rounding=stages.worst_rounding(theirs.rounding, flipped))
+        ladder.stages = all_stages(theirs.rounding)
     measured = [one for stage in ladder.stages if stage.name in stages.MEASURED for one in stage.differences]
     if theirs.rounding and precision == "float32":
         ladder.beyond = sorted((one for one in measured if one.beyond), key=lambda one: -one.beyond)
@@ -171,7 +171,7 @@ def compare_recordings(
         ladder.changed.append(f"probes and coverage failed ({type(error).__name__}: {first_line(error)})")
     if (stage := ladder.first_computed) is not None:  # later stages differ because of it
         case = StageCase(stage, layers, ours, theirs, names)
-        stage.hints += attempt(worker_causes, case) or explain(case)
+        stage.hints += attempt(worker_causes, case) or explain(case, search)
     return ladder
 
 

@@ -24,7 +24,7 @@ from resnet_fn.parity.layers.masked import masked
 from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.optimizer_settings import Settings, mindspore_settings, torch_settings
-from resnet_fn.parity.probes import Caller, probe_layers, probe_net
+from resnet_fn.parity.probes import Caller, attempted, few_samples, probe_layers, probe_net, same_attributes
 from resnet_fn.parity.randomness import cut_random, is_random
 from resnet_fn.parity.ranks import check_shares
 from resnet_fn.parity.stages import LOSS, paired_outputs
@@ -130,9 +130,9 @@ def record_net(
         criterion = loss or _recipe_loss(recipe, like["train"])
         layers = {mode: layers_of(net, first, mode == "train") for mode in ("eval", "train")}
         random = layers_of(net, first, True) if is_random(trained) else None
-        probed = (
-            _probes(net, first, layers["eval"]) if probes and recipe.precision == "fp32" and not random_eval else {}
-        )
+        failed: list[str] = []
+        asked = probes and recipe.precision == "fp32" and not random_eval
+        probed = attempted(lambda: _probes(net, first, layers["eval"]), failed, "MindSpore") if asked else None
     drops = drops_of(dropped, layers["train"], lambda name, ones: _in_training(cells[name], ones))
     # Without micro-batches masks have the shape of the batch, not of a worker's share.
     masks = {} if task.accumulate % workers.size else make_masks((drops, layers["train"]))
@@ -181,9 +181,10 @@ def record_net(
         random_eval=random_eval,
         random_train=random_train,
         drops=drops,
-        probes=probed,
+        probes=probed or {},
         **roles_of(net),
     )
+    recording.notes += failed
     if not trace.after:
         recording.notes.append(f"{name} is not run here, which has no kernel for it: updates are not compared")
     return recording
@@ -215,9 +216,11 @@ def _probes(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
 
     caller = Caller(lambda tensor: tensor.numpy(), Tensor, run_layer, (MissingKernelError,))
     net.set_train(False)
-    with run_in("pynative"), unchanged(net.get_parameters()):
-        probes = probe_net(inputs, executions, forward, (MissingKernelError,))
-        return probes | probe_layers([*named_layers(net)], lambda: call(net, inputs), executions, caller)
+    of_net, of_layers = few_samples(inputs, 2), few_samples(inputs, 1)
+    cells = [cell for _, cell in net.cells_and_names()]
+    with run_in("pynative"), unchanged(net.get_parameters()), same_attributes(cells):
+        probes = probe_net(of_net, executions, forward, (MissingKernelError,))
+        return probes | probe_layers([*named_layers(net)], lambda: call(net, of_layers), executions, caller)
 
 
 def _in_training(cell: nn.Cell, inputs: np.ndarray) -> np.ndarray:

@@ -25,7 +25,7 @@ from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import record_layers, recorded_layers
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.optimizer_settings import RATE, torch_settings
-from resnet_fn.parity.probes import Caller, measure, probe_layers, probe_net
+from resnet_fn.parity.probes import Asked, Caller, attempted, few_samples, measure, probe_layers, probe_net
 from resnet_fn.parity.randomness import cut_random, is_apart, is_random
 from resnet_fn.parity.reference.training import Average, recipe_loss, recipe_optimizer
 from resnet_fn.parity.search import Searcher
@@ -136,8 +136,9 @@ def record_reference(
         noisy.append({name: drifted[name] for name in stages.DRIFTING})
     random_train = cut_random(layers["train"], layers_of(reference, first, True)) if random else ""
 
+    failed: list[str] = []
     asked = probes and rounded == "float32" and not random_eval
-    probed = _probes(reference, first, layers["eval"], limits) if asked else {}
+    probed = attempted(lambda: _probes(reference, first, layers["eval"], limits), failed, "PyTorch") if asked else None
 
     def flip(width: float) -> tuple[Rounding, int]:
         with flip_ties(width) as count:
@@ -166,10 +167,11 @@ def record_reference(
         random_train=random_train,
         drops=drops,
         limits=limits.lines,
-        probes=probed,
+        probes=probed[0] if probed else {},
+        measure_probes=probed[1] if probed else None,
         **roles_of(module),
     )
-    recording.notes += [changed] if changed else []
+    recording.notes += [*([changed] if changed else []), *failed]
     trace.builds = several_builds(build, built, {torch: "manual_seed"}) if build else []
     return recording
 
@@ -184,12 +186,38 @@ def _searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:
     """Changes the module until it computes what the other side does."""
     first = split(tuple(task.batches[0]), task.accumulate)[0][0]
 
+    def forward(train: bool) -> Any:
+        if module.training != train:  # which walks through all layers
+            module.train(train)
+        return call(module, tensors(first, torch.float32))
+
     def backward() -> Arrays:
         module.zero_grad()
         value, _, _ = _backward(module, task.batches[0], task, loss, "float32")
         return {**_gradients(_trained(module)), stages.LOSS: np.asarray([value])}
 
-    return Searcher(module, lambda train: call(module.train(train), tensors(first, torch.float32)), backward)
+    return Searcher(module, forward, backward)
+
+
+def searcher_of(recording: Recording, module: torch.nn.Module) -> Searcher:
+    """Searches for causes in a module that was built anew, with the recording's weights; a ValueError if it differs."""
+    task, trace = recording.task, recording.trace
+    initialise(module, task.batches[0][0])
+    with without_dropout(module.named_modules()):
+        reference = copied(module).float()
+    reference.load_state_dict(
+        {name: torch.from_numpy(np.array(one)) for name, one in trace.start.items()}, strict=False
+    )
+    outputs = outputs_of(first_call(reference, task.batches[0][0]))
+    if any(relative_error(outputs.get(name, np.nan), one) > 1e-3 for name, one in trace.eval_outputs.items()):
+        raise ValueError(f"{recording.place} does not compute what it did when it was recorded")
+    first = split(tuple(task.batches[0]), task.accumulate)[0][0]
+    loss = _no_loss if task.own_loss else _recipe_loss(task.recipe, first_call(reference, first, True))
+    return _searcher(reference, task, loss)
+
+
+def _no_loss(outputs: Any, labels: Any) -> torch.Tensor:
+    raise ValueError("the reference's own loss is not in the trace; compare both nets in one process")
 
 
 def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, rounded: str) -> list[Layer]:
@@ -207,31 +235,42 @@ def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, 
     return layers
 
 
-def _probes(reference: torch.nn.Module, inputs: Tree, executions: Sequence[Layer], limits: "_Limits") -> Probes:
-    """What a module computes of other inputs in evaluation mode, with its rounding; they may reach `limits`."""
+def _probes(
+    reference: torch.nn.Module, inputs: Tree, executions: Sequence[Layer], limits: "_Limits"
+) -> tuple[Probes, Callable[[Asked], None]]:
+    """What a module computes of other inputs in evaluation mode, and what measures the rounding of some of it.
 
-    def compute(module: torch.nn.Module) -> Probes:
-        module, dtype = copied(module).eval(), _dtype_of(module)
+    They may reach `limits`. Copies compute it: a layer may keep what it was given.
+    """
+
+    def compute(module: torch.nn.Module, asked: Asked | None = None) -> Probes:
+        dtype = _dtype_of(module)
         caller = Caller(
             lambda tensor: tensor.detach().numpy(),
             lambda array: tensors(array, dtype),
             lambda layer, given, named: call(functools.partial(layer, **named), given),
         )
+        of_net, of_layers = few_samples(inputs, 2), few_samples(inputs, 1)
         with torch.no_grad():
-            layers = [*recorded_layers(module, _CONTAINERS)]
-            net = probe_net(inputs, executions, lambda tree: outputs_of(call(module, tensors(tree, dtype))))
-            return net | probe_layers(layers, lambda: call(module, tensors(inputs, dtype)), executions, caller)
+            layers = [*recorded_layers(module.eval(), _CONTAINERS)]
+            net = probe_net(of_net, executions, lambda tree: outputs_of(call(module, tensors(tree, dtype))), (), asked)
+            run = functools.partial(call, module, tensors(of_layers, dtype))
+            return net | probe_layers(layers, run, executions, caller, asked)
 
     with limits:
-        probes = compute(reference)
-    with _in_float64():
-        measure(probes, compute(copied(reference).double()), 1)
-    for seed in range(_NOISY_PROBES):  # one at a time: each holds the outputs of all layers
-        with _Noise(seed):
-            noisy = compute(reference)
-        measure(probes, noisy, stages.SPREADS)
-        del noisy
-    return probes
+        probes = compute(copied(reference))
+
+    def measured(asked: Asked) -> None:
+        """Their distance from those in float64; or, if that is more, a multiple of what noise changes."""
+        with _in_float64():
+            measure(probes, asked, compute(copied(reference).double(), asked), 1)
+        for seed in range(_NOISY_PROBES):
+            module = copied(reference)
+            with _Noise(seed):
+                noisy = compute(module, asked)
+            measure(probes, asked, noisy, stages.SPREADS)
+
+    return probes, measured
 
 
 @contextlib.contextmanager

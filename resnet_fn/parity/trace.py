@@ -273,8 +273,11 @@ class Recording:
     random_train: str = ""
     drops: list[Drop] | None = None  # its dropout before that (`drops_of`); None: not recorded
     probes: Probes = field(default_factory=dict)  # what it computes of other inputs; {}: not asked for
+    # raises the rounding of the probes that are asked for, by layer; None: it is known
+    measure_probes: Callable[[Mapping[str, Sequence[str]]], None] | None = None
     limits: list[str] = field(default_factory=list)  # of the reference's functions, that no number reaches; a line each
     file: str = ""  # of the user's net, "net.py, SHA-256 …"; empty for a net of this package's
+    place: str = ""  # FILE:FUNCTION of the user's net, as it was typed
     ranks: list[Trace] = field(default_factory=list)  # of each of several workers (`ranks.merge`), rank 0's is `trace`
 
     @property

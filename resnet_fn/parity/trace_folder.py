@@ -47,8 +47,10 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
         of_net: Probes = {name: one for name, one in recording.probes.items() if not name}  # a layer's need its output
         recording = dataclasses.replace(recording, layers=kept, probes=of_net)
     widths: Any = [(width, flip()) for width, flip in recording.flipped.items()]
+    if recording.measure_probes:
+        recording.measure_probes({name: list(one) for name, one in recording.probes.items()})
     arrays: dict[int, tuple[int, np.ndarray]] = {}
-    packed = _pack(dataclasses.replace(recording, flipped=widths, search=None), arrays)
+    packed = _pack(dataclasses.replace(recording, flipped=widths, search=None, measure_probes=None), arrays)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
