@@ -56,6 +56,7 @@ class Rule(NamedTuple):
     instead: Any = None  # where the setting that it reads is from the weaker source, it becomes this; else as `keep`
 
 
+OWN = "own"  # stands for the net, the data set and the loss of a caller of `resnet_fn.fit`
 _ADAM = ("adam", "adamw", "lamb")  # optimizers with the gradients' average square
 
 
@@ -81,6 +82,26 @@ def _trains_head(freeze: str, train_only: str) -> bool:
 
 # A rule stands below those that change what it reads.
 RULES = (
+    # a caller's own net, data and loss
+    Rule(
+        "image_size repeats max_shift max_rotation max_zoom crop_padding flip policy color_jitter erasing mixup cutmix "
+        "stem norm sync_batchnorm initialisation zero_init_residual drop_path dropout weights reset_head freeze "
+        "train_only precision head_learning_rate layer_decay eval_size data_dir train_list val_list feed",
+        lambda dataset: dataset != OWN,
+        "is for this package's data sets and nets; leave it out: fit takes arrays and net as they are",
+    ),
+    Rule(
+        "loss",
+        lambda loss, dataset: loss != OWN or dataset == OWN,
+        "is a function that resnet_fn.fit is given; give cross_entropy, bce or focal",
+    ),
+    Rule("class_weights", lambda loss: loss != OWN, "is for this package's losses; leave it out"),
+    Rule(
+        "loss",
+        lambda loss, label_smoothing: loss != OWN or label_smoothing == 0,
+        "smooths no labels; give label_smoothing 0",
+        instead=0.0,
+    ),
     # data
     Rule("monitor", lambda monitor, multi_label: monitor != "map" or multi_label, "needs --multi-label"),
     Rule("multi_label", lambda dataset: dataset == "imagefolder", "needs --dataset imagefolder", keep=True),

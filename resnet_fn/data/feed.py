@@ -17,7 +17,7 @@ import numpy as np
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import colour_arrays, crop_and_flip
-from resnet_fn.data.dataset import DataSet, Split
+from resnet_fn.data.dataset import Arrays, DataSet, Split
 from resnet_fn.data.file_feed import FileFeed
 from resnet_fn.data.images import draw_epoch, prepare, random_affine
 from resnet_fn.data.mix import erase_and_mix
@@ -88,8 +88,11 @@ class MemoryFeed:
         self._draws = lru_cache(maxsize=1)(lambda epoch: draw_epoch(recipe, epoch, len(dataset.train)))
         changes_bytes = recipe.crop_padding or recipe.flip or recipe.colours
         size = len(dataset.train) * dataset.input.channels * recipe.image_size**2 * 4
-        keeps = size <= self._MOST_PREPARED and not changes_bytes
-        self._prepared = prepare(self._split.images, recipe.image_size, dataset.input) if keeps else None
+        keeps = dataset.is_own or (size <= self._MOST_PREPARED and not changes_bytes)
+        self._prepared = self._split.prepare(slice(None), recipe.image_size, dataset.input) if keeps else None
+        splits = {"training": dataset.train, "validation": dataset.test}
+        arrays = {name: split.digest for name, split in splits.items() if isinstance(split, Arrays)}
+        self._key = {"samples": len(self._split), **({"arrays": arrays} if arrays else {})}
 
     def batch(self, update: int) -> Batch:
         """See `Feed`."""
@@ -114,8 +117,8 @@ class MemoryFeed:
         return erase_and_mix(recipe, batch, self._classes, update, epoch, draws.get("erasing"))
 
     def reproducibility_key(self) -> dict[str, Any]:
-        """Return the set's size."""
-        return {"samples": len(self._split)}
+        """Return the set's size; of a caller's own arrays a digest, too."""
+        return self._key
 
     def close(self) -> None:
         """Nothing to end."""

@@ -1,4 +1,4 @@
-"""The two tasks, one class an image and multi-label; all differences between them are here.
+"""The tasks, one class an image, multi-label and a caller's own targets; all differences between them are here.
 
 Needs NumPy only, because commands use a task's messages before they load MindSpore.
 """
@@ -27,10 +27,13 @@ class Scores(NamedTuple):
     top: np.ndarray | None = None
     probabilities: np.ndarray | None = None  # float32 [N, classes], of all classes; None if they were not asked for
     areas: np.ndarray | None = None  # float64 [classes], multi-label only: see `average_precisions`
+    of_classes: bool = True  # False: the targets are no classes, and of these arrays the loss alone has a meaning
 
     @property
     def task(self) -> "Task":
         """The task of these scores."""
+        if not self.of_classes:
+            return TARGETS
         return ONE_CLASS if self.areas is None else ANY_CLASSES
 
     @property
@@ -204,11 +207,35 @@ class _AnyClasses(Task):
         return {"thresholds": [], "calibration": None, "confusion": None, "confused": []}
 
 
-ONE_CLASS, ANY_CLASSES = Task(), _AnyClasses()
+class _Targets(Task):
+    """A caller's own targets, which are no classes (`resnet_fn.fit`): the loss is the only result."""
+
+    metric = title = "loss"
+
+    @property
+    def accuracy(self) -> Callable[[Any, Any], Any]:
+        return _no_accuracy
+
+    def complete(self, scores: Scores, labels: np.ndarray) -> Scores:
+        return scores._replace(of_classes=False)
+
+    def summarise(self, scores: Scores) -> dict[str, float]:
+        return {}
 
 
-def task_of(multi_label: object) -> Task:
-    """Return the task of a recipe's setting `multi_label`."""
+def _no_accuracy(outputs: Any, targets: Any) -> Any:
+    from mindspore import ops
+
+    return ops.zeros(())
+
+
+ONE_CLASS, ANY_CLASSES, TARGETS = Task(), _AnyClasses(), _Targets()
+
+
+def task_of(multi_label: object, classes: object = True) -> Task:
+    """Return the task of a recipe's setting `multi_label`, and of a data set that may have no `classes`."""
+    if not classes:
+        return TARGETS
     return ANY_CLASSES if multi_label else ONE_CLASS
 
 
@@ -231,6 +258,8 @@ def summarise(scores: Scores) -> dict[str, Any]:
 
 def all_metrics(scores: Scores, labels: np.ndarray, classes: int) -> dict[str, Any]:
     """Return the results of `summarise` and "macro_f1": everything that a recipe can monitor."""
+    if not scores.of_classes:
+        return summarise(scores)
     return {**summarise(scores), "macro_f1": scores.task.averages(scores, labels, classes)["macro"]["f1"]}
 
 

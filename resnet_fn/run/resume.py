@@ -233,6 +233,10 @@ def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, all
             differences = ["names or classes of its files"]
         elif then.get("contents") != now.get("contents"):
             differences = ["contents of its files, of which the names are the same"]
+        elif then.get("arrays") != now.get("arrays"):
+            differences = [
+                f"values of the {name} arrays" for name in now["arrays"] if now["arrays"][name] != then["arrays"][name]
+            ]
     text = f"another training set than the checkpoint's ({', '.join(differences)})"
     if differences and not allow_other:
         raise ValueError(f"resume: {text}; give the same data, another --out-dir, or --allow-other-data")

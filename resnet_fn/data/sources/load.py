@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from resnet_fn.config.hints import few, near_path
-from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.recipe import Recipe, check_buildable
 from resnet_fn.data.agreement import check_data
 from resnet_fn.data.dataset import DataSet, check_images, check_labels
 from resnet_fn.data.input_spec import InputSpec, renamed
@@ -117,6 +117,7 @@ def load_dataset(
     classes: Sequence[str] = (),
 ) -> DataSet:
     """Load or list a recipe's data set, unchecked; arguments and errors as `open_dataset` and `load_lists`."""
+    check_buildable(recipe)
     name, threads = recipe.dataset, data_threads(threads)
     if lists[1] and name != "imagefolder":
         raise ValueError(f"val_list: is for --dataset imagefolder, and this is {name}; leave it out")
