@@ -59,12 +59,11 @@ def make_eval_step(
     """
 
     def scores(images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
-        logits = net(images)
-        if loss is not None:
-            losses = ops.zeros(len(labels)) + loss(logits, labels)
-            if labels.ndim != 1 or labels.dtype != mindspore.int32:
-                return losses, ops.zeros_like(losses), ops.zeros_like(losses), logits
-        logits = logits.astype(mindspore.float32)
+        outputs = net(images)
+        if loss is not None and not (labels.ndim == 1 and labels.dtype == mindspore.int32):
+            losses = ops.zeros(labels.shape[0]) + loss(outputs, labels)
+            return losses, ops.zeros_like(losses), ops.zeros_like(losses), outputs
+        logits = outputs.astype(mindspore.float32)
         prediction = _argmax(logits)
         broken = ops.logical_not(ops.isfinite(logits).all(1))
         last = logits.shape[1]
@@ -73,6 +72,8 @@ def make_eval_step(
             return losses, prediction, ops.where(broken, last, 0 * prediction), logits
         if loss is None:
             losses = ops.cross_entropy(logits, labels, reduction="none")
+        else:
+            losses = ops.zeros(labels.shape[0]) + loss(outputs, labels)
         column, classes = labels.reshape(-1, 1), _numbers(logits.shape[1])
         of_label = _gather(logits, 1, column)
         ahead = ops.logical_or(logits > of_label, ops.logical_and(logits == of_label, classes < column))

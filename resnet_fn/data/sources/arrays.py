@@ -40,10 +40,8 @@ def _split(pair: Sequence[Any], name: str) -> Arrays:
     inputs, targets = (
         _array(value, f"{name}: its {what}") for value, what in zip(pair, ("inputs", "targets"), strict=True)
     )
-    if len(inputs) != len(targets) or not len(inputs):
-        raise ValueError(
-            f"{name}: has {len(inputs)} inputs and {len(targets)} targets; give equally many, at least one"
-        )
+    if len(inputs) != len(targets):
+        raise ValueError(f"{name}: has {len(inputs)} inputs and {len(targets)} targets; give equally many")
     if targets.ndim == 1 and targets.dtype.kind in "iu":
         # No label may become another one: what int32 does not hold is no class of any net.
         targets = targets.clip(-1, np.iinfo(np.int32).max).astype(np.int32)
@@ -55,7 +53,7 @@ def _array(value: Any, what: str) -> np.ndarray:
         array = np.asarray(value)
     except ValueError as error:  # lists of different lengths
         raise ValueError(f"{what} are no array ({error}); give a NumPy array") from None
-    if array.dtype.kind not in _KINDS or not array.ndim:
+    if array.dtype.kind not in _KINDS or not array.ndim or not array.size:
         raise ValueError(f"{what} are {shape_of(array)}; give a NumPy array of numbers, [N, …]")
     if array.dtype == np.float64:
         array = array.astype(np.float32)
