@@ -1,8 +1,6 @@
 """Data sets: two splits of samples and the input of a net; their checks, and the batches of an evaluation."""
 
 import dataclasses
-import functools
-import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
@@ -50,29 +48,17 @@ class Split:
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
         """See `Samples`; images are resized as a whole, without a crop."""
         for rows in batches:
-            yield self.prepare(rows, spec.image_size, spec)
-
-    def prepare(self, rows: np.ndarray | slice, size: int, spec: InputSpec) -> np.ndarray:
-        """Return these images as a net gets them, without augmentation: float32 [n, C, size, size]."""
-        return prepare(self.images[rows], size, spec)
+            yield prepare(self.images[rows], spec.image_size, spec)
 
 
 @dataclasses.dataclass(frozen=True)
 class Arrays(Split):
     """Inputs of any shape and dtype, which a net gets as they are, and their targets (`resnet_fn.fit`)."""
 
-    def prepare(self, rows: np.ndarray | slice, size: int, spec: InputSpec) -> np.ndarray:
-        """Return these inputs."""
-        return self.images[rows]
-
-    @functools.cached_property
-    def digest(self) -> str:
-        """SHA-256 of shapes, dtypes and values."""
-        digest = hashlib.sha256()
-        for array in (self.images, self.labels):
-            digest.update(f"{array.dtype.str} {array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()
+    def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
+        """See `Samples`."""
+        for rows in batches:
+            yield self.images[rows]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +71,7 @@ class DataSet:
         notes: lines for the user.
         bad_files: image files that were left out, with their faults (see `sources.scan`); None: none was looked for.
         held_out: the names of test files that were split off the training folder; see `split_off`.
+        digest: of the values of a caller's own arrays; "" for other sets.
     """
 
     train: Samples
@@ -93,16 +80,12 @@ class DataSet:
     notes: tuple[str, ...] = ()
     bad_files: tuple[str, ...] | None = None
     held_out: tuple[str, ...] = ()
+    digest: str = ""
 
     @property
     def classes(self) -> tuple[str, ...]:
         """Class names; a label is an index into them. None if a caller's own targets are no classes."""
         return self.input.classes
-
-    @property
-    def is_own(self) -> bool:
-        """Whether its arrays are a caller's own (`resnet_fn.fit`)."""
-        return isinstance(self.train, Arrays)
 
 
 def check_labels(split: Samples, classes: int, what: str) -> None:
@@ -170,11 +153,8 @@ def check_batch(images: np.ndarray, labels: np.ndarray, classes: int, update: in
 
 def blank_batch(dataset: DataSet, count: int, size: int, mixes: bool, dtype: str = "float32") -> Batch:
     """Make zeros of the shapes and dtypes of `Feed.batch`, for a worker whose `count` samples cannot be read."""
-    if isinstance(dataset.train, Arrays):
-        images, labels = (
-            np.zeros((count, *array.shape[1:]), array.dtype) for array in (dataset.train.images, dataset.train.labels)
-        )
-        return images, labels
+    if isinstance(dataset.train, Arrays):  # they can always be read
+        return dataset.train.images[:count], dataset.train.labels[:count]
     classes, soft = len(dataset.classes), mixes or dataset.train.labels.ndim == 2
     images = np.zeros((count, dataset.input.channels, size, size), dtype)
     return images, np.zeros((count, classes), np.float32) if soft else np.zeros(count, np.int32)

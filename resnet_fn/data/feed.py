@@ -88,11 +88,12 @@ class MemoryFeed:
         self._draws = lru_cache(maxsize=1)(lambda epoch: draw_epoch(recipe, epoch, len(dataset.train)))
         changes_bytes = recipe.crop_padding or recipe.flip or recipe.colours
         size = len(dataset.train) * dataset.input.channels * recipe.image_size**2 * 4
-        keeps = dataset.is_own or (size <= self._MOST_PREPARED and not changes_bytes)
-        self._prepared = self._split.prepare(slice(None), recipe.image_size, dataset.input) if keeps else None
-        splits = {"training": dataset.train, "validation": dataset.test}
-        arrays = {name: split.digest for name, split in splits.items() if isinstance(split, Arrays)}
-        self._key = {"samples": len(self._split), **({"arrays": arrays} if arrays else {})}
+        self._prepared: np.ndarray | None = None
+        if isinstance(self._split, Arrays):
+            self._prepared = self._split.images  # as they are
+        elif size <= self._MOST_PREPARED and not changes_bytes:
+            self._prepared = prepare(self._split.images, recipe.image_size, dataset.input)
+        self._key = {"samples": len(self._split), **({"arrays": dataset.digest} if dataset.digest else {})}
 
     def batch(self, update: int) -> Batch:
         """See `Feed`."""
@@ -117,7 +118,7 @@ class MemoryFeed:
         return erase_and_mix(recipe, batch, self._classes, update, epoch, draws.get("erasing"))
 
     def reproducibility_key(self) -> dict[str, Any]:
-        """Return the set's size; of a caller's own arrays a digest, too."""
+        """Return the set's size, and the digest of a caller's own arrays."""
         return self._key
 
     def close(self) -> None:

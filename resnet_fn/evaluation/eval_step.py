@@ -61,7 +61,7 @@ def make_eval_step(
     def scores(images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
         outputs = net(images)
         if loss is not None and not (labels.ndim == 1 and labels.dtype == mindspore.int32):
-            losses = ops.zeros(labels.shape[0]) + loss(outputs, labels)
+            losses = ops.broadcast_to(loss(outputs, labels).reshape(1), labels.shape[:1])
             return losses, ops.zeros_like(losses), ops.zeros_like(losses), outputs
         logits = outputs.astype(mindspore.float32)
         prediction = _argmax(logits)
@@ -73,7 +73,7 @@ def make_eval_step(
         if loss is None:
             losses = ops.cross_entropy(logits, labels, reduction="none")
         else:
-            losses = ops.zeros(labels.shape[0]) + loss(outputs, labels)
+            losses = ops.broadcast_to(loss(outputs, labels).reshape(1), labels.shape[:1])
         column, classes = labels.reshape(-1, 1), _numbers(logits.shape[1])
         of_label = _gather(logits, 1, column)
         ahead = ops.logical_or(logits > of_label, ops.logical_and(logits == of_label, classes < column))

@@ -56,7 +56,7 @@ def score(
         RuntimeError: a sample was scored twice or not at all.
     """
     split = dataset.test
-    task = task_of(split.labels.ndim == 2, dataset.classes)  # int32 [N], or float32 [N, classes] of multi-label
+    task = task_of(dataset.classes and split.labels.ndim == 2)  # int32 [N], or float32 [N, classes] of multi-label
     all_classes = all_classes or task.needs_logits
     share = -(-len(split) // (BLOCK * workers.size)) * BLOCK
     batches = -(-share // batch_size)

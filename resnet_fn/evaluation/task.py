@@ -1,4 +1,4 @@
-"""The tasks, one class an image, multi-label and a caller's own targets; all differences between them are here.
+"""The two tasks, one class an image and multi-label; all differences between them are here.
 
 Needs NumPy only, because commands use a task's messages before they load MindSpore.
 """
@@ -27,13 +27,10 @@ class Scores(NamedTuple):
     top: np.ndarray | None = None
     probabilities: np.ndarray | None = None  # float32 [N, classes], of all classes; None if they were not asked for
     areas: np.ndarray | None = None  # float64 [classes], multi-label only: see `average_precisions`
-    of_classes: bool = True  # False: the targets are no classes, and of these arrays the loss alone has a meaning
 
     @property
     def task(self) -> "Task":
         """The task of these scores."""
-        if not self.of_classes:
-            return TARGETS
         return ONE_CLASS if self.areas is None else ANY_CLASSES
 
     @property
@@ -207,31 +204,11 @@ class _AnyClasses(Task):
         return {"thresholds": [], "calibration": None, "confusion": None, "confused": []}
 
 
-class _Targets(Task):
-    """A caller's own targets, which are no classes (`resnet_fn.fit`): the loss is the only result."""
-
-    metric = title = "loss"
-
-    @property
-    def accuracy(self) -> Callable[[Any, Any], Any]:
-        from resnet_fn.update.step import no_metric
-
-        return no_metric
-
-    def complete(self, scores: Scores, labels: np.ndarray) -> Scores:
-        return scores._replace(of_classes=False)
-
-    def summarise(self, scores: Scores) -> dict[str, float]:
-        return {}
+ONE_CLASS, ANY_CLASSES = Task(), _AnyClasses()
 
 
-ONE_CLASS, ANY_CLASSES, TARGETS = Task(), _AnyClasses(), _Targets()
-
-
-def task_of(multi_label: object, classes: object = True) -> Task:
-    """Return the task of a recipe's setting `multi_label`, and of a data set that may have no `classes`."""
-    if not classes:
-        return TARGETS
+def task_of(multi_label: object) -> Task:
+    """Return the task of a recipe's setting `multi_label`."""
     return ANY_CLASSES if multi_label else ONE_CLASS
 
 
@@ -253,10 +230,11 @@ def summarise(scores: Scores) -> dict[str, Any]:
 
 
 def all_metrics(scores: Scores, labels: np.ndarray, classes: int) -> dict[str, Any]:
-    """Return the results of `summarise` and "macro_f1": everything that a recipe can monitor."""
-    if not scores.of_classes:
-        return summarise(scores)
-    return {**summarise(scores), "macro_f1": scores.task.averages(scores, labels, classes)["macro"]["f1"]}
+    """Return the results of `summarise` and "macro_f1", everything that a recipe can monitor; else loss and count."""
+    results = summarise(scores)
+    if not classes:  # a caller's own targets
+        return {name: results[name] for name in ("loss", "count")}
+    return {**results, "macro_f1": scores.task.averages(scores, labels, classes)["macro"]["f1"]}
 
 
 def describe_scores(results: Mapping[str, Any], classes: Sequence[str]) -> str:

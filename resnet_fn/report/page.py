@@ -230,12 +230,7 @@ def mistakes(report: dict[str, Any], pictures: Pictures) -> list[str]:
     if not report["mistakes"]:
         return ["<h2>Mistakes</h2>", "<p>None.</p>"]
     if not pictures.mistakes:  # no images
-        rows = [
-            (text(row["label"]), text(row["prediction"]), number(row["confidence"], ".2%"), text(row["name"]))
-            for row in report["mistakes"]
-        ]
-        header = ("true", "predicted", "confidence", "sample")
-        return [f"<h2>The {len(rows)} most confident mistakes</h2>", table(header, rows, text_columns=2)]
+        return []
     cells = [
         f'<figure><div class="pair">{image(row["name"], picture)}{image("where the evidence lies", heat)}</div>'
         f"<figcaption><b>{text(row['label'] or NO_CLASS)} → {text(row['prediction'])}</b> "

@@ -16,6 +16,7 @@ import numpy as np
 
 from resnet_fn.checkpoint.run_folder import run_of
 from resnet_fn.config.fields import to_dict
+from resnet_fn.data.dataset import Arrays
 from resnet_fn.evaluation import metrics
 from resnet_fn.evaluation.evaluate import Evaluation
 from resnet_fn.evaluation.task import summarise
@@ -55,7 +56,7 @@ def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
     dataset, scores = evaluation.dataset, evaluation.scores
     log = run_of(evaluation.trained.checkpoint.path) / "metrics.jsonl"
     curves = draw_run(read_log(log), report["checkpoint"]["update"]) if log.is_file() else []
-    if dataset.is_own:  # its inputs are no images
+    if isinstance(dataset.test, Arrays):  # not images
         return Pictures(curves=curves)
     mistakes = scores.task.mistakes(scores, dataset.test.labels, MISTAKES)
     shown = [sample["index"] for row in report["gallery"] for sample in row["samples"]]

@@ -37,7 +37,7 @@ from resnet_fn.update.loss_scale import make_scaler
 from resnet_fn.update.optimizer import make_fast_optimizer
 from resnet_fn.update.schedule import Schedule, make_schedule
 from resnet_fn.update.state import TrainState, make_state
-from resnet_fn.update.step import StepPlan, TrainStep, make_train_step
+from resnet_fn.update.step import StepPlan, TrainStep, make_train_step, no_metric
 from resnet_fn.weights.load import read_start, start_from
 
 
@@ -76,7 +76,7 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True)
 class Own:
-    """A caller's own net and data set, and perhaps loss, in place of those that a recipe names."""
+    """A caller's own net, data set and loss, in place of those that a recipe names."""
 
     net: nn.Cell
     dataset: DataSet
@@ -129,16 +129,16 @@ def build_run(
     """Build a run, at update 0; whatever cannot work raises a ValueError, before the first update.
 
     A recipe that names no model gets that of its weights. `recipe.weights` is not read if there is a checkpoint, which
-    `restore` puts into the run. Net, data and loss are `own` ones if they are given, else the recipe's.
+    `restore` puts into the run. Net, data and loss are `own`'s if it is given, else the recipe's.
     """
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     check_feed(recipe, options.feed)
     check_together(recipe, options)
-    recipe, source = (recipe, None) if checkpoint or own else read_start(recipe)
-    dataset = (
-        own.dataset
-        if own
-        else open_dataset(
+    if own:
+        source, dataset, net, own_loss = None, own.dataset, own.net, own.loss
+    else:
+        recipe, source = (recipe, None) if checkpoint else read_start(recipe)
+        dataset = open_dataset(
             recipe,
             options.data_dir,
             threads=options.data_threads,
@@ -148,9 +148,8 @@ def build_run(
             progress=options.progress,
             lists=(options.train_list, options.val_list),
         )
-    )
+        net, own_loss = build_net(recipe, dataset.input), None
     feed = make_feed(dataset, recipe, workers, options.feed)
-    net = own.net if own else build_net(recipe, dataset.input)
     first = [start_from(net, source, recipe, dataset.classes)] if source else []
     if recipe.sync_batchnorm and workers.size > 1:
         synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
@@ -160,9 +159,7 @@ def build_run(
     state = make_state(net, optimizer, scaler, average)
     weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
     balance = class_balance(recipe.sampling, weights, len(dataset.classes), dataset.train.labels)
-    own_loss = own.loss if own else None
-    loss = own_loss or make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights)
-    task = task_of(recipe.multi_label, dataset.classes)
+    task = task_of(recipe.multi_label)
     jit = mindspore.jit if options.mode == "graph" else None
     total = recipe.epochs * feed.updates_per_epoch
     blank = blank_batch(dataset, recipe.batch_size // workers.size, recipe.image_size, recipe.mixes, options.feed)
@@ -176,10 +173,10 @@ def build_run(
         state=state,
         train_step=make_train_step(
             net,
-            loss,
+            own_loss or make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights),
             optimizer,
             state=state,
-            metric=task.accuracy,
+            metric=task.accuracy if dataset.classes else no_metric,
             workers=with_all_reduce(workers),
             plan=StepPlan(recipe.clip_norm, options.accumulate, dataset.input if options.feed == "uint8" else None),
             jit=jit,

@@ -31,16 +31,14 @@ def header(run: Run, start: Path | None) -> list[str]:
     changes = ", ".join(f"{name} {show_value(value) or 'none'}" for name, value in differences(recipe).items())
     threads = f", {_count(kernel_threads(options.threads), 'thread')}" if options.device == "CPU" else ""
     rest = 0 if recipe.sampling == BALANCED or recipe.repeats > 1 else len(dataset.train) % recipe.batch_size
-    split = dataset.train
     size = f"{recipe.image_size}x{recipe.image_size}"
-    if isinstance(split, Arrays):
-        size = f"inputs {split.images.dtype} {list(split.images.shape[1:])}"
-    classes = _count(len(dataset.classes), "class", "classes") if dataset.classes else "targets that are no classes"
+    if isinstance(dataset.train, Arrays):
+        size = f"inputs {dataset.train.images.dtype} {list(dataset.train.images.shape[1:])}"
     waiting = f"; {rest:,} images wait for the next epoch" * bool(rest)
     lines = [
         f"net         {recipe.model}, {values:,} parameters{f', {trained:,} of them trained' * (trained < values)}",
         f"data        {recipe.dataset}: {len(dataset.train):,} training and {len(dataset.test):,} validation images, "
-        f"{classes}, {size}",
+        f"{_count(len(dataset.classes), 'class', 'classes')}, {size}",
         f"recipe      {recipe.name}{' with ' * bool(changes)}{changes}",
         f"updates     {run.total:,} of {recipe.batch_size} images, {run.feed.updates_per_epoch:,} an epoch{waiting}",
         f"device      {options.device}{threads}, {_count(run.workers.size, 'worker')}",

@@ -15,7 +15,7 @@ from resnet_fn.config.rules import OWN
 from resnet_fn.data.agreement import check_data
 from resnet_fn.data.dataset import Arrays, DataSet, check_labels
 from resnet_fn.data.input_spec import InputSpec
-from resnet_fn.data.sources.arrays import check_arrays, of_classes, shape_of
+from resnet_fn.data.sources.arrays import are_classes, check_arrays, describe, digest
 from resnet_fn.evaluation.eval_step import make_eval_step
 from resnet_fn.evaluation.evaluate import Evaluation
 from resnet_fn.evaluation.loaded_net import LoadedNet, assign_checkpoint
@@ -27,16 +27,9 @@ from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.loss import Loss
 
-# What goes with classes alone, and its value for other targets.
-_FOR_CLASSES = {"class_weights": "", "sampling": "shuffle", "monitor": "loss"}
-
 
 def fit(
-    net: nn.Cell,
-    train: Sequence[Any],
-    validation: Sequence[Any],
-    loss: Loss | str = "cross_entropy",
-    **settings: Any,
+    net: nn.Cell, train: Sequence[Any], validation: Sequence[Any], loss: Loss | str = "cross_entropy", **settings: Any
 ) -> loop.TrainResult:
     """Train a net of your own on arrays, by the loop of `train`: the same run folder, checkpoints and exact resume.
 
@@ -59,15 +52,15 @@ def fit(
         ValueError: before the first update, for whatever cannot work; and what `train` raises.
     """
     splits = check_arrays(train, validation)
-    recipe, options = _settings(splits[0], loss, settings)
+    recipe, options = _read_settings(splits[0], loss, settings)
     own_loss = None if isinstance(loss, str) else loss
     workers = process.start(options.device, options.threads, options.fast_math)
     classes = _try(net, own_loss, splits[0])
-    for split, name in zip(splits, ("train", "validation"), strict=True):
-        if classes:
-            check_labels(split, len(classes), name)
+    if classes:
+        check_labels(splits[0], len(classes), "train")
+        check_labels(splits[1], len(classes), "validation")
     spec = InputSpec(name=OWN, classes=classes, channels=0, image_size=0, full_scale=1.0, mean=(), std=())
-    own = Own(net, DataSet(*splits, spec), own_loss)
+    own = Own(net, DataSet(*splits, spec, digest=digest(*splits)), own_loss)
     check_data(workers, own.dataset, ("train", "test"))
     result = loop.train(recipe, options, own=own)
     if classes and result.best_checkpoint and not result.stopped:
@@ -75,26 +68,25 @@ def fit(
     return result
 
 
-def _settings(split: Arrays, loss: Loss | str, settings: dict[str, Any]) -> tuple[Recipe, RunOptions]:
-    """Make recipe and options of keywords."""
-    fields, options = (Recipe.__dataclass_fields__, RunOptions.__dataclass_fields__)
+def _read_settings(split: Arrays, loss: Loss | str, settings: dict[str, Any]) -> tuple[Recipe, RunOptions]:
     given = {"name": "fit", **settings}
-    for name in given:
-        if name in ("model", "dataset"):
+    for name in ("model", "dataset"):
+        if name in given:
             raise ValueError(f"{name}: fit trains the net and the arrays that it is given; leave it out")
-        if name not in fields and name not in options:
-            ours = (aliases(Recipe) | aliases(RunOptions)).get(name)
-            hint = f"did you mean {ours}?" if ours else closest(name, [*fields, *options])
-            raise ValueError(f"fit: unknown setting {name!r}; {hint}")
+    fields, options = Recipe.__dataclass_fields__, RunOptions.__dataclass_fields__
+    for name in given.keys() - fields.keys() - options.keys():
+        ours = (aliases(Recipe) | aliases(RunOptions)).get(name)
+        hint = f"did you mean {ours}?" if ours else closest(name, [*fields, *options])
+        raise ValueError(f"fit: unknown setting {name!r}; {hint}")
     if not isinstance(loss, str) and not callable(loss):
         raise ValueError(f"loss: {loss!r} is neither a loss's name nor a function of outputs and targets")
-    if not of_classes(split):
-        targets = shape_of(split.labels)
+    if not are_classes(split.labels):
+        targets = describe(split.labels)
         if isinstance(loss, str):
             raise ValueError(f"train: its targets are {targets}, {loss} takes integers [N]; give those, or a loss=")
-        for name, value in _FOR_CLASSES.items():
+        for name, value in (("monitor", "loss"), ("sampling", "shuffle")):
             if given.setdefault(name, value) != value:
-                raise ValueError(f"{name}: {given[name]!r} is for classes, targets are {targets}; leave it out")
+                raise ValueError(f"{name}: {given[name]!r} is for classes, targets are {targets}; give {value}")
     given |= {"model": OWN, "dataset": OWN, "loss": loss if isinstance(loss, str) else OWN}
     recipe = Recipe(**{name: value for name, value in given.items() if name in fields})
     return recipe, RunOptions(**{name: value for name, value in given.items() if name in options})
@@ -110,30 +102,30 @@ def _try(net: nn.Cell, loss: Loss | None, split: Arrays) -> tuple[str, ...]:
         raise ValueError(f"net: {type(net).__name__} has no parameters to train; give an nn.Cell that has some")
     inputs, targets = Tensor(split.images[:2]), Tensor(split.labels[:2])
     net.set_train(False)
-    what = "net"
+    what, value = "net", None
     try:
         outputs = net(inputs)
-        what = "loss"
-        value = None if loss is None else loss(outputs, targets)
+        if loss is not None:
+            what, value = "loss", loss(outputs, targets)
     except Exception as error:
-        of = f"inputs {shape_of(inputs)} and targets {shape_of(targets)}"
+        of = f"inputs {describe(inputs)} and targets {describe(targets)}"
         raise ValueError(f"{what}: fails with {of}: {first_line(error)}") from error
     if loss is not None and getattr(value, "shape", None) != ():
-        raise ValueError(f"loss: returns {_describe(value)}; give the mean over the samples, a scalar tensor")
-    if not of_classes(split):
+        raise ValueError(f"loss: returns {_name(value)}; give the mean over the samples, a scalar tensor")
+    if not are_classes(split.labels):
         return ()
     if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(inputs):
         wanted = f"a logit for each class, [{len(inputs)}, classes]"
-        raise ValueError(f"net: returns {_describe(outputs)} for {len(inputs)} samples; give {wanted}")
+        raise ValueError(f"net: returns {_name(outputs)} for {len(inputs)} samples; give {wanted}")
     return tuple(map(str, range(outputs.shape[1])))
 
 
-def _describe(value: Any) -> str:
-    return shape_of(value) if isinstance(value, Tensor) else f"a {type(value).__name__}"
+def _name(value: Any) -> str:
+    return describe(value) if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
 def _report(own: Own, recipe: Recipe, options: RunOptions, workers: Workers, result: loop.TrainResult) -> None:
-    """Write the report of the best checkpoint; then the net has its own weights again."""
+    """Write the report of the best checkpoint; the net has its own weights again after it."""
     assert result.best_checkpoint is not None
     parameters = tuple(own.net.get_parameters())
     checkpoint, last = load_checkpoint(result.best_checkpoint), copy_arrays(parameters)

@@ -174,7 +174,7 @@ def train_epoch(run: Run) -> int:
         learning_rate = run.schedule(update)
         batch, (images, labels), data_seconds, error = run.prefetcher.get(update)
         run.prefetcher.start(update + 1)  # in a thread, while the device computes
-        if not run.dataset.is_own:  # `fit` has checked the whole arrays
+        if run.recipe.dataset != OWN:  # `fit` has checked the whole arrays
             check_batch(*batch, len(run.dataset.classes), update + 1, options.feed)
         run.norms.before(update + 1)
         # One flag for each of SIGNALS. If the batch could not be read, it is blank: this rank takes part in the update
@@ -190,7 +190,7 @@ def train_epoch(run: Run) -> int:
         progress.update = update + 1
         seconds, began = time.perf_counter() - began, time.perf_counter()
         run.pace.add(float(report.loss), float(report.metric), seconds, applied=not skipped_in_row)
-        if update == 0 and not run.dataset.is_own:
+        if update == 0 and run.recipe.dataset != OWN:
             pictures = like_float_feed(batch[0], run.dataset.input)
             run.telemetry.first_batch(pictures, batch[1], run.dataset.classes)
         log_update(run, done, epoch, learning_rate, seconds, data_seconds)

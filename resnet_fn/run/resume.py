@@ -234,9 +234,7 @@ def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, all
         elif then.get("contents") != now.get("contents"):
             differences = ["contents of its files, of which the names are the same"]
         elif then.get("arrays") != now.get("arrays"):
-            differences = [
-                f"values of the {name} arrays" for name in now["arrays"] if now["arrays"][name] != then["arrays"][name]
-            ]
+            differences = ["values of the training or validation arrays"]
     text = f"another training set than the checkpoint's ({', '.join(differences)})"
     if differences and not allow_other:
         raise ValueError(f"resume: {text}; give the same data, another --out-dir, or --allow-other-data")

@@ -108,10 +108,10 @@ def test_other_data_or_another_net_is_rejected(finished, says):
     changed[5, 0, 0, 0] += 1
     with pytest.raises(ValueError) as caught:
         fit(make_net(), (changed, targets), validation, twice, **settings)
-    says(caught, "resume: another training set", "values of the training arrays", "give the same data")
+    says(caught, "resume: another training set", "values of the training or validation arrays", "give the same data")
     with pytest.raises(ValueError) as caught:
         fit(make_net(), (inputs, targets), (validation[0], validation[1][::-1]), twice, **settings)
-    says(caught, "values of the validation arrays")
+    says(caught, "values of the training or validation arrays")
     with pytest.raises(ValueError) as caught:
         fit(make_net(12), (inputs, targets), validation, twice, **settings)
     says(caught, "resume", "classes")
@@ -153,7 +153,7 @@ def test_targets_may_be_anything(events):
     trained = events("run", "train")
     assert trained[-1]["loss"] < 0.5 * trained[0]["loss"]
     assert not any("accuracy" in event for event in trained)
-    assert list(trained[4]["norms"]["weight"]) == ["0", "1", "4"]  # the cells of the net
+    assert set(trained[4]["norms"]["weight"]) == {"0", "1", "4"}  # the cells of the net
     assert not Path("run/report").exists()
     settings = json.loads(Path("run/config.json").read_text())["recipe"]
     assert (settings["monitor"], settings["loss"], settings["label_smoothing"]) == ("loss", "own", 0.0)
@@ -169,7 +169,6 @@ def test_the_run_folder_has_all_that_a_run_has(finished):
     assert report["loss"] == pytest.approx(result.best["loss"], rel=1e-6)
     page = (result.run / "report/report.html").read_text()
     assert "Confusion matrix" in page
-    assert "most confident mistakes" in page
     rows = (result.run / "report/predictions.csv").read_text().splitlines()
     assert len(rows) == 1 + len(pairs()[1][1])
     for parameter in net.get_parameters():  # the report has put the last weights back
@@ -232,9 +231,9 @@ NAN = np.where(np.arange(24).reshape(8, 3) == 7, np.nan, 0)
         ({"train": (X[:0], Y[:0])}, ["train: its inputs are float32 [0, 3]; give"]),
         ({"train": (X.astype(str), Y)}, ["train: its inputs are <u32 [8, 3]", "numbers"]),
         ({"train": ([[1, 2], [3]], [0, 1])}, ["train: its inputs are no array"]),
-        ({"train": (NAN, Y)}, ["train: its inputs are not finite: sample 2"]),
-        ({"validation": (X, NAN)}, ["validation: its targets are not finite: sample 2"]),
-        ({"validation": (X[:, :2], Y)}, ["validation: its inputs are float32 [2] each, those of train float32 [3]"]),
+        ({"train": (NAN, Y)}, ["train: its inputs are not finite in 1 samples, first 2"]),
+        ({"validation": (X, NAN)}, ["validation: its targets are not finite in 1 samples, first 2"]),
+        ({"validation": (X[:, :2], Y)}, ["validation: a sample's inputs are float32 [2], those of train float32 [3]"]),
         ({"train": (X, Y - 1)}, ["train: sample 0 has label -1, outside 0..1"]),
         ({"validation": (X, Y * 2)}, ["validation: sample 1 has label 2, outside 0..1"]),
         ({"train": (X, Y + 2**32)}, ["train: sample 0 has label", "outside 0..1"]),

@@ -1,6 +1,6 @@
-"""Arrays that a caller of `resnet_fn.fit` has: checked, in the dtypes that MindSpore computes with."""
+"""Arrays of a caller's own (`resnet_fn.fit`): checked, and in dtypes that MindSpore computes with."""
 
-from collections.abc import Sequence
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -10,40 +10,49 @@ from resnet_fn.data.dataset import Arrays
 _KINDS = "biuf"  # of NumPy's dtypes: bool, integers, floats
 
 
-def check_arrays(train: Sequence[Any], validation: Sequence[Any]) -> tuple[Arrays, Arrays]:
+def check_arrays(train: Any, validation: Any) -> tuple[Arrays, Arrays]:
     """Check two pairs of inputs and targets; float64 becomes float32, and integers [N] become int32 classes.
 
     Raises:
         ValueError: names "train" or "validation", and what is wrong with it.
     """
-    splits = _split(train, "train"), _split(validation, "validation")
-    for what, *arrays in zip(("inputs", "targets"), *((split.images, split.labels) for split in splits), strict=True):
-        first, other = (f"{array.dtype} {list(array.shape[1:])}" for array in arrays)
-        if first != other:
-            raise ValueError(f"validation: its {what} are {other} each, those of train {first}; give them alike")
-    return splits
+    first, other = _split(train, "train"), _split(validation, "validation")
+    pairs = {"inputs": (first.images, other.images), "targets": (first.labels, other.labels)}
+    for what, arrays in pairs.items():
+        of_train, of_validation = (f"{array.dtype} {list(array.shape[1:])}" for array in arrays)
+        if of_train != of_validation:
+            wrong = f"a sample's {what} are {of_validation}, those of train {of_train}"
+            raise ValueError(f"validation: {wrong}; give the same shapes and dtypes")
+    return first, other
 
 
-def of_classes(split: Arrays) -> bool:
-    """Return whether the targets are classes: integers [N]."""
-    return split.labels.dtype == np.int32 and split.labels.ndim == 1
+def are_classes(targets: np.ndarray) -> bool:
+    """Return whether targets that were checked are classes."""
+    return targets.ndim == 1 and targets.dtype == np.int32
 
 
-def shape_of(array: Any) -> str:
-    """Return dtype and shape as text: "float32 [60, 3]"."""
+def describe(array: Any) -> str:
+    """Return the dtype and shape of an array or tensor as text: "float32 [60, 3]"."""
     return f"{array.dtype} {list(array.shape)}".lower()
 
 
-def _split(pair: Sequence[Any], name: str) -> Arrays:
+def digest(*splits: Arrays) -> str:
+    """Return the SHA-256 of all values, with their dtypes and shapes."""
+    result = hashlib.sha256()
+    for array in (array for split in splits for array in (split.images, split.labels)):
+        result.update(describe(array).encode())
+        result.update(np.ascontiguousarray(array).data)
+    return result.hexdigest()
+
+
+def _split(pair: Any, name: str) -> Arrays:
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise ValueError(f"{name}: is no pair; give two NumPy arrays, (inputs, targets)")
-    inputs, targets = (
-        _array(value, f"{name}: its {what}") for value, what in zip(pair, ("inputs", "targets"), strict=True)
-    )
+    inputs, targets = _array(pair[0], f"{name}: its inputs"), _array(pair[1], f"{name}: its targets")
     if len(inputs) != len(targets):
         raise ValueError(f"{name}: has {len(inputs)} inputs and {len(targets)} targets; give equally many")
     if targets.ndim == 1 and targets.dtype.kind in "iu":
-        # No label may become another one: what int32 does not hold is no class of any net.
+        # Cut, so that a number beyond int32 does not become a class.
         targets = targets.clip(-1, np.iinfo(np.int32).max).astype(np.int32)
     return Arrays(inputs, targets)
 
@@ -54,11 +63,10 @@ def _array(value: Any, what: str) -> np.ndarray:
     except ValueError as error:  # lists of different lengths
         raise ValueError(f"{what} are no array ({error}); give a NumPy array") from None
     if array.dtype.kind not in _KINDS or not array.ndim or not array.size:
-        raise ValueError(f"{what} are {shape_of(array)}; give a NumPy array of numbers, [N, …]")
+        raise ValueError(f"{what} are {describe(array)}; give a NumPy array of numbers, [N, …]")
     if array.dtype == np.float64:
         array = array.astype(np.float32)
-    wrong = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(1))
-    if len(wrong):
-        count = f"{len(wrong)} such sample{'s' * (len(wrong) > 1)}"
-        raise ValueError(f"{what} are not finite: sample {wrong[0]} has NaN or infinity ({count}); fix or remove it")
+    bad = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(1))
+    if len(bad):
+        raise ValueError(f"{what} are not finite in {len(bad)} samples, first {bad[0]}; fix or remove them")
     return array
