@@ -280,3 +280,16 @@ def test_a_function_is_no_loss_of_a_recipe(says):
     with pytest.raises(ValueError) as caught:
         Recipe(loss="own")
     says(caught, "loss: 'own' is a function that resnet_fn.fit is given; give cross_entropy")
+
+
+@pytest.mark.slow
+def test_workers_share_the_samples(python, msrun, events):
+    """Two workers compute what one does; they have the same evaluation and write one report."""
+    driver = str(Path(__file__).parent / "drivers/own_net.py")
+    python(driver, "one")
+    msrun(2, driver, "two")
+    for kind in ("train", "eval"):
+        one, two = ([event["loss"] for event in events(run, kind)] for run in ("one", "two"))
+        assert two == pytest.approx(one, rel=1e-5)
+    first, second = (json.loads(Path(run, "report/report.json").read_text()) for run in ("one", "two"))
+    assert first["top1"] == second["top1"]
