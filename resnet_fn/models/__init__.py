@@ -6,7 +6,7 @@ import mindspore
 from mindspore import nn
 
 from resnet_fn.config.hints import closest
-from resnet_fn.config.recipe import Recipe, check_buildable
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models.attention import GlobalDepthwise
 from resnet_fn.models.init import initialise
@@ -95,7 +95,6 @@ def create_model(
 
 def build_net(recipe: Recipe, spec: InputSpec) -> ResNet:
     """Return the recipe's net for a data set, initialised from the recipe's seed; frozen parts have no gradient."""
-    check_buildable(recipe)
     if recipe.model in ("genet50", "genet50_plus") and recipe.evaluation_size != recipe.image_size:
         raise ValueError(
             f"model: {recipe.model} fits one image size only, and is evaluated at {recipe.evaluation_size} instead of "

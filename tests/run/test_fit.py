@@ -166,7 +166,8 @@ def test_the_run_folder_has_all_that_a_run_has(finished):
     assert (settings["model"], settings["dataset"], settings["loss"]) == ("own", "own", "own")
     report = json.loads((result.run / "report/report.json").read_text())
     assert (report["checkpoint"]["update"], report["top1"]) == (result.best["update"], result.best["top1"])
-    assert report["loss"] == pytest.approx(result.best["loss"], rel=1e-6)
+    best = next(event for event in result.history["eval"] if event["update"] == result.best["update"])
+    assert report["loss"] == pytest.approx(best["loss"], rel=1e-6)
     page = (result.run / "report/report.html").read_text()
     assert "Confusion matrix" in page
     rows = (result.run / "report/predictions.csv").read_text().splitlines()
