@@ -4,8 +4,8 @@ import dataclasses
 from functools import partial
 from typing import Any
 
-from resnet_fn.config.fields import check_names, setting
-from resnet_fn.config.rules import OWN, mixes, of_files
+from resnet_fn.config.fields import OWN, check_names, setting
+from resnet_fn.config.rules import mixes, of_files
 from resnet_fn.config.settings import Settings, changed, unchecked
 
 _data = partial(setting, "data")

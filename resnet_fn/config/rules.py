@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from resnet_fn.config.fields import as_declared, fault, flag_name, show_value
+from resnet_fn.config.fields import OWN, as_declared, fault, flag_name, show_value
 
 
 class Source(enum.IntEnum):
@@ -56,7 +56,6 @@ class Rule(NamedTuple):
     instead: Any = None  # where the setting that it reads is from the weaker source, it becomes this; else as `keep`
 
 
-OWN = "own"  # stands for the net, the data set and the loss of a caller of `resnet_fn.fit`
 _ADAM = ("adam", "adamw", "lamb")  # optimizers with the gradients' average square
 
 

@@ -7,11 +7,10 @@ from mindspore import Tensor, nn
 
 from resnet_fn.checkpoint.folder import load_checkpoint
 from resnet_fn.checkpoint.parameters import assign, copy_arrays
-from resnet_fn.config.fields import aliases
+from resnet_fn.config.fields import OWN, aliases
 from resnet_fn.config.hints import closest, first_line
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.rules import OWN
 from resnet_fn.data.agreement import check_data
 from resnet_fn.data.dataset import Arrays, DataSet, check_labels
 from resnet_fn.data.input_spec import InputSpec

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.config.fields import OWN
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.recipe_file import recipe_text
-from resnet_fn.config.rules import OWN
 from resnet_fn.data.agreement import check_settings, check_state
 from resnet_fn.data.dataset import check_batch
 from resnet_fn.data.images import like_float_feed

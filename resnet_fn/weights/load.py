@@ -10,9 +10,9 @@ from mindspore import nn
 
 from resnet_fn.checkpoint.parameters import assign, check_finite
 from resnet_fn.checkpoint.run_folder import find_checkpoint
+from resnet_fn.config.fields import OWN
 from resnet_fn.config.hints import closest, few
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.rules import OWN
 from resnet_fn.models import MODELS, create_model
 from resnet_fn.models.attention import GatherExcite
 from resnet_fn.update.average import averages_of
