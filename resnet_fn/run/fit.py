@@ -86,6 +86,8 @@ def _read_settings(split: Arrays, loss: Loss | str, settings: dict[str, Any]) ->
         for name, value in (("monitor", "loss"), ("sampling", "shuffle")):
             if given.setdefault(name, value) != value:
                 raise ValueError(f"{name}: {given[name]!r} is for classes, targets are {targets}; give {value}")
+    if not isinstance(loss, str):
+        given.setdefault("label_smoothing", 0.0)
     given |= {"model": OWN, "dataset": OWN, "loss": loss if isinstance(loss, str) else OWN}
     recipe = Recipe(**{name: value for name, value in given.items() if name in fields})
     return recipe, RunOptions(**{name: value for name, value in given.items() if name in options})
@@ -101,11 +103,11 @@ def _try(net: nn.Cell, loss: Loss | None, split: Arrays) -> tuple[str, ...]:
         raise ValueError(f"net: {type(net).__name__} has no parameters to train; give an nn.Cell that has some")
     inputs, targets = Tensor(split.images[:2]), Tensor(split.labels[:2])
     net.set_train(False)
-    what, value = "net", None
+    what = "net"
     try:
         outputs = net(inputs)
-        if loss is not None:
-            what, value = "loss", loss(outputs, targets)
+        what = "loss"
+        value = None if loss is None else loss(outputs, targets)
     except Exception as error:
         of = f"inputs {describe(inputs)} and targets {describe(targets)}"
         raise ValueError(f"{what}: fails with {of}: {first_line(error)}") from error

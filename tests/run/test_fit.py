@@ -268,9 +268,7 @@ def test_what_cannot_work_is_one_line(says, changes, parts):
     assert not Path("runs").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("sampling", "balanced"), ("monitor", "top1"), ("class_weights", "balanced")]
-)
+@pytest.mark.parametrize(("name", "value"), [("sampling", "balanced"), ("monitor", "top1")])
 def test_settings_of_classes_need_classes(says, name, value):
     with pytest.raises(ValueError) as caught:
         fit(**of(train=(X, X), validation=(X, X), loss=squared_error, **{name: value}))
