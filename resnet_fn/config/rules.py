@@ -95,12 +95,6 @@ RULES = (
         "is a function that resnet_fn.fit is given; give cross_entropy, bce or focal",
     ),
     Rule("class_weights", lambda loss: loss != OWN, "is for this package's losses; leave it out"),
-    Rule(
-        "loss",
-        lambda loss, label_smoothing: loss != OWN or label_smoothing == 0,
-        "smooths no labels; give label_smoothing 0",
-        keep=True,
-    ),
     # data
     Rule("monitor", lambda monitor, multi_label: monitor != "map" or multi_label, "needs --multi-label"),
     Rule("multi_label", lambda dataset: dataset == "imagefolder", "needs --dataset imagefolder", keep=True),
@@ -178,6 +172,12 @@ RULES = (
     Rule("warmup_epochs", lambda warmup_epochs, epochs: warmup_epochs <= epochs, "is above epochs {epochs}", keep=True),
     Rule("ema ema_start", lambda ema_start, epochs: ema_start < epochs, "needs --ema-start below epochs ({epochs})"),
     Rule("ema_every ema_start", lambda ema: ema > 0, "needs --ema"),
+    Rule(
+        "loss",
+        lambda loss, label_smoothing: loss != OWN or label_smoothing == 0,
+        "smooths no labels; give label_smoothing 0",
+        keep=True,
+    ),
     Rule("smoothing_over", lambda label_smoothing: label_smoothing > 0, "needs --label-smoothing"),
     Rule("loss_scale loss_scale_interval", lambda precision: precision == "fp16", "needs --precision fp16"),
     Rule(
