@@ -94,7 +94,6 @@ RULES = (
         lambda loss, dataset: loss != OWN or dataset == OWN,
         "is a function that resnet_fn.fit is given; give cross_entropy, bce or focal",
     ),
-    Rule("class_weights", lambda loss: loss != OWN, "is for this package's losses; leave it out"),
     # data
     Rule("monitor", lambda monitor, multi_label: monitor != "map" or multi_label, "needs --multi-label"),
     Rule("multi_label", lambda dataset: dataset == "imagefolder", "needs --dataset imagefolder", keep=True),
@@ -174,8 +173,8 @@ RULES = (
     Rule("ema_every ema_start", lambda ema: ema > 0, "needs --ema"),
     Rule(
         "loss",
-        lambda loss, label_smoothing: loss != OWN or label_smoothing == 0,
-        "smooths no labels; give label_smoothing 0",
+        lambda loss, label_smoothing, class_weights: loss != OWN or not (label_smoothing or class_weights),
+        "is a function, which takes neither label_smoothing nor class_weights; leave them out",
         keep=True,
     ),
     Rule("smoothing_over", lambda label_smoothing: label_smoothing > 0, "needs --label-smoothing"),
