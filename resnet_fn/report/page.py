@@ -248,7 +248,7 @@ def mistakes(report: dict[str, Any], pictures: Pictures) -> list[str]:
 
 def gallery(report: dict[str, Any], pictures: Pictures) -> list[str]:
     """Return the surest images of each class and the worst."""
-    if not pictures.gallery:
+    if report["gallery"] and not pictures.gallery:  # no images
         return []
     shown, there = report["gallery"], sum(row["support"] > 0 for row in report["classes"])
     which = "each class" if len(shown) == there else f"the {len(shown)} classes with the lowest F1"
