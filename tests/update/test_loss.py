@@ -72,6 +72,8 @@ def test_recipe_losses_are_the_mean_over_samples() -> None:
 def test_unknown_loss_names_the_fix() -> None:
     with pytest.raises(ValueError, match=r"loss: 'hinge' is unknown; use one of cross_entropy, bce, focal"):
         make_loss(kind="hinge")
+    with pytest.raises(ValueError, match=r"loss: 'own' is a function that resnet_fn\.fit is given"):
+        make_loss(kind="own")
     with pytest.raises(ValueError, match=r"smoothing_over: 'most' is unknown; use one of all, others"):
         make_loss(over="most")
 
