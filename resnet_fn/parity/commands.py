@@ -317,8 +317,6 @@ def compare(arguments: Sequence[str]) -> int:
         ours, theirs = theirs, ours
         print(f"the rounding of {parsed.ours} alone was measured, so it is the reference")
     print(f"here {ours.framework}, the reference {theirs.framework}")
-    if not theirs.rounding:
-        print("the rounding of neither trace was measured (only PyTorch's is): the tolerances alone decide")
     mode = fuller_mode(theirs)
     names = match(side_of(ours, mode), side_of(theirs, mode), corrections)
     if names.problems:

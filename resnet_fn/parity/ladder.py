@@ -49,6 +49,7 @@ class Ladder:
     precision: str = "float32"  # in which the reference's own rounding was measured
     curves: Curves = field(default_factory=dict)  # losses and learning rates
     compiled: bool = True  # whether MindSpore's side was
+    measured: bool = True  # whether the reference's own rounding was; else tolerances alone decide
     ran: dict[str, int] = field(default_factory=dict)  # how many layers of ours ran in each mode, compared or not
     # the arrays of outputs, losses and gradients that differ by more than rounding explains, within their
     # tolerance; the furthest beyond first. Empty if no rounding was measured
@@ -148,6 +149,7 @@ def compare_recordings(
         )
     precision = "float16" if theirs.task.recipe.precision == "fp16" else "float32"
     ladder = Ladder(all_stages(theirs.rounding), layers, names, notes, changed=changed, precision=precision)
+    ladder.measured = bool(theirs.rounding)
     ladder.environment = environment_notes(ours.environment, theirs.environment)
     ladder.compiled = "pynative" not in (ours.environment.get("mode"), theirs.environment.get("mode"))
     a, b = ours.trace, theirs.trace

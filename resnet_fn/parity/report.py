@@ -62,6 +62,8 @@ def findings(ladder: Ladder) -> list[str]:
             worst = ladder.beyond[0]
             count = f"{len(ladder.beyond)} array{'s' * (len(ladder.beyond) > 1)}"
             within = f" within tolerance; {count} beyond rounding: {worst.name} {worst.beyond:.2g} ×"
+        if not ladder.measured:
+            within = " by tolerances alone (no side's rounding was measured)"
         how = f"{'' if ladder.compiled else ', not compiled'}{within}{but}"
         lines = [
             f"verdict: both compute the same{how}{', ' * bool(ladder.coverage.compared)}{ladder.coverage.compared}"
@@ -140,6 +142,7 @@ def write_json(ladder: Ladder, path: str) -> None:
         "version": VERSION,
         "agrees": ladder.agrees,
         "compiled": ladder.compiled,
+        "rounding_measured": ladder.measured,
         "undecided": [stage.name for stage in ladder.undecided],
         "first_stage": first_stage.name if first_stage else None,
         "first_layer": layer.name if layer else None,
