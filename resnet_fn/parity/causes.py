@@ -5,6 +5,7 @@ The search changes the reference, if it is at hand; `STAGE_CAUSES` has what is c
 
 import dataclasses
 import math
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
@@ -204,11 +205,32 @@ def _length(case: StageCase) -> list[str]:
     return [words]
 
 
+def _statistics(case: StageCase) -> list[str]:
+    """How much of the old statistics does each BatchNorm keep?"""
+    if case.theirs.task.accumulate > 1:
+        return []
+    start, first = (case.names.rename(arrays) for arrays in (case.theirs.trace.start, case.theirs.trace.after[0]))
+    momenta = {layer.name: layer.settings.get("momentum") for layer in case.theirs.layers["eval"]}
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in case.differing():
+        new = momenta.get(case.names.sources(name)[0].rpartition(".")[0])
+        if not new:
+            continue
+        old, mixed = start[name].astype(np.float64), first[name].astype(np.float64)
+        batch = (mixed - (1 - new) * old) / new
+        kept, error = _fit(case.ours.trace.after[0][name] - batch, old - batch)
+        if error < 0.01 and not math.isclose(kept, 1 - new, abs_tol=0.01):
+            inverted = "momentum inverted: " if math.isclose(kept, new, abs_tol=0.01) else ""
+            groups[f"{inverted}keeps {kept:.2f} of the old value, the reference {1 - new:.2f}"].append(name)
+    return [f"{names[0]}: {cause} ({len(names)} statistics so)" for cause, names in groups.items()]
+
+
 STAGE_CAUSES: dict[str, Callable[[StageCase], list[str]]] = {
     stages.GRADIENTS: _gradients,
     stages.NORM: _clipping,
     stages.CLIPPED: _clipping,
     stages.RATE: lambda case: another_rate(case.ours.trace.rates, case.theirs.trace.rates),
+    stages.STATISTICS: _statistics,
     stages.ALONE: _optimizer,
     stages.CHANGE: _length,
 }
