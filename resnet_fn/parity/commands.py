@@ -335,8 +335,12 @@ def _with_search(reference: Recording) -> Recording:
         return reference
 
     def search(wanted: Wanted) -> list[str]:
-        from resnet_fn.parity.torch_side import searcher_of
+        import torch
 
+        from resnet_fn.parity.torch_side import searcher_of
+        from resnet_fn.runtime.cpus import cpu_count
+
+        torch.set_num_threads(max(1, cpu_count() // 2))  # as in `live`
         with imports_beside(place):
             return searcher_of(reference, load_function(place, "--reference")())(wanted)
 

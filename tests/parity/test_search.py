@@ -366,8 +366,6 @@ class Net(nn.Cell):
     def construct(self, x):
         y = self.norm(self.body(x))
         return self.head(ops.stop_gradient(y) if self.detached else y), y * self.scale
-def loss(outputs, labels):
-    return ops.cross_entropy(outputs[0], labels)
 """
 DATA = """
 import numpy as np
