@@ -1,6 +1,5 @@
 """What fails while a cause is sought costs the hint, not the verdict: each search that crashed on a real port."""
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -8,32 +7,15 @@ import pytest
 from mindspore import Tensor, nn, ops
 
 from resnet_fn.parity import causes
-from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.notes import settings_notes
 from resnet_fn.parity.origins import added_causes, attempt
-from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.stages import Stage
-from resnet_fn.recipes import recipe
 from resnet_fn.update.optimizer import momentum_sgd
 from resnet_fn.update.state import Optimizer
+from small_nets import draw, labels, ladder_of, ours, t, theirs, torch
 
-torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
-t = torch.nn
 pytestmark = pytest.mark.usefixtures("device")
-
-RECIPE = dataclasses.replace(recipe("digits"), clip_norm=0.0, label_smoothing=0.0, learning_rate=0.02)
-RNG = np.random.default_rng(0)
-
-
-def ladder_of(net: nn.Cell, module: Any, *inputs: np.ndarray, optimizer: Any = None, **options: Any) -> Ladder:
-    labels = RNG.integers(0, 3, len(inputs[0])).astype(np.int32)
-    batches = [(inputs if len(inputs) > 1 else inputs[0], labels)] * 2
-    return compare_step(net, module, batches, RECIPE, optimizer=optimizer, initialisation=False, **options)
-
-
-def draw(*shape: int) -> np.ndarray:
-    return RNG.normal(size=shape).astype(np.float32)
 
 
 class Broken:
@@ -67,22 +49,9 @@ def test_a_comparison_of_settings_may_fail():
     assert "Error" in note
 
 
-def theirs(forward: Any, **layers: Any) -> Any:
-    net = type("Theirs", (t.Module,), {"forward": forward})()
-    for name, layer in layers.items():
-        setattr(net, name, layer)
-    return net
-
-
-def ours(construct: Any, **layers: nn.Cell) -> nn.Cell:
-    net = type("Ours", (nn.Cell,), {"construct": construct})()
-    for name, layer in layers.items():
-        setattr(net, name, layer)
-    return net
-
-
-def denses(*names: str, kind: Any = nn.Dense) -> dict[str, Any]:
-    return {**{name: kind(8, 8) for name in names}, "head": kind(8, 3)}
+def climb(net: nn.Cell, module: Any, inputs: np.ndarray, **options: Any) -> Any:
+    batches = [(inputs, labels(len(inputs)))] * 2
+    return ladder_of(net, module, batches, quick=True, mode="pynative", **options)
 
 
 def with_tanh(self: Any, x: Tensor) -> Tensor:
@@ -91,8 +60,8 @@ def with_tanh(self: Any, x: Tensor) -> Tensor:
 
 def test_a_bias_is_tried_as_a_source():
     """Another function between two dense layers: the last one's bias is tried as a factor of its weight."""
-    module = theirs(lambda self, x: self.head(torch.relu(self.fc(x))), **denses("fc", kind=t.Linear))
-    ladder = ladder_of(ours(with_tanh, **denses("fc")), module, draw(6, 8))
+    module = theirs(lambda self, x: self.head(torch.relu(self.fc(x))), fc=t.Linear(8, 8))
+    ladder = climb(ours(with_tanh, fc=nn.Dense(8, 8)), module, draw(6, 8))
     assert (ladder.first_stage.name, ladder.first_layer.name) == ("eval forward", "head")
     assert not any("Error" in hint for hint in ladder.first_layer.hints)
 
@@ -110,10 +79,10 @@ def forgets_the_variance(net: nn.Cell) -> Optimizer:
 
 def test_an_optimizer_of_which_no_way_divides_by_zero():
     """With β2 = 0 in the reference, a way of it has β2 = 1, and 1 − β^t is 0."""
-    module = theirs(lambda self, x: self.head(torch.tanh(self.fc(x))), **denses("fc", kind=t.Linear))
-    net = ours(with_tanh, **denses("fc"))
+    module = theirs(lambda self, x: self.head(torch.tanh(self.fc(x))), fc=t.Linear(8, 8))
+    net = ours(with_tanh, fc=nn.Dense(8, 8))
     adam = lambda one: torch.optim.Adam(one.parameters(), 0.01, (0.9, 0.0))  # noqa: E731
-    ladder = ladder_of(net, module, draw(6, 8), optimizer=forgets_the_variance(net), reference_optimizer=adam)
+    ladder = climb(net, module, draw(6, 8), optimizer=forgets_the_variance(net), reference_optimizer=adam)
     assert ladder.first_stage.name == "optimizer alone"
     assert not any("Error" in hint for hint in ladder.first_stage.hints)
 
@@ -129,10 +98,9 @@ def test_a_third_of_an_array_that_differs_is_explained():
         q, k, v = ops.split(self.qkv(x), 8, 2)
         return self.head(ops.bmm(ops.softmax(ops.bmm(q, k.swapaxes(1, 2)), -1), v).mean(1))
 
-    net = ours(construct, qkv=nn.Dense(8, 24), head=nn.Dense(8, 3))
-    module = theirs(forward, qkv=t.Linear(8, 24), head=t.Linear(8, 3))
+    net, module = ours(construct, qkv=nn.Dense(8, 24)), theirs(forward, qkv=t.Linear(8, 24))
     everything = momentum_sgd([(parameter, 0.1) for parameter in net.trainable_params()], 0.9)
     plain = lambda module: torch.optim.SGD(module.parameters(), 0.02, 0.9)  # noqa: E731
-    ladder = ladder_of(net, module, draw(4, 5, 8), optimizer=everything, reference_optimizer=plain)
+    ladder = climb(net, module, draw(4, 5, 8), optimizer=everything, reference_optimizer=plain)
     assert ladder.first_stage.name == "optimizer alone"
     assert any(hint.startswith("weight decay: 0.1 here, 0 in the reference") for hint in ladder.first_stage.hints)
