@@ -162,5 +162,6 @@ class Pair:
         """The port, and its ladder, which must agree."""
         module, net = self.theirs(), self.ours()
         options |= {"optimizer": self.optimizer(net)} if self.optimizer else {}
+        options |= self.options
         batches = [self.batch() for _ in range(self.updates)]
-        return net, agrees(net, module, batches, self.recipe, **self.options, **options)
+        return net, agrees(net, module, batches, self.recipe, **options)

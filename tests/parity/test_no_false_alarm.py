@@ -96,7 +96,8 @@ class PortedUNet(nn.Cell):
         self.c, self.d = nn.Conv2d(6, 12, 3, 2, pad_mode="pad", padding=1, has_bias=True), nn.GroupNorm(12, 12)
         self.e = nn.Conv2dTranspose(12, 6, 3, 2, pad_mode="pad", padding=(1, 0, 1, 0), has_bias=True)
         self.f, self.h = nn.Conv2d(12, 6, 1, has_bias=True), nn.PReLU(18)
-        self.g = nn.Upsample(size=(16, 16), mode="bilinear", align_corners=False)
+        scale = {"scale_factor": (2.0, 2.0), "recompute_scale_factor": True}
+        self.g = nn.Upsample(**scale, mode="bilinear", align_corners=False)
         self.i = nn.Conv2d(18, 2, 3, has_bias=True)
 
     def construct(self, x):
@@ -170,6 +171,10 @@ def reference_heads_loss(outputs: Any, targets: Any) -> Any:
     return (F.cross_entropy(outputs[0], targets[0].long()) + boxes).reshape(1)
 
 
+def squares(outputs: Tensor, images: Tensor) -> Tensor:
+    return ((outputs - images) ** 2).mean()
+
+
 def frozen(net: Any) -> Any:
     """All but the last layer."""
     named = net.named_parameters() if isinstance(net, t.Module) else net.parameters_and_names()
@@ -235,9 +240,9 @@ PAIRS = {
         lambda: (draw(2, 3, 16, 16), draw(2, 2, 16, 16)),
         UNet,
         PortedUNet,
-        options={"loss": lambda outputs, images: ((outputs - images) ** 2).mean(), "reference_loss": F.mse_loss},
+        options={"loss": squares, "reference_loss": F.mse_loss},
     ),
-    "text, attention, tied weights": Pair(masked, Tied, PortedTied),
+    "text, attention, tied weights": Pair(masked, Tied, PortedTied, options={"mode": "pynative"}),
     "other outputs in training, a loss of shape [1]": Pair(
         lambda: (draw(6, 8), (labels(6), draw(6, 4))),
         Heads,
