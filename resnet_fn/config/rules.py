@@ -7,23 +7,21 @@ Flags, recipe files, `Recipe(…)` and runs that resume all go through `apply_ru
 """
 
 import enum
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from resnet_fn.config.fields import as_declared, fault, flag_name, show_value
+from resnet_fn.config.fields import OWN, as_declared, fault, flag_name, show_value
 
 
 class Source(enum.IntEnum):
     """Who gave a value, the weakest first. The user typed what `FILE` and `FLAG` give."""
 
     DEFAULT = 0  # or equal to the default
-    RECIPE = 1  # a named recipe, or a file that the user's file extends
-    RUN = 2  # the run that resumes
-    FILE = 3  # the user's own recipe file
-    FLAG = 4  # or a keyword in Python
+    RECIPE = 1  # a named recipe, a file that the user's file extends, or the run that resumes
+    FILE = 2  # the user's own recipe file
+    FLAG = 3  # or a keyword in Python
 
 
 class Value(NamedTuple):
@@ -81,6 +79,19 @@ def _trains_head(freeze: str, train_only: str) -> bool:
 
 # A rule stands below those that change what it reads.
 RULES = (
+    # a caller's own net, data and loss
+    Rule(
+        "image_size repeats max_shift max_rotation max_zoom crop_padding flip policy color_jitter erasing mixup cutmix "
+        "stem norm sync_batchnorm initialisation zero_init_residual drop_path dropout weights reset_head freeze "
+        "train_only precision head_learning_rate layer_decay eval_size data_dir train_list val_list feed",
+        lambda dataset: dataset != OWN,
+        "is for this package's data sets and nets; leave it out: fit takes arrays and net as they are",
+    ),
+    Rule(
+        "loss",
+        lambda loss, dataset: loss != OWN or dataset == OWN,
+        "is a function that resnet_fn.fit is given; give cross_entropy, bce or focal",
+    ),
     # data
     Rule("monitor", lambda monitor, multi_label: monitor != "map" or multi_label, "needs --multi-label"),
     Rule("multi_label", lambda dataset: dataset == "imagefolder", "needs --dataset imagefolder", keep=True),
@@ -105,8 +116,9 @@ RULES = (
     ),
     Rule("crop_scale", of_files, "is for sets of image files; leave it out (sets in memory take crop_padding)"),
     Rule("policy color_jitter", lambda dataset: dataset != "digits", "needs colour images, which the digits are not"),
-    Rule("policy_ops policy_noise", lambda policy: policy == "randaugment", "needs --policy randaugment"),
-    Rule("policy_magnitude", lambda policy: policy == "randaugment", "needs --policy randaugment"),
+    Rule(
+        "policy_ops policy_noise policy_magnitude", lambda policy: policy == "randaugment", "needs --policy randaugment"
+    ),
     Rule("eval_resize", of_files, "is for sets of image files; sets in memory are resized to --eval-size"),
     Rule(
         "eval_resize",
@@ -142,9 +154,7 @@ RULES = (
     Rule("nesterov", lambda optimizer: optimizer == "sgd", "is SGD's, not {optimizer}'s; give --no-nesterov"),
     Rule("nesterov", lambda momentum: momentum > 0, "needs momentum above 0; give --no-nesterov"),
     Rule("trust_coefficient", lambda optimizer: optimizer == "lars", "needs --optimizer lars"),
-    Rule(
-        "trust_coefficient", lambda weight_decay: weight_decay > 0, "is for layers with weight decay; give it above 0"
-    ),
+    Rule("trust_coefficient", lambda weight_decay: weight_decay > 0, "is for layers with weight decay; give that, too"),
     Rule("beta2 epsilon", lambda optimizer: optimizer in _ADAM, "needs --optimizer adam, adamw or lamb"),
     Rule("milestones milestone_factor", lambda schedule: schedule == "step", "needs --schedule step"),
     Rule("schedule", lambda schedule, milestones: schedule != "step" or milestones, "needs --milestones", keep=True),
@@ -158,6 +168,12 @@ RULES = (
     Rule("warmup_epochs", lambda warmup_epochs, epochs: warmup_epochs <= epochs, "is above epochs {epochs}", keep=True),
     Rule("ema ema_start", lambda ema_start, epochs: ema_start < epochs, "needs --ema-start below epochs ({epochs})"),
     Rule("ema_every ema_start", lambda ema: ema > 0, "needs --ema"),
+    Rule(
+        "loss",
+        lambda loss, label_smoothing, class_weights: loss != OWN or not (label_smoothing or class_weights),
+        "is a function, which takes neither label_smoothing nor class_weights; leave them out",
+        keep=True,
+    ),
     Rule("smoothing_over", lambda label_smoothing: label_smoothing > 0, "needs --label-smoothing"),
     Rule("loss_scale loss_scale_interval", lambda precision: precision == "fp16", "needs --precision fp16"),
     Rule(
@@ -167,11 +183,6 @@ RULES = (
     ),
     Rule("fast_math", lambda device: device == "Ascend", "needs --device Ascend; CPU kernels repeat to the bit"),
 )
-
-
-@functools.cache
-def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    return tuple(inspect.signature(function).parameters)
 
 
 class Checked(NamedTuple):
@@ -208,7 +219,7 @@ def apply_rules(given: Mapping[str, Value]) -> Checked:
             add_fault(name, wrong)
     known = values.keys() - faults.keys()
     for rule in RULES:
-        reads = _parameters(rule.holds)
+        reads = inspect.signature(rule.holds).parameters
         plain = {name: values[name].value for name in reads if name in known}
         if len(plain) < len(reads) or rule.holds(**plain):
             continue

@@ -1,4 +1,4 @@
-"""Losses: functions of (logits, labels) that return the mean over the batch, computed in float32."""
+"""Losses are functions of (logits, labels) that return the mean over the batch, computed in float32."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,7 +6,7 @@ import mindspore
 import numpy as np
 from mindspore import Tensor, ops
 
-from resnet_fn.config.fields import check_value
+from resnet_fn.config.fields import OWN, check_value
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.update.multi_label import binary_cross_entropy, sigmoid_focal_loss
 
@@ -16,20 +16,11 @@ _one_hot, _ONE, _ZERO = ops.OneHot(), Tensor(1.0, mindspore.float32), Tensor(0.0
 
 
 def smooth_targets(labels: Tensor, classes: int, smoothing: float = 0.0, over: str = "all") -> Tensor:
-    """Return labels as probabilities, of which smoothing takes a part to other classes.
+    """Return labels, [N] int32 classes or [N, C] float32 probabilities t, as smoothed probabilities, float32 [N, C].
 
     "all" (PyTorch; Szegedy et al., arXiv 1512.00567): (1 − s) · t + s / C for every class. "others"
     (`CrossEntropySmooth` of MindSpore's scripts): 1 − s for the label and s / (C − 1) for each other class; it equals
     "all" with s · C / (C − 1).
-
-    Args:
-        labels: [N] int32 classes, or [N, C] float32 probabilities t (mixup, CutMix).
-        classes: C.
-        smoothing: s, a fraction of 1.
-        over: "all" or "others".
-
-    Returns:
-        float32 [N, C].
     """
     targets = _one_hot(labels, classes, _ONE, _ZERO) if labels.ndim == 1 else labels
     targets = targets.astype(mindspore.float32)
@@ -44,16 +35,7 @@ def _over_all(smoothing: float, over: str, classes: int) -> float:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0, over: str = "all") -> Tensor:
-    """Compute softmax cross-entropy with label smoothing, the mean over the batch.
-
-    Args:
-        logits: [N, C], any float type; the loss is computed in float32.
-        labels: [N] int32 classes, or [N, C] float32 probabilities (mixup, CutMix, distillation).
-        smoothing, over: see `smooth_targets`.
-
-    Returns:
-        A float32 scalar.
-    """
+    """Compute softmax cross-entropy with label smoothing (`smooth_targets`), the mean over the batch, in float32."""
     smoothing = _over_all(smoothing, over, logits.shape[1])
     return ops.cross_entropy(logits.astype(mindspore.float32), labels, label_smoothing=smoothing)
 
@@ -74,6 +56,8 @@ def make_loss(
     """
     check_value(Recipe, "loss", kind)
     check_value(Recipe, "smoothing_over", over)
+    if kind == OWN:
+        raise ValueError(f"loss: {kind!r} is a function that resnet_fn.fit is given; give cross_entropy, bce or focal")
     by_class = Tensor(np.array(weights, np.float32)) if weights else None
 
     def loss(logits: Tensor, labels: Tensor) -> Tensor:

@@ -228,6 +228,14 @@ PAIRS = {
         lambda: Other(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2, 2)),
         CLIPPED,
     ),
+    "a bias before BatchNorm, which drifts under Adam": Pair(
+        lambda: (draw(8, 3, 8, 8), labels(8)),
+        lambda: Theirs(t.Conv2d(3, 8, 3, padding=1), t.BatchNorm2d(8), t.ReLU()),
+        lambda: Other(nn.Conv2d(3, 8, 3, has_bias=True), nn.BatchNorm2d(8), nn.ReLU()),
+        ADAMW,
+        {"accumulate": 4},
+        updates=5,
+    ),
     "ConvNeXt": Pair(
         pixels,
         lambda: Theirs(t.Conv2d(3, 8, 4, 4), ConvNeXtBlock(), ConvNeXtBlock()),
