@@ -1,11 +1,19 @@
 """A residual block in PyTorch, and a port of it to MindSpore under other names and in another order."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mindspore import Tensor, nn
+
+
+@pytest.fixture(autouse=True)
+def torchs_seed() -> None:
+    """What a test draws from torch's generator is the same in any order."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 @pytest.fixture(scope="session")
@@ -49,26 +57,26 @@ def reference(torch: Any) -> type:
 
 @pytest.fixture(scope="session")
 def paired(torch: Any) -> Callable[..., Any]:
-    """paired(net, module, inputs): which is which, and both nets' layers, of the net with the module's weights.
+    """paired(net, module, inputs, modes): which is which, and both nets' layers, of the net with the module's weights.
 
-    Layers are of evaluation and training mode, as compare_layers takes them.
+    Layers are of these modes, by default evaluation and training, as compare_layers takes them.
     """
     from resnet_fn.parity import mindspore_side, torch_side
     from resnet_fn.parity.matching import Side, match, shapes_of
-
-    def layers_of(side: Any, net: Any, inputs: Any) -> Any:
-        return {mode: side.layers_of(net, inputs, mode == "train") for mode in ("eval", "train")}
 
     def side_of(side: Any, net: Any, inputs: Any) -> Side:
         roles = side.roles_of(net)
         return Side(shapes_of(side.state(net)), side.layers_of(net, inputs, False), roles["tied"], roles["constants"])
 
-    def pair(net: Any, module: Any, inputs: Any) -> Any:
-        theirs, values = layers_of(torch_side, module, inputs), torch_side.state(module)
+    def pair(net: Any, module: Any, inputs: Any, modes: Sequence[str] = ("eval", "train")) -> Any:
+        def layers_of(side: Any, net: Any) -> Any:
+            return {mode: side.layers_of(net, inputs, mode == "train") for mode in modes}
+
+        theirs, values = layers_of(torch_side, module), torch_side.state(module)
         names = match(side_of(mindspore_side, net, inputs), side_of(torch_side, module, inputs))
         if not names.problems:
             mindspore_side.assign(net, names.rename(values))
-        return names, layers_of(mindspore_side, net, inputs), theirs
+        return names, layers_of(mindspore_side, net), theirs
 
     return pair
 

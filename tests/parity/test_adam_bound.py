@@ -22,15 +22,14 @@ def block() -> list:
 def test_a_batch_in_another_order_is_the_same_training():
     """Sums over a batch round otherwise then. In torch alone, both trainings are as far apart as is allowed."""
     adamw = dataclasses.replace(recipe("digits"), optimizer="adamw", nesterov=False, learning_rate=1e-3)
-    torch.manual_seed(0)
     net = torch.nn.Sequential(*block(), *block(), torch.nn.Flatten(), torch.nn.LazyLinear(4))
     batches = make_batches(5, 16, 1, 8, 4, 0)
-    recording = record_reference(net, Task(adamw, batches))
+    recording = record_reference(net, Task(adamw, batches), probes=False)
     trained, bounds = recording.trace, recording.rounding
     for seed in range(2):
         order = np.random.default_rng(seed).permutation(16)
         shuffled = [(images[order], labels[order]) for images, labels in batches]
-        again = record_reference(net, Task(adamw, shuffled)).trace
+        again = record_reference(net, Task(adamw, shuffled), probes=False).trace
         errors = {name: relative_error(again.after[-1][name], value) for name, value in trained.after[-1].items()}
         assert errors["4.running_mean"] > 1e-4  # further than the tolerance
         for name, error in errors.items():

@@ -8,7 +8,7 @@ import dataclasses
 import linecache
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import mindspore
 import numpy as np
@@ -18,16 +18,11 @@ from mindspore.common.initializer import Uniform
 
 from resnet_fn.parity import __main__ as command
 from resnet_fn.parity.ladder import Ladder
-from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.report import table
-from resnet_fn.recipes import recipe
-from resnet_fn.update.gradients import global_norm
+from small_nets import SGD, ladder_of, ours, own_step, t, theirs, torch
 
-torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
-t, F = torch.nn, torch.nn.functional
+F = torch.nn.functional
 pytestmark = pytest.mark.usefixtures("device")
-
-RECIPE = dataclasses.replace(recipe("digits"), clip_norm=0.0, label_smoothing=0.0, learning_rate=0.02)
 
 
 def inputs(*shape: int, classes: int = 5, scale: float = 1.0, masked: bool = False, updates: int = 3) -> Any:
@@ -43,23 +38,8 @@ def inputs(*shape: int, classes: int = 5, scale: float = 1.0, masked: bool = Fal
 SENTENCES, MASKED, IMAGES = inputs(6, 16), inputs(6, 16, masked=True), inputs(3, 16, 16, classes=10)
 
 
-def theirs(forward: Callable[..., Any], **layers: Any) -> Any:
-    torch.manual_seed(0)
-    net = type("Theirs", (t.Module,), {"forward": forward})()
-    for name, layer in layers.items():
-        setattr(net, name, layer() if callable(layer) and not isinstance(layer, t.Module) else layer)
-    return net
-
-
-def ours(construct: Callable[..., Any], **layers: Any) -> nn.Cell:
-    net = type("Ours", (nn.Cell,), {"construct": construct})()
-    for name, layer in layers.items():
-        setattr(net, name, layer)
-    return net
-
-
-def climb(module: Any, net: nn.Cell, batches: Any, use: Any = RECIPE, **options: Any) -> Ladder:
-    return compare_step(net, module, batches, use, **{"initialisation": False, **options})
+def climb(module: Any, net: nn.Cell, batches: Any, use: Any = SGD, **options: Any) -> Ladder:
+    return ladder_of(net, module, batches, use, **{"mode": "pynative", **options})
 
 
 def denses(*names: str, kind: Any = nn.Dense, head: int = 5) -> dict[str, Any]:
@@ -67,7 +47,6 @@ def denses(*names: str, kind: Any = nn.Dense, head: int = 5) -> dict[str, Any]:
 
 
 def linears(*names: str) -> dict[str, Any]:
-    torch.manual_seed(0)
     return denses(*names, kind=t.Linear)
 
 
@@ -202,32 +181,32 @@ def smallest_in_half_precision(precision: str = "fp16") -> Ladder:
     net = ours(construct, **denses(*"qkv"))
     for name in "qkv":
         net._cells[name].to_float(mindspore.float16 if precision == "fp16" else mindspore.float32)
-    use = dataclasses.replace(RECIPE, precision=precision)
+    use = dataclasses.replace(SGD, precision=precision)
     return climb(theirs(forward, **linears(*"qkv")), net, MASKED, use)
 
 
 def log_of_sum(scale: float = 10.0) -> Ladder:
     def forward(self, x):
-        return self.last(torch.logsumexp(20 * self.q(x), -1))
+        return self.head(torch.logsumexp(20 * self.q(x), -1))
 
     def construct(self, x):
-        return self.last(ops.log(ops.exp(20 * self.q(x)).sum(-1)))
+        return self.head(ops.log(ops.exp(20 * self.q(x)).sum(-1)))
 
-    module = theirs(forward, q=t.Linear(16, 16), last=t.Linear(6, 5))
-    return climb(module, ours(construct, q=nn.Dense(16, 16), last=nn.Dense(6, 5)), inputs(6, 16, scale=scale))
+    module = theirs(forward, q=t.Linear(16, 16), head=t.Linear(6, 5))
+    return climb(module, ours(construct, q=nn.Dense(16, 16), head=nn.Dense(6, 5)), inputs(6, 16, scale=scale))
 
 
 def deviation_by_n() -> Ladder:
     def forward(self, x):
         x = self.q(x)
-        return self.last(torch.cat([x.mean(1), x.std(1)], -1))
+        return self.head(torch.cat([x.mean(1), x.std(1)], -1))
 
     def construct(self, x):
         x = self.q(x)
-        return self.last(ops.cat([x.mean(1), x.std(1)], -1))  # by n on a CPU, on a card by n - 1
+        return self.head(ops.cat([x.mean(1), x.std(1)], -1))  # by n on a CPU, on a card by n - 1
 
-    module = theirs(forward, q=t.Linear(16, 16), last=t.Linear(32, 5))
-    return climb(module, ours(construct, q=nn.Dense(16, 16), last=nn.Dense(32, 5)), SENTENCES)
+    module = theirs(forward, q=t.Linear(16, 16), head=t.Linear(32, 5))
+    return climb(module, ours(construct, q=nn.Dense(16, 16), head=nn.Dense(32, 5)), SENTENCES)
 
 
 def experts_in_another_order() -> Ladder:
@@ -251,15 +230,15 @@ def experts_in_another_order() -> Ladder:
 
 def scale_that_is_constant() -> Ladder:
     def forward(self, x):
-        return self.logit_scale.exp() * self.classes(F.normalize(self.image(x.mean(1)), dim=-1))
+        return self.logit_scale.exp() * self.head(F.normalize(self.image(x.mean(1)), dim=-1))
 
     def construct(self, x):
         x = self.image(x.mean(1))
-        return ops.exp(self.logit_scale) * self.classes(x / x.norm(dim=-1, keepdim=True))
+        return ops.exp(self.logit_scale) * self.head(x / x.norm(dim=-1, keepdim=True))
 
-    layers = {"image": t.Linear(16, 8, bias=False), "classes": t.Linear(8, 5, bias=False)}
+    layers = {"image": t.Linear(16, 8, bias=False), "head": t.Linear(8, 5, bias=False)}
     module = theirs(forward, **layers, logit_scale=t.Parameter(torch.tensor(2.6592)))
-    layers = {"image": nn.Dense(16, 8, has_bias=False), "classes": nn.Dense(8, 5, has_bias=False)}
+    layers = {"image": nn.Dense(16, 8, has_bias=False), "head": nn.Dense(8, 5, has_bias=False)}
     return climb(module, ours(construct, **layers, logit_scale=Tensor(2.6592, mindspore.float32)), SENTENCES)
 
 
@@ -339,7 +318,7 @@ def loss_in_half_precision() -> Ladder:
     def loss(logits, labels):
         return ops.cross_entropy(logits.astype(mindspore.float16), labels)
 
-    return pooled(loss=loss)
+    return pooled(loss=loss, mode="graph")
 
 
 def mean_of_means() -> Ladder:
@@ -361,37 +340,6 @@ def mean_of_means() -> Ladder:
     return climb(theirs(forward, **linears("q")), ours(construct, **denses("q")), batches, **options)
 
 
-class Result(NamedTuple):
-    """What the ladder reads of a step."""
-
-    loss: Tensor
-    grad_norm: Tensor
-
-
-def own_step(change: Callable[..., Any]) -> Callable[..., Any]:
-    """A step as people write it, which changes the sums of its micro-batches' gradients before the optimizer."""
-
-    def make_step(net, loss, optimizer, *, plan, **_others):
-        differentiate = mindspore.value_and_grad(
-            lambda x, y: loss(net(x), y), None, mindspore.ParameterTuple(net.trainable_params())
-        )
-
-        def step(inputs, labels, rate):
-            net.set_train(True)
-            size, value, sums = len(inputs) // plan.micro_batches, 0.0, None
-            for x, y in zip(inputs.split(size), labels.split(size), strict=True):
-                part, gradients = differentiate(x, y)
-                value += part / plan.micro_batches
-                sums = gradients if sums is None else [s + g for s, g in zip(sums, gradients, strict=True)]
-            gradients = change(net, sums, plan)
-            optimizer.update(gradients, rate)
-            return Result(value, global_norm(gradients))
-
-        return step
-
-    return make_step
-
-
 def gradients_of_others() -> Ladder:
     def forward(self, x):
         return self.head(torch.tanh(self.b(torch.tanh(self.a(x)))).mean(1))
@@ -399,11 +347,10 @@ def gradients_of_others() -> Ladder:
     def construct(self, x):
         return self.head(ops.tanh(self.b(ops.tanh(self.a(x)))).mean(1))
 
-    def in_groups(net, gradients, plan):  # the optimizer has b before a, the gradients are in the net's order
-        names = [parameter.name for parameter in net.trainable_params()]
-        grouped = sorted(names, key=lambda name: name.startswith("a"))
-        order = {name: gradients[i] for i, name in enumerate(sorted(grouped, key=lambda name: name.startswith("head")))}
-        return [order[name] for name in names]
+    def in_groups(net, gradients, plan):  # of an optimizer that has b before a
+        places = {parameter.name: index for index, parameter in enumerate(net.trainable_params())}
+        other = {"a.weight": "b.weight", "b.weight": "a.weight"}
+        return [gradients[places[other.get(name, name)]] for name in places]
 
     layers = {"a": t.Linear(16, 16, bias=False), "b": t.Linear(16, 16, bias=False), "head": t.Linear(16, 5)}
     module = theirs(forward, **layers)
@@ -424,7 +371,7 @@ def rate_too_few() -> Ladder:
         return nn.piecewise_constant_lr(list(milestones), rates)[min(update, milestones[-1] - 1)]
 
     drops = {"schedule": "step", "milestones": (1.0, 2.0), "milestone_factor": 0.1, "min_learning_rate": 0.0}
-    use = dataclasses.replace(RECIPE, epochs=3, warmup_epochs=0.0, **drops)
+    use = dataclasses.replace(SGD, epochs=3, warmup_epochs=0.0, **drops)
     return pooled(use=use, schedule=faulty)
 
 
@@ -438,7 +385,7 @@ def clipped_by_the_square(clip: float = 0.05) -> Ladder:
         factor = ops.minimum(plan.clip_norm / (total + 1e-6), ops.ones_like(total)) if plan.clip_norm else 1.0
         return [one * factor for one in gradients]
 
-    return pooled(use=dataclasses.replace(RECIPE, clip_norm=clip), make_step=own_step(by_square))
+    return pooled(use=dataclasses.replace(SGD, clip_norm=clip), make_step=own_step(by_square))
 
 
 def without_padding() -> Ladder:
@@ -571,7 +518,7 @@ def make_step(net, loss, optimizer, **options):
 def test_a_step_from_the_command_line(tmp_path, capsys):
     for factor in (1, 2):
         (tmp_path / f"step{factor}.py").write_text(STEP.replace("FACTOR", str(factor)))
-        flags = "--model resnet8 --image-size 8 --steps 2 --recipe digits --clip-norm 0 --our-step"
+        flags = "--model resnet8 --image-size 8 --steps 2 --recipe digits --clip-norm 0 --quick --our-step"
         assert command.main([*flags.split(), f"{tmp_path}/step{factor}.py:make_step"]) == 1  # its norm is 0
         out = capsys.readouterr().out
         assert ("every gradient is 2 times the reference's" in out) == (factor == 2), out

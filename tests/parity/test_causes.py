@@ -6,37 +6,30 @@ import itertools
 import mindspore
 import numpy as np
 import pytest
-from mindspore import Tensor, nn, ops
+from mindspore import Tensor, nn
 
 from resnet_fn.parity import causes
-from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.report import table
 from resnet_fn.parity.trace import Task, make_batches
-from resnet_fn.recipes import recipe
 from resnet_fn.update.gradients import clip_by_global_norm, global_norm
 from resnet_fn.update.loss import make_loss
-from resnet_fn.update.optimizer import momentum_sgd
-from resnet_fn.update.step import StepResult, make_train_step
+from resnet_fn.update.step import make_train_step
+from small_nets import SGD, ladder_of, own_step
 
 pytestmark = pytest.mark.usefixtures("device")
 
-# Without clipping nothing but the step itself is compiled; the learning rate suits eight samples.
-RECIPE = dataclasses.replace(recipe("digits"), clip_norm=0.0, learning_rate=0.02)
-RATES = Task(RECIPE, make_batches(3, 8, 3, 12, 5)).rates
+RATES = Task(SGD, make_batches(3, 8, 3, 12, 5)).rates
 
 
 @pytest.fixture
-def climb(torch, ported, reference):
-    """climb(change, …): the ladder of a tiny port after `change(net)`; `optimizer` is a function of the net."""
+def climb(ported, reference):
+    """climb(change, …): the ladder of a tiny port after `change(net)`."""
 
-    def run(change=lambda net: None, steps=2, use=RECIPE, optimizer=lambda net: None, **options):
-        torch.manual_seed(0)
-        mindspore.set_seed(1)
+    def run(change=lambda net: None, steps=2, use=SGD, **options):
         net = ported()
         change(net)
-        batches = make_batches(steps, 8, 3, 12, 5)
-        options = {"initialisation": False, **options}
-        return compare_step(net, reference(), batches, use, optimizer=optimizer(net), **options)
+        options = {"quick": True, "mode": "pynative", **options}
+        return ladder_of(net, reference(), make_batches(steps, 8, 3, 12, 5), use, **options)
 
     return run
 
@@ -61,52 +54,11 @@ def test_batch_norm_momentum_inverted(climb):
     )
 
 
-def test_weights_initialised_otherwise(climb):
-    """MindSpore's Conv2d draws as torch's does; a bias of zeros does not."""
-    zeros = Tensor(np.zeros(8, np.float32))
-    ladder = climb(lambda net: ops.assign(net.stem.bias, zeros), initialisation=True)
-    passed_until(ladder, "initialisation")
-    assert any(hint.startswith("stem.bias: all 0 here, drawn in -0.") for hint in ladder.first_stage.hints)
-    assert [stage.name for stage in ladder.stages if stage.verdict == "DIFFERS"] == ["initialisation"]
-
-
-def test_weight_decay_on_gamma_and_beta(climb):
-    def everything(net):
-        return momentum_sgd([(parameter, 5e-4) for parameter in net.trainable_params()], 0.9, True)
-
-    ladder = climb(optimizer=everything)
-    passed_until(ladder, "optimizer alone")
-    assert ladder.first_gradient is None
-    words = [hint.split(" (")[0] for hint in ladder.first_stage.hints]
-    assert words == ["weight decay: 0.0005 here, 0 in the reference"]
-    assert not any(
-        item.name.split(",")[0].endswith("weight") for item in ladder.first_stage.differences if item.excess > 1
-    )
-
-
-def clips_too_early(net, loss, optimizer, *, plan, **_others):
-    """A step as people write it: the clipping inside the loop over micro-batches."""
-    weights = tuple(net.trainable_params())
-    differentiate = mindspore.value_and_grad(lambda x, y: loss(net(x), y), None, weights)
-
-    def step(images, labels, learning_rate):
-        net.set_train(True)
-        value, parts, sums = 0.0, plan.micro_batches, [ops.zeros_like(weight) for weight in weights]
-        for x, y in zip(images.split(len(images) // parts), labels.split(len(labels) // parts), strict=True):
-            part, gradients = differentiate(x, y)
-            value += part / parts
-            gradients = clip_by_global_norm(gradients, global_norm(gradients), plan.clip_norm)
-            sums = [s + g / parts for s, g in zip(sums, gradients, strict=True)]
-        optimizer.update(sums, learning_rate)
-        report = ops.stack((value, value, value * 0, value * 0))
-        return StepResult(report, global_norm(sums), ops.zeros(3), ops.zeros(len(weights)), workers=1)
-
-    return step
-
-
 def test_clipping_before_the_mean_over_micro_batches(climb):
-    use = dataclasses.replace(RECIPE, clip_norm=0.5)
-    ladder = climb(use=use, accumulate=2, make_step=clips_too_early)
+    use = dataclasses.replace(SGD, clip_norm=0.5)
+    each = lambda gradients, plan: clip_by_global_norm(gradients, global_norm(gradients), plan.clip_norm)  # noqa: E731
+    mean = lambda net, sums, plan: [one / plan.micro_batches for one in sums]  # noqa: E731
+    ladder = climb(use=use, accumulate=2, make_step=own_step(mean, each))
     passed_until(ladder, "gradient norm")
     assert ladder.first_gradient is None
     assert ladder.first_stage.hints == ["each micro-batch is clipped before the mean; clip once, after it"]
@@ -136,7 +88,7 @@ def test_learning_rate_off_by_one_inside_the_step(climb):
 
 
 def test_label_smoothing_over_the_other_classes(climb):
-    ladder = climb(loss=make_loss(0.1, over="others"))
+    ladder = climb(use=dataclasses.replace(SGD, label_smoothing=0.1), loss=make_loss(0.1, over="others"), quick=False)
     passed_until(ladder, "loss")
     assert ladder.first_layer is None
     (hint,) = ladder.first_stage.hints

@@ -12,86 +12,39 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.name_map import MadeOf, Part
-from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.report import table
-from resnet_fn.recipes import recipe
 from resnet_fn.update.adaptive import adam
 from resnet_fn.update.optimizer import momentum_sgd
 from resnet_fn.update.state import Optimizer, make_buffers
+from small_nets import SGD, DropPath, Ours, Theirs, cell, ladder_of, module, ones, t, theirs, torch
 
-torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
-t = torch.nn
 pytestmark = pytest.mark.usefixtures("device")
 
-RECIPE = dataclasses.replace(recipe("digits"), clip_norm=0.0, label_smoothing=0.0, learning_rate=0.02)
 RNG = np.random.default_rng(0)
-
-
-def draw(*shape: int) -> np.ndarray:
-    return RNG.normal(size=shape).astype(np.float32)
-
-
-VECTORS, IMAGE, TOKENS = draw(6, 8), draw(4, 4, 5, 4), draw(4, 5, 8)
+VECTORS, IMAGE, TOKENS = (RNG.normal(size=shape).astype(np.float32) for shape in ((6, 8), (4, 4, 5, 4), (4, 5, 8)))
 IDS = RNG.integers(1, 9, (4, 5)).astype(np.int32)
 IDS[:2, 3:] = 0
 MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 0, 1, 0], [1, 1, 1, 1, 0], [1, 0, 1, 1, 1]], bool)
 
 
-class Theirs(t.Module):
-    """A part, or several in a row, and a dense layer; what is spatial is averaged before it."""
-
-    def __init__(self, *parts: Any, width: int = 8) -> None:
-        super().__init__()
-        self.part, self.head = parts[0] if len(parts) == 1 else t.Sequential(*parts), t.Linear(width, 3)
-
-    def forward(self, x: Any) -> Any:
-        x = self.part(x)
-        return self.head(x if x.ndim == 2 else x.mean((2, 3)) if x.ndim == 4 else x.mean(1))
-
-
-class Ours(nn.Cell):
-    """The same, under the same names."""
-
-    def __init__(self, *parts: nn.Cell, width: int = 8) -> None:
-        super().__init__()
-        self.part, self.head = parts[0] if len(parts) == 1 else nn.SequentialCell(*parts), nn.Dense(width, 3)
-
-    def construct(self, x: Tensor) -> Tensor:
-        x = self.part(x)
-        return self.head(x if x.ndim == 2 else x.mean((2, 3)) if x.ndim == 4 else x.mean(1))
-
-
-class Last(t.Module):
+def over_channels() -> Any:
     """A norm over the channels, which stand last for it only."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = t.LayerNorm(4)
-
-    def forward(self, x: Any) -> Any:
-        return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    return module(lambda self, x: self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2), norm=t.LayerNorm(4))
 
 
-class Columns(nn.Cell):
+def over_columns() -> nn.Cell:
     """Over the columns, of which there are as many."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm((4,), epsilon=1e-5)
-
-    def construct(self, x: Tensor) -> Tensor:
-        return self.norm(x)
+    return cell(lambda self, x: self.norm(x), norm=nn.LayerNorm((4,), epsilon=1e-5))
 
 
-class Attention(t.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.attn, self.head = t.MultiheadAttention(8, 2, batch_first=True), t.Linear(8, 3)
-        t.init.normal_(self.attn.in_proj_weight)
-        t.init.normal_(self.attn.in_proj_bias)
-
-    def forward(self, x: Any, mask: Any) -> Any:
+def attention() -> Any:
+    def forward(self, x, mask):
         return self.head(self.attn(x, x, x, key_padding_mask=~mask)[0].mean(1))
+
+    net = theirs(forward, attn=t.MultiheadAttention(8, 2, batch_first=True))
+    t.init.normal_(net.attn.in_proj_weight)
+    t.init.normal_(net.attn.in_proj_bias)
+    return net
 
 
 class PortedAttention(nn.Cell):
@@ -169,15 +122,9 @@ def both(function: Any, second: float = 0.5) -> Callable[[Any, Any], Any]:
     return loss
 
 
-class ByHand(nn.Cell):
+def by_hand() -> nn.Cell:
     """A dense layer whose weight is [in, out]."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = Parameter(Tensor(np.ones((8, 4), np.float32)))
-
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.matmul(x, self.weight)
+    return cell(lambda self, x: ops.matmul(x, self.weight), weight=ones(8, 4))
 
 
 class Transposed(nn.Dense):
@@ -232,11 +179,9 @@ def unmasked(logits: Any, labels: Any) -> Any:
     return (logits[:, :2] ** 2).mean()
 
 
-class Less(nn.Cell):
+def less() -> nn.Cell:
     """30 % of the gradient of what is below is missing."""
-
-    def construct(self, x: Tensor) -> Tensor:
-        return x * 0.7 + ops.stop_gradient(x * 0.3)
+    return cell(lambda self, x: x * 0.7 + ops.stop_gradient(x * 0.3))
 
 
 HALF = np.random.default_rng(1).normal(size=(4, 3, 6, 6)).astype(np.float32)
@@ -257,31 +202,17 @@ def in_float16(*more: nn.Cell) -> nn.Cell:
     return net
 
 
-class Scaled(t.Module):
+def scaled() -> Any:
     """Inputs minus the mean that the net was trained with."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.linspace(0, 1, 8))
-
-    def forward(self, x: Any) -> Any:
-        return x - self.mean
+    net = module(lambda self, x: x - self.mean)
+    net.register_buffer("mean", torch.linspace(0, 1, 8))
+    return net
 
 
-class PortedScaled(nn.Cell):
-    """The mean as a parameter that is not trained."""
-
-    def __init__(self, last: float = 1.0) -> None:
-        super().__init__()
-        self.mean = Parameter(torch.linspace(0, last, 8).numpy(), requires_grad=False)
-
-    def construct(self, x: Tensor) -> Tensor:
-        return x - self.mean
-
-
-class Dropping(nn.Cell):
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.dropout(x, 0.5, True)
+def scaled_port() -> nn.Cell:
+    """Another mean, as a parameter that is not trained."""
+    mean = Parameter(Tensor(np.linspace(0, 2, 8, dtype=np.float32)), requires_grad=False)
+    return cell(lambda self, x: x - self.mean, mean=mean)
 
 
 def zero_head(net: Theirs) -> Theirs:
@@ -344,76 +275,40 @@ def log_of_softmax(logits: Tensor, labels: Tensor) -> Tensor:
     return -(ops.log(ops.softmax(logits, -1)) * nn.OneHot(depth=3)(labels)).sum(-1).mean()
 
 
-class LateBias(nn.Cell):
+def late_bias() -> nn.Cell:
     """A bias that begins at zero, and is not added."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bias = Parameter(Tensor(np.zeros(8, np.float32)))
-
-    def construct(self, x: Tensor) -> Tensor:
-        return x
+    return cell(lambda self, x: x, bias=Parameter(Tensor(np.zeros(8, np.float32))))
 
 
-class TheirBias(t.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.bias = t.Parameter(torch.zeros(8))
-
-    def forward(self, x: Any) -> Any:
-        return x + self.bias
+def their_bias() -> Any:
+    return module(lambda self, x: x + self.bias, bias=t.Parameter(torch.zeros(8)))
 
 
 def summed(logits: Tensor, labels: Tensor) -> Tensor:
     return ops.cross_entropy(logits, labels, reduction="sum")
 
 
-class DropPath(t.Module):
-    """As in timm: a sample's whole branch is dropped."""
+class PortedPath(nn.Cell):
+    """It does not scale what it keeps."""
 
     def __init__(self) -> None:
         super().__init__()
         self.drop_prob = 0.4
 
-    def forward(self, x: Any) -> Any:
-        if not (self.drop_prob and self.training):
-            return x
-        kept = torch.rand((len(x), *[1] * (x.ndim - 1))) >= self.drop_prob
-        return x * kept / (1 - self.drop_prob)
-
-
-class PortedPath(nn.Cell):
-    def __init__(self, scale: bool = True) -> None:
-        super().__init__()
-        self.drop_prob, self.scale = 0.4, scale
-
     def construct(self, x: Tensor) -> Tensor:
         if self.drop_prob == 0 or not self.training:
             return x
         kept = ops.dropout(ops.ones((x.shape[0],) + (1,) * (x.ndim - 1), x.dtype), self.drop_prob)
-        return x * kept * (1.0 if self.scale else 1 - self.drop_prob)
+        return x * kept * (1 - self.drop_prob)
 
 
-class Branch(t.Module):
+def branch() -> Any:
     """A residual branch that is dropped."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc, self.drop = t.Linear(8, 8), t.Dropout(0.3)
-
-    def forward(self, x: Any) -> Any:
-        return x + self.drop(self.fc(x))
+    return module(lambda self, x: x + self.drop(self.fc(x)), fc=t.Linear(8, 8), drop=t.Dropout(0.3))
 
 
-class PortedBranch(nn.Cell):
-    """It drops the other branch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.dense, self.dropout = nn.Dense(8, 8), nn.Dropout(p=0.3)
-
-    def construct(self, x: Tensor) -> Tensor:
-        return self.dropout(x) + self.dense(x)
+def other_branch() -> nn.Cell:
+    return cell(lambda self, x: self.dropout(x) + self.dense(x), dense=nn.Dense(8, 8), dropout=nn.Dropout(p=0.3))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -425,7 +320,7 @@ class Fault:
     ours: Callable[[], nn.Cell]
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     optimizer: Callable[[nn.Cell], Any] | None = None
-    recipe: Any = RECIPE
+    recipe: Any = SGD
 
 
 def dense() -> tuple[Callable[[], Any], Callable[[], nn.Cell]]:
@@ -472,17 +367,17 @@ FAULTS = {
         options={"loss": unmasked, "reference_loss": unmasked},
     ),
     "LayerNorm over the wrong axis | eval forward | `part.norm` | (part.norm): normalized and weighted over axis 2 "
-    "for 3 here": Fault(IMAGE, lambda: Theirs(Last(), width=4), lambda: Ours(Columns(), width=4)),
+    "for 3 here": Fault(IMAGE, lambda: Theirs(over_channels(), width=4), lambda: Ours(over_columns(), width=4)),
     "attention scaled by 1/d | eval forward | `out_proj` | (attn): multiplied by "
     "0.5^2 for multiplied by 0.5 here": Fault(
-        {"x": TOKENS, "mask": MASK}, Attention, lambda: PortedAttention(scale=0.25)
+        {"x": TOKENS, "mask": MASK}, attention, lambda: PortedAttention(scale=0.25)
     ),
     "attention's mask of the wrong sign | eval forward | `out_proj` | (attn): the mask inverted here": Fault(
-        {"x": TOKENS, "mask": MASK}, Attention, lambda: PortedAttention(hides=True)
+        {"x": TOKENS, "mask": MASK}, attention, lambda: PortedAttention(hides=True)
     ),
     "attention's softmax over the wrong axis | eval forward | `out_proj` | (attn): "
     "softmax over axis 1 for 2 here": Fault(
-        {"x": TOKENS, "mask": np.ones((4, 5), bool)}, Attention, lambda: PortedAttention(axis=-2)
+        {"x": TOKENS, "mask": np.ones((4, 5), bool)}, attention, lambda: PortedAttention(axis=-2)
     ),
     "softmax over the wrong axis | eval forward | `part` | axis 1 here, 2 in the reference": Fault(
         TOKENS, lambda: Theirs(t.Softmax(-1)), lambda: Ours(nn.Softmax(1))
@@ -494,7 +389,7 @@ FAULTS = {
     "transposed here": Fault(
         VECTORS,
         lambda: Theirs(t.Linear(8, 4, bias=False), width=4),
-        lambda: Ours(ByHand(), width=4),
+        lambda: Ours(by_hand(), width=4),
         options={"corrections": {"part.weight": MadeOf((Part("part.weight"),), shape=(8, 4))}},
     ),
     **{
@@ -543,7 +438,9 @@ FAULTS = {
     ),
     "dropout left on in evaluation | eval forward | `part.1` | the net gives another output each time it is "
     "called in evaluation mode: dropout is left on": Fault(
-        VECTORS, lambda: Theirs(t.Linear(8, 8), t.Dropout(0.5)), lambda: Ours(nn.Dense(8, 8), Dropping())
+        VECTORS,
+        lambda: Theirs(t.Linear(8, 8), t.Dropout(0.5)),
+        lambda: Ours(nn.Dense(8, 8), cell(lambda self, x: ops.dropout(x, 0.5, True))),
     ),
     "dropout's keep_prob taken for p | dropout | `head` | p=0.8 here, 0.2 in the reference: nn.Dropout(0.2) keeps "
     "0.2 in MindSpore; write nn.Dropout(p=0.2)": Fault(
@@ -556,7 +453,7 @@ FAULTS = {
         VECTORS, *dense(), options={"loss": summed}
     ),
     "another mean, which is not trained | untrained arrays |  | part.mean: 2 here, 1 in the reference at [7]": Fault(
-        VECTORS, lambda: Theirs(Scaled()), lambda: Ours(PortedScaled(2.0))
+        VECTORS, lambda: Theirs(scaled()), lambda: Ours(scaled_port())
     ),
     "moving statistics that begin elsewhere | untrained arrays |  | part.moving_variance: 0 here, 1 in the "
     "reference at [0]": Fault(
@@ -599,7 +496,7 @@ FAULTS = {
         lambda p: torch.optim.Adam(p, 0.01), betas(0.1, 0.999)
     ),
     "30 % of a layer's gradient missing in half precision | gradients |  | ": Fault(
-        HALF, two_convolutions, lambda: in_float16(Less()), recipe=dataclasses.replace(RECIPE, precision="fp16")
+        HALF, two_convolutions, lambda: in_float16(less()), recipe=dataclasses.replace(SGD, precision="fp16")
     ),
     "a tenth of the learning rate | optimizer settings |  | learning rate: 0.005 here, 0.05 in the reference (4 "
     "parameters, first part.weight)": optimizers(
@@ -622,7 +519,7 @@ FAULTS = {
         8 * VECTORS, *dense(), options={"loss": log_of_softmax}
     ),
     "a bias of zeros that is not added | eval forward | `part` | (part): the second term left out here": Fault(
-        VECTORS, lambda: Theirs(TheirBias()), lambda: Ours(LateBias())
+        VECTORS, lambda: Theirs(their_bias()), lambda: Ours(late_bias())
     ),
     "dampening | optimizer settings |  | dampening: 0.5 here, 0 in the reference (4 parameters, first "
     "part.weight)": optimizers(
@@ -654,9 +551,7 @@ FAULTS = {
         lambda: Ours(nn.Conv2d(4, 4, 1, has_bias=True), nn.Dropout2d(0.4), width=4),
     ),
     "drop-path without its factor | dropout | `head` | multiplies what it keeps by 1 here, 1.66667 in the "
-    "reference": Fault(
-        TOKENS, lambda: Theirs(t.Linear(8, 8), DropPath()), lambda: Ours(nn.Dense(8, 8), PortedPath(scale=False))
-    ),
+    "reference": Fault(TOKENS, lambda: Theirs(t.Linear(8, 8), DropPath()), lambda: Ours(nn.Dense(8, 8), PortedPath())),
     "dropout before the activation | train forward, with dropout | `head` | ": Fault(
         VECTORS,
         lambda: Theirs(t.Linear(8, 8), t.Sigmoid(), t.Dropout(0.3)),
@@ -673,26 +568,26 @@ FAULTS = {
         lambda: Ours(nn.Dense(8, 8), nn.Dense(8, 8), nn.Dropout(p=0.3), nn.Tanh()),
     ),
     "dropout of a residual's other branch | train forward, with dropout | `head` | ": Fault(
-        VECTORS, lambda: Theirs(Branch()), lambda: Ours(PortedBranch())
+        VECTORS, lambda: Theirs(branch()), lambda: Ours(other_branch())
     ),
 }
+SEARCHED = ("eval forward", "train forward", "loss", "gradients")  # stages at which causes are searched for
 ROWS = {row.split(" | ")[0]: row for row in FAULTS}
 
 
-def climbed(fault: Fault) -> Ladder:
-    torch.manual_seed(0)
+def climbed(fault: Fault, **options: Any) -> Ladder:
     module, net = fault.theirs(), fault.ours()
     rows = len(fault.inputs["x"] if isinstance(fault.inputs, dict) else fault.inputs)
     batches = [(fault.inputs, (np.arange(rows) % 3).astype(np.int32))] * 2
     optimizer = fault.optimizer(net) if fault.optimizer else None
-    options = {"initialisation": False, **fault.options}
-    return compare_step(net, module, batches, fault.recipe, optimizer=optimizer, **options)
+    options = {"mode": "pynative", **fault.options, **options}
+    return ladder_of(net, module, batches, fault.recipe, optimizer=optimizer, **options)
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_stage_layer_and_cause_are_named(name):
     _, stage, layer, cause = ROWS[name].split(" | ")
-    ladder = climbed(FAULTS[ROWS[name]])
+    ladder = climbed(FAULTS[ROWS[name]], quick=stage not in SEARCHED)
     assert ladder.first_stage is not None, table(ladder)
     assert ladder.first_stage.name == stage, table(ladder)
     assert (ladder.first_layer.name if ladder.first_layer else "") == layer.strip("`"), table(ladder)
@@ -702,8 +597,16 @@ def test_stage_layer_and_cause_are_named(name):
 
 def test_half_precision_without_a_fault_agrees():
     fault = FAULTS[ROWS["30 % of a layer's gradient missing in half precision"]]
-    ladder = climbed(dataclasses.replace(fault, ours=in_float16))
+    ladder = climbed(dataclasses.replace(fault, ours=in_float16), quick=True)
     assert ladder.agrees, table(ladder)
+
+
+def test_an_encoder_without_a_fault_agrees():
+    """Compiled, with probes."""
+    fault = Fault(TOKENS, Encoder, PortedEncoder, TWO_LOSSES)
+    ladder = climbed(fault, mode="graph")
+    assert ladder.agrees, table(ladder)
+    assert not ladder.probed.findings, ladder.probed.lines()
 
 
 def test_the_table_in_the_docs_is_this_one(table_in_docs):

@@ -179,7 +179,7 @@ def test_a_compiled_port_reads_the_constants_of_its_own_files(two_folders, capsy
         for name in ("config.py", "parts/__init__.py"):
             (two_folders / "ours" / name).write_text("SCALE = 2.0\n")
     given = ["--reference", "theirs/net.py:Net", "--net", "ours/net.py:Net", "--inputs", "data.py:batches"]
-    assert main([*given, "--no-initialisation"]) == (0 if right else 1)
+    assert main([*given, "--no-initialisation", "--quick"]) == (0 if right else 1)
     assert right or "first stage that differs: eval forward" in capsys.readouterr().out
 
 
@@ -189,7 +189,7 @@ def test_a_trace_contains_the_hash_of_the_references_file(two_folders):
     names = {"framework": "torch", "base": "Module", "dense": "Linear", "method": "forward"}
     file = two_folders / "theirs" / "net.py"
     file.write_text(NET.format(**names, imports="import config\nfrom parts import SCALE", shift=0.5))
-    given = ["--reference", "theirs/net.py:Net", "--inputs", "data.py:batches", "--out", "trace"]
+    given = ["--reference", "theirs/net.py:Net", "--inputs", "data.py:batches", "--out", "trace", "--probes", "none"]
     assert main(["record", *given]) == 0
     hashed = hashlib.sha256(file.read_bytes()).hexdigest()
     assert load_recording(two_folders / "trace").file == f"net.py, SHA-256 {hashed}"

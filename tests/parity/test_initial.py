@@ -133,7 +133,19 @@ def test_a_buffer_that_is_drawn_is_compared_by_its_moments(drawn, words, tmp_pat
     pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
     (tmp_path / "theirs.py").write_text(THEIRS)
     (tmp_path / "ours.py").write_text(OURS.replace("FREQUENCIES", drawn))
-    nets = ["--reference", "theirs.py:Net", "--net", "ours.py:Net", "--image-size", "4", "--steps", "2"]
+    nets = [
+        "--reference",
+        "theirs.py:Net",
+        "--net",
+        "ours.py:Net",
+        "--image-size",
+        "4",
+        "--steps",
+        "2",
+        "--quick",
+        "--mode",
+        "pynative",
+    ]
     assert main([*nets, "--json", "ladder.json"]) == bool(words)
     ladder = json.loads((tmp_path / "ladder.json").read_text())
     by_name = {stage["name"]: stage for stage in ladder["stages"]}

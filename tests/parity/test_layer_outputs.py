@@ -10,9 +10,8 @@ from mindspore import Parameter, Tensor, nn
 from resnet_fn.parity.layer_outputs import compare_layers
 from resnet_fn.parity.layers.difference import relative_error
 from resnet_fn.parity.notes import settings_notes
-
-pytest.importorskip("torch", reason="compares with torch: pip install torch")
 from resnet_fn.parity.torch_side import layers_of as torch_layers_of
+from small_nets import cell, module
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -58,38 +57,11 @@ def test_a_table_in_a_part_of_its_own_is_not_held_against_the_whole_layer(compar
     """MindCV's Swin has the position table in a cell of its own, torchvision in the attention."""
     table = Parameter(Tensor(np.zeros(3), mindspore.float32), name="table")
 
-    class Bias(nn.Cell):
-        def __init__(self):
-            super().__init__()
-            self.table = table
-
-        def construct(self):
-            return self.table * 1.0
-
-    class Ours(nn.Cell):
-        def __init__(self):
-            super().__init__()
-            self.bias, self.body = Bias(), nn.Conv2d(3, 3, 1, has_bias=True)
-
-        def construct(self, x):
-            return self.body(x) + self.bias().reshape((1, 3, 1, 1))
-
-    class Shifted(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.table, self.body = torch.nn.Parameter(torch.ones(3)), torch.nn.Conv2d(3, 3, 1)
-
-        def forward(self, x):
-            return self.body(x) + self.table.reshape(1, 3, 1, 1)
-
-    class Theirs(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.bias = Shifted()
-
-        def forward(self, x):
-            return self.bias(x)
-
-    layers, _ = compared(Ours(), Theirs())
+    bias = cell(lambda self: self.table * 1.0, table=table)
+    body = nn.Conv2d(3, 3, 1, has_bias=True)
+    net = cell(lambda self, x: self.body(x) + self.bias().reshape((1, 3, 1, 1)), bias=bias, body=body)
+    layers = {"table": torch.nn.Parameter(torch.ones(3)), "body": torch.nn.Conv2d(3, 3, 1)}
+    shifted = module(lambda self, x: self.body(x) + self.table.reshape(1, 3, 1, 1), **layers)
+    layers, _ = compared(net, module(lambda self, x: self.bias(x), bias=shifted))
     assert [item.name for item in layers if item.mode == "eval"] == ["body"]
     assert {item.output.verdict for item in layers} <= {"ok", "rounding"}

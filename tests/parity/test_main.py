@@ -23,9 +23,6 @@ from resnet_fn.parity import __main__ as command
         ("--optimizer adan", "optimizer: 'adan' is unknown; "),
         # A bare name was once ignored, and the package's own net compared instead.
         ("--net mine --reference x", "--net: 'mine' is not FILE:FUNCTION; give for example nets/mine.py:build"),
-        ("--reference mine", "--reference: 'mine' is not FILE:FUNCTION; give"),
-        ("--model resnet8 --our-loss mine", "--our-loss: 'mine' is not FILE:FUNCTION; give"),
-        ("record --net mine --out trace", "--net: 'mine' is not FILE:FUNCTION; give"),
         ("record --reference mine --out trace", "--reference: 'mine' is not FILE:FUNCTION; give"),
     ],
 )

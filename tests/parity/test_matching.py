@@ -26,7 +26,7 @@ def test_names_that_agree_up_to_leaf_names_decide():
 
 @pytest.fixture
 def matched(paired):
-    return lambda net, module: paired(net, module, IMAGES)[0]
+    return lambda net, module: paired(net, module, IMAGES, ())[0]
 
 
 def test_what_has_no_counterpart_is_named(matched, ported, reference):

@@ -67,30 +67,30 @@ def reference(torch: Any) -> Any:
 
 def test_a_port_that_does_not_compile_is_compared_uncompiled_if_asked(reference):
     with pytest.raises(ValueError, match="--mode pynative"):
-        compare_step(Wrapped(nn.ReLU()), reference, BATCHES, RECIPE)
-    ladder = compare_step(Wrapped(nn.ReLU()), reference, BATCHES, RECIPE, mode="pynative")
+        compare_step(Wrapped(nn.ReLU()), reference, BATCHES, RECIPE, quick=True)
+    ladder = compare_step(Wrapped(nn.ReLU()), reference, BATCHES, RECIPE, quick=True, mode="pynative")
     assert ladder.agrees
     assert not ladder.compiled
     assert "verdict: both compute the same, not compiled" in table(ladder)
-    assert "not compiled" not in table(compare_step(Port(nn.ReLU()), reference, BATCHES, RECIPE))
+    assert "not compiled" not in table(compare_step(Port(nn.ReLU()), reference, BATCHES, RECIPE, quick=True))
 
 
 def test_functions_that_the_port_compiles_itself_run_in_python(reference):
     with pytest.raises(ValueError, match="--mode pynative"):
-        compare_step(Port(), reference, BATCHES, RECIPE)
-    assert not compare_step(Port(), reference, BATCHES, RECIPE, mode="pynative").first_stage
+        compare_step(Port(), reference, BATCHES, RECIPE, quick=True)
+    assert not compare_step(Port(), reference, BATCHES, RECIPE, quick=True, mode="pynative").first_stage
     assert "MS_JIT" not in os.environ
     twice = {"loss": lambda x, y: 2 * ops.cross_entropy(x, y), "mode": "pynative"}
-    wrong = table(compare_step(Port(), reference, BATCHES, RECIPE, **twice))
+    wrong = table(compare_step(Port(), reference, BATCHES, RECIPE, quick=True, **twice))
     assert "DIFFERS" in wrong
     assert "not compiled" in wrong
 
 
 def test_both_modes_compute_the_same_and_a_trace_keeps_its_mode(tmp_path):
     net = Port(nn.ReLU())
-    one = record_net(net, Task(RECIPE, BATCHES))
+    one = record_net(net, Task(RECIPE, BATCHES), probes=False)
     with run_in("pynative"):
-        two = record_net(net, Task(RECIPE, BATCHES))
+        two = record_net(net, Task(RECIPE, BATCHES), probes=False)
     assert [one.environment["mode"], two.environment["mode"]] == ["graph", "pynative"]
     np.testing.assert_allclose(one.trace.losses, two.trace.losses, rtol=1e-6)
     for name, value in one.trace.after[-1].items():
@@ -114,7 +114,7 @@ def broken(x: Tensor) -> Tensor:
 )
 def test_what_fails_is_named_with_its_own_remedy(reference, act, expected):
     with pytest.raises(ValueError) as error:
-        compare_step(Port(act), reference, BATCHES, RECIPE, mode="pynative")
+        compare_step(Port(act), reference, BATCHES, RECIPE, quick=True, mode="pynative")
     assert expected in str(error.value)
     assert ("the reference takes" in str(error.value)) == ("the reference takes" in expected)
 
@@ -152,11 +152,11 @@ def test_the_commands(torch, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "nets.py").write_text(FILES)
     sides = "--reference nets.py:reference --net nets.py:port --inputs nets.py:batches"
-    assert run(f"{sides} --mode pynative") == 0
-    assert run("record --reference nets.py:reference --inputs nets.py:batches --out theirs") == 0
-    assert run("record --net nets.py:port --like theirs --mode pynative --out ours") == 0
+    assert run(f"{sides} --mode pynative --quick") == 0
+    assert run("record --reference nets.py:reference --inputs nets.py:batches --probes none --out theirs") == 0
+    assert run("record --net nets.py:port --like theirs --mode pynative --probes none --out ours") == 0
     capsys.readouterr()
-    for words in ("replay theirs --net nets.py:port --mode pynative", "compare ours theirs"):
+    for words in ("replay theirs --net nets.py:port --mode pynative --quick", "compare ours theirs"):
         assert run(words) == 0
         assert "the same, not compiled" in capsys.readouterr().out
     with pytest.raises(ValueError, match="--mode pynative"):

@@ -1,22 +1,19 @@
 """State that training moves, beside weights: outputs in evaluation mode after the updates, with the same weights."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
-from resnet_fn.parity.replay import compare_step, replay
+import small_nets
+from resnet_fn.parity.replay import replay
 from resnet_fn.parity.report import table
 from resnet_fn.parity.trace import Task
 from resnet_fn.parity.trace_folder import load_recording, save_recording
-from resnet_fn.recipes import recipe
+from small_nets import SGD, ladder_of, t, torch
 
-torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
 pytestmark = pytest.mark.usefixtures("device")
 
 STAGE = "eval forward after the updates"
-RECIPE = dataclasses.replace(recipe("digits"), learning_rate=0.02, label_smoothing=0.0)
 RNG = np.random.default_rng(0)
 BATCHES = [(RNG.normal(1, 1, (6, 8)).astype(np.float32), np.array([0, 1, 2] * 2, np.int32)) for _ in range(3)]
 
@@ -62,8 +59,7 @@ class Ours(nn.Cell):
 
 
 def climb(theirs, ours):
-    torch.manual_seed(0)
-    return compare_step(ours, theirs, BATCHES, RECIPE, initialisation=False)
+    return ladder_of(ours, theirs, BATCHES, quick=True, mode="pynative")
 
 
 def stage_of(ladder):
@@ -71,8 +67,7 @@ def stage_of(ladder):
     return stage
 
 
-@pytest.mark.parametrize("persistent", [True, False])
-@pytest.mark.parametrize("name", ["center", "average"])
+@pytest.mark.parametrize(("persistent", "name"), [(True, "center"), (True, "average"), (False, "average")])
 def test_state_that_moves_alike_agrees_under_any_name(persistent, name):
     ladder = climb(Theirs(persistent=persistent), Ours(name=name))
     assert ladder.agrees, table(ladder)
@@ -106,42 +101,28 @@ def test_weights_are_the_reference_s_and_statistics_each_side_s(tmp_path):
     """By torch itself: evaluation with the reference's last weights and the statistics of this side."""
     from resnet_fn.parity.torch_side import record_reference
 
-    class Normed(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm, self.head = torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 3)
+    def net(momentum: float) -> nn.Cell:
+        return small_nets.Ours(nn.BatchNorm1d(8, momentum=momentum))
 
-        def forward(self, x):
-            return self.head(self.norm(x))
-
-    class Cell(nn.Cell):
-        def __init__(self, momentum):
-            super().__init__()
-            self.norm, self.head = nn.BatchNorm1d(8, momentum=momentum), nn.Dense(8, 3)
-
-        def construct(self, x):
-            return self.head(self.norm(x))
-
-    reference = record_reference(Normed(), Task(RECIPE, BATCHES))
-    net = Cell(0.8)
-    item = stage_of(replay(reference, net, initialisation=False)).differences[0]
+    reference = record_reference(small_nets.Theirs(t.BatchNorm1d(8)), Task(SGD, BATCHES), probes=False)
+    item = stage_of(replay(reference, net(0.8), initialisation=False, quick=True, mode="pynative")).differences[0]
     start, last = reference.trace.start, reference.trace.after[-1]
-    module = Normed()
+    module = small_nets.Theirs(t.BatchNorm1d(8))
     module.load_state_dict({name: torch.from_numpy(value) for name, value in last.items()}, strict=False)
     with torch.no_grad():
-        module.norm.running_mean.copy_(torch.from_numpy(start["norm.running_mean"]))
-        module.norm.running_var.copy_(torch.from_numpy(start["norm.running_var"]))
-        module.norm.momentum = 0.2
+        module.part.running_mean.copy_(torch.from_numpy(start["part.running_mean"]))
+        module.part.running_var.copy_(torch.from_numpy(start["part.running_var"]))
+        module.part.momentum = 0.2
         for images, _ in BATCHES:
-            module.norm.train()(torch.from_numpy(images))
+            module.part.train()(torch.from_numpy(images))
         outputs = module.eval()(torch.from_numpy(BATCHES[0][0]))
     assert item.verdict == "DIFFERS"
     assert item.ours == pytest.approx(float(outputs[item.place]), rel=1e-5)
 
     save_recording(reference, tmp_path / "trace")
     loaded = load_recording(tmp_path / "trace")
-    assert replay(loaded, Cell(0.9), initialisation=False).agrees
+    assert replay(loaded, net(0.9), initialisation=False, quick=True, mode="pynative").agrees
     loaded.trace.last_outputs = {}  # as in a trace that was recorded before there was such a stage
-    stage = stage_of(replay(loaded, Cell(0.8), initialisation=False))
+    stage = stage_of(replay(loaded, net(0.8), initialisation=False, quick=True, mode="pynative"))
     assert stage.verdict == "skipped"
     assert "record it again" in stage.note

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.usefixtures("device")
 def resnet8(torch):
     from resnet_fn.parity.reference.nets import reference_net
 
-    torch.manual_seed(0)
     return create_model("resnet8", num_classes=10), reference_net("resnet8", num_classes=10)
 
 
@@ -50,15 +49,15 @@ def test_a_missing_layer_stops_at_the_weights(ported, reference):
 
 def test_an_assertion_shows_the_table_and_the_first_difference(ported, reference):
     torch_net, batches = reference(), make_batches(1, 8, 3, 12, 5)
-    net = ported(shift=0.2)
+    net, options = ported(shift=0.2), {"initialisation": False, "quick": True, "mode": "pynative"}
     with pytest.raises(AssertionError) as error:
-        assert_parity(net, torch_net, batches, initialisation=False)
+        assert_parity(net, torch_net, batches, **options)
     text = str(error.value)
     assert text.startswith("the net does not compute what its reference does\nstage  ")
     assert "first stage that differs: eval forward" in text
     assert "first layer that differs: body (the reference's inner) in evaluation mode" in text
     assert "its input differs already and no earlier layer's output does: look at what happens between" in text
-    assert assert_parity(ported(), torch_net, batches, initialisation=False).agrees
+    assert assert_parity(ported(), torch_net, batches, **options).agrees
 
 
 def test_an_assertion_takes_a_module_with_batches_or_a_trace(ported, reference):

@@ -8,14 +8,11 @@ import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.name_map import read_map
-from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.report import table
-from resnet_fn.recipes import recipe
+from small_nets import SGD, ladder_of, torch
 
-torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
 pytestmark = pytest.mark.usefixtures("device")
 
-RECIPE = dataclasses.replace(recipe("digits"), learning_rate=0.01, label_smoothing=0.0)
 RNG = np.random.default_rng(0)
 BATCHES = [(RNG.normal(size=(6, 8)).astype(np.float32), np.array([0, 1, 2] * 2, np.int32)) for _ in range(3)]
 
@@ -43,15 +40,14 @@ class Ours(nn.Cell):
         return self.head(x * ops.exp(self.minus))
 
 
-def climb(corrections, optimizer, tmp_path, clip_norm=0.0, **options):
+def climb(corrections, optimizer, tmp_path, clip_norm=0.0):
     (tmp_path / "map.json").write_text(json.dumps(corrections))
-    torch.manual_seed(0)
     module = Theirs()
     if "first.bias" not in corrections:
         module.second.bias = None
-    task = dataclasses.replace(RECIPE, optimizer=optimizer, nesterov=False, clip_norm=clip_norm)
-    options = {"initialisation": False, "corrections": read_map(str(tmp_path / "map.json")), **options}
-    return compare_step(Ours(), module, BATCHES, task, **options)
+    task = dataclasses.replace(SGD, optimizer=optimizer, nesterov=False, clip_norm=clip_norm)
+    corrections = read_map(str(tmp_path / "map.json"))
+    return ladder_of(Ours(), module, BATCHES, task, corrections=corrections, quick=True, mode="pynative")
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])

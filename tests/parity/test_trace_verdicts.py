@@ -38,53 +38,51 @@ OURS = """
 TASK = ("--image-size", "8", "--in-channels", "3", "--steps", "3", "--batch-size", "4", "--clip-norm", "0")
 
 
-@pytest.fixture
-def parity(python):
-    """parity(*arguments, without, code=0): what the command printed, where packages cannot be imported."""
+@pytest.fixture(scope="module")
+def run(python, tmp_path_factory):
+    """run(*arguments, without, code=0): what the command printed, where packages cannot be imported."""
+    folder = tmp_path_factory.mktemp("nets")
+    (folder / "theirs.py").write_text(textwrap.dedent(THEIRS))
+    (folder / "ours.py").write_text(textwrap.dedent(OURS))
 
-    def run(*arguments: str, without: str, code: int = 0):
+    def parity(*arguments: str, without: str, code: int = 0):
         text = f"import sys, runpy; sys.modules |= dict.fromkeys({without.split()!r}); "
         text += "runpy.run_module('resnet_fn.parity', None, '__main__')"
-        return python("-c", text, *arguments, code=code, seconds=300)
+        return python("-c", text, *arguments, code=code, seconds=300, cwd=folder)
 
+    return parity
+
+
+@pytest.fixture(scope="module")
+def parity(torch, run):
+    """The same, beside a trace of the reference."""
+    recorded = run("record", "--reference", "theirs.py:build", *TASK, "--out", "theirs", without="mindspore")
+    assert recorded.stdout.startswith("theirs: PyTorch ")
     return run
 
 
-@pytest.fixture
-def nets(torch, tmp_path):
-    (tmp_path / "theirs.py").write_text(textwrap.dedent(THEIRS))
-    (tmp_path / "ours.py").write_text(textwrap.dedent(OURS))
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("nets")
-def test_a_replay_says_what_the_live_ladder_says(tmp_path, parity):
-    recorded = parity("record", "--reference", "theirs.py:build", *TASK, "--out", "trace", without="mindspore")
-    assert recorded.stdout.startswith("trace: PyTorch ")
-    for net, code in (("right", 0), ("wrong", 1)):
-        flags = ("--net", f"ours.py:{net}", "--no-initialisation", "--json")
-        replayed = parity("replay", "trace", *flags, "replayed.json", without="torch", code=code)
-        live = parity("--reference", "theirs.py:build", *TASK, *flags, "live.json", without="nothing", code=code)
-        # To the last digit, without what the search finds; a trace may be of another environment.
-        own = r"(?<=updates of 4 samples with sgd), \d+ s|^environment:\n(?:  .+\n)+|^  \(0\): .* here\n"
-        own += r"|^  a cause is searched for where .*--reference theirs.py:build .*\n"
-        other = re.compile(own, re.MULTILINE)
-        assert other.sub("", replayed.stdout.split("\n", 1)[1]) == other.sub("", live.stdout)
-        read, saved = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("replayed", "live"))
-        for stage in (*read["stages"], *saved["stages"]):
-            stage["hints"] = [hint for hint in stage["hints"] if not hint.startswith(("(0): ", "a cause is searched"))]
-        assert read == saved
-        assert re.search(r"^  fc\.weight +5\.weight$", live.stdout, re.MULTILINE)
+@pytest.mark.parametrize(("net", "code", "quick"), [("right", 0, ()), ("wrong", 1, ("--quick",))])
+def test_a_replay_says_what_the_live_ladder_says(tmp_path, parity, net, code, quick):
+    """To the last digit; a trace may be of another environment."""
+    flags, files = ("--net", f"ours.py:{net}", "--no-initialisation", *quick), (tmp_path / "a", tmp_path / "b")
+    replayed = parity("replay", "theirs", *flags, f"--json={files[0]}", without="torch", code=code)
+    live = parity("--reference", "theirs.py:build", *TASK, *flags, f"--json={files[1]}", without="nothing", code=code)
+    own = re.compile(r"(?<=updates of 4 samples with sgd), \d+ s|^environment:\n(?:  .+\n)+", re.MULTILINE)
+    assert own.sub("", replayed.stdout.split("\n", 1)[1]) == own.sub("", live.stdout)
+    saved, other = (json.loads(file.read_text()) for file in files)
+    assert saved == other
+    assert re.search(r"^  fc\.weight +5\.weight$", live.stdout, re.MULTILINE)
+    if not code:
+        return
     assert "first layer that differs: conv (the reference's 0) in evaluation mode: " in live.stdout
     assert "  conv: pad_mode same pads 0/1, the reference 1/1\n" in live.stdout
     assert (saved["agrees"], saved["first_stage"], saved["first_layer"]) == (False, "eval forward", "conv")
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("nets")
 def test_recorded_traces_are_compared_without_the_nets(parity):
     """Of both frameworks, and of MindSpore alone; a net that is recorded like a trace keeps how it came."""
-    parity("record", "--reference", "theirs.py:build", *TASK, "--out", "theirs", without="mindspore")
     for name in ("right", "wrong", "zeros"):
         parity("record", "--net", f"ours.py:{name}", "--like", "theirs", "--out", name, without="torch")
     done = parity("compare", "zeros", "theirs", without="mindspore torch", code=1)
@@ -99,7 +97,7 @@ def test_recorded_traces_are_compared_without_the_nets(parity):
     assert "conv: pad_mode same pads 0/1, the reference 1/1" in done.stdout
 
 
-def test_comparing_needs_numpy_alone(parity):
+def test_comparing_needs_numpy_alone(run):
     trace = Path(__file__).parents[1] / "acceptance" / "trace"
-    done = parity("compare", str(trace), str(trace), without="mindspore torch")
+    done = run("compare", str(trace), str(trace), without="mindspore torch")
     assert "verdict: both compute the same" in done.stdout
