@@ -15,9 +15,8 @@ formats by ending: .safetensors, .ckpt (MindSpore), .pth and .pt (PyTorch; needs
 
 def main(arguments: Sequence[str]) -> int:
     """Convert, and print which names were recognised."""
-    parser = cli.Parser(
-        "convert", "Convert weights: recognised, compared with the net, every bit kept.", _EXAMPLES, "SOURCE TARGET"
-    )
+    about = "Convert weights: recognised, compared with the net, every bit kept."
+    parser = cli.Parser("convert", about, _EXAMPLES, "SOURCE TARGET")
     parser.add_argument("source", metavar="SOURCE", help="a weight file, a checkpoint folder or a run folder")
     parser.add_argument("target", metavar="TARGET", help="the file to write; its ending gives the format")
     parser.add_argument("--to", choices=STYLES, default="ours", help="names to write; default ours")

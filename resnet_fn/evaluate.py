@@ -62,9 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     shared = ("batch_size", "device", "threads", "data_dir", "allow_non_finite")
     how = {name: value for name, value in vars(parsed).items() if name in shared}
     if file:
-        lists, folder = (file.options.train_list, file.options.val_list), parsed.data_dir or file.options.data_dir
-        how |= {"lists": lists, "data_dir": folder, "check": file.options.check_files}
-        scores, dataset = evaluate_weights(weights, file.recipe, parsed.which, **how)
+        scores, dataset = evaluate_weights(weights, file.recipe, parsed.which, options=file.options, **how)
     else:
         how |= {name: getattr(parsed, name) for name in ("tta", "ema", "image_size", "val_list")}
         evaluation = evaluate_in_detail(trained, parsed.which, **how)

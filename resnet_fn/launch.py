@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from resnet_fn.config import cli
 from resnet_fn.runtime import console
@@ -30,23 +30,13 @@ _AFTER_FAILURE = 3.0  # seconds for the other workers to print their errors
 _AFTER_END = 10.0  # seconds for the scheduler to see that all workers have left
 
 
-class _Defaults(NamedTuple):
-    workers: int = 2
-    nnodes: int = 1
-    node_rank: int = 0
-    master_addr: str | None = None
-    master_port: int = 0
-
-
-def pod_defaults() -> _Defaults:
+def pod_defaults() -> dict[str, Any]:
     """The flags' defaults: in a pod of MindCluster those of its job. UsageError if a variable is no number."""
     given = {name: os.environ.get(name, "") for name in _POD}
     if not given["MS_LOCAL_WORKER"]:
-        return _Defaults()
+        return {"workers": 2, "nnodes": 1, "node_rank": 0, "master_addr": None, "master_port": 0}
     if given["MS_ROLE"] == "MS_SCHED" and os.environ.get("NPU_POD") == "false":
-        raise cli.UsageError(
-            "NPU_POD: this pod, the Scheduler's, has no card; give its replica the cards of a worker's"
-        )
+        raise cli.UsageError("NPU_POD: this pod, the Scheduler's, has no card; give its replica a worker's cards")
     names = ("MS_WORKER_NUM", "MS_LOCAL_WORKER", "MS_NODE_RANK", "MS_SCHED_PORT")
     cli.raise_usage_errors(
         *((not given[name].isdecimal(), f"{name}: {given[name]!r} is no whole number") for name in names)
@@ -55,7 +45,8 @@ def pod_defaults() -> _Defaults:
     cli.raise_usage_errors(
         (not local or workers % local != 0, f"MS_WORKER_NUM: {workers} workers, MS_LOCAL_WORKER: {local} in each pod")
     )
-    return _Defaults(workers, workers // local, rank, given["MS_SCHED_HOST"] or None, port)
+    machines = {"workers": workers, "nnodes": workers // local, "node_rank": rank}
+    return {**machines, "master_addr": given["MS_SCHED_HOST"] or None, "master_port": port}
 
 
 def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -64,19 +55,16 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = cli.Parser("launch", about, _EXAMPLES, "")
     parser.usage = f"{parser.usage} -- [flags of train, or python or resnet_fn and a command]"
     default = pod_defaults()
-    workers_help = f"number of workers, on all machines together; default {default.workers}"
-    parser.add_argument("--workers", type=int, default=default.workers, metavar="N", help=workers_help)
+    parser.set_defaults(**default)
+    workers_help = f"number of workers, on all machines together; default {default['workers']}"
+    parser.add_argument("--workers", type=int, metavar="N", help=workers_help)
     logs = "folder for the workers' output; default: a temporary one"
     parser.add_argument("--log-dir", type=cli.folder_to_write, metavar="DIR", help=logs)
     group = parser.add_argument_group("several machines: the same command on each, with another --node-rank")
-    group.add_argument("--nnodes", type=int, default=default.nnodes, metavar="N", help="number of machines; default 1")
-    group.add_argument(
-        "--node-rank", type=int, default=default.node_rank, metavar="N", help="this machine, from 0; default 0"
-    )
-    address = "machine 0; default, of one machine: 127.0.0.1"
-    group.add_argument("--master-addr", default=default.master_addr, metavar="IP", help=address)
-    port_help = "a port of it; default: a free one"
-    group.add_argument("--master-port", type=int, default=default.master_port, metavar="N", help=port_help)
+    group.add_argument("--nnodes", type=int, metavar="N", help="number of machines; default 1")
+    group.add_argument("--node-rank", type=int, metavar="N", help="this machine, from 0; default 0")
+    group.add_argument("--master-addr", metavar="IP", help="machine 0; default, of one machine: 127.0.0.1")
+    group.add_argument("--master-port", type=int, metavar="N", help="a port of it; default: a free one")
     split = list(arguments).index("--") if "--" in arguments else len(arguments)
     own, command = arguments[:split], list(arguments[split + 1 :])
     if not command and (unknown := parser.parse_known_args(own)[1]):

@@ -17,9 +17,8 @@ If packing is stopped, the same command continues it.
 
 def main(arguments: Sequence[str]) -> int:
     """Check the images, write the shards, and print the command to train on them."""
-    parser = cli.Parser(
-        "pack", "Write an image folder as sharded MindRecord files, the fast format.", _EXAMPLES, "SOURCE OUT"
-    )
+    about = "Write an image folder as sharded MindRecord files, the fast format."
+    parser = cli.Parser("pack", about, _EXAMPLES, "SOURCE OUT")
     parser.add_argument("source", metavar="SOURCE", help="image folder: train/CLASS/*.JPEG, val/CLASS/*.JPEG")
     kept = "folder to write; an unfinished packing in it is continued"
     parser.add_argument("out", type=cli.folder_to_write, metavar="OUT", help=kept)
@@ -38,6 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     cli.raise_usage_errors(*wrong)
     from tqdm import tqdm
 
+    from resnet_fn.config.options import RunOptions
     from resnet_fn.config.recipe import Recipe
     from resnet_fn.data.sources.load import data_threads, open_dataset
     from resnet_fn.data.sources.packing import Packer
@@ -45,7 +45,8 @@ def main(arguments: Sequence[str]) -> int:
 
     threads, out = data_threads(parsed.threads), Path(parsed.out)
     recipe = Recipe(dataset="imagefolder", on_bad_sample=parsed.on_bad_sample)
-    dataset = open_dataset(recipe, parsed.source, threads=threads, check="yes", progress=not parsed.no_progress)
+    options = RunOptions(data_threads=threads, check_files="yes", progress=not parsed.no_progress)
+    dataset = open_dataset(recipe, parsed.source, options=options)
     packer = Packer(dataset, out, parsed.shards, parsed.short_side, parsed.quality, threads)
     write_bad_files(out, dataset)
     for note in dataset.notes:

@@ -1,6 +1,7 @@
 """scripts/benchmark: who runs when, the same net on all sides, each with what it would have on its own."""
 
 import importlib
+import io
 import json
 import os
 import sys
@@ -8,14 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.sources.load import load_dataset, open_dataset
 from resnet_fn.recipes import recipe
 from resnet_fn.runtime import versions
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "benchmark"
 sys.path.append(str(SCRIPT))
-accuracy, interleaving, nets, sides = map(importlib.import_module, ("accuracy", "interleave", "nets", "sides"))
+accuracy, interleaving, nets, sides, photographs = map(
+    importlib.import_module, ("accuracy", "interleave", "nets", "sides", "photographs")
+)
 
 NAMES = ["MS_DEV_HOST_BLOCKING_RUN", "ONEDNN_MAX_CPU_ISA"]
 SMALL = {"model": "resnet8", "stem": "cifar", "batch_size": 2, "image_size": 8, "classes": 2, "threads": 1}
@@ -58,9 +63,6 @@ def test_each_part_measures(part, flags, others, python):
     if others:
         rival = "torch" if part == "time-to-accuracy" else "torch_channels_last"
         assert {"ours", rival} <= result[others].keys()
-        assert result["ratio"][rival] == pytest.approx(
-            np.mean([t / o for t, o in zip(result[others][rival], result[others]["ours"], strict=True)])
-        )
     if part == "step":
         assert min(result["peak_mib"].values()) > 100  # each has imported a whole library
     if part == "data":
@@ -94,7 +96,7 @@ def test_pytorchs_accuracy_is_of_every_validation_image_once():
 
 
 @pytest.mark.usefixtures("device")
-@pytest.mark.parametrize("name", nets.NETS)
+@pytest.mark.parametrize("name", ["genet50_plus-224", "resnet8-digits"])
 def test_both_sides_build_the_net_of_the_name(name):
     """What they compute: tests/parity/reference/test_nets.py; how many weights they have: tests/models."""
     pytest.importorskip("torch")
@@ -119,7 +121,7 @@ def test_a_side_trains_on_request_and_reports_its_memory(monkeypatch):
     with interleaving.Side("ours", SMALL) as side:
         assert len(side.run(3)) == 3
         # MindSpore 2.7 and 2.8 had kernels that oneDNN's log does not show.
-        assert any("convolution" in line for line in side.log) == versions.avx512_convolutions_are_slow()
+        assert any("convolution" in line for line in side.log) == versions.at_least(2, 9)
     assert side.facts["peak_bytes"] > 50 * 2**20
     assert 0 < side.facts["first_step_seconds"] < side.facts["ready_seconds"]
     with pytest.raises(ValueError, match=r"ours: cannot run here \(KeyError: 'threads'\)"):
@@ -178,3 +180,23 @@ def test_the_loader_to_compare_with_gives_torchvisions_pixels(torchvision, folde
             ours = photograph(path)
             torch.manual_seed(seed)
             assert torch.equal(ours, whole(pil_loader(path)))
+
+
+def test_a_seed_is_a_picture_of_a_photographs_size():
+    picture = photographs.photograph(3)
+    assert (picture.shape, picture.dtype) == ((375, 500, 3), np.uint8)
+    assert picture.tobytes() == photographs.photograph(3).tobytes() != photographs.photograph(4).tobytes()
+    assert photographs.photograph(0, 20, 30).shape == (30, 20, 3)
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, "JPEG", quality=90)
+    assert 40_000 < file.tell() < 70_000
+
+
+def test_the_folder_is_an_image_folder(tmp_path):
+    photographs.write_folder(tmp_path, images=5, classes=2)
+    dataset = load_dataset(Recipe(dataset="imagefolder", image_size=24), str(tmp_path))
+    assert dataset.classes == ("class 0", "class 1")
+    assert dataset.train.labels.tolist() == [0, 0, 0, 1, 1]
+    assert dataset.test.labels.tolist() == [0, 1]
+    pictures = {dataset.train.read(index) for index in range(5)} | {dataset.test.read(index) for index in range(2)}
+    assert len(pictures) == 7  # none twice, in validation neither

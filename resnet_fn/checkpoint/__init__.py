@@ -1,1 +1,1 @@
-"""What a run stores on disk: checkpoints that are complete or absent, and the run folder around them."""
+"""A run stores checkpoints, which are complete or absent, in a run folder."""

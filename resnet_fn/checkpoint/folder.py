@@ -1,4 +1,4 @@
-"""Checkpoints: folders that are complete or absent.
+"""A checkpoint is a folder that is complete or absent.
 
     checkpoints/step-00000440/
         weights.safetensors     the net: weights and BatchNorm statistics, float32, under the net's own names
@@ -50,16 +50,15 @@ class Checkpoint:
 def save_checkpoint(
     folder: Path, weights: "Sequence[Parameter]", training: "Sequence[Parameter]", state: Mapping[str, Any]
 ) -> Path:
-    """Write `folder` completely or not at all, and return it once it is on the disk.
+    """Write `folder` (`…/step-NNNNNNNN`, replaced if it exists) completely or not at all; return it once on the disk.
 
     Args:
-        folder: its final name, `…/step-NNNNNNNN`; replaced if it exists.
-        weights, training: Parameters of the net; of the optimizer and the scaler.
+        weights, training: Parameters of the net, and of the optimizer and the scaler.
         state: JSON types.
 
     Raises:
         CheckpointError: a weight or state is not finite; such state is never saved.
-        OSError: it cannot be written; an earlier checkpoint of that name is intact.
+        OSError: the folder cannot be written; an earlier checkpoint of that name stays intact.
     """
     # No copies: the caller waits for the write, and cannot change the Parameters meanwhile.
     weights_now, training_now = ({p.name: p.numpy() for p in parameters} for parameters in (weights, training))
@@ -67,7 +66,7 @@ def save_checkpoint(
 
 
 def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Mapping[str, Any]) -> Path:
-    """Write as `save_checkpoint` does, from arrays that are copies; may run beside training, in another thread."""
+    """Write copies of arrays as `save_checkpoint` does; may run in another thread beside training."""
     folder = Path(folder)
     temporary = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
     tensors = {_WEIGHTS: weights, _TRAINING: training}
@@ -106,7 +105,7 @@ def _replace(folder: Path, temporary: Path) -> None:
 
 
 def recover_interrupted_replace(checkpoints: Path) -> None:
-    """Put back what a crash left under the name of a checkpoint that was being replaced."""
+    """Put back the old checkpoint if a crash ended its replacement."""
     for old in checkpoints.glob("step-*.old"):
         folder = old.with_suffix("")
         if not folder.exists():

@@ -1,4 +1,4 @@
-"""Conversion of a net's Parameters to arrays and back, by exact names and shapes."""
+"""A net's Parameters are copied to arrays and back by exact names and shapes."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def copy_arrays(parameters: "Sequence[Parameter]", into: dict[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
-    """Copy Parameters to arrays by name: to new ones, or `into` those of an earlier call, as fresh memory is slow."""
+    """Copy Parameters to arrays by name: new ones, or those of an earlier call (`into`), because new memory is slow."""
     copies = {}
     for parameter in parameters:
         array = parameter.numpy()
@@ -39,7 +39,7 @@ def misfits(wanted: Mapping[str, Sequence[int]], arrays: Arrays) -> dict[str, li
 
 
 def check_finite(arrays: Arrays, source: object) -> None:
-    """Reject NaN and infinity, which a ReLU may hide in plausible answers; the ValueError names and counts them."""
+    """Reject NaN and infinity, which a ReLU can hide behind plausible outputs; a ValueError names and counts them."""
     bad = {name: array.size - int(np.isfinite(array).sum()) for name, array in sorted(arrays.items())}
     lines = [f"{count} of {arrays[name].size} values of {name}" for name, count in bad.items() if count]
     if lines:
@@ -48,11 +48,7 @@ def check_finite(arrays: Arrays, source: object) -> None:
 
 
 def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object) -> None:
-    """Put arrays into Parameters; names and shapes must agree.
-
-    Raises:
-        CheckpointError: lists what is missing, unexpected or of another shape. Nothing has been assigned then.
-    """
+    """Put arrays into Parameters, or none; a CheckpointError lists what is missing, unexpected or of another shape."""
     if faults := misfits({parameter.name: parameter.shape for parameter in parameters}, arrays):
         text = "; ".join(f"{kind}: {few(names)}" for kind, names in faults.items())
         raise CheckpointError(f"{source}: belongs to another net ({text}); give the recipe it was saved with")
@@ -62,9 +58,7 @@ def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object
 def restore_state(state: "TrainState", checkpoint: Checkpoint) -> None:
     """Restore everything that an update changes from a checkpoint, so that training continues exactly.
 
-    Raises:
-        CheckpointError: it belongs to another net or optimizer.
-        ValueError: it is not finite.
+    A CheckpointError if it belongs to another net or optimizer, a ValueError if a value is not finite.
     """
     check_finite({**checkpoint.weights, **checkpoint.training}, checkpoint.path)
     assign_all(state.weights, checkpoint.weights, checkpoint.path)

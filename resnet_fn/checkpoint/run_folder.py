@@ -1,4 +1,4 @@
-"""The run folder: its files, which of its checkpoints are used, and which are removed.
+"""A run folder has these files; this module decides which checkpoints are used and which are removed.
 
 runs/first/
     config.json   recipe.toml   metrics.jsonl   events.out.tfevents.*   checkpoints/step-NNNNNNNN/   lock
@@ -49,7 +49,7 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """The folder of its checkpoints."""
+        """Return the folder of this run's checkpoints."""
         return self.path / "checkpoints"
 
     def checkpoint_path(self, update: int) -> Path:
@@ -83,13 +83,10 @@ class RunFolder:
         return load_checkpoint(self.checkpoint_path(best["update"]))
 
     def prune(self, newest: int, keep_last: int, keep_every: int = 0, best: int | None = None) -> None:
-        """Remove older checkpoints and leftovers of interrupted saves.
+        """Remove leftovers of interrupted saves, and all but `keep_last` of the checkpoints up to `newest`.
 
-        Args:
-            newest: the update of the checkpoint just written. It and those before it count among the `keep_last` that
-                stay; later ones are damaged, and will be made again.
-            keep_every: checkpoints whose update is a multiple of it stay too; 0: none.
-            best: the update of the best checkpoint, which stays too; None: there is none.
+        The one of update `best`, and those whose update is a multiple of `keep_every`, stay too. Checkpoints after
+        `newest` are damaged, and will be made again.
         """
         for update in [update for update in self.updates() if update <= newest][:-keep_last]:
             if update != best and not (keep_every and update % keep_every == 0):
@@ -100,23 +97,16 @@ class RunFolder:
                 shutil.rmtree(path, ignore_errors=True)
 
     def open(self, lock: FolderLock) -> None:
-        """Lock the folder if it has checkpoints, and put back what a crash left of them; nothing is made.
-
-        Raises:
-            ValueError: another process has it, or it holds files that are no run's.
-        """
+        """Lock the folder if it has checkpoints, and put back what a crash left; a ValueError if it is in use."""
         others = [name for name in _FILES if (self.path / name).exists()]
         if others and not self.updates() and not was_locked(self.path, has_run=bool(self.config())):
-            raise ValueError(f"out_dir: {self.path}/{others[0]} is no run's; give another --out-dir")
+            raise ValueError(f"out_dir: {self.path}/{others[0]} was not written by a run; give another --out-dir")
         if self.checkpoints.is_dir():
             lock.take(self.path)
             recover_interrupted_replace(self.checkpoints)
 
     def reserve(self, workers: Workers, is_new: bool) -> "RunFolder":
-        """Have rank 0 make a new run's folder, under another name if another run has just taken this one.
-
-        All ranks must call it; rank 0's `is_new`, whether the folder is to be made, counts.
-        """
+        """Have rank 0 make a new run's folder, under another name if this one was just taken; all ranks call it."""
         path = self.path
         if workers.is_main and is_new:
             with contextlib.suppress(OSError):  # `create` names it
@@ -130,7 +120,7 @@ class RunFolder:
         return RunFolder(Path(broadcast_text(str(path), workers)))
 
     def create(self, lock: FolderLock) -> None:
-        """Make the folder and lock it; a ValueError if it cannot be made or written, or if another run has it."""
+        """Make the folder and lock it; a ValueError if this is impossible or another run has locked it."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock.take(self.path)
@@ -149,11 +139,7 @@ class RunFolder:
         return config if isinstance(config, dict) and {"recipe", "options"} <= config.keys() else {}
 
     def write_config(self, recipe: Recipe, options: RunOptions, workers: Workers, recipe_file: str) -> list[str]:
-        """Write config.json (settings, versions) and `recipe_file`, which reproduces the run, unless a user changed it.
-
-        Returns:
-            A line if so.
-        """
+        """Write config.json (settings, versions) and `recipe_file`; if a user changed that, return a line instead."""
         from resnet_fn import __version__
 
         config = {
@@ -182,7 +168,7 @@ class RunFolder:
 
 
 def run_of(checkpoint: Path) -> Path:
-    """Return the run folder of a checkpoint, as it is named: its `checkpoints` may be a link to another disk."""
+    """Return the run folder of a checkpoint by its path, because `checkpoints` may be a link to another disk."""
     named = Path(os.path.abspath(checkpoint))
     return (named if named.parent.name == "checkpoints" else named.resolve()).parent.parent
 
@@ -197,7 +183,7 @@ def locate(path: Path) -> tuple[Path, bool]:
 
 
 def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
-    """Load a checkpoint folder of any name, or the last or best checkpoint of a run folder; else a CheckpointError."""
+    """Load a checkpoint folder of any name, or the last or best of a run folder; a CheckpointError if there is none."""
     folder, is_one = locate(Path(path))
     if not Path(path).exists():
         there = ", ".join(sorted({*_runs_in(folder.parent), *_runs_in(Path("runs"))})[-3:])
@@ -212,9 +198,9 @@ def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
 
 
 def settings_of(path: str) -> dict[str, Any]:
-    """Return the "recipe" and "options" of a run or checkpoint, as JSON types; else a CheckpointError.
+    """Return the "recipe" and "options" of a run or checkpoint, as JSON types; a CheckpointError if it has none.
 
-    They are not verified: `check_same_recipe` compares them with the checkpoint's.
+    `check_same_recipe` later compares them with the checkpoint's.
     """
     config = RunFolder(locate(Path(path))[0]).config()
     return config or {"recipe": find_checkpoint(Path(path)).state["recipe"], "options": {}}

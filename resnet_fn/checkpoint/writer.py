@@ -1,4 +1,4 @@
-"""Checkpoints written in the background: training waits only while the state is copied."""
+"""Checkpoints are written in the background; training waits only while the state is copied."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -15,11 +15,8 @@ from resnet_fn.update.state import TrainState
 class CheckpointWriter:
     """Writes one checkpoint at a time in a thread of its own; as a context, it ends when the last one is written.
 
-    The error of a save is raised by the next call, at the latest by the end of the context.
-
-    Args:
-        state: what is saved; None on ranks that save nothing. The memory for its copy is taken here, because the kernel
-            zeroes fresh memory page by page, for which training must not wait.
+    The next call, or at the latest the end of the context, raises the error of a failed save. `state` is None on ranks
+    that save nothing. The memory for its copy is allocated here, because training must not wait while it is zeroed.
     """
 
     def __init__(self, state: TrainState | None) -> None:
@@ -29,12 +26,7 @@ class CheckpointWriter:
         self._saves: list[Future[dict[str, Any]]] = []  # the last one may not be done; their events were not asked for
 
     def save(self, folder: Path, state: Mapping[str, Any], then: Callable[[], None]) -> None:
-        """Copy the state now, write it in the background. An unfinished earlier save is waited for first.
-
-        Args:
-            folder, state: see `save_checkpoint`.
-            then: called in the background once the checkpoint is safely there (removal of older ones).
-        """
+        """Wait for an earlier save, copy the state; write it in the background, and then call `then`."""
         began = time.perf_counter()
         self.wait()
         self._copies = [copy_arrays(*pair) for pair in zip(self._parameters, self._copies, strict=True)]
@@ -42,12 +34,7 @@ class CheckpointWriter:
         self._saves.append(self._thread.submit(self._write, folder, dict(state), then, event))
 
     def poll(self) -> list[dict[str, Any]]:
-        """Raise a failed save's error; else the events of saves that were completed since the last call.
-
-        Returns:
-            {"event": "checkpoint", "update", "stall_seconds", "write_seconds"} each: how long training waited, and how
-            long the write took beside it.
-        """
+        """Return the events of saves that were completed since the last call; raise a failed save's error."""
         done = [save for save in self._saves if save.done()]
         self._saves = [save for save in self._saves if save not in done]
         return [save.result() for save in done]

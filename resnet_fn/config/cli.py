@@ -153,9 +153,8 @@ def add_checkpoint_flags(parser: Parser, positional: bool = True) -> None:
     same = "the same as RUN" if positional else "a run folder or a checkpoint folder"
     group.add_argument("--checkpoint", metavar="PATH", help=same)
     group.add_argument("--which", **WHICH)
-    group.add_argument(
-        "--ema", action=argparse.BooleanOptionalAction, help="averaged weights; default: where there are any"
-    )
+    averaged = "averaged weights; default: where there are any"
+    group.add_argument("--ema", action=argparse.BooleanOptionalAction, help=averaged)
     add_non_finite_flag(group)
 
 
@@ -188,10 +187,8 @@ def add_fields(
 ) -> None:
     """Add one flag for each setting except `skip`; flags that are not given are not in the namespace.
 
-    Args:
-        configs: dataclasses, or instances, whose values the help shows (with a * if they are not the defaults).
-        first: settings that the help lists before the groups of all others.
-        shown: other settings that the help lists; empty: all.
+    `configs` are dataclasses, or instances, whose values the help shows (with a * if they are not the defaults). The
+    help lists the settings `first` before the groups of the others, of which it lists those `shown`, or all.
     """
     fields = {field.name: (config, field) for config in configs for field in dataclasses.fields(config)}
     groups = {title: parser.add_argument_group(title) for title in (_OFTEN, *GROUPS)}

@@ -51,9 +51,7 @@ def setting(
     """Declare a setting: a field of the dataclass `Recipe` or `RunOptions`.
 
     Args:
-        group: one of `GROUPS`.
         default: its type is the setting's: int, float, bool, str, or tuple of floats.
-        meaning, unit: for the help.
         aliases: PyTorch's and timm's names of its flag, with spaces between.
         choices: the texts that it may be, "a|b|c", and "" if that is the default; without it any text.
         at_least, above, within: bounds of a number, or of each number of a tuple; `within` is an interval, "[0, 1)".
@@ -85,22 +83,17 @@ def _are_numbers(values: Any) -> bool:
 
 def fault(field: Any, value: Any) -> str:
     """Return what is wrong with a value by itself, "learning_rate: -1.0 must be above 0"; "" if it is right."""
-    wrong = _wrong_type(type(field.default), value)
-    if not wrong and isinstance(value, str):
+    wanted, numbers = type(field.default), value if isinstance(value, tuple) else (value,)
+    # The very type: True is no whole number, though `bool` is a subclass of `int`.
+    if type(value) is not wanted or (wanted is tuple and not _are_numbers(value)):
+        several = "numbers with commas" if isinstance(value, str) else "a list of numbers"  # from a flag; from a file
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", tuple: several}
+        wrong = f"is not {names[wanted]}"
+    elif wanted is str:
         wrong = _wrong_text(field.metadata["choices"], value)
-    elif not wrong:
-        numbers = value if isinstance(value, tuple) else (value,)
+    else:
         wrong = next(filter(None, (_wrong_number(field.metadata, number) for number in numbers)), "")
     return f"{field.name}: {value!r} {wrong}" if wrong else ""
-
-
-def _wrong_type(wanted: type, value: Any) -> str:
-    # The very type: True is no whole number, though `bool` is a subclass of `int`.
-    if type(value) is wanted and (wanted is not tuple or _are_numbers(value)):
-        return ""
-    numbers = "numbers with commas" if isinstance(value, str) else "a list of numbers"  # from a flag; from a file
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", tuple: numbers}
-    return f"is not {names[wanted]}"
 
 
 def _wrong_text(choices: Sequence[str], value: str) -> str:

@@ -17,15 +17,11 @@ class RunOptions(Settings):
     """How a run is computed and recorded. The constructor raises ValueErrors with the field, the value and the fix."""
 
     out_dir: str = _run("", "run folder; empty: runs/<recipe>-<time>", "path", aliases="output")
-    resume: str = _run(
-        "auto", "auto: go on if the run folder holds a run; never; or a run folder or checkpoint", "path"
-    )
+    resume: str = _run("auto", "auto: go on if the run folder holds a run; never; or a run or checkpoint", "path")
     data_dir: str = _run("", "folder of the data set (all but digits and synthetic)", "path", aliases="data-path")
     train_list: str = _run("", "training images below data_dir: PATH CLASS a line, or .csv with path, label", "path")
     val_list: str = _run("", "the same of the validation images", "path")
-    check_files: str = _run(
-        "auto", "decode every image file before the first update; auto: up to 20,000 of them", choices="auto|yes|no"
-    )
+    check_files: str = _run("auto", "decode all image files first; auto: up to 20,000 of them", choices="auto|yes|no")
     allow_other_data: bool = _run(False, "resume with another training set than the checkpoint's")
     data_threads: int = _each(0, "threads that decode images, per worker; 0: even shares", "threads", at_least=0)
     feed: str = _compute(
@@ -33,15 +29,11 @@ class RunOptions(Settings):
         "how images go to the device: normalised, or as bytes (image files without mixup, cutmix and erasing)",
         choices="float32|uint8",
     )
-    accumulate: int = _compute(
-        1, "parts of a worker's share, to save memory; each has its own BatchNorm", "micro-batches", at_least=1
-    )
+    accumulate: int = _compute(1, "parts of a worker's share; each has its own BatchNorm", "micro-batches", at_least=1)
     mode: str = _compute("graph", "an update as one compiled function, or as none", choices="graph|pynative")
     device: str = _compute("CPU", "where to compute", choices="CPU|Ascend")
     fast_math: bool = _compute(False, "Ascend: HF32, and not the same bits each time")
-    threads: int = _each(
-        0, "CPU kernel threads per worker, at least 2; 0: this machine's CPUs shared evenly", "threads", at_least=0
-    )
+    threads: int = _each(0, "CPU kernel threads per worker, at least 2; 0: an even share", "threads", at_least=0)
     eval_batch_size: int = _compute(256, "samples of one evaluation batch, per worker", "samples", at_least=1)
     log_every: int = _record(1, "how often to log", "updates", at_least=1)
     norms_every: int = _record(100, "how often to log norms by group of layers; 0: never", "updates", at_least=0)

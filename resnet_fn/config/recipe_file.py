@@ -36,9 +36,9 @@ class Draft:
     notes: tuple[str, ...] = ()  # what was left out so far, a line each
 
     @classmethod
-    def of(cls, recipe: Recipe, options: RunOptions | None = None, source: Source = Source.RECIPE) -> "Draft":
-        """Make a draft of a recipe and options; `source` gave what is not at its default."""
-        return cls(values_of(recipe, source) | values_of(options or RunOptions(), source))
+    def of(cls, recipe: Recipe, options: RunOptions = RunOptions()) -> "Draft":
+        """Make a draft of a recipe and options, in which nothing counts as typed."""
+        return cls(values_of(recipe, Source.RECIPE) | values_of(options, Source.RECIPE))
 
     @classmethod
     def of_run(cls, settings: Mapping[str, Any]) -> "Draft":
@@ -46,7 +46,7 @@ class Draft:
         options = {name: value for name, value in settings["options"].items() if name not in _OWN_PLACE}
         check_names(Recipe, settings["recipe"])
         check_names(RunOptions, options)
-        return cls.of(unchecked(Recipe, settings["recipe"]), unchecked(RunOptions, options), Source.RUN)
+        return cls.of(unchecked(Recipe, settings["recipe"]), unchecked(RunOptions, options))
 
     @property
     def recipe(self) -> Recipe:
@@ -73,16 +73,7 @@ class Draft:
 
 
 def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path, ...] = ()) -> Draft:
-    """Read a recipe file and what it extends.
-
-    Args:
-        path: ends in .toml.
-        named: the recipes that it may extend by name.
-        above: the files that extend this one.
-
-    Raises:
-        ValueError: it cannot be read, is of another format, or has a name that is no setting; with its line.
-    """
+    """Read a recipe file and what it extends, a recipe in `named` or a file not `above` it; errors name the line."""
     entries = read_toml(path)
     number, place = entries.pop("format", (FORMAT, ""))
     if number != FORMAT:
@@ -154,11 +145,7 @@ def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
 
 
 def recipe_text(recipe: Recipe, options: RunOptions) -> str:
-    """Return the text of a recipe file that reproduces a run, also in a later version.
-
-    All settings of the recipe that have an effect; of the options those that are not their defaults, without where
-    the run is kept.
-    """
+    """Return a recipe file that reproduces a run: all settings with an effect, and the options that were changed."""
     typed = {name: value._replace(source=Source.FILE) for name, value in values_of(recipe, Source.FILE).items()}
     idle = apply_rules(typed).faults  # a file that gave them would be rejected
     values = {name: value for name, value in to_dict(recipe).items() if name not in idle}

@@ -7,7 +7,6 @@ Flags, recipe files, `Recipe(…)` and runs that resume all go through `apply_ru
 """
 
 import enum
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
@@ -20,10 +19,9 @@ class Source(enum.IntEnum):
     """Who gave a value, the weakest first. The user typed what `FILE` and `FLAG` give."""
 
     DEFAULT = 0  # or equal to the default
-    RECIPE = 1  # a named recipe, or a file that the user's file extends
-    RUN = 2  # the run that resumes
-    FILE = 3  # the user's own recipe file
-    FLAG = 4  # or a keyword in Python
+    RECIPE = 1  # a named recipe, a file that the user's file extends, or the run that resumes
+    FILE = 2  # the user's own recipe file
+    FLAG = 3  # or a keyword in Python
 
 
 class Value(NamedTuple):
@@ -118,8 +116,9 @@ RULES = (
     ),
     Rule("crop_scale", of_files, "is for sets of image files; leave it out (sets in memory take crop_padding)"),
     Rule("policy color_jitter", lambda dataset: dataset != "digits", "needs colour images, which the digits are not"),
-    Rule("policy_ops policy_noise", lambda policy: policy == "randaugment", "needs --policy randaugment"),
-    Rule("policy_magnitude", lambda policy: policy == "randaugment", "needs --policy randaugment"),
+    Rule(
+        "policy_ops policy_noise policy_magnitude", lambda policy: policy == "randaugment", "needs --policy randaugment"
+    ),
     Rule("eval_resize", of_files, "is for sets of image files; sets in memory are resized to --eval-size"),
     Rule(
         "eval_resize",
@@ -155,9 +154,7 @@ RULES = (
     Rule("nesterov", lambda optimizer: optimizer == "sgd", "is SGD's, not {optimizer}'s; give --no-nesterov"),
     Rule("nesterov", lambda momentum: momentum > 0, "needs momentum above 0; give --no-nesterov"),
     Rule("trust_coefficient", lambda optimizer: optimizer == "lars", "needs --optimizer lars"),
-    Rule(
-        "trust_coefficient", lambda weight_decay: weight_decay > 0, "is for layers with weight decay; give it above 0"
-    ),
+    Rule("trust_coefficient", lambda weight_decay: weight_decay > 0, "is for layers with weight decay; give that, too"),
     Rule("beta2 epsilon", lambda optimizer: optimizer in _ADAM, "needs --optimizer adam, adamw or lamb"),
     Rule("milestones milestone_factor", lambda schedule: schedule == "step", "needs --schedule step"),
     Rule("schedule", lambda schedule, milestones: schedule != "step" or milestones, "needs --milestones", keep=True),
@@ -186,11 +183,6 @@ RULES = (
     ),
     Rule("fast_math", lambda device: device == "Ascend", "needs --device Ascend; CPU kernels repeat to the bit"),
 )
-
-
-@functools.cache
-def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    return tuple(inspect.signature(function).parameters)
 
 
 class Checked(NamedTuple):
@@ -227,7 +219,7 @@ def apply_rules(given: Mapping[str, Value]) -> Checked:
             add_fault(name, wrong)
     known = values.keys() - faults.keys()
     for rule in RULES:
-        reads = _parameters(rule.holds)
+        reads = inspect.signature(rule.holds).parameters
         plain = {name: values[name].value for name in reads if name in known}
         if len(plain) < len(reads) or rule.holds(**plain):
             continue

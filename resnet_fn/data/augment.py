@@ -21,14 +21,8 @@ _BLACK = (0, 0, 0)
 def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: bool) -> np.ndarray:
     """Pad with black, cut a random window of the old size, mirror half of the images (arXiv 1512.03385, section 4.2).
 
-    Args:
-        images: uint8 [N, H, W, C].
-        draws: [N, 3] in [0, 1): vertical place, horizontal place, mirrored if below 1/2.
-        padding: pixels on each side.
-        flip: whether to mirror at all.
-
-    Returns:
-        uint8 [N, H, W, C].
+    `images` are uint8 [N, H, W, C]; `draws`, [N, 3] in [0, 1), are vertical place, horizontal place, and mirrored if
+    below 1/2 and `flip` is set; `padding` is in pixels on each side.
     """
     height, width = images.shape[1:3]
     top, left = ((draws[:, :2] * (2 * padding + 1)).astype(int) - padding).T.tolist()
@@ -157,13 +151,9 @@ PAIRS = {
 
 
 def magnitude(name: str, level: int, size: int, policy: str) -> float:
-    """Return the magnitude of an operation at a level, see `OPERATIONS`; positive for operations with a sign.
+    """Return the magnitude of an operation, see `OPERATIONS`, for an image of `size` pixels; positive if it has a sign.
 
-    Args:
-        name: the operation.
-        level: 0..30, autoaugment's 0..9.
-        size: height and width of the image, pixels.
-        policy: as in `Recipe`.
+    `level` is 0..30, autoaugment's 0..9; `policy` as in `Recipe`.
     """
     bins, wide = _AUTO_BINS if policy == "autoaugment" else _BINS, policy == "trivialaugment"
     if name in _SIGNED:

@@ -11,17 +11,11 @@ BALANCED = "balanced"
 
 
 def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> tuple[float, ...]:
-    """Return the weight of each class in the loss; () if all are 1.
+    """Return the weight of each class in the loss, from the training samples' labels, int [N]; () if all are 1.
 
-    "balanced" is N / (classes · samples of the class), as in scikit-learn. Weights of a file are scaled so that their
-    mean over the training samples is 1, as that of balanced ones is: the learning rate keeps its meaning.
-
-    Args:
-        setting: "", "balanced", or a file with a line "CLASS WEIGHT" for each class.
-        labels: int [N], of the training samples.
-
-    Raises:
-        ValueError: a file that cannot be read, or does not name every class once with a number above 0.
+    "balanced" is N / (classes · samples of the class), as in scikit-learn. Weights of a file (a line "CLASS WEIGHT" for
+    each class, else a ValueError) are scaled so that their mean over the training samples is 1, as that of balanced
+    ones is: the learning rate keeps its meaning.
     """
     if not setting:
         return ()
@@ -34,15 +28,7 @@ def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> t
 
 
 def class_balance(sampling: str, weights: Sequence[float], classes: int, labels: np.ndarray) -> list[dict[str, float]]:
-    """Describe the balance of classes, one row for each class; [] if the recipe does not balance them.
-
-    Args:
-        sampling: see `Recipe`.
-        weights, labels: see `class_weights`.
-
-    Returns:
-        "training_images"; "loss_weight"; "times_seen" in an epoch, each of its images.
-    """
+    """Describe the balance of classes, a row for each class; [] if the recipe does not balance them."""
     if not weights and sampling != BALANCED:
         return []
     counts = np.bincount(labels, minlength=classes).tolist()
@@ -67,13 +53,9 @@ def describe_balance(rows: Sequence[Mapping[str, float]], classes: Sequence[str]
 
 
 def balanced_order(rng: np.random.Generator, labels: np.ndarray) -> np.ndarray:
-    """Return the order of an epoch in which every class is seen equally often: int32 [N].
+    """Return the order of an epoch in which every class is seen equally often: int32 [N]; `labels` are int [N].
 
     Each of K classes has N / K places, rounded up or down; no sample comes again before all of its class have come.
-
-    Args:
-        rng: of this epoch alone.
-        labels: int [N].
     """
     counts = np.unique(labels, return_counts=True)[1]
     by_class = np.split(np.argsort(labels, kind="stable").astype(np.int32), np.cumsum(counts)[:-1])

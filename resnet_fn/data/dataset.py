@@ -63,24 +63,16 @@ class Arrays(Split):
 
 @dataclasses.dataclass(frozen=True)
 class DataSet:
-    """Two splits, and the input of a net that is trained on them.
-
-    Attributes:
-        train, test: the splits.
-        input: classes and images.
-        notes: lines for the user.
-        bad_files: image files that were left out, with their faults (see `sources.scan`); None: none was looked for.
-        held_out: the names of test files that were split off the training folder; see `split_off`.
-        digest: of the values of a caller's own arrays; "" for other sets.
-    """
+    """Two splits, and the input of a net that is trained on them."""
 
     train: Samples
     test: Samples
     input: InputSpec
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # lines for the user
+    # Image files that were left out, with their faults (see `sources.scan`); None: none was looked for.
     bad_files: tuple[str, ...] | None = None
-    held_out: tuple[str, ...] = ()
-    digest: str = ""
+    held_out: tuple[str, ...] = ()  # names of test files that were split off the training folder; see `split_off`
+    digest: str = ""  # of the values of a caller's own arrays; "" for other sets
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -89,11 +81,7 @@ class DataSet:
 
 
 def check_labels(split: Samples, classes: int, what: str) -> None:
-    """Check that labels are 0..classes−1: cross-entropy silently ignores samples of label −1.
-
-    Raises:
-        ValueError: names the split, the first wrong sample and its label.
-    """
+    """Raise a ValueError if a label is outside 0..classes−1: cross-entropy silently ignores samples of label −1."""
     if split.labels.ndim == 2:
         return  # made from the class names
     wrong = np.flatnonzero((split.labels < 0) | (split.labels >= classes))
@@ -106,11 +94,7 @@ def check_labels(split: Samples, classes: int, what: str) -> None:
 
 
 def check_images(dataset: DataSet) -> None:
-    """Check that both splits, if in memory, are uint8 [N, H, W, C] with int32 [N] labels.
-
-    Raises:
-        ValueError: names the split and its shape, dtype or channels.
-    """
+    """Raise a ValueError unless both splits, if in memory, are uint8 [N, H, W, C] with int32 [N] labels."""
     for what, split in (("training set", dataset.train), ("test set", dataset.test)):
         if not isinstance(split, Split):
             continue  # files are checked one by one (`sources.scan`)
@@ -125,34 +109,8 @@ def check_images(dataset: DataSet) -> None:
             raise ValueError(f"{what}: its images have {channels} channels, mean and std {wanted}")
 
 
-def check_batch(images: np.ndarray, labels: np.ndarray, classes: int, update: int, dtype: str = "float32") -> None:
-    """Check a batch before the step computes with it.
-
-    Args:
-        images: must be `dtype` [n, C, H, W].
-        labels: must be int32 [n] within 0..classes−1, or float32 [n, classes] (soft, or several an image).
-        update: its number, for the message.
-
-    Raises:
-        ValueError: names the update and the batch's shape, dtype or wrong label.
-    """
-    if images.dtype != dtype or images.ndim != 4:
-        shape = f"{images.dtype} {list(images.shape)}"
-        raise ValueError(f"update {update}: its images are {shape}; give {dtype} [n, C, H, W]")
-    soft = labels.ndim == 2
-    wanted = (np.float32, (len(images), classes)) if soft else (np.int32, (len(images),))
-    if (labels.dtype, labels.shape) != wanted:
-        raise ValueError(
-            f"update {update}: its labels are {labels.dtype} {list(labels.shape)}; give int32 [{len(images)}] "
-            f"or float32 [{len(images)}, {classes}]"
-        )
-    if not soft and (labels.min() < 0 or labels.max() >= classes):
-        wrong = labels[(labels < 0) | (labels >= classes)][0]
-        raise ValueError(f"update {update}: it has label {wrong}, outside 0..{classes - 1}; fix the labels")
-
-
 def blank_batch(dataset: DataSet, count: int, size: int, mixes: bool, dtype: str = "float32") -> Batch:
-    """Make zeros of the shapes and dtypes of `Feed.batch`, for a worker whose `count` samples cannot be read."""
+    """Make zeros of the shapes and dtypes of `MemoryFeed.batch`, for a worker whose `count` samples cannot be read."""
     if isinstance(dataset.train, Arrays):  # they can always be read
         return dataset.train.images[:count], dataset.train.labels[:count]
     classes, soft = len(dataset.classes), mixes or dataset.train.labels.ndim == 2
@@ -165,13 +123,10 @@ def eval_batches(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield this worker's part of an evaluation: every sample of the split goes to exactly one worker, once.
 
-    Workers take turns at blocks of `block` samples, so that a sample's place in its block is its number modulo
-    `block`; `batch_size` is a multiple of it. All workers get equally many batches of one size, so that nothing
-    recompiles and no worker waits; the rest is filled with the split's first sample and marked.
-
-    Yields:
-        images float32 [batch_size, C, H, W], their labels (see `Samples`), indices int64 [batch_size]: the samples'
-        places in the split, −1 where filled.
+    Each batch is images, float32 [batch_size, C, H, W], their labels (see `Samples`), and their places in the split,
+    int64 [batch_size]. Workers take turns at blocks of `block` samples, so that a sample's place in its block is its
+    number modulo `block`; `batch_size` is a multiple of it. All workers get equally many batches of one size, so that
+    nothing recompiles and no worker waits; the rest is filled with the split's first sample, of place −1.
     """
     blocks = -(-len(split) // block)
     local = (np.arange(workers.rank, blocks, workers.size)[:, None] * block + np.arange(block)).ravel()

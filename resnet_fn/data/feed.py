@@ -11,7 +11,7 @@ How a worker's part of an update is made, in this order:
 """
 
 from functools import lru_cache
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -25,37 +25,7 @@ from resnet_fn.data.order import Batch, Plan
 from resnet_fn.runtime.workers import Workers
 
 
-class Feed(Protocol):
-    """The training samples of every update.
-
-    `batch` may run in one thread while `indices` runs in another.
-
-    Attributes:
-        updates_per_epoch: updates in a pass over the training set.
-    """
-
-    updates_per_epoch: int
-
-    def indices(self, update: int) -> np.ndarray:
-        """Return the samples of this worker's share of an update, in order: int64 [batch_size / workers]."""
-
-    def batch(self, update: int) -> Batch:
-        """Return this worker's share of an update: images float32 [n, C, H, W] (see `make_feed`) and their labels.
-
-        Labels are int32 [n], or with mixup, CutMix or several classes an image float32 [n, classes], throughout.
-
-        Raises:
-            BadSampleError: a file cannot be read or decoded; names it.
-        """
-
-    def reproducibility_key(self) -> dict[str, Any]:
-        """Return what a resumed run must have in common with this one to get the same bits, as JSON types."""
-
-    def close(self) -> None:
-        """End all threads. Further calls do nothing."""
-
-
-def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dtype: str = "float32") -> Feed:
+def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dtype: str = "float32") -> "Feed":
     """Make the feed of a data set. Its images are normalised, or with "uint8" as they were decoded.
 
     Raises:
@@ -74,17 +44,15 @@ def check_feed(recipe: Recipe, dtype: str) -> None:
         raise ValueError(f"feed: {dtype!r} gives images as they were decoded, and {needs} normalised; give float32")
 
 
-class MemoryFeed:
-    """A `Feed` from arrays in memory."""
+class MemoryFeed(Plan):
+    """The training samples of every update, in memory; `batch` and `indices` may run in two threads at a time."""
 
     _MOST_PREPARED = 64 << 20  # bytes of normalised images that are kept, to spare small sets the work every epoch
 
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers()) -> None:
-        self._recipe, self._input, self._split = recipe, dataset.input, cast(Split, dataset.train)
-        self._plan = Plan(recipe, dataset.train.labels, workers)
-        self._classes = len(dataset.classes)
-        self.updates_per_epoch, self.indices = self._plan.updates_per_epoch, self._plan.indices
-        self._repeats = self._plan.repeat_numbers()
+        super().__init__(recipe, dataset.train.labels, workers)
+        self._input, self._split = dataset.input, cast(Split, dataset.train)
+        self._repeats = self.repeat_numbers()
         self._draws = lru_cache(maxsize=1)(lambda epoch: draw_epoch(recipe, epoch, len(dataset.train)))
         changes_bytes = recipe.crop_padding or recipe.flip or recipe.colours
         size = len(dataset.train) * dataset.input.channels * recipe.image_size**2 * 4
@@ -96,10 +64,14 @@ class MemoryFeed:
         self._key = {"samples": len(self._split), **({"arrays": dataset.digest} if dataset.digest else {})}
 
     def batch(self, update: int) -> Batch:
-        """See `Feed`."""
-        recipe, spec = self._recipe, self._input
+        """Return this worker's share of an update: images float32 [n, C, H, W] (see `make_feed`) and their labels.
+
+        Labels are int32 [n], or with mixup, CutMix or several classes an image float32 [n, classes], throughout. A
+        `BadSampleError` names a file that cannot be read or decoded.
+        """
+        recipe, spec = self.recipe, self._input
         epoch, place = divmod(update, self.updates_per_epoch)
-        samples, numbers = (share[place] for share in self._plan.epoch(epoch))
+        samples, numbers = (share[place] for share in self.epoch(epoch))
         draws = {name: drawn[self._repeats, numbers] for name, drawn in self._draws(epoch).items()}
         if self._prepared is not None:
             images = self._prepared[samples]
@@ -114,12 +86,15 @@ class MemoryFeed:
             black = -spec.moments[0] / spec.moments[1]
             limits = recipe.max_shift, recipe.max_rotation, recipe.max_zoom
             images = random_affine(images, 2 * draws["affine"] - 1, *limits, black)
-        batch = images, self._split.labels[samples]
-        return erase_and_mix(recipe, batch, self._classes, update, epoch, draws.get("erasing"))
+        batch = images, self.labels[samples]
+        return erase_and_mix(recipe, batch, len(spec.classes), update, epoch, draws.get("erasing"))
 
     def reproducibility_key(self) -> dict[str, Any]:
-        """Return the set's size, and the digest of a caller's own arrays."""
+        """Return what a resumed run must have in common with this one to get the same bits, as JSON types."""
         return self._key
 
     def close(self) -> None:
-        """Nothing to end."""
+        """End all threads, of which there are none here. Further calls do nothing."""
+
+
+Feed = MemoryFeed | FileFeed

@@ -26,21 +26,18 @@ from resnet_fn.runtime.malloc import limit_arenas
 from resnet_fn.runtime.workers import Workers
 
 
-class FileFeed:
-    """A `Feed` from files or records; a run that starts at any update reads only that update's files.
+class FileFeed(Plan):
+    """What `MemoryFeed` does, from files or records; a run that starts at any update reads only that update's files.
 
-    Args:
-        as_bytes: images are uint8, as they were decoded; for recipes that neither erase nor mix.
+    With `as_bytes` images are uint8, as they were decoded; for recipes that neither erase nor mix.
     """
 
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), as_bytes: bool = False) -> None:
-        self._recipe, self._input, self._as_bytes = recipe, dataset.input, as_bytes
-        self._classes = len(dataset.classes)
+        super().__init__(recipe, dataset.train.labels, workers)
+        self._input, self._as_bytes = dataset.input, as_bytes
         self._split = cast(FileSplit | RecordSplit, dataset.train)
-        self._plan = Plan(recipe, self._split.labels, workers)
-        self.updates_per_epoch, self.indices = self._plan.updates_per_epoch, self._plan.indices
-        self._repeats = self._plan.repeat_numbers().tolist()
-        shape = (self._plan.share, 3, recipe.image_size, recipe.image_size)
+        self._repeats = self.repeat_numbers().tolist()
+        shape = (self.share, 3, recipe.image_size, recipe.image_size)
         self._buffers = Buffers(shape, np.uint8 if as_bytes else np.float32)
         samples = len(self._split)
         self._erasing = lru_cache(maxsize=1)(lambda epoch: draw_epoch(recipe, epoch, samples, ["erasing"])["erasing"])
@@ -50,7 +47,7 @@ class FileFeed:
         limit_arenas(self._split.threads + 2)  # decoding, reading, and the caller's
 
     def batch(self, update: int) -> Batch:
-        """See `Feed`."""
+        """See `MemoryFeed`."""
         try:
             images = self._decoded(update)
         except BaseException:  # the images that were begun are incomplete
@@ -59,11 +56,11 @@ class FileFeed:
         if not self._begun:
             self.close()
         erasing, epoch = None, update // self.updates_per_epoch
-        if self._recipe.erasing:
+        if self.recipe.erasing:
             repeats, numbers = zip(*self._numbers(update), strict=True)
             erasing = self._erasing(epoch)[list(repeats), list(numbers)]
-        batch = images, self._split.labels[self.indices(update)]
-        return erase_and_mix(self._recipe, batch, self._classes, update, epoch, erasing)
+        batch = images, self.labels[self.indices(update)]
+        return erase_and_mix(self.recipe, batch, len(self._input.classes), update, epoch, erasing)
 
     def reproducibility_key(self) -> dict[str, Any]:
         """Return the set's size and hashes of its files' names, labels and sizes."""
@@ -74,13 +71,13 @@ class FileFeed:
         contents = self._split.contents
         return {
             "samples": len(self._split),
-            "files": sha256(self._split.listing + self._split.labels.tobytes()),
+            "files": sha256(self._split.listing + self.labels.tobytes()),
             **({"contents": sha256(contents)} if contents else {}),
             "feed": "uint8" if self._as_bytes else "float32",
         }
 
     def close(self) -> None:
-        """See `Feed`."""
+        """See `MemoryFeed`."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._samples.close()
@@ -90,14 +87,14 @@ class FileFeed:
     def _numbers(self, update: int) -> list[tuple[int, int]]:
         """Return the (repeat, number) of each place, which choose its random numbers; see `Plan`."""
         epoch, place = divmod(update, self.updates_per_epoch)
-        return list(zip(self._repeats, self._plan.epoch(epoch)[1][place].tolist(), strict=True))
+        return list(zip(self._repeats, self.epoch(epoch)[1][place].tolist(), strict=True))
 
     def _decoded(self, update: int) -> np.ndarray:
         """Return an update's images; begins the next update's."""
         if update not in self._begun:
             self.close()
             epoch, place = divmod(update, self.updates_per_epoch)
-            self._samples = self._split.stream(self._plan.epoch(epoch)[0][place:].reshape(-1))
+            self._samples = self._split.stream(self.epoch(epoch)[0][place:].reshape(-1))
             self._pool = ThreadPoolExecutor(self._split.threads, "decode")
             self._begin(update)
         if (update + 1) % self.updates_per_epoch:
@@ -129,7 +126,7 @@ class FileFeed:
 
     def _decode(self, target: np.ndarray, index: int, data: bytes, epoch: int, repeat: int, number: int) -> None:
         with naming(self._split.undecodable, index):
-            pixels = training_pixels(data, self._recipe, epoch, repeat, number)
+            pixels = training_pixels(data, self.recipe, epoch, repeat, number)
         planes = pixels.transpose(2, 0, 1)[None]
         if self._as_bytes:
             target[:] = planes
@@ -138,10 +135,7 @@ class FileFeed:
 
 
 class Buffers:
-    """Arrays of one shape and dtype, reused once no caller holds them, because new memory of that size is slow.
-
-    With new memory a feed of photographs at 224 pixels takes 1.07 to 1.11 times as long.
-    """
+    """Arrays reused once no caller holds them: new memory makes a feed of photographs 1.07 to 1.11 times as slow."""
 
     _HELD_HERE = 3  # references to an unused array in `take`: its list, its variable, the call that counts
     _MOST = 4  # arrays that are kept

@@ -15,14 +15,7 @@ from resnet_fn.data.order import Streams
 
 
 def prepare(images: np.ndarray, image_size: int, spec: InputSpec) -> np.ndarray:
-    """Scale to 0..1, resize bilinearly (half-pixel centres, no antialiasing), normalise by mean and std.
-
-    Args:
-        images: uint8 [N, H, W, C].
-
-    Returns:
-        float32 [N, C, image_size, image_size].
-    """
+    """Scale to 0..1, resize (bilinear, half-pixel centres), normalise: uint8 [N, H, W, C] to float32 [N, C, S, S]."""
     if images.dtype == np.uint8 and images.shape[1:3] == (image_size, image_size):
         planes = images.transpose(0, 3, 1, 2)
         return normalise(planes, spec, np.empty(planes.shape, np.float32))
@@ -36,9 +29,7 @@ def prepare(images: np.ndarray, image_size: int, spec: InputSpec) -> np.ndarray:
 def normalise(planes: np.ndarray, spec: InputSpec, result: np.ndarray) -> np.ndarray:
     """Compute (pixels / full_scale − mean) / std, float32, in this order: torchvision's ToTensor, Normalize to the bit.
 
-    Args:
-        planes: uint8 [N, C, H, W].
-        result: float32 [N, C, H, W], is written and returned.
+    `planes` are uint8 [N, C, H, W]; `result`, float32 of that shape, is written and returned.
     """
     mean, std = spec.moments
     np.copyto(result, planes)
@@ -85,14 +76,10 @@ def draw_epoch(recipe: Recipe, epoch: int, samples: int, names: Iterable[str] = 
 def random_affine(
     images: np.ndarray, draws: np.ndarray, max_shift: float, max_rotation: float, max_zoom: float, fill: np.ndarray
 ) -> np.ndarray:
-    """Shift, rotate and zoom each image about its centre, with bilinear interpolation: to float32 [N, C, H, W].
+    """Shift, rotate and zoom each image, float32 [N, C, H, W], about its centre, with bilinear interpolation.
 
-    Args:
-        images: float32 [N, C, H, W].
-        draws: [N, 4] in [−1, 1): vertical shift, horizontal shift, rotation and zoom as shares of their maxima.
-            Shifts are whole pixels.
-        max_shift: pixels.  max_rotation: degrees.  max_zoom: fraction of 1.
-        fill: [C], the value outside the image (a black pixel after normalisation).
+    `draws`, [N, 4] in [−1, 1), are vertical and horizontal shift (whole pixels), rotation (degrees) and zoom (fraction
+    of 1) as shares of their maxima; `fill`, [C], is the value outside the image (a black pixel after normalisation).
     """
     count, channels, height, width = images.shape
     shift = np.round(draws[:, :2] * (max_shift + 0.5)).clip(-max_shift, max_shift)

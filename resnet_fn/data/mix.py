@@ -23,12 +23,10 @@ class Mixing(NamedTuple):
 def erase_and_mix(
     recipe: Recipe, batch: Batch, classes: int, update: int, epoch: int, erasing: np.ndarray | None
 ) -> Batch:
-    """Apply the recipe's erasing and mixing to a worker's part of an update.
+    """Apply the recipe's erasing and mixing to a worker's part of an update; `update` and `epoch` count from 0.
 
-    Args:
-        batch: images float32 [n, C, H, W], normalised; labels int32 [n], or float32 [n, classes].
-        update, epoch: of the run, from 0.
-        erasing: [n, 5], see `erase`; None if the recipe erases nothing.
+    `batch` is float32 [n, C, H, W], normalised, and labels int32 [n] or float32 [n, classes]; `erasing` is [n, 5], see
+    `erase`, or None if the recipe erases nothing.
     """
     images, labels = batch
     if erasing is not None:
@@ -50,11 +48,8 @@ def draw_mixing(
 ) -> Mixing:
     """Draw an update's mixing: mixup (arXiv 1710.09412) or CutMix (arXiv 1905.04899, equations 1 and 2).
 
-    Args:
-        rng: of this update alone.
-        mixup, cutmix: alphas of Beta(alpha, alpha); 0: never that one.
-        switch: probability of CutMix if both are on.
-        height, width: of the images, pixels.
+    `mixup` and `cutmix` are alphas of Beta(alpha, alpha), 0 for never; `switch` is the probability of CutMix if both
+    are on; height and width are in pixels.
     """
     cuts = bool(cutmix) and (not mixup or rng.random() < switch)
     alpha = cutmix if cuts else mixup
@@ -70,15 +65,10 @@ def draw_mixing(
 
 
 def mix(images: np.ndarray, labels: np.ndarray, classes: int, mixing: Mixing | None) -> tuple[np.ndarray, np.ndarray]:
-    """Mix neighbouring pairs.
+    """Mix neighbouring pairs of an even number of images, float32 [n, C, H, W]; returns them and float32 [n, classes].
 
-    Args:
-        images: float32 [n, C, H, W], n even.
-        labels: int32 [n], or float32 [n, classes].
-        mixing: None: nothing is mixed, but labels are still probabilities, so that no step recompiles.
-
-    Returns:
-        images float32 [n, C, H, W], and probabilities float32 [n, classes].
+    `labels` are int32 [n] or float32 [n, classes]. Without `mixing` they still become probabilities, so that no step
+    recompiles.
     """
     shares = labels
     if labels.ndim == 1:
@@ -106,11 +96,8 @@ def erase(images: np.ndarray, draws: np.ndarray, probability: float) -> np.ndarr
     """Set a random rectangle of some images to 0, the mean colour (Zhong et al., arXiv 1708.04896).
 
     Area 2 % to 33 % of the image, aspect ratio 0.3 to 3.3 (log-uniform), as torchvision's RandomErasing; but a
-    rectangle that is too large is cut to fit, where torchvision draws again up to ten times.
-
-    Args:
-        images: float32 [N, C, H, W], normalised.
-        draws: [N, 5] in [0, 1): whether, area, aspect ratio, vertical and horizontal place.
+    rectangle that is too large is cut to fit, where torchvision draws again up to ten times. `images` are float32
+    [N, C, H, W]; `draws`, [N, 5] in [0, 1), are whether, area, aspect ratio, vertical and horizontal place.
     """
     chosen = np.flatnonzero(draws[:, 0] < probability)
     if not len(chosen):

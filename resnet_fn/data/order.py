@@ -33,11 +33,7 @@ class Streams:
 
 
 def split_batch(batch_size: int, workers: int, accumulate: int) -> int:
-    """Return the number of samples of one micro-batch: batch_size / (workers · accumulate).
-
-    Raises:
-        ValueError: the batch does not divide evenly; lists the nearest batch sizes that do.
-    """
+    """Return the number of samples of one micro-batch: batch_size / (workers · accumulate); else a ValueError."""
     parts = workers * accumulate
     if batch_size % parts == 0:
         return batch_size // parts
@@ -60,14 +56,9 @@ class Plan:
 
     An epoch has samples // batch_size updates and leaves out the rest: all batches are whole, so that the step
     compiles once. With repeated augmentation (Hoffer et al., arXiv 1901.09335) an update holds batch_size / repeats
-    different samples, each `repeats` times, and an epoch has as many updates as without.
-
-    Attributes:
-        updates_per_epoch: updates in a pass over the training set.
-        share: samples of one update on this worker.
-
-    Raises:
-        ValueError: the batch is larger than the training set, or a worker's share cannot be mixed in pairs.
+    different samples, each `repeats` times, and an epoch has as many updates as without. `share` is the number of
+    samples of one update on this worker. A ValueError if the batch is larger than the training set, or if a worker's
+    share cannot be mixed in pairs.
     """
 
     def __init__(self, recipe: Recipe, labels: np.ndarray, workers: Workers) -> None:
@@ -77,9 +68,8 @@ class Plan:
         self.share = recipe.batch_size // workers.size
         self.epoch = lru_cache(maxsize=1)(self._draw)  # thread-safe
         if not self.updates_per_epoch:
-            raise ValueError(
-                f"batch_size: {recipe.batch_size} is larger than the training set of {samples}; give at most {samples}"
-            )
+            wrong = f"batch_size: {recipe.batch_size} is larger than the training set of {samples}"
+            raise ValueError(f"{wrong}; give at most {samples}")
         if recipe.mixes and self.share % 2:
             raise ValueError(
                 f"batch_size: mixup and cutmix pair neighbours, and a worker's share of {self.share} is odd; "
@@ -92,11 +82,7 @@ class Plan:
         return self.epoch(epoch)[0][place].astype(np.int64)
 
     def _draw(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return this worker's samples of an epoch, and each sample's place among the epoch's N random numbers.
-
-        The sample's number; with balanced sampling, which repeats samples, its place in the order. Both int32
-        [updates_per_epoch, share].
-        """
+        """Return this worker's samples of an epoch, and their random numbers' places: int32 [updates, share]."""
         recipe, samples = self.recipe, len(self.labels)
         if recipe.sampling != BALANCED:
             order = self._share_of(epoch_order(recipe.seed, epoch, samples))

@@ -30,12 +30,7 @@ def naming(undecodable: Callable[[int], ValueError], index: int) -> Iterator[Non
 def open_upright(data: bytes, mode: str = "RGB") -> Any:
     """Decode a file's bytes to a PIL image, turned by its EXIF orientation (which torchvision's loader ignores).
 
-    Args:
-        data: a file's bytes, of any format that PIL reads.
-        mode: "RGB", or "L" for grey.
-
-    Raises:
-        OSError, SyntaxError, ValueError: the decoder's own; damaged, not an image, or `has_no_white`.
+    `mode` is "RGB", or "L" for grey. Errors are the decoder's own, and a ValueError if it `has_no_white`.
     """
     from PIL import Image  # a dependency of MindSpore; imported late, it costs start-up time
 
@@ -65,15 +60,9 @@ def has_no_white(image: Any) -> bool:
 
 
 def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
-    """Decode, resize the shorter side to `resize` (bilinear, antialiased), cut the centre.
+    """Decode, resize the shorter side to `resize` pixels, at least `crop` (bilinear, antialiased), and cut the centre.
 
-    Args:
-        data: see `open_upright`.
-        resize: shorter side, pixels, at least `crop`.
-        crop: height and width of the result.
-
-    Returns:
-        uint8 [crop, crop, 3].
+    Returns uint8 [crop, crop, 3]. Errors: see `open_upright`.
     """
     from PIL import Image
 
@@ -96,13 +85,8 @@ def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
 def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number: int) -> np.ndarray:
     """Return a training image: `RandomResizedCrop`, `RandomHorizontalFlip`, `ColorJitter`, then a policy.
 
-    Args:
-        data: see `open_upright`, whose errors are raised.
-        recipe: the augmentation and the size.
-        epoch, repeat, number: choose the seed's random numbers; see `Plan`.
-
-    Returns:
-        uint8 [image_size, image_size, 3]; may be a view with negative strides.
+    `Plan` explains epoch, repeat and number, which choose the random numbers. Returns uint8 [image_size, image_size,
+    3], perhaps with negative strides. Errors: see `open_upright`.
     """
     from PIL import Image
 
@@ -124,10 +108,7 @@ def draw_box(width: int, height: int, smallest: float, rng: np.random.Generator)
     """Draw Inception's random crop (Szegedy et al., arXiv 1409.4842), as torchvision's `RandomResizedCrop.get_params`.
 
     Area smallest..1 of the image, aspect ratio 3/4..4/3 (log-uniform), whole pixels; after ten boxes that do not fit,
-    the largest in the centre.
-
-    Returns:
-        left, top, right, bottom, pixels.
+    the largest in the centre. Returns left, top, right, bottom.
     """
     lowest, highest = 3 / 4, 4 / 3
     for _ in range(10):

@@ -27,7 +27,7 @@ Finding = dict[str, Any]  # "name", "ok", "found" (the answer) and "means" of a 
 
 
 def checks(folder: Path, workers: Workers) -> list[Check]:
-    """All of them; `folder` is an empty folder on the disk that will hold the runs."""
+    """Return all checks; `folder` is an empty folder on the disk that will hold the runs."""
     from resnet_fn.doctor.arithmetic import all_reduce, batchnorm, clip, convolution, nesterov, overflow, skip, transfer
     from resnet_fn.doctor.storage import checkpoint, free_space, rename
 

@@ -8,6 +8,7 @@ from typing import Any
 from mindspore import nn
 
 from resnet_fn.config.hints import closest
+from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.agreement import check_settings, check_state
 from resnet_fn.data.dataset import DataSet
@@ -62,10 +63,8 @@ def evaluate_in_detail(
     """Score a checkpoint's validation set sample by sample, with the checkpoint's net, classes and preprocessing.
 
     Args:
-        checkpoint: a run folder or a checkpoint folder.
-        which, ema, image_size, allow_non_finite: see `load_run`.
+        checkpoint, which, ema, image_size, device, threads, allow_non_finite: see `load_run`.
         batch_size: samples read at a time, per worker; it does not change the result.
-        device, threads: see `RunOptions`.
         tta: "flip" averages the logits of each image and its mirror image.
         data_dir: the data set's folder; "": that of training.
         val_list: score the images of this list, see `load_lists`; "": those of training's validation set.
@@ -106,27 +105,23 @@ def evaluate_weights(
     device: str = "CPU",
     threads: int = 0,
     data_dir: str = "",
-    lists: tuple[str, str] = ("", ""),
-    check: str = "auto",
+    options: RunOptions = RunOptions(),
     allow_non_finite: bool = False,
 ) -> tuple[Scores, DataSet]:
-    """Evaluate a bare weight file, of any project (`read_weights`), on a recipe's validation set.
+    """Evaluate a bare weight file, of any project (`read_weights`), on a recipe's validation set, and return that, too.
 
     A weight file has neither data nor preprocessing: both, and the net, are the recipe's. Prints which file is
-    loaded, and warns if its classes are known and differ from the data set's.
-
-    Returns the scores and the data set. Arguments and errors: see `read_weights` (file, which), `open_dataset` (lists,
-    check) and `evaluate_in_detail`; WeightsError if the file does not fit the net.
+    loaded, and warns if its classes are known and differ from the data set's. Errors: see `load_weight_file`.
     """
     workers = process.start(device, threads)
-    check_settings(workers, recipe, which=which, check_files=check, batch_size=batch_size)
-    data = {"data_dir": data_dir, "workers": workers, "splits": ("test",), "check": check, "lists": lists}
-    net, recipe, dataset, source = load_weight_file(file, recipe, which, allow_non_finite=allow_non_finite, **data)
-    check_state(workers, net.get_parameters())
+    check_settings(workers, recipe, which=which, check_files=options.check_files, batch_size=batch_size)
+    data = {"data_dir": data_dir, "options": options, "workers": workers, "splits": ("test",)}
+    trained, dataset, source = load_weight_file(file, recipe, which, allow_non_finite=allow_non_finite, **data)
+    check_state(workers, trained.net.get_parameters())
     if workers.is_main:
         print(f"weights     {source.path}", flush=True)
         if other := other_classes(source, dataset.classes):
             names = f"{renamed(source.classes, dataset.classes)}; it is scored as if it had the latter"
             print(f"warning: {source.path}: its last layer is {other}: {names}", file=sys.stderr, flush=True)
-    step = make_eval_step(net, task_of(recipe.multi_label).needs_logits)
+    step = make_eval_step(trained.net, task_of(recipe.multi_label).needs_logits)
     return score(step, dataset, batch_size, workers), dataset

@@ -91,7 +91,7 @@ def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]
         "format": kind,
         "model": trained.recipe.model,
         "recipe": trained.recipe.name,
-        "update": trained.checkpoint.state["update"],
+        "update": trained.update,
         "input": {"name": INPUT, "shape": shape, "dtype": "float32", "layout": "NCHW"},
         "preprocessing": trained.preprocessing,
         "output": {"name": OUTPUT, "shape": logits, "dtype": "float32", "meaning": meaning},
@@ -100,10 +100,7 @@ def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]
 
 
 def compare(trained: LoadedNet, answers: Forward, images: np.ndarray, batch: int) -> dict[str, Any]:
-    """Compare the file's logits with the net's: {"images", "largest_difference", "tolerance", "same_top1"}.
-
-    Raises an ExportError if a logit differs by more than the tolerance, or is not finite.
-    """
+    """Compare the file's logits with the net's; an ExportError if one differs by more than the tolerance."""
     size = batch or len(images)
     rows = max(len(images) // size, 1) * size
     images = np.resize(images, (rows, *images.shape[1:]))  # whole batches; too few images are repeated

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from mindspore import Tensor, nn
@@ -12,8 +12,9 @@ from mindspore import Tensor, nn
 from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError
 from resnet_fn.checkpoint.parameters import assign_all, check_finite
 from resnet_fn.checkpoint.run_folder import find_checkpoint
+from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, check_buildable, recipe_from_dict
-from resnet_fn.config.settings import changed
+from resnet_fn.config.settings import changed, unchecked
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
@@ -30,28 +31,22 @@ from resnet_fn.weights.load import WeightFile, load_weights, name_model, read_we
 
 @dataclasses.dataclass(frozen=True)
 class LoadedNet:
-    """A net with a checkpoint's weights, in evaluation mode, and the input that it expects.
+    """A net with a checkpoint's weights, in evaluation mode, and the input that it expects."""
 
-    Attributes:
-        net: maps float32 [N, channels, image_size, image_size] to logits [N, classes].
-        recipe: the checkpoint's, with the image size and precision that were asked for.
-        input: the images that it expects.
-        checkpoint: the checkpoint that the weights come from.
-        averaged: whether these are averaged weights (EMA).
-    """
+    net: nn.Cell  # maps float32 [N, channels, image_size, image_size] to logits [N, classes]
+    recipe: Recipe  # the checkpoint's, with the image size and precision that were asked for
+    input: InputSpec  # the images that the net expects
+    checkpoint: Checkpoint | None  # that the weights come from; None for a bare weight file
+    averaged: bool = False  # whether these are averaged weights (EMA)
 
-    net: nn.Cell
-    recipe: Recipe
-    input: InputSpec
-    checkpoint: Checkpoint
-    averaged: bool = False
+    @property
+    def update(self) -> int:
+        """The number of updates that the net has seen; 0 for a bare weight file."""
+        return int(self.checkpoint.state["update"]) if self.checkpoint else 0
 
     @functools.cached_property
     def eval_step(self) -> EvalStep:
-        """The function that evaluates a batch, with logits: one for every use of this net.
-
-        MindSpore keeps about 20 MB of each that is compiled until the process ends.
-        """
+        """The evaluation of a batch, with logits: one for every use, as MindSpore keeps 20 MB of each for good."""
         return make_eval_step(self.net, with_logits=True)
 
     @property
@@ -66,11 +61,7 @@ class LoadedNet:
         return {name: value for name, value in fields.items() if name not in other}
 
     def preprocess(self, file: str | Path) -> np.ndarray:
-        """Read an image file as the net's input, float32 [1, channels, image_size, image_size].
-
-        Raises:
-            ValueError: the file cannot be read, or is no image; the net takes neither grey nor colour images.
-        """
+        """Read an image file as the net's input, float32 [1, channels, image_size, image_size]; else a ValueError."""
         spec = self.input.for_image_files()  # their full scale is 255, whatever the training set's was
         if spec.channels not in (1, 3):
             raise ValueError(f"the net takes images of {spec.channels} channels; image files have 1 or 3")
@@ -90,9 +81,8 @@ def read_pixels(path: Path, channels: int, resize: int = 0, crop: int = 0) -> np
         data, mode = read_regular(path), "L" if channels == 1 else "RGB"
         pixels = eval_pixels(data, resize, crop) if resize else np.asarray(open_upright(data, mode))
     except Exception as error:  # PIL's decoders raise almost anything
-        reason = (
-            "not an image" if isinstance(error, UnidentifiedImageError) else getattr(error, "strerror", "") or error
-        )
+        no_image = isinstance(error, UnidentifiedImageError)
+        reason = "not an image" if no_image else getattr(error, "strerror", "") or error
         raise ValueError(f"{path}: cannot be read ({reason}); fix or remove it") from None
     return pixels.reshape(1, *pixels.shape[:2], channels)
 
@@ -146,28 +136,16 @@ def load_run(
     return LoadedNet(net, recipe, spec, checkpoint, averaged)
 
 
-class LoadedFile(NamedTuple):
-    """A net with the weights of a bare file: the net, the recipe with its model, the data set, and the file as read."""
-
-    net: nn.Cell
-    recipe: Recipe
-    dataset: DataSet
-    weights: WeightFile
-
-
 def load_weight_file(
     file: str | Path, recipe: Recipe, which: str = "last", *, allow_non_finite: bool = False, **data: Any
-) -> LoadedFile:
-    """Build a recipe's net for its data set, and load a weight file of any project into it.
-
-    Arguments and errors: see `read_weights` (file, which), `open_dataset` (data); WeightsError if it does not fit.
-    """
+) -> tuple[LoadedNet, DataSet, WeightFile]:
+    """Build a recipe's net for its data set (`open_dataset`), and load a weight file (`read_weights`) into it."""
     weights = read_weights(file, which)
     recipe = name_model(recipe, weights)
     dataset = open_dataset(recipe, **data)
     net = build_net(recipe, dataset.input)
     load_weights(net, weights, allow_non_finite=allow_non_finite)
-    return LoadedFile(net, recipe, dataset, weights)
+    return LoadedNet(net, recipe, dataset.input, None, weights.averaged), dataset, weights
 
 
 def assign_checkpoint(net: nn.Cell, checkpoint: Checkpoint, ema: bool | None = None) -> bool:
@@ -188,19 +166,11 @@ def open_trained_dataset(
     splits: Sequence[str] = ("test",),
     val_list: str = "",
 ) -> DataSet:
-    """Open the data set that a checkpoint was trained on; `data_dir`, `val_list`: "" for training's own.
-
-    Raises a ValueError if its classes have changed, a label is outside them, or a file is bad.
-    """
-    return open_dataset(
-        trained.recipe,
-        data_dir,
-        workers=workers,
-        splits=splits,
-        run=trained.checkpoint.path.parent.parent,
-        trained_on=trained.input,
-        lists=("", val_list),
-    )
+    """Open the data set of a checkpoint, which must have its classes; `data_dir`, `val_list`: "" for its own."""
+    assert trained.checkpoint
+    more: dict[str, Any] = {"run": trained.checkpoint.path.parent.parent, "trained_on": trained.input}
+    options = unchecked(RunOptions, {"val_list": val_list, "progress": False})
+    return open_dataset(trained.recipe, data_dir, options=options, workers=workers, splits=splits, **more)
 
 
 class FlipAverage(nn.Cell):

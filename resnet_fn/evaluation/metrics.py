@@ -14,10 +14,7 @@ SAID_FROM = 0.5  # multi-label: the decision threshold, the lowest probability a
 
 
 def confusion_matrix(labels: np.ndarray, predictions: np.ndarray, classes: int) -> np.ndarray:
-    """Count samples by true class (row) and predicted class (column): int64 [classes, classes].
-
-    `labels` and `predictions` are integers [N] in 0..classes−1.
-    """
+    """Count samples, integers [N] in 0..classes−1, by true class (row) and predicted class (column): int64 [C, C]."""
     places = labels.astype(np.int64) * classes + predictions
     return np.bincount(places, minlength=classes * classes).reshape(classes, classes)
 
@@ -36,12 +33,9 @@ def class_scores(right: np.ndarray, support: np.ndarray, predicted: np.ndarray) 
 
 
 def averages(scores: dict[str, np.ndarray], every_class: bool = False) -> dict[str, dict[str, float]]:
-    """Average the class scores over the classes that occur as label or prediction.
+    """Average the class scores over the classes that occur: "macro", alike, and "weighted", by their support.
 
     With `every_class` a class that never occurs counts as 0, as in scikit-learn's multi-label scores.
-
-    Returns:
-        "macro": every class counts alike; "weighted": by its support. Each has "precision", "recall", "f1".
     """
     there = (scores["support"] + scores["predicted"] > 0) | every_class
     weights = scores["support"] / max(scores["support"].sum(), 1)
@@ -53,13 +47,10 @@ def averages(scores: dict[str, np.ndarray], every_class: bool = False) -> dict[s
 
 
 def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
-    """Compute the expected calibration error (Guo et al., arXiv 1706.04599).
+    """Compute the expected calibration error (Guo et al., arXiv 1706.04599) of predictions, `right` or wrong, bool [N].
 
-    15 bins of equal width over 0..1, open below and closed above; the first takes 0 too.
-
-    Of confidences [N], each the probability of a prediction, and bool [N], whether it is right: "error", Σ count/N ·
-    |accuracy − confidence| over the bins, and "bins", a list of {"from", "to", "count", "confidence", "accuracy"}, the
-    last two None where the bin is empty.
+    15 bins of equal width over 0..1, open below and closed above; the first takes 0 too. Returns "error", Σ count/N ·
+    |accuracy − confidence|, and "bins", of which an empty one has None as "confidence" and "accuracy".
     """
     exact = confidence.astype(np.float64)
     edges = np.linspace(0.0, 1.0, BINS + 1)
@@ -86,10 +77,7 @@ def confident_mistakes(confidence: np.ndarray, right: np.ndarray, limit: int) ->
 
 
 def confused_pairs(labels: np.ndarray, predictions: np.ndarray) -> list[tuple[int, int, int]]:
-    """Return (true class, predicted class, count) of each confused pair, the most frequent first.
-
-    `labels` and `predictions` are integers [N].
-    """
+    """Return (true class, predicted class, count) of each confused pair of integers [N], the most frequent first."""
     wrong = labels != predictions
     pairs, counts = np.unique(np.stack((labels[wrong], predictions[wrong]), 1), axis=0, return_counts=True)
     order = np.argsort(-counts, kind="stable")
@@ -130,9 +118,7 @@ def mean_average_precision(areas: np.ndarray) -> float:
 def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> list[dict[str, Any]]:
     """Compute each class's precision-recall curve; `positive` bool, `probabilities` float32, both [N, classes].
 
-    Returns:
-        "recall" and "precision" at up to 101 of the thresholds, the highest first; empty for a class without samples,
-        and for all if there are more than 100 classes.
+    At up to 101 of the thresholds, the highest first; empty for a class without samples, and above 100 classes for all.
     """
     curves: list[dict[str, Any]] = [{"recall": [], "precision": []} for _ in range(probabilities.shape[1])]
     for index in np.flatnonzero(positive.any(0) & (len(curves) <= _CURVES_UP_TO)):
@@ -144,15 +130,12 @@ def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> 
 
 
 def gallery(labels: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[int, list[int]]:
-    """Select each class's own samples with the highest and the lowest confidence in that class.
+    """Select each class's own samples: up to 3 of the smallest doubt, then up to 3 of the largest, the worst last.
 
     Args:
         labels: of each sample its class [N], or 1 for each class that it has [N, classes].
         doubt: [N, classes] or [N, 1], smaller for more confidence in that class; NaN is the least confident.
         f1: of each class; of more than 30 the weakest are shown.
-
-    Returns:
-        Class → places of samples: up to 3 of the smallest doubt, then up to 3 of the largest, the worst last.
     """
     there = np.unique(labels) if labels.ndim == 1 else np.flatnonzero((labels > 0).any(0))
     doubt = np.broadcast_to(doubt, (len(labels), len(f1)))
@@ -167,13 +150,10 @@ def gallery(labels: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[
 
 
 def threshold_table(positive: np.ndarray, probability: np.ndarray) -> list[dict[str, float | int]]:
-    """Compute the scores of two classes at the decision thresholds 0.05, 0.1, …, 0.95.
+    """Compute the scores of two classes at the decision thresholds 0.05, 0.1, …, 0.95; 0 where there are no samples.
 
-    `positive` is bool [N], `probability` [N] that of the positive class.
-
-    Returns:
-        Rows of "threshold", "predicted" (samples at or above it), "precision", "recall", "f1", "false_alarms" (share
-        of the negatives at or above it) and "accuracy"; 0 where there is nothing to divide by.
+    `positive` is bool [N], `probability` [N] that of the positive class; "predicted" are the samples at or above a
+    threshold, "false_alarms" the share of the negatives there.
     """
     rows: list[dict[str, float | int]] = []
     for threshold in (number / 20 for number in range(1, 20)):

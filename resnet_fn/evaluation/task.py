@@ -41,20 +41,13 @@ class Scores(NamedTuple):
 
 
 class Task:
-    """One class an image: how labels are compared with logits, and the names of results.
+    """One class an image: how labels are compared with logits, and the names of results."""
 
-    Attributes:
-        metric, title: the main metric's name in events, and in texts.
-        needs_logits: whether scoring needs all logits.
-        every_class: whether averages count classes that never occur.
-        output: the meaning of an exported net's output.
-        wrong_by: the name of `Scores.rank` in the report.
-    """
-
-    metric, title = "top1", "top-1"
-    needs_logits = every_class = False
-    output = "logits"
-    wrong_by = "rank"
+    metric, title = "top1", "top-1"  # the main metric's name in events, and in texts
+    needs_logits = False  # whether scoring needs all logits
+    every_class = False  # whether averages count classes that never occur
+    output = "logits"  # the meaning of an exported net's output
+    wrong_by = "rank"  # the name of `Scores.rank` in the report
 
     @property
     def accuracy(self) -> Callable[[Any, Any], Any]:
@@ -220,10 +213,7 @@ def _confidence(scores: Scores) -> np.ndarray:
 
 
 def summarise(scores: Scores) -> dict[str, Any]:
-    """Return {"loss", "top1", "top5", "count"}: mean cross-entropy, fractions of 1; summed in sample order, float64.
-
-    Multi-label: {"loss", "map", "count"}, see `mean_average_precision`.
-    """
+    """Return {"loss", "top1", "top5", "count"}, multi-label {"loss", "map", "count"}: mean loss, fractions of 1."""
     count = len(scores.loss)
     loss = float(scores.loss.astype(np.float64).sum() / count)
     return {"loss": loss, **scores.task.summarise(scores), "count": count}

@@ -87,7 +87,7 @@ def _check(parsed: argparse.Namespace) -> dict[str, Any]:
         (given and not runs, f"{go} with --activations or --gradients; give one of them"),
         (parsed.other and (runs or parsed.out_dir), one),
         (size is not None and size < 1, f"--batch-size: {size} is too small; give 1 or more"),
-        (parsed.which == "best" and not folders, "--which is of run folders; leave it out"),
+        (parsed.which == "best" and not folders, "--which is for run folders; leave it out"),
         (runs and folder and of_file, "--recipe, --model and --stem go with a weight file; a checkpoint has its own"),
         (bare and not parsed.recipe, "a weight file names neither its data nor its net; give --recipe NAME"),
     )
@@ -95,8 +95,7 @@ def _check(parsed: argparse.Namespace) -> dict[str, Any]:
         return {"which": parsed.which, "data_dir": parsed.data_dir or ""}
     with cli.usage_errors():
         file = load_recipe(parsed.recipe).complete(**changes)
-    lists, data_dir = (file.options.train_list, file.options.val_list), parsed.data_dir or file.options.data_dir
-    return {"recipe": file.recipe, "data_dir": data_dir, "lists": lists, "check": file.options.check_files}
+    return {"recipe": file.recipe, "data_dir": parsed.data_dir or "", "options": file.options}
 
 
 @contextlib.contextmanager
@@ -144,24 +143,24 @@ def _parameters(file: str, which: str, write: Write) -> dict[str, Any]:
 def _inside(parsed: argparse.Namespace, how: dict[str, Any], write: Write) -> dict[str, Any]:
     from resnet_fn.inspect.batch import activations, gradients, open_net
 
-    inspected = open_net(parsed.checkpoint, **how)
-    if inspected.checkpoint:
-        print(f"{inspected.checkpoint.path}: {inspected.recipe.model}")
-    limit, update = parsed.batch_size or 32, inspected.update
+    loaded, dataset = open_net(parsed.checkpoint, **how)
+    if loaded.checkpoint:
+        print(f"{loaded.checkpoint.path}: {loaded.recipe.model}")
+    limit, update = parsed.batch_size or 32, loaded.update
     result: dict[str, Any] = {}
     if parsed.activations:
-        count, rows = activations(inspected, limit, partial(write, "activations", update))
+        count, rows = activations(loaded, dataset, limit, partial(write, "activations", update))
         print(f"activations after update {update}, evaluation mode, {count} validation images")
         print("\n".join(statistics_table(rows, "output of", zeros=True)))
         result["activations"] = [dataclasses.asdict(row) for row in rows]
     if parsed.gradients:
-        measured = gradients(inspected, limit, *(partial(write, kind, update) for kind in _GRADIENTS))
+        measured = gradients(loaded, dataset, limit, *(partial(write, kind, update) for kind in _GRADIENTS))
         samples = f"{measured['samples']} samples of the next batch, loss {measured['loss']:.4f}"
         print(f"gradients after update {update}, training mode, {samples}")
         layers, parameters = measured["layers"], measured["parameters"]
         print("\n".join(statistics_table(layers, "gradient at the output of", zeros=True)))
         print("\n".join(statistics_table(parameters, "gradient of", zeros=True, relative=measured["relative"])))
-        total, clip = math.hypot(*(row.norm for row in parameters)), inspected.recipe.clip_norm
+        total, clip = math.hypot(*(row.norm for row in parameters)), loaded.recipe.clip_norm
         print(f"global norm {total:.4f}, " + (f"before clipping at {clip:g}" if clip else "not clipped"))
         rows_of = {name: list(map(dataclasses.asdict, measured[name])) for name in ("layers", "parameters")}
         result["gradients"] = measured | rows_of

@@ -11,13 +11,18 @@ import mindspore
 import numpy as np
 from mindspore import Tensor, nn
 
-from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import changed
 from resnet_fn.data.balance import class_weights
 from resnet_fn.data.dataset import DataSet, eval_batches
 from resnet_fn.data.feed import make_feed
-from resnet_fn.evaluation.loaded_net import assign_checkpoint, load_run, load_weight_file, open_trained_dataset
+from resnet_fn.evaluation.loaded_net import (
+    LoadedNet,
+    assign_checkpoint,
+    load_run,
+    load_weight_file,
+    open_trained_dataset,
+)
 from resnet_fn.inspect.statistics import ArrayStatistics, array_statistics
 from resnet_fn.models.inputs import make_masks
 from resnet_fn.parity.layers.cells import named_layers, record_cell, unchanged
@@ -30,43 +35,28 @@ Visitor = Callable[[str, np.ndarray], None]
 PRECISION = "fp32"  # whatever the recipe's: half precision would add overflow of its own
 
 
-@dataclasses.dataclass(frozen=True)
-class InspectedNet:
-    """A net to look into, and its data."""
-
-    net: nn.Cell  # maps float32 [N, C, H, W] to logits [N, classes], in float32
-    recipe: Recipe
-    dataset: DataSet
-    checkpoint: Checkpoint | None  # None for a bare weight file
-
-    @property
-    def update(self) -> int:
-        """Updates that it has seen; 0 for a bare weight file."""
-        return int(self.checkpoint.state["update"]) if self.checkpoint else 0
-
-
-def open_net(source: str | Path, recipe: Recipe | None = None, which: str = "last", **data: Any) -> InspectedNet:
-    """Build the net of a run or checkpoint folder, or with `recipe` of a weight file, and open its data set.
+def open_net(
+    source: str | Path, recipe: Recipe | None = None, which: str = "last", **data: Any
+) -> tuple[LoadedNet, DataSet]:
+    """Build the net of a run or checkpoint folder, or with `recipe` of a weight file, in float32; open its data set.
 
     `data`: see `open_dataset`. A ValueError names weights or a data set that do not fit.
     """
     if recipe is None:
-        loaded = load_run(source, which, precision=PRECISION, allow_non_finite=True)
-        dataset = open_trained_dataset(loaded, splits=("train", "test"), **data)
-        return InspectedNet(loaded.net, loaded.recipe, dataset, loaded.checkpoint)
-    opened = load_weight_file(source, changed(recipe, precision=PRECISION), allow_non_finite=True, **data)
-    return InspectedNet(opened.net, opened.recipe, opened.dataset, None)
+        trained = load_run(source, which, precision=PRECISION, allow_non_finite=True)
+        return trained, open_trained_dataset(trained, splits=("train", "test"), **data)
+    return load_weight_file(source, changed(recipe, precision=PRECISION), allow_non_finite=True, **data)[:2]
 
 
-def activations(inspected: InspectedNet, limit: int, visit: Visitor) -> tuple[int, list[ArrayStatistics]]:
+def activations(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor) -> tuple[int, list[ArrayStatistics]]:
     """Every layer's output (float64), in evaluation mode on the first `limit` validation samples, in execution order.
 
     The weights are those that an evaluation scores: their moving average, where there is one.
     Returns how many samples there were, and one row for each layer.
     """
-    net, dataset = inspected.net, inspected.dataset
-    if inspected.checkpoint:
-        assign_checkpoint(net, inspected.checkpoint)
+    net = loaded.net
+    if loaded.checkpoint:
+        assign_checkpoint(net, loaded.checkpoint)
     count = min(limit, len(dataset.test))
     images, _, _ = next(eval_batches(dataset.test, dataset.input, count))
     rows: list[ArrayStatistics] = []
@@ -76,23 +66,25 @@ def activations(inspected: InspectedNet, limit: int, visit: Visitor) -> tuple[in
             rows.append(dataclasses.replace(array_statistics(layer.title, layer.output), dtype="float32"))
             visit(layer.title, layer.output)
 
-    record_cell(net, [Tensor(images)], train=False, visit=note)
+    record_cell(net, lambda: net(Tensor(images)), train=False, visit=note)
     return count, rows
 
 
-def gradients(inspected: InspectedNet, limit: int, visit_layer: Visitor, visit_parameter: Visitor) -> dict[str, Any]:
+def gradients(
+    loaded: LoadedNet, dataset: DataSet, limit: int, visit_layer: Visitor, visit_parameter: Visitor
+) -> dict[str, Any]:
     """The gradients that the net's next update would have, in training mode, on the first samples of its batch.
 
     The weights are training's own, not their moving average. A bare weight file gets the recipe's first batch.
     Returns the "samples" and their "loss" (without weight decay); rows of "layers" (gradients at their outputs, in
     execution order) and of "parameters" (before clipping), and by name "relative", ‖gradient‖ / ‖parameter‖.
     """
-    net, recipe, dataset = inspected.net, inspected.recipe, inspected.dataset
-    if inspected.checkpoint:
-        assign_checkpoint(net, inspected.checkpoint, ema=False)
+    net, recipe = loaded.net, loaded.recipe
+    if loaded.checkpoint:
+        assign_checkpoint(net, loaded.checkpoint, ema=False)
     with contextlib.closing(make_feed(dataset, recipe)) as feed:
-        images, labels = (part[:limit] for part in feed.batch(inspected.update))
-    masks = [part if part is None else part[:limit] for part in make_masks(recipe, net)(inspected.update)]
+        images, labels = (part[:limit] for part in feed.batch(loaded.update))
+    masks = [part if part is None else part[:limit] for part in make_masks(recipe, net)(loaded.update)]
     weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
     loss = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights)
     rows: list[ArrayStatistics] = []

@@ -1,4 +1,4 @@
-"""Nets by name, one row per variant, and the net that a recipe describes."""
+"""This room builds nets by name (`MODELS` has one row for each variant) and the net that a recipe describes."""
 
 import dataclasses
 
@@ -70,7 +70,7 @@ def create_model(
         initialisation: "torchvision", "torch", "he_uniform" or "xavier_uniform", drawn from `mindspore.set_seed`.
         zero_init_residual: start every block as the identity.
         precision: "fp32", or "fp16" for convolutions and Dense in float16 with float32 weights and BatchNorm.
-        image_size: height and width of the images, pixels. `genet50` and `genet50_plus` alone depend on it: their
+        image_size: height and width of the images, pixels. Only `genet50` and `genet50_plus` depend on it: their
             gather has a weight for every position.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Channel attention on the residual branch, before the addition: squeeze-excite and gather-excite.
+"""Squeeze-excite and gather-excite multiply the channels of the residual branch before the addition.
 
 Parameters are named as timm's: the block's `se.fc1`, `se.fc2`; `se.gather.conv1`, `se.gather.norm1`, `se.mlp.fc1`,
 `se.mlp.fc2`.
@@ -17,7 +17,7 @@ REDUCTION = 16  # both papers' r: C → C/16 → C
 
 
 class Excite(nn.Cell):
-    """θ⁺'s excite: ReLU, 1x1 to C/16, ReLU, 1x1 to C."""
+    """The excite of GENet's θ⁺ applies ReLU, a 1x1 convolution to C/16 channels, ReLU, and one to C."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Excite(nn.Cell):
         self.relu = nn.ReLU()
 
     def construct(self, context: Tensor) -> Tensor:
-        """[N, C, 1, 1] to the same."""
+        """Map [N, C, 1, 1] to the same."""
         return self.fc2(self.relu(self.fc1(self.relu(context))))
 
 
@@ -34,15 +34,12 @@ class SqueezeExcite(Excite):
     """x · σ(W₂ relu(W₁ mean(x))), [N, C, H, W] to the same (Hu et al., arXiv 1709.01507, equations 2–4).
 
     r = 16 in every block, as in the paper: 64 channels squeeze to 4, which timm's `seresnet18` and `34` round to 8.
-
-    Attributes:
-        standard: see `positions.broadcast_hw`; also in `GlobalDepthwise` and `GatherExcite`.
     """
 
-    standard = False
+    standard = False  # see `positions.broadcast_hw`; also in `GlobalDepthwise` and `GatherExcite`
 
     def construct(self, x: Tensor) -> Tensor:
-        """[N, C, H, W] to the same."""
+        """Map [N, C, H, W] to the same."""
         context = mean(x, self.standard)
         return x * broadcast_hw(ops.sigmoid(self.fc2(self.relu(self.fc1(context)))), x, self.standard)
 
@@ -50,7 +47,7 @@ class SqueezeExcite(Excite):
 class GlobalDepthwise(nn.Conv2d):
     """A depthwise convolution whose kernel is the whole feature map: [N, C, S, S] to [N, C, 1, 1].
 
-    Computed as the sum of products: the same, faster on CPU, and free of the kernel-size limits of accelerators.
+    It is computed as a sum of products, which is faster on a CPU and has no limit of the kernel's size on a card.
     """
 
     standard = False
@@ -59,31 +56,26 @@ class GlobalDepthwise(nn.Conv2d):
         super().__init__(channels, channels, size, 1, **conv_arguments(groups=channels))
 
     def construct(self, x: Tensor) -> Tensor:
-        """[N, C, S, S] to [N, C, 1, 1]."""
+        """Map [N, C, S, S] to [N, C, 1, 1]."""
         channels, _, height, width = self.weight.shape
         if x.shape[2] != height or x.shape[3] != width:
             raise ValueError(
                 f"image_size: this net's gather needs {height}x{width} features, but got "
                 f"{x.shape[2]}x{x.shape[3]}; create the model with your images' image_size"
             )
-        return total(
-            x * broadcast_hw(self.weight.reshape((1, channels, height, width)), x, self.standard), self.standard
-        )
+        weight = self.weight.reshape((1, channels, height, width))
+        return total(x * broadcast_hw(weight, x, self.standard), self.standard)
 
 
 class GatherExcite(nn.Cell):
     """x · σ(excite(gather(x))) at global extent, [N, C, S, S] to the same (Hu et al., arXiv 1810.12348, section 3).
 
-    θ⁻ gathers by the mean and has no parameters; θ by one depthwise convolution over the whole map and BatchNorm;
-    θ⁺ adds ReLU and the 1x1 excite to θ. This follows the authors' Caffe models (RN50-GEPF, GEP, GEPP) and gives the
-    paper's parameter counts (31.2 and 33.7 million with BatchNorm's statistics). timm leaves out the ReLU between
+    θ⁻ gathers by the mean and has no parameters. θ gathers by one depthwise convolution over the whole map and
+    BatchNorm. θ⁺ adds ReLU and the 1x1 excite to θ. This follows the authors' Caffe models (RN50-GEPF, GEP, GEPP), with
+    the paper's parameter counts (31.2 and 33.7 million with BatchNorm's statistics). timm leaves out the ReLU between
     gather and excite; MindSpore's GENet has a 3x3 convolution of stride 2 before a gather of half the size in stage 1.
 
-    Args:
-        channels: C.
-        variant: "minus", "" (θ) or "plus".
-        size: S, the height and width of the map. θ and θ⁺ fit this size only; θ⁻ fits any.
-        norm: what follows the depthwise convolution.
+    `variant` is "minus" (θ⁻), "" (θ) or "plus" (θ⁺). θ and θ⁺ fit maps of `size` only, θ⁻ fits any map.
     """
 
     standard = False
@@ -95,7 +87,7 @@ class GatherExcite(nn.Cell):
         self.mlp = Excite(channels) if variant == "plus" else None
 
     def construct(self, x: Tensor) -> Tensor:
-        """[N, C, S, S] to the same."""
+        """Map [N, C, S, S] to the same."""
         context = mean(x, self.standard) if self.gather is None else self.gather(x)
         if self.mlp is not None:
             context = self.mlp(context)

@@ -1,4 +1,4 @@
-"""BatchNorm, alone or over the samples of all workers."""
+"""BatchNorm normalises over the samples of one worker or of all workers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,21 +14,17 @@ _STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var") 
 class BatchNorm2d(nn.BatchNorm2d):
     """`nn.BatchNorm2d`, with the same attributes and parameters, that can normalise over the samples of all workers.
 
-    Mean, then variance (Ioffe and Szegedy, arXiv 1502.03167, algorithm 1) over workers with equally many samples: two
-    sums over the ranks. The gradient of such a sum is the sum of the gradients, so that the backward pass needs no
-    code. The moving variance takes the unbiased one, as in PyTorch and MindSpore. (`nn.SyncBatchNorm` has no CPU
+    Mean and variance (Ioffe and Szegedy, arXiv 1502.03167, algorithm 1) are two sums over the ranks, which must have
+    equally many samples. The gradient of such a sum is the sum of the gradients, so the backward pass needs no code.
+    The moving variance uses the unbiased variance, as in PyTorch and MindSpore. (`nn.SyncBatchNorm` has no CPU
     kernel.)
-
-    Attributes:
-        ranks: workers whose samples are normalised together in training; 1: MindSpore's own operation.
-        all_reduce: sums a tensor over them.
     """
 
-    ranks = 1
-    all_reduce: Any = None
+    ranks = 1  # workers whose samples are normalised together in training; 1: MindSpore's own operation
+    all_reduce: Any = None  # sums a tensor over them
 
     def construct(self, x: Tensor) -> Tensor:
-        """[N, C, H, W], float32, to the same shape."""
+        """Map [N, C, H, W], float32, to the same shape."""
         if self.ranks == 1 or not self.training:
             return super().construct(x)
         n, _, height, width = x.shape

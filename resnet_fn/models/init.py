@@ -1,4 +1,4 @@
-"""Initialisations by name. MindSpore's and PyTorch's defaults differ for convolutions and Dense layers."""
+"""Initialisations have names, since MindSpore and PyTorch initialise convolutions and Dense layers differently."""
 
 import math
 from collections.abc import Callable
@@ -38,12 +38,8 @@ INITIALISATIONS: dict[str, tuple[Callable[[int], Initializer | str], ...]] = {
 def initialise(net: nn.Cell, name: str = "torchvision", zero_init_residual: bool = False) -> None:
     """Draw every convolution's and Dense layer's parameters anew; BatchNorm gets gamma 1, beta 0, mean 0, variance 1.
 
-    The random numbers come from MindSpore's global seed (`mindspore.set_seed`).
-
-    Args:
-        net: any Cell made of Conv2d, Dense and BatchNorm2d.
-        name: a key of INITIALISATIONS.
-        zero_init_residual: gamma 0 in each block's last BatchNorm: blocks start as the identity (arXiv 1706.02677).
+    The random numbers come from MindSpore's global seed (`mindspore.set_seed`). `zero_init_residual` sets
+    gamma to 0 in each block's last BatchNorm, so that blocks start as the identity (arXiv 1706.02677).
     """
     if name not in INITIALISATIONS:
         raise ValueError(f"initialisation: {name!r} is unknown; use one of {', '.join(INITIALISATIONS)}")

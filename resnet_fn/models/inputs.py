@@ -1,7 +1,7 @@
-"""A net's other inputs: images as bytes, and masks for stochastic depth and dropout.
+"""A net also takes masks for stochastic depth and dropout, and images as bytes, which are normalised here.
 
-The numbers are drawn on the host, a pure function of (seed, update, sample): a checkpoint cannot restore the stream
-that MindSpore's own Dropout draws from.
+The masks are drawn on the host, as a pure function of (seed, update, sample), because a checkpoint cannot restore the
+random numbers of MindSpore's own Dropout.
 """
 
 from collections.abc import Callable
@@ -22,13 +22,12 @@ Masks = Callable[[int], tuple[Tensor | None, ...]]
 def make_masks(recipe: Recipe, net: nn.Cell, workers: Workers = Workers()) -> Masks:
     """Return the random inputs of a net's `construct` for this worker's samples of an update.
 
-    Stochastic depth (Huang et al., arXiv 1603.09382), linear as in the paper and timm: block b of B is left out for a
-    sample with probability drop_path · b / (B − 1), the first never. Dropout (Hinton et al., arXiv 1207.0580) of the
-    last layer's input. Values that stay are divided by the probability of staying, so that evaluation needs neither.
+    Stochastic depth (Huang et al., arXiv 1603.09382) is linear as in the paper and timm: block b of B is left out for a
+    sample with probability drop_path · b / (B − 1). Dropout (Hinton et al., arXiv 1207.0580) is on the last layer's
+    input. Values that stay are divided by the probability of staying, so that evaluation needs no masks.
 
-    Returns:
-        masks(update): () if the recipe has neither; else `keep` float32 [n, blocks] and `mask` float32
-        [n, features], None for the one that is off.
+    The result masks(update) is () if the recipe has neither; else `keep`, float32 [n, blocks], and `mask`, float32
+    [n, features]; the one that is off is None.
     """
     if not (recipe.drop_path or recipe.dropout):
         return lambda _: ()
@@ -51,13 +50,13 @@ def make_masks(recipe: Recipe, net: nn.Cell, workers: Workers = Workers()) -> Ma
 
 
 def normalisation(spec: InputSpec) -> tuple[Tensor, Tensor, Tensor]:
-    """Full scale, mean and standard deviation of a net's images, as `normalise` takes them."""
+    """Return full scale, mean and standard deviation of a net's images, as `normalise` takes them."""
     mean, std = (Tensor(values[:, None, None]) for values in spec.moments)
     return Tensor(spec.full_scale, mindspore.float32), mean, std
 
 
 def normalise(images: Tensor, constants: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-    """(images / full scale − mean) / std, in the order of `data.images`: uint8 [n, C, H, W] to float32, inside jit."""
+    """Compute (images / full scale − mean) / std as `data.images` does: uint8 [n, C, H, W] to float32, inside jit."""
     full_scale, mean, std = constants
     scaled = images.astype(mindspore.float32) / full_scale
     return (scaled - broadcast_hw(mean, scaled)) / broadcast_hw(std, scaled)

@@ -1,4 +1,4 @@
-"""The parts of a net by name, and which of them are trained."""
+"""A net's parts have names, by which they are frozen or trained."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -17,15 +17,10 @@ def group_of(name: str) -> str:
 
 
 def freeze(net: nn.Cell, frozen: str = "", trained: str = "") -> None:
-    """Freeze the parameters of `frozen`, and all but those of `trained`.
+    """Freeze the parameters of `frozen`, and all but those of `trained`: comma-separated names, see `select`.
 
-    A BatchNorm all of whose parameters are frozen normalises by its moving statistics in training too, and keeps them.
-
-    Args:
-        frozen, trained: comma-separated names, see `select`; "": not given.
-
-    Raises:
-        ValueError: an unknown name, with the nearest ones; or nothing is left to train.
+    A BatchNorm whose parameters are all frozen normalises by its moving statistics in training too, and keeps them.
+    A ValueError names an unknown name with the nearest ones, or reports that nothing is left to train.
     """
     if not frozen and not trained:
         return
@@ -43,16 +38,10 @@ def freeze(net: nn.Cell, frozen: str = "", trained: str = "") -> None:
 
 
 def select(paths: Iterable[str], names: str, setting: str) -> set[str]:
-    """Return the parameters that match names.
+    """Return the parameters among `paths` that match names.
 
-    Args:
-        paths: of all parameters: "layer1.0.conv1.weight".
-        names: comma-separated: "stem", a module or parameter ("layer1", "layer1.0.conv1"), or a pattern of their names
-            ("*.bn?", "layer[12]").
-        setting: to be named in errors.
-
-    Raises:
-        ValueError: a name that no parameter matches, with the nearest ones.
+    Names are comma-separated: "stem", a module or parameter ("layer1", "layer1.0.conv1"), or a pattern of their names
+    ("*.bn?", "layer[12]"). A ValueError names the `setting` if no parameter matches a name.
     """
     names_of = {}  # of each parameter: its group, the modules around it, itself
     for path in paths:

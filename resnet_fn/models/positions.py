@@ -1,4 +1,4 @@
-"""Sums over the positions of a feature map, and broadcasts to them, by operations that are fast on a CPU.
+"""Sum over the positions of a feature map, and broadcast to them, by operations that are fast on a CPU.
 
 MindSpore's own kernels for both are slow there, and each keeps two buffers of the larger shape for good. Products with
 a vector of ones are fast and keep nothing, and so do their gradients (docs/lab.md).
@@ -26,14 +26,9 @@ def _by_products(dtype: mindspore.Type) -> bool:
 
 
 def total(x: Tensor, standard: bool = False) -> Tensor:
-    """Return the sums over positions.
+    """Return the sums over positions, [N, C, H, W] to [N, C, 1, 1].
 
-    Args:
-        x: [N, C, H, W].
-        standard: use MindSpore's own operation, as is done except for float32 on a CPU.
-
-    Returns:
-        [N, C, 1, 1].
+    `standard` uses MindSpore's own operation; so does everything except float32 on a CPU.
     """
     if standard or not _by_products(x.dtype):
         return _sum(x, (2, 3))
@@ -49,12 +44,9 @@ def mean(x: Tensor, standard: bool = False) -> Tensor:
 
 
 def broadcast_hw(factor: Tensor, x: Tensor, standard: bool = False) -> Tensor:
-    """Broadcast `factor` to x's shape, to multiply, divide or add it; exact.
+    """Broadcast `factor` to the shape of x, [N, C, H, W], to multiply, divide or add it; exact.
 
-    Args:
-        factor: of a shape that broadcasts to x's.
-        x: [N, C, H, W].
-        standard: return it as it is, for MindSpore to broadcast, as is done except for float32 on a CPU.
+    `standard` returns it unchanged, so that MindSpore broadcasts it; so does everything except float32 on a CPU.
     """
     if standard or not _by_products(factor.dtype):
         return factor

@@ -1,8 +1,8 @@
-"""Residual networks (He et al., arXiv 1512.03385) on torchvision's parameter tree and padding.
+"""Residual networks (He et al., arXiv 1512.03385) have torchvision's parameter names and padding here.
 
 Settings that ports often get wrong are explicit here: padding 1/1 (never `same`, which pads 0/1 at stride 2),
-the bottleneck's stride on its 3x3 convolution (torchvision's "v1.5"), BatchNorm eps 1e-5 and MindSpore's momentum
-0.9 (PyTorch's 0.1: the meaning is inverted).
+the bottleneck's stride on its 3x3 convolution (torchvision's "v1.5"), BatchNorm eps 1e-5 and momentum 0.9
+(which PyTorch calls 0.1: the meaning is inverted).
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from resnet_fn.models.winograd import Conv2d
 
 
 def batch_norm(channels: int) -> nn.Cell:
-    """BatchNorm over [N, channels, H, W] with PyTorch's eps and momentum."""
+    """Return a BatchNorm over [N, channels, H, W] with PyTorch's eps and momentum."""
     return BatchNorm2d(channels, **norm_arguments())
 
 
@@ -32,36 +32,29 @@ class MaxPool2d(nn.MaxPool2d):
     """3x3 maxima at stride 2, padded by 1 on every side as in PyTorch: `same` would shift them by a pixel.
 
     `nn.MaxPool2d(pad_mode="pad")` is `ops.MaxPool3DWithArgmax`, which Ascend cards compute, gradient included, on
-    their scalar cores (mindspore/ops/_op_impl/aicpu). There the input is padded with zeros first and pooled `valid`,
-    both on the vector cores, as in MindSpore's own ResNet. A ReLU's outputs are never negative, so that zeros change
-    nothing. On a CPU this is slower. Files take it only so: ONNX has no such operation, and MindIR fixes its batch.
-
-    Attributes:
-        standard: whether padding is an operation of its own; see `standard_operations`.
+    their scalar cores (mindspore/ops/_op_impl/aicpu). On a card the input is padded with zeros and then
+    pooled `valid`, both on the vector cores, as in MindSpore's own ResNet. A ReLU's outputs are never negative, so
+    zeros change nothing. On a CPU this is slower. Exported files need it, too: ONNX has no such operation, and
+    MindIR would fix its batch.
     """
 
     def __init__(self) -> None:
         super().__init__(3, 2, **max_pool_arguments())
+        # Whether padding is an operation of its own; see `standard_operations`.
         self.standard = mindspore.get_current_device().device_target == "Ascend"
         self.border = ops.Pad(((0, 0), (0, 0), (1, 1), (1, 1)))
         self.maxima = ops.MaxPool(3, 2, "valid")
 
     def construct(self, x: Tensor) -> Tensor:
-        """[N, C, H, W], a ReLU's output, to [N, C, ceil(H / 2), ceil(W / 2)]."""
+        """Map [N, C, H, W], a ReLU's output, to [N, C, ceil(H / 2), ceil(W / 2)]."""
         return self.maxima(self.border(x)) if self.standard else super().construct(x)
 
 
 class Block(nn.Cell):
-    """Convolutions, each with a norm, added to a shortcut.
+    """A block adds convolutions, each with a norm, to a shortcut.
 
-    Args:
-        in_channels, out_channels: of the block.
-        width: channels between the convolutions.
-        stride: of the first 3x3 convolution.
-        groups: of a Bottleneck's 3x3 convolution; 1 in a BasicBlock.
-        norm: what follows each convolution.
-        gate: attention on the residual branch, or None.
-        downsample: the shortcut's projection, or None.
+    `width` is the number of channels between the convolutions, `stride` the first 3x3 convolution's, `groups` a
+    Bottleneck's 3x3 convolution's; `gate` is attention on the residual branch, `downsample` the shortcut's projection.
     """
 
     expansion, last_norm = 1, ""
@@ -86,7 +79,7 @@ class Block(nn.Cell):
         self.downsample = downsample
 
     def construct(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
-        """[N, C, H, W] to [N, C', H', W']; `keep`, [N, 1, 1, 1], multiplies what is added to the shortcut."""
+        """Map [N, C, H, W] to [N, C', H', W']; `keep`, [N, 1, 1, 1], multiplies what is added to the shortcut."""
         shortcut = x if self.downsample is None else self.downsample(x)
         x = self.branch(x)
         if self.se is not None:
@@ -97,12 +90,12 @@ class Block(nn.Cell):
 
 
 class BasicBlock(Block):
-    """Two 3x3 convolutions; the first one strides."""
+    """A basic block has two 3x3 convolutions; the first one has the stride."""
 
     expansion, last_norm = 1, "bn2"
 
     def convolutions(self, channels: int, width: int, out: int, stride: int, groups: int) -> Iterator[Conv2d]:
-        """The layers in order; ValueError if it has no place for `groups` or `width`."""
+        """Yield the layers in order; a ValueError for `groups` or a `width`, which this block does not have."""
         if groups != 1 or width != out:
             raise ValueError(f"groups: {groups} and a width of {width} need Bottleneck; BasicBlock has neither")
         yield conv(channels, width, 3, stride)
@@ -114,14 +107,12 @@ class BasicBlock(Block):
 
 
 class Bottleneck(Block):
-    """1x1 reduce, 3x3 (strides, grouped), 1x1 expand to four times the stage's planes."""
+    """A bottleneck reduces by 1x1, convolves by 3x3 (stride, groups), and expands by 1x1 to four times the planes."""
 
     expansion, last_norm = 4, "bn3"
 
     def convolutions(self, channels: int, width: int, out: int, stride: int, groups: int) -> Iterator[Conv2d]:
-        """The layers in order; ValueError if `groups` do not divide `width`."""
-        if width % groups:
-            raise ValueError(f"groups: {groups} do not divide a width of {width}; give another base_width")
+        """Yield the layers in order."""
         yield conv(channels, width, 1)
         yield conv(width, width, 3, stride, groups)
         yield conv(width, out, 1)
@@ -134,7 +125,7 @@ class Bottleneck(Block):
 
 @dataclasses.dataclass(frozen=True)
 class Design:
-    """One variant."""
+    """The settings of one variant of a net."""
 
     block: type[BasicBlock] | type[Bottleneck]
     depths: tuple[int, ...]  # blocks in each stage
@@ -154,14 +145,8 @@ class ResNet(nn.Cell):
     """A residual network: stem, stages of blocks, mean over H and W, one Dense layer.
 
     Input float32 [N, in_channels, H, W]; output logits [N, num_classes]. Parameters are named as torchvision's (the
-    D stem and attention as timm's), with MindSpore's leaf names: `layer1.0.bn1.gamma`.
-
-    Args:
-        design: the variant.
-        num_classes: outputs.
-        in_channels: channels of the images.
-        norm: what follows each convolution, as a function of its channels.
-        image_size: height and width of the images; only the gather of GENet's θ and θ⁺ depends on it.
+    D stem and attention as timm's), with MindSpore's leaf names: `layer1.0.bn1.gamma`. `norm` makes the layer after
+    each convolution from its channels. Only the gather of GENet's θ and θ⁺ depends on `image_size`.
     """
 
     def __init__(
@@ -187,10 +172,10 @@ class ResNet(nn.Cell):
         self.fc = Dense(channels, num_classes)
 
     def construct(self, x: Tensor, keep: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-        """Images [N, in_channels, H, W] to logits [N, num_classes].
+        """Map images [N, in_channels, H, W] to logits [N, num_classes].
 
-        In training, `keep` [N, blocks] multiplies what each block adds to its shortcut, and `mask` [N, features] the
-        last layer's input: see `make_masks`.
+        In training, `keep` [N, blocks] multiplies what each block adds to its shortcut. `mask` [N, features] multiplies
+        the last layer's input (see `make_masks`).
         """
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         if keep is None:

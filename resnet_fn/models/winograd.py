@@ -1,13 +1,13 @@
-"""3x3 convolutions of stride 1 as matrix products, with four times fewer multiplications.
+"""Compute 3x3 convolutions of stride 1 as matrix products, with four times fewer multiplications.
 
-Winograd's minimal filtering F(4x4, 3x3) (Lavin and Gray, arXiv 1509.09308). Along one axis, four outputs of a filter
-of three taps take six products instead of twelve:
+This is Winograd's minimal filtering F(4x4, 3x3) (Lavin and Gray, arXiv 1509.09308). Along one axis, four outputs of a
+filter of three taps take six products instead of twelve:
 
     y = Aᵀ [(G w) · (B d)],    d: six inputs, w: three taps, y: four outputs,
 
 and along both axes 36 instead of 144. The equation is exact; in float32 the rounding error is 9e-7 of the output's
-size, a direct convolution's 3e-7. MindSpore's own convolution on a CPU, im2col and a matrix product, is slower for
-every shape of a ResNet (docs/lab.md). The gradients are those of the matrix products.
+size (3e-7 in a direct convolution). MindSpore's own convolution on a CPU, im2col and a matrix product, is slower for
+every shape of a ResNet (docs/lab.md). MindSpore differentiates the matrix products.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ _batch_transposed_times = ops.BatchMatMul(transpose_a=True)
 
 
 def cook_toom() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The matrices A [6, 4], G [6, 3] and B [6, 6], float64: sum_i A[i,o] G[i,k] B[i,j] is 1 for j = o + k, else 0.
+    """Return A [6, 4], G [6, 3] and B [6, 6], float64: sum_i A[i,o] G[i,k] B[i,j] is 1 for j = o + k, else 0.
 
     A and G evaluate polynomials of degrees 3 and 2 at five points and infinity, B interpolates their product
     (Lagrange); a correlation is that product's transpose.
@@ -53,10 +53,8 @@ def cook_toom() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def axis_matrices(size: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the matrices that map one axis of an image to its tiles' products, and these to outputs.
 
-    The first includes the zero padding and the tiles' overlap; the second drops outputs beyond the last pixel.
-
-    Returns:
-        float32 [6 · tiles, size] twice, rows ordered by product, then tile.
+    Each is float32 [6 · tiles, size], rows ordered by product, then tile. The first includes the zero padding and the
+    tiles' overlap; the second drops outputs beyond the last pixel.
     """
     a, _, b = cook_toom()
     tiles = -(-size // TILE)
@@ -92,15 +90,9 @@ def _matrices(height: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor, 
 def convolve(x: Tensor, weight: Tensor) -> Tensor:
     """Return the 3x3 convolution of stride 1 with zero padding 1.
 
-    Products with a transposed right side move the last axis to the front, so that nothing is copied to change its
-    order; below, a and b count products along width and height, s and t tiles.
-
-    Args:
-        x: float32 [N, C, H, W].
-        weight: float32 [O, C, 3, 3].
-
-    Returns:
-        float32 [N, O, H, W].
+    It maps float32 [N, C, H, W] and [O, C, 3, 3] to [N, O, H, W]. Products with a transposed right side move the last
+    axis to the front, so that nothing is copied to change the order. Below, a and b count products along width and
+    height, s and t count tiles.
     """
     n, c, height, width = x.shape
     o = weight.shape[0]
@@ -122,7 +114,7 @@ class Conv2d(nn.Conv2d):
     winograd = False
 
     def construct(self, x: Tensor) -> Tensor:
-        """[N, C, H, W] to [N, O, H', W']."""
+        """Map [N, C, H, W] to [N, O, H', W']."""
         return convolve(x, self.weight) if self.winograd else super().construct(x)
 
     def fits(self) -> bool:
@@ -143,7 +135,7 @@ def use_winograd(net: nn.Cell, wanted: bool = True) -> list[Conv2d]:
 
 @contextlib.contextmanager
 def standard_operations(net: nn.Cell) -> Iterator[None]:
-    """Within this context the net computes by operations that exports take.
+    """Make a context in which the net computes by operations that exported files can hold.
 
     These are MindSpore's own convolutions and sums over positions (of gates), and a max-pool without padding.
     """

@@ -1,7 +1,7 @@
-"""Named recipes: one function each. Its docstring gives the source and the accuracy to expect.
+"""Each named recipe is a function, whose docstring gives the source and the accuracy to expect.
 
-Only the figure of `digits` was measured with this package; the others are published results of the same settings, on
-the hardware that is named.
+Only the accuracy of `digits` was measured with this package; the others are published results of the same settings, on
+the named hardware.
 """
 
 import functools
@@ -20,7 +20,7 @@ RECIPES: dict[str, Recipe] = {}  # by name, in the order of this file
 
 
 def _named(build: Callable[[], Recipe]) -> Callable[..., Recipe]:
-    """Name a recipe, put it into `RECIPES`, and let it take other values, `digits(epochs=2)`, as `changed` does."""
+    """Put a recipe into `RECIPES` by its function's name, and let callers change settings: `digits(epochs=2)`."""
     name = build.__name__
     RECIPES[name] = changed(build(), name=name)
 
@@ -40,7 +40,7 @@ def digits() -> Recipe:
 
 @_named
 def finetune() -> Recipe:
-    """Your own pictures (`--data-dir`, a folder for each class), starting from weights (`--weights`) and their net.
+    """Fine-tune the net of `--weights` on your own pictures (`--data-dir`, a folder for each class).
 
     Accuracy depends on the pictures; docs/finetuning.md has measured examples.
     """
@@ -69,7 +69,7 @@ def _cifar(**fields: object) -> Recipe:
 def cifar10_resnet18() -> Recipe:
     """ResNet-18 on CIFAR-10: 93.02 % in kuangliu/pytorch-cifar (one GPU); official MindSpore 94.02 % (Ascend 910).
 
-    https://github.com/kuangliu/pytorch-cifar: 0.1 for 150 epochs, 0.01 to 250, 0.001 to 350.
+    https://github.com/kuangliu/pytorch-cifar: learning rate 0.1 for 150 epochs, 0.01 to 250, 0.001 to 350.
     """
     return _cifar(dataset="cifar10", model="resnet18", epochs=350, schedule="step", milestones=(150.0, 250.0))
 
@@ -88,7 +88,8 @@ def cifar10_resnet50() -> Recipe:
 def cifar100_resnet18() -> Recipe:
     """ResNet-18 on CIFAR-100: 75.61 % in weiaicunzai/pytorch-cifar100 (one GPU), the best of its epochs.
 
-    https://github.com/weiaicunzai/pytorch-cifar100, after arXiv 1708.04552: 0.1, a fifth at 60, 120 and 160 of 200.
+    https://github.com/weiaicunzai/pytorch-cifar100, after arXiv 1708.04552: learning rate 0.1, divided by 5 after 60,
+    120 and 160 of 200 epochs.
     """
     rate = {"schedule": "step", "warmup_epochs": 1.0, "milestones": (60.0, 120.0, 160.0), "milestone_factor": 0.2}
     return _cifar(dataset="cifar100", model="resnet18", epochs=200, **rate, max_rotation=15.0, nesterov=True)
@@ -104,7 +105,7 @@ def _imagenet(**fields: object) -> Recipe:
 def imagenet_resnet50_v1() -> Recipe:
     """torchvision's first ResNet-50: 76.13 % top-1, 8 GPUs (V100) with 32 images each.
 
-    https://github.com/pytorch/vision/tree/main/references/classification: the defaults. Weight decay on everything.
+    https://github.com/pytorch/vision/tree/main/references/classification: the defaults. Weight decay applies to all.
     """
     rate = {"schedule": "step", "learning_rate": 0.1, "milestones": (30.0, 60.0)}
     return _imagenet(batch_size=256, epochs=90, **rate, decay_all=True)
@@ -114,9 +115,9 @@ def imagenet_resnet50_v1() -> Recipe:
 def imagenet_resnet50_v2() -> Recipe:
     """torchvision's second ResNet-50: 80.858 % top-1, 8 GPUs (A100) with 128 images each, 600 epochs.
 
-    https://pytorch.org/blog/how-to-train-state-of-the-art-models-using-torchvision-latest-primitives/. Its average of
-    decay 0.99998 "every 32 steps" is rescaled there to the decay of one move: 1 − 2e-5 · (1024 · 32 / 600) = 0.998908.
-    Warm-up starts at 0.01 of the peak there, at one update's share here; the cosine moves per epoch there.
+    https://pytorch.org/blog/how-to-train-state-of-the-art-models-using-torchvision-latest-primitives/. Its moving
+    average of decay 0.99998 "every 32 steps" has decay 1 − 2e-5 · (1024 · 32 / 600) in each move. Two details differ:
+    torchvision starts the warm-up at 0.01 of the peak and changes the cosine per epoch.
     """
     sizes = {"image_size": 176, "eval_size": 224, "eval_resize": 232}
     images = {"policy": "trivialaugment", "erasing": 0.1, "mixup": 0.2, "cutmix": 1.0, "repeats": 4}
@@ -129,10 +130,10 @@ def imagenet_resnet50_v2() -> Recipe:
 def imagenet_resnet50_a3() -> Recipe:
     """ "ResNet strikes back", A3: 78.05 % top-1, 4 V100 GPUs with 512 images each, 100 epochs at 160 pixels.
 
-    Wightman et al., arXiv 2110.00476, table 2: LAMB, binary cross-entropy on mixed labels of which every part above
-    0.2 counts as present. timm's rand-m6-mstd0.5-inc1: 6 of 10 is 18 of MindSpore's 0..30, the noise 0.5 is 1.5 (of
-    an image, there of each of its two operations). MindSpore's operations are always done; timm's with probability
-    0.5, and it has solarize-add and invert besides.
+    Wightman et al., arXiv 2110.00476, table 2: LAMB, and binary cross-entropy on mixed labels, where a class above 0.2
+    counts as present. The augmentation is timm's rand-m6-mstd0.5-inc1: its magnitude 6 of 10 is 18 of 30 here, and its
+    noise 0.5 is 1.5. It differs in three ways: timm draws the noise for each of two operations, does each with
+    probability 0.5, and also has solarize-add and invert.
     """
     sizes = {"image_size": 160, "eval_size": 224, "eval_resize": 235}
     images = {"policy": "randaugment", "policy_magnitude": 18, "policy_noise": 1.5, "mixup": 0.1, "cutmix": 1.0}
@@ -145,8 +146,8 @@ def imagenet_resnet50_a3() -> Recipe:
 def imagenet_resnet50_mindspore() -> Recipe:
     """The official MindSpore ResNet-50: 76.70 % top-1, 8 Ascend 910 with 256 images each, 90 epochs.
 
-    https://gitee.com/mindspore/models, official/cv/ResNet: 0.8, 2 epochs of warm-up, then a straight line to 0. It
-    trains 1,001 classes with `same` padding in float16; here the net is torchvision's.
+    https://gitee.com/mindspore/models, official/cv/ResNet: learning rate 0.8, 2 epochs of warm-up, then a straight line
+    to 0. It trains 1,001 classes with `same` padding in float16; here the net is torchvision's.
     """
     rate = {"schedule": "linear", "learning_rate": 0.8, "warmup_epochs": 2.0}
     return _imagenet(batch_size=2048, epochs=90, **rate, label_smoothing=0.1)
@@ -156,26 +157,22 @@ def imagenet_resnet50_mindspore() -> Recipe:
 def imagenet_genet50_plus() -> Recipe:
     """Gather-excite ResNet-50, θ⁺: 78.47 % top-1 in MindSpore (8 Ascend 910, 256 images each), 78.12 % in the paper.
 
-    Hu et al., arXiv 1810.12348; settings of https://gitee.com/mindspore/models, research/cv/GENet_Res50: 0.8 in a
-    straight line to 0 in 150 epochs. Its 78.47 % leaves out the last 80 of the 50,000 images.
+    Hu et al., arXiv 1810.12348; settings of https://gitee.com/mindspore/models, research/cv/GENet_Res50: a learning
+    rate of 0.8 falls in a straight line to 0 in 150 epochs. Its 78.47 % leaves out the last 80 of the 50,000 images.
     """
     rate = {"schedule": "linear", "learning_rate": 0.8}
     return _imagenet(model="genet50_plus", batch_size=2048, epochs=150, **rate, label_smoothing=0.1)
 
 
 def recipe(name: str) -> Recipe:
-    """The recipe of this name; a ValueError with the nearest names if there is none."""
+    """Return the recipe of this name; a ValueError with the nearest names if there is none."""
     if name not in RECIPES:
         raise ValueError(f"recipe: {name!r} is unknown; {closest(name, RECIPES)}")
     return RECIPES[name]
 
 
 def load_recipe(name: str) -> Draft:
-    """A recipe by its name, or from a .toml file with its options; not checked yet, for flags may follow.
-
-    Raises:
-        ValueError: an unknown name, with the nearest ones; a wrong line of a file.
-    """
+    """Return a recipe by its name, or from a .toml file with its options; unchecked, because flags may follow."""
     if name.endswith(ENDING):
         try:
             return read_recipe_file(Path(name), RECIPES)
@@ -187,12 +184,12 @@ def load_recipe(name: str) -> Draft:
 
 
 def read_recipe(name: str, options: RunOptions) -> Draft:
-    """A recipe by its name or from a file, checked; options that were typed (`typed_values`) win over the file's."""
+    """Return a checked recipe by its name or from a file; typed options (`typed_values`) override the file's."""
     values = typed_values(options).items()
     return load_recipe(name).complete(**{key: value.value for key, value in values if value.source is Source.FLAG})
 
 
 def differences(recipe: Recipe) -> dict[str, Any]:
-    """The settings that differ from the named recipe's; if no recipe has that name, from the defaults."""
+    """Return the settings that differ from the named recipe's; if no recipe has that name, from the defaults."""
     base = RECIPES.get(recipe.name, Recipe(name=recipe.name))
     return {name: value for name, value in vars(recipe).items() if value != getattr(base, name)}

@@ -25,12 +25,12 @@ _MEANING = 41  # the column where a setting's meaning begins
 
 
 def about(name: str) -> str:
-    """The docstring of a recipe."""
+    """Return the docstring of a recipe."""
     return inspect.getdoc(getattr(recipes, name)) or ""
 
 
 def details(name: str) -> str:
-    """The settings of one recipe; * marks those that differ from the default, a file's have their line."""
+    """Return the settings of one recipe; * marks those that differ from the default, with the line of a file."""
     file = load_recipe(name).complete()
     chosen, options = file.recipe, vars(file.options)
     title = [chosen.name] if name not in recipes.RECIPES else [name, about(name)]
@@ -53,7 +53,7 @@ def _line(field: "dataclasses.Field[Any]", value: object, file: Draft) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """List, or show one."""
+    """List all recipes, or show one."""
     flags = cli.Parser("recipes", "List the recipes, or show one with what each setting means.", _EXAMPLES, "[NAME]")
     flags.add_argument("name", nargs="?", metavar="NAME", help="the recipe to show, or a recipe file")
     parsed = flags.parse(arguments)

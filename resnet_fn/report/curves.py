@@ -27,10 +27,7 @@ def smoothing_note(smoothing: Sequence[float]) -> str:
 
 
 def draw_run(events: Events, update: int) -> list[bytes]:
-    """Return a run's curves as PNG files, one for each of `PANELS`, a dotted line at the update that was scored.
-
-    Empty without matplotlib, or for a run without a log.
-    """
+    """Return a run's `PANELS` as PNG files, with a dotted line at `update`; [] without matplotlib or a log."""
     if not available() or not events:
         return []
     from matplotlib.figure import Figure

@@ -42,10 +42,7 @@ def class_maps(net: nn.Cell, images: np.ndarray, classes: Sequence[int]) -> np.n
     A ResNet ends in the mean over height and width and one Dense layer: the gradient of a logit by a channel of the
     last stage is that channel's weight over H · W. So the map is relu(Σ weight · channel), and needs no gradient.
 
-    Args:
-        net: a `ResNet`; it is set to evaluation mode.
-        images: float32 [n, C, H, W], as the net is fed.
-        classes: whose evidence is shown, one for each image.
+    `net`, a `ResNet`, is set to evaluation mode; `images` are float32 [n, C, H, W]; `classes`: one for each image.
     """
     net.set_train(False)
     features: list[np.ndarray] = []

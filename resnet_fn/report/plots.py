@@ -31,10 +31,7 @@ def plain_numbers(*every: "Axis") -> None:
 
 
 def draw_all(report: dict[str, Any]) -> dict[str, bytes]:
-    """Draw a report's PNG files: "reliability" where an image has one class, "curves" where there are any.
-
-    Empty without matplotlib: the page then has tables in their place.
-    """
+    """Draw a report's PNG files: "reliability", if an image has one class, and "curves"; {} without matplotlib."""
     if not available():
         return {}
     drawn = {}

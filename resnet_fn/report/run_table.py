@@ -57,12 +57,8 @@ def different_updates(last: Mapping[str, int]) -> list[str]:
 def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
     """Return the lines of the table, and warnings: runs of a group that stand at different updates, equal seeds.
 
-    A line has the settings in which the groups of runs differ, how many runs and which seeds, the last update, and the
-    last and best top-1 (mAP where images have any number of classes) and the last loss: the mean, with the standard
-    deviation of a sample (n − 1) where there are two runs or more.
-
-    Raises:
-        ValueError: runs of one class an image and of several have no metric in common.
+    The last and best top-1 (mAP where images have any number of classes) and the last loss are means, with the standard
+    deviation of a sample (n − 1) where there are two runs or more. A ValueError for runs of both kinds.
     """
     tasks = {name: task_of(run.recipe.get("multi_label")) for name, run in runs.items()}
     (name, task), *others = tasks.items()

@@ -32,10 +32,7 @@ MISTAKES = 36
 
 
 def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
-    """Write the report's three files (rank 0 alone); the folder is made if it is missing, older files are replaced.
-
-    Returns what report.json holds (docs/evaluation.md). Raises a ValueError if the folder cannot be written.
-    """
+    """Write the report's three files (rank 0 alone) and return report.json's contents; a ValueError if that fails."""
     report = build_report(evaluation)
     if evaluation.workers.is_main:
         files = {
@@ -54,6 +51,7 @@ def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
 
 def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
     dataset, scores = evaluation.dataset, evaluation.scores
+    assert evaluation.trained.checkpoint
     log = run_of(evaluation.trained.checkpoint.path) / "metrics.jsonl"
     curves = draw_run(read_log(log), report["checkpoint"]["update"]) if log.is_file() else []
     if isinstance(dataset.test, Arrays):  # not images
@@ -76,6 +74,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
     scores, trained, task = evaluation.scores, evaluation.trained, evaluation.scores.task
     classes, labels = [printable(name) for name in trained.input.classes], evaluation.dataset.test.labels
     by_class = task.by_class(scores, labels, len(classes))
+    assert trained.checkpoint
     state = trained.checkpoint.state
     balance = state["class_balance"] or [{}] * len(classes)
     written = trained.checkpoint.path

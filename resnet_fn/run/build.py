@@ -58,10 +58,7 @@ class Progress:
         return self.last is not None and self.last["update"] == self.update
 
     def update_best(self, monitor: str, metrics: Mapping[str, Any]) -> None:
-        """Take an evaluation as the best if none was better. An equal one is taken, too, but is no improvement.
-
-        Only a finite result can be the best.
-        """
+        """Take an evaluation as the best if it is finite and none was better; an equal one is taken, but is no gain."""
         value, best = metrics[monitor], None if self.best is None else self.best[monitor]
         self.without_gain += 1
         if not metrics["loss"] < math.inf:  # NaN neither
@@ -138,16 +135,7 @@ def build_run(
         source, dataset, net, own_loss = None, own.dataset, own.net, own.loss
     else:
         recipe, source = (recipe, None) if checkpoint else read_start(recipe)
-        dataset = open_dataset(
-            recipe,
-            options.data_dir,
-            threads=options.data_threads,
-            workers=workers,
-            check=options.check_files,
-            run=folder.path if checkpoint else None,
-            progress=options.progress,
-            lists=(options.train_list, options.val_list),
-        )
+        dataset = open_dataset(recipe, options=options, workers=workers, run=folder.path if checkpoint else None)
         net, own_loss = build_net(recipe, dataset.input), None
     feed = make_feed(dataset, recipe, workers, options.feed)
     first = [start_from(net, source, recipe, dataset.classes)] if source else []

@@ -53,10 +53,7 @@ def finish_log(run: Run) -> None:
 
 
 def stop_not_finite(run: Run, batch: Batch, not_finite: np.ndarray, skipped_in_row: int) -> None:
-    """End the run on all ranks, without a checkpoint: the update was not applied.
-
-    A suspect rank writes its samples to not-finite-<update>-rank-<rank>.npz: images, labels, indices.
-    """
+    """End the run on all ranks without a checkpoint; a suspect rank writes its samples to not-finite-<update>-….npz."""
     folder, workers, update = run.folder, run.workers, run.progress.update
     indices = run.feed.indices(update - 1)
     text = describe_not_finite(update, not_finite, batch[0], indices, folder.path, workers)

@@ -14,7 +14,6 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.recipe_file import recipe_text
 from resnet_fn.data.agreement import check_settings, check_state
-from resnet_fn.data.dataset import check_batch
 from resnet_fn.data.images import like_float_feed
 from resnet_fn.data.sources.scan import write_bad_files
 from resnet_fn.data.sources.validation import write_validation
@@ -38,20 +37,13 @@ from resnet_fn.update.step import StepResult
 
 @dataclasses.dataclass(frozen=True)
 class TrainResult:
-    """What `train` returns.
+    """What `train` returns."""
 
-    Attributes:
-        run: the run folder.
-        updates: updates done.
-        last, best: the last evaluation and the best one.
-        stopped: the number of the signal that ended the run early, with a checkpoint saved; 0 if none did.
-    """
-
-    run: Path
-    updates: int
-    last: dict[str, Any] | None
-    best: dict[str, Any] | None
-    stopped: int = 0
+    run: Path  # the run folder
+    updates: int  # updates done
+    last: dict[str, Any] | None  # the last evaluation
+    best: dict[str, Any] | None  # the best evaluation
+    stopped: int = 0  # the number of the signal that ended the run early, with a checkpoint saved; 0 if none did
 
     @property
     def best_checkpoint(self) -> Path | None:
@@ -174,8 +166,6 @@ def train_epoch(run: Run) -> int:
         learning_rate = run.schedule(update)
         batch, (images, labels), data_seconds, error = run.prefetcher.get(update)
         run.prefetcher.start(update + 1)  # in a thread, while the device computes
-        if run.recipe.dataset != OWN:  # `fit` has checked the whole arrays
-            check_batch(*batch, len(run.dataset.classes), update + 1, options.feed)
         run.norms.before(update + 1)
         # One flag for each of SIGNALS. If the batch could not be read, it is blank: this rank takes part in the update
         # as the others do, and no rank applies it.

@@ -24,13 +24,7 @@ class Prepared(NamedTuple):
 
 
 class Prefetcher:
-    """Hands out a feed's batches; the next one is prepared in a thread while the device computes.
-
-    Args:
-        feed: prepares the batches.
-        total: updates of the whole run; nothing is prepared beyond.
-        blank: a batch to use in place of one with a sample that cannot be read (`blank_batch`).
-    """
+    """Hands out a feed's batches, the next prepared in a thread; `blank` replaces one that cannot be read."""
 
     def __init__(self, feed: Feed, total: int, blank: Batch) -> None:
         self._feed, self._total, self._blank = feed, total, blank
@@ -41,10 +35,7 @@ class Prefetcher:
         self._tensors: tuple[Tensor, ...] = ()
 
     def get(self, update: int) -> Prepared:
-        """Return this worker's share of an update, prepared now if that was not begun.
-
-        An error of the feed, except `BadSampleError`, is raised here, when the update before it is done and saved.
-        """
+        """Return this worker's share of an update, prepared now if not begun; raise the feed's other errors."""
         if self._update != update:
             self.start(update)
         self.to_device()

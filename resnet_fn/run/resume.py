@@ -31,10 +31,9 @@ from resnet_fn.update.schedule import make_schedule
 def save(run: Run) -> None:
     """Have rank 0 write a checkpoint in the background, then remove those that are no longer kept.
 
-    A checkpoint holds all that changes during a run. The arrays are `run.state`, a `TrainState` (update/state.py): the
-    net's parameters, frozen ones and BatchNorm's statistics included, and the state of the optimizer, the loss scaler
-    and the moving average. The rest is JSON, below. Order, augmentation, dropout and learning rate are functions of
-    the recipe and the update's number, and need no state.
+    A checkpoint holds all that changes during a run: the arrays of `run.state`, a `TrainState` (update/state.py), and
+    JSON, below. Order, augmentation, dropout and learning rate are functions of the recipe and the update's number, and
+    need no state.
     """
     if not run.workers.is_main:
         return
@@ -168,12 +167,7 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequen
 
 
 def restore(run: Run, checkpoint: Checkpoint) -> None:
-    """Put what `save` has written into a run that was just built, bit for bit; `Run.notes` gets what differs now.
-
-    Raises:
-        CheckpointError, ValueError: it is of another net, of other data, or of other class weights, or is past the last
-            epoch.
-    """
+    """Put what `save` has written into a run that was just built, bit for bit; `Run.notes` gets what differs now."""
     saved = checkpoint.state
     run.notes += data_notes(saved, run.dataset.classes, run.feed, run.options.allow_other_data)
     run.notes += epochs_notes(saved["update"], saved["recipe"]["epochs"], run)
@@ -192,13 +186,7 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
 
 
 def epochs_notes(update: int, then: int, run: Run) -> list[str]:
-    """Compare a run's number of epochs with `then`'s; returns a line if they differ: the learning rate may jump.
-
-    A schedule that ends with the run (cosine, linear) is that of a run which had the new number from the start.
-
-    Raises:
-        ValueError: the run has done more epochs already.
-    """
+    """Return a line if a run's epochs are not `then`'s: the learning rate may jump; a ValueError if it is over."""
     now, each = run.recipe.epochs, run.feed.updates_per_epoch
     if now == then:
         return []
@@ -213,16 +201,7 @@ def epochs_notes(update: int, then: int, run: Run) -> list[str]:
 
 
 def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, allow_other: bool) -> list[str]:
-    """Compare a checkpoint's training set with the current one; returns a line for each difference that is allowed.
-
-    Args:
-        saved: the checkpoint's JSON state.
-        classes, feed: the current ones.
-        allow_other: allow another training set.
-
-    Raises:
-        ValueError: another training set, with the differences: later updates would have other samples or labels.
-    """
+    """Return a line for each allowed difference from a checkpoint's training set; a ValueError for others."""
     now, then = feed.reproducibility_key(), saved["feed"]
     changes = renamed(saved["dataset"]["classes"], classes)
     differences = [f"classes {changes}"] if changes else []

@@ -1,1 +1,1 @@
-"""The process: device and threads, the other workers, signals, packages that only some commands need."""
+"""This room sets up the process: device and threads, other workers, signals, packages that only some commands need."""

@@ -1,4 +1,4 @@
-"""The console: its width, the command that was typed, and a run that outlives it."""
+"""A run reads the console's width and the command that was typed, and outlives the console."""
 
 import json
 import os
@@ -16,7 +16,7 @@ LAUNCHED_BY = "RESNET_FN_LAUNCHED_BY"  # in a worker's environment: the words of
 
 
 class _Lossy:
-    """A stream that never fails: if its file is full or nobody reads it any more, the rest is dropped."""
+    """A stream that never fails: if its file is full or no longer read, the rest of the output is dropped."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -55,7 +55,7 @@ def wrapped(text: str, indent: int) -> str:
 
 
 def typed_command() -> list[str]:
-    """Return the command of this process; for a worker that of msrun or `resnet_fn.launch`, which started all."""
+    """Return the command that was typed; in a worker, the command of msrun or `resnet_fn.launch`, which started it."""
     if "MS_ROLE" not in os.environ:  # msrun did not start this process
         program = installed_program()
         return [program, *sys.argv[1:]] if program else sys.orig_argv

@@ -1,4 +1,4 @@
-"""The CPUs that this process may use, and its share of them among the job's workers on this machine."""
+"""Each process may use some CPUs, which the job's workers on this machine share."""
 
 import contextlib
 import os
@@ -24,9 +24,9 @@ def processor() -> str:
 
 
 def cpu_count() -> int:
-    """Return the number of CPUs that this process may use: its affinity mask's and its quota's, not the machine's.
+    """Return the number of CPUs that this process may use, by its affinity mask and its quota.
 
-    After `keep_to_one_cpu` as many as before: what one worker may ask for, each of several may.
+    `keep_to_one_cpu` does not change the result: each of several workers may ask for as many CPUs as a single one.
     """
     return min(len(_counted or os.sched_getaffinity(0)), cpu_quota())
 
@@ -56,10 +56,10 @@ def _quota_of(folder: Path) -> int:
 
 
 def cpu_share() -> int:
-    """Return the number of CPUs for this worker, at least 1; without msrun all that it may use.
+    """Return the number of CPUs for this worker, at least 1; without msrun, all CPUs that it may use.
 
-    MindSpore has the number of workers on all machines only, so those of this machine are counted as processes. Call it
-    after `workers.join`, when all have started.
+    MindSpore only has the number of workers on all machines, so this machine's workers are counted as processes. Call
+    this function after `workers.join`, when all have started.
     """
     mine = os.sched_getaffinity(0)
     masks = list(local_workers().values()) or [mine]
@@ -67,12 +67,12 @@ def cpu_share() -> int:
 
 
 def shared(mine: Collection[int], masks: Collection[Collection[int]]) -> int:
-    """Return a worker's part of the CPUs in its mask; workers share each CPU of their masks evenly."""
+    """Return the number of CPUs for a worker; workers share each CPU of their masks evenly."""
     return max(1, int(sum(1 / sum(cpu in mask for mask in masks) for cpu in mine) + 1e-9))
 
 
 def keep_to_one_cpu() -> None:
-    """Give this worker a CPU of its own, if this machine has as many workers as they may use CPUs.
+    """Give this worker a CPU of its own, if there are as many workers on this machine as CPUs that they may use.
 
     A process that may use two CPUs computes with at least two threads, which would disturb the other workers.
     """
@@ -91,7 +91,7 @@ def _place(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def local_workers() -> dict[tuple[str, ...], set[int]]:
-    """Return the affinity masks of this job's workers on this machine, with this one's; {} without msrun or /proc."""
+    """Return the affinity masks of all of this job's workers on this machine; {} without msrun or /proc."""
     if not launched_by_msrun():
         return {}
     job = {name: os.environ.get(name) for name in _JOB}

@@ -1,4 +1,4 @@
-"""Files that are complete or absent, and that survive a loss of power."""
+"""Files are written so that they are complete or absent, and survive a loss of power."""
 
 import contextlib
 import hashlib
@@ -17,15 +17,12 @@ def sha256(data: Any) -> str:
 
 def sha256_of_file(path: Path) -> str:
     """Return the SHA-256 of a file of any size, in hexadecimal."""
-    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_synced(path: Path, data: bytes) -> None:
-    """Write a new file; it is on the disk when this returns. A FileExistsError if there is one."""
+    """Write a new file; it is on the disk when this returns. A FileExistsError if the file exists."""
     with open(path, "xb") as file:
         file.write(data)
         file.flush()
@@ -45,7 +42,7 @@ def no_room(path: Path, error: OSError, run: Path) -> OSError:
     """Return the error that ends a run if its folder `run` can no longer be written."""
     return OSError(
         f"{path}: cannot be saved ({error.strerror or error}); make room, then give the same command with "
-        f"--out-dir {run} to go on from the checkpoint before"
+        f"--out-dir {run} to resume from the last checkpoint"
     )
 
 
@@ -53,8 +50,8 @@ def no_room(path: Path, error: OSError, run: Path) -> OSError:
 def replace_file(path: Path) -> Iterator[Path]:
     """Give the block a temporary file beside `path`, which replaces `path` when the block ends.
 
-    If the block raises, the file is removed and `path` stays as it was. The new file has the umask's mode, whatever
-    wrote it (MindSpore's writers leave 0400).
+    If the block raises, the file is removed and `path` stays as it was. The new file has the umask's mode
+    (MindSpore's writers leave 0400).
     """
     # Not the process number alone: on a shared disk two machines may have the same.
     temporary = path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
@@ -81,7 +78,7 @@ def replace_text(path: Path, text: str, errors: str = "strict") -> None:
 
 
 def finite_or_null(value: Any) -> Any:
-    """Return a value for JSON, nested in any way: None in place of NaN and infinity, lists for tuples."""
+    """Return a nested value for JSON: None instead of NaN and infinity, lists instead of tuples."""
     if isinstance(value, dict):
         return {key: finite_or_null(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

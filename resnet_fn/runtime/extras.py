@@ -1,11 +1,11 @@
-"""Packages that only some commands need."""
+"""Some commands need packages that others do not need."""
 
 import importlib
 from typing import Any
 
 
 def import_extra(module: str, purpose: str) -> Any:
-    """Import a package that only some commands need; a ValueError with the command that installs it, if it is not."""
+    """Import a package that only some commands need; a ValueError has the command to install it."""
     try:
         return importlib.import_module(module)
     except ImportError:

@@ -1,4 +1,4 @@
-"""One process at a time writes to a folder."""
+"""A lock lets only one process at a time write to a folder."""
 
 import fcntl
 import os
@@ -12,9 +12,9 @@ _HOLDER = "process "
 
 
 def was_locked(folder: Path, has_run: bool = False) -> bool:
-    """Return whether a run has left its lock in a folder. Reading would release a lock of this process.
+    """Return whether a run has left its lock in a folder. Reading the lock of this process would release it.
 
-    In a folder that holds a run (`has_run`) also one without text: a loss of power leaves it empty, or full of NULs.
+    In a folder with a run (`has_run`), a lock without text counts: a loss of power leaves it empty or full of NULs.
     """
     try:
         text = (folder / "lock").read_text(encoding="utf-8", errors="replace")
@@ -34,11 +34,7 @@ class FolderLock:
         self._file: TextIO | None = None
 
     def take(self, folder: Path) -> bool:
-        """Take the lock, once; False, with a warning, if the file system has no locks.
-
-        Raises:
-            ValueError: another process has it (the message names it), or the folder cannot be written.
-        """
+        """Take the lock, once; return False, with a warning, if the disk has no locks. A ValueError if it is taken."""
         if self._file is not None:
             return True
         locked = True
@@ -53,9 +49,7 @@ class FolderLock:
             file.seek(0)
             holder = file.read() or "another process"
             file.close()
-            raise ValueError(
-                f"out_dir: {folder} is in use by {holder}; wait for it, or give another --out-dir"
-            ) from None
+            raise ValueError(f"out_dir: {folder} is in use by {holder}; wait, or give another --out-dir") from None
         except OSError as error:
             warning = f"warning: {folder}: no lock ({error.strerror}); start no other run there"
             print(warning, file=sys.stderr, flush=True)
@@ -63,7 +57,7 @@ class FolderLock:
         file.seek(0)
         if (text := file.read().strip("\0")) and not text.startswith(_HOLDER):
             file.close()
-            raise ValueError(f"out_dir: {folder}/lock is no run's; give another --out-dir")
+            raise ValueError(f"out_dir: {folder}/lock was not written by a run; give another --out-dir")
         file.truncate(0)
         file.write(f"{_HOLDER}{os.getpid()} on {platform.node()} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
         file.flush()

@@ -1,4 +1,4 @@
-"""Memory that glibc's allocator keeps; with other C libraries these functions do nothing."""
+"""These functions set how much memory glibc's allocator keeps; with other C libraries they do nothing."""
 
 import ctypes
 import os
@@ -11,14 +11,14 @@ _LARGEST, _LARGEST_MMAP, _AT_A_TIME = 2**31 - 1, 32 << 20, 256 << 20  # bytes; g
 def limit_arenas(limit: int) -> None:
     """Have malloc keep at most `limit` arenas, unless MALLOC_ARENA_MAX is set.
 
-    New threads take up to 8 arenas per CPU, and memory grows until each of them has held the largest images.
+    Without a limit, new threads take up to 8 arenas per CPU, and memory grows until each has held the largest images.
     """
     if "MALLOC_ARENA_MAX" not in os.environ:
         _set((_M_ARENA_MAX, limit))
 
 
 def keep_freed() -> None:
-    """Have malloc keep freed memory: PyTorch frees every tensor at once, and fresh pages are slow (docs/lab.md)."""
+    """Have malloc keep freed memory, because PyTorch frees every tensor at once and fresh pages are slow."""
     _set((_M_MMAP_THRESHOLD, _LARGEST_MMAP), (_M_TRIM_THRESHOLD, _LARGEST), (_M_TOP_PAD, _AT_A_TIME))
 
 

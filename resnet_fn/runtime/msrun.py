@@ -1,4 +1,4 @@
-"""The processes that msrun starts on this machine, as children of this process."""
+"""This process takes over the processes that msrun starts on this machine, as its children."""
 
 import contextlib
 import ctypes
@@ -18,7 +18,7 @@ _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
 def claim_port(address: str, port: int) -> int:
-    """Return the port, or a free one for 0; an OSError if it is taken, or the address is not this machine's."""
+    """Return the port, or a free port for 0; an OSError if it is taken, or the address is not this machine's."""
     family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
@@ -27,41 +27,34 @@ def claim_port(address: str, port: int) -> int:
 
 
 def shell_code(status: int) -> int:
-    """Return the exit code of a status of `os.waitpid`; 128 + n for a process that signal n has killed."""
+    """Return the exit code for a status from `os.waitpid`; 128 + n for a process that signal n has killed."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
 
 def describe_exit(code: int) -> str:
-    """Return a `shell_code` in words, with the name of a signal."""
+    """Describe an exit code from `shell_code` in words, with the name of a signal."""
     with contextlib.suppress(ValueError):
         return f"exit code {code} ({signal.Signals(code - 128).name})"
     return f"exit code {code}"
 
 
 class WorkerProcesses:
-    """The workers of this machine, on machine 0 with the scheduler.
+    """The workers of this machine; on machine 0 also the scheduler.
 
-    Without `--join True` msrun ends as soon as they run. Then this process, the nearest "subreaper" above, is their
-    parent, and gets their exit codes.
-
-    Attributes:
-        running: process id → name: scheduler, worker_0, worker_1, …
-        ended: name → exit code, see `shell_code`, in the order of their ends.
+    Without `--join True` msrun ends as soon as they run. Linux then makes this process, the nearest "subreaper" above
+    them, their parent, so it gets their exit codes.
     """
 
     def __init__(self) -> None:
         self._inherited = set(parent.children(os.getpid()))  # whatever was started before the launcher took its place
-        self.running: dict[int, str] = {}
-        self.ended: dict[str, int] = {}
+        self.running: dict[int, str] = {}  # process id → name: scheduler, worker_0, worker_1, …
+        self.ended: dict[str, int] = {}  # name → exit code, see `shell_code`, in the order of their ends
 
     def start(
         self, flags: Sequence[object], ranks: range, command: Sequence[str], logs: Path, variables: Mapping[str, str]
     ) -> None:
-        """Run a command on each of this machine's ranks; their output goes to `logs`. A ValueError if msrun fails.
-
-        `variables` are added to their environment.
-        """
+        """Run a command on each of this machine's ranks, with `variables` in its environment and output to `logs`."""
         # msrun looks for `python` on PATH: it must find this one.
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
         msrun = shutil.which("msrun", path=path)
@@ -81,12 +74,12 @@ class WorkerProcesses:
         self.running = dict(zip(started, names[-len(started) :], strict=True))
 
     def _children(self) -> list[int]:
-        """Return the processes that msrun has started: in other sessions than this one, and not inherited."""
+        """Return the processes that msrun has started: children in other sessions, not inherited."""
         below = [pid for pid in parent.children(os.getpid()) if pid not in self._inherited]
         return [pid for pid in below if os.getsid(pid) != os.getsid(0)]
 
     def send(self, number: int) -> None:
-        """Send a signal to every worker. (The scheduler ends after them; if it ended first, they would too.)"""
+        """Send a signal to every worker, not to the scheduler: workers end at once if it ends before them."""
         for pid, name in self.running.items():
             if name != "scheduler":
                 os.kill(pid, number)

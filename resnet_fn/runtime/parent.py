@@ -1,4 +1,4 @@
-"""Workers save and end when the process that started them dies: msrun, or the launcher.
+"""Workers save and end when the process that started them (msrun or the launcher) dies.
 
 python parent.py PID COMMAND…    wait until PID is this process's parent, then become COMMAND, which ends with PID
 """
@@ -16,7 +16,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h; it holds across exec
 
 
 def die_with_parent(parent: int, number: int = signal.SIGTERM) -> None:
-    """Have the kernel send this process a signal when its parent dies; now, if `parent` is no longer its parent."""
+    """Have the kernel send this process a signal when its parent dies; at once if `parent` is no longer its parent."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os.kill(os.getpid(), number)

@@ -1,4 +1,4 @@
-"""The process: environment, device, threads, set once.
+"""A process sets its environment, device and threads once.
 
 `prepare_environment` runs when the package is imported, before MindSpore; it imports nothing heavy.
 """
@@ -29,7 +29,7 @@ _CHOOSE_KERNELS = ("ONEDNN_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE")
 
 
 def prepare_environment() -> None:
-    """Set what MindSpore reads while it loads. A value that the user has set is never overridden."""
+    """Set the variables that MindSpore reads while it loads. A value that the user has set is never overridden."""
     # GLOG levels: 0 debug, 1 info, 2 warning, 3 error. MindSpore's C++ warnings are not for users of a recipe.
     os.environ.setdefault("GLOG_v", "3")
     # A failing compilation writes rank_0/om/analyze_fail.ir below this folder; by default the user's current one.
@@ -41,13 +41,14 @@ def prepare_environment() -> None:
         # A call of a compiled function computes in the calling thread. Otherwise that thread spins while it waits, on a
         # core that the kernels need (docs/mindspore.md).
         os.environ.setdefault("MS_DEV_HOST_BLOCKING_RUN", "1")
-    if versions.avx512_convolutions_are_slow() and _has_avx512():
-        # With AVX2 as the ceiling oneDNN takes its JIT GEMM kernel for 3x3 convolutions, not its reference kernel.
+    if versions.at_least(2, 9) and _has_avx512():
+        # From 2.9 on oneDNN's slow reference kernel computes 3x3 convolutions with AVX-512, its JIT GEMM kernel with
+        # AVX2 as the ceiling.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 
 
 def _private_folder() -> str:
-    """Return this user's folder among the temporary files; not one that another user made first, and no link."""
+    """Return this user's folder among the temporary files; never a link, nor a folder that another user made."""
     path = os.path.join(tempfile.gettempdir(), f"resnet_fn-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
@@ -68,14 +69,14 @@ def _has_avx512() -> bool:
 
 
 def kernel_threads(threads: int) -> int:
-    """Return the number of CPU kernel threads; for 0 that of this process, its share of the CPUs."""
+    """Return the number of CPU kernel threads; for 0, this process's share of the CPUs."""
     from resnet_fn.runtime.cpus import cpu_share
 
     return threads or started.get("threads") or cpu_share()
 
 
 def set_once(setting: Callable[[Any], None], value: object) -> None:
-    """Call a function of MindSpore that a process may call once; where it was called before, a line names it."""
+    """Call a function of MindSpore that a process may call once; print its name if it was called before."""
     try:
         setting(value)
     except RuntimeError as error:
@@ -101,7 +102,7 @@ def kernel_environment() -> dict[str, Any]:
 
 
 def use_exact_kernels() -> None:
-    """Have a card repeat the same bits, and compute in float32, not HF32. Call it before `communication.init`.
+    """Make a card repeat the same bits and compute in float32, not HF32. Call this before `communication.init`.
 
     By default convolutions round to HF32, matrix products do not (mindspore/device_context/ascend/op_precision.py).
     """
@@ -119,13 +120,13 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
     msrun's scheduler process never returns from here: touch no file before. Further calls change nothing.
 
     Args:
-        device: "CPU" or "Ascend"; "": the one that this process computes on already, else the CPU.
+        device: "CPU" or "Ascend"; "": the device on which this process computes already, else the CPU.
         threads: see `kernel_threads`.
         fast_math: on a card, do not call `use_exact_kernels`.
 
     Raises:
-        ValueError: MindSpore's own compile cache is on, which computes garbage (docs/lab.md); or an invalid
-            device or number of threads, or another than this process has started with.
+        ValueError: MindSpore's own compile cache is on, which computes garbage (docs/lab.md); or device or number of
+            threads is invalid, or differs from what this process has started with.
     """
     check_value(RunOptions, "threads", threads)
     device = device or started.get("device", "CPU")
@@ -143,9 +144,7 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
         raise ValueError(f"device: this process already computes on {started['device']}; start another for {device}")
     if "device" in started:
         if device == "CPU" and threads not in (0, now := started["threads"]):
-            raise ValueError(
-                f"threads: this process already computes with {now}; leave it out, or start another process"
-            )
+            raise ValueError(f"threads: this process already computes with {now}; leave it out, or start another")
         return join(device)
     if os.environ.get("RANK_ID", "0") == "0":  # msrun gives each worker its rank
         for warning in versions.warnings():

@@ -1,4 +1,4 @@
-"""MindSpore's scheduler, which msrun starts beside the workers: its port, its end, and a worker that has lost it."""
+"""msrun starts MindSpore's scheduler beside the workers: this module handles its port, its end and its loss."""
 
 import contextlib
 import os
@@ -22,11 +22,7 @@ def _address() -> tuple[str, int]:
 
 
 def check_port() -> None:
-    """In the scheduler process: check that it can listen; else MindSpore would let the workers wait for 600 s.
-
-    Raises:
-        ValueError: it cannot; msrun's workers have got a SIGTERM.
-    """
+    """Raise a ValueError and end msrun's workers if this scheduler process cannot listen; they would wait for 600 s."""
     (host, port), parent = _address(), os.getppid()
     try:
         claim_port(host, port)
@@ -36,17 +32,16 @@ def check_port() -> None:
                 os.kill(pid, signal.SIGTERM)
         # Of a failed job's scheduler msrun shows the lines that hold the word Error.
         reason = f"{type(error).__name__}: {error.strerror}"
-        raise ValueError(
-            f"master port {port} at {host} cannot be used ({reason}); give msrun another --master_port"
-        ) from None
+        wrong = f"master port {port} at {host} cannot be used ({reason})"
+        raise ValueError(f"{wrong}; give msrun another --master_port") from None
 
 
 def wait_for_workers_then_exit() -> None:
-    """In the scheduler process: fork. The child returns and becomes MindSpore's scheduler; this process waits for it.
+    """Fork the scheduler process. The child returns and becomes MindSpore's scheduler; this process waits for it.
 
-    After a signal it waits until this machine's workers have ended, and `_AFTER_WORKERS` more: they need the scheduler
-    to save before they end, and often get the same signal. MindSpore's scheduler holds Python's lock until it ends, so
-    neither a handler nor a thread could run in it.
+    After a signal it waits until this machine's workers have ended, and then for `_AFTER_WORKERS`. The workers often
+    get the same signal, and need the scheduler while they save. MindSpore's scheduler holds Python's lock until it
+    ends, so neither a handler nor a thread could run in it.
 
     Threads do not survive a fork, so call this before any are started (OpenBLAS restarts its own). Outside the main
     thread nothing is done.
@@ -87,10 +82,10 @@ def _has_workers() -> bool:
 
 
 def end_with_scheduler() -> None:
-    """In a worker: end this process when its scheduler ends, even if it waits for a dead worker in an all-reduce.
+    """End this worker when its scheduler ends, even if it waits for a dead worker in an all-reduce.
 
-    MindSpore notices the loss within 30 s and sends SIGTERM to its own process, which is a request to stop here
-    (`StopRequest`), and a worker in an all-reduce would answer it after MS_CPU_COMM_OP_TIMEOUT only. So after a SIGTERM
+    MindSpore notices the loss within 30 s and sends SIGTERM to its own process. Here a SIGTERM is only a request to
+    stop (`StopRequest`), which a worker in an all-reduce follows only after MS_CPU_COMM_OP_TIMEOUT. So after a SIGTERM
     a thread checks whether the scheduler still answers.
     """
     if in_main_thread():

@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT and SIGHUP as a request: end after this update or evaluation batch, with a checkpoint."""
+"""SIGTERM, SIGINT and SIGHUP ask a run to end after this update or evaluation batch, with a checkpoint."""
 
 import os
 import signal
@@ -12,24 +12,24 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def heeded() -> list[signal.Signals]:
-    """Return `SIGNALS`, without SIGHUP where that is ignored (nohup)."""
+    """Return `SIGNALS`, without SIGHUP if this process ignores it (nohup)."""
     return [number for number in SIGNALS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
 
 
 def in_main_thread() -> bool:
-    """Return whether this is the main thread; Python allows signal handlers nowhere else."""
+    """Return whether this is the main thread, the only one in which Python allows signal handlers."""
     return threading.current_thread() is threading.main_thread()
 
 
 class StopRequest:
-    """Records the first of `SIGNALS`, which does nothing else, from `install_handlers` to the end of this context.
+    """Records the first of `SIGNALS`, from `install_handlers` to the end of this context, without other effect.
 
-    Before that there is nothing to save, and a signal ends this process at once. Outside the main thread, where Python
-    allows no handlers, it always does. A SIGHUP that is ignored (nohup) stays ignored.
+    Before `install_handlers` nothing has to be saved, and a signal ends this process at once. It always does so outside
+    the main thread, where Python allows no handlers. A SIGHUP that is ignored (nohup) stays ignored.
 
-    While MindSpore compiles or runs a compiled function, its own SIGINT handler sends SIGTERM to this process instead.
-    To distinguish them a command blocks SIGINT before NumPy and MindSpore start threads, which inherit the block. Then
-    a thread waits for the signal here.
+    While MindSpore compiles or runs a compiled function, its own handler turns a SIGINT into a SIGTERM. To distinguish
+    the two, a command blocks SIGINT before NumPy and MindSpore start threads, which inherit the block. A thread then
+    waits for the SIGINT here.
     """
 
     def __init__(self) -> None:

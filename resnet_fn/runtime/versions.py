@@ -1,4 +1,4 @@
-"""Supported versions of MindSpore and their differences; the installed one is read from pip's records."""
+"""This module lists the supported versions of MindSpore and their differences; pip's records have the installed one."""
 
 from importlib import metadata
 from pathlib import Path
@@ -17,7 +17,7 @@ def installed(package: str = "mindspore") -> str:
 
 
 def sources() -> str:
-    """Return the SHA-256 of this package's code, as its files are now."""
+    """Return the SHA-256 of the current files of this package's code."""
     files = sorted(Path(__file__).parent.parent.rglob("*.py"))
     return sha256(b"".join(sha256(file.read_bytes()).encode() for file in files if file.is_file()))  # no editor's lock
 
@@ -37,13 +37,3 @@ def warnings() -> list[str]:
     if not at_least(9, 1, "pillow"):
         lines.append(f"warning: Pillow {installed('pillow')} is too old to read images with; pip install 'pillow>=9.1'")
     return lines
-
-
-def avx512_convolutions_are_slow() -> bool:
-    """Whether MindSpore takes oneDNN's reference kernel for 3x3 convolutions on AVX-512: from 2.9 on."""
-    return at_least(2, 9)
-
-
-def row_products_are_exact() -> bool:
-    """Whether a large row times itself, as a matrix product, is exact: in 2.7 and 2.8 it is 7.7e-5 off."""
-    return at_least(2, 9)

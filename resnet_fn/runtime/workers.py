@@ -1,6 +1,6 @@
-"""Workers: who am I, how many are we, and host-level exchange between all ranks.
+"""A worker has a rank and a number of workers, and exchanges values with all ranks on the host.
 
-The sums inside a step are in update/exchange.py; what is here happens between updates.
+The functions here run between updates; the sums inside a step are in update/exchange.py.
 """
 
 import os
@@ -18,8 +18,8 @@ class Workers(NamedTuple):
     """This process's place among the workers of a run.
 
     Attributes:
-        rank, size: which of them this is, of how many.
-        all_reduce: the sum over them of every tensor of a sequence, inside jit; a step of several workers needs it
+        rank, size: number of this worker, from 0, and number of workers.
+        all_reduce: sums each tensor of a sequence over the workers, inside jit; a step of several workers needs it
             (`with_all_reduce`).
     """
 
@@ -29,7 +29,7 @@ class Workers(NamedTuple):
 
     @property
     def is_main(self) -> bool:
-        """Whether this is rank 0, which alone writes files and logs and shows the progress bar."""
+        """Return whether this is rank 0, the only one that writes files and logs and shows the progress bar."""
         return self.rank == 0
 
 
@@ -41,8 +41,8 @@ def launched_by_msrun() -> bool:
 def join(device: str = "CPU") -> Workers:
     """Join the run's other workers, if msrun started this process. Further calls return the same.
 
-    msrun's scheduler process never returns from here: touch no file before. A ValueError if its port is taken, if
-    MS_ROLE is unknown, or if a platform has started one process where it announces several.
+    msrun's scheduler process never returns from here, so touch no file before. A ValueError if the scheduler's port is
+    taken, if MS_ROLE is unknown, or if a platform has started one process but announces several.
     """
     global _joined
     if _joined is None:
@@ -55,7 +55,7 @@ _joined: Workers | None = None
 
 
 def _check_platform() -> None:
-    """Raise a ValueError where a platform's processes would wait for each other, or each train the whole run."""
+    """Raise a ValueError if a platform's processes would wait for each other, or each would train the whole run."""
     processes, local = os.environ.get("RANK_SIZE", "1"), os.environ.get("MS_LOCAL_WORKER", "1")
     if not launched_by_msrun() and processes.isdecimal() and int(processes) > 1:
         raise ValueError(
@@ -96,7 +96,7 @@ def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
 
 
 def barrier(workers: Workers) -> None:
-    """Wait for all ranks: if one ended its process while another still writes, the job would end."""
+    """Wait for all ranks, because the job would end if one ended its process while another still writes."""
     sum_over_ranks(np.zeros(1, np.float32), workers)
 
 
@@ -115,5 +115,5 @@ def gather_texts(text: str, workers: Workers) -> list[str]:
 
 
 def broadcast_text(text: str, workers: Workers) -> str:
-    """Return rank 0's text on every rank: for what rank 0 decides (the run folder's name)."""
+    """Return rank 0's text on every rank, for what rank 0 decides (the run folder's name)."""
     return gather_texts(text if workers.is_main else "", workers)[0]

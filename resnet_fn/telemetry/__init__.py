@@ -1,4 +1,4 @@
-"""What a run records: metrics.jsonl (each line a JSON object with its "update"), TensorBoard, the progress bar."""
+"""A run writes metrics.jsonl (each line is a JSON object with its "update"), TensorBoard events, and a progress bar."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def read_log(log: Path) -> list[dict[str, Any]]:
-    """Return the events of a metrics.jsonl without damaged lines. A warning names these, except an incomplete last."""
+    """Return the events of a metrics.jsonl without damaged lines. A warning names these, except a cut last line."""
     events = []
     for number, line in enumerate(log.read_bytes().splitlines(keepends=True), 1):
         try:

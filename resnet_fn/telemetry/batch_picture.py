@@ -1,7 +1,7 @@
-"""The first batch as one picture for TensorBoard, drawn with PIL, which MindSpore brings.
+"""This module draws the first batch as one picture for TensorBoard, with PIL, which MindSpore brings.
 
-TensorBoard shows pictures 350 pixels wide. This one is twice as wide: letters of this size are legible in every second
-pixel.
+TensorBoard shows pictures 350 pixels wide. This one is twice as wide, and its letters are legible if only every
+second pixel is shown.
 """
 
 import textwrap
@@ -17,14 +17,11 @@ _WHITE = 2.5  # standard deviations from the mean to white; as many below it are
 
 
 def draw_batch(images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> np.ndarray:
-    """Draw the first images of a batch with their labels, exactly as the net gets them: to uint8 [height, 700, 3].
+    """Draw the first images of a batch with their labels, exactly as the net gets them; return uint8 [height, 700, 3].
 
-    The grey scale is fixed, 0 is mid-grey and ±2.5 white and black, so that a wrong normalisation shows: the picture is
-    pale, dark, flat, or all black and white.
-
-    Args:
-        images: float32 [N, C, H, W], normalised; C is 1 or 3.
-        labels: hard ones [N], or soft ones [N, classes].
+    The grey scale is fixed: 0 is mid-grey, and ±2.5 are white and black. So a wrong normalisation shows: the picture
+    is pale, dark, flat, or all black and white. `images` are float32 [N, C, H, W] of 1 or 3 channels; `labels` are hard
+    [N] or soft [N, classes].
     """
     from PIL import Image, ImageDraw, ImageFont
 
@@ -56,7 +53,7 @@ def input_title(images: np.ndarray) -> str:
 
 
 def label_texts(labels: np.ndarray, classes: Sequence[str]) -> list[str]:
-    """Return captions of hard labels [N], or [N, classes]: all names, in two lines; of soft ones the two largest."""
+    """Return captions: all names for hard labels [N] or [N, classes], in two lines; the two largest for soft labels."""
     if labels.ndim == 1:
         return [classes[label] for label in labels]
     if np.isin(labels, (0, 1)).all():  # twelve letters fit as a rule, and "..." stands for the rest

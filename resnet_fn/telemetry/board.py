@@ -1,4 +1,4 @@
-"""TensorBoard: curves, the first batch, the config, and the run as a row of the hyper-parameter table.
+"""TensorBoard gets curves, the first batch, the config, and the run as a row of the hyper-parameter table.
 
 Curves are grouped by the first part of their names: eval/, train/, train_gradient_norm/, train_system/,
 train_update_norm/, train_weight_norm/. TensorBoard sorts them and unfolds the first two.
@@ -50,7 +50,7 @@ _FP16_ONLY = ("loss_scale", "skipped")  # flat lines in float32
 
 
 class SummaryWriter(tensorboardX.SummaryWriter):
-    """tensorboardX's writer; keeps the `error` of a full disk, at which its thread would end and callers wait on."""
+    """tensorboardX's writer that keeps the `error` of a full disk; its own thread would end and let callers wait."""
 
     def __init__(self, folder: Path | str, **options: Any) -> None:
         try:
@@ -76,13 +76,7 @@ class SummaryWriter(tensorboardX.SummaryWriter):
 
 
 class Board:
-    """Writes a run folder's TensorBoard events.
-
-    Args:
-        folder: the run folder.
-        recipe, options: the config, written as text and as the run's row in the table of hyper-parameters.
-        start: updates done before; what a stopped run wrote about later ones is hidden.
-    """
+    """Writes a run folder's TensorBoard events and its config, and hides earlier events after update `start`."""
 
     def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int) -> None:
         self._folder = folder
@@ -106,14 +100,14 @@ class Board:
                 self._writer.add_scalar(f"train_{kind}_norm/{group}", value, update)
 
     def batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
-        """Add the run's first batch as the net sees it, with its labels; an error here is a warning only."""
+        """Add the run's first batch as the net gets it, with its labels; an error here gives a warning only."""
         try:
             self._writer.add_image("train/first_batch", draw_batch(images, labels, classes), 0, dataformats="HWC")
         except Exception as error:
             print(f"warning: no picture of the first batch: {first_line(error)}", file=sys.stderr, flush=True)
 
     def close(self, whole: bool) -> None:
-        """Write everything; an OSError if that failed and the run is `whole` (has come to its end)."""
+        """Write everything; raise an OSError if this fails and the run has come to its end (`whole`)."""
         if whole and self._session_end is not None:
             self._writer.file_writer.add_summary(self._session_end, 0)
         self._writer.close()
@@ -137,7 +131,7 @@ class Board:
 
 
 def _table(config: Recipe | RunOptions, base: Recipe | RunOptions, title: str) -> str:
-    """Return all settings in Markdown; what differs from `base` comes first, in bold, with base's value."""
+    """Return all settings in Markdown; those that differ from `base` come first, in bold, with base's value."""
     changed, same = [], []
     for name, value in vars(config).items():
         usual = getattr(base, name)

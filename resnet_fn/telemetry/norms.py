@@ -1,7 +1,7 @@
-"""Norms of gradients, weights and updates for each group of layers, to find parts that do not learn or diverge.
+"""Norms of gradients, weights and updates by group of layers show parts that do not learn or that diverge.
 
-The gradients' come from the step, which has them anyway; weights and updates are measured on the host, from copies,
-and only on the updates that are logged.
+The step computes the gradients' norms anyway. Norms of weights and updates are computed on the host, from copies, and
+only in updates that are logged.
 """
 
 import math
@@ -26,20 +26,12 @@ class LayerNorms:
         self._before: list[np.ndarray] = []
 
     def before(self, update: int) -> None:
-        """Copy the weights if the next update, counted from 1, is to be measured."""
+        """Copy the weights if the next update, counted from 1, will be measured."""
         if self._every > 0 and update % self._every == 0:
             self._before = [parameter.numpy().copy() for parameter in self._weights]
 
     def after(self, squares: Tensor) -> dict[str, dict[str, float]]:
-        """Measure the update since `before`; {} if it is not to be measured.
-
-        Args:
-            squares: see `StepResult`.
-
-        Returns:
-            "gradient" (before clipping), "weight" (after the update) and "update" (what it changed): for each group
-            of layers the 2-norm of all its elements.
-        """
+        """Return the 2-norms of gradients before clipping, new weights and their change, by group of layers."""
         if not self._before:
             return {}
         gradients = squares.numpy()

@@ -1,4 +1,4 @@
-"""What a run records and shows: metrics.jsonl, TensorBoard, the progress bar. Only rank 0 does."""
+"""Rank 0 records and shows a run: metrics.jsonl, TensorBoard, the progress bar."""
 
 import contextlib
 import json
@@ -22,14 +22,10 @@ BAR = "{desc}{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remainin
 
 
 class Pace:
-    """Collects statistics of this process's updates in the current epoch.
+    """Collects statistics of this process's updates in the current epoch; `epochs` counts the table's printed rows.
 
-    Attributes:
-        epochs: rows of the table that have been printed.
-        began: when the epoch began, by `time.perf_counter`.
-        losses, accuracies: of the applied updates.
-        seconds: of each update but the first of the process, which compiles.
-        compiling: the seconds of that one, if it is in this epoch.
+    `losses` and `accuracies` are those of the applied updates. `seconds` has the duration of each update, except the
+    first one of the process, which compiles; `compiling` has that one.
     """
 
     def __init__(self) -> None:
@@ -143,7 +139,7 @@ class Telemetry:
 
 
 class SilentTelemetry(Telemetry):
-    """The telemetry of all ranks except 0: the same calls, without effect."""
+    """The telemetry of all ranks except 0 has the same calls, without effect."""
 
     def __init__(self) -> None:
         pass
@@ -158,7 +154,7 @@ class SilentTelemetry(Telemetry):
 
 
 def memory_mb() -> float:
-    """Return the main memory of this process now, in MiB (on Linux; elsewhere its peak)."""
+    """Return the main memory that this process uses now, in MiB (its peak if the system is not Linux)."""
     with contextlib.suppress(OSError), open("/proc/self/statm", encoding="ascii") as statm:
         return int(statm.read().split()[1]) * resource.getpagesize() / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10

@@ -1,1 +1,1 @@
-"""One update: loss, gradients, loss scale, optimizer, schedule, moving average, and the step that joins them."""
+"""This room computes one update: loss, gradients, loss scale, optimizer, schedule, moving average, and their step."""

@@ -1,4 +1,4 @@
-"""Optimizers that adapt the rate: Adam and AdamW to each weight, LARS and LAMB to each layer of a large batch."""
+"""These optimizers adapt the rate: Adam and AdamW to each weight, LARS and LAMB to each layer of a large batch."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,8 +16,8 @@ _adam_kernel, _assign = ops.Adam(), ops.Assign()
 def one_minus_powers(betas: Sequence[float]) -> Callable[[Tensor], Tensor]:
     """Return Adam's bias corrections 1 − β^t: a function of t, float32 scalar, to float32 [betas]; for use inside jit.
 
-    In float32, 1 − 0.999 is wrong in its fifth digit, and so is MindSpore's expm1 on a CPU, whose exponential is 2e-6
-    off. With h = tanh(−x / 2), 1 − e^x is 2h / (1 + h), which loses nothing while x > −4.
+    In float32, 1 − 0.999 is wrong in its fifth digit. So is MindSpore's expm1 on a CPU, whose exponential has an error
+    of 2e-6. With h = tanh(−x / 2), 1 − e^x is 2h / (1 + h), which loses nothing while x > −4.
     """
     logarithms = Tensor(np.log(np.maximum(betas, 1e-30)), mindspore.float32)
 
@@ -32,7 +32,7 @@ def one_minus_powers(betas: Sequence[float]) -> Callable[[Tensor], Tensor]:
 def adam(
     groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, decoupled: bool = False
 ) -> Optimizer:
-    """Adam (Kingma and Ba, arXiv 1412.6980, algorithm 1), as `torch.optim.Adam`: weight decay is part of the gradient.
+    """Make Adam (Kingma and Ba, arXiv 1412.6980, algorithm 1), as `torch.optim.Adam`, with coupled weight decay.
 
     g ← g + decay · p;  m ← β1 m + (1 − β1) g;  v ← β2 v + (1 − β2) g²;
     p ← p − lr · m / (1 − β1^t) / (√(v / (1 − β2^t)) + ε).
@@ -40,8 +40,8 @@ def adam(
     `groups`: see `parameter_groups`; `decoupled`: see `adamw`.
 
     Returns:
-        State `momentum.<parameter>` and `variance.<parameter>`, float32, and `adam_updates`, t; see `Optimizer`. They
-        hold (1 − f(β)) / (1 − β) times m and v, f being the rounding to float32 (v: 1.3e-5 less for β2 = 0.999); the
+        An `Optimizer` with state `momentum.<parameter>` and `variance.<parameter>`, float32, and `adam_updates`, t.
+        They hold m and v times (1 − f(β)) / (1 − β), where f rounds to float32 (v: 1.3e-5 less for β2 = 0.999); the
         update corrects this.
     """
     parameters, decays, factors = unzip_groups(groups)
@@ -86,7 +86,7 @@ def adam(
 
 
 def adamw(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> Optimizer:
-    """Adam with decoupled weight decay (Loshchilov and Hutter, arXiv 1711.05101), as `torch.optim.AdamW`.
+    """Make Adam with decoupled weight decay (Loshchilov and Hutter, arXiv 1711.05101), as `torch.optim.AdamW`.
 
     p ← p · (1 − lr · decay), and then Adam's update without decay. Arguments and result as `adam`.
     """
@@ -94,7 +94,7 @@ def adamw(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: flo
 
 
 def trust_ratio(parameter: Parameter, direction: Tensor, coefficient: float = 1.0, decay: float = 0.0) -> Tensor:
-    """coefficient · |p| / (|direction| + decay · |p|), inside jit; 1 if |p| or |direction| is 0."""
+    """Compute coefficient · |p| / (|direction| + decay · |p|), inside jit; 1 if |p| or |direction| is 0."""
     size, length = _norm(parameter), _norm(direction)
     usable, one = ops.logical_and(size > 0, length > 0), ops.ones_like(size)
     return ops.where(usable, coefficient * size / ops.where(usable, length + decay * size, one), one)
@@ -105,12 +105,12 @@ def _norm(tensor: Tensor) -> Tensor:
 
 
 def lars(groups: Groups, momentum: float = 0.9, trust_coefficient: float = 0.001) -> Optimizer:
-    """Layer-wise adaptive rate scaling (You et al., arXiv 1708.03888, algorithm 1).
+    """Make an optimizer with layer-wise adaptive rate scaling (You et al., arXiv 1708.03888, algorithm 1).
 
     λ = trust · |p| / (|g| + decay · |p|);  v ← momentum · v + lr · λ · (g + decay · p);  p ← p − v.
 
-    Parameters without weight decay (norm layers' and biases) have λ = 1, and so has one whose weights or gradients
-    are zero.
+    λ is 1 for parameters without weight decay (of norm layers, and biases), and for one whose weights or gradients are
+    zero.
 
     `groups`: see `parameter_groups`; `trust_coefficient`: the largest step, relative to the layer's weights.
 
@@ -135,13 +135,13 @@ def lars(groups: Groups, momentum: float = 0.9, trust_coefficient: float = 0.001
 
 
 def lamb(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-6) -> Optimizer:
-    """Layer-wise Adam for large batches (You et al., arXiv 1904.00962, algorithm 2), with bias correction.
+    """Make layer-wise Adam for large batches (You et al., arXiv 1904.00962, algorithm 2), with bias correction.
 
     m ← β1 m + (1 − β1) g;  v ← β2 v + (1 − β2) g²;  u = m / (1 − β1^t) / (√(v / (1 − β2^t)) + ε) + decay · p;
     p ← p − lr · |p| / |u| · u.
 
-    Parameters without weight decay take the plain step lr · u, and so does one whose weights or step are zero: this
-    is what timm's Lamb computes, which the A1–A3 recipes (arXiv 2110.00476) were trained with.
+    Parameters without weight decay, and one whose weights or step are zero, take the plain step lr · u. timm's Lamb
+    does the same; the A1–A3 recipes (arXiv 2110.00476) were trained with it.
 
     `groups`: see `parameter_groups`.
 

@@ -1,4 +1,4 @@
-"""What differs in a step that runs on an Ascend card: the overflow test, and who computes the clip."""
+"""On an Ascend card a step tests for overflow in another way, and clips by MindSpore's operation."""
 
 from collections.abc import Sequence
 
@@ -9,24 +9,22 @@ _depend = ops.Depend()
 
 
 def on_ascend() -> bool:
-    """Whether this process computes on an Ascend card."""
+    """Return whether this process computes on an Ascend card."""
     return bool(mindspore.get_current_device().device_target == "Ascend")
 
 
 def has_clip() -> bool:
-    """Whether this MindSpore has `ops.clip_by_global_norm` (2.10 announces its removal)."""
+    """Return whether this MindSpore has `ops.clip_by_global_norm` (2.10 announces its removal)."""
     return hasattr(ops, "clip_by_global_norm")
 
 
 def no_overflow(tensors: Sequence[Tensor]) -> Tensor:
-    """Whether nothing has overflowed on the card since the last call: bool scalar, inside jit.
+    """Return whether nothing has overflowed on the card since the last call: bool scalar, inside jit.
 
     Cards of the 910 training series, and later ones with MS_ASCEND_CHECK_OVERFLOW_MODE=SATURATION_MODE, compute the
     largest number instead of infinity and 0 instead of NaN, so no norm shows an overflow. Their status registers do:
-    `amp.all_finite` reads and clears them (mindspore/amp.py, `_all_finite`); on other devices it tests the tensors.
-
-    Args:
-        tensors: the tensors that must have been computed before.
+    `amp.all_finite` waits for the tensors, then reads and clears the registers (mindspore/amp.py, `_all_finite`); on
+    other devices it tests the tensors.
     """
     return mindspore.amp.all_finite(tensors)
 
@@ -34,7 +32,7 @@ def no_overflow(tensors: Sequence[Tensor]) -> Tensor:
 def clear_overflow(value: Tensor, small: Tensor) -> Tensor:
     """Clear the overflow status first, so that an earlier computation (an evaluation) is not counted.
 
-    As `nn.TrainOneStepWithLossScaleCell.start_overflow_check` does before it differentiates. Returns `value`, the input
-    of the computation that is to be checked; `small` is any float32 tensor that exists already. Works inside jit.
+    `nn.TrainOneStepWithLossScaleCell.start_overflow_check` does the same before it differentiates. The result is
+    `value`, the input of the computation to check; `small` is any float32 tensor that exists already. Works inside jit.
     """
     return _depend(value, no_overflow((small,)))

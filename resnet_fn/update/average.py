@@ -1,4 +1,4 @@
-"""The moving average of a net's weights."""
+"""A net's weights can have a moving average, which is then evaluated."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,23 +16,14 @@ _assign = ops.Assign()
 
 
 class MovingAverage(NamedTuple):
-    """The exponential moving average of a net's weights (Polyak and Juditsky, 1992).
+    """The exponential moving average of a net's weights (Polyak and Juditsky, 1992)."""
 
-    Attributes:
-        averages: `ema.<parameter>` for each of `followed`.
-        followed: the net's parameters that change.
-        count: applied updates so far, float32 scalar.
-        new_weight: 1 − decay, float32 scalar: average ← decay · average + (1 − decay) · parameter.
-        every: updates between two moves.
-        start: for so many updates the average is a plain copy, so that it forgets the initialisation.
-    """
-
-    averages: tuple[Parameter, ...]
-    followed: tuple[Parameter, ...]
-    count: Parameter
-    new_weight: Tensor
-    every: int
-    start: int
+    averages: tuple[Parameter, ...]  # `ema.<parameter>` for each of `followed`
+    followed: tuple[Parameter, ...]  # the net's parameters that change
+    count: Parameter  # applied updates so far, float32 scalar
+    new_weight: Tensor  # 1 − decay, float32 scalar: average ← decay · average + (1 − decay) · parameter
+    every: int  # updates between two moves
+    start: int  # number of updates for which the average is a plain copy, so that it forgets the initialisation
 
 
 def moving_average(parameters: Iterable[Parameter], decay: float, every: int = 1, start: int = 0) -> MovingAverage:
@@ -94,7 +85,7 @@ def _follow(weight: Tensor, average: Parameter, parameter: Parameter) -> Tensor:
 
 @contextlib.contextmanager
 def averaged(average: MovingAverage | None) -> Iterator[None]:
-    """A context in which the net has the averages (compiled functions see them); then it has its own bits again."""
+    """Make a context in which the net has the averages, also for compiled functions; then it gets its own bits back."""
     if average is None:
         yield
         return

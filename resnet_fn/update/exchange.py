@@ -1,4 +1,4 @@
-"""What the workers of an update exchange: their gradients, BatchNorm's statistics, and a small vector, the report.
+"""The workers of an update exchange gradients, BatchNorm's statistics, and a small vector, the report.
 
 The report is float32 [3 + flags + workers]. This file alone packs and unpacks it:
 
@@ -9,8 +9,8 @@ The report is float32 [3 + flags + workers]. This file alone packs and unpacks i
     the last       not finite: 1 for each worker whose own loss, gradients (of several workers: the first layer's) or
                    BatchNorm statistics were not finite
 
-It is summed right after the gradients, so that all workers have it in the same update and decide alike. NaN and
-infinity survive the sum; the last entries show where they came from.
+It is summed right after the gradients, so that all workers have it in the same update and take the same decision.
+NaN and infinity survive the sum; the last entries show which workers had them.
 
 An update has an all-reduce for each gradient (in small nets for each of a few vectors of gradients: `vectors.py`), one
 for the report, and one for all of BatchNorm's statistics; `sync_batchnorm` adds four for each BatchNorm.
@@ -33,7 +33,7 @@ _depend = ops.Depend()
 
 
 class Report(NamedTuple):
-    """An update's report, unpacked: three scalars and [flags], [workers], tensors or arrays, as the report was."""
+    """An update's report, unpacked: three scalars, [flags] and [workers]; tensors or arrays, as the report was."""
 
     loss: Any
     metric: Any
@@ -60,11 +60,8 @@ def stack_means(loss: Tensor, metric: Tensor) -> Tensor:
 def pack(means: Tensor, flags: Tensor, finite: Tensor, one_hot: Tensor) -> Tensor:
     """Make this worker's report, inside jit.
 
-    Args:
-        means: float32 [MEANS], loss and metric, divided by the number of workers.
-        flags: see `make_flags`.
-        finite: bool scalar, whether this worker's own numbers are finite.
-        one_hot: float32 [workers], 1 at this worker's place.
+    `means` are loss and metric, divided by the number of workers. `finite`, a bool scalar, is whether this worker's own
+    numbers are finite. `one_hot`, float32 [workers], is 1 at this worker's place.
     """
     return ops.concat((means, flags, one_hot * (1.0 - finite.astype(mindspore.float32))))
 
@@ -76,21 +73,21 @@ def unpack(report: Any, workers: int) -> Report:
 
 
 def all_finite(report: Tensor, norm: Tensor, workers: int) -> Tensor:
-    """Whether the loss, the gradients (by their norm) and each worker's own numbers are: bool scalar, inside jit."""
+    """Return whether loss, gradients (by their norm) and all workers' own numbers are finite, inside jit."""
     return ops.logical_and(is_finite(report[0], norm), report[-workers:].sum() == 0)
 
 
 def none_withheld(report: Tensor) -> Tensor:
-    """Whether all workers had their samples: bool scalar, inside jit."""
+    """Return whether all workers had their samples: bool scalar, inside jit."""
     return report[_WITHHELD] == 0
 
 
 def with_all_reduce(workers: Workers) -> Workers:
-    """Give the workers of a run the sum over them that a step needs; a single worker is returned as it is.
+    """Return the workers with the `all_reduce` that a step needs; a single worker is returned unchanged.
 
-    One call per tensor, which on a CPU is as fast as buckets. There a collective blocks: called in the middle of
-    backward, as soon as its gradient is ready, each would wait for the slowest worker. So all of them wait for the
-    first layer's gradient, the last to be ready. On a card they overlap with backward.
+    Each tensor has a call of its own, which on a CPU is as fast as buckets. A collective blocks there: in the middle of
+    the backward pass each would wait for the slowest worker. So all of them wait for the first layer's gradient, which
+    is ready last. On a card they overlap with the backward pass.
     """
     if workers.size == 1:
         return workers
@@ -116,8 +113,8 @@ def mean_over_workers(
 
     Each worker has normalised its own samples; with the means all workers hold the same net, bit for bit.
 
-    There may be no statistics. `mean_factor` is 1 / workers; `after` is what the sum waits for, because in the middle
-    of backward it would wait for the slowest worker.
+    There may be no statistics. `mean_factor` is 1 / workers. The sum waits for the tensor `after`, because in the
+    middle of the backward pass it would wait for the slowest worker.
     """
     if not statistics:
         return ()

@@ -1,6 +1,6 @@
-"""What happens to gradients between differentiation and the optimizer: pure functions of tensors, for use inside jit.
+"""These pure functions change gradients between differentiation and the optimizer, inside jit.
 
-Operations on all of many tensors go through `map_tensors` (HyperMap): the time to compile a comprehension or a loop
+Operations on many tensors go through `map_tensors` (HyperMap), because the time to compile a comprehension or a loop
 grows with the square of the number of tensors.
 """
 
@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import mindspore
 from mindspore import Parameter, Tensor, ops
 
-from resnet_fn.runtime.versions import row_products_are_exact
+from resnet_fn.runtime.versions import at_least
 
 Gradients = Sequence[Tensor]
 
 LARGE, HUGE = 2**16, 2**22  # elements
-_ROWS = row_products_are_exact()
+_ROWS = at_least(2, 9)  # before, a large row times itself, as a matrix product, is 7.7e-5 off
 
 map_tensors = ops.HyperMap()  # (function, tensors, …) → a tuple; with a fixed first argument: ops.partial(function, it)
 
@@ -30,7 +30,7 @@ def assign_tensors(targets: Sequence[Parameter], values: Sequence[Tensor]) -> No
 def unscale(gradients: Gradients, factor: Tensor) -> Gradients:
     """Multiply every gradient by `factor` (1 / (loss scale · micro-batches · workers)), in float32.
 
-    With the division by the workers done here, the SUM of the all-reduce that follows is the mean.
+    Because it divides by the workers, the sum of the all-reduce that follows is the mean.
     """
     return map_tensors(ops.partial(_unscaled, factor), gradients)
 
@@ -42,9 +42,9 @@ def _unscaled(factor: Tensor, gradient: Tensor) -> Tensor:
 def squared_norms(gradients: Gradients, ascend: bool = False) -> Tensor:
     """Compute the squared 2-norm of each gradient: float32 [gradients].
 
-    Not by `ops.L2Loss`, whose CPU kernel adds in float32 one by one. On a CPU a large gradient is multiplied as a row
-    with itself, which reads it once; a huge one is not, because the product's rounding grows with the size. No product
-    is used on a card, where it may round to HF32, nor if MindSpore's row product is inexact.
+    `ops.L2Loss` does not serve: its CPU kernel adds in float32 one by one. On a CPU a large gradient is multiplied as a
+    row with itself, which reads it once; a huge one is not, because the product's rounding grows with the size. On a
+    card, where a product may round to HF32, and if MindSpore's row product is inexact, squares are summed.
     """
     return _stack(map_tensors(_sum_of_squares if ascend else _squared_norm, gradients))
 
@@ -73,14 +73,11 @@ def global_norm(gradients: Gradients) -> Tensor:
 def clip_by_global_norm(gradients: Gradients, norm: Tensor, clip_norm: float, by_operation: bool = False) -> Gradients:
     """Scale all gradients by clip_norm / max(norm, clip_norm): Pascanu et al., arXiv 1211.5063.
 
-    On a card it is `ops.clip_by_global_norm`. On a CPU the norm is at hand for the metrics and the finite test, and the
-    operation would compute it again. A test compares the two.
+    On a card this is `ops.clip_by_global_norm`. On a CPU the norm is known already, and the operation would compute it
+    again. A test compares the two.
 
-    Args:
-        gradients: float32 tensors.
-        norm: their `global_norm`, finite. (`ops.clip_by_global_norm([inf, 1])` gives `[nan, 0]`: test it first.)
-        clip_norm: the largest norm that passes unchanged; 0 turns clipping off.
-        by_operation: call MindSpore's; it is deprecated in 2.10 and may go (`ascend.has_clip`).
+    `norm` is the gradients' `global_norm`, and must be finite (`ops.clip_by_global_norm([inf, 1])` gives `[nan, 0]`). A
+    `clip_norm` of 0 turns clipping off. `by_operation` uses MindSpore's operation, which 2.10 deprecates.
     """
     if clip_norm == 0:
         return gradients
@@ -90,7 +87,7 @@ def clip_by_global_norm(gradients: Gradients, norm: Tensor, clip_norm: float, by
 
 
 def is_finite(loss: Tensor, norm: Tensor, statistics: Sequence[Tensor] = ()) -> Tensor:
-    """Whether a loss, the gradients (by their norm) and BatchNorm's statistics are finite: bool scalar."""
+    """Return whether a loss, the gradients (by their norm) and BatchNorm's statistics are finite: bool scalar."""
     finite = ops.logical_and(ops.isfinite(loss), ops.isfinite(norm))
     if statistics:
         finite = ops.logical_and(finite, ops.isfinite(ops.concat(statistics)).all())

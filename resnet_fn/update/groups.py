@@ -1,4 +1,4 @@
-"""The weight decay and the learning rate's factor of each parameter of a net."""
+"""Each parameter of a net has a weight decay and a factor of the learning rate."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -23,8 +23,8 @@ Groups = Sequence[Parameter | tuple[Parameter, float] | tuple[Parameter, float, 
 def parameter_groups(recipe: Recipe, net: nn.Cell) -> list[tuple[Parameter, float, float]]:
     """Return every trainable parameter of a net with the recipe's weight decay and factor of the learning rate.
 
-    Layer decay as in timm's `param_groups_layer_decay` and BEiT (arXiv 2106.08254): the factor is 1 for the last layer,
-    and for each block the next block's factor times `layer_decay`. `head_learning_rate` is the last layer's.
+    Layer decay is that of timm's `param_groups_layer_decay` and BEiT (arXiv 2106.08254): the last layer has factor 1,
+    and each block has the next block's factor times `layer_decay`. `head_learning_rate` is the last layer's rate.
     """
     numbers = layer_numbers(parameter.name for parameter in net.get_parameters())
     last = max(numbers.values())
@@ -68,10 +68,7 @@ def layer_numbers(paths: Iterable[str]) -> dict[str, int]:
 
 
 def unzip_groups(groups: Groups) -> tuple[Any, ...]:
-    """Return tuples of parameters, decays and factors (1 if not given): compiled functions cannot unpack mixed rows.
-
-    A row that is none of `Groups` raises a ValueError.
-    """
+    """Return tuples of parameters, decays and factors (1 if not given): compiled functions cannot unpack mixed rows."""
     rows: Any = [groups] if isinstance(groups, nn.Cell) else groups
     rows = [(row, 0.0) if isinstance(row, Parameter) else row for row in rows]
     for row in rows:

@@ -1,4 +1,4 @@
-"""Losses: functions of (logits, labels) that return the mean over the batch, computed in float32."""
+"""Losses are functions of (logits, labels) that return the mean over the batch, computed in float32."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,20 +16,11 @@ _one_hot, _ONE, _ZERO = ops.OneHot(), Tensor(1.0, mindspore.float32), Tensor(0.0
 
 
 def smooth_targets(labels: Tensor, classes: int, smoothing: float = 0.0, over: str = "all") -> Tensor:
-    """Return labels as probabilities, of which smoothing takes a part to other classes.
+    """Return labels, [N] int32 classes or [N, C] float32 probabilities t, as smoothed probabilities, float32 [N, C].
 
     "all" (PyTorch; Szegedy et al., arXiv 1512.00567): (1 − s) · t + s / C for every class. "others"
     (`CrossEntropySmooth` of MindSpore's scripts): 1 − s for the label and s / (C − 1) for each other class; it equals
     "all" with s · C / (C − 1).
-
-    Args:
-        labels: [N] int32 classes, or [N, C] float32 probabilities t (mixup, CutMix).
-        classes: C.
-        smoothing: s, a fraction of 1.
-        over: "all" or "others".
-
-    Returns:
-        float32 [N, C].
     """
     targets = _one_hot(labels, classes, _ONE, _ZERO) if labels.ndim == 1 else labels
     targets = targets.astype(mindspore.float32)
@@ -44,16 +35,7 @@ def _over_all(smoothing: float, over: str, classes: int) -> float:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0, over: str = "all") -> Tensor:
-    """Compute softmax cross-entropy with label smoothing, the mean over the batch.
-
-    Args:
-        logits: [N, C], any float type; the loss is computed in float32.
-        labels: [N] int32 classes, or [N, C] float32 probabilities (mixup, CutMix, distillation).
-        smoothing, over: see `smooth_targets`.
-
-    Returns:
-        A float32 scalar.
-    """
+    """Compute softmax cross-entropy with label smoothing (`smooth_targets`), the mean over the batch, in float32."""
     smoothing = _over_all(smoothing, over, logits.shape[1])
     return ops.cross_entropy(logits.astype(mindspore.float32), labels, label_smoothing=smoothing)
 

@@ -1,4 +1,4 @@
-"""Dynamic loss scaling for float16 gradients (Micikevicius et al., arXiv 1710.03740)."""
+"""Dynamic loss scaling keeps float16 gradients in range (Micikevicius et al., arXiv 1710.03740)."""
 
 import mindspore
 import numpy as np
@@ -15,8 +15,8 @@ def _scalar(value: float, name: str) -> Parameter:
 class DynamicLossScaler:
     """The scale that keeps float16 gradients between underflow and overflow.
 
-    The state machine of torch.amp.GradScaler, with a floor and a ceiling: an overflowed update halves the scale
-    and is skipped; `growth_interval` good updates in a row double it.
+    It works as torch.amp.GradScaler, with a floor and a ceiling: an overflowed update halves the scale and is skipped;
+    `growth_interval` good updates in a row double it.
 
     State (float32 scalar Parameters, saved with every checkpoint): `scale`, `good_updates` (finite updates since
     the scale last changed), `skipped` (skipped updates in the whole run), `skipped_in_row`.
@@ -26,7 +26,7 @@ class DynamicLossScaler:
         growth_factor: what the scale grows by; 1 for a static scale.
         backoff_factor: what an overflow multiplies the scale by; 1 for a static scale.
         growth_interval: finite updates in a row before the scale grows.
-        floor, ceiling: bounds of the scale; else small gradients would drive it to infinity, and NaN to 0.
+        floor, ceiling: bounds of the scale; without them small gradients would drive it to infinity, and NaN to 0.
 
     Raises:
         ValueError: a factor or bound that cannot work, named with its fix.
@@ -62,18 +62,15 @@ class DynamicLossScaler:
         return cls(initial=1.0, growth_factor=1.0, backoff_factor=1.0, ceiling=1.0)
 
     def state(self) -> tuple[Parameter, ...]:
-        """The Parameters that a checkpoint must carry."""
+        """Return the Parameters that a checkpoint must hold."""
         return (self.scale, self.good_updates, self.skipped, self.skipped_in_row)
 
     def adjust(self, applied: Tensor, complete: Tensor | None = None) -> Tensor:
         """Move the scale after an update, inside jit.
 
-        Args:
-            applied: bool scalar, whether everything was finite and the update applied (the same on every rank).
-            complete: bool scalar, whether every worker had its samples; False leaves all state as it is. None: True.
-
-        Returns:
-            float32 [3]: the scale that this update *used*, `skipped` and `skipped_in_row` after it.
+        `applied` and `complete` (None: True) are bool scalars: whether the update was applied, and whether every worker
+        had its samples. If some had none, all state stays as it is. The result is float32 [3]: the scale that this
+        update *used*, and `skipped` and `skipped_in_row` after it.
         """
         used = self.scale * 1.0  # a copy: the Parameter is assigned below
         finite = applied.astype(mindspore.float32)
@@ -94,7 +91,7 @@ class DynamicLossScaler:
 
 
 def make_scaler(precision: str, initial: float, growth_interval: int) -> DynamicLossScaler:
-    """Make the loss scaler of a precision: "fp16" needs one, other precisions get `off`."""
+    """Make the loss scaler of a precision: "fp16" needs one, other precisions get a constant 1 (`off`)."""
     if precision != "fp16":
         return DynamicLossScaler.off()
     return DynamicLossScaler(initial, growth_interval=growth_interval)

@@ -1,4 +1,4 @@
-"""Every class on its own, by its sigmoid: binary cross-entropy, focal loss, and the accuracy of several labels.
+"""With several labels each class has its own sigmoid: binary cross-entropy, focal loss, and accuracy.
 
 Logits are [N, C], of any float type, which become float32; targets are [N, C] float32 in [0, 1], soft ones (mixup,
 smoothing) included. The losses are float32 [N, C], one term for each sample and class.

@@ -1,4 +1,4 @@
-"""The recipe's optimizer, and momentum SGD: functions of gradients that update weights and their own state in place."""
+"""Optimizers take gradients and update weights and their own state in place: the recipe's, and momentum SGD."""
 
 import functools
 import math
@@ -47,7 +47,7 @@ def make_fast_optimizer(recipe: Recipe, net: nn.Cell) -> Optimizer:
 
 
 def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) -> Optimizer:
-    """SGD with momentum, as `torch.optim.SGD` computes it (dampening 0, coupled weight decay).
+    """Make SGD with momentum, as `torch.optim.SGD` computes it (dampening 0, coupled weight decay).
 
     g ← g + decay · p;  v ← momentum · v + g;  p ← p − lr · (g + momentum · v)  with Nesterov, else  p ← p − lr · v.
 

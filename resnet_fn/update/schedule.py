@@ -1,4 +1,4 @@
-"""Learning rates as pure functions of the update number, computed on the host.
+"""Learning rates are pure functions of the update number, computed on the host.
 
 An update number counts optimizer updates from 0; accumulation and workers do not change it.
 """
@@ -12,7 +12,7 @@ Schedule = Callable[[int], float]
 
 
 def cosine_warmup(step: int, total: int, warmup: int, peak: float, floor: float = 0.0) -> float:
-    """Linear warm-up to `peak`, then half a cosine down to `floor` (Loshchilov and Hutter, arXiv 1608.03983).
+    """Return a rate with linear warm-up to `peak`, then half a cosine down to `floor` (arXiv 1608.03983).
 
     lr = peak · (step + 1) / warmup                                    for step < warmup
     lr = floor + (peak − floor) · (1 + cos(π · t)) / 2,
@@ -40,7 +40,7 @@ def cosine_warmup(step: int, total: int, warmup: int, peak: float, floor: float 
 
 
 def linear_warmup(step: int, total: int, warmup: int, peak: float, floor: float = 0.0) -> float:
-    """Linear warm-up to `peak`, then a straight line down to `floor` at `total`. Arguments as `cosine_warmup`."""
+    """Return a rate with linear warm-up to `peak`, then a straight line to `floor` at `total`; see `cosine_warmup`."""
     _check(step, total, warmup)
     if step < warmup:
         return _warmup(step, warmup, peak)
@@ -52,7 +52,7 @@ def _warmup(step: int, warmup: int, peak: float) -> float:
 
 
 def step_warmup(step: int, warmup: int, peak: float, milestones: Sequence[int], factor: float = 0.1) -> float:
-    """Linear warm-up, then `peak` times `factor` for each milestone (an update number) that has been reached."""
+    """Return a rate with linear warm-up, then `peak` times `factor` for each milestone (an update) that is reached."""
     if step < warmup:
         return _warmup(step, warmup, peak)
     return peak * factor ** sum(step >= milestone for milestone in milestones)

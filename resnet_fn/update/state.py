@@ -1,4 +1,4 @@
-"""All state that an update changes: made once, then given to the step, the writer, restore and evaluation."""
+"""All state that an update changes is made once, then given to the step, the writer, restore and evaluation."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
@@ -36,9 +36,9 @@ class TrainState:
 
     Attributes:
         weights: all of the net's Parameters, BatchNorm's statistics among them.
-        trained: those of the weights that have a gradient, in the optimizer's order.
-        statistics: those of the weights that a training pass moves, float32 [channels] each.
-        optimizer: the optimizer's.
+        trained: the weights that have a gradient, in the optimizer's order.
+        statistics: BatchNorm's statistics, which each training pass changes, float32 [channels] each.
+        optimizer: the optimizer's state.
         scaler: the loss scaler, whose four scalars are state.
         average: the weights' moving average, which is then what is evaluated.
     """
@@ -52,7 +52,7 @@ class TrainState:
 
     @property
     def training(self) -> tuple[Parameter, ...]:
-        """What a checkpoint holds beside the weights: Parameters of the optimizer, the scaler, the moving average."""
+        """Return what a checkpoint holds beside the weights: Parameters of optimizer, scaler and moving average."""
         average = (*self.average.averages, self.average.count) if self.average else ()
         return (*self.optimizer, *self.scaler.state(), *average)
 
@@ -79,9 +79,9 @@ def make_state(
 
 
 class FixedMemory:
-    """Checks that Parameters which compiled functions read are still where they were in memory at the first call.
+    """Checks that Parameters of compiled functions are still where they were in memory at the first call.
 
-    On a CPU `set_data` and `load_param_into_net` give a Parameter other memory; what was compiled goes on with the old.
+    On a CPU `set_data` and `load_param_into_net` give a Parameter other memory; compiled functions still read the old.
     """
 
     def __init__(self, parameters: Iterable[Parameter]) -> None:
@@ -89,15 +89,15 @@ class FixedMemory:
         self._addresses: list[int] = []
 
     def check(self) -> None:
-        """Call it before each call of a function; a ValueError names the Parameters that have other memory now."""
+        """Raise a ValueError that names the Parameters which have other memory now; call it before each call."""
         addresses = [parameter.data_ptr() for parameter in self._parameters]
         if addresses != self._addresses:
             if self._addresses:
                 pairs = zip(self._parameters, self._addresses, addresses, strict=True)
                 names = [parameter.name for parameter, before, now in pairs if before != now]
                 raise ValueError(
-                    f"{few(names)}: given other memory (set_data, load_param_into_net) after the first call, which "
-                    "compiled functions do not read; make the step anew, or load by resnet_fn.load_weights, ops.assign"
+                    f"{few(names)}: set_data or load_param_into_net gave them other memory, which compiled functions "
+                    "do not read; make the step again, or load with resnet_fn.load_weights or ops.assign"
                 )
             self._addresses = addresses
 

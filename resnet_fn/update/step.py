@@ -1,6 +1,6 @@
-"""The step: a compiled function that makes one update of the weights and of all other state.
+"""The step is a compiled function that makes one update of the weights and of all other state.
 
-In this order; from 3 on it is the function `apply`:
+It works in this order; from 3 on it is the function `apply`:
 
     1  copy BatchNorm's statistics
     2  scaled loss and gradients, of one batch or summed over micro-batches
@@ -77,9 +77,9 @@ class StepPlan(NamedTuple):
 
     Attributes:
         clip_norm: largest global gradient norm; 0: no clipping.
-        micro_batches: into how many this worker's samples are split.
+        micro_batches: number of parts into which this worker's samples are split.
         normalise: mean and deviation for images that arrive as bytes; None: images arrive normalised.
-        ascend: compile the step of an Ascend card (`update/ascend.py`), which a CPU can run too; None: only on a card.
+        ascend: compile the step for an Ascend card (`update/ascend.py`), which a CPU can run too; None: only on a card.
     """
 
     clip_norm: float = 0.0
@@ -96,7 +96,7 @@ class StepResult(NamedTuple):
         grad_norm: float32 scalar, the global norm before clipping.
         scaler: float32 [3], the loss scale of this update, updates skipped so far, and skipped in a row.
         squares: float32, for the log of the layers' norms (telemetry/norms.py), in the order of `TrainState.trained`:
-            each gradient's squared norm before clipping; where gradients are joined to vectors, each element's square.
+            each gradient's squared norm before clipping, or each element's square if gradients are joined to vectors.
         workers: how many workers shared the update.
     """
 
@@ -108,17 +108,17 @@ class StepResult(NamedTuple):
 
     @property
     def report(self) -> Report:
-        """Loss, metric, and all else that the workers exchange beside gradients, as tensors."""
+        """Return loss, metric, and all else that the workers exchange beside gradients, as tensors."""
         return unpack(self.packed, self.workers)
 
     @property
     def loss(self) -> Tensor:
-        """The mean loss over the whole batch of all workers, before the update; float32 scalar."""
+        """Return the mean loss over the whole batch of all workers, before the update; float32 scalar."""
         return self.report.loss
 
     @property
     def accuracy(self) -> Tensor:
-        """The mean of the metric (by default the accuracy) over the whole batch of all workers; float32 scalar."""
+        """Return the metric's mean (by default the accuracy) over the whole batch of all workers; float32 scalar."""
         return self.report.metric
 
 
@@ -127,7 +127,7 @@ TrainStep = Callable[..., StepResult]
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Compute the share of samples whose largest logit is at the label (of a soft label its largest probability)."""
+    """Compute the share of samples whose largest logit is at the label (of soft labels: their largest)."""
     if labels.ndim == 2:
         labels = labels.argmax(1)
     return (logits.argmax(1) == labels).astype(mindspore.float32).mean()
@@ -155,25 +155,25 @@ def make_train_step(
         net: maps images to logits.
         loss: (logits, labels) → mean loss over the batch.
         optimizer: see `momentum_sgd`.
-        state: all that an update changes, loss scaler and moving average included; None: `make_state(net, optimizer)`.
+        state: all that an update changes, with loss scaler and moving average; None: `make_state(net, optimizer)`.
         metric: (logits, labels) → a number that is averaged over the batch, as the loss is.
-        workers: the workers that share the update; of more than one, from `with_all_reduce`.
+        workers: the workers that share the update; if they are several, from `with_all_reduce`.
         plan: clipping, micro-batches, normalisation, device.
         jit: compiles a function; None: nothing is compiled, so that print and pdb work.
 
     Returns:
         train_step(images, labels, learning_rate, flags=None, *masks) → `StepResult`. It sets the net to training mode.
-        If a loss, a gradient or a BatchNorm statistic is not finite on any worker, only the loss scaler changes; if a
-        worker withholds its samples, nothing does. Its arguments are this worker's part of the update:
+        If a loss, a gradient or a BatchNorm statistic is not finite on any worker, only the loss scaler changes. If a
+        worker has no samples, nothing changes. The arguments are this worker's part of the update:
 
         images: float32 [n, C, H, W], or uint8 with `plan.normalise`; n is a multiple of the micro-batches. Images and
             labels may each be a tuple of tensors, if net and loss take one.
         labels: as `loss` takes them, [n] or [n, …].
         learning_rate: a float, or a float32 scalar tensor.
         flags: numbers that are summed over the workers with this update (`make_flags`).
-        masks: the net's inputs beside the images, [n, …] each: of dropout and stochastic depth (`make_masks`).
+        masks: the net's masks for dropout and stochastic depth, [n, …] each (`make_masks`).
 
-        After its first call, on a CPU, a ValueError names state that has other memory since: see `FixedMemory`.
+        After the first call, on a CPU, a ValueError names state that has got other memory (see `FixedMemory`).
     """
     state = state or make_state(net, optimizer)
     # Compiled functions cannot read NamedTuples and dataclasses, so everything that they use is unpacked here.
@@ -186,9 +186,7 @@ def make_train_step(
     mean_factor = 1.0 / (micro_batches * size)
     # Every forward pass moves BatchNorm's statistics before it is clear whether the update is applied. If it is not,
     # this copy undoes the moves, so that no NaN stays in them.
-    statistics_before = tuple(
-        Parameter(Tensor(p.numpy()), name=f"before.{p.name}", requires_grad=False) for p in statistics
-    )
+    statistics_before = tuple(Parameter(Tensor(p.numpy()), f"before.{p.name}", requires_grad=False) for p in statistics)
     # Some cards give their largest number instead of infinity, and set a status register: cleared before the forward
     # pass (by `clear_overflow`, which returns its input, so that the two stay in order), read after the backward pass.
     ascend = on_ascend() if plan.ascend is None else plan.ascend
@@ -211,7 +209,7 @@ def make_train_step(
         return means, join(gradients)
 
     def apply(mean_sums: Tensor, gradient_sums: Gradients, flags: Tensor, rate: Tensor) -> Results:
-        """Make the update, or skip it. The sums are over this worker's micro-batches."""
+        """Make the update, or skip it. The arguments are sums over this worker's micro-batches."""
         means, gradients = mean_sums * mean_factor, unscale(gradient_sums, mean_factor / scaler.scale)
         # Is this worker finite? Asked before the exchange, after which nobody could say whose NaN it is. Of several
         # workers, each looks only at its first gradient: backward ends there, so NaN and infinity of later layers have

@@ -1,10 +1,10 @@
-"""Parameters, and an optimizer's state, as views of a few vectors, in small nets on a CPU.
+"""In small nets on a CPU, parameters and the optimizer's state are views of a few vectors.
 
-There a kernel takes 10 to 20 µs before it computes anything, an all-reduce 0.3 ms, and an update has five for each
-parameter: unscale, square, all-reduce, clip, optimizer. Over vectors, one kernel updates dozens of parameters.
+A kernel takes 10 to 20 µs before it computes anything, an all-reduce 0.3 ms, and an update has five for each
+parameter: unscale, square, all-reduce, clip, optimizer. With vectors, one kernel updates dozens of parameters.
 
-An `Optimizer` is all that the step sees of it: `join` makes vectors of the gradients, `update` takes those, and
-`attach` keeps views and vectors in the same memory. Parameters and state have their own names and shapes.
+The step sees only an `Optimizer`: `join` makes vectors of the gradients, `update` takes these, and `attach` keeps
+views and vectors in the same memory. Parameters and state keep their names and shapes.
 """
 
 import math
@@ -20,12 +20,7 @@ from resnet_fn.update.state import Optimizer, make_buffers
 
 
 class Vector:
-    """float32 Parameters as views of one vector, on a CPU, where MindSpore can share NumPy's memory.
-
-    Attributes:
-        whole: the vector, a Parameter [elements].
-        views: Parameters of its elements, in order, each with its own name and shape.
-    """
+    """A vector, `whole`, whose `views` are float32 Parameters, on a CPU, where MindSpore can share NumPy's memory."""
 
     def __init__(self, whole: Parameter, views: Sequence[Parameter]) -> None:
         self.whole, self.views = whole, tuple(views)
@@ -53,11 +48,8 @@ class Vector:
 def over_vectors(make: Callable[[Groups], Optimizer], groups: Groups) -> Optimizer:
     """Make an optimizer over one vector for each weight decay and factor of the learning rate.
 
-    Its state has the names and shapes that `make(groups)` gives it.
-
-    Args:
-        make: makes an optimizer that treats each element by itself, with state of the parameters' shapes or scalars.
-        groups: see `parameter_groups`; float32.
+    Its state has the names and shapes that `make(groups)` gives it. The optimizer that `make` returns must treat each
+    element by itself, with state of the parameters' shapes or scalars. The parameters are float32.
     """
     by_setting: dict[tuple[float, float], list[Parameter]] = {}
     for parameter, decay, factor in zip(*unzip_groups(groups), strict=True):

@@ -1,1 +1,1 @@
-"""Weight files of other projects: read, recognised, renamed, converted."""
+"""This room reads, recognises, renames and converts weight files of other projects."""

@@ -1,4 +1,4 @@
-"""Weight files as NumPy arrays by name: `.safetensors`, MindSpore's `.ckpt`, PyTorch's `.pth`.
+"""Weight files become NumPy arrays by name: `.safetensors`, MindSpore's `.ckpt`, PyTorch's `.pth`.
 
 No code from a file runs: `.pth` is read by `torch.load(weights_only=True)` only.
 """
@@ -24,11 +24,7 @@ _WRAPPERS = ("state_dict", "model", "model_state_dict", "state_dict_ema", "model
 
 
 def read_arrays(path: Path) -> Arrays:
-    """Read every tensor of a weight file, under the file's names; bfloat16 as float32.
-
-    Raises:
-        ValueError: another ending, a damaged file, one with more than data, or the extra `[torch]` is missing.
-    """
+    """Read every tensor of a weight file, under the file's names; bfloat16 as float32. A ValueError if this fails."""
     path = Path(path)
     if not path.exists():
         raise ValueError(f"{path}: does not exist; {near_path(path, 'give a weight file or a checkpoint folder')}")
@@ -45,25 +41,21 @@ def read_arrays(path: Path) -> Arrays:
 
 
 def _other_kind(path: Path) -> str:
-    """Describe what a file is, with the fix, if its first bytes show no weight file; else ""."""
+    """If a file's first bytes are those of no weight file, describe what it is, with the fix; else return ""."""
     with open(path, "rb") as file:
         start = file.read(512)
     if not start.strip(b"\0"):
-        return "is empty, or begins with zeros that nobody wrote; copy it again"
+        return "is empty or begins with zeros; copy it again"
     if set(start) & {*range(9), *range(14, 32)}:  # each format has such bytes, text has none
         return ""
     if start.startswith(b"version https://git-lfs"):
-        return "is a Git LFS pointer, not the file that it names; git lfs pull brings that"
+        return "is a Git LFS pointer, not the file itself; run git lfs pull"
     text = start.decode("utf-8", "replace").strip().partition("\n")[0]
-    return f"is text ({text[:60]!r}), as a download leaves that failed; download the file itself"
+    return f"is text ({text[:60]!r}), perhaps from a failed download; download the file itself"
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a weight file completely or not at all. Equal arrays in the same order give equal bytes.
-
-    Raises:
-        ValueError: the ending is not one of ENDINGS, or the file cannot be written there.
-    """
+    """Write a weight file completely, or raise a ValueError. Equal arrays in the same order give equal bytes."""
     path = Path(path)
     if path.suffix not in ENDINGS:
         raise ValueError(f"{path}: cannot be written; end its name in {', '.join(ENDINGS)}")
@@ -103,9 +95,7 @@ def _read_pth(path: Path) -> Arrays:
         with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
             size = sum(entry.file_size for entry in archive.infolist())
             if size > path.stat().st_size:  # PyTorch compresses nothing
-                raise ValueError(
-                    f"{path}: would unpack to {size:,} bytes, and is not as PyTorch writes it; save it again"
-                )
+                raise ValueError(f"{path}: would unpack to {size:,} bytes, unlike PyTorch's own; save it again")
     try:
         read = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:

@@ -1,4 +1,4 @@
-"""Weights of any project: read under our names, loaded into a net completely or not at all, and converted."""
+"""Weights of any project are read under our names, loaded into a net completely or not at all, and converted."""
 
 import dataclasses
 import sys
@@ -41,11 +41,8 @@ class WeightFile:
 def read_weights(file: File, which: str = "last") -> WeightFile:
     """Read weights in any style and format: `.pth`, `.safetensors`, `.ckpt`, or a checkpoint or run folder of ours.
 
-    `which` selects a run folder's "last" or "best" intact checkpoint. Averaged weights are preferred.
-    Optimizer state, step counts and BatchNorm counters are left out.
-
-    Raises:
-        ValueError: no such file, unknown names, or weights of a net that computes something else than ours.
+    `which` selects a run folder's "last" or "best" intact checkpoint. Averaged weights are preferred. A ValueError if
+    the file does not exist, has unknown names, or is for a net that computes something else than ours.
     """
     source = read_any_weights(file, which)
     if source.useless:
@@ -54,10 +51,7 @@ def read_weights(file: File, which: str = "last") -> WeightFile:
 
 
 def read_any_weights(file: File, which: str = "last") -> WeightFile:
-    """Read weights as `read_weights` does, but reject no net and no names; for inspection only.
-
-    If the names are of no known style, `style` is "own" and the arrays keep the file's names.
-    """
+    """Read weights as `read_weights` does, but reject none; those of an unknown style ("own") keep their names."""
     path, model, averaged, update, classes = Path(file), "", False, 0, ()
     if path.is_dir():
         checkpoint = find_checkpoint(path, which)
@@ -70,7 +64,7 @@ def read_any_weights(file: File, which: str = "last") -> WeightFile:
     else:
         arrays = read_arrays(path)
         if which != "last":
-            raise ValueError(f"which: {which!r} is of run folders, {path} is a file; leave it out")
+            raise ValueError(f"which: {which!r} is for run folders, {path} is a file; leave it out")
     try:
         style = recognise_style(arrays)
     except ValueError as error:
@@ -85,11 +79,11 @@ def load_weights(
 ) -> None:
     """Load a file's weights and BatchNorm statistics into a net of ours, by exact name and shape, or nothing at all.
 
-    A difference between the file's net and ours under equal names is printed to stderr as a warning, or rejected.
+    If the file's net has our names but differs from our net, this is rejected, or a warning on stderr.
 
     Args:
         file: see `read_weights`; or its result.
-        reset_head: keep the net's own last layer (`fc`); nothing else can be left out.
+        reset_head: keep the net's own last layer (`fc`) instead of the file's.
         allow_non_finite: accept NaN and infinity.
 
     Raises:
@@ -110,11 +104,7 @@ def load_weights(
 
 
 def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
-    """Return the recipe with the model of its weights, if it names none itself.
-
-    Raises:
-        ValueError: it has no weights either, or they are of no model.
-    """
+    """Return the recipe; if it names no model, with the model of its weights; a ValueError if they fit none either."""
     if recipe.model:
         return recipe
     if source is None:
@@ -128,7 +118,7 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
 
 
 def read_start(recipe: Recipe) -> tuple[Recipe, WeightFile | None]:
-    """Return a run's recipe with its model (`name_model`), and its weights or None; errors name the setting."""
+    """Return a run's recipe with its model (`name_model`), and the weights it starts from, or None."""
     if not recipe.weights:
         return name_model(recipe, None), None
     try:
@@ -139,10 +129,10 @@ def read_start(recipe: Recipe) -> tuple[Recipe, WeightFile | None]:
 
 
 def start_from(net: nn.Cell, source: WeightFile, recipe: Recipe, classes: Sequence[str]) -> str:
-    """Load weights into a net that is about to be trained; returns a line that names them.
+    """Load weights into a net that is about to be trained; return a line that names the weights.
 
-    The net keeps its own last layer if theirs is for other classes, and with `reset_head`. A WeightsError names the
-    setting that builds another net if they are of one.
+    The net keeps its own last layer if the weights' is for other classes, and with `reset_head`. If the weights are
+    of another net, a WeightsError names the setting that builds it.
     """
     other = other_classes(source, classes)
     try:
@@ -234,7 +224,7 @@ def _other_function(net: nn.Cell, model: str) -> str:
     gated = any(isinstance(cell, GatherExcite) and cell.gather is None for _, cell in net.cells_and_names())
     if gated and model != minus:
         known = f"are {model}'s" if model else f"may be {plain}'s"
-        return f"these weights {known}, which has the parameters of {minus} but no gates; here they get gates"
+        return f"these weights {known}, which has the parameters of {minus} but no gates; this net has gates"
     if not gated and model == minus:
-        return f"these weights are {minus}'s, which has the parameters of {plain} and gates; here they get none"
+        return f"these weights are {minus}'s, which has the parameters of {plain} and gates; this net has none"
     return ""

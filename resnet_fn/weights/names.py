@@ -1,6 +1,6 @@
-"""Names of ResNet parameters: ours, torchvision's and timm's, MindCV's, and the official MindSpore models'.
+"""A ResNet's parameters have names in four styles: ours, torchvision's, MindCV's, and the official models'.
 
-Ours are torchvision's tree with MindSpore's leaf names, so each style is a few renamed words:
+Ours are torchvision's names with MindSpore's last parts, so each style differs by a few words:
 
     ours                      torchvision, timm          MindCV              official MindSpore
     bn1.gamma / .beta         bn1.weight / .bias         as ours             as ours
@@ -28,7 +28,7 @@ _EXTRAS = re.compile(
 
 
 def is_basic(names: Iterable[str]) -> bool:
-    """Return whether names, in any style, are of a net of two-convolution blocks."""
+    """Return whether names, in any style, belong to a net whose blocks have two convolutions."""
     return not any(re.search(r"layer\d+\.\d+\.conv3\.", name) for name in names)
 
 
@@ -38,7 +38,7 @@ def strip_extras(names: Iterable[str]) -> list[str]:
 
 
 def rename(name: str, style: str, basic: bool) -> str:
-    """Translate one of our names to another of STYLES; `basic`: of a net of BasicBlocks (other official names)."""
+    """Translate one of our names to another style; `basic`: the net has BasicBlocks, whose official names differ."""
     stem, _, leaf = name.rpartition(".")
     if style == "torchvision":
         return f"{stem}.{LEAVES.get(leaf, leaf)}"
@@ -86,14 +86,7 @@ def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
 
 
 def differences(style: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, bool]:
-    """Describe how a net of this style differs from ours despite equal names and weights.
-
-    Args:
-        arrays: weights by our names.
-
-    Returns:
-        The difference or "", and whether it makes the weights useless.
-    """
+    """Describe how a net of this style differs from ours ("": not at all), and whether its weights are useless."""
     stem = arrays.get("conv1.weight")
     if style == "mindcv" and stem is not None and stem.shape[2:3] == (7,):  # only then a max-pool follows
         return "MindCV's stem max-pool pads with `same` (0 and 1), ours with 1 and 1: features shift by a pixel", False

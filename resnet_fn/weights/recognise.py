@@ -1,4 +1,4 @@
-"""The model that weights belong to, recognised from names and shapes, and whether they fit a net."""
+"""The model of weights is recognised from names and shapes, and the weights are compared with a net."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -23,12 +23,8 @@ class WeightsError(ValueError):
 def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[str, Any]:
     """Return the arguments of `create_model` (name, num_classes, …) for a net with these weights, under our names.
 
-    Args:
-        model: the model's name if it is known; "" recognises it from names and shapes.
-
-    Raises:
-        ValueError: an unknown name, with the nearest valid ones.
-        WeightsError: no model has these blocks; describes them.
+    `model` is the model's name if it is known; "" recognises it from names and shapes. A ValueError names an
+    unknown name, a WeightsError the blocks that no model has.
     """
     if model and model not in MODELS:
         raise ValueError(f"model: {model!r} is unknown; {closest(model, MODELS)}")
@@ -47,7 +43,7 @@ def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[s
 
 
 def same_parameters(name: str) -> tuple[str, ...]:
-    """Return the other models with exactly these parameters: GENet's θ⁻ has those of `resnet50`."""
+    """Return the other models with exactly these parameters; for example, GENet's θ⁻ has those of `resnet50`."""
     return tuple(other for other in MODELS if other != name and _parameters(other) == _parameters(name))
 
 
@@ -57,10 +53,8 @@ def check_fit(wanted: Mapping[str, Sequence[int]], arrays: Mapping[str, np.ndarr
     if faults:
         text = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in faults.items())
         only_head = all(name.startswith(HEAD) for names in faults.values() for name in names)
-        head = (
-            "give weights for these classes; train --weights FILE makes a new head, reset_head=True keeps the net's own"
-        )
-        fix = head if only_head else "give the model that they belong to"
+        head = "train --weights FILE makes a new head, reset_head=True keeps the net's own"
+        fix = f"give weights for these classes; {head}" if only_head else "give the model that they belong to"
         raise WeightsError(f"{file}: does not fit the net ({text}); {fix}")
 
 

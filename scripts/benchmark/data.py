@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from interleave import Run, Side, interleave, ratios, timed
+from photographs import write_folder
+from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.feed import make_feed
-from resnet_fn.data.sources.bundled import write_folder
 from resnet_fn.data.sources.load import data_threads, open_dataset
 from resnet_fn.data.sources.packing import Packer
 
@@ -62,7 +63,7 @@ def _runs(root: Path, batch_size: int, threads: int) -> dict[str, Run]:
     runs = {}
     for name, folder in (("imagefolder", "images"), ("mindrecord", "records")):
         recipe = Recipe(dataset=name, image_size=224, batch_size=batch_size, flip=True)
-        dataset = open_dataset(recipe, str(root / folder), threads=threads)
+        dataset = open_dataset(recipe, str(root / folder), options=RunOptions(data_threads=threads))
         if name == "imagefolder":
             Packer(dataset, root / "records", shards=2, short_side=256, threads=threads).write()
         runs[name] = _epochs(dataset, recipe)

@@ -10,15 +10,17 @@ import json
 import math
 import re
 import statistics
+import sys
 from pathlib import Path
 
 import pytest
 
 from resnet_fn.checkpoint.folder import load_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
-from resnet_fn.data.sources.bundled import write_folder
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parents[1] / "scripts" / "benchmark"))
+write_folder = importlib.import_module("photographs").write_folder
 GOLDEN = json.loads((HERE / "digits_losses.json").read_text())  # with MindSpore's own convolutions on a CPU
 DIGITS = "../golden/digits"  # the run of test_golden
 SMALL = ("--model", "resnet8", "--image-size", "8", "--no-progress")

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.dataset import check_batch
 from resnet_fn.data.feed import MemoryFeed, make_feed
 from resnet_fn.data.file_feed import FileFeed
 from resnet_fn.data.images import like_float_feed
@@ -22,17 +21,6 @@ PICTURES = make_synthetic(samples=64, classes=5, image_size=16)
 
 CHANGES = {"crop_padding": 2, "flip": True, "policy": "trivialaugment", "color_jitter": 0.3, "erasing": 0.4}
 AUGMENTED = Recipe(dataset="synthetic", image_size=16, batch_size=24, epochs=4, mixup=0.2, cutmix=1.0, **CHANGES)
-
-
-def shares_are_the_batch(dataset, recipe, workers, updates):
-    """The shares, concatenated in order of rank, are the bytes of the one-worker batch."""
-    whole = MemoryFeed(dataset, recipe)
-    shares = [MemoryFeed(dataset, recipe, Workers(rank, workers)) for rank in range(workers)]
-    for update in updates:
-        images, labels = whole.batch(update)
-        parts = [share.batch(update) for share in shares]
-        assert np.concatenate([part[0] for part in parts]).tobytes() == images.tobytes()
-        assert np.concatenate([part[1] for part in parts]).tobytes() == labels.tobytes()
 
 
 def test_an_update_does_not_depend_on_those_before():
@@ -62,9 +50,15 @@ def test_batches_made_in_another_thread_while_indices_are_asked_for_are_the_same
 
 
 @pytest.mark.parametrize("fields", [{}, {"repeats": 3}, {"policy": "randaugment"}, {"policy": "autoaugment"}])
-@pytest.mark.parametrize("workers", [2, 3, 4])
-def test_workers_share_an_augmented_and_mixed_update_without_changing_it(workers, fields):
-    shares_are_the_batch(PICTURES, dataclasses.replace(AUGMENTED, **fields), workers, (0, 1, 5))
+def test_workers_share_an_augmented_and_mixed_update_without_changing_it(fields):
+    """The shares, concatenated in order of rank, are the bytes of the one-worker batch."""
+    recipe = dataclasses.replace(AUGMENTED, **fields)
+    whole, shares = MemoryFeed(PICTURES, recipe), [MemoryFeed(PICTURES, recipe, Workers(rank, 4)) for rank in range(4)]
+    for update in (0, 1, 5):
+        images, labels = whole.batch(update)
+        parts = [share.batch(update) for share in shares]
+        assert np.concatenate([part[0] for part in parts]).tobytes() == images.tobytes()
+        assert np.concatenate([part[1] for part in parts]).tobytes() == labels.tobytes()
 
 
 def test_a_samples_augmentation_depends_on_seed_epoch_and_sample_alone():
@@ -118,12 +112,10 @@ def test_bytes_are_what_the_other_feed_normalises(folder):
     plain, as_bytes = make_feed(photographs, recipe), make_feed(photographs, recipe, dtype="uint8")
     for update in range(7):
         images, labels = as_bytes.batch(update)
-        check_batch(images, labels, 3, update, "uint8")
+        assert images.dtype == np.uint8
         expected, same = plain.batch(update)
         assert like_float_feed(images, photographs.input).tobytes() == expected.tobytes()
         assert labels.tolist() == same.tolist()
-        with pytest.raises(ValueError, match=r"its images are uint8 \[4, 3, 24, 24\]; give float32 \[n, C, H, W\]"):
-            check_batch(images, labels, 3, update)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from PIL import Image, ImageOps
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import choose
 from resnet_fn.data.preprocess import draw_box, eval_pixels, open_upright, training_pixels
-from resnet_fn.data.sources.bundled import photograph
 from resnet_fn.data.sources.scan import REASONS, examine
 from resnet_fn.evaluation.loaded_net import read_pixels
 
@@ -30,14 +29,11 @@ def reference_transform(data: bytes, resize: int, crop: int) -> np.ndarray:
     return pixels[top : top + crop, left : left + crop]
 
 
-@pytest.fixture(scope="module")
-def samples():
+@pytest.fixture
+def samples(make_photograph, encode):
     """Four JPEGs of several sizes, upright and wide."""
     sizes = ((500, 375), (333, 500), (256, 256), (640, 427))
-    buffers = [io.BytesIO() for _ in sizes]
-    for number, (size, buffer) in enumerate(zip(sizes, buffers, strict=True)):
-        Image.fromarray(photograph(number, *size)).save(buffer, "JPEG", quality=75 + 5 * number)
-    return [buffer.getvalue() for buffer in buffers]
+    return [encode(make_photograph(number, *size), quality=75 + 5 * number) for number, size in enumerate(sizes)]
 
 
 @pytest.mark.parametrize(("resize", "crop"), SIZES)

@@ -9,7 +9,7 @@ import pytest
 
 from resnet_fn.doctor import machine
 from resnet_fn.doctor.__main__ import attempt, line, on_all_ranks
-from resnet_fn.runtime.versions import avx512_convolutions_are_slow
+from resnet_fn.runtime.versions import at_least
 from resnet_fn.runtime.workers import Workers
 
 NAMES = [
@@ -105,7 +105,7 @@ def test_a_convolution_on_the_reference_kernel_is_named(tmp_path, python):
     """ONEDNN_MAX_CPU_ISA is what keeps convolutions fast: overridden by the user, the doctor says what it costs."""
     if " avx512f " not in Path("/proc/cpuinfo").read_text():
         pytest.skip("oneDNN takes its reference kernel on AVX-512 machines only")
-    if not avx512_convolutions_are_slow():
+    if not at_least(2, 9):
         pytest.skip("MindSpore 2.7 and 2.8 do not")
     done = python("-m", "resnet_fn.doctor", "--out-dir", tmp_path, code=1, ONEDNN_MAX_CPU_ISA="DEFAULT")
     assert done.stderr == "doctor: error: broken: convolution\n"

@@ -6,7 +6,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from resnet_fn.inspect.batch import InspectedNet, open_net
+from resnet_fn.data.dataset import DataSet
+from resnet_fn.evaluation.loaded_net import LoadedNet
+from resnet_fn.inspect.batch import open_net
 from resnet_fn.models import create_model
 from resnet_fn.recipes import recipe
 from resnet_fn.weights.files import write_arrays
@@ -32,8 +34,8 @@ def write_resnet8() -> Callable[..., Arrays]:
 
 
 @pytest.fixture
-def resnet8(write_resnet8: Callable[..., Arrays]) -> tuple[InspectedNet, Arrays]:
-    """That file's net with the digits, and the arrays."""
+def resnet8(write_resnet8: Callable[..., Arrays]) -> tuple[LoadedNet, DataSet, Arrays]:
+    """That file's net, the digits, and the arrays."""
     arrays = write_resnet8("a.safetensors")
     use = dataclasses.replace(recipe("digits"), model="resnet8", label_smoothing=0.0)
-    return open_net("a.safetensors", use), arrays
+    return *open_net("a.safetensors", use), arrays

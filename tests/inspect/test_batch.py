@@ -11,8 +11,8 @@ pytestmark = pytest.mark.usefixtures("device")
 
 
 def test_activations_are_the_nets(resnet8):
-    (inspected, arrays), seen = resnet8, {}
-    count, rows = activations(inspected, 5, seen.__setitem__)
+    (inspected, dataset, arrays), seen = resnet8, {}
+    count, rows = activations(inspected, dataset, 5, seen.__setitem__)
     assert (count, [row.name for row in rows]) == (5, list(seen))
     assert list(seen)[:5] == ["conv1", "bn1", "relu", "maxpool", "layer1.0.conv1"]
     assert seen["layer3.0.relu (2)"].shape == (5, 64, 4, 4)
@@ -30,8 +30,8 @@ def test_activations_are_the_nets(resnet8):
 
 def test_gradients_obey_the_chain_rule(resnet8):
     """Each at its layer: what a bias or a beta gets is the sum of the gradient at its layer's output."""
-    (inspected, arrays), layers, parameters = resnet8, {}, {}
-    found = gradients(inspected, 6, layers.__setitem__, parameters.__setitem__)
+    (inspected, dataset, arrays), layers, parameters = resnet8, {}, {}
+    found = gradients(inspected, dataset, 6, layers.__setitem__, parameters.__setitem__)
     for parameter in inspected.net.get_parameters():
         assert parameter.asnumpy().tobytes() == arrays[parameter.name].tobytes(), parameter.name
     assert found["samples"] == 6
@@ -39,7 +39,7 @@ def test_gradients_obey_the_chain_rule(resnet8):
     assert [row.name for row in found["layers"]][-2:] == ["layer3.0", "fc"]
     assert [row.name for row in found["parameters"]] == [p.name for p in inspected.net.trainable_params()]
     # Softmax minus one-hot over n, for cross-entropy without smoothing: each row sums to zero, the norm follows.
-    images, labels = make_feed(inspected.dataset, inspected.recipe).batch(0)
+    images, labels = make_feed(dataset, inspected.recipe).batch(0)
     inspected.net.set_train(True)
     probabilities = ops.softmax(inspected.net(Tensor(images[:6]))).asnumpy()
     one_hot = np.eye(10, dtype=np.float32)[labels[:6]]

@@ -22,13 +22,12 @@ UPDATE = 2
 def checkpoint(tmp_path):
     """Makes a checkpoint folder of a half-precision run whose averaged weights are twice its own."""
 
-    def save(name, **changes):
+    def save(name):
         use = dataclasses.replace(recipe("digits"), model="resnet8", precision="fp16", ema=0.9)
         net = create_model("resnet8", num_classes=10, in_channels=1)
         weights = list(net.get_parameters())
         averages = [Parameter(Tensor(2 * p.asnumpy()), name=f"ema.{p.name}") for p in weights]
-        spec = dataclasses.replace(load_dataset(use).input, **changes)
-        state = {"update": UPDATE, "recipe": to_dict(use), "dataset": spec.to_dict()}
+        state = {"update": UPDATE, "recipe": to_dict(use), "dataset": load_dataset(use).input.to_dict()}
         folder = save_checkpoint(tmp_path / "run" / "checkpoints" / name, weights, averages, state)
         return folder, {p.name: p.asnumpy().copy() for p in weights}
 
@@ -38,12 +37,12 @@ def checkpoint(tmp_path):
 @pytest.mark.parametrize("name", ["step-00000002", "a copy under another name"])
 def test_activations_are_of_the_average_and_gradients_of_the_weights(checkpoint, name):
     folder, weights = checkpoint(name)
-    inspected = open_net(folder)
+    inspected, dataset = open_net(folder)
     assert (inspected.update, inspected.recipe.precision) == (UPDATE, "fp32")
-    assert (len(inspected.dataset.train), len(inspected.dataset.test)) == (1437, 360)
+    assert (len(dataset.train), len(dataset.test)) == (1437, 360)
     seen = {}
-    gradients(inspected, 4, lambda *_: None, lambda *_: None)
+    gradients(inspected, dataset, 4, lambda *_: None, lambda *_: None)
     assert inspected.net.fc.weight.asnumpy().tobytes() == weights["fc.weight"].tobytes()
-    activations(inspected, 4, seen.__setitem__)
+    activations(inspected, dataset, 4, seen.__setitem__)
     expected = seen["layer3.0"].mean((2, 3)) @ (2 * weights["fc.weight"]).T + 2 * weights["fc.bias"]
     np.testing.assert_allclose(seen["fc"], expected, rtol=1e-4, atol=1e-4)

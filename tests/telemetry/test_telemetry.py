@@ -73,7 +73,7 @@ def test_a_full_disk_is_told_with_the_files_name(tmp_path):
         with pytest.raises(OSError) as caught:
             telemetry.flush()
         telemetry.__exit__(caught.value)  # the error that is on its way is not replaced by that of closing the log
-    assert str(caught.value) == f"{text} --out-dir {tmp_path} to go on from the checkpoint before"
+    assert str(caught.value) == f"{text} --out-dir {tmp_path} to resume from the last checkpoint"
 
 
 def line(update, **more):

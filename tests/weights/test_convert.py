@@ -82,5 +82,5 @@ def test_one_line_tells_of_the_ambiguity(capsys):
     load_weights(net, "a.safetensors")
     assert capsys.readouterr().err == (
         "warning: a.safetensors: these weights may be resnet50's, which has the parameters of genet50_minus but no "
-        "gates; here they get gates\n"
+        "gates; this net has gates\n"
     )

@@ -46,15 +46,7 @@ _MOMENTS = {
 
 
 def load_cifar(name: str, data_dir: str) -> DataSet:
-    """Read a CIFAR set into memory.
-
-    Args:
-        name: "cifar10" or "cifar100" (its 100 fine classes).
-        data_dir: the extracted archive's folder, or the one above it.
-
-    Raises:
-        ValueError: a missing or damaged file; names it, the files that are there and the archive.
-    """
+    """Read "cifar10" or "cifar100" (its 100 fine classes) from the extracted archive's folder, or the one above."""
     folder, layout = _find(name, data_dir)
     parts = [_read(folder / file, layout) for file in layout.train]
     train = Split(np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts]))

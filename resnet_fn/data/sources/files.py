@@ -8,7 +8,8 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain, islice, pairwise
+from contextlib import closing
+from itertools import chain, islice
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -108,11 +109,7 @@ class FileSplit:
         return os.path.join(self.root, self.names[index])
 
     def read(self, index: int) -> bytes:
-        """Return a sample's bytes.
-
-        Raises:
-            BadSampleError: it cannot be read, or has changed since the command began.
-        """
+        """Return a sample's bytes; a BadSampleError if it cannot be read, or has changed since the command began."""
         try:
             data = read_regular(self.path(index))
         except OSError as error:
@@ -152,32 +149,26 @@ def decode_batches(
 ) -> Iterator[np.ndarray]:
     """Yield what a split's `eval_images` does, decoded one batch ahead of the caller; its threads end with it."""
 
-    def pixels(index: int, data: bytes) -> np.ndarray:
+    def pixels(sample: tuple[int, bytes]) -> np.ndarray:
+        index, data = sample
         with naming(undecodable, index):
             return eval_pixels(data, spec.eval_resize, spec.image_size)
 
-    rows, finalizing = list(batches), sys.is_finalizing
-    samples, pool = stream(np.fromiter(chain.from_iterable(rows), np.int64)), ThreadPoolExecutor(threads)
-    begun = ([pool.submit(pixels, *sample) for sample in islice(samples, len(row))] for row in rows)
-    try:
-        for batch, _ in pairwise(chain(begun, ([],))):
-            yield prepare(np.stack([future.result() for future in batch]), spec.image_size, spec)
-    finally:
-        if not finalizing():
-            pool.shutdown(cancel_futures=True)
-        samples.close()
+    rows = list(batches)
+    order, ahead = np.fromiter(chain.from_iterable(rows), np.int64), max(map(len, rows), default=1)
+    with closing(stream(order)) as samples, closing(read_ahead(pixels, samples, threads, ahead)) as decoded:
+        for row in rows:
+            images = np.stack([image for _, image in islice(decoded, len(row))])
+            yield prepare(images, spec.image_size, spec)
 
 
 def read_ahead(
-    function: Callable[[Item], Result], items: Iterable[Item], threads: int = READERS
+    function: Callable[[Item], Result], items: Iterable[Item], threads: int = READERS, ahead: int = 0
 ) -> Generator[tuple[Item, Result], None, None]:
-    """Yield each item with function(item), in order; an error is raised when its item is due.
+    """Yield each item with function(item), computed in threads, in order; an error is raised when its item is due.
 
-    Only a window of 4 items for each thread is held. Threads end with the iteration, or when it is closed.
-
-    Args:
-        function: is called in threads.
-        items: taken one by one, by the caller's thread.
+    Only a window of `ahead` items is held, by default 4 for each thread. Threads end with the iteration, or when it is
+    closed.
     """
     # When Python ends, it has waited for the threads and emptied its modules, and an open iteration is closed last.
     pool, finalizing = ThreadPoolExecutor(threads), sys.is_finalizing
@@ -185,7 +176,7 @@ def read_ahead(
     source = iter(items)
     try:
         while True:
-            for item in islice(source, _AHEAD * threads - len(waiting)):
+            for item in islice(source, (ahead or _AHEAD * threads) - len(waiting)):
                 waiting.append((item, pool.submit(function, item)))
             if not waiting:
                 return

@@ -18,13 +18,8 @@ _PLACES = ("", "val", "data", "ILSVRC2012_devkit_t12/data")
 def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, run: Path | None = None) -> DataSet:
     """List an image folder. Classes are the sorted folder names of train; val gets the same numbers.
 
-    Args:
-        data_dir: holds train/CLASS/ and val/CLASS/; with `share` the classes may lie in it, or in train/ alone.
-        threads: that decode.
-        share, seed, run: of the validation split, if there is no val/; see `split_off`.
-
-    Raises:
-        ValueError: a wrong layout; names the folders that are missing and the fix.
+    `data_dir` holds train/CLASS/ and val/CLASS/; with `share` the classes may lie in it, or in train/ alone, and
+    `split_off` takes the validation split. A ValueError for a wrong layout names what is missing and the fix.
     """
     root = Path(data_dir)
     whole = bool(share) and not (root / "val").is_dir()

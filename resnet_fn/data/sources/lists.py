@@ -28,12 +28,9 @@ class Row(NamedTuple):
 def load_lists(
     data_dir: str, train_list: str, val_list: str, threads: int, known: Sequence[str] = (), several: bool = False
 ) -> DataSet:
-    """Make a data set of the image files that two lists name, relative to `data_dir`.
+    """Make a data set of the image files that two lists name, relative to `data_dir`; without the first none train.
 
     Args:
-        data_dir: the folder that relative paths begin at.
-        train_list, val_list: files; without the first the training split is empty.
-        threads: that decode.
         known: a trained net's classes; without, those of `train_list`, sorted, as numbers if all are whole numbers.
         several: an image has any number of classes; else it has one.
 

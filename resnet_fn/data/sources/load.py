@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from resnet_fn.config.hints import few, near_path
+from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, check_buildable
+from resnet_fn.config.settings import unchecked
 from resnet_fn.data.agreement import check_data
 from resnet_fn.data.dataset import DataSet, check_images, check_labels
 from resnet_fn.data.input_spec import InputSpec, renamed
@@ -32,47 +34,41 @@ def open_dataset(
     recipe: Recipe,
     data_dir: str = "",
     *,
-    threads: int = 0,
+    options: RunOptions = RunOptions(),
     workers: Workers = Workers(),
     splits: Sequence[str] = ("train", "test"),
-    check: str = "auto",
     run: str | Path | None = None,
-    progress: bool = False,
     trained_on: InputSpec | None = None,
-    lists: tuple[str, str] = ("", ""),
 ) -> DataSet:
     """Open a recipe's data set, and check its labels and image files.
 
     Args:
         recipe: names the set, evaluation's preprocessing, and the treatment of bad files.
-        data_dir: the set's folder; "": as in training, or none.
-        threads: see `data_threads`.
+        data_dir: the set's folder; "": that of the options, or as in training.
+        options: lists of images, decoding threads, whether files are checked, and whether that shows a bar.
         workers: they share the check of image files.
         splits: those to check.
-        check: see `check_files` of `RunOptions`.
         run: a run that is resumed or evaluated: its validation split and list of bad files are used again; None: new.
-        progress: show a bar on rank 0.
-        trained_on: a trained net's input: the set must have its classes.
-        lists: of the training and the validation images of an imagefolder; "": as in training, or its folders.
+        trained_on: a trained net's input: the set must have its classes; folder and lists are its own if not given.
 
     Raises:
         ValueError: no or a wrong folder, bad files, a label that is no class, or other classes than in training.
     """
-    classes: tuple[str, ...] = ()
     run = Path(run) if run else None
     if trained_on:
-        data_dir, classes = data_dir or trained_on.data_dir, trained_on.classes
-        lists = (lists[0] or trained_on.train_list, lists[1] or trained_on.val_list)
-        if "train" not in splits and not Path(lists[0]).is_file():
-            lists = ("", lists[1])  # the training list may be gone
-    skip = recipe.on_bad_sample == "skip"
+        data_dir = data_dir or options.data_dir or trained_on.data_dir
+        lists = {name: getattr(options, name) or getattr(trained_on, name) for name in ("train_list", "val_list")}
+        if "train" not in splits and not Path(lists["train_list"]).is_file():
+            lists["train_list"] = ""  # the training list may be gone
+        options = unchecked(RunOptions, vars(options) | lists)
+    skip, check = recipe.on_bad_sample == "skip", options.check_files
     if skip and check == "no":
         fix = "give --on-bad-sample error, or leave out --no-check-files"
         raise ValueError(f"check_files: 'no' finds no bad files for on_bad_sample 'skip' to leave out; {fix}")
-    dataset = load_dataset(recipe, data_dir, threads, run, lists, classes)
+    dataset = load_dataset(recipe, data_dir, options, run, trained_on.classes if trained_on else ())
     check_images(dataset)
     left_out = read_bad_files(run) if skip and run and "train" in splits else None
-    dataset = check_files(dataset, recipe.on_bad_sample, check, workers, progress, splits, left_out)
+    dataset = check_files(dataset, recipe.on_bad_sample, check, workers, options.progress, splits, left_out)
     check_data(workers, dataset, splits)
     if trained_on and dataset.classes != trained_on.classes:
         changes = renamed(trained_on.classes, dataset.classes)
@@ -111,14 +107,14 @@ def _note_on_size(size: int, learning_rate: float, path: str) -> list[str]:
 def load_dataset(
     recipe: Recipe,
     data_dir: str = "",
-    threads: int = 0,
+    options: RunOptions = RunOptions(),
     run: Path | None = None,
-    lists: tuple[str, str] = ("", ""),
     classes: Sequence[str] = (),
 ) -> DataSet:
     """Load or list a recipe's data set, unchecked; arguments and errors as `open_dataset` and `load_lists`."""
     check_buildable(recipe)
-    name, threads = recipe.dataset, data_threads(threads)
+    name, threads, data_dir = recipe.dataset, data_threads(options.data_threads), data_dir or options.data_dir
+    lists = options.train_list, options.val_list
     if lists[1] and name != "imagefolder":
         raise ValueError(f"val_list: is for --dataset imagefolder, and this is {name}; leave it out")
     if name in ("digits", "synthetic"):
@@ -166,7 +162,5 @@ def data_threads(threads: int) -> int:
     most = cpu_count()
     if threads > most:
         cpus = f"{most} CPU{'s' * (most > 1)}"
-        raise ValueError(
-            f"data_threads: {threads} is more than the {cpus} that this process may use; give at most {most}"
-        )
+        raise ValueError(f"data_threads: {threads} is more than the {cpus} of this process; give at most {most}")
     return threads or cpu_share()

@@ -41,14 +41,10 @@ def shrink(data: bytes, short_side: int, quality: int) -> bytes:
 
 
 class Packer:
-    """Writes the shards of one data set of checked image files into a folder.
+    """Writes the shards of one data set of checked image files into a folder, and keeps those of an interrupted run.
 
-    Args:
-        out: the folder; shards of an interrupted run of the same packing are kept.
-        shards: files per split.
-        short_side: of training images, pixels; 0: their own bytes. Evaluation images always keep theirs.
-        quality: of shrunk JPEGs, 1..95.
-        threads: that decode and encode.
+    `shards` are files per split; training images are shrunk to `short_side` pixels, as JPEGs of `quality` 1..95; 0
+    keeps their own bytes, as evaluation images always keep theirs.
     """
 
     def __init__(
@@ -61,14 +57,7 @@ class Packer:
         self._check_plan()
 
     def write(self, advance: Callable[[int], object] = lambda samples: None) -> int:
-        """Write missing shards, then the index.
-
-        Args:
-            advance: is called with the number of samples of each finished shard.
-
-        Returns:
-            The number of shards written; the others existed.
-        """
+        """Write missing shards, then the index; returns how many. `advance` gets the samples of each finished shard."""
         index: dict[str, Any] = {
             "format": FORMAT,
             "classes": list(self._dataset.classes),
@@ -133,9 +122,7 @@ class Packer:
             writer.write_raw_data([dict(zip(_SCHEMA, row, strict=True)) for row in rows])
         writer.commit()
         if _read_back(folder / shard) != list(zip(checksums, indices.tolist(), strict=True)):
-            raise OSError(
-                f"{folder / shard}: the records read back differ from those written; check the disk and retry"
-            )
+            raise OSError(f"{folder / shard}: the records read back are not those written; check the disk and retry")
         files = sorted(os.listdir(folder))
         entry = {
             "name": shard,

@@ -39,11 +39,7 @@ class RecordSplit:
         return len(self.labels)
 
     def stream(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
-        """Yield each sample's number and bytes, in this order.
-
-        Raises:
-            BadSampleError: they can no longer be read.
-        """
+        """Yield each sample's number and bytes, in this order; a BadSampleError if they can no longer be read."""
         # MindDataset takes no more numbers than it has samples. To open one of 400,000 takes 50 ms.
         count = min(len(self), max(1024, len(self) // 64))
         for start in range(0, len(order), count):
@@ -130,9 +126,7 @@ def _open_split(root: Path, name: str, index: dict[str, Any], threads: int) -> R
         raise ValueError(f"{root}: {name}'s labels or names cannot be read ({error}); pack the set again") from None
     for kind, values in (("labels.npy", labels), ("names.json", names)):
         if len(values) != sum(shard["samples"] for shard in shards):
-            raise ValueError(
-                f"{root / f'{name}-{kind}'}: has {len(values)} entries, not as many as the shards; pack again"
-            )
+            raise ValueError(f"{root / f'{name}-{kind}'}: has {len(values)} entries, the shards others; pack again")
     files = tuple(str(root / shard["name"]) for shard in shards)
     digests = "\n".join(digest for shard in shards for digest in shard["sha256"].values())
     return RecordSplit(files, labels, threads, tuple(names), digests.encode())

@@ -79,16 +79,7 @@ def _examine_bytes(data: bytes) -> int:
 
 
 def scan_files(split: FileSplit, decode: bool, workers: Workers, progress: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Call `examine` for a split's files, each on one rank; all ranks get all results.
-
-    Args:
-        decode: else only their sizes are read.
-        workers: share the files.
-        progress: show a bar on rank 0.
-
-    Returns:
-        Sizes int64 [N], and indices into `REASONS` uint8 [N].
-    """
+    """Call `examine` for a split's files, each on one rank; return all sizes, int64 [N], and faults, uint8 [N]."""
     local = range(workers.rank, len(split), workers.size)
     sizes, codes = np.zeros(len(split), np.int64), np.zeros(len(split), np.uint8)
 
@@ -128,16 +119,11 @@ def check_files(
     """Read the sizes of a data set's files and find the bad ones: the data set of good files, with the others' names.
 
     Args:
-        dataset: as it was listed.
-        on_bad: "error", or "skip" to leave bad files out (on all ranks alike), for which all are decoded.
+        on_bad: "error" (a ValueError names the first ones and their faults), or "skip" to leave bad files out (on all
+            ranks alike), for which all are decoded.
         check: whether files are decoded: "yes", "no", or "auto": if all splits have at most `MOST_CHECKED`.
-        workers, progress: see `scan_files`.
-        splits: those to check.
         left_out: `bad_files` of a resumed run: these files are left out, and no file is decoded again; None: there are
             none yet.
-
-    Raises:
-        ValueError: bad files and `on_bad` is "error"; names the first ones of all splits and their faults.
     """
     files = {half: split for half in ("train", "test") if isinstance(split := getattr(dataset, half), FileSplit)}
     count = sum(len(split) for split in files.values())

@@ -15,13 +15,9 @@ FILE = "validation.json"
 
 
 def hold_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Return a mask of validation samples, bool [N]: the same fraction of every class, drawn from the seed.
+    """Return a mask of validation samples, bool [N]: the same fraction `share` of every class, drawn from the seed.
 
     Of n images of a class round(share · n), at least one of two or more, and never all of them.
-
-    Args:
-        labels: int [N].
-        share: fraction of 1.
     """
     rng = np.random.default_rng([seed, Streams.VALIDATION])
     held = np.zeros(len(labels), bool)
@@ -32,16 +28,7 @@ def hold_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def split_off(files: FileSplit, share: float, seed: int, run: Path | None = None) -> tuple[FileSplit, FileSplit]:
-    """Split files by a run folder's record, or by the seed. New files are for training.
-
-    Args:
-        files: all of them.
-        share, seed: see `hold_out`.
-        run: the folder of a run that is resumed or evaluated, see `write_validation`.
-
-    Raises:
-        ValueError: validation files are missing.
-    """
+    """Split files by the record in a run's folder (`write_validation`), or by `hold_out`; new files are to train."""
     path = run and run / FILE
     if path and path.exists():
         known = set(json.loads(path.read_text(encoding="utf-8")))

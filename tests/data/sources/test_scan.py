@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import BadSampleError
 from resnet_fn.data.feed import make_feed
@@ -65,12 +66,6 @@ def test_every_kind_is_found_and_named(zoo):
         assert examine(str(place / name), decode=False)[1] == (2 if kind == "empty" else 0)
     for decode in (True, False):
         assert examine(str(place / "none.jpg"), decode) == (0, 6)
-    (place / "folder.jpg").mkdir()
-    os.mkfifo(place / "fifo.jpg")
-    (place / "device.jpg").symlink_to("/dev/zero")  # reading either would never end
-    for decode in (True, False):
-        for name in ("folder.jpg", "fifo.jpg", "device.jpg"):
-            assert examine(str(place / name), decode) == (0, 8)
 
 
 def test_a_jpeg_cut_anywhere_is_found(make_photograph, encode, tmp_path):
@@ -86,7 +81,7 @@ def test_error_names_the_files_of_all_splits_together_before_anything_is_compute
     (folder / "val" / "bee" / "00 ü.JPEG").write_bytes(b"")
     for decode_all in ("auto", "no"):  # sizes alone show empty files
         with pytest.raises(ValueError, match=r"1 of 9 validation files are bad: '.*00 ü.JPEG' is empty"):
-            open_dataset(RECIPE, str(folder), check=decode_all, splits=("test",))
+            open_dataset(RECIPE, str(folder), options=RunOptions(check_files=decode_all), splits=("test",))
     message = (
         r"on_bad_sample: 5 of 36 training and 1 of 9 validation files are bad: '.*cut header.jpg' is cut or damaged; "
         r"'.*cut late.jpg' is cut or damaged; '.*empty.jpg' is empty and 3 more; fix them, or give --on-bad-sample"
@@ -98,12 +93,12 @@ def test_error_names_the_files_of_all_splits_together_before_anything_is_compute
 def test_what_is_no_regular_file_is_named_and_never_opened(folder):
     """In both splits, checked or not; a FIFO that replaces a good file later ends the run, too."""
     os.mkfifo(folder / "train" / "bee" / "a.jpg")
-    (folder / "val" / "bee" / "b.jpg").symlink_to("/dev/zero")
+    (folder / "val" / "bee" / "b.jpg").symlink_to("/dev/zero")  # reading either would never end
     for check in ("yes", "no"):
         with pytest.raises(
             ValueError, match=r"1 of 22 training and 1 of 10 .*a.jpg' is not a regular file; '.*b.jpg' is"
         ):
-            open_dataset(RECIPE, str(folder), check=check)
+            open_dataset(RECIPE, str(folder), options=RunOptions(check_files=check))
     split = load_dataset(RECIPE, str(folder)).train
     with pytest.raises(BadSampleError, match=r"a.jpg: cannot be read \(not a regular file\); fix it"):
         split.read(split.names.index("bee/a.jpg"))
@@ -159,7 +154,7 @@ def test_a_resumed_run_without_bad_files_decodes_none_again(folder, tmp_path):
 def test_files_are_decoded_where_few_or_asked_for(zoo, monkeypatch):
     folder, _, _ = zoo
     (folder / "train" / "bee" / "empty.jpg").unlink()
-    unchecked = open_dataset(RECIPE, str(folder), check="no")
+    unchecked = open_dataset(RECIPE, str(folder), options=RunOptions(check_files="no"))
     assert unchecked.notes == (
         "image files are not checked (--no-check-files): the command stops at a bad one; --check-files decodes all "
         "before",
@@ -170,28 +165,15 @@ def test_files_are_decoded_where_few_or_asked_for(zoo, monkeypatch):
         with pytest.raises(BadSampleError, match=f"{bad}: cannot be decoded; fix it and go on"):
             list(unchecked.train.eval_images([np.array([index])], unchecked.input))
     with pytest.raises(ValueError, match=r"^check_files: 'no' finds no bad files for on_bad_sample 'skip' to"):
-        open_dataset(SKIP, str(folder), check="no")
+        open_dataset(SKIP, str(folder), options=RunOptions(check_files="no"))
     monkeypatch.setattr(scan, "MOST_CHECKED", 43)  # of 44, both splits together
     assert open_dataset(RECIPE, str(folder)).notes[0].startswith("image files are not checked (44 are more than 43)")
     with pytest.raises(ValueError, match="4 of 35 training files are bad"):
-        open_dataset(RECIPE, str(folder), check="yes")
+        open_dataset(RECIPE, str(folder), options=RunOptions(check_files="yes"))
     assert len(open_dataset(SKIP, str(folder)).train) == 31
     monkeypatch.setattr(scan, "MOST_CHECKED", 44)
     with pytest.raises(ValueError, match="4 of 35 training files are bad"):
         open_dataset(RECIPE, str(folder))
-
-
-@pytest.mark.parametrize("decode", [True, False])
-def test_ranks_share_the_work_and_all_have_all(folder, decode, monkeypatch):
-    split = load_dataset(RECIPE, str(folder)).train
-    whole = scan_files(split, decode, Workers(), progress=False)
-    assert whole[0].tolist() == [os.stat(split.path(index)).st_size for index in range(21)]
-    parts = []
-    monkeypatch.setattr(scan, "_exchange", lambda column, workers: parts.append(column) or column)
-    for rank in range(3):
-        scan_files(split, decode, Workers(rank, 3), progress=False)
-    assert (sum(parts[::2]) == whole[0]).all()
-    assert [int((part > 0).sum()) for part in parts[::2]] == [7, 7, 7]
 
 
 def test_a_scan_holds_a_window_of_files_however_many_there_are(folder):
