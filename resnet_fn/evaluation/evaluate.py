@@ -86,10 +86,14 @@ def evaluate_in_detail(
     check_state(workers, trained.net.get_parameters())
     net: nn.Cell = FlipAverage(trained.net) if tta == "flip" else trained.net
     step = make_eval_step(net, with_logits=True)
-    all_classes = len(dataset.test) * len(dataset.classes) <= _ALL_UP_TO
-    scores = score(step, dataset, batch_size, workers, all_classes=all_classes)
+    scores = score(step, dataset, batch_size, workers, all_classes=keeps_all_classes(dataset))
     options = {"which": which, "tta": tta, "ema": trained.averaged, "image_size": trained.input.image_size}
     return Evaluation(trained, dataset, scores, options, workers)
+
+
+def keeps_all_classes(dataset: DataSet) -> bool:
+    """Return whether a report keeps the probabilities of all classes: not of a large set."""
+    return len(dataset.test) * len(dataset.classes) <= _ALL_UP_TO
 
 
 def evaluate_weights(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import mindspore
 from mindspore import Tensor, nn
 
 from resnet_fn.checkpoint.folder import load_checkpoint
@@ -16,7 +17,7 @@ from resnet_fn.data.dataset import Arrays, DataSet, check_labels
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.sources.arrays import are_classes, check_arrays, describe, digest
 from resnet_fn.evaluation.eval_step import make_eval_step
-from resnet_fn.evaluation.evaluate import Evaluation
+from resnet_fn.evaluation.evaluate import Evaluation, keeps_all_classes
 from resnet_fn.evaluation.loaded_net import LoadedNet, assign_checkpoint
 from resnet_fn.evaluation.scoring import score
 from resnet_fn.report.writer import write_report
@@ -132,9 +133,10 @@ def _report(own: Own, recipe: Recipe, options: RunOptions, workers: Workers, res
     checkpoint, last = load_checkpoint(result.best_checkpoint), copy_arrays(parameters)
     averaged = assign_checkpoint(own.net, checkpoint)
     trained = LoadedNet(own.net, recipe, own.dataset.input, checkpoint, averaged)
-    step = make_eval_step(own.net, with_logits=True, loss=own.loss)
-    size, fills = options.eval_batch_size, own.loss is None
-    scores = score(step, own.dataset, size, workers, all_classes=True, fills=fills)
+    jit = mindspore.jit if options.mode == "graph" else None
+    step = make_eval_step(own.net, with_logits=True, jit=jit, loss=own.loss)
+    every = keeps_all_classes(own.dataset)
+    scores = score(step, own.dataset, options.eval_batch_size, workers, all_classes=every, fills=own.loss is None)
     how = {"which": "best", "tta": "none", "ema": averaged, "image_size": 0}
     write_report(Evaluation(trained, own.dataset, scores, how, workers), result.run / "report")
     assign(parameters, last)

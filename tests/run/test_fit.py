@@ -275,6 +275,24 @@ def test_settings_of_classes_need_classes(says, name, value):
     says(caught, f"{name}: '{value}' is for classes, targets are float32 [8, 3]")
 
 
+def test_without_compiling_python_sees_every_step():
+    """`mode="pynative"`: the report, too, is made by a net that cannot be compiled."""
+
+    class Counting(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.dense, self.calls = nn.Dense(3, 2), []
+
+        def construct(self, x):
+            self.calls.append(x.asnumpy().shape)  # compiled, `asnumpy` would fail
+            return self.dense(x)
+
+    net = Counting()
+    result = fit(**of(net=net, epochs=1, mode="pynative", out_dir="run", progress=False))
+    assert net.calls == [(2, 3), (4, 3), (4, 3), (64, 3), (64, 3)]  # tried, trained, evaluated, reported
+    assert (result.run / "report/report.html").exists()
+
+
 def test_a_function_is_no_loss_of_a_recipe(says):
     with pytest.raises(ValueError) as caught:
         Recipe(loss="own")
