@@ -3,7 +3,7 @@
     result = resnet_fn.train(resnet_fn.recipes.digits(epochs=2))
     resnet_fn.predict(result.run, "seven.png")
 
-a run               train, evaluate, predict, export, load_run, Recipe, RunOptions, recipes
+a run               train, fit, evaluate, predict, export, load_run, Recipe, RunOptions, recipes
 nets and weights    create_model, load_weights, convert_weights
 beside PyTorch      compare_step, assert_parity
 a loop of your own  start, Workers, open_dataset, make_feed, score, summarise
@@ -63,6 +63,7 @@ _MODULES = {
     "resnet_fn.config.options": "RunOptions",
     "resnet_fn.recipes": "recipes",
     "resnet_fn.run.loop": "train",
+    "resnet_fn.run.fit": "fit",
     "resnet_fn.evaluation.evaluate": "evaluate",
     "resnet_fn.evaluation.predict": "predict",
     "resnet_fn.evaluation.export": "export",

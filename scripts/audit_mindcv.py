@@ -249,7 +249,7 @@ def forward_ladder(net, reference, images, corrections):
         stages = [initialisation_stage(drawn, {name: renamed[name] for name in trained}, names.seams(drawn_there))]
         mindspore_side.assign(net, names.rename(weights))
         ours = {mode: mindspore_side.layers_of(net, images, mode == "train") for mode in ("eval", "train")}
-        layers = compare_layers(ours, theirs, names.layers, mindspore_side.state(net), images)
+        layers = compare_layers(ours, theirs, names.layers)
         for mode in ("eval", "train"):
             net.set_train(mode == "train")
             twin = copy.deepcopy(reference).train(mode == "train")

@@ -23,6 +23,11 @@ import pytest
 from PIL import Image
 
 import resnet_fn  # noqa: F401  (sets MindSpore's environment before anything imports it)
+from resnet_fn.checkpoint.folder import write_checkpoint
+from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.config.fields import to_dict
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.msrun import claim_port
 
 
@@ -171,6 +176,17 @@ def events() -> Callable[..., list[dict[str, Any]]]:
 
 
 @pytest.fixture(scope="session")
+def last_state() -> Callable[[Path | str], tuple[dict[str, Any], dict[str, bytes]]]:
+    """last_state(run): the JSON state of a run's last checkpoint, and the bytes of each of its arrays."""
+
+    def read(run: Path | str) -> tuple[dict[str, Any], dict[str, bytes]]:
+        last = RunFolder(Path(run)).newest()
+        return last.state, {name: array.tobytes() for name, array in {**last.weights, **last.training}.items()}
+
+    return read
+
+
+@pytest.fixture(scope="session")
 def processes() -> Callable[[object], dict[int, str]]:
     """processes(text): pid → command line of all processes whose command line has this text in it."""
 
@@ -232,6 +248,26 @@ def msrun(start_msrun) -> Callable[..., str]:
         return log
 
     return run
+
+
+@pytest.fixture
+def checkpoint(request: pytest.FixtureRequest) -> Callable[..., Path]:
+    """checkpoint(run, *updates) writes a checkpoint of RECIPE after each update; returns the last one's folder."""
+
+    def write(run: Path | str, *updates: int, best: Any = None, recipe: Recipe = request.module.RECIPE) -> Path:
+        for update in updates:
+            arrays = {"w": np.full(3, update, np.float32)}
+            state = {"update": update, "best": best, "last": None, "recipe": to_dict(recipe)}
+            written = write_checkpoint(RunFolder(Path(run)).checkpoint_path(update), arrays, arrays, state)
+        return written
+
+    return write
+
+
+@pytest.fixture
+def lock() -> Iterator[FolderLock]:
+    with FolderLock() as held:
+        yield held
 
 
 def photograph(seed: int, width: int = 60, height: int = 40) -> Image.Image:

@@ -63,9 +63,6 @@ def test_each_part_measures(part, flags, others, python):
     if others:
         rival = "torch" if part == "time-to-accuracy" else "torch_channels_last"
         assert {"ours", rival} <= result[others].keys()
-        assert result["ratio"][rival] == pytest.approx(
-            np.mean([t / o for t, o in zip(result[others][rival], result[others]["ours"], strict=True)])
-        )
     if part == "step":
         assert min(result["peak_mib"].values()) > 100  # each has imported a whole library
     if part == "data":
@@ -99,7 +96,7 @@ def test_pytorchs_accuracy_is_of_every_validation_image_once():
 
 
 @pytest.mark.usefixtures("device")
-@pytest.mark.parametrize("name", nets.NETS)
+@pytest.mark.parametrize("name", ["genet50_plus-224", "resnet8-digits"])
 def test_both_sides_build_the_net_of_the_name(name):
     """What they compute: tests/parity/reference/test_nets.py; how many weights they have: tests/models."""
     pytest.importorskip("torch")

@@ -1,22 +1,10 @@
 """The evaluate command: what it refuses."""
 
-from pathlib import Path
-
 import mindspore
 import pytest
 
 from resnet_fn import create_model
 from resnet_fn.evaluate import main
-
-
-def test_evaluate_mistakes(python):
-    Path("empty").mkdir()
-    for words, code, message in (
-        (["--checkpoint", "nowhere"], 1, "nowhere: does not exist; give a run folder\n"),
-        (["--checkpoint", "empty"], 1, "empty: holds no checkpoint"),
-        ([], 2, "give either RUN or --weights FILE --recipe NAME\n"),
-    ):
-        assert python("-m", "resnet_fn.evaluate", *words, code=code).stderr.startswith(f"evaluate: error: {message}")
 
 
 def test_a_weight_file_is_scored_with_the_check_of_files_of_the_recipe_file(device, folder, write_recipe):

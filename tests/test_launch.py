@@ -26,33 +26,6 @@ def test_each_worker_runs_what_follows_the_dashes(words, command):
     assert parsed == [sys.executable, *command]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            "--workers 0 --nnodes 0",
-            "--workers: 0 is too small; give 1 or more; --nnodes: 0 is too small; give 1 or more",
-        ),
-        ("--workers 3 --nnodes 2 --master-port 1 --master-addr x", "--workers: 3 do not spread evenly over 2 machines"),
-        ("--nnodes 2 --node-rank 2 --master-port 1 --master-addr x", "--node-rank: 2 is not in 0..1"),
-        (
-            "--nnodes 2",
-            "--master-port: several machines must agree on one; give 8118; "
-            "--master-addr: 2 machines need it; give that of machine 0",
-        ),
-        ("--nnodes 2 --master-port 1", "--master-addr: 2 machines need it; give that of machine 0"),
-        ("--master-port 65536", "--master-port: 65536 is not in 0..65535"),
-        ("--worker 2 -- --epochs 5", "unknown argument '--worker'; did you mean --workers?"),
-        ("--epochs 5", "unknown argument '--epochs'; put the arguments of resnet_fn.train after --"),
-        ("python train.py", "unknown argument 'python'; put the arguments of resnet_fn.train after --"),
-    ],
-)
-def test_wrong_usage_is_one_line(words, message):
-    with pytest.raises(UsageError) as error:
-        launch.parse(words.split())
-    assert str(error.value) == message
-
-
 # What MindCluster's operator gives the second of two pods with 8 cards each.
 POD = {
     **{"MS_ROLE": "MS_WORKER", "MS_WORKER_NUM": "16", "MS_LOCAL_WORKER": "8", "MS_NODE_RANK": "1"},

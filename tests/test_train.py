@@ -53,14 +53,9 @@ def test_train_and_evaluate(train, python, events):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--batch-sise", "3"], 2, "unknown argument '--batch-sise'; did you mean --batch-size"),
-        (["--nesterov", "False"], 2, "unknown argument 'False'; flags start with --; yes/no flags take no value"),
         (["--model", "resnet5"], 1, "model: 'resnet5' is unknown; did you mean resnet"),
-        (["--accumulate", "3"], 1, "batch_size: 64 does not divide into 1 workers x 3 micro-batches; use 63 or 66"),
-        (["--resume", "nowhere"], 1, "nowhere: does not exist"),
         (["--out-dir", "file/below"], 1, "out_dir: file/below cannot be written (Not a directory); give another"),
-        (["--out-dir", "\udcff"], 2, "out_dir: '\\udcff' has bytes that are not UTF-8; rename the file or folder"),
-        (["--data-dir", "a\udcff"], 2, "data_dir: 'a\\udcff' has bytes that are not UTF-8; rename the file or folder"),
+        (["--batch-sise", "3"], 2, "unknown argument '--batch-sise'; did you mean --batch-size"),
         (["--device", "Ascend"], 1, "device: 'Ascend' is not available here"),
     ],
 )
@@ -77,26 +72,12 @@ def test_debug_shows_the_traceback(train):
     assert "Traceback (most recent call last)" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("flags", "shown"),
-    [
-        (
-            [],
-            "the recipe digits, * marks what it sets. | each way [pixels]; default 1* | [degrees]; default 15.0* "
-            "| --image-size N height and width that the network sees [pixels]; default 16; also --img-size -- "
-            "| --batch-size N samples of one update, of all workers [samples]; default 64 "
-            "| --[no-]nesterov Nesterov's momentum; default True",
-        ),
-        (
-            ["--recipe", "imagenet_resnet50_v1"],
-            "the recipe imagenet_resnet50_v1, * marks | the network sees [pixels]; default 224* | Nesterov's momentum; "
-            "default False* | each way [pixels]; default 0 - | with commas]; default 30.0,60.0* --",
-        ),
-    ],
-)
-def test_help_shows_meaning_unit_and_the_values_of_the_recipe(flags, shown, capsys):
+def test_help_shows_meaning_unit_and_the_values_of_the_recipe(capsys):
     with pytest.raises(SystemExit):
-        parse([*flags, "--help-all"])
+        parse(["--recipe", "imagenet_resnet50_v1", "--help-all"])
     text = " ".join(capsys.readouterr().out.split())
-    for part in shown.split(" | "):
+    for part in (
+        *("the recipe imagenet_resnet50_v1, * marks what it sets", "--image-size N height and width"),
+        *("[pixels]; default 224*; also --img-size", "Nesterov's momentum; default False*", "default 30.0,60.0*"),
+    ):
         assert part in text

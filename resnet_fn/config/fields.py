@@ -32,6 +32,7 @@ GROUPS = (
 )
 
 YES_NO_AUTO = ("auto", "yes", "no")  # choices of a setting whose flags are --setting and --no-setting
+OWN = "own"  # stands for a net, a data set or a loss of the caller's own (`resnet_fn.fit`); no flag can give them
 
 
 def setting(
@@ -97,10 +98,14 @@ def fault(field: Any, value: Any) -> str:
 
 def _wrong_text(choices: Sequence[str], value: str) -> str:
     if choices and value not in choices:
-        return f"is unknown; {closest(value, filter(None, choices))}"
+        return f"is unknown; {closest(value, _shown(choices))}"
     if value != value.encode(errors="ignore").decode():  # surrogates, which stand for such bytes
         return "has bytes that are not UTF-8; rename the file or folder"
     return ""
+
+
+def _shown(choices: Sequence[str]) -> list[str]:
+    return [choice for choice in choices if choice not in ("", OWN)]
 
 
 def _wrong_number(about: Any, number: float) -> str:
@@ -150,7 +155,7 @@ def explain(field: Any, value: Any) -> str:
     about, shown = field.metadata, show_value(value)
     text = about["meaning"]
     if about["choices"] and about["choices"] != YES_NO_AUTO:
-        text += f" ({', '.join(filter(None, about['choices']))})"
+        text += f" ({', '.join(_shown(about['choices']))})"
     if about["unit"]:
         text += f" [{about['unit']}]"
     if shown or value != field.default:

@@ -4,7 +4,7 @@ import dataclasses
 from functools import partial
 from typing import Any
 
-from resnet_fn.config.fields import check_names, setting
+from resnet_fn.config.fields import OWN, check_names, setting
 from resnet_fn.config.rules import mixes, of_files
 from resnet_fn.config.settings import Settings, changed, unchecked
 
@@ -24,7 +24,9 @@ _evaluation = partial(setting, "evaluation")
 class Recipe(Settings):
     """What defines an update: equal recipes compute the same. ValueErrors name the field, the value and the fix."""
 
-    dataset: str = _data("digits", "data set", choices="digits|cifar10|cifar100|imagefolder|mindrecord|synthetic")
+    dataset: str = _data(
+        "digits", "data set", choices=f"digits|cifar10|cifar100|imagefolder|mindrecord|synthetic|{OWN}"
+    )
     image_size: int = _data(16, "height and width that the network sees", "pixels", at_least=1, aliases="img-size")
     repeats: int = _data(1, "times that an update sees each of its images, differently augmented", "times", at_least=1)
     sampling: str = _data("shuffle", "every sample once an epoch, or classes equally often", choices="shuffle|balanced")
@@ -85,7 +87,7 @@ class Recipe(Settings):
     milestones: tuple[float, ...] = _rate((), "drops of the step schedule", "epochs, with commas", above=0)
     milestone_factor: float = _rate(0.1, "what a milestone multiplies the learning rate by", within="(0, 1)")
 
-    loss: str = _loss("cross_entropy", "loss", choices="cross_entropy|bce|focal")
+    loss: str = _loss("cross_entropy", "loss", choices=f"cross_entropy|bce|focal|{OWN}")
     label_smoothing: float = _loss(0.1, "probability spread over all classes", within="[0, 1)", aliases="smoothing")
     smoothing_over: str = _loss("all", "smooth over all C classes (PyTorch) or the C - 1 others", choices="all|others")
     # May be a path, which differs between workers; they compare the weights instead (`data.agreement.check_state`).
@@ -149,6 +151,14 @@ class Recipe(Settings):
             moves = "Adam moves every weight by about that much in an update; 0.001 is usual"
             notes.append(f"learning_rate {self.learning_rate:g}: {moves}")
         return tuple(f"warning: {note}" for note in notes)
+
+
+def check_buildable(recipe: Recipe) -> None:
+    """Raise a ValueError if net and data are a caller's own (`resnet_fn.fit`): no command can build them."""
+    if OWN in (recipe.dataset, recipe.model):
+        text = "net and data of this run are a caller's own, which only resnet_fn.fit has; in Python call it again with"
+        fix = "the run's out_dir, or load the weights: resnet_fn.load_weights(net, RUN)"
+        raise ValueError(f"model: {text} {fix}")
 
 
 def recipe_from_dict(fields: dict[str, Any]) -> Recipe:

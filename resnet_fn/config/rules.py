@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from resnet_fn.config.fields import as_declared, fault, flag_name, show_value
+from resnet_fn.config.fields import OWN, as_declared, fault, flag_name, show_value
 
 
 class Source(enum.IntEnum):
@@ -79,6 +79,19 @@ def _trains_head(freeze: str, train_only: str) -> bool:
 
 # A rule stands below those that change what it reads.
 RULES = (
+    # a caller's own net, data and loss
+    Rule(
+        "image_size repeats max_shift max_rotation max_zoom crop_padding flip policy color_jitter erasing mixup cutmix "
+        "stem norm sync_batchnorm initialisation zero_init_residual drop_path dropout weights reset_head freeze "
+        "train_only precision head_learning_rate layer_decay eval_size data_dir train_list val_list feed",
+        lambda dataset: dataset != OWN,
+        "is for this package's data sets and nets; leave it out: fit takes arrays and net as they are",
+    ),
+    Rule(
+        "loss",
+        lambda loss, dataset: loss != OWN or dataset == OWN,
+        "is a function that resnet_fn.fit is given; give cross_entropy, bce or focal",
+    ),
     # data
     Rule("monitor", lambda monitor, multi_label: monitor != "map" or multi_label, "needs --multi-label"),
     Rule("multi_label", lambda dataset: dataset == "imagefolder", "needs --dataset imagefolder", keep=True),
@@ -155,6 +168,12 @@ RULES = (
     Rule("warmup_epochs", lambda warmup_epochs, epochs: warmup_epochs <= epochs, "is above epochs {epochs}", keep=True),
     Rule("ema ema_start", lambda ema_start, epochs: ema_start < epochs, "needs --ema-start below epochs ({epochs})"),
     Rule("ema_every ema_start", lambda ema: ema > 0, "needs --ema"),
+    Rule(
+        "loss",
+        lambda loss, label_smoothing, class_weights: loss != OWN or not (label_smoothing or class_weights),
+        "is a function, which takes neither label_smoothing nor class_weights; leave them out",
+        keep=True,
+    ),
     Rule("smoothing_over", lambda label_smoothing: label_smoothing > 0, "needs --label-smoothing"),
     Rule("loss_scale loss_scale_interval", lambda precision: precision == "fp16", "needs --precision fp16"),
     Rule(

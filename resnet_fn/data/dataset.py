@@ -52,6 +52,16 @@ class Split:
 
 
 @dataclasses.dataclass(frozen=True)
+class Arrays(Split):
+    """Inputs of any shape and dtype, which a net gets as they are, and their targets (`resnet_fn.fit`)."""
+
+    def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
+        """See `Samples`."""
+        for rows in batches:
+            yield self.images[rows]
+
+
+@dataclasses.dataclass(frozen=True)
 class DataSet:
     """Two splits, and the input of a net that is trained on them."""
 
@@ -62,10 +72,11 @@ class DataSet:
     # Image files that were left out, with their faults (see `sources.scan`); None: none was looked for.
     bad_files: tuple[str, ...] | None = None
     held_out: tuple[str, ...] = ()  # names of test files that were split off the training folder; see `split_off`
+    digest: str = ""  # of the values of a caller's own arrays; "" for other sets
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Class names; a label is an index into them."""
+        """Class names; a label is an index into them. None if a caller's own targets are no classes."""
         return self.input.classes
 
 
@@ -100,6 +111,8 @@ def check_images(dataset: DataSet) -> None:
 
 def blank_batch(dataset: DataSet, count: int, size: int, mixes: bool, dtype: str = "float32") -> Batch:
     """Make zeros of the shapes and dtypes of `MemoryFeed.batch`, for a worker whose `count` samples cannot be read."""
+    if isinstance(dataset.train, Arrays):  # they can always be read
+        return dataset.train.images[:count], dataset.train.labels[:count]
     classes, soft = len(dataset.classes), mixes or dataset.train.labels.ndim == 2
     images = np.zeros((count, dataset.input.channels, size, size), dtype)
     return images, np.zeros((count, classes), np.float32) if soft else np.zeros(count, np.int32)

@@ -13,9 +13,11 @@ How a worker's part of an update is made, in this order:
 from functools import lru_cache
 from typing import Any, cast
 
+import numpy as np
+
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import colour_arrays, crop_and_flip
-from resnet_fn.data.dataset import DataSet, Split
+from resnet_fn.data.dataset import Arrays, DataSet, Split
 from resnet_fn.data.file_feed import FileFeed
 from resnet_fn.data.images import draw_epoch, prepare, random_affine
 from resnet_fn.data.mix import erase_and_mix
@@ -54,8 +56,12 @@ class MemoryFeed(Plan):
         self._draws = lru_cache(maxsize=1)(lambda epoch: draw_epoch(recipe, epoch, len(dataset.train)))
         changes_bytes = recipe.crop_padding or recipe.flip or recipe.colours
         size = len(dataset.train) * dataset.input.channels * recipe.image_size**2 * 4
-        keeps = size <= self._MOST_PREPARED and not changes_bytes
-        self._prepared = prepare(self._split.images, recipe.image_size, dataset.input) if keeps else None
+        self._prepared: np.ndarray | None = None
+        if isinstance(self._split, Arrays):
+            self._prepared = self._split.images  # as they are
+        elif size <= self._MOST_PREPARED and not changes_bytes:
+            self._prepared = prepare(self._split.images, recipe.image_size, dataset.input)
+        self._key = {"samples": len(self._split), **({"arrays": dataset.digest} if dataset.digest else {})}
 
     def batch(self, update: int) -> Batch:
         """Return this worker's share of an update: images float32 [n, C, H, W] (see `make_feed`) and their labels.
@@ -85,7 +91,7 @@ class MemoryFeed(Plan):
 
     def reproducibility_key(self) -> dict[str, Any]:
         """Return what a resumed run must have in common with this one to get the same bits, as JSON types."""
-        return {"samples": len(self.labels)}
+        return self._key
 
     def close(self) -> None:
         """End all threads, of which there are none here. Further calls do nothing."""

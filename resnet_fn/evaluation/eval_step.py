@@ -8,6 +8,7 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 
 from resnet_fn.update.ascend import on_ascend
+from resnet_fn.update.loss import Loss
 from resnet_fn.update.multi_label import binary_cross_entropy
 from resnet_fn.update.state import FixedMemory
 from resnet_fn.update.step import Compile
@@ -37,10 +38,17 @@ def _numbers(count: int) -> Tensor:
     return Tensor(np.arange(count, dtype=np.int32))
 
 
-def make_eval_step(net: nn.Cell, with_logits: bool = False, jit: Compile | None = mindspore.jit) -> EvalStep:
-    """Compile the evaluation of one batch; `net` maps images to logits, `with_logits` returns these too.
+def make_eval_step(
+    net: nn.Cell, with_logits: bool = False, jit: Compile | None = mindspore.jit, loss: Loss | None = None
+) -> EvalStep:
+    """Compile the evaluation of one batch.
 
-    `jit`: see `make_train_step`.
+    Args:
+        net: maps images to logits.
+        with_logits: return the logits too.
+        jit: see `make_train_step`.
+        loss: (outputs, targets) → the mean loss over the batch, which each sample then has; None: cross-entropy. Its
+            targets may be anything; where they are not int32 [n], prediction and rank are 0.
 
     Returns:
         eval_step(images, labels): images [n, C, H, W] float32, labels [n] int32, or multi-label [n, classes] float32.
@@ -51,14 +59,21 @@ def make_eval_step(net: nn.Cell, with_logits: bool = False, jit: Compile | None 
     """
 
     def scores(images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
-        logits = net(images).astype(mindspore.float32)
+        outputs = net(images)
+        if loss is not None and not (labels.ndim == 1 and labels.dtype == mindspore.int32):
+            losses = ops.broadcast_to(loss(outputs, labels).reshape(1), labels.shape[:1])
+            return losses, ops.zeros_like(losses), ops.zeros_like(losses), outputs
+        logits = outputs.astype(mindspore.float32)
         prediction = _argmax(logits)
         broken = ops.logical_not(ops.isfinite(logits).all(1))
         last = logits.shape[1]
         if labels.ndim == 2:
             losses = binary_cross_entropy(logits, labels).mean(1)
             return losses, prediction, ops.where(broken, last, 0 * prediction), logits
-        losses = ops.cross_entropy(logits, labels, reduction="none")
+        if loss is None:
+            losses = ops.cross_entropy(logits, labels, reduction="none")
+        else:
+            losses = ops.broadcast_to(loss(outputs, labels).reshape(1), labels.shape[:1])
         column, classes = labels.reshape(-1, 1), _numbers(logits.shape[1])
         of_label = _gather(logits, 1, column)
         ahead = ops.logical_or(logits > of_label, ops.logical_and(logits == of_label, classes < column))

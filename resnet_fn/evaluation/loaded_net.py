@@ -13,7 +13,7 @@ from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError
 from resnet_fn.checkpoint.parameters import assign_all, check_finite
 from resnet_fn.checkpoint.run_folder import find_checkpoint
 from resnet_fn.config.options import RunOptions
-from resnet_fn.config.recipe import Recipe, recipe_from_dict
+from resnet_fn.config.recipe import Recipe, check_buildable, recipe_from_dict
 from resnet_fn.config.settings import changed, unchecked
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.images import prepare
@@ -119,6 +119,7 @@ def load_run(
     process.start(device, threads)
     checkpoint = find_checkpoint(Path(source), which)
     recipe = recipe_from_dict(checkpoint.state["recipe"])
+    check_buildable(recipe)
     if precision:
         recipe = changed(recipe, precision=precision)
     spec = InputSpec.from_dict(checkpoint.state["dataset"])

@@ -37,6 +37,7 @@ def score(
     workers: Workers = Workers(),
     stop_flags: Callable[[], np.ndarray] = no_signal,
     all_classes: bool = False,
+    fills: bool = True,
 ) -> Scores:
     """Score every sample of the validation split once, sharing the work among the ranks; all ranks get all scores.
 
@@ -47,6 +48,7 @@ def score(
         stop_flags: called before each batch and at the end, see `StopRequest`; the ranks sum them, and leave together.
         all_classes: keep the probabilities of all classes, samples · classes float32 on every rank (multi-label
             always does); the evaluation step must return logits.
+        fills: fill the last block with the first sample; False for a loss that is a mean over its block.
 
     Raises:
         StoppedError: a rank got a signal.
@@ -54,7 +56,7 @@ def score(
         RuntimeError: a sample was scored twice or not at all.
     """
     split = dataset.test
-    task = task_of(split.labels.ndim == 2)  # int32 [N], or float32 [N, classes] of multi-label
+    task = task_of(dataset.classes and split.labels.ndim == 2)  # int32 [N], or float32 [N, classes] of multi-label
     all_classes = all_classes or task.needs_logits
     share = -(-len(split) // (BLOCK * workers.size)) * BLOCK
     batches = -(-share // batch_size)
@@ -81,14 +83,15 @@ def score(
         for start in range(0, batch_size, BLOCK):
             places = indices[start : start + BLOCK]
             real = places >= 0
-            result = eval_step(Tensor(images[start : start + BLOCK]), Tensor(labels[start : start + BLOCK]))
-            columns = [*(value.numpy() for value in result[:3]), np.ones(BLOCK)]
+            count = BLOCK if fills else max(1, int(real.sum()))  # those that are real come first
+            result = eval_step(Tensor(images[start : start + count]), Tensor(labels[start : start + count]))
+            columns = [*(value.numpy() for value in result[:3]), np.ones(count)]
             if result.logits is not None:
                 logits = result.logits.numpy()
                 columns += [task.top_classes(logits), *([task.probabilities(logits)] if all_classes else [])]
             block = np.column_stack(columns)
             rows = rows if rows.size else np.zeros((len(split), block.shape[1]), np.float32)
-            rows[places[real]] += block[real]
+            rows[places[real]] += block[real[:count]]
     rows = sum_over_ranks(rows, workers)
     if not (rows[:, 3] == 1).all():
         raise RuntimeError(f"evaluation did not score samples {np.flatnonzero(rows[:, 3] != 1)[:5]} exactly once")

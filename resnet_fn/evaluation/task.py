@@ -220,8 +220,11 @@ def summarise(scores: Scores) -> dict[str, Any]:
 
 
 def all_metrics(scores: Scores, labels: np.ndarray, classes: int) -> dict[str, Any]:
-    """Return the results of `summarise` and "macro_f1": everything that a recipe can monitor."""
-    return {**summarise(scores), "macro_f1": scores.task.averages(scores, labels, classes)["macro"]["f1"]}
+    """Return the results of `summarise` and "macro_f1", everything that a recipe can monitor; else loss and count."""
+    results = summarise(scores)
+    if not classes:  # a caller's own targets
+        return {name: results[name] for name in ("loss", "count")}
+    return {**results, "macro_f1": scores.task.averages(scores, labels, classes)["macro"]["f1"]}
 
 
 def describe_scores(results: Mapping[str, Any], classes: Sequence[str]) -> str:

@@ -48,15 +48,15 @@ def open_net(
     return load_weight_file(source, changed(recipe, precision=PRECISION), allow_non_finite=True, **data)[:2]
 
 
-def activations(trained: LoadedNet, dataset: DataSet, limit: int, visit: Visitor) -> tuple[int, list[ArrayStatistics]]:
+def activations(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor) -> tuple[int, list[ArrayStatistics]]:
     """Every layer's output (float64), in evaluation mode on the first `limit` validation samples, in execution order.
 
     The weights are those that an evaluation scores: their moving average, where there is one.
     Returns how many samples there were, and one row for each layer.
     """
-    net = trained.net
-    if trained.checkpoint:
-        assign_checkpoint(net, trained.checkpoint)
+    net = loaded.net
+    if loaded.checkpoint:
+        assign_checkpoint(net, loaded.checkpoint)
     count = min(limit, len(dataset.test))
     images, _, _ = next(eval_batches(dataset.test, dataset.input, count))
     rows: list[ArrayStatistics] = []
@@ -66,7 +66,7 @@ def activations(trained: LoadedNet, dataset: DataSet, limit: int, visit: Visitor
             rows.append(dataclasses.replace(array_statistics(layer.title, layer.output), dtype="float32"))
             visit(layer.title, layer.output)
 
-    record_cell(net, [Tensor(images)], train=False, visit=note)
+    record_cell(net, lambda: net(Tensor(images)), train=False, visit=note)
     return count, rows
 
 

@@ -8,19 +8,18 @@ from collections.abc import Callable
 
 import mindspore
 import numpy as np
-from mindspore import Tensor
+from mindspore import Tensor, nn
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.order import Streams
 from resnet_fn.models.positions import broadcast_hw
-from resnet_fn.models.resnet import ResNet
 from resnet_fn.runtime.workers import Workers
 
 Masks = Callable[[int], tuple[Tensor | None, ...]]
 
 
-def make_masks(recipe: Recipe, net: ResNet, workers: Workers = Workers()) -> Masks:
+def make_masks(recipe: Recipe, net: nn.Cell, workers: Workers = Workers()) -> Masks:
     """Return the random inputs of a net's `construct` for this worker's samples of an update.
 
     Stochastic depth (Huang et al., arXiv 1603.09382) is linear as in the paper and timm: block b of B is left out for a
@@ -30,6 +29,8 @@ def make_masks(recipe: Recipe, net: ResNet, workers: Workers = Workers()) -> Mas
     The result masks(update) is () if the recipe has neither; else `keep`, float32 [n, blocks], and `mask`, float32
     [n, features]; the one that is off is None.
     """
+    if not (recipe.drop_path or recipe.dropout):
+        return lambda _: ()
     blocks, features = len(net.blocks), net.fc.in_channels
     count = recipe.batch_size // workers.size
     local = slice(workers.rank * count, (workers.rank + 1) * count)
@@ -45,7 +46,7 @@ def make_masks(recipe: Recipe, net: ResNet, workers: Workers = Workers()) -> Mas
         keep = draw(Streams.DROP_PATH, update, depth) if recipe.drop_path else None
         return keep, draw(Streams.DROPOUT, update, np.full(features, recipe.dropout)) if recipe.dropout else None
 
-    return masks if recipe.drop_path or recipe.dropout else lambda _: ()
+    return masks
 
 
 def normalisation(spec: InputSpec) -> tuple[Tensor, Tensor, Tensor]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.name_map import GRADIENTS, NameMap
-from resnet_fn.parity.trace import Arrays, Batch, Task, Trace, Tree, map_tree, split
+from resnet_fn.parity.trace import Arrays, Batch, Task, Trace, Tree, map_tree, split, with_leaves
 
 UPDATES = 100
 KEPT = ("update 1", f"update {UPDATES}")  # after which the changes of all weights are compared
@@ -81,12 +81,18 @@ def changes_alone(
     return changes
 
 
-def losses_alone(loss: Callable[[Arrays, Tree], float], outputs: Arrays, task: Task) -> dict[str, float]:
-    """The loss of each case that it takes; `outputs` are those of the first batch's last micro-batch, by name."""
+def losses_alone(
+    loss: Callable[[Tree, Tree], float], outputs: Arrays, task: Task, like: Tree, convert: Callable[[Any, Any], Any]
+) -> dict[str, float]:
+    """The loss of each case that it takes.
+
+    `outputs` are those of the first batch's last micro-batch, by name; `like` a net's, and `convert` makes an array a
+    tensor like one of its leaves.
+    """
     losses = {}
     for title, given, labels in _loss_cases(outputs, task.batches[0], task.accumulate):
         with contextlib.suppress(Exception):
-            losses[title] = loss(given, labels)
+            losses[title] = loss(with_leaves(like, given, convert), labels)
     return losses
 
 

@@ -125,6 +125,7 @@ class Call:
     kwargs: dict[str, Any]
     out: Any
     others: Sequence[tuple[str, Any]] = ()  # arrays that earlier calls gave, in words
+    asked: Any = None  # the function as the net calls it
 
     @property
     def x(self) -> Any:
@@ -204,10 +205,13 @@ class Calls(TorchFunctionMode):
             raise TimeoutError("the search's time is over")
         self.count += 1
         number, target = self.count, None
-        if number < self.first and number in self.base:
-            call = self.base[number]
+        call = self.base.get(number) if number < self.first else None
+        if call is not None and not self._same(call, function, args):
+            self.base, call = {}, None  # a net that counts its calls: from here on nothing is as it was
+        if call is not None:
             out = call.out
         else:
+            asked = function
             of_itself = raw.endswith("_") and not raw.endswith("__")
             plain = (getattr(torch.Tensor, raw[:-1], None) or getattr(torch, raw[:-1], None)) if of_itself else None
             if of_itself and (plain is None or raw in _AS_THEY_ARE):
@@ -221,7 +225,8 @@ class Calls(TorchFunctionMode):
             self.in_place |= target is not None or raw in _WRITING
             parents = self._of((args, kwargs))
             args = (target.clone(), *args[1:]) if target is not None else args
-            call = Call(_name(function), function, args, kwargs, function(*args, **kwargs), self.others[-_RECENT:])
+            computed = function(*args, **kwargs)
+            call = Call(_name(function), function, args, kwargs, computed, self.others[-_RECENT:], asked)
             if number in self.chosen:
                 call.out = next(value() for words, value in self.changes(call) if words == self.chosen[number])
             out = call.out if target is None else target.copy_(call.out)
@@ -234,9 +239,17 @@ class Calls(TorchFunctionMode):
         self.produced(args[0] if raw == "__setitem__" else out, {number})
         return out
 
+    @staticmethod
+    def _same(call: Call, function: Any, args: Sequence[Any]) -> bool:
+        """Whether a call is that of the base: of one function, with arguments of the same shapes."""
+        shapes = [[getattr(one, "shape", None) for one in given] for given in (call.args, args)]
+        return call.asked is function and shapes[0] == shapes[1]
+
     def _of(self, tree: Any) -> set[int]:
+        if not self.log:
+            return set()
         tensors = [one for one in torch.utils._pytree.tree_leaves(tree) if isinstance(one, torch.Tensor)]
-        return set[int]().union(*(self.producers[id(one)] for one in tensors)) if self.log else set()
+        return set[int]().union(*(self.producers[id(one)] for one in tensors))
 
     def produced(self, tree: Any, calls: set[int]) -> None:
         """Note which calls gave tensors."""

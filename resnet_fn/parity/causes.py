@@ -1,6 +1,6 @@
-"""The causes that explain the first stage that differs: each candidate is computed, and named only if it fits.
+"""The causes that explain the first stage that differs: each is computed, and named only if it fits.
 
-`STAGE_CAUSES` lists the candidates by stage; the search changes the reference, if it is at hand.
+The search changes the reference, if it is at hand; `STAGE_CAUSES` has what is computed from the recordings, by stage.
 """
 
 import dataclasses
@@ -12,14 +12,12 @@ import numpy as np
 
 from resnet_fn.parity import name_map, stages
 from resnet_fn.parity.layer_outputs import LayerDifference, layout
-from resnet_fn.parity.layers.difference import DIFFERS, relative_error
-from resnet_fn.parity.layers.record import leaves
+from resnet_fn.parity.layers.difference import DIFFERS, FITS, relative_error
 from resnet_fn.parity.name_map import NameMap
-from resnet_fn.parity.notes import padding_notes, sharing_notes
+from resnet_fn.parity.notes import attempt, sharing_notes
 from resnet_fn.parity.optimizer_causes import optimizer_causes
-from resnet_fn.parity.origins import FITS, attempt, first_hints
 from resnet_fn.parity.stages import Stage
-from resnet_fn.parity.trace import Arrays, Recording, Tree, Wanted, named_leaves
+from resnet_fn.parity.trace import Arrays, Recording, Wanted, named_leaves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,14 +31,17 @@ class StageCase:
     names: NameMap
 
     def differing(self) -> list[str]:
-        """Names of the arrays that differ, or of which a third does ("qkv.bias part 1 of 3")."""
+        """Names of the arrays that differ, on any worker ("qkv.bias of rank 1")."""
         differing = (item.name for item in self.stage.differences if item.verdict == DIFFERS)
         return list(dict.fromkeys(name.partition(" ")[0] for name in differing))
 
 
-def explain(case: StageCase) -> list[str]:
-    """The causes that the search finds, then those that the first candidate names that fits."""
-    return [*attempt(_searched, case), *first_hints(STAGE_CAUSES.get(case.stage.name, ()), case)]
+def explain(case: StageCase, search: bool = True) -> list[str]:
+    """The causes that the search finds, then what the recordings show; else why nothing is searched."""
+    computed = STAGE_CAUSES.get(case.stage.name)
+    causes = attempt(_searched, case) if search else []
+    causes += attempt(computed, case) if computed else []
+    return causes or (_not_searched(case) if search else [])
 
 
 _SURE = 1e-3  # an array of which the reference is less sure would let any change fit
@@ -57,20 +58,41 @@ def _searched(case: StageCase) -> list[str]:
     return case.theirs.search(_wanted(case, _FORWARD.get(case.stage.name, case.stage.name)))
 
 
+def _not_searched(case: StageCase) -> list[str]:
+    """Why no cause is searched for in a stage in which one can be, and how to have it searched."""
+    theirs, whole = case.theirs, case.stage.name in (stages.LOSS, stages.GRADIENTS)
+    if case.stage.failed or not (whole or case.stage.name in _FORWARD) or not theirs.framework.startswith("PyTorch"):
+        return []
+    if theirs.task.recipe.precision == "fp16":
+        return ["no cause is searched for in half precision; compare without --precision fp16"]
+    if whole and theirs.task.accumulate > 1:
+        return ["no cause is searched for in the loss and gradients of micro-batches; compare with --accumulate 1"]
+    if theirs.search is None:
+        reference = theirs.place or "FILE:FUNCTION"
+        command = f"python -m resnet_fn.parity --reference {reference} --net FILE:FUNCTION"
+        return [f"a cause is searched for where PyTorch and the reference's file are, as it was recorded: {command}"]
+    return []
+
+
 def _wanted(case: StageCase, stage: str) -> Wanted:
     """Our arrays in the reference's axes, each with the reference's rounding."""
     ours, theirs, names = case.ours.trace, case.theirs, case.names
     if stage in (stages.LOSS, stages.GRADIENTS):
         compared = stages.Comparison(case.ours, theirs, names, theirs.rounding)
-        gradients = {name: (a, compared.of_name(stages.GRADIENTS, name)) for name, a in ours.gradients.items()}
+        raw, known = theirs.trace.gradients, names.rename(theirs.trace.gradients, name_map.GRADIENTS)
+        gradients = {
+            name: (a, compared.rounding_of(stages.GRADIENTS, name, raw, known[name]))
+            for name, a in ours.gradients.items()
+            if name in known
+        }
         loss = {stages.LOSS: (np.asarray(ours.losses[:1]), theirs.rounding[stages.LOSS].get(stages.LOSS, 0.0))}
 
         def renamed(values: Arrays) -> Arrays:
             own = {name: value for name, value in values.items() if name != stages.LOSS}
             return {**names.rename(own, name_map.GRADIENTS), stages.LOSS: values[stages.LOSS]}
 
-        known = names.rename(theirs.trace.gradients, name_map.GRADIENTS)
-        return Wanted(stage, {}, {**{k: v for k, v in gradients.items() if k in known}, **loss}, renamed)
+        sure = {name: one for name, one in gradients.items() if one[1] < _SURE}  # not those that flipped ties change
+        return Wanted(stage, {}, {**sure, **loss}, renamed)
     mode = stages.LAYERS_OF[stage][0]
     here, there = ({one.title: one for one in side.layers[mode]} for side in (case.ours, theirs))
     layers = {}
@@ -85,9 +107,12 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
         # Left out: one layer that stands for two, with its activation; places that are in another order.
         if rounding < _SURE and apart != same and a.ndim == given:
             layers[one.theirs] = (a, max(rounding, one.output.relative if same else 0.0))
-    outputs = (ours.eval_outputs if mode == "eval" else ours.train_outputs[0]) if theirs.task.accumulate == 1 else {}
+    of_ours, of_theirs = (
+        (one.eval_outputs if mode == "eval" else one.train_outputs[0]) for one in (ours, theirs.trace)
+    )
+    paired = (stages.paired_outputs(of_ours, of_theirs) or {}) if theirs.task.accumulate == 1 else {}
     roundings = theirs.rounding.get(stage, {})
-    results = {name: (a, roundings.get(name, 0.0)) for name, a in outputs.items()}
+    results = {name: (of_ours[own], roundings.get(name, 0.0)) for name, own in paired.items()}
     results = {name: one for name, one in results.items() if one[1] < _SURE}
     return Wanted(stage, layers, results, lambda value: named_leaves(value, "logits"))
 
@@ -103,30 +128,6 @@ def _flat(arrays: Mapping[str, np.ndarray], names: Collection[str]) -> np.ndarra
     return np.concatenate([np.ravel(arrays[name]) for name in names]).astype(np.float64)
 
 
-def _grouped(groups: Mapping[str, list[str]], words: str) -> list[str]:
-    return [words.format(cause=cause, count=len(names), first=names[0]) for cause, names in groups.items()]
-
-
-def a_sum(ours: float, theirs: float, labels: Tree, outputs: Arrays, parts: int) -> list[str]:
-    """Is the loss a sum on one side and a mean on the other: over samples, labels, or all numbers?"""
-    arrays = [leaf for _, leaf in leaves(labels)]
-    counts = {len(leaf) // parts: "the sum over the batch" for leaf in arrays if np.ndim(leaf)}
-    counts |= {leaf.size // parts: "the sum over all labels" for leaf in arrays if leaf.size // parts not in counts}
-    counts |= {leaf.size: "the sum over all outputs" for leaf in outputs.values() if leaf.size not in counts}
-    counts = {count: words for count, words in counts.items() if count > 1}
-    sums = [words for count, words in counts.items() if math.isclose(ours, count * theirs, rel_tol=1e-5)]
-    means = [words for count, words in counts.items() if math.isclose(count * ours, theirs, rel_tol=1e-5)]
-    hints = [f"{words} instead of the mean" for words in sums]
-    return hints + [f"the mean instead of {words}, which the reference has" for words in means]
-
-
-def _loss(case: StageCase) -> list[str]:
-    first, task = case.stage.differences[0], case.theirs.task
-    labels = task.batches[0][1]
-    outputs = case.theirs.trace.train_outputs[0]
-    return a_sum(first.ours, first.theirs, labels, outputs, task.accumulate)
-
-
 def one_factor(ours: Arrays, theirs: Arrays, parts: int) -> list[str]:
     """Is every gradient the same multiple of the reference's?"""
     factor, error = _fit(_flat(ours, theirs), _flat(theirs, theirs))
@@ -140,11 +141,7 @@ def one_factor(ours: Arrays, theirs: Arrays, parts: int) -> list[str]:
 def _gradients(case: StageCase) -> list[str]:
     ours, theirs = case.ours.trace.gradients, case.names.rename(case.theirs.trace.gradients, name_map.GRADIENTS)
     common = {name: theirs[name] for name in ours if name in theirs}
-    return [
-        *one_factor(ours, common, case.theirs.task.accumulate),
-        *sharing_notes(case.names, case.ours.tied),
-        *padding_notes(case.names, ours, common, case.theirs.layers["eval"]),
-    ]
+    return [*one_factor(ours, common, case.theirs.task.accumulate), *sharing_notes(case.names, case.ours.tied)]
 
 
 def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> list[str]:
@@ -212,8 +209,7 @@ def _statistics(case: StageCase) -> list[str]:
     """How much of the old statistics does each BatchNorm keep?"""
     if case.theirs.task.accumulate > 1:
         return []
-    there, after = case.theirs.trace, case.ours.trace.after[0]
-    start, first = case.names.rename(there.start), case.names.rename(there.after[0])
+    start, first = (case.names.rename(arrays) for arrays in (case.theirs.trace.start, case.theirs.trace.after[0]))
     momenta = {layer.name: layer.settings.get("momentum") for layer in case.theirs.layers["eval"]}
     groups: dict[str, list[str]] = defaultdict(list)
     for name in case.differing():
@@ -222,21 +218,19 @@ def _statistics(case: StageCase) -> list[str]:
             continue
         old, mixed = start[name].astype(np.float64), first[name].astype(np.float64)
         batch = (mixed - (1 - new) * old) / new
-        kept, error = _fit(after[name] - batch, old - batch)
+        kept, error = _fit(case.ours.trace.after[0][name] - batch, old - batch)
         if error < 0.01 and not math.isclose(kept, 1 - new, abs_tol=0.01):
             inverted = "momentum inverted: " if math.isclose(kept, new, abs_tol=0.01) else ""
             groups[f"{inverted}keeps {kept:.2f} of the old value, the reference {1 - new:.2f}"].append(name)
-    return _grouped(groups, "{first}: {cause} ({count} statistics so)")
+    return [f"{names[0]}: {cause} ({len(names)} statistics so)" for cause, names in groups.items()]
 
 
-# Candidates by stage. One is tried if none before it explains the difference.
-STAGE_CAUSES: dict[str, tuple[Callable[[StageCase], list[str]], ...]] = {
-    stages.LOSS: (_loss,),
-    stages.GRADIENTS: (_gradients,),
-    stages.NORM: (_clipping,),
-    stages.CLIPPED: (_clipping,),
-    stages.RATE: (lambda case: another_rate(case.ours.trace.rates, case.theirs.trace.rates),),
-    stages.ALONE: (_optimizer,),
-    stages.CHANGE: (_length,),
-    stages.STATISTICS: (_statistics,),
+STAGE_CAUSES: dict[str, Callable[[StageCase], list[str]]] = {
+    stages.GRADIENTS: _gradients,
+    stages.NORM: _clipping,
+    stages.CLIPPED: _clipping,
+    stages.RATE: lambda case: another_rate(case.ours.trace.rates, case.theirs.trace.rates),
+    stages.STATISTICS: _statistics,
+    stages.ALONE: _optimizer,
+    stages.CHANGE: _length,
 }

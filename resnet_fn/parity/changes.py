@@ -23,15 +23,7 @@ _ACTIVATIONS: dict[str, Function] = {
     "quick GELU": lambda x: x * torch.sigmoid(1.702 * x),
     **{f"leaky ReLU {slope}": functools.partial(F.leaky_relu, negative_slope=slope) for slope in (0.01, 0.1, 0.2)},
 }
-_REDUCTIONS: dict[str, Function] = {
-    **{name: getattr(torch, name) for name in ("mean", "sum", "amax")},
-    "L2 norm": lambda x, dim, keepdim: x.square().sum(dim, keepdim=keepdim).sqrt(),
-    "squared L2 norm": lambda x, dim, keepdim: x.square().sum(dim, keepdim=keepdim),
-}
-_POINTWISE: dict[str, Function] = {
-    **{name: getattr(torch, name) for name in ("sqrt", "rsqrt", "square", "exp", "log", "log1p", "expm1")},
-    "exp of half": lambda x: (x / 2).exp(),
-}
+_REDUCTIONS: dict[str, Function] = {name: getattr(torch, name) for name in ("mean", "sum", "amax")}
 
 
 def changes(c: Call) -> Changes:
@@ -43,10 +35,10 @@ def changes(c: Call) -> Changes:
         return
     if is_float(c.x) and c.x.shape == c.out.shape and c.name not in ("add", "sub", "mul", "div", "rsub"):
         yield f"{c.name} left out", lambda: c.x + 0
-    kinds = "add sub mul matmul linear layer_norm softmax getitem cat mean"
-    for place, given in enumerate(c.args[:2] if c.name in kinds.split() and is_float(c.out) else ()):
+    both, first = ("add", "sub", "mul", "matmul"), ("linear", "layer_norm", "softmax", "getitem", "cat", "mean")
+    for place, given in enumerate(c.args[: 2 if c.name in both else int(c.name in first)]):
         for words, other in c.others if is_float(given) and given.ndim > 1 else ():
-            if other.shape == given.shape and other is not given and (place == 0 or c.name in kinds.split()[:4]):
+            if other.shape == given.shape and other is not given:
                 yield f"{words}{OTHER} {place + 1} of {c.name}", lambda: c.with_argument(place, other)
 
 
@@ -84,26 +76,21 @@ def _norm(c: Call) -> Changes:
         yield f"{groups} groups for {b['num_groups']}", lambda: c.again(num_groups=groups)
     if x.ndim == 5:
         frames = x.transpose(1, 2)
-        yield (
-            "each frame (axis 2) alone",
-            lambda: c.again(input=frames.flatten(0, 1)).reshape(frames.shape).transpose(1, 2),
-        )
+        each = frames.flatten(0, 1)
+        yield "each frame (axis 2) alone", lambda: c.again(input=each).reshape(frames.shape).transpose(1, 2)
     if c.name != "layer_norm":
         return
     dims, last = tuple(range(-len(b["normalized_shape"]), 0)), x.ndim - 1
     centred = x - x.mean(dims, keepdim=True)
     affine = lambda y: y * (1 if weight is None else weight) + (0 if bias is None else bias)  # noqa: E731
-    n_1, n = (x.var(dims, keepdim=True, correction=one) for one in (1, 0))
+    n_1 = x.var(dims, keepdim=True)
     yield "no mean taken off (RMSNorm)", lambda: affine(x * (x.square().mean(dims, keepdim=True) + eps).rsqrt())
     yield "variance divided by n − 1 for n", lambda: affine(centred * (n_1 + eps).rsqrt())
-    yield "divided by std + eps for √(var + eps)", lambda: affine(centred / (n.sqrt() + eps))
-    yield "the bias added before the weight is multiplied", lambda: (c.again(weight=None, bias=None) + bias) * weight
     for axis in range(1, last if len(dims) == 1 else 0):
         turned = x.transpose(axis, -1)
         plain = F.layer_norm(turned, turned.shape[-1:], eps=eps).transpose(axis, -1)
         yield f"normalized over axis {axis} for {last}", lambda: affine(plain)
         yield f"normalized and weighted over axis {axis} for {last}", lambda: c.again(input=turned).transpose(axis, -1)
-    yield "normalized over all axes except the first", lambda: affine(F.layer_norm(x, x.shape[1:], eps=eps))
 
 
 def _same(x: Any, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> list[int]:
@@ -122,10 +109,6 @@ def _conv(c: Call) -> Changes:
     yield "the kernel flipped", lambda: c.again(weight=weight.flip(*range(2, weight.ndim)))
     if c.kind == "conv_transpose":
         yield "no output padding", lambda: c.again(output_padding=0)
-        whole = F.pad(c.again(padding=0, output_padding=0), [0, 2] * n)
-        for cut in (0, 1, 2):
-            places = tuple(slice(cut, cut + size) for size in c.out.shape[2:])
-            yield f"{cut} cut off at the start for {_tuple(given)[0]}", lambda: whole[(..., *places)]
         return
     stride, dilation = (_tuple(b.get(name, 1), n) for name in ("stride", "dilation"))
     same = _same(x, weight.shape[2:], stride, dilation)
@@ -134,7 +117,6 @@ def _conv(c: Call) -> Changes:
         "pads as same": same,
         "no padding": [0] * 2 * n,
         "one less of padding": [one - 1 for one in each],
-        "one less of padding at the start": [one - (k % 2 == 0) for k, one in enumerate(each)],
     }.items():
         yield f"{words} for {given}", lambda: c.again(input=F.pad(x, pads), padding=0)
     for mode in ("reflect", "replicate"):
@@ -159,8 +141,6 @@ def _pool(c: Call) -> Changes:
     yield f"count_include_pad {not inside} for {inside}", lambda: c.again(count_include_pad=not inside)
     yield "a maximum for the average", lambda: largest(x, kernel, stride, padding, ceil_mode=ceil)
     yield f"pads as same, not counted, for {padding}", lambda: whole / average(ones, kernel, stride)
-    yield f"pads as same, counted, for {padding}", lambda: whole
-    yield f"a maximum, with pads as same, for the average with {padding}", lambda: most(same, -math.inf)
 
 
 def _matrix(c: Call) -> Changes:
@@ -184,17 +164,13 @@ def _matrix(c: Call) -> Changes:
                 other = ",".join([*terms[:t], "".join(_exchanged(term, i, j)), *terms[t + 1 :]]) + f"->{right}"
                 yield f"einsum {other} for {equation}", lambda: torch.einsum(other, *operands)
         for i, j in itertools.combinations(range(len(right)), 2):
-            other = f"{left}->{''.join(_exchanged(right, i, j))}"
-            yield (
-                f"einsum {other}, reshaped, for {equation}",
-                lambda: torch.einsum(other, *operands).reshape(c.out.shape),
-            )
+            other, shape = f"{left}->{''.join(_exchanged(right, i, j))}", c.out.shape
+            yield f"einsum {other}, reshaped, for {equation}", lambda: torch.einsum(other, *operands).reshape(shape)
 
 
 def _pointwise(c: Call) -> Changes:
     own, x, b = "tanh GELU" if c.kwargs.get("approximate") == "tanh" else c.name, c.x, c.bound
-    functions = _POINTWISE if c.name in _POINTWISE and c.name not in _ACTIVATIONS else _ACTIVATIONS
-    for words, function in functions.items() if c.name not in ("clamp", "hardtanh") else ():
+    for words, function in _ACTIVATIONS.items() if c.name not in ("clamp", "hardtanh") else ():
         if words != own:
             yield f"{words} for {own}", lambda: function(x)
     if c.name in ("relu6", "clamp", "hardtanh"):
@@ -209,8 +185,6 @@ def _product(c: Call) -> Changes:
     if scalar is None:
         yield "the second factor left out", lambda: a.expand_as(c.out) + 0
         yield "the first factor left out", lambda: b.expand_as(c.out) + 0
-        yield "a sum for the product", lambda: a + b
-        yield "a product for the quotient", lambda: a * b
         for words in ("gelu", "tanh GELU", "silu", "quick GELU", "relu") if a.shape == b.shape else ():
             yield f"{words} of the first factor for the product", lambda: _ACTIVATIONS[words](a)
         return
@@ -242,13 +216,9 @@ def _parts(c: Call) -> Changes:
     if c.name in ("cat", "stack"):
         function = getattr(torch, c.name)
         yield "the parts in the other order", lambda: function(list(x)[::-1], dim)
-        for axis in set(range(x[0].ndim)) - {dim % x[0].ndim}:
-            yield f"{c.name} along axis {axis} for {dim}", lambda: function(list(x), axis)
         return
     for i, j in itertools.combinations(range(len(c.out)), 2):
         yield f"parts {i} and {j} exchanged", lambda: tuple(_exchanged(c.out, i, j))
-    picks = [torch.arange(i, x.shape[dim], len(c.out)) for i in range(len(c.out))]
-    yield "interleaved parts", lambda: tuple(x.index_select(dim, pick) for pick in picks)
 
 
 def _item(c: Call) -> Changes:
@@ -261,13 +231,9 @@ def _item(c: Call) -> Changes:
         if isinstance(one, int):
             for other in {0, 1, -1} - {one, one % size, one - size}:
                 yield f"[{other}] of {own}", lambda: at(other)
-            for words in ("mean", "sum", "amax"):
-                yield (
-                    f"{words} over {own}",
-                    lambda: getattr(at(slice(None)), words)(
-                        place - sum(isinstance(earlier, int) for earlier in index[:place])
-                    ),
-                )
+            axis = place - sum(isinstance(earlier, int) for earlier in index[:place])
+            for words, reduce in _REDUCTIONS.items():
+                yield f"{words} over {own}", lambda: reduce(at(slice(None)), axis)
         elif one.start or one.stop:
             count = len(range(*one.indices(size)))
             yield f"the last {count} of {own}", lambda: at(slice(size - count, None))
@@ -309,19 +275,11 @@ def _reduced(c: Call) -> Changes:
     x, given, keep = c.x, c.bound.get("dim"), bool(c.kwargs.get("keepdim", False))
     whole = given is None or isinstance(given, bool)
     dims = tuple(range(x.ndim)) if whole else tuple(d % x.ndim for d in _tuple(given))
-    if c.kind in ("softmax", "log_softmax"):
-        yield f"sigmoid for {c.name}", lambda: torch.sigmoid(x)
-        other = "softmax" if c.name == "log_softmax" else "log_softmax"
-        yield f"{other} for {c.name}", lambda: getattr(torch, other)(x, dims[0])
-    elif c.name in ("std", "var"):
+    if c.name in ("std", "var"):
         function = getattr(torch, c.name)
         by_n = torch.equal(function(x, dims, correction=0, keepdim=keep), c.out)
         words = "divided by n − 1 for n" if by_n else "divided by n for n − 1"
         yield words, lambda: function(x, dims, correction=int(by_n), keepdim=keep)
-        yield (
-            "the variance for its root" if c.name == "std" else "the root of the variance",
-            lambda: c.out.square() if c.name == "std" else c.out.sqrt(),
-        )
     elif c.name == "logsumexp":
         yield "log(sum(exp)), which overflows,", lambda: x.exp().sum(dims, keepdim=keep).log()
     for words, reduce in _REDUCTIONS.items() if c.name not in ("softmax", "log_softmax", "normalize") else ():
@@ -347,15 +305,8 @@ def _rows(c: Call) -> Changes:
 
 
 def _lstm(c: Call) -> Changes:
-    (out, h, cell), (x, states, weights, *more) = c.out, c.args
+    out, h, cell = c.out
     yield "the cell state for the hidden state", lambda: (out, cell, h)
-    yield "layers and directions in the other order", lambda: (out, h.flip(0), cell.flip(0))
-    for i, j in itertools.combinations(range(4), 2):
-        turned = [torch.cat(_exchanged(one.chunk(4), i, j)) for one in weights]
-        yield f"gates {'ifgo'[i]} and {'ifgo'[j]} exchanged", lambda: c.function(x, states, turned, *more)
-    for words, place in (("b_hh", 3), ("b_ih", 2)):
-        zeros = [one * 0 if k % 4 == place else one for k, one in enumerate(weights)]
-        yield f"{words} left out", lambda: c.function(x, states, zeros, *more)
 
 
 def _loss(c: Call) -> Changes:
@@ -384,7 +335,7 @@ _FAMILIES: dict[str, Callable[[Call], Changes]] = {
     "avg_pool max_pool": _pool,
     "linear matmul einsum": _matrix,
     "relu gelu silu leaky_relu elu relu6 tanh sigmoid hardswish hardsigmoid": _pointwise,
-    "clamp hardtanh sqrt rsqrt square exp log": _pointwise,
+    "clamp hardtanh": _pointwise,
     "mul div": _product,
     "add sub rsub": _sum,
     "cat stack chunk split unbind": _parts,

@@ -5,17 +5,18 @@ import dataclasses
 import time
 from collections.abc import Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from resnet_fn.config import cli
-from resnet_fn.config.user_files import imports_beside
+from resnet_fn.config.user_files import imports_beside, load_function
 from resnet_fn.parity import flags
 from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.name_map import Corrections, read_map
-from resnet_fn.parity.trace import Recording, Task
+from resnet_fn.parity.trace import Recording, Task, Wanted
 from resnet_fn.parity.trace_folder import load_recording, save_share
 from resnet_fn.runtime.disk import sha256_of_file
 from resnet_fn.runtime.extras import import_extra
@@ -259,7 +260,7 @@ def record(arguments: Sequence[str]) -> int:
         recording = given.record_theirs()
     if own:
         path = Path(own.rpartition(":")[0])
-        recording.file = f"{path.name}, SHA-256 {sha256_of_file(path)}"
+        recording.file, recording.place = f"{path.name}, SHA-256 {sha256_of_file(path)}", own
     workers = join(parsed.device) if parsed.net else Workers()
     size = save_share(recording, Path(parsed.out), parsed.layers, workers)
     if not workers.is_main:
@@ -285,7 +286,7 @@ def replay_trace(arguments: Sequence[str]) -> int:
     cli.raise_usage_errors((parsed.net and parsed.model, "--net: give it or --model, not both"))
     functions, corrections = flags.load_functions(parsed), corrections_in(parsed)
     began = time.perf_counter()
-    reference = load_recording(Path(parsed.trace))
+    reference = _with_search(load_recording(Path(parsed.trace)))
     given = _Given(parsed, functions, reference.task, corrections)
     given.start_mindspore()
     ladder = given.replay(reference, next(iter(reference.trace.eval_outputs.values())).shape[-1])
@@ -322,8 +323,26 @@ def compare(arguments: Sequence[str]) -> int:
     names = match(side_of(ours, mode), side_of(theirs, mode), corrections)
     if names.problems:
         raise ValueError(f"compare: the traces are of different nets: {'; '.join(names.problems[:3])}")
-    ladder = compare_recordings(ours, theirs, names, _Given(parsed, {}, theirs.task).initialisation)
+    initialisation = _Given(parsed, {}, theirs.task).initialisation
+    ladder = compare_recordings(ours, _with_search(theirs), names, initialisation, search=not parsed.quick)
     return _finish(parsed, ladder, theirs.task, began, f"{parsed.ours} against {parsed.reference}", ladder.environment)
+
+
+def _with_search(reference: Recording) -> Recording:
+    """The recording with the search for causes, where PyTorch is and the reference's file, as it was recorded."""
+    place = reference.place
+    path = Path(place.rpartition(":")[0])
+    there = reference.framework.startswith("PyTorch") and place and path.is_file() and find_spec("torch")
+    if not there or not reference.file.endswith(sha256_of_file(path)):
+        return reference
+
+    def search(wanted: Wanted) -> list[str]:
+        from resnet_fn.parity.torch_side import searcher_of
+
+        with imports_beside(place):
+            return searcher_of(reference, load_function(place, "--reference")())(wanted)
+
+    return dataclasses.replace(reference, search=search)
 
 
 def _check_same_task(ours: Recording, theirs: Recording) -> None:

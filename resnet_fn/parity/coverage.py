@@ -13,7 +13,7 @@ from resnet_fn.config.hints import few
 from resnet_fn.parity.layer_outputs import LayerDifference
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.name_map import NameMap
-from resnet_fn.parity.probes import FACTORS, IDS, MASKS, NET, Probed, is_mask
+from resnet_fn.parity.probes import FACTORS, IDS, MASKS, NET, TOO_LARGE, Probed, is_mask
 from resnet_fn.parity.trace import Recording, named_leaves
 
 NOT_COMPARED = "not compared: which samples an update sees, and their augmentation; how you convert weights; "
@@ -76,6 +76,8 @@ def coverage_of(
     lines += [f"never called: {few(sorted(never))}"] if never else []
     lines += [f"clipping: it acts in 0 of {len(norms)} updates"] if clip and not acted else []
     lines += [f"{', '.join(titles)}: {why}" for why, titles in left.items()]
+    large = {name for name, one in theirs.probes.items() if any(probe.error == TOO_LARGE for probe in one.values())}
+    lines += [f"probes of {len(large)} layers: {TOO_LARGE}"] if large else []
     lines += [] if probes else ["other inputs: there are no probes"]
     facts = {
         "batches": many,
@@ -89,9 +91,6 @@ def coverage_of(
         "never called": sorted(never),
         "without gradient": sorted(without_gradient),
         "clipping": f"in {acted} of {len(norms)} updates" if clip else "none",
-        "smallest variance": {
-            name: variance for name, one in runs.items() if (variance := _variance(one[0])) is not None
-        },
         "not compared": NOT_COMPARED,
     }
     of_layers = f"; {len(compared)} of {len(mine)} layers compared" if mine else ""
@@ -154,15 +153,3 @@ def _rows(theirs: Recording, shown: dict[str, set[str]], by_theirs: dict[str, se
         titles = by_theirs.get(layer.name, set()) | shown.get(NET, set())
         if count < rows and not any(one.startswith(IDS) for one in titles):
             yield f"{layer.name}: {rows - count} of {rows} rows are never looked up"
-
-
-def _variance(layer: Layer) -> float | None:
-    """The smallest variance that a norm divides by; None if it is no norm, or has the moving ones."""
-    x, settings = layer.input, layer.settings
-    if layer.kind != "norm" or x is None or settings.get("over") not in ("layer", "group"):
-        return None
-    if settings["over"] == "group" and x.size % (len(x) * settings["num_groups"]):
-        return None  # without a batch's axis
-    if settings["over"] == "group":
-        return float(x.reshape(len(x), settings["num_groups"], -1).var(-1).min())
-    return float(x.var(tuple(range(-len(settings["normalized_shape"]), 0))).min())

@@ -15,9 +15,8 @@ import numpy as np
 
 from resnet_fn.config.hints import few
 from resnet_fn.parity.layer_outputs import layout
-from resnet_fn.parity.layers.difference import DIFFERS, difference, norm, relative_error
+from resnet_fn.parity.layers.difference import DIFFERS, FITS, difference, norm, relative_error
 from resnet_fn.parity.layers.layer import Layer
-from resnet_fn.parity.origins import FITS
 from resnet_fn.parity.stages import Stage
 from resnet_fn.parity.trace import Drop, Dropping, Recording
 

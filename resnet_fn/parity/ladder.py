@@ -20,14 +20,13 @@ from resnet_fn.parity.initial import builds_stage, initialisation_stage
 from resnet_fn.parity.layer_outputs import LayerDifference, compare_layers, tie_width
 from resnet_fn.parity.layers.difference import DIFFERS, UNDECIDED, Difference, difference
 from resnet_fn.parity.name_map import NameMap
-from resnet_fn.parity.notes import settings_notes, sharing_notes, training_notes
+from resnet_fn.parity.notes import attempt, settings_notes, sharing_notes, training_notes
 from resnet_fn.parity.optimizer_settings import RATE
-from resnet_fn.parity.origins import attempt
 from resnet_fn.parity.probes import Probed, compare_probes
 from resnet_fn.parity.randomness import with_doubts
 from resnet_fn.parity.ranks import with_ranks, worker_causes
 from resnet_fn.parity.stages import INITIALISATION, Stage, inputs_stage
-from resnet_fn.parity.trace import Arrays, Recording, Rounding, Trace, split
+from resnet_fn.parity.trace import Arrays, Recording, Rounding, Trace
 
 _UNITS = 4  # in the last place: a table of powers or quotients in float32, and in float64 then rounded
 Builds = tuple[Arrays, Arrays]  # a build of each side, by our names
@@ -43,8 +42,7 @@ class Ladder:
     layers: list[LayerDifference]
     names: NameMap  # the reference's parameter and layer for each of ours
     notes: list[str]  # settings that differ, whether or not the numbers show it
-    # ReLU inputs within rounding of 0 (`Flipped`) in all updates, counted if gradients differ and no layer does;
-    # else 0
+    # ReLU inputs within rounding of 0 in all updates, counted if gradients differ and no layer does; else 0
     ties: int = 0
     changed: list[str] = field(default_factory=list)  # changes to the nets that made them comparable, a line each
     environment: list[str] = field(default_factory=list)  # versions, devices and kernels that differ, a line each
@@ -82,7 +80,7 @@ class Ladder:
     @property
     def first_gradient(self) -> Difference | None:
         """The first parameter in backward order whose gradient differs."""
-        names = (stages.GRADIENTS, stages.later_stage(stages.GRADIENTS), stages.GRADIENTS + stages.WITH_DROPOUT)
+        names = (stages.GRADIENTS, stages.GRADIENTS + stages.LATER_BATCHES, stages.GRADIENTS + stages.WITH_DROPOUT)
         return next((stage.first for stage in self.stages if stage.name in names and stage.first), None)
 
     @property
@@ -103,7 +101,6 @@ def compare_recordings(
         initialisation: compare the distributions of the initial parameters.
         search: search for causes, if the reference can (`Recording.search`).
     """
-    theirs = theirs if search else dataclasses.replace(theirs, search=None)
     if theirs.ranks and not ours.ranks:
         raise ValueError("reference: several workers recorded it; give the trace of one as the reference")
     builds = list(zip(ours.trace.builds, map(names.rename, theirs.trace.builds), strict=False))
@@ -113,8 +110,7 @@ def compare_recordings(
         _initialisation(ours, theirs, names, builds, drawn) if initialisation else not_asked,
         _untrained(ours, theirs, names, initialisation, drawn),
     ]
-    inputs = split(ours.task.batches[0][0], ours.task.accumulate)[0]
-    layers = compare_layers(ours.layers, theirs.layers, names.layers, ours.trace.start, inputs)
+    layers = compare_layers(ours.layers, theirs.layers, names.layers)
     # Parameters in the order of the forward pass, then those that it does not use.
     used = [name for layer in ours.layers["eval"] for name in layer.owned() if name in names.parameters]
     order = list(dict.fromkeys([*used, *names.parameters]))
@@ -158,10 +154,12 @@ def compare_recordings(
     ladder.ran = {mode: len(one) for mode, one in ours.layers.items()}
     ladder.curves = {"loss": (a.losses, b.losses), "learning rate": (a.rates, b.rates)}
     same_layers = ladder.first_layer is None and ladder.first_gradient is not None
-    if same_layers and theirs.flipped is not None and precision == "float32":
+    if same_layers and theirs.flipped and precision == "float32":
         # A fault, or ReLU inputs that float32 puts on either side of 0. The rounding of float16 includes many of them.
-        rounding, ladder.ties = theirs.flipped(tie_width(layers))
-        ladder.stages = all_stages(stages.worst_rounding(theirs.rounding, rounding))
+        width = next((one for one in theirs.flipped if one >= tie_width(layers)), max(theirs.flipped))
+        flipped, ladder.ties = theirs.flipped[width]()
+        theirs = dataclasses.replace(theirs, rounding=stages.worst_rounding(theirs.rounding, flipped))
+        ladder.stages = all_stages(theirs.rounding)
     measured = [one for stage in ladder.stages if stage.name in stages.MEASURED for one in stage.differences]
     if theirs.rounding and precision == "float32":
         ladder.beyond = sorted((one for one in measured if one.beyond), key=lambda one: -one.beyond)
@@ -173,7 +171,7 @@ def compare_recordings(
         ladder.changed.append(f"probes and coverage failed ({type(error).__name__}: {first_line(error)})")
     if (stage := ladder.first_computed) is not None:  # later stages differ because of it
         case = StageCase(stage, layers, ours, theirs, names)
-        stage.hints += attempt(worker_causes, case) or explain(case)
+        stage.hints += attempt(worker_causes, case) or explain(case, search)
     return ladder
 
 

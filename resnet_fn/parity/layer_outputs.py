@@ -10,9 +10,8 @@ import numpy as np
 
 from resnet_fn.parity.layers.difference import CEILING, DIFFERS, Difference, difference
 from resnet_fn.parity.layers.layer import Layer
-from resnet_fn.parity.notes import settings_differences
-from resnet_fn.parity.origins import added_causes, attempt
-from resnet_fn.parity.trace import SIGMAS, Tree, named_leaves
+from resnet_fn.parity.notes import attempt, settings_differences
+from resnet_fn.parity.trace import SIGMAS
 
 _NEAR = 4  # the activation after a layer is among so many layers from it on
 TOLERANCE = 1e-5  # relative error of a layer's output or input that passes
@@ -35,19 +34,14 @@ def compare_layers(
     ours: Mapping[str, Sequence[Layer]],
     theirs: Mapping[str, Sequence[Layer]],
     layers: Mapping[str, str],
-    weights: Mapping[str, np.ndarray] | None = None,
-    inputs: Tree = None,
 ) -> list[LayerDifference]:
     """Compare both nets' executions layer by layer, on the same inputs and with equal weights.
 
     Args:
         ours, theirs: every layer's executions, in evaluation mode ("eval") and in training mode ("train").
         layers: the MindSpore layer's path → the reference's; layers that only one net has are left out.
-        weights: our parameters, by name; with them the cause of the first layer that differs is searched for.
-        inputs: both nets' inputs: a mask among them may be the cause.
     """
     compared: list[LayerDifference] = []
-    given = named_leaves(inputs, "inputs")
     for mode, executions in ours.items():
         if mode not in theirs:
             continue
@@ -65,14 +59,6 @@ def compare_layers(
             if item.output.verdict == DIFFERS:
                 after, after_other = executions[index + 1 : index + _NEAR], theirs[mode][place + 1 : place + _NEAR]
                 item = _with_what_follows(mode, (layer, after), (other, after_other)) or item
-            if item.output.verdict == DIFFERS and weights and all(one.output.verdict != DIFFERS for one in compared):
-                arrays = {name: _as_ours(getattr(layer, name), getattr(other, name)) for name in ("input", "output")}
-                of_others = [one for one in executions if not f"{one.name}.".startswith(f"{layer.name}.")]
-                owned = {name for one in of_others if not one.is_own for name in one.owned()}
-                free = {name: value for name, value in weights.items() if name not in owned}
-                same_axes = dataclasses.replace(other, **arrays)
-                hints = attempt(added_causes, executions[:index], layer, same_axes, free, given)
-                item = dataclasses.replace(item, hints=tuple(hints)) if hints else item
             compared.append(item)
     return compared
 
@@ -152,7 +138,7 @@ def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float) -> Differe
 
 
 def tie_width(layers: Sequence[LayerDifference]) -> float:
-    """How far from 0 a tie may be (`Flipped`), relative to the root mean square of the ReLU's input.
+    """How far from 0 a tie may be (`Recording.flipped`), relative to the root mean square of the ReLU's input.
 
     Layers whose rounding is too large to decide anything are not counted.
     """

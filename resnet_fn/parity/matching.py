@@ -15,10 +15,9 @@ from resnet_fn.parity.name_map import (
     NameMap,
     Part,
     Shape,
-    holders,
+    common_name,
     joined,
     leaf_name,
-    pieces,
     resolve,
     role,
     squeezed,
@@ -231,8 +230,8 @@ class Side(NamedTuple):
 def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> NameMap:
     """Pair every parameter and layer of a net with the reference's.
 
-    If the names agree up to MindSpore's leaf names (`bn1.gamma` for `bn1.weight`) and an attention's fused or separate
-    projections, they decide and shapes are only checked. Otherwise layers are paired by their kind, the shapes of their
+    If the names agree up to MindSpore's leaf names (`bn1.gamma` for `bn1.weight`), they decide and shapes are only
+    checked. Otherwise layers are paired by their kind, the shapes of their
     parameters and outputs, and their neighbours; layers that are alike in all of these, by execution order. No weight
     is ever assumed to be transposed: only `corrections` can declare it.
 
@@ -306,22 +305,21 @@ class _Pairing:
     used: set[str]
 
     def by_name(self) -> tuple[dict[str, MadeOf], list[str]]:
-        """Pair by keys that both frameworks share; with what is missing on either side."""
-        b = pieces(self.theirs.shapes)
+        """Pair by names that both frameworks share; with what is missing on either side."""
+        by_name = {
+            **{common_name(name): name for name in self.theirs.shapes},
+            **{one: one for one in self.theirs.shapes},
+        }
         sources, missing = {}, []
-        for name, keys in holders(pieces(self.ours.shapes)).items():
-            parts = [b[key] for key in self._same_array(name, keys, b) if key in b]
-            if len(parts) == len(keys):
-                sources[name] = joined(parts)
+        for name, shape in self.ours.shapes.items():
+            known = [
+                one for own in (name, *self.ours.aliases(name)) for one in (own, common_name(own)) if one in by_name
+            ]
+            if known:
+                sources[name] = whole_array(by_name[known[0]])
             elif name not in self.ours.constants:
-                missing.append(f"{name} {list(self.ours.shapes[name])} has no counterpart in the reference")
+                missing.append(f"{name} {list(shape)} has no counterpart in the reference")
         return sources, [*missing, *self._unused(sources)]
-
-    def _same_array(self, name: str, keys: list[str], known: Mapping[str, Part]) -> list[str]:
-        """The keys of an array, or of another of its names if only that is in the reference."""
-        if len(keys) > 1 or keys[0] in known:
-            return keys
-        return next(([key] for key in pieces(self.ours.aliases(name)) if key in known), keys)
 
     def _unused(self, sources: Mapping[str, MadeOf]) -> list[str]:
         taken: dict[str, set[tuple[int, int]]] = defaultdict(set)
@@ -375,12 +373,11 @@ class _Pairing:
         """Parameters of no recorded layer: by name, else if only one on each side has the shape."""
         taken = {part.name for source in sources.values() for part in source.parts}
         ours, theirs = dict(self.ours.without(sources).shapes), dict(self.theirs.without(taken).shapes)
-        by_key = pieces(theirs)
-        for name, keys in holders(pieces(ours)).items():
-            part = by_key.get(keys[0])
-            if len(keys) == 1 and part is not None and part.share == (0, 1):
-                sources[name] = MadeOf((part,))
-                del ours[name], theirs[part.name]
+        by_name = {common_name(name): name for name in theirs}
+        for name in [*ours]:
+            if other := by_name.pop(common_name(name), ""):
+                sources[name] = whole_array(other)
+                del ours[name], theirs[other]
         for name, other in _unique_pairs(ours, theirs):
             sources[name] = whole_array(other)
 

@@ -13,6 +13,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore.experimental.optim.optimizer import Optimizer as TorchLike  # of mint.optim, too
 
 from resnet_fn.config.hints import first_line
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.alone import Given, changes_alone, losses_alone, made_up
 from resnet_fn.parity.dropout import drops_of, shared_masks
 from resnet_fn.parity.environment import environment
@@ -23,7 +24,7 @@ from resnet_fn.parity.layers.masked import masked
 from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.optimizer_settings import Settings, mindspore_settings, torch_settings
-from resnet_fn.parity.probes import Caller, probe_layers, probe_net
+from resnet_fn.parity.probes import Caller, attempted, few_samples, probe_layers, probe_net, same_attributes
 from resnet_fn.parity.randomness import cut_random, is_random
 from resnet_fn.parity.ranks import check_shares
 from resnet_fn.parity.stages import LOSS, paired_outputs
@@ -39,14 +40,13 @@ from resnet_fn.parity.trace import (
     Trace,
     Tree,
     check_scalar,
+    logits_of,
     make_recording,
     map_tree,
     named_leaves,
-    of_logits,
     parameter_roles,
     split,
     what_failed,
-    with_leaves,
 )
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Reduce, Workers
@@ -127,13 +127,12 @@ def record_net(
     cells = dict(net.cells_and_names())
     with without_dropout(cells.items()) as dropped:
         like = {"eval": first_call(net, inputs), "train": first_call(net, first, True)}
-        of_recipe = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
-        criterion = loss or of_logits(of_recipe, "the net", like["train"])
+        criterion = loss or _recipe_loss(recipe, like["train"])
         layers = {mode: layers_of(net, first, mode == "train") for mode in ("eval", "train")}
         random = layers_of(net, first, True) if is_random(trained) else None
-        probed = (
-            _probes(net, first, layers["eval"]) if probes and recipe.precision == "fp32" and not random_eval else {}
-        )
+        failed: list[str] = []
+        asked = probes and recipe.precision == "fp32" and not random_eval
+        probed = attempted(lambda: _probes(net, first, layers["eval"]), failed, "MindSpore") if asked else None
     drops = drops_of(dropped, layers["train"], lambda name, ones: _in_training(cells[name], ones))
     # Without micro-batches masks have the shape of the batch, not of a worker's share.
     masks = {} if task.accumulate % workers.size else make_masks((drops, layers["train"]))
@@ -152,7 +151,15 @@ def record_net(
         alone: dict[str, Arrays] = {}
         with contextlib.suppress(MissingKernelError), explained(inputs):
             alone = optimizer_alone(net, optimizer, given) if optimizer else {}
-        losses = _losses_alone(like["train"], given.outputs, task, loss) if loss else {}
+        losses: dict[str, float] = {}
+        if loss and (outputs := paired_outputs(outputs_of(like["train"]), given.outputs)):
+            losses = losses_alone(
+                lambda tree, labels: float(criterion(tree, map_tree(Tensor, labels)).numpy()),
+                {outputs[name]: one for name, one in given.outputs.items()},
+                task,
+                like["train"],
+                lambda leaf, array: Tensor(array, leaf.dtype),
+            )
         used = optimizer or paired or make_optimizer(recipe, net)
         masking = set_masks if masks else None
         trace = run_mindspore(net, task, rates, criterion, used, make_step, like, given.last, masking, workers)
@@ -174,12 +181,24 @@ def record_net(
         random_eval=random_eval,
         random_train=random_train,
         drops=drops,
-        probes=probed,
+        probes=probed or {},
         **roles_of(net),
     )
+    recording.notes += failed
     if not trace.after:
         recording.notes.append(f"{name} is not run here, which has no kernel for it: updates are not compared")
     return recording
+
+
+def _recipe_loss(recipe: Recipe, like: Any) -> Loss:
+    """The recipe's loss of a net's outputs as `like`."""
+    of_recipe = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
+    logits = logits_of("the net", like)
+
+    def loss(outputs: Any, labels: Any) -> Tensor:
+        return of_recipe(logits(outputs), labels)
+
+    return loss
 
 
 def _probes(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
@@ -187,7 +206,7 @@ def _probes(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
 
     def forward(tree: Tree) -> Arrays:
         with explained(tree):
-            return outputs_of(net(*positional(net, tree)))
+            return outputs_of(call(net, tree))
 
     def run_layer(layer: nn.Cell, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         with explained(()):
@@ -197,9 +216,11 @@ def _probes(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
 
     caller = Caller(lambda tensor: tensor.numpy(), Tensor, run_layer, (MissingKernelError,))
     net.set_train(False)
-    with run_in("pynative"), unchanged(net.get_parameters()):
-        probes = probe_net(inputs, executions, forward, (MissingKernelError,))
-        return probes | probe_layers([*named_layers(net)], lambda: net(*positional(net, inputs)), executions, caller)
+    of_net, of_layers = few_samples(inputs, 2), few_samples(inputs, 1)
+    cells = [cell for _, cell in net.cells_and_names()]
+    with run_in("pynative"), unchanged(net.get_parameters()), same_attributes(cells):
+        probes = probe_net(of_net, executions, forward, (MissingKernelError,))
+        return probes | probe_layers([*named_layers(net)], lambda: call(net, of_layers), executions, caller)
 
 
 def _in_training(cell: nn.Cell, inputs: np.ndarray) -> np.ndarray:
@@ -213,7 +234,7 @@ def _in_training(cell: nn.Cell, inputs: np.ndarray) -> np.ndarray:
 
 def layers_of(net: nn.Cell, inputs: Tree, train: bool) -> list[Layer]:
     """Run a net on a batch and record every layer."""
-    return record_cell(net, positional(net, inputs), train)
+    return record_cell(net, lambda: call(net, inputs), train)
 
 
 def roles_of(net: nn.Cell) -> dict[str, Any]:
@@ -256,7 +277,7 @@ def _evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Array
     def evaluate(inputs: Tree) -> Arrays:
         net.set_train(False)
         with explained(inputs, compiled=jit is not None):
-            step(arguments(net, inputs))
+            step(arguments(inputs))
             return kept()
 
     return evaluate
@@ -293,7 +314,7 @@ def run_mindspore(
         sharing["workers"] = workers._replace(all_reduce=all_reduce)
         like = {**like, "train": first_call(net, split(shares[0], micro_batches)[0][0], True)}
         with unchanged(net.get_parameters()):
-            pairs = [(net.set_train(True)(*positional(net, x)), y) for x, y in split(shares[0], micro_batches)]
+            pairs = [(call(net.set_train(True), x), y) for x, y in split(shares[0], micro_batches)]
             trace.own_losses = [float(np.mean([loss(x, map_tree(Tensor, y)).numpy() for x, y in pairs]))]
             trace.own_statistics = {path: value for path, value in state(net).items() if path not in weights}
         whole = map_tree(lambda one: one.numpy(), like["eval"]), task.batches[0][1]
@@ -401,17 +422,6 @@ def optimizer_alone(net: nn.Cell, optimizer: Optimizer, given: Given) -> dict[st
         return changes_alone(weights, directions, update, lambda: {k: one.numpy() for k, one in parameters.items()})
 
 
-def _losses_alone(like: Any, given: Arrays, task: Task, loss: Loss) -> dict[str, float]:
-    """The losses of other outputs; `like` are a net's outputs, `given` the reference's."""
-    names = paired_outputs(outputs_of(like), given)
-
-    def value(outputs: Arrays, labels: Tree) -> float:
-        tree = with_leaves(like, outputs, lambda leaf, array: Tensor(array, leaf.dtype))
-        return float(loss(tree, map_tree(Tensor, labels)).numpy())
-
-    return losses_alone(value, {names[name]: one for name, one in given.items()}, task) if names else {}
-
-
 def recording_reduce(all_reduce: Reduce, shapes: Sequence[Any]) -> tuple[list[tuple[Parameter, ...]], Reduce]:
     """What records the gradients that an all-reduce takes and gives, if it is given all in one call, and that."""
     ends = [tuple(record_parameter(one, f"{end}.{i}") for i, one in enumerate(shapes)) for end in ("sent", "received")]
@@ -432,69 +442,57 @@ def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResul
     inputs, labels = batch
     targets = map_tree(Tensor, labels) if named_leaves(labels, "") else None  # compiled code takes no empty tuple
     with explained(inputs, compiled=compiler() is not None):
-        result = step(arguments(net, inputs), targets, Tensor(rate, mindspore.float32))
+        result = step(arguments(inputs), targets, Tensor(rate, mindspore.float32))
         result.grad_norm.numpy()  # in this mode or that, operations may fail after the call
     return result
 
 
 def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
-    """The net, if its input is one array; else a function of one tuple with the methods that a step calls."""
+    """The net, if its input is one array; else a function of one tuple (`arguments`) with the methods a step calls."""
     if not isinstance(inputs, dict | tuple):
         return net
+    # Keyword arguments in compiled code give gradients of the wrong type: each has its place, or its default.
+    names = sorted(inputs) if isinstance(inputs, dict) else []
+    parameters = list(inspect.signature(net.construct).parameters.values())
+    used = parameters[: 1 + max((index for index, one in enumerate(parameters) if one.name in names), default=-1)]
+    places = tuple(names.index(one.name) if one.name in names else -1 for one in used)
+    defaults = tuple(one.default for one in used)
 
-    places, defaults = _places(net, inputs)
-
-    def forward(tensors: tuple[Tensor, ...]) -> Any:
+    def by_name(tensors: tuple[Tensor, ...]) -> Any:
         every: tuple[Any, ...] = ()
         for index in range(len(places)):
             every += (tensors[places[index]],) if places[index] >= 0 else (defaults[index],)
         return net(*every)
 
+    def by_place(tensors: tuple[Tensor, ...]) -> Any:
+        return net(*tensors)
+
+    forward = by_name if isinstance(inputs, dict) else by_place
     for name in ("set_train", "trainable_params", "get_parameters", "cells_and_names", "parameters_and_names"):
         setattr(forward, name, getattr(net, name))
     return forward
 
 
-def arguments(net: nn.Cell, inputs: Tree) -> Any:
-    """Inputs as tensors in the order of the net's arguments; ValueError if names differ from `construct`'s."""
-    if isinstance(inputs, dict):
-        _places(net, inputs)
-        inputs = tuple(inputs[name] for name in inspect.signature(net.construct).parameters if name in inputs)
-    return map_tree(Tensor, inputs)
+def arguments(inputs: Tree) -> Any:
+    """Inputs as a step takes them: a tensor or a tuple of tensors, those of a dict in the order of its sorted names."""
+    return map_tree(Tensor, tuple(inputs[name] for name in sorted(inputs)) if isinstance(inputs, dict) else inputs)
 
 
-def _places(net: nn.Cell, inputs: Tree) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-    """For each argument of the net up to the last that is given: its place in the inputs, or −1, and its default."""
-    if not isinstance(inputs, dict):
-        return tuple(range(len(inputs))), (None,) * len(inputs)
-    defaults = {name: one.default for name, one in inspect.signature(net.construct).parameters.items()}
-    if wrong := [key for key in inputs if key not in defaults]:
-        words = f"net: construct takes {', '.join(defaults)}, and there is an input {wrong[0]!r}"
-        raise ValueError(f"{words}; give both the same names")
-    used = list(defaults)[: 1 + max(map(list(defaults).index, inputs))]
-    if missing := [name for name in used if name not in inputs and defaults[name] is inspect.Parameter.empty]:
-        raise ValueError(f"net: construct needs {missing[0]!r} too; give all inputs that have no default")
-    given = [name for name in used if name in inputs]
-    return tuple(given.index(one) if one in given else -1 for one in used), tuple(defaults[one] for one in used)
-
-
-def positional(net: nn.Cell, inputs: Tree) -> tuple[Tensor, ...]:
-    """The net's positional arguments."""
-    tensors = arguments(net, inputs)
-    if not isinstance(tensors, tuple):
-        return (tensors,)
-    return tuple(
-        tensors[place] if place >= 0 else default for place, default in zip(*_places(net, inputs), strict=True)
-    )
+def call(net: nn.Cell, inputs: Tree) -> Any:
+    """The net's outputs; a tuple's leaves are positional arguments, a dict's entries keyword arguments."""
+    tensors = map_tree(Tensor, inputs)
+    if isinstance(tensors, dict):
+        return net(**tensors)
+    return net(*tensors) if isinstance(tensors, tuple) else net(tensors)
 
 
 def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
     """A net's outputs on a batch; its mode and state are put back. ValueError, with the inputs, if it fails."""
-    was_training, given = net.training, positional(net, inputs)
+    was_training = net.training
     net.set_train(train)
     try:
         with explained(inputs), unchanged(net.get_parameters() if train else ()):
-            outputs = net(*given)
+            outputs = call(net, inputs)
             outputs_of(outputs)  # operations may fail after the call
             return outputs
     finally:

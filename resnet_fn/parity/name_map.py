@@ -3,8 +3,7 @@
 import dataclasses
 import json
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,10 @@ from resnet_fn.weights.names import LEAVES
 Shape = tuple[int, ...]
 
 _LEAVES = {**LEAVES, "embedding_table": "weight", "w": "weight"}  # MindSpore's leaf name → torch's
-_FUSED = re.compile(r"^(?:in_proj|qkv|qkv_proj|to_qkv|wqkv|c_attn|query_key_value)[._](weight|bias)$", re.IGNORECASE)
-_ONE = re.compile(
+# The names of an attention's projections: q_proj, query, to_q, wq, …
+_PROJECTION = re.compile(
     r"^(?:to_|w|wx|linear_|lin_|dense_|fc_|proj_)?(?P<role>q|k|v|query|key|value|queries|keys|values)"
-    r"(?:_proj|_lin|_linear|_dense|_fc|_layer)?[._](?P<leaf>weight|bias)$",
-    re.IGNORECASE,
-)
-_OUT = re.compile(
-    r"^(?:out_proj|proj|out|to_out|to_out\.0|o_proj|wo|o|dense|out_lin|linear_out|projection|c_proj|fc_out|out_linear)"
-    r"[._](weight|bias)$",
+    r"(?:_proj|_lin|_linear|_dense|_fc|_layer)?$",
     re.IGNORECASE,
 )
 
@@ -37,54 +31,16 @@ def leaf_name(leaf: str) -> str:
     return _LEAVES.get(leaf, leaf)
 
 
+def common_name(name: str) -> str:
+    """A name that both frameworks share: "bn.weight" for "bn.gamma"."""
+    prefix, dot, leaf = name.rpartition(".")
+    return f"{prefix.removesuffix('.bn2d')}{dot}{leaf_name(leaf)}"
+
+
 def role(layer: str) -> str:
     """Which of an attention's projections a layer's name stands for: "q", "k", "v", or "" for any other name."""
-    projection = _ONE.match(layer.rpartition(".")[2] + ".weight")
+    projection = _PROJECTION.match(layer.rpartition(".")[2])
     return projection["role"][0].lower() if projection else ""
-
-
-def pieces(names: Iterable[str]) -> dict[str, "Part"]:
-    """What each array holds, by a key that both frameworks share.
-
-    "bn.gamma" holds "bn.weight"; an attention's "in_proj_weight" or "qkv.weight" holds "q.weight", "k.weight" and
-    "v.weight" in equal parts.
-    """
-    names = list(names)
-    attentions = {prefix for name in names for prefix, rest in _splits(name) if _FUSED.match(rest) or _ONE.match(rest)}
-    by_key: dict[str, Part] = {}
-    for name in names:
-        keys = _keys(name, attentions)
-        if any(key in by_key for key in keys):  # "q.weight" beside "query.weight" are not of one attention
-            keys = (name,)
-        for index, key in enumerate(keys):
-            by_key[key] = Part(name, share=(index, len(keys)))
-    return by_key
-
-
-def _keys(name: str, attentions: set[str]) -> tuple[str, ...]:
-    for prefix, rest in _splits(name):
-        if fused := _FUSED.match(rest):
-            return tuple(f"{prefix}{one}.{fused[1]}" for one in "qkv")
-        if one := _ONE.match(rest):
-            return (f"{prefix}{one['role'][0].lower()}.{one['leaf']}",)
-        if prefix in attentions and (out := _OUT.match(rest)):
-            return (f"{prefix}out.{out[1]}",)
-    prefix, dot, leaf = name.rpartition(".")
-    return (f"{prefix.removesuffix('.bn2d')}{dot}{leaf_name(leaf)}",)
-
-
-def _splits(name: str) -> list[tuple[str, str]]:
-    """The name cut before its last word, its last two and its last three: ("block.0.attn.", "q.weight")."""
-    starts = [0, *(dot.end() for dot in re.finditer(r"\.", name))]  # of its words
-    return [(name[:start], name[start:]) for start in starts[:-4:-1]]
-
-
-def holders(by_key: "dict[str, Part]") -> dict[str, list[str]]:
-    """The keys of each array, in order."""
-    keys: dict[str, list[str]] = defaultdict(list)
-    for key, part in by_key.items():
-        keys[part.name].append(key)
-    return keys
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,13 +132,6 @@ class MadeOf:
 def whole_array(name: str) -> MadeOf:
     """One array, unchanged."""
     return MadeOf((Part(name),))
-
-
-def thirds(name: str, array: np.ndarray) -> list[Part]:
-    """The three parts of an array if it may be an attention's fused projections; else none."""
-    if array.ndim not in (1, 2) or array.shape[0] % 3 or not array.size:
-        return []
-    return [Part(name, share=(index, 3)) for index in range(3)]
 
 
 def squeezed(shape: Sequence[int]) -> Shape:
@@ -333,7 +282,7 @@ def resolve(
             for one in source.names:
                 if one not in theirs:
                     raise ValueError(f"--map: {name}: the reference has no {one!r}; {closest(one, theirs)}")
-            sources[name] = dataclasses.replace(source, parts=tuple(_third(part, theirs) for part in source.parts))
+            sources[name] = source
             if len(source.names) == 1 and source == whole_array(source.names[0]):
                 layers[name.rpartition(".")[0]] = source.names[0].rpartition(".")[0]
         elif inside and not source.parts:
@@ -352,15 +301,6 @@ def resolve(
         else:
             raise ValueError(f"--map: {name!r} is no parameter of the net; {closest(name, [*ours, *_layers(ours)])}")
     return sources, {ours_layer: layer for ours_layer, layer in layers.items() if ours_layer and layer}
-
-
-def _third(part: Part, theirs: Mapping[str, Shape]) -> Part:
-    """Rows that are one of three projections, as that share: stages measure the rounding of each third."""
-    size = theirs[part.name][0] if theirs[part.name] else 0
-    thirds = {(index * size // 3, (index + 1) * size // 3): (index, 3) for index in range(3) if size and size % 3 == 0}
-    if part.transpose is not None or part.axis or part.rows not in thirds:
-        return part
-    return dataclasses.replace(part, rows=None, share=thirds[part.rows])
 
 
 def _layers(names: Mapping[str, Shape]) -> list[str]:

@@ -1,21 +1,28 @@
-"""How two nets differ before anything is computed: in settings of layers, in shared and in trained parameters."""
+"""What differs between two nets in words, before anything is computed: settings, shared and trained parameters."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
-from resnet_fn.parity.layers.difference import relative_error
+from resnet_fn.config.hints import first_line
+from resnet_fn.parity.layers.difference import FITS, relative_error
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.settings import Pads
 from resnet_fn.parity.name_map import NameMap
-from resnet_fn.parity.origins import FITS, attempt
 
 # Settings with a rule of their own; all others are equal or differ.
 _OWN_RULE = ("pads", "pad_mode", "transposed", "zeros_after", "momentum", "activation", "batch_first")
 # Kinds that may stand for each other: a dropout's share is compared apart.
 _ALIKE = ({"attention", "dense"}, {"dropout", "identity"})
+
+
+def attempt(search: Callable[..., list[str]], *arguments: Any) -> list[str]:
+    """What a search for a cause finds, in words. If it fails, that costs the hint, not the verdict."""
+    try:
+        return search(*arguments)
+    except Exception as error:
+        words = f"the search for a cause failed ({type(error).__name__}: {first_line(error)})"
+        return [f"{words}; the verdict does not depend on it"]
 
 
 def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[str, str]) -> list[str]:
@@ -139,28 +146,6 @@ def sharing_notes(names: NameMap, ours: Iterable[tuple[str, ...]]) -> list[str]:
             notes.append(
                 f"{copies[0]}: a copy of {', '.join(copies[1:])} here, one array in the reference "
                 f"({' = '.join(group)}); share it"
-            )
-    return notes
-
-
-def padding_notes(
-    names: NameMap, ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], their_layers: Sequence[Layer]
-) -> list[str]:
-    """Embeddings' padding rows that are trained here and not in the reference, if all other rows agree.
-
-    `ours` and `theirs` are gradients, both by our names.
-    """
-    rows = {f"{one.name}.weight": one.settings["padding_idx"] for one in their_layers if "padding_idx" in one.settings}
-    notes = []
-    for name, b in theirs.items():
-        row, a = next((rows[one] for one in names.sources(name) if rows.get(one) is not None), None), ours.get(name)
-        if row is None or a is None or a.shape != b.shape:
-            continue
-        rest = relative_error(np.delete(a, row, 0), np.delete(b, row, 0))
-        if relative_error(a[row], b[row]) > FITS > rest:
-            notes.append(
-                f"{name}: its padding row {row} is trained here and not in the reference; MindSpore's nn.Embedding "
-                "only starts it at zero: mask its output"
             )
     return notes
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from resnet_fn.parity.alone import KEPT, RATES, SCALES, made_up
+from resnet_fn.parity.layers.difference import FITS
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.optimizer_settings import DECAY, RATE, Settings, paired
-from resnet_fn.parity.origins import FITS
 from resnet_fn.parity.trace import Arrays, Trace
 
 _SOME = 32  # numbers of a parameter that are compared, those that differ most
@@ -44,7 +44,6 @@ class Way(NamedTuple):
     place: str = "added to the root √v̂"  # of eps
     correction: str = _CORRECTED
     begins: float = 0.0  # the mean square
-    inside: bool = False  # the learning rate inside the momentum
 
 
 def _changes(way: Way, weights: np.ndarray, directions: np.ndarray, shares: np.ndarray) -> Iterator[np.ndarray]:
@@ -68,8 +67,8 @@ def _changes(way: Way, weights: np.ndarray, directions: np.ndarray, shares: np.n
         else:
             g = g if way.kind == "sgd" else g / root
             dampening = way.dampening if t > 1 else 0.0  # as in torch
-            m = way.momentum * m + (rate if way.inside else 1 - dampening) * g
-            step = (g + way.momentum * m if way.nesterov else m) / (rate if way.inside else 1.0)
+            m = way.momentum * m + (1 - dampening) * g
+            step = g + way.momentum * m if way.nesterov else m
         w = w - rate * step
         if f"update {t}" in KEPT:
             yield w - weights
@@ -92,7 +91,6 @@ def _others(way: Way) -> Iterator[tuple[str, str, str, Way]]:
         yield "Nesterov momentum", str(not way.nesterov), str(way.nesterov), way._replace(nesterov=not way.nesterov)
         words = "dampening (the new gradient times 1 − μ)"
         yield words, f"{b1:g}", f"{way.dampening:g}", way._replace(dampening=b1)
-        yield "the learning rate", "inside the momentum", "outside", way._replace(inside=True)
     else:
         for place in (_INSIDE, _BEFORE):
             yield "eps", place, way.place, way._replace(place=place)

@@ -1,10 +1,11 @@
 """Probes: what both sides compute of other inputs than the batches, each layer alone and the net, forward only."""
 
 import contextlib
+import copy
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,20 +17,23 @@ from resnet_fn.parity.layer_outputs import TOLERANCE, compare_layer, layout
 from resnet_fn.parity.layers.difference import DIFFERS, UNDECIDED, Difference, difference, norm, relative_error
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import leaves
-from resnet_fn.parity.notes import settings_differences
-from resnet_fn.parity.origins import attempt
+from resnet_fn.parity.notes import attempt, settings_differences
 from resnet_fn.parity.stages import paired_outputs
 from resnet_fn.parity.trace import Arrays, Probe, Probes, Recording, Tree, map_tree, named_leaves
 
 NET = ""  # the net's name among the layers'
 FACTORS = {"0.01·x": 0.01, "−x": -1.0, "10·x": 10.0}
 IDS, MASKS = "every id once", "masks inverted"
+TOO_LARGE = "those of other layers fill the memory that probes may have"
+_HELD = 1 << 28  # numbers of all layers' probes of a side
+_LARGEST_BATCH = 1 << 18  # numbers of the images that layers alone are given
 _LARGEST = 1 << 22  # numbers of a probe of all ids
 # MindSpore's kernels on a CPU: tanh is 2e-5 off for inputs ten times as large, elu 1e-5 for a thousandth.
 _KERNELS = ("tanh", "tanhshrink", "elu", "rnn", "gru", "lstm", "rnncell", "grucell", "lstmcell")
 _OF_KERNELS = 1e-3  # relative errors up to this are theirs
 _UNSEEN = 5e-5  # the same of a function, which no layer shows, where numbers are scaled
 Change = Callable[[np.ndarray], np.ndarray]
+Asked = Mapping[str, Collection[str]]  # probes of each layer, by name
 
 
 class Caller(NamedTuple):
@@ -42,9 +46,13 @@ class Caller(NamedTuple):
 
 
 def probe_layers(
-    layers: Iterable[tuple[str, Any]], run: Callable[[], Any], executions: Sequence[Layer], caller: Caller
+    layers: Iterable[tuple[str, Any]],
+    run: Callable[[], Any],
+    executions: Sequence[Layer],
+    caller: Caller,
+    asked: Asked | None = None,
 ) -> Probes:
-    """The probes of each layer alone, on changes of the arguments of its first call in `run`.
+    """The probes of each layer alone, on changes of the arguments of its first call in `run`; None: all of them.
 
     `layers` and `executions` are those that are recorded; a layer that takes anything but arrays, numbers and texts is
     left out.
@@ -59,13 +67,15 @@ def probe_layers(
 
         return before
 
-    handles = [layer.register_forward_pre_hook(hook_of(name), with_kwargs=True) for name, layer in layers]
+    chosen = [(name, layer) for name, layer in layers if asked is None or name in asked]
+    handles = [layer.register_forward_pre_hook(hook_of(name), with_kwargs=True) for name, layer in chosen]
     try:
-        run()
+        if chosen:
+            run()
     finally:
         for handle in handles:
             handle.remove()
-    probes, recorded = Probes(), {one.name: one for one in executions if not one.call}
+    probes, recorded, held = Probes(), {one.name: one for one in executions if not one.call}, 0
     for name, (layer, given) in calls.items():
         arrays = [leaf for _, leaf in leaves(given) if isinstance(leaf, np.ndarray)]
         if not arrays or name not in recorded:
@@ -78,13 +88,32 @@ def probe_layers(
             results = (leaf for _, leaf in leaves(caller.call(layer, inputs, named)) if hasattr(leaf, "dtype"))
             return {"output": caller.array(next(results))}
 
-        changes = _layer_changes(arrays, recorded[name])
-        tried = {title: _probe(outputs, change, caller.absent, further) for title, change in changes.items()}
-        probes[name] = {title: one for title, one in tried.items() if one}
+        for title, change in _layer_changes(arrays, recorded[name]).items():
+            if asked is None or title in asked[name]:
+                whole = held > _HELD
+                probe = Probe({}, TOO_LARGE) if whole else _probe(outputs, change, caller.absent, further)
+                held += sum(value.size for value in probe.outputs.values()) if probe else 0
+                probes.setdefault(name, {}).update({title: probe} if probe else {})
     return probes
 
 
-def probe_net(inputs: Tree, executions: Sequence[Layer], call: Any, absent: tuple[type[Exception], ...] = ()) -> Probes:
+def few_samples(inputs: Tree, least: int) -> Tree:
+    """Of large images as few samples as have `_LARGEST_BATCH` numbers, and at least so many; else all."""
+    given = [leaf for leaf in named_leaves(inputs, "").values() if leaf.ndim]
+    first = given[0] if given else np.zeros(0)
+    if first.ndim < 4 or first.dtype.kind != "f":
+        return inputs
+    count = max(least, _LARGEST_BATCH * len(first) // max(first.size, 1))
+    return map_tree(lambda leaf: leaf[:count] if leaf.ndim and len(leaf) == len(first) else leaf, inputs)
+
+
+def probe_net(
+    inputs: Tree,
+    executions: Sequence[Layer],
+    call: Any,
+    absent: tuple[type[Exception], ...] = (),
+    asked: Asked | None = None,
+) -> Probes:
     """The probes of the net; `call` returns its outputs by name, `executions` has the tables of ids."""
     tables = [(one, one.input) for one in executions if one.kind == "embedding" and one.input is not None]
     given = named_leaves(inputs, "inputs").items()
@@ -95,6 +124,7 @@ def probe_net(inputs: Tree, executions: Sequence[Layer], call: Any, absent: tupl
     tried = {
         title: _probe(call, changed, absent, [norm(leaf) for leaf in named_leaves(changed, "").values()])
         for title, changed in _net_changes(inputs, rows).items()
+        if asked is None or title in asked.get(NET, ())
     }
     return {NET: {title: one for title, one in tried.items() if one}}
 
@@ -213,15 +243,42 @@ def is_mask(name: str, leaf: np.ndarray) -> bool:
     return leaf.dtype == bool or "mask" in name or bool(ones)
 
 
-def measure(probes: Probes, others: Probes, times: float) -> None:
+def measure(probes: Probes, asked: Asked, others: Probes, times: float) -> None:
     """Raise the rounding of the reference's probes to `times` their distance from those of another run."""
-    for layer, of_layer in probes.items():
-        for title, probe in of_layer.items():
-            other = others.get(layer, {}).get(title)
+    for layer, titles in asked.items():
+        for title in titles:
+            probe, other = probes[layer][title], others.get(layer, {}).get(title)
             for name, value in probe.outputs.items():
                 x = other.outputs.get(name) if other else None
                 error = math.inf if x is None or x.shape != value.shape else times * relative_error(x, value)
                 probe.rounding[name] = max(error, probe.rounding.get(name, 0.0))
+
+
+def attempted(record: Callable[[], Any], notes: list[str], side: str) -> Any:
+    """What `record` returns; None, and a note, if it fails: that costs the probes, not the verdict."""
+    try:
+        return record()
+    except Exception as error:
+        notes.append(f"the probes of {side} failed ({type(error).__name__}: {first_line(error)}): there are none")
+        return None
+
+
+@contextlib.contextmanager
+def same_attributes(layers: Iterable[Any]) -> Iterator[None]:
+    """Put back the layers' attributes, and what lists, dicts and sets among them contain."""
+    kept = [(vars(layer), dict(vars(layer))) for layer in layers]
+    filled = [
+        (value, copy.copy(value)) for _, before in kept for value in before.values() if type(value) in (list, dict, set)
+    ]
+    try:
+        yield
+    finally:
+        for attributes, before in kept:
+            attributes.clear()
+            attributes.update(before)
+        for value, before in filled:
+            value.clear()
+            value.extend(before) if isinstance(value, list) else value.update(before)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,7 +317,7 @@ def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str]
 
     `layers` has the reference's layer for each of ours; `forward`: whether the net's outputs agree on the batches.
     """
-    probed = Probed()
+    probed, pairs = Probed(), list[_Pair]()
     a, b = ({one.name: one for one in side.layers["eval"] if not one.call} for side in (ours, theirs))
     known = [name for name, one in a.items() if one.kind in _KERNELS]
     for name, answers in ours.probes.items():
@@ -274,46 +331,84 @@ def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str]
         hints = "; ".join(attempt(settings_differences, mine, other)) if mine.leaf and other.leaf else ""
         inside = any(f"{one}.".startswith(f"{name}.") for one in known)
         kernels = _OF_KERNELS if inside else _UNSEEN if mine.is_own else 0.0
-        for title, theirs_of_it in theirs.probes.get(other.name, {}).items():
+        for title, probe in theirs.probes.get(other.name, {}).items():
             if title in answers and (title in FACTORS or mine.input.shape == other.input.shape):
-                _compare(probed, name, title, answers[title], theirs_of_it, kernels, hints)
+                pairs.append(_Pair(name, other.name, title, answers[title], probe, kernels, hints))
     net = ours.probes.get(NET, {}), theirs.probes.get(NET, {})
     for title in dict.fromkeys([*net[0], *net[1]]) if forward else ():
         if title in net[0] and title in net[1]:
-            _compare(probed, NET, title, net[0][title], net[1][title], _OF_KERNELS if known else _UNSEEN, "")
+            kernels = _OF_KERNELS if known else _UNSEEN
+            pairs.append(_Pair(NET, NET, title, net[0][title], net[1][title], kernels, ""))
         else:
             probed.left_out[title] = "one side has no record of it"
-    pairs = [(one.probe, one.layer) for one in probed.findings]
-    outer = [one for one in probed.findings if any(one.probe == p and n.startswith(f"{one.layer}.") for p, n in pairs)]
+    compared = [(pair, one) for pair in pairs if (one := _compared(probed, pair)) is not None]
+    asked: dict[str, list[str]] = {}
+    for pair, (items, _) in compared:
+        if any(item.verdict == DIFFERS for item in items):
+            asked.setdefault(pair.other, []).append(pair.title)
+    if asked and theirs.measure_probes:
+        theirs.measure_probes(asked)
+    for pair, (items, words) in compared:
+        _judge(probed, pair, items, words)
+    pairs_of = [(one.probe, one.layer) for one in probed.findings]
+    outer = [
+        one for one in probed.findings if any(one.probe == p and n.startswith(f"{one.layer}.") for p, n in pairs_of)
+    ]
     probed.findings = [one for one in probed.findings if one not in outer]
     return probed
 
 
-def _compare(probed: Probed, name: str, title: str, ours: Probe, theirs: Probe, kernels: float, hints: str) -> None:
-    """Add what one probe shows; a relative error up to `kernels` may be that of MindSpore's tanh and elu."""
+class _Pair(NamedTuple):
+    """One probe of both sides."""
+
+    name: str  # of our layer
+    other: str  # of the reference's
+    title: str
+    ours: Probe
+    theirs: Probe
+    kernels: float  # a relative error up to this may be that of MindSpore's tanh and elu
+    hints: str
+
+
+def _compared(probed: Probed, pair: _Pair) -> tuple[list[Difference], str] | None:
+    """How outputs differ, by their names and without the reference's rounding, or, in words, why none can be compared.
+
+    None if the probe compares nothing.
+    """
+    _, _, title, ours, theirs, _, _ = pair
     finite = all(np.isfinite(value).all() for value in theirs.outputs.values())
     apart = len(ours.further) != len(theirs.further) or not np.allclose(ours.further, theirs.further, rtol=1e-3)
-    if theirs.error or not finite or apart:
-        if not name:
+    if theirs.error or not finite or apart or ours.error == TOO_LARGE:
+        if not pair.name:
             why = "the sides were given other inputs" if apart else "the reference is not finite"
             probed.left_out[title] = "the reference rejects it" if theirs.error else why
-        return
-    names, item = paired_outputs(ours.outputs, theirs.outputs), None
+        return None
     if ours.error:
-        words = f"it fails here ({ours.error})"
-    elif names is None and name:
-        [x], [y] = ours.outputs.values(), theirs.outputs.values()
-        if x.size == y.size:
-            item = difference(title, x, layout(x, y)(y), TOLERANCE, max(theirs.rounding.values(), default=0.0))
-        words = f"{list(x.shape)} here, {list(y.shape)} in the reference"
-    elif names is None:
-        words = "its outputs have other names or shapes here"
-    else:
-        items = [
-            difference(one, ours.outputs[names[one]], b, TOLERANCE, theirs.rounding.get(one, 0.0))
-            for one, b in theirs.outputs.items()
-        ]
-        item, words = max(items, key=lambda one: (one.verdict == DIFFERS, one.relative)), ""
+        return [], f"it fails here ({ours.error})"
+    names = paired_outputs(ours.outputs, theirs.outputs)
+    if names is not None:
+        pairs = [(name, ours.outputs[names[name]], value) for name, value in theirs.outputs.items()]
+        return [_difference(name, x, y) for name, x, y in pairs], ""
+    if not pair.name:
+        return [], "its outputs have other names or shapes here"
+    [x], [(name, y)] = ours.outputs.values(), theirs.outputs.items()
+    words = f"{list(x.shape)} here, {list(y.shape)} in the reference"
+    return [_difference(name, x, layout(x, y)(y))] if x.size == y.size else [], words
+
+
+def _difference(name: str, ours: np.ndarray, theirs: np.ndarray) -> Difference:
+    """Arrays that agree, as nearly all do, are read once."""
+    error = relative_error(ours, theirs)
+    if error <= TOLERANCE:
+        return Difference(name, 0.0, error, 1.0, 0.0, 0.0, (), 0.0, TOLERANCE)
+    return difference(name, ours, theirs, TOLERANCE)
+
+
+def _judge(probed: Probed, pair: _Pair, items: Sequence[Difference], words: str) -> None:
+    """Add what one probe shows."""
+    name, _, title, _, theirs, kernels, hints = pair
+    measured = [dataclasses.replace(one, rounding=theirs.rounding.get(one.name, 0.0)) for one in items]
+    item = max(measured, key=lambda one: (one.verdict == DIFFERS, one.relative), default=None)
     if item and item.verdict == UNDECIDED:
         return
     if item and item.verdict != DIFFERS:

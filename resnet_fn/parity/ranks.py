@@ -14,8 +14,7 @@ import numpy as np
 from resnet_fn.config.hints import few
 from resnet_fn.parity import name_map
 from resnet_fn.parity.causes import StageCase
-from resnet_fn.parity.layers.difference import Difference, difference, norm, relative_error
-from resnet_fn.parity.origins import FITS
+from resnet_fn.parity.layers.difference import FITS, Difference, difference, norm, relative_error
 from resnet_fn.parity.stages import AVERAGE, GRADIENTS, LOSS, MOVED, NORM, STATISTICS, Stage
 from resnet_fn.parity.trace import Arrays, Recording, Task, Trace
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from resnet_fn.config.hints import first_line
 from resnet_fn.parity.calls import Calls, Chosen, is_float
 from resnet_fn.parity.changes import OTHER, changes, gradient_changes
 from resnet_fn.parity.layers.difference import norm
@@ -18,7 +19,7 @@ from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.stages import GRADIENTS, LOSS, TRAIN_FORWARD
 from resnet_fn.parity.trace import Arrays, Wanted
 
-_SECONDS = 20.0  # the most that a search takes
+_SECONDS = 10.0  # the most that a search takes
 _FITS = 10.0  # a change explains what is within so many times the rounding
 _LEAST = 2e-6  # the rounding, times `_FITS`, is at least this
 _BEAM = 4  # so many of the best single changes are tried together with a second one
@@ -51,12 +52,18 @@ class Searcher:
         self.wanted, self.until = wanted, time.perf_counter() + self.seconds
         chosen: Chosen = {}
         causes: dict[str, list[str]] = {}  # changes, and the places of each
+        ended: list[str] = []
         while len(causes) < _CAUSES:
             try:
                 run, name, value = self._run(chosen, log=True)
+                fit = self._fit(chosen, run, name, value, set(causes)) if self._error(name, value) > 1 else {}
             except TimeoutError:
                 break
-            fit = self._fit(chosen, run, name, value, set(causes)) if self._error(name, value) > 1 else {}
+            except Exception as error:  # costs what would come after, not the causes before it
+                if not causes:
+                    raise
+                ended = [f"the search for further causes failed ({type(error).__name__}: {first_line(error)})"]
+                break
             for number, words in fit.items():
                 causes.setdefault(words, []).append(run.places[number])
             chosen |= fit
@@ -64,8 +71,9 @@ class Searcher:
                 break
         more = {words: f" (and {len(places) - 1} more calls)" * (len(places) > 1) for words, places in causes.items()}
         lines = [f"{places[0]}: {words} here{more[words]}" for words, places in causes.items()]
-        late = time.perf_counter() > self.until
-        return [*lines, *[f"the search for a cause stopped after {self.seconds:g} s"] * late]
+        if time.perf_counter() > self.until:
+            ended = [f"the search for a cause stopped after {self.seconds:g} s"]
+        return [*lines, *ended]
 
     def _run(
         self, chosen: Chosen, base: Calls | None = None, name: str | None = None, log: bool = False
@@ -93,7 +101,7 @@ class Searcher:
             return after
 
         with contextlib.nullcontext() if of_loss else torch.no_grad(), torch.random.fork_rng():
-            torch.manual_seed(0)
+            torch.default_generator.manual_seed(0)  # `torch.manual_seed` seeks GPUs: a quarter of a small net's time
             self._put_back()
             kinds = gradient_changes if wanted.stage == GRADIENTS else changes
             run = Calls(kinds, chosen, base, self.names, log, self.until)
@@ -102,11 +110,11 @@ class Searcher:
                 arrays = [leaf for _, leaf in leaves((inputs, named)) if is_float(leaf)]
                 run.others += [(f"input {index}", leaf) for index, leaf in enumerate(arrays)]
 
+            seen = wanted.layers if name is None else [name] if name else []
             handles.append(self.module.register_forward_pre_hook(given, with_kwargs=True))
             handles.append(self.module.register_forward_hook(lambda *_: setattr(run, "of_forward", run.count)))
-            handles += [
-                layer.register_forward_hook(hook(title)) for title, layer in self.module.named_modules() if title
-            ]
+            for title in {title.partition(" (")[0] for title in seen}:
+                handles.append(self.module.get_submodule(title).register_forward_hook(hook(title)))
             try:
                 with run:
                     results = self.backward() if of_loss else self.forward(wanted.stage == TRAIN_FORWARD)
@@ -130,7 +138,10 @@ class Searcher:
             return _excess(value, *self.wanted.layers[name])
         arrays = self.wanted.convert(value)
         floor = 1e-3 * math.hypot(*(norm(array) for array, _ in self.wanted.results.values()))
-        return max((_excess(arrays[one], *self.wanted.results[one], floor) for one in self.wanted.results), default=0.0)
+        results = self.wanted.results.items()
+        return max(
+            (_excess(arrays[one], *ours, floor) if one in arrays else math.inf for one, ours in results), default=0
+        )
 
     def _fit(self, chosen: Chosen, run: Calls, name: str, value: Any, known: set[str]) -> Chosen:
         """The first change that gives our array: of one call, of alike calls, of two; `known` ones before others."""

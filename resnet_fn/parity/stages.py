@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from types import EllipsisType
 from typing import NamedTuple
 
 import numpy as np
@@ -25,14 +24,15 @@ from resnet_fn.parity.layers.difference import (
     norm,
     relative_error,
 )
-from resnet_fn.parity.name_map import NameMap, Part, thirds, whole_array
+from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import training_notes
 from resnet_fn.parity.optimizer_settings import compare_settings
 from resnet_fn.parity.trace import LATER, Arrays, Batch, Recording, Rounding, Trace, named_leaves
 
 INPUTS, INITIALISATION, UNTRAINED, WEIGHTS = "inputs", "initialisation", "untrained arrays", "weights"
 EVAL_FORWARD, TRAIN_FORWARD, LOSS = "eval forward", "train forward", "loss"
-WITH_DROPOUT = ", with dropout"  # ends the names of stages of one update with masks
+# End the names of stages of the batches after the first, and of one update with masks.
+LATER_BATCHES, WITH_DROPOUT = ", later batches", ", with dropout"
 LAYERS_OF = {
     EVAL_FORWARD: ("eval", "eval layers"),
     TRAIN_FORWARD: ("train", "train layers"),
@@ -143,15 +143,19 @@ _DROPPED = [row for row in STAGES if row.name in (TRAIN_FORWARD, LOSS, GRADIENTS
 # Arrays of which norms and losses are made: their rounding is allowed for there.
 _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
 _AFTER = (LAST, AVERAGE)
+DRIFTING = (*_AFTER, MOVED)  # what an optimizer moves that divides a gradient of rounding by its own size
 _WEIGHTS = (CHANGE, *_AFTER)
-_OTHER = 0.01  # an element whose gradients are further apart is rounding beside the others of its array
+# An element whose gradients are further apart, or that is so small beside the largest of its array, is rounding.
+_OTHER, _NOTHING = 0.01, 1e-5
 
 # A gradient this far from its float64, and this small beside all gradients, is zero except for rounding.
-_NOISE, _SMALL = 0.5, 1e-4
+NOISE, _SMALL = 0.5, 1e-4
 _MOST = 0.05  # noise alone allows no larger error
 SPREADS = 4  # with ROUNDING_FACTOR 16: what 165 of 165 arrays of right ports stayed within (docs/migrating.md)
 _LENT = 1e-4  # the most rounding that one array stands for in others
-Rows = slice | EllipsisType
+
+
+Names = Mapping[str, Sequence[str]]  # our parameters, as a row takes them: "all", "trained", …
 
 
 def rounding(trace: Trace, exact: Trace) -> Rounding:
@@ -163,10 +167,8 @@ def rounding(trace: Trace, exact: Trace) -> Rounding:
     for row in rows:
         errors, exactly = roundings.setdefault(row.name, {}), row.values(exact)
         for name, value in row.values(trace).items():
-            # A third may be the keys of an attention, whose bias has a gradient of rounding only.
-            for part in (Part(name), *(thirds(name, value) if name in trace.start else ())):
-                error = relative_error(part.take(value), part.take(exactly[name]))
-                errors[str(part)] = 0.0 if math.isnan(error) else error
+            error = relative_error(value, exactly[name])
+            errors[name] = 0.0 if math.isnan(error) else error
     for index, pair in enumerate(zip(trace.later, exact.later, strict=True)):
         roundings |= {f"{name} of batch {index + 2}": errors for name, errors in rounding(*pair).items()}
     for pair in zip(trace.dropped, exact.dropped, strict=True):
@@ -183,13 +185,8 @@ def sure(stage: Stage) -> Stage:
     return stage
 
 
-def later_stage(name: str) -> str:
-    """The name of a stage of the batches after the first."""
-    return f"{name}, later batches"
-
-
 # Where the reference's rounding is measured by noise, too: what its tolerance alone lets pass is named.
-MEASURED = {name for row in EACH_BATCH for name in (row.name, later_stage(row.name), row.name + WITH_DROPOUT)}
+MEASURED = {name for row in EACH_BATCH for name in (row.name, row.name + LATER_BATCHES, row.name + WITH_DROPOUT)}
 
 
 def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
@@ -224,21 +221,22 @@ class Comparison:
     names: NameMap
     rounding: Rounding
 
-    def of_name(self, stage: str, name: str) -> float:
-        """The reference's rounding in the arrays that stand for one of ours."""
+    def rounding_of(self, stage: str, name: str, theirs: Arrays, made: np.ndarray) -> float:
+        """The reference's rounding in one of our arrays, `made` of `theirs`: a part is off by as much as the whole."""
         errors = self.rounding.get(stage, {})
-        parts = [str(part) for part in self.names.parameters[name].parts] if name in self.names.parameters else []
-        known = parts if parts and all(part in errors for part in parts) else self.names.sources(name)
-        return max((errors.get(one, 0.0) for one in known), default=0.0)
+        sources = [one for one in self.names.sources(name) if one in errors and one in theirs]
+        off = math.hypot(*(errors[one] * (norm(theirs[one]) or 1.0) for one in sources))
+        return off / (norm(made) or 1.0)
 
     @functools.cached_property
-    def _zero(self) -> set[str]:
-        """The reference's arrays, and thirds, with a gradient of rounding only: biases before norms, and of keys."""
-        errors, gradients = self.rounding.get(GRADIENTS, {}), self.theirs.trace.gradients
-        limit = _SMALL * math.hypot(*map(norm, gradients.values()))
-        parts = [(part, a) for name, a in gradients.items() for part in (Part(name), *thirds(name, a))]
-        noise = [(part, a) for part, a in parts if errors.get(str(part), 0.0) >= _NOISE or not part.take(a).any()]
-        return {str(part) for part, a in noise if norm(part.take(a)) <= limit}
+    def _rounding_only(self) -> set[str]:
+        """Our arrays with a gradient of rounding only: biases before norms, and of an attention's keys."""
+        theirs = self.theirs.trace.gradients
+        limit = _SMALL * math.hypot(*map(norm, theirs.values()))
+        small = {name: b for name, b in self.names.rename(theirs, name_map.GRADIENTS).items() if norm(b) <= limit}
+        return {
+            name for name, b in small.items() if not b.any() or self.rounding_of(GRADIENTS, name, theirs, b) >= NOISE
+        }
 
     @functools.cached_property
     def without_gradient(self) -> set[str]:
@@ -256,24 +254,18 @@ class Comparison:
         """Elements whose gradients, of the first batch or of any, are rounding, by our names."""
 
         def apart(ours: Arrays, theirs: Arrays) -> Arrays:
-            renamed = self.names.rename(theirs, name_map.GRADIENTS)
-            pairs = {name: (ours[name], b) for name, b in renamed.items() if name in ours}
-            return {name: np.abs(a - b) > _OTHER * np.abs(b) for name, (a, b) in pairs.items()}
+            masks = {}
+            for name, b in self.names.rename(theirs, name_map.GRADIENTS).items():
+                if name in ours:
+                    size = np.abs(b)
+                    small = (size > 0) & (size <= _NOTHING * size.max(initial=0))
+                    masks[name] = small | (np.abs(ours[name] - b) > _OTHER * size) | (name in self._rounding_only)
+            return masks
 
         a, b = self.ours.trace, self.theirs.trace
         first = apart(a.clipped, b.clipped)
         later = [apart(one.gradients, other.gradients) for one, other in zip(a.later, b.later, strict=True)]
         return first, {name: np.any([mask, *(one[name] for one in later)], axis=0) for name, mask in first.items()}
-
-    def _pieces(self, name: str, array: np.ndarray) -> list[tuple[str, str, str, Rows]]:
-        """Title, name, the reference's name and rows of one of our arrays; of its thirds if one is `_zero`."""
-        source = self.names.parameters[name]
-        parts = thirds(source.names[0], array) if source == whole_array(source.names[0]) else source.parts
-        if len(parts) == 3 and not source.added and self._zero.intersection(map(str, parts)):
-            rows = len(array) // 3
-            places = [slice(index * rows, (index + 1) * rows) for index in range(3)]
-            return [(f"{name} part {i + 1} of 3", name, str(parts[i]), place) for i, place in enumerate(places)]
-        return [(name, name, str(source), ...)]
 
     def all_stages(self, order: Sequence[str]) -> list[Stage]:
         """Every stage from the copied weights on; `order`: our parameters and statistics in execution order."""
@@ -313,37 +305,29 @@ class Comparison:
                 stage.failed = "; ".join(stage.hints)
             stages.append(stage)
             if row.name == GRADIENTS:
-                stages += self._later_batches(names)
-        return stages + self._with_dropout(names)
+                batches = [f" of batch {index + 2}" for index in range(len(ours.later))]
+                stages += self._on_others(
+                    EACH_BATCH, LATER_BATCHES, zip(batches, ours.later, theirs.later, strict=True), names
+                )
+        dropped = zip([WITH_DROPOUT], ours.dropped, theirs.dropped, strict=False)  # if both sides made such an update
+        return stages + self._on_others(_DROPPED, WITH_DROPOUT, dropped, names)
 
-    def _on(self, traces: tuple[Trace, Trace], suffix: str) -> "Comparison":
-        """The comparison of other traces, whose rounding has a suffix."""
-        ours, theirs = (replace(side, trace=one) for side, one in zip((self.ours, self.theirs), traces, strict=True))
-        errors = {name.removesuffix(suffix): one for name, one in self.rounding.items() if name.endswith(suffix)}
-        return Comparison(ours, theirs, self.names, errors)
-
-    def _with_dropout(self, names: Mapping[str, Sequence[str]]) -> list[Stage]:
-        """The stages of one update with masks, if both sides made it."""
-        stages = []
-        for traces in zip(self.ours.trace.dropped, self.theirs.trace.dropped, strict=False):
-            on = self._on(traces, WITH_DROPOUT)
-            for row in _DROPPED:
-                stages.append(sure(replace(on._values(row, names), name=row.name + WITH_DROPOUT)))
-        return [stage for stage in stages if stage.verdict != SKIPPED]
-
-    def _later_batches(self, names: Mapping[str, Sequence[str]]) -> list[Stage]:
-        """The stages up to the gradients on each further batch, with the weights before any update."""
-        combined = [Stage(later_stage(row.name)) for row in EACH_BATCH]
-        for index, pair in enumerate(zip(self.ours.trace.later, self.theirs.trace.later, strict=True)):
-            batch = f" of batch {index + 2}"
-            on_batch = self._on(pair, batch)
-            for row, stage in zip(EACH_BATCH, combined, strict=True):
-                one = on_batch._values(row, names)
-                stage.differences += [replace(item, name=f"{item.name}{batch}") for item in one.differences]
+    def _on_others(
+        self, rows: Sequence[Row], title: str, pairs: Iterable[tuple[str, Trace, Trace]], names: Names
+    ) -> list[Stage]:
+        """The stages of further traces together, `title` after their names; each pair has its rounding's suffix."""
+        combined = [Stage(row.name + title) for row in rows]
+        for suffix, ours, theirs in pairs:
+            errors = {name.removesuffix(suffix): one for name, one in self.rounding.items() if name.endswith(suffix)}
+            sides = replace(self.ours, trace=ours), replace(self.theirs, trace=theirs)
+            compared, which = Comparison(*sides, self.names, errors), suffix * (suffix != title)
+            for row, stage in zip(rows, combined, strict=True):
+                one = compared._values(row, names)
+                stage.differences += [replace(item, name=item.name + which) for item in one.differences]
                 stage.failed = stage.failed or one.failed
         return [sure(stage) for stage in combined if stage.differences or stage.failed]
 
-    def _values(self, row: Row, names: Mapping[str, Sequence[str]]) -> Stage:
+    def _values(self, row: Row, names: Names) -> Stage:
         """A row's arrays by parameter, of `names`, or its outputs or updates."""
         return self._arrays(row, names[row.of]) if row.of else self._numbers(row, self._least(row.name))
 
@@ -396,7 +380,8 @@ class Comparison:
 
     def _loss_alone(self) -> Stage:
         """The loss on other outputs."""
-        ours, theirs = self.ours.trace.losses_alone, self.theirs.trace.losses_alone
+        ours, given = self.ours.trace.losses_alone, self.theirs.trace.losses_alone
+        theirs = {title: loss for title, loss in given.items() if math.isfinite(loss)}
         failed = [title for title in theirs if title not in ours]
         stage = Stage(LOSS_ALONE, failed=f"it fails on {few(failed)} here" if failed else "")
         largest = max(float(np.abs(leaf).max(initial=0)) for leaf in self.theirs.trace.train_outputs[0].values())
@@ -412,34 +397,31 @@ class Comparison:
         stage = row.name
         if not names:
             return Stage(stage, note="there are none")
-        ours, theirs = row.values(self.ours.trace), self.names.rename(row.values(self.theirs.trace), row.what)
+        ours, given = row.values(self.ours.trace), row.values(self.theirs.trace)
+        theirs = self.names.rename(given, row.what)
         common = [name for name in names if name in ours and name in theirs and not self._idle(name, theirs, stage)]
         if not common:
             return Stage(stage, note="one side keeps none" if self.ours.trace.after else "not run here")
-        start, errors = self.ours.trace.start, self.rounding.get(stage, {})
-        pieces = [piece for name in common for piece in self._pieces(name, ours[name])]
-        roundings = [errors.get(key, self.of_name(stage, name)) for _, name, key, _ in pieces]
+        start = self.ours.trace.start
+        roundings = [self.rounding_of(stage, name, given, theirs[name]) for name in common]
         # A small array may be close to its float64 values by luck; the median is what float32 costs here.
         usual = float(np.median([error for error in roundings if error <= _LENT] or [0.0]))
         whole, largest = math.hypot(*map(norm, theirs.values())), self._largest_change(stage, theirs)
         differences = []
-        for (title, name, key, rows), error in zip(pieces, roundings, strict=True):
-            a, b = ours[name][rows], theirs[name][rows]
+        for name, error in zip(common, roundings, strict=True):
+            a, b = ours[name], theirs[name]
             # A difference of two float32 weights is off by half a unit in their last place.
-            unit = 2**-24 * norm(start[name][rows]) if stage == CHANGE else 0.0
+            unit = 2**-24 * norm(start[name]) if stage == CHANGE else 0.0
             size, tolerance = norm(b) or 1.0, row.tolerance
             error = max(error, usual, unit / size)
             if stage in _AFTER and name in self.ours.trace.gradients:
-                tolerance = max(tolerance, _OF_CHANGE * norm(b - start[name][rows]) / size)
-            if largest and key not in self._zero and name in (unsure := self._unsure[stage != CHANGE]):
+                tolerance = max(tolerance, _OF_CHANGE * norm(b - start[name]) / size)
+            if largest and name in (unsure := self._unsure[stage != CHANGE]):
                 # Adam changes what is rounding by up to the learning rate, with either sign.
-                a = np.where(unsure[name][rows] & (np.abs(a - b) <= 2 * largest), b, a)
-            item = difference(title, a, b, tolerance=tolerance, rounding=error)
-            if item.verdict in (UNDECIDED, DIFFERS) and key in self._zero:
-                # Adam's change is up to the learning rate whatever the noise; two differ by twice that, here a quarter.
-                most = 8 * largest * a.size**0.5
-                part = size / (most or whole or 1.0)
-                item = replace(item, relative=item.relative * part, rounding=CEILING if most else usual)
+                a = np.where(unsure[name] & (np.abs(a - b) <= 2 * largest), b, a)
+            item = difference(name, a, b, tolerance=tolerance, rounding=error)
+            if item.verdict in (UNDECIDED, DIFFERS) and name in self._rounding_only:
+                item = replace(item, relative=item.relative * size / (whole or 1.0), rounding=usual)
             elif item.verdict == UNDECIDED and 4 * unit > CEILING * size and whole:
                 part = size / whole
                 item = replace(item, relative=item.relative * part, rounding=error * part, tolerance=0.0)

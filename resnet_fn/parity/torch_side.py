@@ -5,7 +5,6 @@ import copy
 import dataclasses
 import functools
 import itertools
-import math
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 
 from resnet_fn.config.hints import few, first_line
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity import stages
 from resnet_fn.parity.alone import changes_alone, losses_alone, made_up
 from resnet_fn.parity.dropout import drops_of, shared_masks
@@ -25,7 +25,7 @@ from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import record_layers, recorded_layers
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.optimizer_settings import RATE, torch_settings
-from resnet_fn.parity.probes import Caller, measure, probe_layers, probe_net
+from resnet_fn.parity.probes import Asked, Caller, attempted, few_samples, measure, probe_layers, probe_net
 from resnet_fn.parity.randomness import cut_random, is_apart, is_random
 from resnet_fn.parity.reference.training import Average, recipe_loss, recipe_optimizer
 from resnet_fn.parity.search import Searcher
@@ -34,7 +34,6 @@ from resnet_fn.parity.trace import (
     STATISTICS,
     Arrays,
     Batch,
-    Flipped,
     Probes,
     Recording,
     Rounding,
@@ -43,14 +42,13 @@ from resnet_fn.parity.trace import (
     Tree,
     check_scalar,
     flip_widths,
+    logits_of,
     make_recording,
     map_tree,
     named_leaves,
-    of_logits,
     parameter_roles,
     split,
     what_failed,
-    with_leaves,
 )
 
 Loss = Callable[[Any, Any], torch.Tensor]
@@ -83,7 +81,7 @@ def record_reference(
     initial = built(module)
     first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
     original = copied(module).float()
-    criterion = loss or of_logits(recipe_loss(task.recipe), "the reference", first_call(original, first, True))
+    criterion = loss or _recipe_loss(task.recipe, first_call(original, first, True))
     random_eval = is_random(lambda: outputs_of(first_call(original, inputs)), torch.get_rng_state)
     with without_dropout(module.named_modules()) as dropped:
         reference = copied(module).float()
@@ -117,18 +115,31 @@ def record_reference(
         trace = run("float32")
     exact = run("float64")
     trace.alone = optimizer_alone(reference, task, make_optimizer)
-    trace.losses_alone = _losses_alone(first_call(reference, first, True), trace.train_outputs[0], task, criterion)
+    trace.losses_alone = losses_alone(
+        lambda tree, labels: float(_scalar(criterion(tree, tensors(labels, torch.float32))).detach()),
+        trace.train_outputs[0],
+        task,
+        first_call(reference, first, True),
+        lambda leaf, array: torch.from_numpy(array).to(leaf.dtype),
+    )
     noisy, first_update = [], dataclasses.replace(trace, later=[], dropped=[])
     for seed in range(_NOISY_RUNS) if rounded == "float32" else ():
         with _Noise(seed):
             one = _on_batch(reference, task, task.batches[0], criterion, rounded, trace.start)
             noisy.append(stages.rounding(one, first_update))
+    measured = stages.rounding(trace if rounded == "float32" else run(rounded), exact)
+    # Adam divides a gradient of rounding by its own size: such a bias drifts, and the statistics behind it with it.
+    adaptive = task.own_optimizer or task.recipe.optimizer != "sgd"
+    if noisy and adaptive and max(measured[stages.GRADIENTS].values(), default=0.0) >= stages.NOISE:
+        with _Noise(0):
+            drifted = stages.rounding(run_torch(reference, task, criterion, make_optimizer, rounded), first_update)
+        noisy.append({name: drifted[name] for name in stages.DRIFTING})
     random_train = cut_random(layers["train"], layers_of(reference, first, True)) if random else ""
 
+    failed: list[str] = []
     asked = probes and rounded == "float32" and not random_eval
-    probed = _probes(reference, first, layers["eval"], limits) if asked else {}
+    probed = attempted(lambda: _probes(reference, first, layers["eval"], limits), failed, "PyTorch") if asked else None
 
-    @functools.cache
     def flip(width: float) -> tuple[Rounding, int]:
         with flip_ties(width) as count:
             flipped = run("float32")  # half of float64's time; what float32 costs counts as rounding anyway
@@ -142,8 +153,8 @@ def record_reference(
         initial=initial,
         layers=layers,
         trace=trace,
-        rounding=stages.with_noise(stages.rounding(trace if rounded == "float32" else run(rounded), exact), noisy),
-        flipped=Flipped(flip_widths(layers["train"]), flip) if rounded == "float32" else None,
+        rounding=stages.with_noise(measured, noisy),
+        flipped={one: functools.partial(flip, one) for one in flip_widths(layers["train"]) if rounded == "float32"},
         search=_searcher(copied(reference), task, criterion) if rounded == "float32" else None,
         environment=environment(
             device="CPU",
@@ -156,24 +167,57 @@ def record_reference(
         random_train=random_train,
         drops=drops,
         limits=limits.lines,
-        probes=probed,
+        probes=probed[0] if probed else {},
+        measure_probes=probed[1] if probed else None,
         **roles_of(module),
     )
-    recording.notes += [changed] if changed else []
+    recording.notes += [*([changed] if changed else []), *failed]
     trace.builds = several_builds(build, built, {torch: "manual_seed"}) if build else []
     return recording
+
+
+def _recipe_loss(recipe: Recipe, like: Any) -> Loss:
+    """The recipe's loss of a module's outputs as `like`."""
+    of_recipe, logits = recipe_loss(recipe), logits_of("the reference", like)
+    return lambda outputs, labels: of_recipe(logits(outputs), labels)
 
 
 def _searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:
     """Changes the module until it computes what the other side does."""
     first = split(tuple(task.batches[0]), task.accumulate)[0][0]
 
+    def forward(train: bool) -> Any:
+        if module.training != train:  # which walks through all layers
+            module.train(train)
+        return call(module, tensors(first, torch.float32))
+
     def backward() -> Arrays:
         module.zero_grad()
         value, _, _ = _backward(module, task.batches[0], task, loss, "float32")
         return {**_gradients(_trained(module)), stages.LOSS: np.asarray([value])}
 
-    return Searcher(module, lambda train: call(module.train(train), tensors(first, torch.float32)), backward)
+    return Searcher(module, forward, backward)
+
+
+def searcher_of(recording: Recording, module: torch.nn.Module) -> Searcher:
+    """Searches for causes in a module that was built anew, with the recording's weights; a ValueError if it differs."""
+    task, trace = recording.task, recording.trace
+    initialise(module, task.batches[0][0])
+    with without_dropout(module.named_modules()):
+        reference = copied(module).float()
+    reference.load_state_dict(
+        {name: torch.from_numpy(np.array(one)) for name, one in trace.start.items()}, strict=False
+    )
+    outputs = outputs_of(first_call(reference, task.batches[0][0]))
+    if any(relative_error(outputs.get(name, np.nan), one) > 1e-3 for name, one in trace.eval_outputs.items()):
+        raise ValueError(f"{recording.place} does not compute what it did when it was recorded")
+    first = split(tuple(task.batches[0]), task.accumulate)[0][0]
+    loss = _no_loss if task.own_loss else _recipe_loss(task.recipe, first_call(reference, first, True))
+    return _searcher(reference, task, loss)
+
+
+def _no_loss(outputs: Any, labels: Any) -> torch.Tensor:
+    raise ValueError("the reference's own loss is not in the trace; compare both nets in one process")
 
 
 def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, rounded: str) -> list[Layer]:
@@ -191,31 +235,42 @@ def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, 
     return layers
 
 
-def _probes(reference: torch.nn.Module, inputs: Tree, executions: Sequence[Layer], limits: "_Limits") -> Probes:
-    """What a module computes of other inputs in evaluation mode, with its rounding; they may reach `limits`."""
+def _probes(
+    reference: torch.nn.Module, inputs: Tree, executions: Sequence[Layer], limits: "_Limits"
+) -> tuple[Probes, Callable[[Asked], None]]:
+    """What a module computes of other inputs in evaluation mode, and what measures the rounding of some of it.
 
-    def compute(module: torch.nn.Module) -> Probes:
-        dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+    They may reach `limits`. Copies compute it: a layer may keep what it was given.
+    """
+
+    def compute(module: torch.nn.Module, asked: Asked | None = None) -> Probes:
+        dtype = _dtype_of(module)
         caller = Caller(
             lambda tensor: tensor.detach().numpy(),
             lambda array: tensors(array, dtype),
             lambda layer, given, named: call(functools.partial(layer, **named), given),
         )
-        with torch.no_grad(), _unchanged(module, False):
-            layers = [*recorded_layers(module, _CONTAINERS)]
-            net = probe_net(inputs, executions, lambda tree: outputs_of(call(module, tensors(tree, dtype))))
-            return net | probe_layers(layers, lambda: call(module, tensors(inputs, dtype)), executions, caller)
+        of_net, of_layers = few_samples(inputs, 2), few_samples(inputs, 1)
+        with torch.no_grad():
+            layers = [*recorded_layers(module.eval(), _CONTAINERS)]
+            net = probe_net(of_net, executions, lambda tree: outputs_of(call(module, tensors(tree, dtype))), (), asked)
+            run = functools.partial(call, module, tensors(of_layers, dtype))
+            return net | probe_layers(layers, run, executions, caller, asked)
 
     with limits:
-        probes = compute(reference)
-    with _in_float64():
-        measure(probes, compute(copied(reference).double()), 1)
-    for seed in range(_NOISY_PROBES):  # one at a time: each holds the outputs of all layers
-        with _Noise(seed):
-            noisy = compute(reference)
-        measure(probes, noisy, stages.SPREADS)
-        del noisy
-    return probes
+        probes = compute(copied(reference))
+
+    def measured(asked: Asked) -> None:
+        """Their distance from those in float64; or, if that is more, a multiple of what noise changes."""
+        with _in_float64():
+            measure(probes, asked, compute(copied(reference).double(), asked), 1)
+        for seed in range(_NOISY_PROBES):
+            module = copied(reference)
+            with _Noise(seed):
+                noisy = compute(module, asked)
+            measure(probes, asked, noisy, stages.SPREADS)
+
+    return probes, measured
 
 
 @contextlib.contextmanager
@@ -272,42 +327,21 @@ _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
 
 
 def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]:
-    """Run a module on a batch and record every layer; parameters, buffers and mode are put back.
+    """Run a copy of a module on a batch and record every layer.
 
     `inputs` are an array, or a tuple or dict of them (`call`); floats are converted to the module's type.
     """
-    dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+    module, dtype = copied(module).train(train), _dtype_of(module)
 
     def run() -> None:
         with torch.no_grad():
             call(module, tensors(inputs, dtype))
 
-    with _unchanged(module, train):
-        return record_layers(recorded_layers(module, _CONTAINERS), run, _owned, _array)
+    return record_layers(recorded_layers(module, _CONTAINERS), run, _owned, _array)
 
 
-@contextlib.contextmanager
-def _unchanged(module: torch.nn.Module, train: bool) -> Iterator[None]:
-    """Inside, a module is in training mode or not; its parameters, buffers and mode are put back."""
-    kept = copy.deepcopy(module.state_dict())  # with the layers' versions, which some ask for
-    others = {name: value.clone() for name, value in module.named_buffers() if name not in kept}  # not persistent
-    was_training = module.training
-    module.train(train)
-    try:
-        yield
-    finally:
-        for name, value in [*module.named_buffers()]:
-            if name in kept and kept[name].shape != value.shape:  # made anew for an input of another size
-                _set_buffer(module, name, kept[name].clone())
-        module.load_state_dict(kept)
-        for name, value in others.items():
-            _set_buffer(module, name, value)
-        module.train(was_training)
-
-
-def _set_buffer(module: torch.nn.Module, name: str, value: torch.Tensor) -> None:
-    layer, _, leaf = name.rpartition(".")
-    setattr(module.get_submodule(layer), leaf, value)
+def _dtype_of(module: torch.nn.Module) -> torch.dtype:
+    return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
 
 
 def _owned(layer: torch.nn.Module, inside: bool) -> Iterator[tuple[str, Any]]:
@@ -429,16 +463,16 @@ def _on_batch(module: torch.nn.Module, task: Task, batch: Batch, loss: Loss, pre
 
 def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree) -> dict[str, str]:
     """Buffers that are no longer as at `first`, and the mode in which that changes an output (`Trace.moved`)."""
-    dtype = next((p.dtype for p in module.parameters()), torch.float32)
 
     @functools.cache  # those of a mode without a name are asked for again for each buffer
     def outputs(train: bool, name: str = "") -> Arrays:
         one = copied(module).train(train)
         if name:
-            _set_buffer(one, name, first[name].clone())
+            layer, _, leaf = name.rpartition(".")
+            setattr(one.get_submodule(layer), leaf, first[name].clone())
         with torch.no_grad(), torch.random.fork_rng():
             torch.manual_seed(0)
-            return outputs_of(call(one, tensors(inputs, dtype)))
+            return outputs_of(call(one, tensors(inputs, _dtype_of(module))))
 
     changes: dict[str, str] = {}
     for name, value in module.named_buffers():
@@ -586,16 +620,6 @@ def optimizer_alone(module: torch.nn.Module, task: Task, make_optimizer: MakeOpt
     return changes_alone(weights, gradients, update, lambda: {n: p.detach().numpy() for n, p in parameters.items()})
 
 
-def _losses_alone(like: Any, given: Arrays, task: Task, loss: Loss) -> dict[str, float]:
-    """The finite losses of other outputs; `like` are a module's outputs, `given` those of the first update."""
-
-    def value(outputs: Arrays, labels: Tree) -> float:
-        tree = with_leaves(like, outputs, lambda leaf, array: torch.from_numpy(array).to(leaf.dtype))
-        return float(_scalar(loss(tree, tensors(labels, torch.float32))).detach())
-
-    return {title: one for title, one in losses_alone(value, given, task).items() if math.isfinite(one)}
-
-
 def _autocast(precision: str) -> Any:
     return torch.autocast("cpu", torch.float16, enabled=precision == "float16")
 
@@ -618,10 +642,10 @@ def tensors(tree: Tree, dtype: torch.dtype) -> Tree:
 
 
 def first_call(module: torch.nn.Module, inputs: Tree, train: bool = False) -> Any:
-    """A module's outputs on a batch; its mode and state are put back. ValueError, with the inputs, if it fails."""
+    """The outputs of a copy of a module on a batch. A ValueError, with the inputs, if it fails."""
     try:
-        with torch.no_grad(), _unchanged(module, train):
-            return call(module, tensors(inputs, torch.float32))
+        with torch.no_grad():
+            return call(copied(module).train(train), tensors(inputs, torch.float32))
     except Exception as error:
         raise what_failed("reference", inputs, error, "give --inputs, or sizes that it takes") from error
 

@@ -229,20 +229,9 @@ SIGMAS = 4.0  # values may be off by several times the root mean square of the e
 _LEVELS = (2.0, 8.0, 32.0)  # a tie's width relative to the reference's own: ours may be that much less exact
 
 
-@dataclasses.dataclass(frozen=True)
-class Flipped:
-    """How much flipped ties change the reference, for a few widths: a trace is made before the other side is known."""
-
-    widths: Sequence[float]  # from small to large (`flip_widths`)
-    flip: Callable[[float], tuple[Rounding, int]]  # width → (rounding, ties)
-
-    def __call__(self, width: float) -> tuple[Rounding, int]:
-        """Rounding and ties for the smallest width of at least this one; else for the largest."""
-        return self.flip(next((own for own in self.widths if own >= width), self.widths[-1]))
-
-    def all_widths(self) -> dict[float, tuple[Rounding, int]]:
-        """Rounding and ties for every width."""
-        return {width: self.flip(width) for width in self.widths}
+# How far flipped ties change the reference, and how many there are, for a few widths from small to large: a trace is
+# made before the other side is known.
+Flipped = Mapping[float, Callable[[], tuple[Rounding, int]]]
 
 
 def flip_widths(layers: Sequence[Layer]) -> list[float]:
@@ -270,7 +259,7 @@ class Recording:
     layers: dict[str, list[Layer]]  # in mode "eval", "train" and "dropout" (with masks): before any update
     trace: Trace  # the numbers that it computed
     rounding: Rounding = field(default_factory=dict)  # against float64 (`stages.rounding`); empty: unknown
-    flipped: Flipped | None = None  # the same, with ties on their other side; None: unknown
+    flipped: Flipped = field(default_factory=dict)  # the same, with ties on their other side; {}: unknown
     search: Callable[[Wanted], list[str]] | None = None  # for causes, in words; None: there is no module at hand
     tied: list[tuple[str, ...]] = field(default_factory=list)  # parameters that are one array, by name
     trainable: list[str] = field(default_factory=list)  # the parameters that an update changes, by name
@@ -284,8 +273,11 @@ class Recording:
     random_train: str = ""
     drops: list[Drop] | None = None  # its dropout before that (`drops_of`); None: not recorded
     probes: Probes = field(default_factory=dict)  # what it computes of other inputs; {}: not asked for
+    # raises the rounding of the probes that are asked for, by layer; None: it is known
+    measure_probes: Callable[[Mapping[str, Sequence[str]]], None] | None = None
     limits: list[str] = field(default_factory=list)  # of the reference's functions, that no number reaches; a line each
     file: str = ""  # of the user's net, "net.py, SHA-256 …"; empty for a net of this package's
+    place: str = ""  # FILE:FUNCTION of the user's net, as it was typed
     ranks: list[Trace] = field(default_factory=list)  # of each of several workers (`ranks.merge`), rank 0's is `trace`
 
     @property
@@ -334,10 +326,10 @@ def what_failed(side: str, inputs: Tree, error: Exception, fix: str) -> ValueErr
     return ValueError(f"{side}: it fails on {arrays} ({type(error).__name__}: {first_line(error)}); {fix}")
 
 
-def of_logits(recipe_loss: Callable[[Any, Any], Any], side: str, like: Any) -> Callable[[Any, Any], Any]:
-    """The recipe's loss of outputs as `like`: of the only one, of `logits` (a ModelOutput), of the first of our tuple.
+def logits_of(side: str, like: Any) -> Callable[[Any], Any]:
+    """A function of outputs as `like` that returns what the recipe's loss takes.
 
-    A ValueError names other outputs.
+    That is the only one, `logits` (a ModelOutput), or the first of our tuple; a ValueError names other outputs.
     """
     names, named = named_leaves(like, ""), isinstance(like, Mapping) and "logits" in like
     if len(names) > 1 and not named and (side != "the net" or isinstance(like, Mapping)):
@@ -345,12 +337,12 @@ def of_logits(recipe_loss: Callable[[Any, Any], Any], side: str, like: Any) -> C
         raise ValueError(f"loss of {side}: the outputs are {words}; give --loss FILE:FUNCTION, or return logits alone")
     path = ("logits",) if named else next(path for path, leaf in leaves(like) if leaf is not None)
 
-    def loss(outputs: Any, labels: Any) -> Any:
+    def logits(outputs: Any) -> Any:
         for key in path:
             outputs = outputs[key]
-        return recipe_loss(outputs, labels)
+        return outputs
 
-    return loss
+    return logits
 
 
 def check_scalar(side: str, value: Any, tensor: Any) -> None:

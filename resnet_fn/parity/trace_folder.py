@@ -7,6 +7,7 @@ Several workers write a folder each, rank-0 and so on, into one whose manifest h
 """
 
 import dataclasses
+import functools
 import json
 import math
 import zipfile
@@ -20,7 +21,7 @@ from resnet_fn.config.hints import first_line
 from resnet_fn.config.recipe import recipe_from_dict
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.ranks import merge
-from resnet_fn.parity.trace import Drop, Flipped, Probe, Probes, Recording, Task, Trace
+from resnet_fn.parity.trace import Drop, Probe, Probes, Recording, Task, Trace
 from resnet_fn.runtime.disk import sha256, sha256_of_file
 from resnet_fn.runtime.workers import Workers, barrier, gather_texts
 
@@ -28,7 +29,8 @@ FORMAT, VERSION = "resnet_fn parity trace", 3
 MANIFEST, ARRAYS = "manifest.json", "arrays.npz"
 # What is built of the fields of a dataclass, by its name.
 _CLASSES: dict[str, Callable[..., Any]] = {
-    **{one.__name__: one for one in (Recording, Task, Trace, Layer, Drop, Probe)},
+    **{one.__name__: one for one in (Recording, Task, Trace, Drop, Probe)},
+    "Layer": lambda states=(), **fields: Layer(**fields),  # `states`: in traces of 0.2.0, not needed any more
     "Recipe": lambda **fields: recipe_from_dict(fields),
 }
 _MALFORMED = (KeyError, TypeError, IndexError, AttributeError, OSError, ValueError, zipfile.BadZipFile)
@@ -40,13 +42,15 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
     `layers` is "all", or "none": without the layers' inputs and outputs.
     """
     if layers == "none":
-        bare: dict[str, Any] = {"input": None, "output": None, "states": ()}
+        bare: dict[str, Any] = {"input": None, "output": None}
         kept = {mode: [dataclasses.replace(one, **bare) for one in run] for mode, run in recording.layers.items()}
         of_net: Probes = {name: one for name, one in recording.probes.items() if not name}  # a layer's need its output
         recording = dataclasses.replace(recording, layers=kept, probes=of_net)
-    widths: Any = list(recording.flipped.all_widths().items()) if recording.flipped else []
+    widths: Any = [(width, flip()) for width, flip in recording.flipped.items()]
+    if recording.measure_probes:
+        recording.measure_probes({name: list(one) for name, one in recording.probes.items()})
     arrays: dict[int, tuple[int, np.ndarray]] = {}
-    packed = _pack(dataclasses.replace(recording, flipped=widths, search=None), arrays)
+    packed = _pack(dataclasses.replace(recording, flipped=widths, search=None, measure_probes=None), arrays)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -144,8 +148,7 @@ def load_recording(folder: Path) -> Recording:
         _check_members(stored)
         with np.load(stored, allow_pickle=False) as file:
             recording = _unpack(manifest["recording"], {name: file[name] for name in file.files})
-        known = dict(recording.flipped)
-        flipped = Flipped(list(known), known.__getitem__) if known else None
+        flipped = {width: functools.partial(tuple, known) for width, known in recording.flipped}
         return dataclasses.replace(recording, flipped=flipped)
     except _MALFORMED as error:
         words = f"not a trace that this version reads ({first_line(error)}); record it again"

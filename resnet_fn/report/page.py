@@ -104,12 +104,13 @@ def _facts(report: dict[str, Any]) -> list[str]:
     data, options, recipe = report["data"], report["options"], report["recipe"]
     images = f"{data['training_images']:,} training images, " * bool(data["training_images"])
     folder = f"; {data['folder']}" * bool(data["folder"])
+    pixels = f"{options['image_size']} pixels, " * bool(options["image_size"])  # 0: no images
     averaged = ", averaged weights (EMA)" * options["ema"]
     facts = {
         "data": f"{recipe['dataset']}: {images}{len(report['classes'])} classes{folder}",
         "recipe": f"{recipe['name']}: {recipe['epochs']} epochs, batch size {recipe['batch_size']}, "
         f"{recipe['optimizer']}, learning rate {recipe['learning_rate']:g}, seed {recipe['seed']}",
-        "scored": f"{options['image_size']} pixels, test-time augmentation {options['tta']}{averaged}",
+        "scored": f"{pixels}test-time augmentation {options['tta']}{averaged}",
     }
     settings = [(text(name), text(value)) for name, value in recipe.items()]
     return [
@@ -228,6 +229,8 @@ def mistakes(report: dict[str, Any], pictures: Pictures) -> list[str]:
     """Return the most confident mistakes, each beside the evidence for it (of "not X", for X)."""
     if not report["mistakes"]:
         return ["<h2>Mistakes</h2>", "<p>None.</p>"]
+    if not pictures.mistakes:  # no images
+        return []
     cells = [
         f'<figure><div class="pair">{image(row["name"], picture)}{image("where the evidence lies", heat)}</div>'
         f"<figcaption><b>{text(row['label'] or NO_CLASS)} → {text(row['prediction'])}</b> "
@@ -245,6 +248,8 @@ def mistakes(report: dict[str, Any], pictures: Pictures) -> list[str]:
 
 def gallery(report: dict[str, Any], pictures: Pictures) -> list[str]:
     """Return the surest images of each class and the worst."""
+    if report["gallery"] and not pictures.gallery:  # no images
+        return []
     shown, there = report["gallery"], sum(row["support"] > 0 for row in report["classes"])
     which = "each class" if len(shown) == there else f"the {len(shown)} classes with the lowest F1"
     parts = [

@@ -16,6 +16,7 @@ import numpy as np
 
 from resnet_fn.checkpoint.run_folder import run_of
 from resnet_fn.config.fields import to_dict
+from resnet_fn.data.dataset import Arrays
 from resnet_fn.evaluation import metrics
 from resnet_fn.evaluation.evaluate import Evaluation
 from resnet_fn.evaluation.task import summarise
@@ -50,6 +51,11 @@ def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
 
 def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
     dataset, scores = evaluation.dataset, evaluation.scores
+    assert evaluation.trained.checkpoint
+    log = run_of(evaluation.trained.checkpoint.path) / "metrics.jsonl"
+    curves = draw_run(read_log(log), report["checkpoint"]["update"]) if log.is_file() else []
+    if isinstance(dataset.test, Arrays):  # not images
+        return Pictures(curves=curves)
     mistakes = scores.task.mistakes(scores, dataset.test.labels, MISTAKES)
     shown = [sample["index"] for row in report["gallery"] for sample in row["samples"]]
     of_mistakes = sample_pictures(dataset, [index for index, _, _ in mistakes])
@@ -60,9 +66,6 @@ def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
         # Of "not X", X: a map shows evidence for a class alone.
         maps = class_maps(evaluation.trained.net, images, [predicted for _, predicted, _ in mistakes])
         heatmaps = [heat_picture(picture, heat) for picture, heat in zip(of_mistakes, maps, strict=True)]
-    assert evaluation.trained.checkpoint
-    log = run_of(evaluation.trained.checkpoint.path) / "metrics.jsonl"
-    curves = draw_run(read_log(log), report["checkpoint"]["update"]) if log.is_file() else []
     return Pictures(of_mistakes, heatmaps, sample_pictures(dataset, shown), curves)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import mindspore
-from mindspore import ops
+from mindspore import nn, ops
 
 from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
@@ -24,6 +24,7 @@ from resnet_fn.evaluation.task import task_of
 from resnet_fn.models import build_net
 from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.models.inputs import Masks, make_masks
+from resnet_fn.models.parts import group_of
 from resnet_fn.run.prefetch import Prefetcher
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
@@ -31,12 +32,12 @@ from resnet_fn.telemetry.norms import LayerNorms
 from resnet_fn.telemetry.telemetry import Pace, SilentTelemetry, Telemetry
 from resnet_fn.update.average import make_average
 from resnet_fn.update.exchange import with_all_reduce
-from resnet_fn.update.loss import make_loss
+from resnet_fn.update.loss import Loss, make_loss
 from resnet_fn.update.loss_scale import make_scaler
 from resnet_fn.update.optimizer import make_fast_optimizer
 from resnet_fn.update.schedule import Schedule, make_schedule
 from resnet_fn.update.state import TrainState, make_state
-from resnet_fn.update.step import StepPlan, TrainStep, make_train_step
+from resnet_fn.update.step import StepPlan, TrainStep, make_train_step, no_metric
 from resnet_fn.weights.load import read_start, start_from
 
 
@@ -68,6 +69,15 @@ class Progress:
             return
         top1 = {"top1": metrics["top1"]} if "top1" in metrics else {}
         self.best = {**top1, monitor: value, "update": self.update}
+
+
+@dataclasses.dataclass(frozen=True)
+class Own:
+    """A caller's own net, data set and loss, in place of those that a recipe names."""
+
+    net: nn.Cell
+    dataset: DataSet
+    loss: Loss | None = None  # (outputs, targets) → their mean loss; None: the recipe's
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -111,19 +121,23 @@ def build_run(
     folder: RunFolder,
     stop_request: StopRequest,
     checkpoint: Checkpoint | None = None,
+    own: Own | None = None,
 ) -> Run:
     """Build a run, at update 0; whatever cannot work raises a ValueError, before the first update.
 
     A recipe that names no model gets that of its weights. `recipe.weights` is not read if there is a checkpoint, which
-    `restore` puts into the run.
+    `restore` puts into the run. Net, data and loss are `own`'s if it is given, else the recipe's.
     """
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     check_feed(recipe, options.feed)
     check_together(recipe, options)
-    recipe, source = (recipe, None) if checkpoint else read_start(recipe)
-    dataset = open_dataset(recipe, options=options, workers=workers, run=folder.path if checkpoint else None)
+    if own:
+        source, dataset, net, own_loss = None, own.dataset, own.net, own.loss
+    else:
+        recipe, source = (recipe, None) if checkpoint else read_start(recipe)
+        dataset = open_dataset(recipe, options=options, workers=workers, run=folder.path if checkpoint else None)
+        net, own_loss = build_net(recipe, dataset.input), None
     feed = make_feed(dataset, recipe, workers, options.feed)
-    net = build_net(recipe, dataset.input)
     first = [start_from(net, source, recipe, dataset.classes)] if source else []
     if recipe.sync_batchnorm and workers.size > 1:
         synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
@@ -147,15 +161,15 @@ def build_run(
         state=state,
         train_step=make_train_step(
             net,
-            make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights),
+            own_loss or make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights),
             optimizer,
             state=state,
-            metric=task.accuracy,
+            metric=task.accuracy if dataset.classes else no_metric,
             workers=with_all_reduce(workers),
             plan=StepPlan(recipe.clip_norm, options.accumulate, dataset.input if options.feed == "uint8" else None),
             jit=jit,
         ),
-        eval_step=make_eval_step(net, task.needs_logits, jit),
+        eval_step=make_eval_step(net, task.needs_logits, jit, own_loss),
         masks=make_masks(recipe, net, workers),
         schedule=make_schedule(recipe, feed.updates_per_epoch),
         total=total,
@@ -165,5 +179,5 @@ def build_run(
         stop_request=stop_request,
         prefetcher=Prefetcher(feed, total, blank),
         writer=CheckpointWriter(state if workers.is_main else None),
-        norms=LayerNorms(state.trained, options.norms_every),
+        norms=LayerNorms(state.trained, options.norms_every, (lambda name: name.split(".")[0]) if own else group_of),
     )

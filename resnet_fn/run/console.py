@@ -11,6 +11,7 @@ import numpy as np
 
 from resnet_fn.config.fields import show_value
 from resnet_fn.data.balance import BALANCED
+from resnet_fn.data.dataset import Arrays
 from resnet_fn.evaluation.task import TOP, task_of
 from resnet_fn.models.batchnorm import is_statistic
 from resnet_fn.recipes import differences
@@ -30,11 +31,14 @@ def header(run: Run, start: Path | None) -> list[str]:
     changes = ", ".join(f"{name} {show_value(value) or 'none'}" for name, value in differences(recipe).items())
     threads = f", {_count(kernel_threads(options.threads), 'thread')}" if options.device == "CPU" else ""
     rest = 0 if recipe.sampling == BALANCED or recipe.repeats > 1 else len(dataset.train) % recipe.batch_size
+    size = f"{recipe.image_size}x{recipe.image_size}"
+    if isinstance(dataset.train, Arrays):
+        size = f"inputs {dataset.train.images.dtype} {list(dataset.train.images.shape[1:])}"
     waiting = f"; {rest:,} images wait for the next epoch" * bool(rest)
     lines = [
         f"net         {recipe.model}, {values:,} parameters{f', {trained:,} of them trained' * (trained < values)}",
         f"data        {recipe.dataset}: {len(dataset.train):,} training and {len(dataset.test):,} validation images, "
-        f"{_count(len(dataset.classes), 'class', 'classes')}, {recipe.image_size}x{recipe.image_size}",
+        f"{_count(len(dataset.classes), 'class', 'classes')}, {size}",
         f"recipe      {recipe.name}{' with ' * bool(changes)}{changes}",
         f"updates     {run.total:,} of {recipe.batch_size} images, {run.feed.updates_per_epoch:,} an epoch{waiting}",
         f"device      {options.device}{threads}, {_count(run.workers.size, 'worker')}",
@@ -57,6 +61,7 @@ def epoch_lines(run: Run) -> str:
     The monitored metric has a column; top-5 and macro F1 have theirs if the terminal is wide enough.
     """
     recipe, progress, pace, last = run.recipe, run.progress, run.pace, run.progress.last
+    classes = run.dataset.classes
     assert last is not None
     seconds, left = time.perf_counter() - pace.began, run.total - progress.update
     rate = recipe.batch_size * len(pace.seconds) / sum(pace.seconds) if pace.seconds else 0
@@ -64,7 +69,7 @@ def epoch_lines(run: Run) -> str:
     before = [
         ("epoch", 7, f"{last['epoch'] + 1}/{recipe.epochs}"),
         ("train loss", 10, f"{np.mean(pace.losses):.4f}" if pace.losses else "-"),
-        ("train acc", 9, f"{np.mean(pace.accuracies):.2%}" if pace.losses else "-"),
+        *([("train acc", 9, f"{np.mean(pace.accuracies):.2%}" if pace.losses else "-")] if classes else []),
         ("val loss", 8, f"{last['loss']:.4f}"),
     ]
     after = [
@@ -74,7 +79,7 @@ def epoch_lines(run: Run) -> str:
         ("left", 6, _clock(to_come) if to_come else "-"),
     ]
     kinds = dict.fromkeys((recipe.monitor, task_of("map" in last).metric, "top5", "macro_f1"))
-    several = len(run.dataset.classes) > TOP
+    several = len(classes) > TOP
     names = [kind for kind in kinds if kind in last and kind in _TITLES and (several or kind != "top5")]
     metrics = [(_TITLES[name], 9, f"{last[name]:.2%}") for name in names]
     room = shutil.get_terminal_size().columns - sum(width + 1 for _, width, _ in (*before, *after)) + 1

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.config.fields import OWN
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.recipe_file import recipe_text
@@ -18,7 +20,7 @@ from resnet_fn.data.sources.validation import write_validation
 from resnet_fn.evaluation.scoring import StoppedError, score
 from resnet_fn.evaluation.task import all_metrics
 from resnet_fn.recipes import read_recipe
-from resnet_fn.run.build import Run, build_run
+from resnet_fn.run.build import Own, Run, build_run
 from resnet_fn.run.console import duration, epoch_lines, header
 from resnet_fn.run.failures import stop_bad_sample, stop_evaluation, stop_not_finite
 from resnet_fn.run.resume import find_start, restore, save, save_is_due
@@ -44,6 +46,11 @@ class TrainResult:
     stopped: int = 0  # the number of the signal that ended the run early, with a checkpoint saved; 0 if none did
 
     @property
+    def best_checkpoint(self) -> Path | None:
+        """The checkpoint folder of the best evaluation; None before the first."""
+        return RunFolder(self.run).checkpoint_path(self.best["update"]) if self.best else None
+
+    @property
     def history(self) -> dict[str, list[dict[str, Any]]]:
         """The whole log of the run, from metrics.jsonl: {"train": [...], "eval": [...]}, None for NaN and infinity.
 
@@ -53,13 +60,16 @@ class TrainResult:
         return {kind: [event for event in events if event["event"] == kind] for kind in ("train", "eval")}
 
 
-def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Sequence[str] = ()) -> TrainResult:
+def train(
+    recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Sequence[str] = (), own: Own | None = None
+) -> TrainResult:
     """Train a recipe: evaluate and save a checkpoint after each epoch, and resume if the run folder holds a run.
 
     Args:
         recipe: a recipe, the name of one (`recipes.RECIPES`), or a recipe file.
         options: how it is computed and where it is kept. Options in a recipe file replace the defaults.
         left_out: lines for the run's header, one for each setting of the recipe that was left out.
+        own: net, data set and loss of the caller's own (`fit` makes it).
 
     Under msrun every worker calls this alike, and all return the same metrics. SIGTERM, SIGINT and SIGHUP, on any
     rank, save a checkpoint and end the run after the current update or evaluation batch; before the first update they
@@ -86,7 +96,7 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Se
         folder, checkpoint = find_start(recipe, options, workers, lock)
         if checkpoint and not recipe.model:  # the net was named by the weights alone: the checkpoint's recipe names it
             recipe = dataclasses.replace(recipe_from_dict(checkpoint.state["recipe"]), epochs=recipe.epochs)
-        run = build_run(recipe, options, workers, folder, stop_request, checkpoint)
+        run = build_run(recipe, options, workers, folder, stop_request, checkpoint, own)
         run.notes[:0] = left_out
         if checkpoint:
             restore(run, checkpoint)
@@ -170,7 +180,7 @@ def train_epoch(run: Run) -> int:
         progress.update = update + 1
         seconds, began = time.perf_counter() - began, time.perf_counter()
         run.pace.add(float(report.loss), float(report.metric), seconds, applied=not skipped_in_row)
-        if update == 0:
+        if update == 0 and run.recipe.dataset != OWN:
             pictures = like_float_feed(batch[0], run.dataset.input)
             run.telemetry.first_batch(pictures, batch[1], run.dataset.classes)
         log_update(run, done, epoch, learning_rate, seconds, data_seconds)
@@ -205,7 +215,7 @@ def log_update(
             "update": update,
             "epoch": epoch,
             "loss": float(done.loss),
-            "accuracy": float(done.accuracy),
+            **({"accuracy": float(done.accuracy)} if run.dataset.classes else {}),
             "lr": learning_rate,
             "grad_norm": float(done.grad_norm),
             "loss_scale": loss_scale,
@@ -230,7 +240,7 @@ def evaluate_epoch(run: Run) -> int:
     with averaged(run.state.average):
         try:
             size, flags = run.options.eval_batch_size, run.stop_request.stop_flags
-            scores = score(run.eval_step, dataset, size, run.workers, flags)
+            scores = score(run.eval_step, dataset, size, run.workers, flags, fills=run.recipe.loss != OWN)
             metrics = all_metrics(scores, dataset.test.labels, len(dataset.classes))
         except StoppedError as signalled:
             return signalled.number

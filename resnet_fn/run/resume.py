@@ -212,6 +212,8 @@ def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, all
             differences = ["names or classes of its files"]
         elif then.get("contents") != now.get("contents"):
             differences = ["contents of its files, of which the names are the same"]
+        elif then.get("arrays") != now.get("arrays"):
+            differences = ["values of the training or validation arrays"]
     text = f"another training set than the checkpoint's ({', '.join(differences)})"
     if differences and not allow_other:
         raise ValueError(f"resume: {text}; give the same data, another --out-dir, or --allow-other-data")

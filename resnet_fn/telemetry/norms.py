@@ -5,7 +5,7 @@ only in updates that are logged.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from mindspore import Parameter, Tensor
@@ -14,11 +14,14 @@ from resnet_fn.models.parts import group_of
 
 
 class LayerNorms:
-    """Measures norms of `TrainState.trained` in each update that is a multiple of `every` (0: in none)."""
+    """Measures norms of `TrainState.trained` in each update that is a multiple of `every` (0: in none).
 
-    def __init__(self, trained: Sequence[Parameter], every: int) -> None:
+    `group` returns the group of layers of a parameter's name.
+    """
+
+    def __init__(self, trained: Sequence[Parameter], every: int, group: Callable[[str], str] = group_of) -> None:
         self._weights = trained
-        self._groups = [group_of(parameter.name) for parameter in self._weights]
+        self._groups = [group(parameter.name) for parameter in self._weights]
         self._every = every
         self._before: list[np.ndarray] = []
 

@@ -94,7 +94,8 @@ class Telemetry:
             self._bar.set_postfix_str(f"{loss}, {rate}", refresh=False)
             if time.monotonic() > self._next_line:
                 self._next_line = time.monotonic() + PAUSE
-                more = f"acc {event['accuracy']:.1%}, lr {event['lr']:.4g}"
+                accuracy = f"acc {event['accuracy']:.1%}, " if "accuracy" in event else ""
+                more = f"{accuracy}lr {event['lr']:.4g}"
                 self.say(f"{place}, update {event['update']}: {loss}, {more}, {rate}")
         self._left -= 1
         self._bar.update()

@@ -6,7 +6,7 @@ import mindspore
 import numpy as np
 from mindspore import Tensor, ops
 
-from resnet_fn.config.fields import check_value
+from resnet_fn.config.fields import OWN, check_value
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.update.multi_label import binary_cross_entropy, sigmoid_focal_loss
 
@@ -56,6 +56,8 @@ def make_loss(
     """
     check_value(Recipe, "loss", kind)
     check_value(Recipe, "smoothing_over", over)
+    if kind == OWN:
+        raise ValueError(f"loss: {kind!r} is a function that resnet_fn.fit is given; give cross_entropy, bce or focal")
     by_class = Tensor(np.array(weights, np.float32)) if weights else None
 
     def loss(logits: Tensor, labels: Tensor) -> Tensor:

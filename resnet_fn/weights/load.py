@@ -10,6 +10,7 @@ from mindspore import nn
 
 from resnet_fn.checkpoint.parameters import assign, check_finite
 from resnet_fn.checkpoint.run_folder import find_checkpoint
+from resnet_fn.config.fields import OWN
 from resnet_fn.config.hints import closest, few
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.models import MODELS, create_model
@@ -28,7 +29,7 @@ class WeightFile:
 
     path: Path  # the file, or the checkpoint folder in a run folder
     arrays: Arrays  # its arrays under our names
-    style: str  # the style that the names were in; "own" if it is none of STYLES (`read_any_weights` only)
+    style: str  # the style that the names were in; "own" if it is none of STYLES
     warning: str  # how a net of that style differs from ours under equal names; "" or one line
     useless: bool  # whether it differs so much that the weights are useless to our net
     model: str  # a checkpoint's, as is what follows
@@ -58,6 +59,8 @@ def read_any_weights(file: File, which: str = "last") -> WeightFile:
         model, classes = checkpoint.state["recipe"]["model"], tuple(checkpoint.state["dataset"]["classes"])
         averages = averages_of(checkpoint.training)
         arrays, averaged = {**checkpoint.weights, **averages}, bool(averages)
+        if model == OWN:
+            return WeightFile(path, arrays, "own", "", False, model, averaged, update, classes)
     else:
         arrays = read_arrays(path)
         if which != "last":

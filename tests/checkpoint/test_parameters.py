@@ -5,7 +5,7 @@ import pytest
 from mindspore import Parameter, Tensor
 
 from resnet_fn.checkpoint.folder import CheckpointError
-from resnet_fn.checkpoint.parameters import assign_all, copy_arrays
+from resnet_fn.checkpoint.parameters import assign_all
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -21,14 +21,3 @@ def test_another_net_is_refused_by_name():
         "of another shape: fc.weight (11, 4) instead of (10, 4)); give the recipe it was saved with"
     )
     assert not parameters[0].asnumpy().any()
-
-
-def test_copies_are_used_again():
-    parameter = Parameter(Tensor(np.arange(6, dtype=np.float32).reshape(2, 3)), name="w")
-    first = copy_arrays([parameter])
-    assert first["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
-    assign_all([parameter], {"w": np.full((2, 3), 7, np.float32)}, "here")
-    assert first["w"].sum() == 15, "a copy, not the Parameter's own memory"
-    second = copy_arrays([parameter], first)
-    assert second["w"] is first["w"]
-    assert second["w"].sum() == 42

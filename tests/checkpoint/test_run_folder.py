@@ -2,34 +2,16 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from resnet_fn.checkpoint.folder import CheckpointError, write_checkpoint
+from resnet_fn.checkpoint.folder import CheckpointError
 from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint
-from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.train import parse
 
 RECIPE = Recipe(batch_size=240)
-
-
-@pytest.fixture
-def lock():
-    with FolderLock() as held:
-        yield held
-
-
-def checkpoint(folder, *updates, best=None):
-    """Write a checkpoint after each of the updates; returns the last one's folder."""
-    for update in updates:
-        arrays = {"w": np.full(3, update, np.float32)}
-        state = {"update": update, "best": best, "last": None, "recipe": to_dict(RECIPE)}
-        written = write_checkpoint(RunFolder(Path(folder)).checkpoint_path(update), arrays, arrays, state)
-    return written
 
 
 def test_runs_that_start_in_one_second_get_folders_of_their_own():
@@ -63,14 +45,14 @@ def test_a_recipe_file_that_was_changed_in_the_run_folder_stays(lock):
         assert path.read_text() == "# mine\nseed = 2\n"
 
 
-def test_a_config_that_no_run_wrote_is_none():
+def test_a_config_that_no_run_wrote_is_none(checkpoint):
     checkpoint("run", 5)
     Path("run/config.json").write_text('{"recipe":' * 100_000)
     assert RunFolder(Path("run")).config() == {}
     assert parse(["--resume", "run"])[0] == RECIPE  # the checkpoint's
 
 
-def test_best_is_the_one_that_the_newest_names():
+def test_best_is_the_one_that_the_newest_names(checkpoint):
     checkpoint("run", 5, 10, best={"top1": 0.9, "update": 5})
     assert find_checkpoint(Path("run"), "best").state["update"] == 5
     assert find_checkpoint(Path("run"), "last").state["update"] == 10
@@ -78,7 +60,7 @@ def test_best_is_the_one_that_the_newest_names():
     assert find_checkpoint(Path("mine")).state["update"] == 5
 
 
-def test_the_folder_of_a_runs_checkpoints_is_that_run(monkeypatch):
+def test_the_folder_of_a_runs_checkpoints_is_that_run(checkpoint, monkeypatch):
     checkpoint("run", 5, 10, best={"top1": 0.9, "update": 5})
     RunFolder(Path("run")).write_config(RECIPE, RunOptions(log_every=7), Workers(), "")
     assert find_checkpoint(Path("run/checkpoints"), "best").state["update"] == 5
@@ -87,7 +69,7 @@ def test_the_folder_of_a_runs_checkpoints_is_that_run(monkeypatch):
     assert find_checkpoint(Path(".")).state["update"] == 10
 
 
-def test_a_path_that_is_not_there_names_what_is():
+def test_a_path_that_is_not_there_names_what_is(checkpoint):
     checkpoint("runs/digits-1", 5)
     for path, message in (
         ("runs/digits-2", r"^runs/digits-2: does not exist; did you mean runs/digits-1\?"),
@@ -99,7 +81,7 @@ def test_a_path_that_is_not_there_names_what_is():
             find_checkpoint(Path(path))
 
 
-def test_pruning_keeps_the_newest_the_best_and_every_nth():
+def test_pruning_keeps_the_newest_the_best_and_every_nth(checkpoint):
     run = RunFolder(Path("run"))
     checkpoint("run", *range(1, 11))
     (run.checkpoints / "step-00000011.tmp-1").mkdir()
@@ -110,7 +92,7 @@ def test_pruning_keeps_the_newest_the_best_and_every_nth():
     assert sorted(path.name for path in run.checkpoints.iterdir()) == names
 
 
-def test_pruning_never_removes_what_was_just_written():
+def test_pruning_never_removes_what_was_just_written(checkpoint):
     """Damaged later ones, which a resumed run is about to make again, do not count among the newest."""
     run = RunFolder(Path("run"))
     checkpoint("run", 1, 2, 3, 7, 8, 9)

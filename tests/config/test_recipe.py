@@ -20,10 +20,7 @@ from resnet_fn.train import parse
     ("flags", "fields"),
     [
         (["--lr", "0.3", "--wd=0", "--bs", "32"], {"learning_rate": 0.3, "weight_decay": 0.0, "batch_size": 32}),
-        (["--batch", "8", "--arch", "resnet8"], {"batch_size": 8, "model": "resnet8"}),
         (["--opt", "adamw", "--beta1", "0.8", "--eps", "0.1"], {"optimizer": "adamw", "momentum": 0.8, "epsilon": 0.1}),
-        (["--opt", "lamb", "--sched", "linear"], {"optimizer": "lamb", "schedule": "linear"}),
-        (["--smoothing", "0", "--img-size", "8"], {"label_smoothing": 0.0, "image_size": 8}),
         (["--min-lr", "0.01", "--data-path", "x", "--output", "y"], {"min_learning_rate": 0.01}),
     ],
 )
@@ -52,12 +49,10 @@ def test_settings_can_be_copied(copied):
 @pytest.mark.parametrize(
     ("make", "parts"),
     [
-        (lambda: Recipe(modell="resnet8"), "recipe: |'modell'|did you mean model"),
         (lambda: dataclasses.replace(Recipe(), lerning_rate=0.1), "recipe: |'lerning_rate'|did you mean learning_rate"),
         (lambda: Recipe(lr=0.1), "recipe: |'lr'|did you mean learning_rate"),
         (lambda: recipes.finetune(head_lr=0.1), "recipe: |'head_lr'|did you mean head_learning_rate"),
         (lambda: recipe_from_dict({"batchsize": 3}), "recipe: |'batchsize'|did you mean batch_size"),
-        (lambda: recipes.digits(epochs=0), "epochs: 0 |1 or more"),
         (lambda: RunOptions(keep_last=1), "keep_last: 1 |give 2 or more"),
         (lambda: RunOptions(device="GPU"), "device: 'GPU' |CPU, Ascend"),
         (lambda: RunOptions(fast_math=True), "fast_math: True |--device Ascend"),
@@ -101,20 +96,14 @@ def test_sgds_learning_rate_for_adam_is_warned_of(says):
         ({"batch_size": 6.5}, "batch_size: 6.5|a whole number"),
         ({"seed": 4294967295}, "seed: 4294967295|[0, 4294967294]"),
         ({"learning_rate": float("nan")}, "learning_rate: nan|give a number"),
-        ({"schedule": "cosin"}, "schedule: 'cosin'|cosine, linear"),
         ({"warmup_epochs": 30.0}, "warmup_epochs: 30.0|epochs 20"),
-        ({"schedule": "step"}, "schedule: 'step'|--milestones"),
         ({"schedule": "step", "milestones": (5.0, -1.0)}, "milestones: (5.0, -1.0)|above 0"),
         ({"schedule": "step", "milestones": ("5", "a")}, "milestones: ('5', 'a')|a list of numbers"),
         ({"schedule": "step", "milestones": (5.0,), "milestone_factor": 10.0}, "milestone_factor: 10.0|(0, 1)"),
-        ({"milestones": (3.0,)}, "milestones: (3.0,)|--schedule step"),
         ({"dataset": "imagefolder", "crop_padding": 4}, "crop_padding: 4|sets in memory; give 0"),
         ({"policy": "trivialaugment"}, "policy: 'trivialaugment'|colour images|digits"),
         ({"repeats": 7}, "repeats: 7|64"),
-        ({"eval_size": 64, "eval_resize": 60}, "eval_resize: 60|sets in memory|--eval-size"),
         ({"dataset": "imagefolder", "eval_size": 64, "eval_resize": 60}, "eval_resize: 60|below|64|give 0"),
-        ({"erasing": 1.5}, "erasing: 1.5|[0, 1]"),
-        ({"dataset": "synthetic", "policy": "trivialaugment", "policy_noise": 1.0}, "policy_noise: 1.0|--policy rand"),
     ],
 )
 def test_recipe_names_field_value_and_fix(fields, parts, says):

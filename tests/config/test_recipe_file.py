@@ -11,7 +11,7 @@ from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import read_recipe_file, read_toml, recipe_text
-from resnet_fn.recipes import RECIPES, load_recipe, read_recipe
+from resnet_fn.recipes import RECIPES, load_recipe
 from resnet_fn.train import parse
 
 MINE = """\
@@ -55,11 +55,6 @@ def test_flags_win_over_the_file_and_the_file_over_what_it_extends():
     assert (options.data_dir, options.log_every) == ("elsewhere", 5)
 
 
-def test_without_extends_the_rest_is_the_settings_own_defaults():
-    write("seed = 3")
-    assert load_recipe("mine.toml").complete().recipe == Recipe(name="mine", seed=3)
-
-
 def test_what_a_file_leaves_without_effect_of_what_it_extends_is_left_out():
     write('extends = "digits"; dataset = "imagefolder"')
     write('extends = "mine.toml"; epochs = 2', "next.toml")
@@ -73,19 +68,14 @@ def test_what_a_file_leaves_without_effect_of_what_it_extends_is_left_out():
     ("text", "parts"),
     [
         ("epochs = 3; batch_sise = 8", "mine.toml line 2: |'batch_sise'|did you mean batch_size"),
-        ("; ; batch_size = 0", "mine.toml line 3: batch_size: 0|1 or more"),
         ('batch_size = "many"', "mine.toml line 1: batch_size: 'many'|a whole number"),
-        ("batch_size = 6.5", "mine.toml line 1: batch_size: 6.5|a whole number"),
         ('nesterov = "no"', "mine.toml line 1: nesterov: 'no'|true or false"),
         ("model = 18", "mine.toml line 1: model: 18|a text"),
-        ('milestones = [3, "x"]', "mine.toml line 1: milestones: [3, 'x']|a list of numbers"),
         ("milestones = 3", "mine.toml line 1: milestones: 3|a list of numbers"),
-        ('seed = 1; optimizer = "adm"', "mine.toml line 2: optimizer: 'adm'|did you mean adam"),
         (
             '"policy_ops" = 3; fast-math = true',
             "mine.toml line 1: policy_ops: 3|--policy randaugment; mine.toml line 2: fast_math: True|--device Ascend",
         ),
-        ("seed = 1; policy_ops = 2", "mine.toml line 2: policy_ops: 2|--policy randaugment"),
         ('optimizer = "adam"; nesterov = true', "mine.toml line 2: nesterov: True|SGD's|--no-nesterov"),
         ("seed = 1; format = 2", "mine.toml line 2: format: 2|1"),
         ('extends = "digit"', "mine.toml line 1: extends: 'digit'|did you mean digits"),
@@ -93,7 +83,6 @@ def test_what_a_file_leaves_without_effect_of_what_it_extends_is_left_out():
         ('extends = "none.toml"', "mine.toml line 1: extends: none.toml|did you mean mine.toml"),
         ('extends = "mine.toml"', "mine.toml line 1: extends: mine.toml|itself; name another recipe"),
         ("[data]; flip = true", "mine.toml line 1: |[data]|no sections|name = value"),
-        ("seed = 1; y.z = 2", "mine.toml line 2: |[y]|no sections"),
         ("seed = 1; model = resnet50", "mine.toml line 2: |'model = resnet50'|Invalid value|column 9|quotes"),
         ("flip = True", "mine.toml line 1: |'flip = True'|Invalid value|column 8|true and false"),
         ("seed = 1; seed = 2", "mine.toml line 2: |'seed = 2'|Cannot overwrite"),
@@ -143,9 +132,7 @@ def test_what_a_run_writes_is_the_same_recipe(name):
     assert (again.recipe, again.options, again.notes) == (recipe, RunOptions(data_dir=odd, accumulate=2), ())
 
 
-@pytest.mark.parametrize(
-    "words", ["imagenet_resnet50_v2 --ema 0", "cifar100_resnet18 --schedule cosine", "imagenet_resnet50_v2 --epochs 5"]
-)
+@pytest.mark.parametrize("words", ["cifar100_resnet18 --schedule cosine", "imagenet_resnet50_v2 --epochs 5"])
 def test_what_a_run_writes_is_the_same_recipe_where_something_was_left_out(words):
     recipe, options, left_out = parse(["--recipe", *words.split()])
     Path("recipe.toml").write_text(recipe_text(recipe, options))
@@ -164,13 +151,6 @@ def test_a_file_gives_way_to_flags(says):
         with pytest.raises(UsageError) as caught:  # the flag, not the classes
             parse(["--recipe", "mine.toml", flag, value])
         says(caught, f"{flag[2:]}: {value!r} does not go with multi_label True", flag, "give --no-multi-label too")
-
-
-def test_an_option_that_was_typed_wins_over_the_file_though_it_be_the_default():
-    write("log_every = 5; keep_last = 7")
-    options = read_recipe("mine.toml", RunOptions(log_every=RunOptions().log_every)).options
-    assert (options.log_every, options.keep_last) == (1, 7)
-    assert read_recipe("mine.toml", RunOptions()).options.log_every == 5
 
 
 def test_a_run_resumes_without_the_options_that_have_no_effect_by_todays_rules():

@@ -38,7 +38,7 @@ def picks(count, **fields):
     return [choose(recipe, 224, np.random.default_rng(seed)) for seed in range(count)]
 
 
-@pytest.mark.parametrize("size", [24, 160, 176, 224, 299])
+@pytest.mark.parametrize("size", [24, 224, 299])
 def test_magnitudes_are_torchvisions(size, torchvision):
     module = torchvision.transforms.autoaugment
     spaces = {

@@ -23,17 +23,6 @@ CHANGES = {"crop_padding": 2, "flip": True, "policy": "trivialaugment", "color_j
 AUGMENTED = Recipe(dataset="synthetic", image_size=16, batch_size=24, epochs=4, mixup=0.2, cutmix=1.0, **CHANGES)
 
 
-def shares_are_the_batch(dataset, recipe, workers, updates):
-    """The shares, concatenated in order of rank, are the bytes of the one-worker batch."""
-    whole = MemoryFeed(dataset, recipe)
-    shares = [MemoryFeed(dataset, recipe, Workers(rank, workers)) for rank in range(workers)]
-    for update in updates:
-        images, labels = whole.batch(update)
-        parts = [share.batch(update) for share in shares]
-        assert np.concatenate([part[0] for part in parts]).tobytes() == images.tobytes()
-        assert np.concatenate([part[1] for part in parts]).tobytes() == labels.tobytes()
-
-
 def test_an_update_does_not_depend_on_those_before():
     walked = MemoryFeed(DIGITS, RECIPE)
     before = [walked.batch(update)[0].tobytes() for update in range(41)]
@@ -61,9 +50,15 @@ def test_batches_made_in_another_thread_while_indices_are_asked_for_are_the_same
 
 
 @pytest.mark.parametrize("fields", [{}, {"repeats": 3}, {"policy": "randaugment"}, {"policy": "autoaugment"}])
-@pytest.mark.parametrize("workers", [2, 3, 4])
-def test_workers_share_an_augmented_and_mixed_update_without_changing_it(workers, fields):
-    shares_are_the_batch(PICTURES, dataclasses.replace(AUGMENTED, **fields), workers, (0, 1, 5))
+def test_workers_share_an_augmented_and_mixed_update_without_changing_it(fields):
+    """The shares, concatenated in order of rank, are the bytes of the one-worker batch."""
+    recipe = dataclasses.replace(AUGMENTED, **fields)
+    whole, shares = MemoryFeed(PICTURES, recipe), [MemoryFeed(PICTURES, recipe, Workers(rank, 4)) for rank in range(4)]
+    for update in (0, 1, 5):
+        images, labels = whole.batch(update)
+        parts = [share.batch(update) for share in shares]
+        assert np.concatenate([part[0] for part in parts]).tobytes() == images.tobytes()
+        assert np.concatenate([part[1] for part in parts]).tobytes() == labels.tobytes()
 
 
 def test_a_samples_augmentation_depends_on_seed_epoch_and_sample_alone():

@@ -9,6 +9,7 @@ from pathlib import Path
 import mindspore
 import numpy as np
 import pytest
+from mindspore.train.mind_ir_pb2 import ModelProto
 from PIL import Image
 from scipy.special import softmax
 
@@ -46,6 +47,9 @@ def test_exported_files_answer_as_the_net(run, kind, batch):
     assert card["verified"]["images"] == (10 if batch else 12)
     assert card["verified"]["largest_difference"] <= 1e-5
     assert card["verified"]["same_top1"] == 1.0
+    if kind == "mindir":  # an ONNX file's names are used by docs/export.md's lines, which are run
+        graph = ModelProto.FromString(out.read_bytes()).graph
+        assert [value.name for value in (*graph.input, *graph.output)] == ["images", "logits"]
 
 
 def documented():
@@ -78,8 +82,7 @@ def test_an_image_file_answers_by_the_documented_steps_as_predict_says(run, digi
 @pytest.mark.parametrize(
     "settings",
     [
-        {"model": "resnet18", "stem": "imagenet"},
-        pytest.param({"model": "resnet18", "stem": "d"}, marks=pytest.mark.slow),
+        {"model": "resnet8", "stem": "imagenet"},  # each family's own net: tests/acceptance
         pytest.param({"model": "resnet18", "stem": "imagenet", "precision": "fp16"}, marks=pytest.mark.slow),
     ],
     ids=lambda settings: " ".join(settings.values()),
@@ -100,15 +103,6 @@ def test_a_net_with_imagenets_stem_answers_from_its_files_as_predict_says(make_r
     expected = {likely["index"]: likely["probability"] for likely in before[0]["top"]}
     for answers in softmax(logits.astype(float), 1):
         assert [expected[index] for index in range(10)] == pytest.approx(answers, abs=verified["tolerance"])
-
-
-def test_inputs_and_outputs_have_names(run):
-    """Of an ONNX file those of docs/export.md, which is run."""
-    from mindspore.train.mind_ir_pb2 import ModelProto
-
-    export(load_run(run), Path("net.mindir"), 0, images(4))
-    graph = ModelProto.FromString(Path("net.mindir").read_bytes()).graph
-    assert [value.name for value in (*graph.input, *graph.output)] == ["images", "logits"]
 
 
 def test_the_description_is_inside_the_file_too(run):

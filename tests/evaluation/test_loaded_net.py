@@ -21,6 +21,7 @@ from resnet_fn.models import create_model
 from resnet_fn.predict import main as predict
 
 RECIPE = Recipe(model="resnet8", image_size=8, batch_size=240, epochs=1)
+OPTIONS = RunOptions(out_dir="run", mode="pynative", progress=False)
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -32,7 +33,7 @@ def sha256(data):
 @pytest.fixture
 def poisoned():
     """A run whose checkpoint has a NaN with a valid hash: this package never saves one, but a file may hold it."""
-    train(RECIPE, RunOptions(out_dir="run", progress=False))
+    train(RECIPE, OPTIONS)
     step = Path("run/checkpoints/step-00000005")
     data = bytearray((step / "weights.safetensors").read_bytes())
     start = 8 + int.from_bytes(data[:8], "little")
@@ -53,7 +54,7 @@ def test_a_checkpoint_that_is_not_finite_is_rejected_and_inspect_shows_it(poison
         lambda: load_run("run"),
         lambda: evaluate_main(["--checkpoint", "run"]),
         lambda: predict(["--checkpoint", "run", "image.png"]),
-        lambda: train(RECIPE, RunOptions(out_dir="run", progress=False)),
+        lambda: train(RECIPE, OPTIONS),
     ):
         with pytest.raises(ValueError) as error:
             use()

@@ -199,9 +199,3 @@ def test_wrong_statements_are_classes_predicted_or_missed_the_most_confident_fir
     for limit in (9, 2):
         assert mistakes(positive, probabilities, [0.5, 0.5], limit) == wrong[:limit]
     assert metrics.gallery(positive, -probabilities, [0.0, 0.0, 0.0]) == {0: [0], 2: [0, 1]}  # each by its own class
-
-
-def test_a_row_whose_logits_are_not_finite_says_nothing_with_confidence():
-    positive, probabilities = np.array([[1, 1], [1, 0], [1, 0]], bool), np.float32([[0, 0], [0, 0], [0.25, 0]])
-    wrong = mistakes(positive, probabilities, [np.nan, 0.5, 0.5], 9)
-    assert wrong == [(1, 0, 1.0), (2, 0, 0.75), (0, 0, 0.0), (0, 1, 0.0)]  # a finite 0 is as sure as can be

@@ -77,13 +77,6 @@ class Launcher:
         """Until no process of a run is left."""
         self.wait_until(lambda: not self.processes(folder), seconds)
 
-    @staticmethod
-    def last_state(folder):
-        """Update and all arrays of the last checkpoint."""
-        last = RunFolder(Path(folder)).newest()
-        arrays = {**last.weights, **last.training}
-        return last.state["update"], {name: array.tobytes() for name, array in arrays.items()}
-
 
 @pytest.fixture(scope="session")
 def all_cpus():
@@ -96,9 +89,9 @@ def launcher(start_msrun, processes, wait_until):
 
 
 @pytest.fixture(scope="session")
-def unbroken_pair(launcher, tmp_path_factory):
-    """The last state of a run of two workers that nothing happened to."""
+def unbroken_pair(launcher, last_state, tmp_path_factory):
+    """The last arrays of a run of two workers that nothing happened to."""
     folder = tmp_path_factory.mktemp("unbroken") / "run"
     assert "best top-1" in launcher.finish(folder, seconds=300)
     assert not launcher.processes(folder)
-    return launcher.last_state(folder)
+    return last_state(folder)[1]

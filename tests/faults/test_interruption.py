@@ -1,7 +1,5 @@
 """Real training processes, ended in every way there is: the resumed run ends with the unbroken run's bits."""
 
-import hashlib
-import json
 import os
 import random
 import re
@@ -10,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -26,13 +23,6 @@ def command(folder, more=(), form=("-m", "resnet_fn.train")):
     return [sys.executable, *map(str, form), *RUN, *more, "--out-dir", str(folder)]
 
 
-@pytest.fixture(params=["module", "subcommand", "installed"])
-def form(request, installed):
-    """What is typed between python and the flags."""
-    forms = {"module": ["-m", "resnet_fn.train"], "subcommand": ["-m", "resnet_fn", "train"]}
-    return forms.get(request.param, [installed, "train"])
-
-
 def popen(words):
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -46,32 +36,14 @@ def finish(python):
     return lambda folder, more=(): python(*command(folder, more)[1:], seconds=300).stdout
 
 
-def final_state(folder, updates=30):
-    """One sha256 over weights, BatchNorm statistics, momentum, scaler and the JSON state of the last checkpoint."""
-    last = RunFolder(Path(folder)).newest()
-    digest = hashlib.sha256(json.dumps(last.state, sort_keys=True).encode())
-    for arrays in (last.weights, last.training):
-        for name in sorted(arrays):
-            digest.update(name.encode() + arrays[name].tobytes())
-    assert last.state["update"] == updates
-    return digest.hexdigest()
-
-
 @pytest.fixture(scope="module")
 def curve(events):
     """(update, loss) of every logged update, in order."""
     return lambda folder: [(event["update"], event["loss"]) for event in events(folder, "train")]
 
 
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory, finish, curve):
-    folder = tmp_path_factory.mktemp("unbroken") / "run"
-    finish(folder)
-    return {"state": final_state(folder), "curve": curve(folder)}
-
-
 @pytest.mark.slow
-def test_killed_at_random_moments_it_goes_on_bit_for_bit(launcher, finish, curve, tmp_path):
+def test_killed_at_random_moments_it_goes_on_bit_for_bit(launcher, finish, curve, last_state, tmp_path):
     """Five processes of a fine-tuning, each killed with SIGKILL soon after its first checkpoint, then one to the end.
 
     AdamW, frozen parts, rates by layer, what is left out at random, class weights, balanced sampling, patience.
@@ -90,15 +62,16 @@ def test_killed_at_random_moments_it_goes_on_bit_for_bit(launcher, finish, curve
         output, _ = child.communicate()
         assert child.returncode == -signal.SIGKILL, output
     assert "resuming after update" in finish(run, flags)
-    assert final_state(run, 60) == final_state(tmp_path / "unbroken", 60)
+    assert last_state(run) == last_state(tmp_path / "unbroken")
+    assert last_state(run)[0]["update"] == 60
     assert curve(run) == curve(tmp_path / "unbroken")
     assert not list((run / "checkpoints").glob("*.tmp-*"))
 
 
 @pytest.mark.slow
-def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(unbroken, curve, tmp_path, monkeypatch):
+def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(curve, last_state, tmp_path, monkeypatch):
     """A signal while an update's micro-batches or an evaluation's batches are computed, two more while the checkpoint
-    is written; resumed."""
+    is written; resumed. Nothing is compiled, which each of the eleven runs would do anew."""
     from resnet_fn import train
     from resnet_fn.checkpoint import folder as checkpoint
     from resnet_fn.evaluation import scoring
@@ -106,7 +79,8 @@ def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(unbroken, curve,
     from resnet_fn.run.prefetch import Prefetcher
     from resnet_fn.train import parse
 
-    recipe, options, _ = parse([*RUN, "--checkpoint-every", "0", "--out-dir", str(tmp_path / "run")])
+    flags = [*RUN, "--checkpoint-every", "0", "--mode", "pynative"]
+    recipe, options, _ = parse([*flags, "--out-dir", str(tmp_path / "run")])
     process.start("CPU", options.threads)
     fetch, get, fsync, eval_batches = loop.fetch, Prefetcher.get, os.fsync, scoring.eval_batches
     sent = False
@@ -155,8 +129,9 @@ def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(unbroken, curve,
     sent = False
     result = train(recipe, options)
     assert (result.stopped, result.updates) == (0, 30)
-    assert final_state(result.run) == unbroken["state"]
-    assert curve(result.run) == unbroken["curve"]
+    unbroken = train(*parse([*flags, "--out-dir", str(tmp_path / "unbroken")])).run
+    assert last_state(result.run) == last_state(unbroken)
+    assert curve(result.run) == curve(unbroken)
 
 
 def open_pipe(path):
@@ -199,9 +174,8 @@ def test_signals_before_the_first_update_end_it_at_once(wait_until, number, code
 
 
 @pytest.mark.slow
-@pytest.mark.alone
-def test_ctrl_c_while_the_first_update_is_compiled_on_all_cpus(form, all_cpus, wait_until, tmp_path):
-    process = popen([*all_cpus, *command(tmp_path / "run", form=form)])
+def test_ctrl_c_while_the_first_update_is_compiled_on_all_cpus(installed, all_cpus, wait_until, tmp_path):
+    process = popen([*all_cpus, *command(tmp_path / "run", form=(installed, "train"))])
     wait_until((tmp_path / "run" / "config.json").exists, 120, process)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
@@ -210,7 +184,6 @@ def test_ctrl_c_while_the_first_update_is_compiled_on_all_cpus(form, all_cpus, w
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 def test_ctrl_c_after_the_first_update_on_all_cpus(launcher, all_cpus, tmp_path):
     """Where NumPy has threads, one of which may get the signal. (Two workers: test_launcher.py.)"""
     run = tmp_path / "run"
@@ -234,7 +207,6 @@ print("stopped by", result.stopped, "after", result.updates)
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.parametrize(("mask", "numbers"), [("blocked", "2"), ("open", "2|15")])
 def test_ctrl_c_in_a_script_saves_and_the_script_goes_on(mask, numbers, launcher, all_cpus, tmp_path):
     run = tmp_path / "run"
@@ -247,16 +219,17 @@ def test_ctrl_c_in_a_script_saves_and_the_script_goes_on(mask, numbers, launcher
     assert re.search(rf"^stopped by ({numbers}) after {newest}$", output, re.M), output
 
 
-def test_ctrl_c_ends_the_reading_of_flags(form):
+def test_ctrl_c_ends_the_reading_of_flags(installed):
     """Here a recipe file that never comes."""
     os.mkfifo("recipe.toml")
-    process = popen([sys.executable, *form, "--recipe", "recipe.toml"])
-    with open("recipe.toml", "w"):  # until it reads
-        end_at_once(process, signal.SIGINT, 130)
+    for form in (["-m", "resnet_fn.train"], ["-m", "resnet_fn", "train"], [installed, "train"]):
+        process = popen([sys.executable, *form, "--recipe", "recipe.toml"])
+        with open("recipe.toml", "w"):  # until it reads
+            end_at_once(process, signal.SIGINT, 130)
 
 
 @pytest.mark.slow
-def test_exit_codes_of_signals(unbroken, launcher, finish, installed, tmp_path):
+def test_exit_codes_of_signals(launcher, finish, installed, last_state, tmp_path):
     """SIGTERM: 143, SIGINT: 130, SIGHUP: 129, within the 30 s that a pre-emption leaves; the same command goes on."""
     folder, newest = tmp_path / "run", 0
     forms = (["-m", "resnet_fn.train"], [installed, "train"], ["-m", "resnet_fn", "train"])
@@ -276,4 +249,5 @@ def test_exit_codes_of_signals(unbroken, launcher, finish, installed, tmp_path):
         assert f"{number.name}: stopping after update {newest}\n" in output
         assert f"\nto go on:\n{again}\n" in output
     assert f"resuming after update {newest} from " in finish(folder)
-    assert final_state(folder) == unbroken["state"]
+    finish(tmp_path / "unbroken")
+    assert last_state(folder) == last_state(tmp_path / "unbroken")

@@ -14,7 +14,7 @@ from resnet_fn.runtime.msrun import claim_port
 
 @pytest.mark.slow
 @pytest.mark.alone  # whose other tests need the unbroken run, too
-def test_workers_save_and_end_when_msrun_dies(launcher, unbroken_pair, tmp_path):
+def test_workers_save_and_end_when_msrun_dies(launcher, unbroken_pair, tmp_path, last_state):
     """SIGTERM or SIGKILL to msrun alone; then the run goes on and ends with the unbroken run's bits."""
     run = tmp_path / "run"
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -27,7 +27,7 @@ def test_workers_save_and_end_when_msrun_dies(launcher, unbroken_pair, tmp_path)
         assert f"SIGTERM: stopping after update {max(RunFolder(run).updates())}" in log
         end_tails()
     launcher.finish(run)
-    assert launcher.last_state(run) == unbroken_pair
+    assert last_state(run)[1] == unbroken_pair
 
 
 @pytest.mark.slow

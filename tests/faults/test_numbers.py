@@ -4,7 +4,6 @@ import dataclasses
 import os
 import resource
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +21,7 @@ from resnet_fn.run.loop import train
 
 TINY = Recipe(model="resnet8", norm="none", image_size=8, batch_size=240, epochs=1)
 EVERY = RunOptions(out_dir="run", checkpoint_every=1, progress=False)
+UNCOMPILED = dataclasses.replace(EVERY, mode="pynative")
 
 
 def poison(monkeypatch, updates):
@@ -69,7 +69,7 @@ def test_fp32_stops_before_the_optimizer(monkeypatch):
 def test_fp16_skips_halves_counts_and_stops_after_too_many_in_a_row(monkeypatch):
     poison(monkeypatch, {2, 4, 5})
     with pytest.raises(NotFiniteError) as caught:
-        train(dataclasses.replace(TINY, precision="fp16"), dataclasses.replace(EVERY, max_skips=2))
+        train(dataclasses.replace(TINY, precision="fp16"), dataclasses.replace(UNCOMPILED, max_skips=2))
     assert str(caught.value).startswith(
         "2 overflows in a row at update 5, the loss scale does not help; update 5: loss or gradients are not finite"
     )
@@ -86,7 +86,7 @@ def test_weights_that_run_away_are_never_saved():
     """Finite gradients and a huge decay times a huge learning rate: the weights themselves overflow."""
     wild = dataclasses.replace(TINY, learning_rate=3.4e38, weight_decay=1e3, clip_norm=0.0, schedule="constant")
     with pytest.raises(CheckpointError) as caught:
-        train(wild, EVERY)
+        train(wild, UNCOMPILED)
     assert str(caught.value).startswith("run/checkpoints/step-00000001: not saved (conv1.weight holds a value that is")
     assert os.listdir("run/checkpoints") == []
 
@@ -96,11 +96,11 @@ def test_an_evaluation_that_is_not_finite_is_saved_and_gone_on_from():
     wild = dataclasses.replace(
         TINY, batch_size=1437, epochs=2, precision="fp16", learning_rate=1e6, weight_decay=0.0, clip_norm=0.0
     )
-    assert np.isnan(train(wild, EVERY).last["loss"])
+    assert np.isnan(train(wild, UNCOMPILED).last["loss"])
     run = RunFolder(Path("run"))
     assert (run.updates(), run.newest().state["last"]["loss"]) == ([1, 2], None)  # JSON has no NaN
     shutil.rmtree(run.checkpoint_path(2))
-    again = train(wild, EVERY)
+    again = train(wild, UNCOMPILED)
     assert (again.updates, again.best, np.isnan(again.last["loss"])) == (2, None, True)
 
 
@@ -115,7 +115,7 @@ def test_an_evaluation_that_is_not_finite_is_saved_and_gone_on_from():
 def test_a_full_disk_surfaces_and_loses_nothing(room, full, python):
     """RLIMIT_FSIZE: exit 1, one line, no half checkpoint; with room it goes on."""
     words = ["--model", "resnet8", "--norm", "none", "--image-size", "8", "--batch-size", "240", "--epochs", "1"]
-    words = ["-m", "resnet_fn.train", *words, "--no-progress", "--out-dir", "run"]
+    words = ["-m", "resnet_fn.train", *words, "--mode", "pynative", "--no-progress", "--out-dir", "run"]
     done = subprocess.run(
         [sys.executable, *words],
         capture_output=True,
@@ -130,10 +130,3 @@ def test_a_full_disk_surfaces_and_loses_nothing(room, full, python):
     )
     assert os.listdir("run/checkpoints") == []
     python(*words)
-
-
-def test_signals_mean_again_what_they_meant():
-    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
-    with pytest.raises(ValueError, match="no-such"):
-        train(TINY, dataclasses.replace(EVERY, resume="no-such"))
-    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before

@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from resnet_fn.checkpoint.run_folder import RunFolder
 
 TRAIN = [sys.executable, "-m", "resnet_fn.train"]
 RECIPE = ["--model", "resnet8", "--norm", "none", "--image-size", "8", "--batch-size", "240", "--epochs", "200"]
-FLAGS = [*RECIPE, "--checkpoint-every", "1", "--threads", "1", "--no-progress"]
+FLAGS = [*RECIPE, "--mode", "pynative", "--checkpoint-every", "1", "--threads", "1", "--no-progress"]
 
 
 def start(*words, command=(*TRAIN, *FLAGS)):
@@ -84,23 +83,3 @@ def test_the_printed_line_goes_on_without_an_out_dir(wait_for_update, tmp_path):
     wait_for_update(again, update, "runs/*")
     os.killpg(again.pid, signal.SIGKILL)
     assert f"resuming after update {update} from {first}/checkpoints/" in again.communicate()[0]
-
-
-@pytest.mark.slow
-def test_a_branch_is_a_copy_that_goes_on_to_the_same_bits(python):
-    """Made with the commands of the error, as they are typed; the run that it was copied from may then be removed."""
-    words = ["-m", "resnet_fn.train", *RECIPE, "--epochs", "2", "--checkpoint-every", "7", "--keep-last", "9"]
-    python(*words, "--no-progress", "--out-dir", "run")
-    last = RunFolder(Path("run")).newest()
-    branch = ["-m", "resnet_fn.train", "--resume", "run/checkpoints/step-00000007"]
-    error = python(*branch, "--out-dir", "a branch", code=1).stderr
-    subprocess.run(re.search("copy the run: (.*); then --resume 'a branch'", error)[1], shell=True, check=True)
-    shutil.rmtree("run")
-    output = python("-m", "resnet_fn.train", "--resume", "a branch").stdout
-    assert "resuming after update 7 from" in output
-    again = RunFolder(Path("a branch")).newest()
-    assert again.state == last.state
-    for now, before in ((again.weights, last.weights), (again.training, last.training)):
-        assert {name: array.tobytes() for name, array in now.items()} == {
-            name: array.tobytes() for name, array in before.items()
-        }

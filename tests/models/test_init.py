@@ -33,9 +33,7 @@ def test_zero_init_residual_makes_blocks_the_identity():
 
 
 @pytest.mark.parametrize("kind", ["torchvision", "torch"])
-@pytest.mark.parametrize(
-    ("sizes", "groups"), [((256, 512, 3), 1), ((512, 512, 3), 32), ((1024, 512, 1), 1), ((512, 1000), 1)]
-)
+@pytest.mark.parametrize(("sizes", "groups"), [((256, 512, 3), 1), ((512, 512, 3), 32), ((512, 1000), 1)])
 def test_initialisation_has_torchs_distribution(kind, sizes, groups):
     """Mean and standard deviation within five standard errors, range alike; bias included; two sizes: Dense."""
     torch = pytest.importorskip("torch", reason="torch's own initialisation is the expectation")

@@ -106,14 +106,13 @@ def test_all_256_bytes_become_what_the_host_makes_of_them_to_rounding():
     np.testing.assert_allclose(output, on_host(planes), rtol=3e-7, atol=3e-7)
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-def test_an_update_from_bytes_equals_one_from_normalised_images_to_rounding(parts):
+def test_an_update_from_bytes_equals_one_from_normalised_images_to_rounding():
     weights, losses = [], []
     for as_bytes in (False, True):
         mindspore.set_seed(1)
         net = nn.SequentialCell(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Dense(120, 4))
         optimizer = momentum_sgd(weight_decay_groups(net, 5e-4), 0.9)
-        plan = StepPlan(micro_batches=parts, normalise=SPEC if as_bytes else None)
+        plan = StepPlan(micro_batches=2, normalise=SPEC if as_bytes else None)
         step = make_train_step(net, make_loss(0.1), optimizer, plan=plan)
         for seed in range(3):
             rng = np.random.default_rng(seed)

@@ -29,7 +29,6 @@ pytestmark = pytest.mark.usefixtures("device")
         # SE: C²/8 weights and 17·C/16 biases in a block of C channels. R18, two blocks each of 64, 128, 256, 512:
         # 2·(512 + 2,048 + 8,192 + 32,768) = 87,040 and 2·17/16·960 = 2,040
         ("se_resnet18", 11_689_512 + 87_040 + 2_040),
-        ("se_resnet34", 21_797_672 + 157_184 + 4_012),
         # R50: 3·8,192 + 4·32,768 + 6·131,072 + 3·524,288 weights, 17/16 · 15,104 biases; timm publishes 28.09 M
         ("se_resnet50", 25_557_032 + 2_514_944 + 16_048),
         pytest.param("se_resnet101", 49_326_872, marks=pytest.mark.slow),  # timm: 49.33 M
@@ -48,9 +47,7 @@ def test_imagenet_parameter_counts(name, count):
     assert sum(parameter.size for parameter in create_model(name, stem=stem).trainable_params()) == count
 
 
-@pytest.mark.parametrize(
-    ("depth", "option_a"), [(20, 269_722), (32, 464_154), (44, 658_586), (56, 853_018), (110, 1_727_962)]
-)
+@pytest.mark.parametrize(("depth", "option_a"), [(20, 269_722), (110, 1_727_962)])
 def test_cifar_parameter_counts(depth, option_a):
     # The paper's option A has no weights in its shortcuts; our two projections add
     # 16·32 + 2·32 + 32·64 + 2·64 = 2,752.

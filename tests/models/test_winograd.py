@@ -1,4 +1,4 @@
-"""F(4x4, 3x3) computes the 3x3 convolution: its matrices exactly, its float32 within a few times a direct one's."""
+"""F(4x4, 3x3) computes the 3x3 convolution: its float32 within a few times a direct one's."""
 
 import mindspore
 import numpy as np
@@ -8,40 +8,13 @@ from mindspore import Tensor, nn, ops
 from resnet_fn.models import create_model
 from resnet_fn.models.resnet import BasicBlock, Design, ResNet
 from resnet_fn.models.winograd import (
-    POINTS,
-    PRODUCTS,
-    TAPS,
-    TILE,
     Conv2d,
-    axis_matrices,
     convolve,
-    cook_toom,
     standard_operations,
     use_winograd,
 )
 
 pytestmark = pytest.mark.usefixtures("device")
-
-
-def test_the_three_matrices_are_the_convolution():
-    a, g, b = cook_toom()
-    products = np.einsum("io,ik,ij->okj", a, g, b)
-    expected = np.zeros((TILE, TAPS, PRODUCTS))
-    for output in range(TILE):
-        for tap in range(TAPS):
-            expected[output, tap, output + tap] = 1
-    np.testing.assert_allclose(products, expected, atol=1e-14)
-    assert len({*POINTS}) == PRODUCTS - 1
-
-
-@pytest.mark.parametrize("size", range(1, 14))
-def test_an_axis_pads_with_zeros_and_drops_what_is_beyond(size):
-    rng = np.random.default_rng(size)
-    x, w = rng.normal(size=size), rng.normal(size=TAPS)
-    into, out = axis_matrices(size)
-    tiles = -(-size // TILE)
-    products = np.repeat(cook_toom()[1] @ w, tiles) * (into.astype(np.float64) @ x)
-    np.testing.assert_allclose(out.T @ products, np.correlate(np.pad(x, 1), w, "valid"), atol=1e-5)
 
 
 def direct(x, weight, given):
@@ -141,20 +114,3 @@ def test_all_operations_are_mindspores_and_end(gate, gates):
     assert (before == net(images).asnumpy()).all()
     assert (before != inside).any()
     np.testing.assert_allclose(before, inside, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("gate", ["se", "ge-minus", "ge-plus"])
-def test_a_gates_graph_holds_no_number_of_samples(gate, tmp_path):
-    """One for two samples answers for five."""
-    onnxruntime, onnx = pytest.importorskip("onnxruntime"), pytest.importorskip("onnx")
-    net = small(gate)
-    images = np.random.default_rng(0).normal(size=(5, 3, 16, 16)).astype(np.float32)
-    with standard_operations(net):
-        mindspore.export(net, Tensor(images[:2]), file_name=str(tmp_path / "net"), file_format="ONNX")
-    model = onnx.load(str(tmp_path / "net.onnx"))
-    for value in (*model.graph.input, *model.graph.output):
-        value.type.tensor_type.shape.dim[0].dim_param = "batch"
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {session.get_inputs()[0].name: images})
-    expected = net(Tensor(images)).asnumpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())

@@ -11,11 +11,9 @@ from resnet_fn.parity import causes
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.notes import settings_notes
-from resnet_fn.parity.origins import added_causes, attempt
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.stages import Stage
 from resnet_fn.recipes import recipe
-from resnet_fn.update.optimizer import momentum_sgd
 from resnet_fn.update.state import Optimizer
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
@@ -47,13 +45,8 @@ class Broken:
 def test_each_search_at_a_stage_may_fail(stage):
     case = causes.StageCase(Stage(stage), Broken(), Broken(), Broken(), Broken())
     hints = causes.explain(case)
-    assert len(hints) == 1 + len(causes.STAGE_CAUSES[stage])  # and the search
+    assert len(hints) == 2  # of the search, and of what is computed
     assert all("Error" in hint for hint in hints)
-
-
-def test_what_a_layer_has_added_may_fail():
-    (hint,) = attempt(added_causes, *[Broken()] * 5)
-    assert "Error" in hint
 
 
 def test_a_comparison_of_settings_may_fail():
@@ -89,14 +82,6 @@ def with_tanh(self: Any, x: Tensor) -> Tensor:
     return self.head(ops.tanh(self.fc(x)))
 
 
-def test_a_bias_is_tried_as_a_source():
-    """Another function between two dense layers: the last one's bias is tried as a factor of its weight."""
-    module = theirs(lambda self, x: self.head(torch.relu(self.fc(x))), **denses("fc", kind=t.Linear))
-    ladder = ladder_of(ours(with_tanh, **denses("fc")), module, draw(6, 8))
-    assert (ladder.first_stage.name, ladder.first_layer.name) == ("eval forward", "head")
-    assert not any("Error" in hint for hint in ladder.first_layer.hints)
-
-
 def forgets_the_variance(net: nn.Cell) -> Optimizer:
     """Adam whose variance stays zero."""
     weights = tuple(net.trainable_params())
@@ -116,23 +101,3 @@ def test_an_optimizer_of_which_no_way_divides_by_zero():
     ladder = ladder_of(net, module, draw(6, 8), optimizer=forgets_the_variance(net), reference_optimizer=adam)
     assert ladder.first_stage.name == "optimizer alone"
     assert not any("Error" in hint for hint in ladder.first_stage.hints)
-
-
-def test_a_third_of_an_array_that_differs_is_explained():
-    """`qkv.bias part 1 of 3` is no name of an array: the gradient of the keys' bias is zero except for rounding."""
-
-    def forward(self, x):
-        q, k, v = self.qkv(x).chunk(3, -1)
-        return self.head(((q @ k.transpose(1, 2)).softmax(-1) @ v).mean(1))
-
-    def construct(self, x):
-        q, k, v = ops.split(self.qkv(x), 8, 2)
-        return self.head(ops.bmm(ops.softmax(ops.bmm(q, k.swapaxes(1, 2)), -1), v).mean(1))
-
-    net = ours(construct, qkv=nn.Dense(8, 24), head=nn.Dense(8, 3))
-    module = theirs(forward, qkv=t.Linear(8, 24), head=t.Linear(8, 3))
-    everything = momentum_sgd([(parameter, 0.1) for parameter in net.trainable_params()], 0.9)
-    plain = lambda module: torch.optim.SGD(module.parameters(), 0.02, 0.9)  # noqa: E731
-    ladder = ladder_of(net, module, draw(4, 5, 8), optimizer=everything, reference_optimizer=plain)
-    assert ladder.first_stage.name == "optimizer alone"
-    assert any(hint.startswith("weight decay: 0.1 here, 0 in the reference") for hint in ladder.first_stage.hints)

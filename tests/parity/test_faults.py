@@ -506,8 +506,7 @@ FAULTS = {
     "one loss of two | loss |  | the second term left out here": Fault(
         TOKENS, Encoder, PortedEncoder, options={**TWO_LOSSES, "loss": both(ops.cross_entropy, 0.0)}
     ),
-    "an embedding's padding row trains | gradients |  | embed.embedding_table: its padding row 0 is trained here "
-    "and not in the reference; MindSpore's nn.Embedding only starts it at zero: mask its output": Fault(
+    "an embedding's padding row trains | gradients |  | (embed): its padding row 0 trained here": Fault(
         IDS, lambda: Words(False), PortedWords
     ),
     "tied weights are two copies | gradients |  | embed.embedding_table: a copy of head.weight here, one array "
@@ -553,7 +552,7 @@ FAULTS = {
     "a dropout left out | dropout |  | part.1: p=0 here, 0.2 in the reference": Fault(
         VECTORS, lambda: Theirs(t.Linear(8, 8), t.Dropout(0.2)), lambda: Ours(nn.SequentialCell(nn.Dense(8, 8)))
     ),
-    "a loss that is a sum | loss |  | the sum over the batch instead of the mean": Fault(
+    "a loss that is a sum | loss |  | the reference: sum for mean here": Fault(
         VECTORS, *dense(), options={"loss": summed}
     ),
     "another mean, which is not trained | untrained arrays |  | part.mean: 2 here, 1 in the reference at [7]": Fault(

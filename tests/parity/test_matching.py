@@ -41,22 +41,6 @@ def pairs(ours, theirs, tied=(), constants=((), ())):
     return {name: str(source) for name, source in found.parameters.items()}, found.problems
 
 
-def test_an_attentions_projections_are_found_by_name_however_they_are_kept():
-    fused = {"attn.in_proj_weight": (12, 4), "attn.in_proj_bias": (12,), "attn.out_proj.weight": (4, 4)}
-    apart = {f"attn.{one}.weight": (4, 4) for one in ("q_proj", "k_proj", "v_proj")}
-    apart |= {f"attn.{one}.bias": (4,) for one in ("q_proj", "k_proj", "v_proj")} | {"attn.proj.weight": (4, 4)}
-    found, problems = pairs(apart, fused)
-    assert problems == ()
-    assert found["attn.k_proj.weight"] == "attn.in_proj_weight [part 2 of 3]"
-    assert found["attn.v_proj.bias"] == "attn.in_proj_bias [part 3 of 3]"
-    assert found["attn.proj.weight"] == "attn.out_proj.weight"
-    found, problems = pairs(fused, apart)
-    assert problems == ()
-    assert found["attn.in_proj_weight"] == "attn.q_proj.weight + attn.k_proj.weight + attn.v_proj.weight"
-    found, problems = pairs({**fused, "attn.in_proj_weight": (12, 4)}, {name: apart[name] for name in list(apart)[1:]})
-    assert "attn.in_proj_weight [12, 4] has no counterpart in the reference" in problems
-
-
 def test_a_weight_is_never_taken_for_transposed():
     assert pairs({"fc.weight": (4, 4)}, {"fc.weight": (4, 4)}) == ({"fc.weight": "fc.weight"}, ())
     _, problems = pairs({"fc.weight": (2, 4)}, {"fc.weight": (4, 2)})

@@ -128,13 +128,6 @@ def test_parts_of_several_shapes_are_not_added():
     assert [problem.startswith("--map: x: ") and "shape" in problem for problem in names.problems] == [True]
 
 
-def test_rows_that_are_one_of_three_projections_are_known_as_that():
-    ours, theirs = {"k.weight": (2, 4)}, {"fused": (6, 4), "bias": (6,)}
-    for rows, words in ([2, 4], "fused [part 2 of 3]"), ([1, 3], "fused [1:3]"):
-        names = match(Side(ours), Side(theirs), read({"k.weight": {"from": "fused", "rows": rows}}))
-        assert str(names.parameters["k.weight"]) == words
-
-
 def test_a_layer_stands_for_all_that_it_holds():
     ours = {"bn.gamma": (4,), "bn.beta": (4,), "bn.moving_mean": (4,), "fc.weight": (4, 4)}
     theirs = {"norm.weight": (4,), "norm.bias": (4,), "norm.running_mean": (4,), "fc.weight": (4, 4)}

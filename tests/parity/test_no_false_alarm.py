@@ -348,6 +348,7 @@ class Pair:
     recipe: Any = RECIPE
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     optimizer: Callable[[nn.Cell], nn.Optimizer] | None = None
+    updates: int = 2
 
 
 VECTORS = (vectors, lambda: Theirs(t.Linear(8, 8), t.Tanh()), lambda: Ours(nn.Dense(8, 8), nn.Tanh()))
@@ -357,6 +358,14 @@ PAIRS = {
         lambda: Theirs(t.Conv2d(3, 8, 3, padding=1, bias=False), t.BatchNorm2d(8), t.ReLU(), t.MaxPool2d(2)),
         lambda: Ours(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2, 2)),
         CLIPPED,
+    ),
+    "a bias before BatchNorm, which drifts under Adam": Pair(
+        drawn(8, 3, 8, 8),
+        lambda: Theirs(t.Conv2d(3, 8, 3, padding=1), t.BatchNorm2d(8), t.ReLU()),
+        lambda: Ours(nn.Conv2d(3, 8, 3, has_bias=True), nn.BatchNorm2d(8), nn.ReLU()),
+        ADAMW,
+        {"accumulate": 4},
+        updates=5,
     ),
     "ConvNeXt": Pair(pixels, ConvNeXt, PortedConvNeXt, ADAMW),
     "vision transformer": Pair(pixels, ViT, PortedViT),
@@ -430,7 +439,7 @@ def test_a_right_port_agrees(name):
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
     module, net = pair.theirs(), pair.ours()
-    batches = [pair.batch(rng) for _ in range(2)]
+    batches = [pair.batch(rng) for _ in range(pair.updates)]
     optimizer = pair.optimizer(net) if pair.optimizer else None
     ladder = compare_step(net, module, batches, pair.recipe, optimizer=optimizer, initialisation=False, **pair.options)
     assert ladder.agrees, table(ladder)

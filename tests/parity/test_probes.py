@@ -231,3 +231,52 @@ def test_a_trace_has_the_answers(tmp_path, capsys):
     probed = compare_probes(ours, theirs, names.layers, True)
     assert [(one.probe, "ValueError: no" in one.words) for one in probed.findings if not one.layer] == [("0·x", True)]
     assert {"10·x", "−x"} < probed.left_out.keys()
+
+
+class Counts(t.Module):
+    """It keeps what it was given, and refuses all after another batch than the first."""
+
+    def forward(self, x: Any) -> Any:
+        self.first = getattr(self, "first", len(x))
+        self.other = getattr(self, "other", False) or len(x) != self.first
+        if self.other:
+            raise ValueError("another batch")
+        return x
+
+
+class PortedCounts(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.most, self.sizes, self.more = 0, [0], []
+
+    def construct(self, x: Tensor) -> Tensor:
+        self.most = max(self.most, len(x))
+        self.sizes.append(len(x))
+        self.more = [*self.more, len(x)]
+        return x
+
+
+def test_probes_that_fail_cost_the_probes_and_not_the_verdict():
+    ladder = compared(draw(4, 8), (apply, Counts()), (apply, nn.Identity()))
+    assert ladder.agrees, table(ladder)
+    assert "the probes of PyTorch failed (ValueError: another batch): there are none" in table(ladder)
+    assert "and 0 probes" in table(ladder)
+
+
+def test_what_probes_change_of_a_cell_is_put_back():
+    cell = PortedCounts()
+    ladder = compared(draw(4, 8), (apply, t.Identity()), (apply, cell))
+    assert ladder.probed.agreed["body.0"]
+    assert cell.most == 4
+    assert {*cell.sizes, *cell.more} == {0, 4}
+
+
+def test_large_images_are_probed_a_few_at_a_time():
+    images, labels = draw(3, 3, 224, 224), np.array([0, 1, 2], np.int32)
+
+    def pooled(x: Any) -> Any:
+        return x[:, :, ::28, 0].mean(1)
+
+    recorded = record_reference(Theirs(lambda layer, x: pooled(layer(x)), t.ReLU()), Task(SGD, [(images, labels)]))
+    assert recorded.probes["body.0"]["−x"].outputs["output"].shape == (1, 3, 224, 224)
+    assert recorded.probes[""]["n + 1 samples"].outputs["logits"].shape == (3, 3)

@@ -109,7 +109,7 @@ def test_a_gradient_that_is_zero_except_for_rounding_must_be_small():
     assert (stage.verdict, stage.first.name) == ("DIFFERS", "mean")
 
 
-@pytest.mark.parametrize(("noise", "verdict"), [(3e-9, "rounding"), (-2e-8, "rounding"), (1e-3, "DIFFERS")])
+@pytest.mark.parametrize(("noise", "verdict"), [(3e-9, "ok"), (-2e-8, "ok"), (1e-3, "DIFFERS")])
 def test_the_key_bias_of_an_attention_that_adam_trains(noise, verdict):
     """Its gradient is zero except for rounding; Adam divides it by its own size: a step of up to the rate's."""
     ours, theirs, exact = traces()
@@ -122,10 +122,9 @@ def test_the_key_bias_of_an_attention_that_adam_trains(noise, verdict):
         trace.after = [{name: trace.start[name] - step for name, step in steps.items()}]
     adam = dataclasses.replace(RECIPE, optimizer="adam", nesterov=False)
     by_name = compared(ours, theirs, exact, task=dataclasses.replace(TASK, recipe=adam))
-    assert by_name["gradients"].verdict == verdict.replace("rounding", "ok")
-    if verdict == "rounding":
+    assert by_name["gradients"].verdict == verdict
+    if verdict == "ok":
         assert by_name["change by update 1"].verdict == verdict
-        assert by_name["change by update 1"].worst.name == "mean part 2 of 3"
         ours.after[0]["mean"] += 2e-3  # more than any step
         assert compared(ours, theirs, exact)["change by update 1"].verdict == "DIFFERS"
 

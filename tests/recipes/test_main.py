@@ -42,15 +42,14 @@ def test_a_file_shows_what_it_comes_to_and_where(capsys, write_recipe):
         recipe_list.main([write_recipe({"lr": 0})])
 
 
-@pytest.mark.parametrize("name", ["digits", "finetune", "cifar10_resnet18"])
-def test_a_narrow_terminal_breaks_lines_between_words(name, capsys):
-    assert recipe_list.main([name]) == 0
+def test_a_narrow_terminal_breaks_lines_between_words(capsys):
+    assert recipe_list.main(["finetune"]) == 0
     words = capsys.readouterr().out.split()
     process, terminal = pty.fork()
     if not process:
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         os.environ.pop("COLUMNS", None)
-        os.execv(sys.executable, [sys.executable, "-m", "resnet_fn.recipes", name])
+        os.execv(sys.executable, [sys.executable, "-m", "resnet_fn.recipes", "finetune"])
     shown = b""
     try:
         while part := os.read(terminal, 65536):

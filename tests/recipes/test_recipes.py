@@ -20,8 +20,8 @@ from resnet_fn.runtime.workers import Workers
 pytestmark = pytest.mark.usefixtures("device")
 
 
-def two_updates(recipe, data_dir):
-    options = RunOptions(data_dir=str(data_dir), progress=False)
+def two_updates(recipe, data_dir, mode):
+    options = RunOptions(data_dir=str(data_dir), mode=mode, progress=False)
     run = build_run(recipe, options, Workers(), RunFolder(Path()), StopRequest())
     before = [parameter.asnumpy().copy() for parameter in run.state.weights]
     losses = []
@@ -63,7 +63,7 @@ def test_two_updates(name, own_net, tmp_path, folder, make_cifar):
     else:
         make_cifar(tmp_path / "cifar", recipe.dataset, True, 8)
         data_dir = tmp_path / "cifar"
-    run = two_updates(recipe, data_dir)
+    run = two_updates(recipe, data_dir, "graph" if own_net else "pynative")
     assert (run.state.average is not None) == (name == "imagenet_resnet50_v2")
 
 

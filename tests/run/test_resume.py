@@ -10,39 +10,22 @@ import numpy as np
 import pytest
 from mindspore import ops
 
-from resnet_fn.checkpoint.folder import write_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder, settings_of
-from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.run.build import Progress, build_run
+from resnet_fn.run.loop import train
 from resnet_fn.run.resume import find_start, layout_notes, parallel_layout, restore, save, save_is_due
 from resnet_fn.runtime import process
 from resnet_fn.runtime.disk import sha256_of_file
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
-from resnet_fn.telemetry import read_log
 from resnet_fn.train import parse
 
 pytestmark = pytest.mark.usefixtures("device")
 
 RECIPE = Recipe(model="resnet8", image_size=8, batch_size=240, epochs=3)
-
-
-@pytest.fixture
-def lock():
-    with FolderLock() as held:
-        yield held
-
-
-def checkpoint(folder, *updates, best=None, recipe=RECIPE):
-    """Write a checkpoint after each of the updates; returns the last one's folder."""
-    for update in updates:
-        arrays = {"w": np.full(3, update, np.float32)}
-        state = {"update": update, "best": best, "last": None, "recipe": to_dict(recipe)}
-        written = write_checkpoint(RunFolder(Path(folder)).checkpoint_path(update), arrays, arrays, state)
-    return written
 
 
 def start(lock, recipe=RECIPE, **options):
@@ -66,7 +49,7 @@ def test_a_new_folder_starts_at_update_0(lock):
 
 
 @pytest.mark.parametrize("source", ["run", "run/checkpoints/step-00000005"])
-def test_checkpoints_may_be_a_link_to_another_disk(source, lock):
+def test_checkpoints_may_be_a_link_to_another_disk(checkpoint, source, lock):
     """The run folder is the one that was named, not the one beside which the checkpoints lie."""
     checkpoint("disk/here", 5)
     Path("run").mkdir()
@@ -109,7 +92,7 @@ def test_a_users_own_lock_is_not_taken_in_a_runs_folder_either(lock):
     assert Path("run/lock").read_text() == "mine"
 
 
-def test_auto_goes_on_from_the_newest_also_after_a_crash_in_a_replacement(lock):
+def test_auto_goes_on_from_the_newest_also_after_a_crash_in_a_replacement(checkpoint, lock):
     checkpoint("run", 5, 10)
     assert start(lock, out_dir="run")[1].state["update"] == 10
     Path("run/checkpoints/step-00000010").rename("run/checkpoints/step-00000010.old")
@@ -118,7 +101,7 @@ def test_auto_goes_on_from_the_newest_also_after_a_crash_in_a_replacement(lock):
     assert text == "out_dir: run already holds a run; give another --out-dir or --resume auto"
 
 
-def test_damaged_ones_are_named_and_the_one_before_is_used(lock, capsys):
+def test_damaged_ones_are_named_and_the_one_before_is_used(checkpoint, lock, capsys):
     """Not in place of one that was named; and never a new start."""
     checkpoint("run", 2, 5, 10)
     Path("run/checkpoints/step-00000010/state.json").write_text("{}")
@@ -135,13 +118,13 @@ def test_damaged_ones_are_named_and_the_one_before_is_used(lock, capsys):
     assert "none of its 3 checkpoints is intact; start a new run" in rejected(lock, out_dir="run")
 
 
-def test_a_best_checkpoint_that_is_missing_is_the_best_no_more(lock, capsys):
+def test_a_best_checkpoint_that_is_missing_is_the_best_no_more(checkpoint, lock, capsys):
     checkpoint("x", 10, best={"top1": 0.9, "update": 5})
     assert start(lock, resume="x")[1].state["best"] is None
     assert capsys.readouterr().err == "warning: the best checkpoint, after update 5, is missing\n"
 
 
-def test_another_recipe_is_rejected_with_its_differences(lock):
+def test_another_recipe_is_rejected_with_its_differences(checkpoint, lock):
     checkpoint("run", 5)
     other = dataclasses.replace(RECIPE, learning_rate=0.1, model="resnet20", name="other")
     text = rejected(lock, other, out_dir="run")
@@ -149,7 +132,7 @@ def test_another_recipe_is_rejected_with_its_differences(lock):
         assert part in text
 
 
-def test_resume_alone_takes_the_runs_own_recipe_and_options(lock):
+def test_resume_alone_takes_the_runs_own_recipe_and_options(checkpoint, lock):
     made = ["--model", "resnet8", "--lr", "0.1", "--epochs", "3", "--accumulate", "2", "--out-dir", "run"]
     recipe, options, _ = parse(made)
     folder = checkpoint("run", 5, recipe=recipe)
@@ -160,7 +143,7 @@ def test_resume_alone_takes_the_runs_own_recipe_and_options(lock):
         assert find_start(again, given, Workers(), lock)[1].state["update"] == 5
 
 
-def test_only_a_run_that_is_named_may_get_other_epochs(lock):
+def test_only_a_run_that_is_named_may_get_other_epochs(checkpoint, lock):
     checkpoint("run", 5)
     longer = dataclasses.replace(RECIPE, epochs=4)
     assert start(lock, longer, resume="run")[1].state["update"] == 5
@@ -170,27 +153,27 @@ def test_only_a_run_that_is_named_may_get_other_epochs(lock):
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "constant"])
-def test_a_run_that_gets_more_epochs_goes_on_as_one_that_had_them_from_the_start(schedule, python):
+def test_a_run_that_gets_more_epochs_goes_on_as_one_that_had_them_from_the_start(schedule, capsys, events):
     """The learning rate is then the longer schedule's; a constant one gives the longer run's bits."""
-    words = ["--model", "resnet8", "--image-size", "8", "--batch-size", "240", "--schedule", schedule, "--no-progress"]
-    words += ["--log-every", "1", "--threads", "1"]
-    python("-m", "resnet_fn.train", *words, "--epochs", "2", "--out-dir", "short")
-    python("-m", "resnet_fn.train", *words, "--epochs", "3", "--out-dir", "long")
-    printed = python("-m", "resnet_fn.train", "--resume", "short", "--epochs", "3").stdout
-    short, long = (read_log(Path(name) / "metrics.jsonl") for name in ("short", "long"))
-    rates = [[event["lr"] for event in log if event["event"] == "train"] for log in (short, long)]
-    each = len(rates[1]) // 3
-    assert len(rates[0]) == len(rates[1]) == 3 * each
-    assert rates[0][2 * each :] == rates[1][2 * each :]
-    assert "resuming with epochs 3 instead of 2" in printed
-    assert f"the learning rate is {rates[1][2 * each]:.3g}" in " ".join(printed.split())
+    words = ["--model", "resnet8", "--image-size", "8", "--batch-size", "480", "--schedule", schedule, "--no-progress"]
+    words += ["--mode", "pynative"]  # nothing to compile three times for two updates an epoch
+    train(*parse([*words, "--epochs", "1", "--out-dir", "short"]))
+    train(*parse([*words, "--epochs", "2", "--out-dir", "long"]))
+    capsys.readouterr()
+    train(*parse(["--resume", "short", "--epochs", "2"]))
+    printed = " ".join(capsys.readouterr().out.split())
+    short, long = ([event["lr"] for event in events(name, "train")] for name in ("short", "long"))
+    assert len(short) == len(long) == 4
+    assert short[2:] == long[2:]
+    assert "resuming with epochs 2 instead of 1" in printed
+    assert f"the learning rate is {long[2]:.3g}" in printed
     ends = [RunFolder(Path(name)).newest() for name in ("short", "long")]
     hashes = [sha256_of_file(end.path / "weights.safetensors") for end in ends]
     assert (hashes[0] == hashes[1]) == (schedule == "constant")
-    assert [end.state["recipe"]["epochs"] for end in ends] == [3, 3]
-    assert settings_of("short")["recipe"]["epochs"] == 3
-    error = python("-m", "resnet_fn.train", "--resume", "short", "--epochs", "1", code=1).stderr
-    assert "epochs: 1 are fewer than the run has done, 3" in error
+    assert [end.state["recipe"]["epochs"] for end in ends] == [2, 2]
+    assert settings_of("short")["recipe"]["epochs"] == 2
+    with pytest.raises(ValueError, match="epochs: 1 are fewer than the run has done, 2"):
+        train(*parse(["--resume", "short", "--epochs", "1"]))
 
 
 def typed(text):
@@ -208,7 +191,7 @@ def typed(text):
         ({"resume": "run/checkpoints/step-00000005"}, "resume: .*/run goes on to update 10, past step-00000005", 5),
     ],
 )
-def test_a_branch_is_a_copy_that_the_error_has_the_commands_for(options, field, copy, lock):
+def test_a_branch_is_a_copy_that_the_error_has_the_commands_for(checkpoint, options, field, copy, lock):
     checkpoint("run", 2, 5, 10)
     RunFolder(Path("run")).write_config(RECIPE, RunOptions(log_every=7), Workers(), "")
     text = rejected(lock, **options)
@@ -218,11 +201,13 @@ def test_a_branch_is_a_copy_that_the_error_has_the_commands_for(options, field, 
     assert (recipe, given.log_every) == (RECIPE, 7)
     run, found = find_start(recipe, given, Workers(), lock)
     assert (run.path, found.state["update"]) == (Path(branch), copy)
+    source = RunFolder(Path("run")).checkpoint_path(copy)
+    assert all(file.read_bytes() == (found.path / file.name).read_bytes() for file in source.iterdir())
     assert RunFolder(Path("run")).updates() == [2, 5, 10]
     assert "already holds a run; leave out --resume" in rejected(lock, resume="run", out_dir=branch)
 
 
-def test_a_checkpoint_that_lies_in_no_run_folder_is_put_into_one_as_the_error_has_it(lock):
+def test_a_checkpoint_that_lies_in_no_run_folder_is_put_into_one_as_the_error_has_it(checkpoint, lock):
     checkpoint("run", 5).rename("copy")
     assert parse(["--resume", "copy"])[0].epochs == 3
     text = rejected(lock, resume="copy")
@@ -301,24 +286,21 @@ def test_a_resume_with_more_threads_than_keep_their_bits_says_so(monkeypatch, cp
 
 
 def test_threads_cpus_and_instructions_that_differ_are_named(python):
-    """In real processes; each continues a run that was begun with the defaults."""
+    """In a real process, which continues a run that was begun with the defaults, on all CPUs."""
     words = ("-m", "resnet_fn.train", "--model", "resnet8", "--image-size", "8", "--batch-size", "480")
-    words += ("--epochs", "1", "--no-progress", "--out-dir", "run")
-    python(*words)
-
-    def resumed(*more, **variables):
-        output = " ".join(python(*words, *more, **variables).stdout.split())  # long lines are wrapped
-        return [part.partition(":")[0] for part in output.split("resuming with ") if " instead of " in part]
-
-    cpus = os.sched_getaffinity(0)
-    assert resumed() == []
-    assert resumed("--threads", "7", ONEDNN_MAX_CPU_ISA="SSE41") == [
-        f"thread count 7 instead of {len(cpus)}",
+    words += ("--epochs", "1", "--mode", "pynative", "--no-progress", "--out-dir", "run")
+    here = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, range(os.cpu_count()))
+        cpus = len(os.sched_getaffinity(0))
+        python(*words)
+        os.sched_setaffinity(0, {min(here)})
+        output = python(*words, "--threads", "7", ONEDNN_MAX_CPU_ISA="SSE41").stdout
+    finally:
+        os.sched_setaffinity(0, here)
+    parts = " ".join(output.split()).split("resuming with ")  # long lines are wrapped
+    assert [part.partition(":")[0] for part in parts if " instead of " in part] == [
+        *([f"CPU count 1 instead of {cpus}"] if cpus > 1 else []),
+        f"thread count 7 instead of {cpus}",
         f"ONEDNN_MAX_CPU_ISA SSE41 instead of {os.environ.get('ONEDNN_MAX_CPU_ISA', 'not set')}",
     ]
-    if len(cpus) > 1:
-        os.sched_setaffinity(0, {min(cpus)})
-        try:
-            assert resumed()[0] == f"CPU count 1 instead of {len(cpus)}"
-        finally:
-            os.sched_setaffinity(0, cpus)

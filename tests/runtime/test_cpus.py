@@ -4,19 +4,17 @@ import sys
 
 import pytest
 
-from resnet_fn.runtime.cpus import cpu_count, cpu_quota, cpu_share, shared
+from resnet_fn.runtime.cpus import cpu_count, cpu_quota, shared
 
 
 @pytest.mark.parametrize(
     ("mine", "masks", "expected"),
     [
         (range(8), [range(8)], 8),
-        (range(8), [range(8)] * 2, 4),
         (range(8), [range(8)] * 3, 2),
         (range(2), [range(2)] * 8, 1),
         (range(4), [range(4), range(4, 8)], 4),  # --bind_core has divided them
         (range(4), [range(4), range(2, 6)], 3),
-        (range(64), [range(64)] * 7, 9),
     ],
 )
 def test_each_cpu_is_shared_by_those_who_may_use_it(mine, masks, expected):
@@ -90,8 +88,3 @@ def test_as_many_workers_as_cpus_keep_to_one_each():
         assert process.stdout.readline() == f"{{{cpu}}} 1 2\n"
     for process in workers:
         process.communicate("x")
-
-
-def test_without_msrun_all_are_this_processes(monkeypatch):
-    monkeypatch.delenv("MS_ROLE", raising=False)
-    assert cpu_share() == cpu_count() == len(os.sched_getaffinity(0))

@@ -6,8 +6,6 @@ import subprocess
 import sys
 import time
 
-import pytest
-
 from resnet_fn.runtime import parent
 
 WORKER = "import resnet_fn, sys, time; open(sys.argv[1], 'a').write('.'); time.sleep(60)"
@@ -37,28 +35,16 @@ def test_children_are_listed_the_oldest_first():
             process.wait()
 
 
-@pytest.fixture
-def sleepers(tmp_path, processes):
-    """sleepers(): the ids of an msrun's processes."""
-    return lambda: [pid for pid, line in processes(tmp_path / "started").items() if "/msrun " not in line]
-
-
-@pytest.fixture
-def msrun_of_sleepers(tmp_path, start_msrun, sleepers, wait_until):
-    """msrun_of_sleepers(*options): an msrun of two workers, and its processes once all have imported the package."""
+def test_a_worker_outlives_an_msrun_that_leaves(tmp_path, start_msrun, processes, wait_until):
+    """Without --join True msrun returns at once, which is no reason to end."""
     started = tmp_path / "started"
 
-    def start(*options):
-        msrun = start_msrun(2, *options, "python", "-c", WORKER, str(started))
-        wait_until(lambda: started.exists() and started.stat().st_size >= 3)
-        return msrun, sleepers()
+    def sleepers():
+        return [pid for pid, line in processes(started).items() if "/msrun " not in line]
 
-    return start
-
-
-def test_a_worker_outlives_an_msrun_that_leaves(msrun_of_sleepers, sleepers):
-    """Without --join True msrun returns at once, which is no reason to end."""
-    msrun, pids = msrun_of_sleepers()
+    msrun = start_msrun(2, "python", "-c", WORKER, str(started))
+    wait_until(lambda: started.exists() and started.stat().st_size >= 3)  # all have imported the package
+    pids = sleepers()
     assert msrun.wait(timeout=60) == 0
     time.sleep(1)
     left = sleepers()

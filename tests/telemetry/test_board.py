@@ -40,7 +40,7 @@ def values(events, tag):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    options = RunOptions(out_dir=str(folder), norms_every=4, progress=False)
+    options = RunOptions(out_dir=str(folder), norms_every=4, mode="pynative", progress=False)
     train(SMALL, options)
     return folder
 
@@ -107,8 +107,6 @@ def test_what_differs_from_the_recipe_is_marked_and_comes_first(tmp_path):
 
 def test_the_config_and_the_hyper_parameters_are_written_once_with_their_end(run):
     events = read_board(run)
-    ((_, text),) = values(events, "config/recipe/text_summary")
-    assert b"| **batch_size** | **240** | 64 |" in text.tensor.string_val[0]
     for tag in ("session_start_info", "session_end_info"):
         assert len(values(events, f"_hparams_/{tag}")) == 1, tag
     start = values(events, "_hparams_/session_start_info")[0][1]
@@ -128,7 +126,7 @@ def test_a_stopped_run_goes_on_without_overlap(run, tmp_path):
     """Events past the last checkpoint are hidden, and the log has every update once."""
     shutil.copytree(run, tmp_path / "again")
     shutil.rmtree(tmp_path / "again/checkpoints/step-00000010")
-    train(SMALL, RunOptions(out_dir=str(tmp_path / "again"), progress=False))
+    train(SMALL, RunOptions(out_dir=str(tmp_path / "again"), mode="pynative", progress=False))
     log = read_events(tmp_path / "again")
     assert [row["update"] for row in log if row["event"] == "train"] == list(range(1, 11))
     events = read_board(tmp_path / "again")

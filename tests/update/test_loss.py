@@ -34,7 +34,7 @@ def assert_equal(ours: tuple[np.ndarray, np.ndarray], theirs: tuple[np.ndarray, 
         np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("alpha", "gamma"), [(0.25, 2.0), (-1.0, 2.0), (0.5, 0.0), (0.25, 1.5)])
+@pytest.mark.parametrize(("alpha", "gamma"), [(-1.0, 2.0), (0.25, 1.5)])
 def test_focal_loss_equals_its_formula_in_torch(alpha: float, gamma: float) -> None:
     def formula(torch, logits):  # torchvision.ops.sigmoid_focal_loss, written from the paper
         targets = torch.tensor(SOFT)
@@ -72,6 +72,8 @@ def test_recipe_losses_are_the_mean_over_samples() -> None:
 def test_unknown_loss_names_the_fix() -> None:
     with pytest.raises(ValueError, match=r"loss: 'hinge' is unknown; use one of cross_entropy, bce, focal"):
         make_loss(kind="hinge")
+    with pytest.raises(ValueError, match=r"loss: 'own' is a function that resnet_fn\.fit is given"):
+        make_loss(kind="own")
     with pytest.raises(ValueError, match=r"smoothing_over: 'most' is unknown; use one of all, others"):
         make_loss(over="most")
 

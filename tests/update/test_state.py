@@ -1,44 +1,13 @@
-"""An update's state: its names, BatchNorm's statistics, the weights' moving average and its equation."""
+"""The weights' moving average, put in their place for an evaluation. (The state's names: tests/run/test_build.py.)"""
 
 import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 
-from resnet_fn.config.recipe import Recipe
 from resnet_fn.evaluation.eval_step import make_eval_step
-from resnet_fn.models import create_model
-from resnet_fn.update.average import averaged, make_average, moving_average
-from resnet_fn.update.loss_scale import DynamicLossScaler
-from resnet_fn.update.optimizer import make_optimizer, momentum_sgd
-from resnet_fn.update.state import make_state
+from resnet_fn.update.average import averaged, moving_average
 
 pytestmark = pytest.mark.usefixtures("device")
-
-RECIPE = Recipe(model="resnet8")
-
-
-def names(parameters):
-    return [parameter.name for parameter in parameters]
-
-
-def test_the_state_is_all_that_an_update_changes():
-    net = create_model("resnet8", num_classes=3)
-    average = make_average(net, 0.5, 3, 0.5, 9.0)
-    assert (average.every, average.start, average.count.asnumpy()) == (3, 4, 0)
-    state = make_state(net, make_optimizer(RECIPE, net), DynamicLossScaler(8.0), average)
-    weights = names(net.get_parameters())
-    assert names(state.weights) == weights
-    assert names(state.trained) == [name for name in weights if "moving" not in name]
-    assert names(state.statistics) == [name for name in weights if "moving" in name]
-    assert names(state.training) == [
-        *(f"momentum.{parameter.name}" for parameter in state.trained),
-        *("scaler.scale", "scaler.good_updates", "scaler.skipped", "scaler.skipped_in_row"),
-        *(f"ema.{name}" for name in weights),
-        "ema_updates",
-    ]
-    plain = make_state(net, momentum_sgd([]))
-    assert (plain.average, make_average(net, 0.0, 3, 0.5, 9.0)) == (None, None)
-    assert [float(scalar.asnumpy()) for scalar in plain.training] == [1.0, 0.0, 0.0, 0.0]
 
 
 def test_evaluation_sees_the_averages_and_training_gets_its_own_bits_back():

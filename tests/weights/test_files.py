@@ -44,8 +44,6 @@ def test_a_cut_file_is_rejected(ending):
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 12345\n", "Git LFS .*git lfs pull"),
         ("<!DOCTYPE html>\n<title>Nicht gefunden: é</title>\n".encode(), "is text.*DOCTYPE html.*download"),
         (b"error: no such file\n", "is text.*error: no such file"),
-        (b"hello world\n", "is text.*hello world"),
-        (b"", "empty"),
         (bytes(4096), "empty"),
     ],
 )
@@ -80,15 +78,14 @@ def test_a_pytorch_whose_loading_may_run_code_is_not_used(version, safe, monkeyp
 
 @pytest.mark.parametrize("ending", ["safetensors", "ckpt", "pth"])
 def test_equal_weights_give_equal_files_that_others_may_read(ending, python):
-    """Written by two processes, under two names."""
+    """Written by two processes, of which this is one, under two names."""
     if ending == "pth":
         pytest.importorskip("torch", reason="writing .pth needs torch")
-    code = (
-        "import sys, numpy as np; from resnet_fn.weights.files import write_arrays;"
-        "write_arrays(sys.argv[1], {'fc.weight': np.ones((3, 2), np.float32), 'fc.bias': np.zeros(3, np.float32)})"
-    )
-    for name in ("a", "other"):
-        python("-c", code, f"{name}.{ending}")
+    arrays = {"fc.weight": np.ones((3, 2), np.float32), "fc.bias": np.zeros(3, np.float32)}
+    write_arrays(f"a.{ending}", arrays)
+    code = "import sys, numpy as np; from resnet_fn.weights.files import write_arrays; float32 = 'float32'; "
+    words = "{'fc.weight': np.ones((3, 2), float32), 'fc.bias': np.zeros(3, float32)}"
+    python("-c", f"{code}write_arrays(sys.argv[1], {words})", f"other.{ending}")
     first, other = Path(f"a.{ending}"), Path(f"other.{ending}")
     assert first.read_bytes() == other.read_bytes()
     umask = os.umask(0)

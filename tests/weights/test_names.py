@@ -28,14 +28,14 @@ def test_the_table():
     assert rename("layer1.0.bn1.beta", "official", basic=False) == "layer1.0.bn1.beta"
 
 
-@pytest.mark.parametrize("model", ["resnet8", "se_resnet50", "genet50_plus"])
-@pytest.mark.parametrize("style", STYLES)
-def test_there_and_back(device, model, style):
+@pytest.mark.parametrize("model", ["resnet8", "genet50_plus"])
+def test_there_and_back(device, model):
     ours = [parameter.name for parameter in create_model(model, num_classes=3, image_size=32).get_parameters()]
-    theirs = [rename(name, style, is_basic(ours)) for name in ours]
-    assert len(set(theirs)) == len(ours)
-    assert recognise_style(theirs) == style
-    assert list(to_ours(theirs, style).values()) == ours
+    for style in STYLES:
+        theirs = [rename(name, style, is_basic(ours)) for name in ours]
+        assert len(set(theirs)) == len(ours)
+        assert recognise_style(theirs) == style
+        assert list(to_ours(theirs, style).values()) == ours
 
 
 def test_what_is_no_part_of_a_net_is_left_out():

@@ -8,7 +8,7 @@ import numpy as np
 
 from resnet_fn.config.hints import few, near_path
 from resnet_fn.config.options import RunOptions
-from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.recipe import Recipe, check_buildable
 from resnet_fn.config.settings import unchecked
 from resnet_fn.data.agreement import check_data
 from resnet_fn.data.dataset import DataSet, check_images, check_labels
@@ -112,6 +112,7 @@ def load_dataset(
     classes: Sequence[str] = (),
 ) -> DataSet:
     """Load or list a recipe's data set, unchecked; arguments and errors as `open_dataset` and `load_lists`."""
+    check_buildable(recipe)
     name, threads, data_dir = recipe.dataset, data_threads(options.data_threads), data_dir or options.data_dir
     lists = options.train_list, options.val_list
     if lists[1] and name != "imagefolder":

@@ -14,16 +14,16 @@ _assign = ops.Assign()
 
 
 def record_cell(
-    net: nn.Cell, inputs: Sequence[Tensor], train: bool, visit: Callable[[Layer], None] | None = None
+    net: nn.Cell, call: Callable[[], Any], train: bool, visit: Callable[[Layer], None] | None = None
 ) -> list[Layer]:
-    """Run a cell uncompiled, since compiled functions call no hooks, and record every layer (`record_layers`).
+    """Run a cell by `call`, uncompiled, since compiled functions call no hooks; record every layer (`record_layers`).
 
     Parameters and statistics are put back; the net stays in the mode of `train`.
     """
 
     def run() -> None:
         net.set_train(train)
-        net(*inputs)
+        call()
 
     with unchanged(net.get_parameters()):
         return record_layers(

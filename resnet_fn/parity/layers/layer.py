@@ -30,7 +30,6 @@ class Layer:
     output_rounding: float = 0.0
     # fingerprints of the further inputs of a layer that is compared whole: an attention's key and value
     further: tuple[str, ...] = ()
-    states: tuple[np.ndarray, ...] = ()  # a recurrent layer's hidden state, and an LSTM's cell state
 
     @property
     def is_own(self) -> bool:

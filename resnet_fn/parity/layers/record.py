@@ -58,8 +58,8 @@ def record_layers(
             taken.append([convert(value) for value in _tensors((inputs, named))])  # before a layer writes into them
 
         def hook(layer: Any, inputs: Any, named: Any, output: Any) -> None:
-            given = taken.pop()
-            first, results = given[0] if given else None, [convert(value) for value in _tensors(output)]
+            given, result = taken.pop(), next(_tensors(output), None)
+            first = given[0] if given else None
             visit(
                 Layer(
                     name=name,
@@ -68,11 +68,10 @@ def record_layers(
                     class_name=type(layer).__name__,
                     settings=settings_of(layer, first),
                     input=first,
-                    output=results[0] if results else None,
+                    output=None if result is None else convert(result),
                     parameters=shapes,
                     leaf=leaf,
                     further=tuple(map(fingerprint, given[1:])) if whole else (),
-                    states=tuple(results[1:]) if kind in ("lstm", "gru", "rnn") else (),
                 )
             )
 

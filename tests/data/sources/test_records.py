@@ -33,20 +33,16 @@ def test_records_give_the_very_bits_of_the_folder(folder, pack, same_batches, ma
     assert records.notes == ()
     assert records.classes == files.classes
     assert records.train.labels.tolist() == files.train.labels.tolist()
-    one, two = make_feed(files, FOLDER), make_feed(records, RECORDS)
-    same_batches(one, two, (0, 1, 4, 7, 2))
+    same_batches(make_feed(files, FOLDER), make_feed(records, RECORDS), (0, 1, 4, 7, 2))
 
 
 @pytest.mark.parametrize("fields", [{"repeats": 4}, {"sampling": "balanced"}])
-def test_samples_that_come_often_give_the_folders_bits_too(folder, pack, fields):
+def test_samples_that_come_often_give_the_folders_bits_too(folder, pack, same_batches, fields):
     files, records = check_files(load_dataset(FOLDER, str(folder)), "error"), pack(folder)
     one = make_feed(files, dataclasses.replace(FOLDER, **fields))
     two = make_feed(records, dataclasses.replace(RECORDS, **fields))
     with ThreadPoolExecutor(1) as thread:  # as a run asks for them
-        for update in (0, 1, 2, 6, 4):
-            assert one.batch(update)[0].tobytes() == thread.submit(two.batch, update).result()[0].tobytes()
-    one.close()
-    two.close()
+        thread.submit(same_batches, one, two, (0, 1, 2, 6, 4)).result()
 
 
 def test_a_packed_image_that_cannot_be_decoded_is_named(folder, pack):
@@ -86,11 +82,10 @@ def test_no_images_are_no_batches(folder, pack):
         assert list(dataset.test.eval_images([], dataset.input)) == []
 
 
-@pytest.mark.parametrize("workers", [1, 4])
-def test_evaluation_is_the_folders_bit_for_bit(folder, pack, workers):
+def test_evaluation_is_the_folders_bit_for_bit(folder, pack):
     files, records = load_dataset(FOLDER, str(folder)), pack(folder, "out", "--short-side", "16")
-    for rank in range(workers):
-        shard = Workers(rank, workers)
+    for rank in range(4):
+        shard = Workers(rank, 4)
         pairs = zip(
             eval_batches(files.test, files.input, 4, shard),
             eval_batches(records.test, records.input, 4, shard),
@@ -109,7 +104,6 @@ def damage_index(text):
     [
         (lambda: damage_index("{"), ("out/index.json", "cannot be read", "pack the set again")),
         (lambda: damage_index('{"format": 1}'), ("out/index.json", "format 1", "2", "pack the set again")),
-        (lambda: damage_index("[]"), ("out/index.json", "pack the set again")),
         (lambda: damage_index('{"format": 2, "splits": 3}'), ("out/index.json", "pack the set again")),
         (lambda: os.remove("out/index.json"), ("index.json", "'out'", "python -m resnet_fn.pack")),
         (

@@ -1,0 +1,72 @@
+"""Arrays of a caller's own (`resnet_fn.fit`): checked, and in dtypes that MindSpore computes with."""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.data.dataset import Arrays
+
+_KINDS = "biuf"  # of NumPy's dtypes: bool, integers, floats
+
+
+def check_arrays(train: Any, validation: Any) -> tuple[Arrays, Arrays]:
+    """Check two pairs of inputs and targets; float64 becomes float32, and integers [N] become int32 classes.
+
+    Raises:
+        ValueError: names "train" or "validation", and what is wrong with it.
+    """
+    first, other = _split(train, "train"), _split(validation, "validation")
+    pairs = {"inputs": (first.images, other.images), "targets": (first.labels, other.labels)}
+    for what, arrays in pairs.items():
+        of_train, of_validation = (f"{array.dtype} {list(array.shape[1:])}" for array in arrays)
+        if of_train != of_validation:
+            wrong = f"a sample's {what} are {of_validation}, those of train {of_train}"
+            raise ValueError(f"validation: {wrong}; give the same shapes and dtypes")
+    return first, other
+
+
+def are_classes(targets: np.ndarray) -> bool:
+    """Return whether targets that were checked are classes."""
+    return targets.ndim == 1 and targets.dtype == np.int32
+
+
+def describe(array: Any) -> str:
+    """Return the dtype and shape of an array or tensor as text: "float32 [60, 3]"."""
+    return f"{array.dtype} {list(array.shape)}".lower()
+
+
+def digest(*splits: Arrays) -> str:
+    """Return the SHA-256 of all values, with their dtypes and shapes."""
+    result = hashlib.sha256()
+    for array in (array for split in splits for array in (split.images, split.labels)):
+        result.update(describe(array).encode())
+        result.update(np.ascontiguousarray(array).data)
+    return result.hexdigest()
+
+
+def _split(pair: Any, name: str) -> Arrays:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise ValueError(f"{name}: is no pair; give two NumPy arrays, (inputs, targets)")
+    inputs, targets = _array(pair[0], f"{name}: its inputs"), _array(pair[1], f"{name}: its targets")
+    if len(inputs) != len(targets):
+        raise ValueError(f"{name}: has {len(inputs)} inputs and {len(targets)} targets; give equally many")
+    if targets.ndim == 1 and targets.dtype.kind in "iu":
+        # Cut, so that a number beyond int32 does not become a class.
+        targets = targets.clip(-1, np.iinfo(np.int32).max).astype(np.int32)
+    return Arrays(inputs, targets)
+
+
+def _array(value: Any, what: str) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # lists of different lengths
+        raise ValueError(f"{what} are no array ({error}); give a NumPy array") from None
+    if array.dtype.kind not in _KINDS or not array.ndim or not array.size:
+        raise ValueError(f"{what} are {describe(array)}; give a NumPy array of numbers, [N, …]")
+    if array.dtype == np.float64:
+        array = array.astype(np.float32)
+    bad = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(1))
+    if len(bad):
+        raise ValueError(f"{what} are not finite in {len(bad)} samples, first {bad[0]}; fix or remove them")
+    return array

@@ -1,0 +1,294 @@
+"""A net, arrays and a loss of one's own: the loop is `train`'s, to the bit; what cannot work is one line."""
+
+import importlib
+import json
+import shutil
+from pathlib import Path
+
+import mindspore
+import numpy as np
+import pytest
+from mindspore import Tensor, nn, ops
+
+from resnet_fn.checkpoint.folder import load_checkpoint
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.models import build_net
+from resnet_fn.run.fit import fit
+from resnet_fn.run.loop import train
+from resnet_fn.weights.load import load_weights
+
+pytestmark = pytest.mark.usefixtures("device")
+
+PLAIN = Recipe(model="resnet8", image_size=8, epochs=1, batch_size=240)
+SETTINGS = {"epochs": 2, "batch_size": 240, "learning_rate": 0.05, "progress": False}
+
+
+def pairs(recipe=PLAIN):
+    """The digits as their net gets them, float32 [N, 1, 8, 8], and their labels: (training, validation)."""
+    dataset = open_dataset(recipe)
+    splits = (dataset.train, dataset.test)
+    return [
+        (next(split.eval_images([np.arange(len(split))], dataset.input)), split.labels.astype(np.int64))
+        for split in splits
+    ]
+
+
+def make_net(outputs=10, seed=3):
+    mindspore.set_seed(seed)
+    convolution = nn.Conv2d(1, 4, 3, pad_mode="pad", padding=1)
+    return nn.SequentialCell(convolution, nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dense(256, outputs))
+
+
+def twice(outputs, targets):
+    """Twice the cross-entropy: the same bits, but for the exponent."""
+    return 2.0 * ops.cross_entropy(outputs, targets)
+
+
+def squared_error(outputs, targets):
+    return ops.square(outputs - targets).mean()
+
+
+def with_sine(pair):
+    """Targets that are no classes: float32 [N, 2], of the digit."""
+    return pair[0], np.stack([pair[1] / 10, np.sin(pair[1])], 1)
+
+
+def outputs_of(net, inputs):
+    net.set_train(False)
+    return net(Tensor(inputs)).asnumpy().astype(np.float64)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, device):
+    """A run with a loss of one's own, BatchNorm, Adam and a moving average; its result and net. Not to be changed."""
+    net, folder = make_net(), tmp_path_factory.mktemp("own") / "run"
+    settings = {**SETTINGS, "optimizer": "adamw", "learning_rate": 0.003, "nesterov": False, "ema": 0.8}
+    settings |= {"out_dir": str(folder), "checkpoint_every": 4, "keep_last": 9}
+    return fit(net, *pairs(), twice, **settings), net, settings
+
+
+def test_the_bits_are_those_of_the_recipe(events):
+    """Where a recipe can express the same, its run has the same losses, metrics and weights."""
+    ours = train(PLAIN, RunOptions(out_dir="recipe", progress=False))
+    net = build_net(PLAIN, open_dataset(PLAIN).input)
+    own = fit(net, *pairs(), epochs=1, batch_size=240, out_dir="own", progress=False)
+    for kind in ("train", "eval"):
+        times = ("images_per_second", "data_seconds", "step_seconds", "memory_mb")
+        rows = [
+            [{k: v for k, v in e.items() if k not in times} for e in events(run, kind)] for run in ("recipe", "own")
+        ]
+        assert rows[0] == rows[1]
+    a, b = (load_checkpoint(result.best_checkpoint) for result in (ours, own))
+    for name, values in {**a.weights, **a.training}.items():
+        assert np.array_equal(values, {**b.weights, **b.training}[name]), name
+
+
+def test_an_interrupted_run_resumes_to_the_bit(finished, events):
+    whole, _, settings = finished
+    shutil.copytree(whole.run, "copy")
+    for path in Path("copy/checkpoints").iterdir():  # as if the run had been killed within its first epoch
+        if path.name > "step-00000004":
+            shutil.rmtree(path)
+    resumed = fit(make_net(seed=9), *pairs(), twice, **settings | {"out_dir": "copy"})
+    assert (resumed.updates, resumed.last, resumed.best) == (whole.updates, whole.last, whole.best)
+    for kind in ("train", "eval"):
+        a, b = ([(e["update"], e["loss"]) for e in events(run, kind)] for run in (whole.run, "copy"))
+        assert a == b
+    a, b = (load_checkpoint(result.best_checkpoint) for result in (whole, resumed))
+    for name, values in {**a.weights, **a.training}.items():
+        assert np.array_equal(values, {**b.weights, **b.training}[name]), name
+
+
+def test_other_data_or_another_net_is_rejected(finished, says):
+    settings = finished[2]
+    (inputs, targets), validation = pairs()
+    changed = inputs.copy()
+    changed[5, 0, 0, 0] += 1
+    with pytest.raises(ValueError) as caught:
+        fit(make_net(), (changed, targets), validation, twice, **settings)
+    says(caught, "resume: another training set", "values of the training or validation arrays", "give the same data")
+    with pytest.raises(ValueError) as caught:
+        fit(make_net(), (inputs, targets), (validation[0], validation[1][::-1]), twice, **settings)
+    says(caught, "values of the training or validation arrays")
+    with pytest.raises(ValueError) as caught:
+        fit(make_net(12), (inputs, targets), validation, twice, **settings)
+    says(caught, "resume", "classes")
+    mindspore.set_seed(3)
+    other = nn.SequentialCell(nn.Flatten(), nn.Dense(64, 10))
+    with pytest.raises(ValueError) as caught:
+        fit(other, (inputs, targets), validation, twice, **settings)
+    says(caught, "belongs to another net", "1.weight", "give")
+    with pytest.raises(ValueError) as caught:
+        fit(make_net(), (inputs, targets), validation, **settings)
+    says(caught, "resume:", "loss 'own' → 'cross_entropy'")
+
+
+def test_a_loss_of_ones_own_trains_and_validates(events):
+    """Of twice the loss every number is twice: at the first update, and over all of the validation set."""
+    settings = {**SETTINGS, "epochs": 1, "learning_rate": 1e-30, "weight_decay": 0.0, "clip_norm": 0.0}
+    once = fit(make_net(), *pairs(), **settings, label_smoothing=0.0, out_dir="once")
+    doubled = fit(make_net(), *pairs(), twice, **settings, out_dir="doubled")
+    a, b = (events(run, "train")[0] for run in ("once", "doubled"))
+    assert b["loss"] == 2 * a["loss"]
+    assert b["grad_norm"] == pytest.approx(2 * a["grad_norm"], rel=1e-6)
+    assert doubled.last["loss"] == pytest.approx(
+        2 * once.last["loss"], rel=1e-6
+    )  # 360 samples: the last block is short
+    assert (doubled.last["top1"], doubled.last["macro_f1"]) == (once.last["top1"], once.last["macro_f1"])
+
+
+def test_targets_may_be_anything(events):
+    """Numbers instead of classes: the loss is the metric, and the best checkpoint has the lowest."""
+    training, validation = map(with_sine, pairs())
+    net = make_net(2)
+    settings = {**SETTINGS, "epochs": 3, "out_dir": "run", "norms_every": 5}
+    result = fit(net, training, validation, squared_error, **settings)
+    losses = [event["loss"] for event in events("run", "eval")]
+    assert set(result.last) == {"event", "update", "epoch", "loss", "count"}
+    assert result.best["loss"] == min(losses)
+    error = ((outputs_of(net, validation[0]) - validation[1]) ** 2).mean()
+    assert result.last["loss"] == pytest.approx(error, rel=1e-5)
+    trained = events("run", "train")
+    assert trained[-1]["loss"] < 0.5 * trained[0]["loss"]
+    assert not any("accuracy" in event for event in trained)
+    assert set(trained[4]["norms"]["weight"]) == {"0", "1", "4"}  # the cells of the net
+    assert not Path("run/report").exists()
+    settings = json.loads(Path("run/config.json").read_text())["recipe"]
+    assert (settings["monitor"], settings["loss"], settings["label_smoothing"]) == ("loss", "own", 0.0)
+
+
+def test_the_run_folder_has_all_that_a_run_has(finished):
+    result, net, _ = finished
+    assert len([*result.run.glob("events.out.tfevents*")]) == 1
+    settings = json.loads((result.run / "config.json").read_text())["recipe"]
+    assert (settings["model"], settings["dataset"], settings["loss"]) == ("own", "own", "own")
+    report = json.loads((result.run / "report/report.json").read_text())
+    assert (report["checkpoint"]["update"], report["top1"]) == (result.best["update"], result.best["top1"])
+    best = next(event for event in result.history["eval"] if event["update"] == result.best["update"])
+    assert report["loss"] == pytest.approx(best["loss"], rel=1e-6)
+    page = (result.run / "report/report.html").read_text()
+    assert "Confusion matrix" in page
+    rows = (result.run / "report/predictions.csv").read_text().splitlines()
+    assert len(rows) == 1 + len(pairs()[1][1])
+    for parameter in net.get_parameters():  # the report has put the last weights back
+        last = load_checkpoint(result.run / f"checkpoints/step-{result.updates:08d}").weights
+        assert np.array_equal(parameter.asnumpy(), last[parameter.name])
+
+
+def test_weights_load_into_the_net_again(finished):
+    """By `load_weights`, with the moving average; and by MindSpore alone, without."""
+    result, _, _ = finished
+    net, (inputs, labels) = make_net(seed=9), pairs()[1]
+    load_weights(net, result.best_checkpoint)
+    assert (outputs_of(net, inputs).argmax(1) == labels).mean() == result.best["top1"]
+    file = str(result.best_checkpoint / "weights.safetensors")
+    missing = mindspore.load_param_into_net(net, mindspore.load_checkpoint(file, format="safetensors"))
+    assert missing == ([], [])
+    saved = load_checkpoint(result.best_checkpoint).weights
+    for parameter in net.get_parameters():
+        assert np.array_equal(parameter.asnumpy(), saved[parameter.name])
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("evaluate", ["RUN"]),
+        ("predict", ["RUN", "picture.png"]),
+        ("export", ["RUN", "--format", "mindir", "--out", "net.mindir"]),
+        ("inspect", ["RUN", "--activations"]),
+        ("train", ["--resume", "RUN"]),
+        ("train", ["--recipe", "RUN/recipe.toml"]),
+    ],
+)
+def test_commands_name_fit(finished, says, command, words):
+    """They can build neither net nor data."""
+    words = [word.replace("RUN", str(finished[0].run)) for word in words]
+    name = f"resnet_fn.{command}" + (".__main__" if command == "inspect" else "")
+    Path("picture.png").touch()
+    with pytest.raises(ValueError) as caught:
+        importlib.import_module(name).main(words)
+    says(caught, "model:", "a caller's own", "resnet_fn.fit", "load_weights")
+
+
+def of(**changes):
+    """Arguments of `fit`: 8 samples [3] of 2 classes, changed."""
+    rng = np.random.default_rng(0)
+    inputs, labels = rng.normal(size=(8, 3)), np.arange(8) % 2
+    usual = {"net": nn.Dense(3, 2), "train": (inputs, labels), "validation": (inputs, labels), "batch_size": 4}
+    return usual | changes
+
+
+X, Y = np.zeros((8, 3), np.float32), np.arange(8) % 2
+NAN = np.where(np.arange(24).reshape(8, 3) == 7, np.nan, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"train": X}, ["train: is no pair"]),
+        ({"train": (X, Y[:7])}, ["train: has 8 inputs and 7 targets"]),
+        ({"train": (X[:0], Y[:0])}, ["train: its inputs are float32 [0, 3]; give"]),
+        ({"train": (X.astype(str), Y)}, ["train: its inputs are <u32 [8, 3]", "numbers"]),
+        ({"train": ([[1, 2], [3]], [0, 1])}, ["train: its inputs are no array"]),
+        ({"train": (NAN, Y)}, ["train: its inputs are not finite in 1 samples, first 2"]),
+        ({"validation": (X, NAN)}, ["validation: its targets are not finite in 1 samples, first 2"]),
+        ({"validation": (X[:, :2], Y)}, ["validation: a sample's inputs are float32 [2], those of train float32 [3]"]),
+        ({"train": (X, Y - 1)}, ["train: sample 0 has label -1, outside 0..1"]),
+        ({"validation": (X, Y * 2)}, ["validation: sample 1 has label 2, outside 0..1"]),
+        ({"train": (X, Y + 2**32)}, ["train: sample 0 has label", "outside 0..1"]),
+        (
+            {"train": (X, X), "validation": (X, X)},
+            ["train: its targets are float32 [8, 3], cross_entropy takes integers"],
+        ),
+        ({"net": nn.Dense(4, 2)}, ["net: fails with inputs float32 [2, 3]"]),
+        ({"net": nn.ReLU()}, ["net: ReLU has no parameters"]),
+        ({"net": nn.SequentialCell(nn.Dense(3, 2), nn.Softmax(0), nn.Flatten(0, 1))}, ["net: returns float32 [4]"]),
+        ({"loss": 3}, ["loss: 3 is neither"]),
+        ({"loss": "mse"}, ["loss: 'mse' is unknown"]),
+        ({"loss": nn.MSELoss("none"), "train": (X, X), "validation": (X, X)}, ["loss: fails"]),
+        ({"loss": nn.CrossEntropyLoss(reduction="none")}, ["loss: returns float32 [2]", "mean"]),
+        ({"loss": twice, "label_smoothing": 0.1}, ["loss: 'own'", "neither label_smoothing nor class_weights"]),
+        ({"loss": twice, "class_weights": "balanced"}, ["loss: 'own'", "neither label_smoothing nor class_weights"]),
+        ({"model": "resnet18"}, ["model:", "leave it out"]),
+        ({"dataset": "digits"}, ["dataset:", "leave it out"]),
+        ({"max_rotation": 10}, ["max_rotation: 10.0 is for this package's data sets and nets"]),
+        ({"data_dir": "x"}, ["data_dir: 'x' is for this package's data sets and nets"]),
+        ({"out_dirr": "x"}, ["fit: unknown setting 'out_dirr'; did you mean out_dir"]),
+        ({"lr": 0.1}, ["fit: unknown setting 'lr'; did you mean learning_rate?"]),
+        ({"epochs": 0}, ["epochs: 0 is too small"]),
+        ({"batch_size": 9}, ["batch_size: 9 is larger than the training set of 8"]),
+    ],
+)
+def test_what_cannot_work_is_one_line(says, changes, parts):
+    with pytest.raises(ValueError) as caught:
+        fit(**of(**changes))
+    says(caught, *parts)
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(("name", "value"), [("sampling", "balanced"), ("monitor", "top1")])
+def test_settings_of_classes_need_classes(says, name, value):
+    with pytest.raises(ValueError) as caught:
+        fit(**of(train=(X, X), validation=(X, X), loss=squared_error, **{name: value}))
+    says(caught, f"{name}: '{value}' is for classes, targets are float32 [8, 3]")
+
+
+def test_a_function_is_no_loss_of_a_recipe(says):
+    with pytest.raises(ValueError) as caught:
+        Recipe(loss="own")
+    says(caught, "loss: 'own' is a function that resnet_fn.fit is given; give cross_entropy")
+
+
+@pytest.mark.slow
+def test_workers_share_the_samples(python, msrun, events):
+    """Two workers compute what one does; they have the same evaluation and write one report."""
+    driver = str(Path(__file__).parent / "drivers/own_net.py")
+    python(driver, "one")
+    msrun(2, driver, "two")
+    for kind in ("train", "eval"):
+        one, two = ([event["loss"] for event in events(run, kind)] for run in ("one", "two"))
+        assert two == pytest.approx(one, rel=1e-5)
+    first, second = (json.loads(Path(run, "report/report.json").read_text()) for run in ("one", "two"))
+    assert first["top1"] == second["top1"]

@@ -1,0 +1,57 @@
+"""What the commands reject before any work: one line with the flag, its value and what to give."""
+
+import importlib
+
+import pytest
+
+from resnet_fn.config import cli
+
+SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
+
+
+@pytest.mark.parametrize(
+    ("command", "parts"),
+    [
+        ("train --nesterov False", "unknown argument 'False'|flags start with --|yes/no flags take no value"),
+        ("train --data-dir a\udcff", "data_dir: 'a\\udcff'|not UTF-8; rename"),
+        ("predict nowhere --top x x.png", "--top: 'x' is not a whole number"),
+        ("predict nowhere --csv a.csv --json x.png", "--csv|--json|one of them"),
+        ("predict nowhere --sort doub x.png", "--sort: 'doub'|name, doubt"),
+        ("predict nowhere --top 0 x.png", "--top: 0|1 or more"),
+        ("export nowhere --format onnx --out x.onnx --batch no", "--batch: 'no'|a whole number above 0"),
+        ("export nowhere --format safetensors --out x.safetensors --batch 2", "--batch: a safetensors file holds"),
+        ("export nowhere --format onnx --out a/x.mindir", "--out: a/x.mindir|.onnx|--out a/x"),
+        ("export nowhere --format mindr --out x", "--format: 'mindr'|mindir"),
+        (
+            "evaluate nowhere --batch-size 0 --image-size -1 --stem d",
+            "--batch-size: 0|1 or more; --image-size: -1 is negative|; --recipe, --model and --stem|--weights",
+        ),
+        (
+            "evaluate nowhere --threads two --which bets --batch-size 1.5 --jsn x",
+            "'--jsn'|--json?; --threads: 'two'|; --which: 'bets'|last, best; --batch-size: '1.5' is not a whole number",
+        ),
+        (
+            "pack folder out --shards 0 --short-side -1 --quality 100",
+            "--shards: 0|1..100000|; --short-side: -1|0..65535|; --quality: 100|1..95",
+        ),
+        ("launch --workers 0 --nnodes 0", "--workers: 0|1 or more; --nnodes: 0|1 or more"),
+        (f"launch --workers 3 {SECOND_OF_TWO}", "--workers: 3|2 machines"),
+        (f"launch --node-rank 2 {SECOND_OF_TWO}", "--node-rank: 2|0..1"),
+        ("launch --nnodes 2", "--master-port: |8118; --master-addr: 2 machines|that of machine 0"),
+        ("launch --master-port 65536", "--master-port: 65536|0..65535"),
+        ("launch --worker 2 -- --epochs 5", "'--worker'|--workers?"),
+        ("launch --epochs 5", "'--epochs'|arguments of resnet_fn.train after --"),
+        ("inspect a.pth --batch-size 3", "--batch-size|--activations or --gradients"),
+        ("inspect a.pth b.pth --gradients", "--activations, --gradients and --out-dir|one checkpoint; leave"),
+        ("inspect a.pth --activations", "a weight file|--recipe NAME"),
+        ("inspect . --activations --recipe digits --model resnet8", "--recipe, --model and --stem|a weight file"),
+        ("inspect a.pth --gradients --batch-size 0 --recipe digits --model resnet8", "--batch-size: 0|1 or more"),
+        ("inspect a.pth --gradients --recipe digit", "recipe: 'digit'|digits?"),
+    ],
+)
+def test_wrong_usage_is_an_error_before_any_work(command, parts, says):
+    name, *words = command.split()
+    module = importlib.import_module(f"resnet_fn.{name}.__main__" if name == "inspect" else f"resnet_fn.{name}")
+    with pytest.raises(cli.UsageError) as caught:
+        module.main(words)
+    says(caught, *parts.split("|"))
