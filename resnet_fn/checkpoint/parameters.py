@@ -43,7 +43,7 @@ def check_finite(arrays: Arrays, source: object) -> None:
     bad = {name: array.size - int(np.isfinite(array).sum()) for name, array in sorted(arrays.items())}
     lines = [f"{count} of {arrays[name].size} values of {name}" for name, count in bad.items() if count]
     if lines:
-        fix = "give other weights (--allow-non-finite takes them where nothing is trained)"
+        fix = "give other weights (evaluate and convert accept them with --allow-non-finite)"
         raise ValueError(f"{source}: not finite: {few(lines)}; {fix}")
 
 

@@ -28,7 +28,7 @@ def _by_products(dtype: mindspore.Type) -> bool:
 def total(x: Tensor, standard: bool = False) -> Tensor:
     """Return the sums over positions, [N, C, H, W] to [N, C, 1, 1].
 
-    `standard` uses MindSpore's own operation; so does everything except float32 on a CPU.
+    `standard` uses MindSpore's own operation, which is always used except for float32 on a CPU.
     """
     if standard or not _by_products(x.dtype):
         return _sum(x, (2, 3))
@@ -46,7 +46,7 @@ def mean(x: Tensor, standard: bool = False) -> Tensor:
 def broadcast_hw(factor: Tensor, x: Tensor, standard: bool = False) -> Tensor:
     """Broadcast `factor` to the shape of x, [N, C, H, W], to multiply, divide or add it; exact.
 
-    `standard` returns it unchanged, so that MindSpore broadcasts it; so does everything except float32 on a CPU.
+    `standard` returns it unchanged, so that MindSpore broadcasts it; only float32 on a CPU is broadcast here.
     """
     if standard or not _by_products(factor.dtype):
         return factor

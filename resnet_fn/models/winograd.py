@@ -118,7 +118,7 @@ class Conv2d(nn.Conv2d):
         return convolve(x, self.weight) if self.winograd else super().construct(x)
 
     def fits(self) -> bool:
-        """Return whether `convolve` computes this convolution, and faster."""
+        """Return whether `convolve` can compute this convolution, and does it faster."""
         geometry = (self.kernel_size, self.stride, self.dilation, self.padding, self.group, self.has_bias)
         return geometry == ((3, 3), (1, 1), (1, 1), 1, 1, False) and self.in_channels >= LEAST_CHANNELS
 

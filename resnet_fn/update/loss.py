@@ -51,7 +51,7 @@ def make_loss(
             the paper's alpha 0.25 and gamma 2, summed over the classes (a mean over them would all but vanish) and
             the mean over the samples.
         over: which classes the smoothing goes to: "all" or "others".
-        weights: what each class's part of the loss is multiplied by; (): nothing. The mean is over the samples, not
+        weights: a factor for each class's part of the loss; (): none. The mean is over the samples, not
             over their weights, so that parts of a batch add up to it.
     """
     check_value(Recipe, "loss", kind)

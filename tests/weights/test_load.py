@@ -61,7 +61,7 @@ def test_weights_that_are_not_finite_are_rejected_by_name(arrays_of, written):
     before = arrays_of(net)
     message = (
         "a.safetensors: not finite: 3 of 432 values of conv1.weight, 1 of 3 values of fc.bias; give other weights "
-        "(--allow-non-finite takes them where nothing is trained)"
+        "(evaluate and convert accept them with --allow-non-finite)"
     )
     for refuses in (lambda: load_weights(net, "a.safetensors"), lambda: convert.main(["a.safetensors", "b.ckpt"])):
         with pytest.raises(ValueError) as error:
