@@ -10,7 +10,6 @@ from mindspore import Parameter, Tensor, nn
 from resnet_fn.parity.layer_outputs import compare_layers
 from resnet_fn.parity.layers.difference import relative_error
 from resnet_fn.parity.notes import settings_notes
-from resnet_fn.parity.torch_side import layers_of as torch_layers_of
 from small_nets import cell, module
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -20,6 +19,8 @@ IMAGES = np.random.default_rng(0).normal(size=(4, 3, 12, 12)).astype(np.float32)
 
 @pytest.fixture
 def compared(paired):
+    from resnet_fn.parity.torch_side import layers_of as torch_layers_of  # imports torch, for want of which this skips
+
     def compare(net, module):
         """Both with the module's weights."""
         names, ours, theirs = paired(net, module, IMAGES)
