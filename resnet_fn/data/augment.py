@@ -151,9 +151,9 @@ PAIRS = {
 
 
 def magnitude(name: str, level: int, size: int, policy: str) -> float:
-    """Return the magnitude of an operation, see `OPERATIONS`, for an image of `size` pixels; positive if it has a sign.
+    """Return an operation's magnitude (`OPERATIONS`) for an image of `size` pixels; it is positive, without a sign.
 
-    `level` is 0..30, autoaugment's 0..9; `policy` as in `Recipe`.
+    `level` is 0..30, or 0..9 for autoaugment; `policy` is as in `Recipe`.
     """
     bins, wide = _AUTO_BINS if policy == "autoaugment" else _BINS, policy == "trivialaugment"
     if name in _SIGNED:

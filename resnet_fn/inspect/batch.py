@@ -112,7 +112,7 @@ def gradients(
 
 
 def _hooks(net: nn.Cell, order: list[str], visit: Visitor) -> Iterator[Any]:
-    """Add hooks that list each layer's title as it runs, and visit it with the gradient at its output, backward."""
+    """Add hooks: a layer that runs adds its title to `order`; backward, `visit` gets its title and output gradient."""
 
     def of_layer(name: str, layer: nn.Cell) -> Iterator[Any]:
         titles: list[str] = []

@@ -64,10 +64,7 @@ def given_by(trace: Trace, names: NameMap) -> Given:
 
 
 def changes_alone(
-    weights: Arrays,
-    gradients: Arrays,
-    update: Callable[[Arrays, float], None],
-    values: Callable[[], Arrays],
+    weights: Arrays, gradients: Arrays, update: Callable[[Arrays, float], None], values: Callable[[], Arrays]
 ) -> dict[str, Arrays]:
     """The changes of `weights`, made up, after each update that is `KEPT`.
 

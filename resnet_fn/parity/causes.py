@@ -41,7 +41,7 @@ def explain(case: StageCase, search: bool = True) -> list[str]:
     computed = STAGE_CAUSES.get(case.stage.name)
     causes = attempt(_searched, case) if search else []
     causes += attempt(computed, case) if computed else []
-    return causes or (_not_searched(case) if search else [])
+    return causes or (search and _not_searched(case)) or []
 
 
 _SURE = 1e-3  # an array of which the reference is less sure would let any change fit
@@ -51,15 +51,17 @@ _FORWARD = {
 
 
 def _searched(case: StageCase) -> list[str]:
-    """What the search finds, if there is a module to change and its numbers, in float32 of one batch, decide."""
-    whole = case.stage.name in (stages.LOSS, stages.GRADIENTS) and case.theirs.task.accumulate == 1
-    if case.theirs.search is None or case.stage.failed or not (whole or case.stage.name in _FORWARD):
+    """What the search finds, if one is made."""
+    if case.theirs.search is None or _not_searched(case) is not None:
         return []
     return case.theirs.search(_wanted(case, _FORWARD.get(case.stage.name, case.stage.name)))
 
 
-def _not_searched(case: StageCase) -> list[str]:
-    """Why no cause is searched for in a stage in which one can be, and how to have it searched."""
+def _not_searched(case: StageCase) -> list[str] | None:
+    """Why no cause is searched for, and how to have it searched; [] where none can be, None where one is.
+
+    A search needs a module to change and a stage whose numbers, in float32 of one batch, decide.
+    """
     theirs, whole = case.theirs, case.stage.name in (stages.LOSS, stages.GRADIENTS)
     if case.stage.failed or not (whole or case.stage.name in _FORWARD) or not theirs.framework.startswith("PyTorch"):
         return []
@@ -67,11 +69,10 @@ def _not_searched(case: StageCase) -> list[str]:
         return ["no cause is searched for in half precision; compare without --precision fp16"]
     if whole and theirs.task.accumulate > 1:
         return ["no cause is searched for in the loss and gradients of micro-batches; compare with --accumulate 1"]
-    if theirs.search is None:
-        reference = theirs.place or "FILE:FUNCTION"
-        command = f"python -m resnet_fn.parity --reference {reference} --net FILE:FUNCTION"
-        return [f"a cause is searched for where PyTorch and the reference's file are, as it was recorded: {command}"]
-    return []
+    if theirs.search is None and theirs.file:
+        file = f"the file that was recorded, {theirs.file.partition(',')[0]} (where PyTorch is installed)"
+        return [f"for a cause, add --reference FILE:FUNCTION, {file}"]
+    return None
 
 
 def _wanted(case: StageCase, stage: str) -> Wanted:

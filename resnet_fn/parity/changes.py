@@ -85,7 +85,7 @@ def _norm(c: Call) -> Changes:
     affine = lambda y: y * (1 if weight is None else weight) + (0 if bias is None else bias)  # noqa: E731
     n_1 = x.var(dims, keepdim=True)
     yield "no mean taken off (RMSNorm)", lambda: affine(x * (x.square().mean(dims, keepdim=True) + eps).rsqrt())
-    yield "variance divided by n − 1 for n", lambda: affine(centred * (n_1 + eps).rsqrt())
+    yield "variance divided by n − 1 instead of n", lambda: affine(centred * (n_1 + eps).rsqrt())
     for axis in range(1, last if len(dims) == 1 else 0):
         turned = x.transpose(axis, -1)
         plain = F.layer_norm(turned, turned.shape[-1:], eps=eps).transpose(axis, -1)
@@ -277,7 +277,7 @@ def _reduced(c: Call) -> Changes:
     if c.name in ("std", "var"):
         function = getattr(torch, c.name)
         by_n = torch.equal(function(x, dims, correction=0, keepdim=keep), c.out)
-        words = "divided by n − 1 for n" if by_n else "divided by n for n − 1"
+        words = "divided by n − 1 instead of n" if by_n else "divided by n instead of n − 1"
         yield words, lambda: function(x, dims, correction=int(by_n), keepdim=keep)
     elif c.name == "logsumexp":
         yield "log(sum(exp)), which overflows,", lambda: x.exp().sum(dims, keepdim=keep).log()

@@ -5,7 +5,6 @@ import dataclasses
 import time
 from collections.abc import Sequence
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +66,12 @@ _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
         "write parity.html there: verdict, stages, each layer's error, loss curves (plots need matplotlib)",
     ),
     "out": ("FOLDER", "a new folder"),
-    "layers": (
-        _LAYERS,
-        "none: do not record layers; then none is named, and both nets must have the same names",
-    ),
+    "layers": (_LAYERS, "none: do not record layers; then none is named, and both nets must have the same names"),
+}
+_SEARCHED: dict[str, Any] = {
+    "dest": "searched",
+    "metavar": _FILE,
+    "help": "the file that was recorded, unchanged: it is run to search for causes, where PyTorch is installed",
 }
 _COMPARED, _WRITTEN = ("map", "no-initialisation", "strict", "quick"), ("json", "report")
 
@@ -260,7 +261,7 @@ def record(arguments: Sequence[str]) -> int:
         recording = given.record_theirs()
     if own:
         path = Path(own.rpartition(":")[0])
-        recording.file, recording.place = f"{path.name}, SHA-256 {sha256_of_file(path)}", own
+        recording.file = f"{path.name}, SHA-256 {sha256_of_file(path)}"
     workers = join(parsed.device) if parsed.net else Workers()
     size = save_share(recording, Path(parsed.out), parsed.layers, workers)
     if not workers.is_main:
@@ -280,13 +281,14 @@ def replay_trace(arguments: Sequence[str]) -> int:
     parser.add_argument("trace", metavar="TRACE", help="the folder that was recorded")
     group, model = parser.add_argument_group("what is compared"), "; default the trace's recipe's"
     _add(group, "model", "net", "our-loss", "our-optimizer", "our-step", *_COMPARED, model=model)
+    group.add_argument("--reference", **_SEARCHED)
     _add(cli.add_device_flags(parser), "mode")
     _add(parser.add_argument_group("what is written"), *_WRITTEN)
     parsed = parser.parse(arguments)
     cli.raise_usage_errors((parsed.net and parsed.model, "--net: give it or --model, not both"))
     functions, corrections = flags.load_functions(parsed), corrections_in(parsed)
     began = time.perf_counter()
-    reference = _with_search(load_recording(Path(parsed.trace)))
+    reference = _with_search(load_recording(Path(parsed.trace)), parsed)
     given = _Given(parsed, functions, reference.task, corrections)
     given.start_mindspore()
     ladder = given.replay(reference, next(iter(reference.trace.eval_outputs.values())).shape[-1])
@@ -301,7 +303,9 @@ def compare(arguments: Sequence[str]) -> int:
     parser = cli.Parser("parity compare", description, _CODES, "TRACE TRACE")
     parser.add_argument("ours", metavar="TRACE", help="the trace that is tested")
     parser.add_argument("reference", metavar="TRACE", help="the trace that it is compared with")
-    _add(parser.add_argument_group("what is compared"), *_COMPARED)
+    group = parser.add_argument_group("what is compared")
+    _add(group, *_COMPARED)
+    group.add_argument("--reference", **_SEARCHED)
     _add(parser.add_argument_group("what is written"), *_WRITTEN)
     parsed = parser.parse(arguments)
     corrections = corrections_in(parsed)
@@ -322,17 +326,21 @@ def compare(arguments: Sequence[str]) -> int:
     if names.problems:
         raise ValueError(f"compare: the traces are of different nets: {'; '.join(names.problems[:3])}")
     initialisation = _Given(parsed, {}, theirs.task).initialisation
-    ladder = compare_recordings(ours, _with_search(theirs), names, initialisation, search=not parsed.quick)
+    ladder = compare_recordings(ours, _with_search(theirs, parsed), names, initialisation, search=not parsed.quick)
     return _finish(parsed, ladder, theirs.task, began, f"{parsed.ours} against {parsed.reference}", ladder.environment)
 
 
-def _with_search(reference: Recording) -> Recording:
-    """The recording with the search for causes, where PyTorch is and the reference's file, as it was recorded."""
-    place = reference.place
-    path = Path(place.rpartition(":")[0])
-    there = reference.framework.startswith("PyTorch") and place and path.is_file() and find_spec("torch")
-    if not there or not reference.file.endswith(sha256_of_file(path)):
+def _with_search(reference: Recording, parsed: argparse.Namespace) -> Recording:
+    """The recording with the search for causes in the user's FILE:FUNCTION, which runs only if it was recorded."""
+    if not (place := parsed.searched):
         return reference
+    cli.raise_usage_errors((parsed.quick, "--reference: nothing is searched with --quick; leave one out"))
+    import_extra("torch", "the search for causes")
+    path = Path(place.rpartition(":")[0])
+    if path.is_file() and not (reference.file and reference.file.endswith(sha256_of_file(path))):
+        words = f"no cause is searched for: {path} is not the file that was recorded, or was changed since"
+        return dataclasses.replace(reference, search=lambda wanted: [words])
+    build = load_function(place, "--reference")
 
     def search(wanted: Wanted) -> list[str]:
         import torch
@@ -342,7 +350,8 @@ def _with_search(reference: Recording) -> Recording:
 
         torch.set_num_threads(max(1, cpu_count() // 2))  # as in `live`
         with imports_beside(place):
-            return searcher_of(reference, load_function(place, "--reference")())(wanted)
+            made = flags.returned("--reference", place, build(), torch.nn.Module, "a torch Module")
+            return searcher_of(reference, made)(wanted)
 
     return dataclasses.replace(reference, search=search)
 

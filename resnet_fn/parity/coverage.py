@@ -76,7 +76,8 @@ def coverage_of(
     lines += [f"never called: {few(sorted(never))}"] if never else []
     lines += [f"clipping: it acts in 0 of {len(norms)} updates"] if clip and not acted else []
     lines += [f"{', '.join(titles)}: {why}" for why, titles in left.items()]
-    large = {name for name, one in theirs.probes.items() if any(probe.error == TOO_LARGE for probe in one.values())}
+    probes_of = itertools.chain(theirs.probes.items(), ((names.layers.get(a), b) for a, b in ours.probes.items()))
+    large = {name for name, one in probes_of if any(probe.error == TOO_LARGE for probe in one.values())}
     lines += [f"probes of {len(large)} layers: {TOO_LARGE}"] if large else []
     lines += [] if probes else ["other inputs: there are no probes"]
     facts = {

@@ -31,9 +31,7 @@ class LayerDifference:
 
 
 def compare_layers(
-    ours: Mapping[str, Sequence[Layer]],
-    theirs: Mapping[str, Sequence[Layer]],
-    layers: Mapping[str, str],
+    ours: Mapping[str, Sequence[Layer]], theirs: Mapping[str, Sequence[Layer]], layers: Mapping[str, str]
 ) -> list[LayerDifference]:
     """Compare both nets' executions layer by layer, on the same inputs and with equal weights.
 

@@ -122,7 +122,7 @@ def _nodes(layer: Layer, expand: int, ignore: Collection[str]) -> list[Node]:
         kind = "dense"  # a convolution with a kernel of one pixel
     if expand == 2 and kind == "dense" and weight and weight[0] == 3 * weight[-1] > 0:
         return [_part(layer, leaves, one, index, 3) for index, one in enumerate("qkv")]
-    return [Node(layer.name, kind, *_shares(leaves), output, role(layer.name) if expand == 2 else "")]
+    return [Node(layer.name, kind, *_shares(leaves), output, role(layer.name) if kind == "dense" else "")]
 
 
 def _shares(leaves: Leaves, index: int = 0, count: int = 1) -> tuple[dict[str, Part], dict[str, Shape]]:

@@ -24,7 +24,7 @@ from resnet_fn.parity.layers.masked import masked
 from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.optimizer_settings import Settings, mindspore_settings, torch_settings
-from resnet_fn.parity.probes import Caller, attempted, few_samples, probe_layers, probe_net, same_attributes
+from resnet_fn.parity.probes import Caller, attempted, probe_layers, probe_net, same_attributes
 from resnet_fn.parity.randomness import cut_random, is_random
 from resnet_fn.parity.ranks import check_shares
 from resnet_fn.parity.stages import LOSS, paired_outputs
@@ -216,11 +216,10 @@ def _probes(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
 
     caller = Caller(lambda tensor: tensor.numpy(), Tensor, run_layer, (MissingKernelError, MemoryError))
     net.set_train(False)
-    of_net, of_layers = few_samples(inputs, 2), few_samples(inputs, 1)
     cells = [cell for _, cell in net.cells_and_names()]
     with run_in("pynative"), unchanged(net.get_parameters()), same_attributes(cells):
-        probes = probe_net(of_net, executions, forward, absent=caller.absent)
-        return probes | probe_layers([*named_layers(net)], lambda: call(net, of_layers), executions, caller)
+        probes = probe_net(inputs, executions, forward, absent=caller.absent)
+        return probes | probe_layers([*named_layers(net)], lambda tree: call(net, tree), inputs, executions, caller)
 
 
 def _in_training(cell: nn.Cell, inputs: np.ndarray) -> np.ndarray:
@@ -448,12 +447,19 @@ def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResul
 
 
 def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
-    """The net, if its input is one array; else a function of one tuple (`arguments`) with the methods a step calls."""
+    """Wraps a net of several inputs in a function of one tuple (`arguments`); a net of one array is returned as it is.
+
+    The function has the methods of the net that a training step calls. ValueError if `construct` lacks an input's name.
+    """
     if not isinstance(inputs, dict | tuple):
         return net
     # Keyword arguments in compiled code give gradients of the wrong type: each has its place, or its default.
     names = sorted(inputs) if isinstance(inputs, dict) else []
     parameters = list(inspect.signature(net.construct).parameters.values())
+    taken = [one.name for one in parameters]
+    if wrong := [name for name in names if name not in taken]:
+        words = f"net: construct takes {', '.join(taken)}, and there is an input {wrong[0]!r}"
+        raise ValueError(f"{words}; give it an argument of that name")
     used = parameters[: 1 + max((index for index, one in enumerate(parameters) if one.name in names), default=-1)]
     places = tuple(names.index(one.name) if one.name in names else -1 for one in used)
     defaults = tuple(one.default for one in used)

@@ -1,4 +1,4 @@
-"""Several workers against one: their recordings as one, and where the workers do not add up. Needs NumPy only.
+"""Compares several workers with one: merges their recordings, and names where they do not add up. Needs NumPy only.
 
 A worker computes its share of each batch. One worker computes the same shares as micro-batches, or, if the net has no
 BatchNorm, the batch as a whole.

@@ -143,10 +143,9 @@ _DROPPED = [row for row in STAGES if row.name in (TRAIN_FORWARD, LOSS, GRADIENTS
 # Arrays of which norms and losses are made: their rounding is allowed for there.
 _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
 _AFTER = (LAST, AVERAGE)
-DRIFTING = (*_AFTER, MOVED)  # what an optimizer moves that divides a gradient of rounding by its own size
 _WEIGHTS = (CHANGE, *_AFTER)
 # An element whose gradients are further apart, or that is so small beside the largest of its array, is rounding.
-_OTHER, _NOTHING = 0.01, 1e-5
+_OTHER, _NOTHING = 0.01, 1e-7
 
 # A gradient this far from its float64, and this small beside all gradients, is zero except for rounding.
 NOISE, _SMALL = 0.5, 1e-4
@@ -181,7 +180,7 @@ def sure(stage: Stage) -> Stage:
     decided = [item for item in stage.differences if item.verdict != UNDECIDED]
     if lost := len(stage.differences) - len(decided):
         stage.differences = decided
-        stage.note = f"without {lost} arrays of which the reference itself is unsure"
+        stage.note += f"{'; ' * bool(stage.note)}without {lost} arrays of which the reference itself is unsure"
     return stage
 
 
@@ -202,6 +201,14 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
         least = {name: min(spread, _MOST / ROUNDING_FACTOR) for name, spread in spreads.items()}
         grown[stage] = {name: max(error, least[name]) for name, error in errors.items()}
     return grown
+
+
+def drift(noisy: Trace, trace: Trace, measured: Rounding) -> Rounding:
+    """How far noise moves what Adam trains: statistics, and weights whose gradient is rounding, which it divides by."""
+    errors, gradients = rounding(noisy, trace), measured[GRADIENTS]
+    drifting = {name for name in noisy.after[-1] if gradients.get(name, NOISE) >= NOISE}
+    moved = {stage: {name: one for name, one in errors[stage].items() if name in drifting} for stage in _AFTER}
+    return {**moved, MOVED: errors[MOVED]}
 
 
 def worst_rounding(*roundings: Rounding) -> Rounding:
@@ -227,6 +234,12 @@ class Comparison:
         sources = [one for one in self.names.sources(name) if one in errors and one in theirs]
         off = math.hypot(*(errors[one] * (norm(theirs[one]) or 1.0) for one in sources))
         return off / (norm(made) or 1.0)
+
+    def _lent(self, row: Row, name: str, theirs: Arrays, made: np.ndarray) -> float:
+        """The rounding of a whole array in its part, at most the tolerance if the part is more than rounding."""
+        error, errors = self.rounding_of(row.name, name, theirs, made), self.rounding.get(row.name, {})
+        whole = max((errors.get(one, 0.0) for one in self.names.sources(name)), default=0.0)
+        return error if name in self._rounding_only else min(error, max(whole, row.tolerance))
 
     @functools.cached_property
     def _rounding_only(self) -> set[str]:
@@ -268,7 +281,7 @@ class Comparison:
         return first, {name: np.any([mask, *(one[name] for one in later)], axis=0) for name, mask in first.items()}
 
     def all_stages(self, order: Sequence[str]) -> list[Stage]:
-        """Every stage from the copied weights on; `order`: our parameters and statistics in execution order."""
+        """Returns the stages from "weights" on; `order` lists our parameters and statistics in execution order."""
         ours, theirs = self.ours.trace, self.theirs.trace
         trained = [name for name in order if name in ours.gradients]
         on_both = [name for name in trained if all(one in theirs.gradients for one in self.names.sources(name))]
@@ -324,7 +337,7 @@ class Comparison:
             for row, stage in zip(rows, combined, strict=True):
                 one = compared._values(row, names)
                 stage.differences += [replace(item, name=item.name + which) for item in one.differences]
-                stage.failed = stage.failed or one.failed
+                stage.failed, stage.note = stage.failed or one.failed, stage.note or one.note
         return [sure(stage) for stage in combined if stage.differences or stage.failed]
 
     def _values(self, row: Row, names: Names) -> Stage:
@@ -347,7 +360,7 @@ class Comparison:
         return dict(zip(of_losses, itertools.accumulate(errors, max), strict=True))
 
     def _state_of_training(self, row: Row) -> Stage:
-        """What training moves beside weights, by the outputs that it leads to."""
+        """Compares what training moves beside weights (statistics, buffers) by the outputs that both nets then give."""
         if not (row.values(self.ours.trace) and row.values(self.theirs.trace)):
             return Stage(MOVED, note="one side has no outputs after the updates; record it again")
         stage = sure(self._values(row, {}))
@@ -403,7 +416,7 @@ class Comparison:
         if not common:
             return Stage(stage, note="one side keeps none" if self.ours.trace.after else "not run here")
         start = self.ours.trace.start
-        roundings = [self.rounding_of(stage, name, given, theirs[name]) for name in common]
+        roundings = [self._lent(row, name, given, theirs[name]) for name in common]
         # A small array may be close to its float64 values by luck; the median is what float32 costs here.
         usual = float(np.median([error for error in roundings if error <= _LENT] or [0.0]))
         whole, largest = math.hypot(*map(norm, theirs.values())), self._largest_change(stage, theirs)

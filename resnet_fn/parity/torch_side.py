@@ -25,7 +25,7 @@ from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import record_layers, recorded_layers
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.optimizer_settings import RATE, torch_settings
-from resnet_fn.parity.probes import Asked, Caller, attempted, few_samples, measure, probe_layers, probe_net
+from resnet_fn.parity.probes import Asked, Caller, attempted, measure, probe_layers, probe_net
 from resnet_fn.parity.randomness import cut_random, is_apart, is_random
 from resnet_fn.parity.reference.training import Average, recipe_loss, recipe_optimizer
 from resnet_fn.parity.search import Searcher
@@ -131,9 +131,12 @@ def record_reference(
     # Adam divides a gradient of rounding by its own size: such a bias drifts, and the statistics behind it with it.
     adaptive = task.own_optimizer or task.recipe.optimizer != "sgd"
     if noisy and adaptive and max(measured[stages.GRADIENTS].values(), default=0.0) >= stages.NOISE:
-        with _Noise(0):
-            drifted = stages.rounding(run_torch(reference, task, criterion, make_optimizer, rounded), first_update)
-        noisy.append({name: drifted[name] for name in stages.DRIFTING})
+        with contextlib.suppress(Exception), _Noise(0):  # what fails leaves the drift out
+            moved = run_torch(reference, task, criterion, make_optimizer, rounded)
+            weights = {name: trace.after[-1][name] for name in trace.gradients}  # as both sides have them there
+            moving = _load(copied(reference), {**moved.after[-1], **weights})
+            moved.last_outputs = _evaluate(moving, task.batches[0], rounded)
+            noisy.append(stages.drift(moved, first_update, measured))
     random_train = cut_random(layers["train"], layers_of(reference, first, True)) if random else ""
 
     failed: list[str] = []
@@ -185,6 +188,7 @@ def _recipe_loss(recipe: Recipe, like: Any) -> Loss:
 def _searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:
     """Changes the module until it computes what the other side does."""
     first = split(tuple(task.batches[0]), task.accumulate)[0][0]
+    module.eval()  # every layer: some may have been left in another mode than the module
 
     def forward(train: bool) -> Any:
         if module.training != train:  # which walks through all layers
@@ -205,12 +209,9 @@ def searcher_of(recording: Recording, module: torch.nn.Module) -> Searcher:
     initialise(module, task.batches[0][0])
     with without_dropout(module.named_modules()):
         reference = copied(module).float()
-    reference.load_state_dict(
-        {name: torch.from_numpy(np.array(one)) for name, one in trace.start.items()}, strict=False
-    )
-    outputs = outputs_of(first_call(reference, task.batches[0][0]))
+    outputs = outputs_of(first_call(_load(reference, trace.start), task.batches[0][0]))
     if any(relative_error(outputs.get(name, np.nan), one) > 1e-3 for name, one in trace.eval_outputs.items()):
-        raise ValueError(f"{recording.place} does not compute what it did when it was recorded")
+        raise ValueError(f"{recording.file.partition(',')[0]} does not compute what it did when it was recorded")
     first = split(tuple(task.batches[0]), task.accumulate)[0][0]
     loss = _no_loss if task.own_loss else _recipe_loss(task.recipe, first_call(reference, first, True))
     return _searcher(reference, task, loss)
@@ -250,12 +251,11 @@ def _probes(
             lambda array: tensors(array, dtype),
             lambda layer, given, named: call(functools.partial(layer, **named), given),
         )
-        of_net, of_layers = few_samples(inputs, 2), few_samples(inputs, 1)
         with torch.no_grad():
             layers = [*recorded_layers(module.eval(), _CONTAINERS)]
-            net = probe_net(of_net, executions, lambda tree: outputs_of(call(module, tensors(tree, dtype))), asked)
-            run = functools.partial(call, module, tensors(of_layers, dtype))
-            return net | probe_layers(layers, run, executions, caller, asked)
+            net = probe_net(inputs, executions, lambda tree: outputs_of(call(module, tensors(tree, dtype))), asked)
+            run = lambda tree: call(module, tensors(tree, dtype))  # noqa: E731
+            return net | probe_layers(layers, run, inputs, executions, caller, asked)
 
     with limits:
         probes = compute(copied(reference))
@@ -308,9 +308,14 @@ def _in_float64() -> Iterator[None]:
 
 
 def copied(module: torch.nn.Module) -> torch.nn.Module:
-    """A copy; what a layer computed of its parameters (the weight of `weight_norm`) is copied as a plain tensor."""
-    values = [value for layer in module.modules() for value in vars(layer).values() if isinstance(value, torch.Tensor)]
-    return copy.deepcopy(module, {id(value): value.detach().clone() for value in values if not value.is_leaf})
+    """A copy; what a layer computed of its parameters (the weight of `weight_norm`) is copied as a plain tensor.
+
+    It shares random generators of the module's own: each call then draws other numbers, as `is_random` must see.
+    """
+    values = [value for layer in module.modules() for value in vars(layer).values()]
+    known = {id(one): one.detach().clone() for one in values if isinstance(one, torch.Tensor) and not one.is_leaf}
+    shared = {id(one): one for one in values if isinstance(one, torch.Generator | np.random.Generator)}
+    return copy.deepcopy(module, {**known, **shared})
 
 
 def initialise(module: torch.nn.Module, inputs: Tree) -> None:
@@ -450,6 +455,11 @@ def run_torch(
     if average is not None:
         trace.average = state(average.module)
     return trace
+
+
+def _load(module: torch.nn.Module, values: Arrays) -> torch.nn.Module:
+    module.load_state_dict({name: torch.from_numpy(np.array(one)) for name, one in values.items()}, strict=False)
+    return module
 
 
 def _on_batch(module: torch.nn.Module, task: Task, batch: Batch, loss: Loss, precision: str, start: Arrays) -> Trace:

@@ -277,7 +277,6 @@ class Recording:
     measure_probes: Callable[[Mapping[str, Sequence[str]]], None] | None = None
     limits: list[str] = field(default_factory=list)  # of the reference's functions, that no number reaches; a line each
     file: str = ""  # of the user's net, "net.py, SHA-256 …"; empty for a net of this package's
-    place: str = ""  # FILE:FUNCTION of the user's net, as it was typed
     ranks: list[Trace] = field(default_factory=list)  # of each of several workers (`ranks.merge`), rank 0's is `trace`
 
     @property
@@ -290,9 +289,10 @@ STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")
 
 
 def parameter_roles(parameters: Sequence[tuple[str, Any]], untrained: Iterable[str]) -> dict[str, Any]:
-    """`tied`, `trainable` and `constants` of a `Recording`, of either framework.
+    """Returns the fields `tied`, `trainable` and `constants` of a `Recording`, for either framework.
 
-    `parameters` has every name of shared ones too; no update changes `untrained` (statistics, position tables, masks).
+    `parameters` lists a shared parameter once under each of its names. `untrained` names what no update changes:
+    statistics, position tables, masks.
     """
     names: dict[int, list[str]] = {}
     for name, parameter in parameters:

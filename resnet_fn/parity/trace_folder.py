@@ -48,7 +48,12 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
         recording = dataclasses.replace(recording, layers=kept, probes=of_net)
     widths: Any = [(width, flip()) for width, flip in recording.flipped.items()]
     if recording.measure_probes:
-        recording.measure_probes({name: list(one) for name, one in recording.probes.items()})
+        try:
+            recording.measure_probes({name: list(one) for name, one in recording.probes.items()})
+        except Exception as error:
+            why = f"{type(error).__name__}: {first_line(error)}"
+            recording.notes.append(f"the rounding of the probes cannot be measured ({why}): the trace has none")
+            recording = dataclasses.replace(recording, probes={})
     arrays: dict[int, tuple[int, np.ndarray]] = {}
     packed = _pack(dataclasses.replace(recording, flipped=widths, search=None, measure_probes=None), arrays)
     try:

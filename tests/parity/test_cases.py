@@ -429,8 +429,8 @@ CASES: dict[str, Callable[[], Ladder]] = {
     "log(sum(exp)) | mindnlp 6d487458c | agrees | (random inputs do not overflow) | ": small_log_of_sum,
     "… with inputs ten times as large | – | eval forward | log(sum(exp)), which overflows, here | "
     "`torch.logsumexp(`": log_of_sum,
-    "a standard deviation by n in place of n − 1 | mindnlp a90db347d | eval forward | divided by n for n − 1 here "
-    "| `x.std(1)`": deviation_by_n,
+    "a standard deviation by n in place of n − 1 | mindnlp a90db347d | eval forward | divided by n instead of n − 1 "
+    "here | `x.std(1)`": deviation_by_n,
     "experts put back in another order | mindformers 288a77a95 | eval forward | einsum bc,bkcd->kbd, reshaped, for "
     "bc,bkcd->bkd here | `torch.einsum(`": experts_in_another_order,
     "a scale that is no Parameter | mindnlp 500d0f321 | weights | logit_scale [] has "

@@ -147,7 +147,7 @@ KINDS = {  # words: the reference, the port, the shape of x
         lambda n, x: torch.where(x > 1, n.fc(x), x),
         lambda n, x: torch.where(x > 1, x, n.fc(x)),
     ),
-    "divided by n for n − 1": (lambda n, x: n.fc(x).std(1), lambda n, x: n.fc(x).std(1, correction=0)),
+    "divided by n instead of n − 1": (lambda n, x: n.fc(x).std(1), lambda n, x: n.fc(x).std(1, correction=0)),
     "sum for mean": (lambda n, x: n.fc(x).mean(1), lambda n, x: n.fc(x).sum(1)),
     "mean over axis 2 for 1": (lambda n, x: n.fc(x)[:, :, :6].mean(1), lambda n, x: n.fc(x)[:, :, :6].mean(2)),
     "the next row": (lambda n, x: n.embed((x > 0).long()), lambda n, x: n.embed((x > 0).long() + 1)),
@@ -376,19 +376,22 @@ def test_outputs_of_other_names_and_traces_are_searched(tmp_path, capsys):
     assert CAUSE in capsys.readouterr().out
     assert main(["record", *task, "--out", "trace"]) == 0
     assert main(["record", "--net", "ours.py:Net", "--like", "trace", "--out", "ours"]) == 0
-    commands = ["replay", "trace", *COMMAND], ["compare", "ours", "trace", "--no-initialisation"]
-    for command in commands:
+    assert str(tmp_path) not in (tmp_path / "trace" / "manifest.json").read_text()
+    (tmp_path / "changed.py").write_text("raise SystemExit('it was run')\n")
+    for command in ["replay", "trace", *COMMAND], ["compare", "ours", "trace", "--no-initialisation"]:
         capsys.readouterr()
-        assert main(command) == 1
+        assert main([*command, "--reference", "theirs.py:Net"]) == 1
         assert CAUSE in capsys.readouterr().out
-        assert main([*command, "--quick"]) == 1
-        printed = capsys.readouterr().out
-        assert "searched" not in printed
-        assert "0.5^2" not in printed
-    (tmp_path / "theirs.py").write_text(THEIRS + "\n")
-    for command in commands:
         assert main(command) == 1
-        assert "python -m resnet_fn.parity --reference theirs.py:Net --net FILE:FUNCTION" in capsys.readouterr().out
+        printed = capsys.readouterr().out
+        assert "for a cause, add --reference FILE:FUNCTION, the file that was recorded, theirs.py (where" in printed
+        assert main([*command, "--reference", "changed.py:Net"]) == 1
+        printed += capsys.readouterr().out
+        assert "searched for: changed.py is not the file that was recorded, or was changed since" in printed
+        assert main([*command, "--quick"]) == 1
+        printed += capsys.readouterr().out
+        assert printed.count("for a cause") == 1
+        assert "0.5^2" not in printed
 
 
 @pytest.mark.usefixtures("two_nets")
