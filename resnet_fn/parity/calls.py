@@ -45,13 +45,16 @@ _HERE = os.path.dirname(__file__)
 _INSIDE = (os.path.join(os.path.dirname(torch.__file__), ""), __file__, os.path.join(_HERE, "reference", ""), "<")
 _ABOVE = tuple(os.path.join(_HERE, name) for name in ("search.py", "torch_side.py"))  # call the reference
 # Calls that are neither counted nor changed.
-_SKIPPED = """
+_NOT_COUNTED = """
     __get__ __set__ size dim __len__ item is_floating_point type detach clone numel contiguous to float double
     requires_grad_ backward tolist __bool__ stride ndimension is_complex zero_ _assert __format__ __repr__ numpy
     is_nested __deepcopy__ cpu __int__ __float__ __index__ __reduce_ex__ __hash__ dropout new_zeros
-""".split()
+"""
 # In-place calls that change the shape, or of which the call without "_" is another: they run as they are.
-_AS_THEY_ARE = "squeeze_ unsqueeze_ transpose_ t_ swapaxes_ swapdims_ resize_ detach_ normal_ copy_ set_".split()
+_AS_THEY_ARE = """
+    squeeze_ unsqueeze_ transpose_ t_ swapaxes_ swapdims_ resize_ detach_ normal_ copy_ set_
+"""
+_SKIPPED, _UNCHANGED = frozenset(_NOT_COUNTED.split()), frozenset(_AS_THEY_ARE.split())
 _WRITING = ("__setitem__", "__ipow__", "__ifloordiv__", "__imod__", "__ixor__", "__iand__", "__ior__")
 _RENAMED = {
     **dict.fromkeys(("truediv", "divide", "true_divide", "itruediv"), "div"),
@@ -200,7 +203,7 @@ class Calls(TorchFunctionMode):
             asked = function
             of_itself = raw.endswith("_") and not raw.endswith("__")
             plain = (getattr(torch.Tensor, raw[:-1], None) or getattr(torch, raw[:-1], None)) if of_itself else None
-            if of_itself and (plain is None or raw in _AS_THEY_ARE):
+            if of_itself and (plain is None or raw in _UNCHANGED):
                 self.in_place = True
             elif of_itself:
                 target, function = args[0], plain

@@ -5,9 +5,7 @@ import pytest
 from mindspore import Tensor, mint, nn
 
 from resnet_fn.parity.layers.settings import without_dropout
-from resnet_fn.parity.mindspore_side import (
-    of_mindspore,
-)
+from resnet_fn.parity.mindspore_side import of_mindspore, with_inputs
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -68,7 +66,14 @@ class TwoLayers(nn.Cell):
         self.a, self.b = nn.Dense(3, 3, has_bias=False), nn.Dense(3, 3, has_bias=False)
 
 
+class Named(nn.Cell):
+    def construct(self, x, **more):
+        return x + more.get("mask", 0)
+
+
 def test_what_cannot_be_used_is_refused():
+    with pytest.raises(ValueError, match="construct takes x, more, and there is an input 'mask'; give it an argument"):
+        with_inputs(Named(), {"x": np.ones(2), "mask": np.ones(2)})
     net, other = TwoLayers(), TwoLayers()
     with pytest.raises(ValueError, match="optimizer: Momentum has a learning rate for each step of its own"):
         of_mindspore(nn.Momentum(net.trainable_params(), nn.ExponentialDecayLR(0.1, 0.9, 4), 0.9), net)

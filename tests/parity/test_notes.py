@@ -7,10 +7,7 @@ from mindspore import mint, nn
 
 from resnet_fn.parity.layers.layer import Layer, kind_of
 from resnet_fn.parity.layers.settings import settings_of
-from resnet_fn.parity.notes import (
-    settings_differences,
-    settings_notes,
-)
+from resnet_fn.parity.notes import settings_differences, settings_notes
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 3, 12, 12)).astype(np.float32)
 

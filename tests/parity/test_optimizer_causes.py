@@ -55,10 +55,7 @@ OTHERS = {
         of(o.AdamW, weight_decay=0.01),
         biases_apart,
     ),
-    "β2: 0.95 here, 0.999 in the reference (4 parameters, first 0.weight)": (
-        of(o.Adam, betas=(0.9, 0.95)),
-        of(o.Adam),
-    ),
+    "β2: 0.95 here, 0.999 in the reference (4 parameters, first 0.weight)": (of(o.Adam, betas=(0.9, 0.95)), of(o.Adam)),
     "centered: False here, True in the reference (4 parameters, first 0.weight)": (
         of(o.RMSprop),
         of(o.RMSprop, centered=True),

@@ -233,6 +233,21 @@ def test_a_trace_has_the_answers(tmp_path, capsys):
     assert {"10·x", "−x"} < probed.left_out.keys()
 
 
+def test_rounding_that_cannot_be_measured_leaves_findings_by_tolerance(tmp_path):
+    def fails(asked: Any) -> None:
+        raise RuntimeError("no float64")
+
+    theirs = record_reference(Theirs(apply, t.LeakyReLU(0.1)), Task(SGD, [(np.abs(draw(4, 8)), np.zeros(4, np.int32))]))
+    theirs.measure_probes = fails
+    ladder = replay(theirs, Ours(apply, nn.ReLU()), initialisation=False, mode="pynative")
+    assert [one.layer for one in ladder.probed.findings] == ["body.0", ""]
+    assert "measuring it failed (RuntimeError: no float64)" in ladder.probed.left_out["the rounding of probes"]
+    save_recording(theirs, tmp_path / "theirs")
+    saved = load_recording(tmp_path / "theirs")
+    assert saved.probes == {}
+    assert "cannot be measured (RuntimeError: no float64): the trace has none" in saved.notes[-1]
+
+
 class Counts(t.Module):
     """It keeps what it was given, and refuses all after another batch than the first."""
 
@@ -277,6 +292,12 @@ def test_large_images_are_probed_a_few_at_a_time():
     def pooled(x: Any) -> Any:
         return x[:, :, ::28, 0].mean(1)
 
-    recorded = record_reference(Theirs(lambda layer, x: pooled(layer(x)), t.ReLU()), Task(SGD, [(images, labels)]))
+    def looked_up(layer: Any, table: Any, images: Any, ids: Any) -> Any:
+        return pooled(layer(images)) + table(ids).mean(1)
+
+    inputs = images, np.arange(9).reshape(3, 3)
+    module = Theirs(looked_up, t.ReLU(), t.Embedding(6, 8))
+    recorded = record_reference(module, Task(SGD, [((inputs[0], inputs[1] % 6), labels)]))
     assert recorded.probes["body.0"]["−x"].outputs["output"].shape == (1, 3, 224, 224)
     assert recorded.probes[""]["n + 1 samples"].outputs["logits"].shape == (3, 3)
+    assert "every id once (inputs 1)" in recorded.probes[""]

@@ -83,10 +83,7 @@ KINDS = {  # words: the reference, the port, the shape of x
         lambda n, x: F.layer_norm(x + 1, (8,)),
         lambda n, x: F.rms_norm(x + 1, (8,), eps=1e-5),
     ),
-    "normalized over axis 1 for 2": (
-        lambda n, x: F.layer_norm(x, (8,)),
-        lambda n, x: F.layer_norm(x.mT, (6,)).mT,
-    ),
+    "normalized over axis 1 for 2": (lambda n, x: F.layer_norm(x, (8,)), lambda n, x: F.layer_norm(x.mT, (6,)).mT),
     "2 groups for 4": (lambda n, x: n.gn(x), lambda n, x: F.group_norm(x, 2, n.gn.weight, n.gn.bias), IMAGES),
     "the batch's statistics": (lambda n, x: n.bn(x), lambda n, x: n.bn.train()(x), IMAGES),
     "pads as same for (1, 1)": (
@@ -131,10 +128,7 @@ KINDS = {  # words: the reference, the port, the shape of x
     "the second term left out": (lambda n, x: n.fc(x) + x, lambda n, x: n.fc(x)),
     "the first factor left out": (lambda n, x: n.fc(x) * x.sigmoid(), lambda n, x: x.sigmoid()),
     "the parts in the other order": (lambda n, x: torch.cat([x, n.fc(x)], 1), lambda n, x: torch.cat([n.fc(x), x], 1)),
-    "parts 0 and 1 exchanged": (
-        lambda n, x: n.fc(x).chunk(2, -1)[0] * 2,
-        lambda n, x: n.fc(x).chunk(2, -1)[1] * 2,
-    ),
+    "parts 0 and 1 exchanged": (lambda n, x: n.fc(x).chunk(2, -1)[0] * 2, lambda n, x: n.fc(x).chunk(2, -1)[1] * 2),
     "mean over axis 1 for [0]": (lambda n, x: n.fc(x)[:, 0], lambda n, x: n.fc(x).mean(1)),
     "axes 1 and 2 exchanged before it is reshaped": (
         lambda n, x: n.fc(x).reshape(3, 48),
@@ -392,6 +386,9 @@ def test_outputs_of_other_names_and_traces_are_searched(tmp_path, capsys):
         printed += capsys.readouterr().out
         assert printed.count("for a cause") == 1
         assert "0.5^2" not in printed
+    assert main(["record", *task, "--precision", "fp16", "--out", "half"]) == 0
+    assert main(["replay", "half", *COMMAND, "--reference", "theirs.py:Net"]) == 1
+    assert "no cause is searched for in half precision" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("two_nets")

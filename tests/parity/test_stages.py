@@ -14,7 +14,7 @@ from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.layer_outputs import LayerDifference, tie_width
 from resnet_fn.parity.layers.difference import difference, relative_error
 from resnet_fn.parity.layers.layer import Layer
-from resnet_fn.parity.name_map import NameMap, whole_array
+from resnet_fn.parity.name_map import MadeOf, NameMap, Part, whole_array
 from resnet_fn.parity.replay import assert_parity, compare_step
 from resnet_fn.parity.report import table
 from resnet_fn.parity.stages import Stage, inputs_stage
@@ -109,7 +109,18 @@ def test_a_gradient_that_is_zero_except_for_rounding_must_be_small():
     assert (stage.verdict, stage.first.name) == ("DIFFERS", "mean")
 
 
-@pytest.mark.parametrize(("noise", "verdict"), [(3e-9, "ok"), (-2e-8, "ok"), (1e-3, "DIFFERS")])
+def test_a_part_is_lent_no_more_of_the_wholes_rounding_than_its_tolerance():
+    ours, theirs, _ = traces()
+    for trace, name, gradient in ((ours, "q", np.full(4, 1.02e-4)), (theirs, "w", np.repeat([1e-4, 1.0], [4, 8]))):
+        trace.gradients = trace.clipped = {name: gradient}
+        trace.start, trace.after = {name: np.zeros_like(gradient)}, [{name: np.zeros_like(gradient)}]
+    sides = [Recording("", TASK, {}, {}, trace) for trace in (ours, theirs)]
+    names = NameMap("names", {"q": MadeOf((Part("w", share=(0, 3)),))}, {}, ())
+    compared = stages.Comparison(*sides, names, {"gradients": {"w": 1e-6}}).all_stages(["q"])
+    assert next(stage for stage in compared if stage.name == "gradients").verdict == "DIFFERS"
+
+
+@pytest.mark.parametrize(("noise", "verdict"), [(3e-9, "ok"), (-2e-8, "ok"), (1e-3, "DIFFERS"), (1e-6, "DIFFERS")])
 def test_the_key_bias_of_an_attention_that_adam_trains(noise, verdict):
     """Its gradient is zero except for rounding; Adam divides it by its own size: a step of up to the rate's."""
     ours, theirs, exact = traces()

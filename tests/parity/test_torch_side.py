@@ -11,13 +11,7 @@ from resnet_fn.recipes import recipe
 
 pytest.importorskip("torch", reason="PyTorch's side needs torch: pip install torch")
 from resnet_fn.parity.reference.training import recipe_loss
-from resnet_fn.parity.torch_side import (
-    layers_of,
-    prepare_reference,
-    record_reference,
-    run_torch,
-    state,
-)
+from resnet_fn.parity.torch_side import layers_of, prepare_reference, record_reference, run_torch, state
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 3, 6, 6)).astype(np.float32)
 

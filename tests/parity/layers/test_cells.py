@@ -29,7 +29,7 @@ def test_a_cells_layers(train):
     before = {name: parameter.asnumpy().copy() for name, parameter in net.parameters_and_names()}
     layers = record_cell(net, lambda: net(Tensor(IMAGES)), train)
     assert [(layer.title, layer.kind) for layer in layers] == [
-        *(("body.0", "conv"), ("body.1", "norm"), ("relu", "relu"), ("relu (2)", "relu"), ("fc", "dense")),
+        *(("body.0", "conv"), ("body.1", "norm"), ("relu", "relu"), ("relu (2)", "relu"), ("fc", "dense"))
     ]
     conv, norm, first, second, fc = layers
     assert conv.input.tobytes() == IMAGES.astype(np.float64).tobytes()
