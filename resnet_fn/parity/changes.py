@@ -11,7 +11,6 @@ import torch
 from torch.nn import functional as F
 
 from resnet_fn.parity.calls import Call, Changes, is_float
-from resnet_fn.parity.layers.settings import same_pads
 
 Function = Callable[..., Any]
 OTHER = " as argument"  # in the words of a change by which a call is given another array
@@ -94,10 +93,13 @@ def _norm(c: Call) -> Changes:
         yield f"normalized and weighted over axis {axis} for {last}", lambda: c.again(input=turned).transpose(axis, -1)
 
 
-def _same(x: Any, *settings: Sequence[int]) -> list[int]:
-    """The pads of pad_mode "same", as `F.pad` takes them: those of the last axis first."""
-    pads = same_pads(x.shape[2:], *settings)
-    return [one for start in reversed(range(0, len(pads), 2)) for one in pads[start : start + 2]]
+def _same(x: Any, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> list[int]:
+    """The pads of pad_mode "same", as `F.pad` takes them."""
+    pads: list[int] = []
+    for size, k, s, d in zip(x.shape[2:], kernel, stride, dilation, strict=True):
+        total = max((math.ceil(size / s) - 1) * s + (k - 1) * d + 1 - size, 0)
+        pads = [total // 2, total - total // 2, *pads]
+    return pads
 
 
 def _conv(c: Call) -> Changes:

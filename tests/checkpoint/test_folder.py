@@ -6,11 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from resnet_fn.checkpoint.folder import (
-    CheckpointError,
-    load_checkpoint,
-    write_checkpoint,
-)
+from resnet_fn.checkpoint.folder import CheckpointError, load_checkpoint, write_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
 
 STATE = {"update": 7, "epoch": 1, "best": None, "last": None}

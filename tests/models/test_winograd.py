@@ -7,12 +7,7 @@ from mindspore import Tensor, nn, ops
 
 from resnet_fn.models import create_model
 from resnet_fn.models.resnet import BasicBlock, Design, ResNet
-from resnet_fn.models.winograd import (
-    Conv2d,
-    convolve,
-    standard_operations,
-    use_winograd,
-)
+from resnet_fn.models.winograd import Conv2d, convolve, standard_operations, use_winograd
 
 pytestmark = pytest.mark.usefixtures("device")
 

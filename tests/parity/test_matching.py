@@ -36,33 +36,6 @@ def test_what_has_no_counterpart_is_named(matched, ported, reference):
     )
 
 
-def test_projections_that_run_in_another_order_are_paired_by_their_names(paired, torch):
-    def attend(self, x, order, names):
-        q, k, v = ({one: getattr(self, names[one])(x) for one in order}[one] for one in "qkv")
-        return q + 2 * k + 3 * v
-
-    class Ours(nn.Cell):
-        def __init__(self):
-            super().__init__()
-            self.query, self.key, self.value = nn.Dense(6, 6), nn.Dense(6, 6), nn.Dense(6, 6)
-
-        def construct(self, x):
-            return attend(self, x, "kqv", {"q": "query", "k": "key", "v": "value"})
-
-    class Theirs(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.to_q, self.to_k, self.to_v = (torch.nn.Linear(6, 6) for _ in range(3))
-
-        def forward(self, x):
-            return attend(self, x, "qkv", {one: f"to_{one}" for one in "qkv"})
-
-    found = paired(Ours(), Theirs(), IMAGES[:, 0, :, :6], ())[0]
-    assert [found.parameters[f"{name}.weight"].names[0] for name in ("query", "key", "value")] == [
-        f"to_{one}.weight" for one in "qkv"
-    ]
-
-
 def pairs(ours, theirs, tied=(), constants=((), ())):
     found = match(Side(ours, constants=constants[0]), Side(theirs, tied=tied, constants=constants[1]))
     return {name: str(source) for name, source in found.parameters.items()}, found.problems

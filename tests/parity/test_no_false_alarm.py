@@ -8,7 +8,7 @@ import pytest
 from mindspore import Tensor, nn, ops
 
 from resnet_fn.parity.trace import Batch
-from small_nets import ADAMW, SGD, Pair, Theirs, draw, labels, ones, t, torch
+from small_nets import ADAMW, SGD, Pair, Theirs, agrees, draw, labels, ones, ours, t, theirs, torch
 
 F = torch.nn.functional
 pytestmark = pytest.mark.usefixtures("device")
@@ -293,3 +293,14 @@ def test_a_right_port_agrees(name):
     assert max(item.output.relative for item in ladder.layers) < 1e-4
     compared = [stage.name for stage in ladder.stages if stage.verdict != "skipped"]
     assert {"weights", "eval forward", "loss", "gradients", "change by update 1"} <= set(compared)
+
+
+def test_an_attentions_projections_are_paired_by_their_names_whatever_their_order():
+    def construct(net, x):
+        k, q, v = net.key(x), net.query(x), net.value(x)
+        return net.head(q + 2 * k + 3 * v)
+
+    projections = {f"to_{one}": t.Linear(8, 8) for one in "qkv"}
+    module = theirs(lambda net, x: net.head(net.to_q(x) + 2 * net.to_k(x) + 3 * net.to_v(x)), t.ReLU(), **projections)
+    net = ours(construct, nn.ReLU(), **{name: nn.Dense(8, 8) for name in ("query", "key", "value")})
+    agrees(net, module, [(draw(4, 8), labels(4))])

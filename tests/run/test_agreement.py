@@ -85,10 +85,7 @@ def test_settings_data_and_weights_that_differ_are_named_on_all_ranks(folder, ms
         f"weights and other state {HASH}, rank 0: {HASH}; give all workers the same weights": evaluation(
             *(["--recipe", "mine.toml", "--weights", name] for name in ("a", "b"))
         ),
-        "": [
-            [RECIPE, {"out_dir": "one"}],
-            [{**RECIPE, "name": "mine"}, {"out_dir": "", **own}],
-        ],
+        "": [[RECIPE, {"out_dir": "one"}], [{**RECIPE, "name": "mine"}, {"out_dir": "", **own}]],
     }
     Path("cases.json").write_text(json.dumps(cases))
     msrun(2, str(DRIVERS / "other_worker.py"), "cases.json")

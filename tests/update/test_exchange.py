@@ -4,14 +4,7 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, jit
 
-from resnet_fn.update.exchange import (
-    all_finite,
-    make_flags,
-    mean_over_workers,
-    none_withheld,
-    pack,
-    unpack,
-)
+from resnet_fn.update.exchange import all_finite, make_flags, mean_over_workers, none_withheld, pack, unpack
 
 pytestmark = pytest.mark.usefixtures("device")
 

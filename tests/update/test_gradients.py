@@ -5,14 +5,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor, ops
 
-from resnet_fn.update.gradients import (
-    LARGE,
-    clip_by_global_norm,
-    global_norm,
-    is_finite,
-    squared_norms,
-    unscale,
-)
+from resnet_fn.update.gradients import LARGE, clip_by_global_norm, global_norm, is_finite, squared_norms, unscale
 
 pytestmark = pytest.mark.usefixtures("device")
 

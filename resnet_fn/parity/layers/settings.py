@@ -68,13 +68,10 @@ def pads_of(layer: Any, size: Sequence[int]) -> Pads | None:
         return (0,) * 2 * count
     if mode == "pad":
         return _given_padding(layer, count)
-    return same_pads(size, *(_spread(getattr(layer, n, 1), count) for n in ("kernel_size", "stride", "dilation")))
-
-
-def same_pads(size: Sequence[int], *settings: Sequence[int]) -> Pads:
-    """The pads of TensorFlow's SAME: ⌈size / stride⌉ outputs, the odd zero after. Settings: kernel, stride, dilation."""
     pads: list[int] = []
-    for extent, kernel, stride, dilation in zip(size, *settings, strict=True):
+    kernels, strides, dilations = (_spread(getattr(layer, n, 1), count) for n in ("kernel_size", "stride", "dilation"))
+    for extent, kernel, stride, dilation in zip(size, kernels, strides, dilations, strict=True):
+        # TensorFlow's SAME: ⌈extent / stride⌉ outputs, the odd zero after; torch has it for stride 1 only.
         total = max((math.ceil(extent / stride) - 1) * stride + dilation * (kernel - 1) + 1 - extent, 0)
         pads += [total // 2, total - total // 2]
     return tuple(pads)
