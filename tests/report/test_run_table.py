@@ -10,7 +10,7 @@ from resnet_fn.report.run_table import EvaluatedRun, read_run, run_table
 
 
 def run(top1, seed=0, updates=(10, 20), loss=0.5, **settings):
-    recipe = {"name": "digits", "model": "resnet20", "seed": seed, "milestones": []} | settings
+    recipe = {"name": "digits", "dataset": "digits", "model": "resnet20", "seed": seed, "milestones": []} | settings
     events = [{"event": "eval", "update": update, "top1": top1 - 0.1, "loss": 1.0} for update in updates[:-1]]
     return EvaluatedRun(recipe, [*events, {"event": "eval", "update": updates[-1], "top1": top1, "loss": loss}])
 
@@ -44,6 +44,18 @@ def test_runs_on_different_data_are_lines_of_their_own():
         runs[str(seed)] = read_run(Path(), run(0.5).evaluations)
     rows, here = [cells(line)[:3] for line in run_table(runs)[0][1:]], f"digits, data_dir {Path.cwd()}"
     assert rows == [["digits, data_dir none", "1", "0"], [f"{here}/here", "2", "1,2"], [f"{here}/there", "1", "3"]]
+
+
+def test_runs_of_fit_are_lines_of_their_own():
+    """Their nets and arrays may differ; a metric that does not exist is no number that is not finite."""
+    runs = {name: run(0.9, seed, name="fit", dataset="own") for seed, name in enumerate("ab")}
+    for event in runs["b"].evaluations:
+        del event["top1"]
+    rows = [cells(line) for line in run_table(runs)[0][1:]]
+    assert rows == [
+        ["fit a", "1", "0", "20", "90.00%", "90.00%", "0.5000"],
+        ["fit b", "1", "1", "20", "-", "-", "0.5000"],
+    ]
 
 
 def test_the_best_is_over_all_evaluations():
