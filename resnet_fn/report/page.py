@@ -5,6 +5,7 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from resnet_fn.config.fields import OWN
 from resnet_fn.evaluation.metrics import SAID_FROM
 from resnet_fn.report.curves import PANELS, smoothing_note
 
@@ -89,7 +90,8 @@ def _tiles(report: dict[str, Any]) -> str:
     metrics = [
         *([("top-1", number(report["top1"], ".2%"))] if "top1" in report else []),
         *([("top-5", number(report["top5"], ".2%"))] if "top5" in report and len(report["classes"]) > 5 else []),
-        ("loss", number(report["loss"])),
+        # A loss of the caller's own is a mean over its samples; a report needs one of each.
+        ("cross-entropy" if report["recipe"]["loss"] == OWN else "loss", number(report["loss"])),
         ("macro F1", number(report["averages"]["macro"]["f1"])),
         *([("mean average precision", number(area))] if (area := report["mean_average_precision"]) is not None else []),
         *([("calibration error", number(calibration["error"]))] if (calibration := report["calibration"]) else []),

@@ -43,7 +43,7 @@ def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for name, recipe in recipes.items():
         key = json.dumps({setting: value for setting, value in recipe.items() if setting not in _ALIKE})
-        if recipe["dataset"] == OWN:  # nothing shows whether two runs have the same net and arrays
+        if recipe.get("dataset") == OWN:  # nothing shows whether two runs have the same net and arrays
             key = name
         groups.setdefault(key, []).append(name)
     first = [recipes[names[0]] for names in groups.values()]
@@ -52,7 +52,7 @@ def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
     settings = [[f"{key} {show_value(recipe.get(key, '')) or 'none'}" for key in differing] for recipe in first]
     titles = {}
     for recipe, by, names in zip(first, settings, groups.values(), strict=True):
-        title = f"{recipe['name']} {names[0]}" if recipe["dataset"] == OWN else recipe["name"]
+        title = f"{recipe['name']} {names[0]}" if recipe.get("dataset") == OWN else recipe["name"]
         titles[", ".join([title, *by])] = names
     return titles
 

@@ -10,7 +10,7 @@ from resnet_fn.report.run_table import EvaluatedRun, read_run, run_table
 
 
 def run(top1, seed=0, updates=(10, 20), loss=0.5, **settings):
-    recipe = {"name": "digits", "dataset": "digits", "model": "resnet20", "seed": seed, "milestones": []} | settings
+    recipe = {"name": "digits", "model": "resnet20", "seed": seed, "milestones": []} | settings
     events = [{"event": "eval", "update": update, "top1": top1 - 0.1, "loss": 1.0} for update in updates[:-1]]
     return EvaluatedRun(recipe, [*events, {"event": "eval", "update": updates[-1], "top1": top1, "loss": loss}])
 

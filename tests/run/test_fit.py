@@ -193,6 +193,7 @@ def test_the_run_folder_has_all_that_a_run_has(finished):
     assert len(set(losses)) > 300
     page = (result.run / "report/report.html").read_text()
     assert "Confusion matrix" in page
+    assert "<span>cross-entropy</span>" in page
     for parameter in net.get_parameters():  # the report has put the last weights back
         last = load_checkpoint(result.run / f"checkpoints/step-{result.updates:08d}").weights
         assert np.array_equal(parameter.asnumpy(), last[parameter.name])
