@@ -106,7 +106,6 @@ def _conv(c: Call) -> Changes:
     b, x, n, weight, given = c.bound, c.x, c.x.ndim - 2, c.bound["weight"], c.bound.get("padding", 0)
     yield "no bias added", lambda: c.again(bias=None)
     yield "the kernel transposed", lambda: c.again(weight=weight.transpose(2, 3))
-    yield "the kernel flipped", lambda: c.again(weight=weight.flip(*range(2, weight.ndim)))
     if c.kind == "conv_transpose":
         yield "no output padding", lambda: c.again(output_padding=0)
         return

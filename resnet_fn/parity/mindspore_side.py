@@ -214,12 +214,12 @@ def _probes(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
             outputs_of(outputs)  # operations may fail after the call
             return outputs
 
-    caller = Caller(lambda tensor: tensor.numpy(), Tensor, run_layer, (MissingKernelError,))
+    caller = Caller(lambda tensor: tensor.numpy(), Tensor, run_layer, (MissingKernelError, MemoryError))
     net.set_train(False)
     of_net, of_layers = few_samples(inputs, 2), few_samples(inputs, 1)
     cells = [cell for _, cell in net.cells_and_names()]
     with run_in("pynative"), unchanged(net.get_parameters()), same_attributes(cells):
-        probes = probe_net(of_net, executions, forward, (MissingKernelError,))
+        probes = probe_net(of_net, executions, forward, absent=caller.absent)
         return probes | probe_layers([*named_layers(net)], lambda: call(net, of_layers), executions, caller)
 
 

@@ -42,7 +42,7 @@ class Caller(NamedTuple):
     array: Callable[[Any], np.ndarray]  # of a tensor
     tensor: Callable[[np.ndarray], Any]
     call: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # (layer, positional, named) → outputs
-    absent: tuple[type[Exception], ...] = ()  # errors of an operation that this device does not have
+    absent: tuple[type[Exception], ...] = (MemoryError,)  # errors that cost that probe alone
 
 
 def probe_layers(
@@ -111,8 +111,8 @@ def probe_net(
     inputs: Tree,
     executions: Sequence[Layer],
     call: Any,
-    absent: tuple[type[Exception], ...] = (),
     asked: Asked | None = None,
+    absent: tuple[type[Exception], ...] = (MemoryError,),
 ) -> Probes:
     """The probes of the net; `call` returns its outputs by name, `executions` has the tables of ids."""
     tables = [(one, one.input) for one in executions if one.kind == "embedding" and one.input is not None]
@@ -133,8 +133,6 @@ def _probe(call: Any, given: Any, absent: tuple[type[Exception], ...], further: 
     try:
         return Probe(call(given), "", further=tuple(further))
     except absent:
-        return None
-    except MemoryError:
         return None
     except Exception as error:
         return Probe({}, f"{type(error).__name__}: {first_line(error)}", further=tuple(further))

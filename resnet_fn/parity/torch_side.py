@@ -253,7 +253,7 @@ def _probes(
         of_net, of_layers = few_samples(inputs, 2), few_samples(inputs, 1)
         with torch.no_grad():
             layers = [*recorded_layers(module.eval(), _CONTAINERS)]
-            net = probe_net(of_net, executions, lambda tree: outputs_of(call(module, tensors(tree, dtype))), (), asked)
+            net = probe_net(of_net, executions, lambda tree: outputs_of(call(module, tensors(tree, dtype))), asked)
             run = functools.partial(call, module, tensors(of_layers, dtype))
             return net | probe_layers(layers, run, executions, caller, asked)
 

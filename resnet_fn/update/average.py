@@ -59,7 +59,7 @@ def move_average(
 ) -> Tensor:
     """Count an update and move the average, inside jit. Arguments: see `MovingAverage`.
 
-    Each branch returns a value that is used: MindSpore drops a branch without one, and cannot cache its graph.
+    Each branch returns a value that is used: MindSpore drops a branch that returns no value.
     """
     now = count + 1.0
     _assign(count, now)

@@ -20,7 +20,7 @@ from resnet_fn.parity.search import Searcher  # noqa: E402
 from resnet_fn.parity.trace import Wanted  # noqa: E402
 
 t, F = torch.nn, torch.nn.functional
-IMAGES, TOKENS, VIDEO = (3, 8, 9, 9), (3, 6, 8), (2, 8, 3, 4, 4)
+IMAGES, TOKENS = (3, 8, 9, 9), (3, 6, 8)
 
 
 def drawn(*shape, seed=0):
@@ -88,20 +88,10 @@ KINDS = {  # words: the reference, the port, the shape of x
         lambda n, x: F.layer_norm(x.mT, (6,)).mT,
     ),
     "2 groups for 4": (lambda n, x: n.gn(x), lambda n, x: F.group_norm(x, 2, n.gn.weight, n.gn.bias), IMAGES),
-    "each frame (axis 2) alone": (
-        lambda n, x: n.gn(x),
-        lambda n, x: torch.stack([n.gn(x[:, :, i]) for i in range(3)], 2),
-        VIDEO,
-    ),
     "the batch's statistics": (lambda n, x: n.bn(x), lambda n, x: n.bn.train()(x), IMAGES),
     "pads as same for (1, 1)": (
         lambda n, x: n.conv(x[..., :8, :8]),
         lambda n, x: F.conv2d(F.pad(x[..., :8, :8], (0, 1, 0, 1)), n.conv.weight, n.conv.bias, 2),
-        IMAGES,
-    ),
-    "the kernel flipped": (
-        lambda n, x: n.conv(x),
-        lambda n, x: F.conv2d(x, n.conv.weight.flip(2, 3), n.conv.bias, 2, 1),
         IMAGES,
     ),
     "padded by reflect for zeros": (
@@ -132,10 +122,6 @@ KINDS = {  # words: the reference, the port, the shape of x
     "the weight transposed": (lambda n, x: n.fc(x), transposed),
     "no bias added": (lambda n, x: n.fc(x), lambda n, x: F.linear(x, n.fc.weight)),
     "the second factor transposed": (lambda n, x: x @ n.w, lambda n, x: x @ n.w.T),
-    "einsum bcd,de->bec, reshaped, for bcd,de->bce": (
-        lambda n, x: torch.einsum("bcd,de->bce", x, n.w),
-        lambda n, x: (x @ n.w).mT.reshape(x.shape),
-    ),
     "tanh GELU for gelu": (lambda n, x: F.gelu(2 * x), lambda n, x: F.gelu(2 * x, approximate="tanh")),
     "leaky ReLU 0.2 for leaky_relu": (lambda n, x: F.leaky_relu(x), lambda n, x: F.leaky_relu(x, 0.2)),
     "no upper limit": (lambda n, x: x.clamp(-1, 1), lambda n, x: x.clamp(min=-1)),
@@ -164,10 +150,6 @@ KINDS = {  # words: the reference, the port, the shape of x
     "divided by n for n − 1": (lambda n, x: n.fc(x).std(1), lambda n, x: n.fc(x).std(1, correction=0)),
     "sum for mean": (lambda n, x: n.fc(x).mean(1), lambda n, x: n.fc(x).sum(1)),
     "mean over axis 2 for 1": (lambda n, x: n.fc(x)[:, :, :6].mean(1), lambda n, x: n.fc(x)[:, :, :6].mean(2)),
-    "repeat_interleave for repeat": (
-        lambda n, x: n.fc(x).repeat(2, 1, 1),
-        lambda n, x: n.fc(x).repeat_interleave(2, 0),
-    ),
     "the next row": (lambda n, x: n.embed((x > 0).long()), lambda n, x: n.embed((x > 0).long() + 1)),
     "the cell state for the hidden state": (lambda n, x: n.lstm(x)[1][0], lambda n, x: n.lstm(x)[1][1]),
     "as argument 1 of add": (lambda n, x: x + n.fc(n.norm(x)), lambda n, x: n.norm(x) + n.fc(n.norm(x))),
