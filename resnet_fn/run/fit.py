@@ -61,16 +61,15 @@ def fit(
     """
     splits = check_arrays(train, validation)
     recipe, options = _read_settings(splits[0], loss, settings)
-    workers = process.start(options.device, options.threads, options.fast_math)
     own_loss = None if isinstance(loss, str) else loss
+    workers = process.start(options.device, options.threads, options.fast_math)
     classes = _try(net, own_loss, splits[0])
     if classes:
         check_labels(splits[0], len(classes), "train")
         check_labels(splits[1], len(classes), "validation")
     spec = InputSpec(name=OWN, classes=classes, channels=0, image_size=0, full_scale=1.0, mean=(), std=())
-    own = Own(
-        net, DataSet(*splits, spec, notes=_notes(net), digest=digest(*splits)), own_loss and _in_float32(own_loss)
-    )
+    dataset = DataSet(*splits, spec, notes=_notes(net), digest=digest(*splits))
+    own = Own(net, dataset, None if own_loss is None else _in_float32(own_loss))
     check_data(workers, own.dataset, ("train", "test"))
     result = loop.train(recipe, options, own=own)
     if classes and result.best_checkpoint and not result.stopped:

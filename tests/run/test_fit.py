@@ -338,12 +338,15 @@ def test_a_function_is_no_loss_of_a_recipe(says):
 
 @pytest.mark.slow
 def test_workers_share_the_samples(python, msrun, events):
-    """Two workers compute what one does; they have the same evaluation and write one report."""
+    """Two workers compute what one does; they write one report, or none where they do not share the disk."""
     driver = str(Path(__file__).parent / "drivers/own_net.py")
     python(driver, "one")
-    msrun(2, driver, "two")
+    log = msrun(2, driver, "two", "apart")
     for kind in ("train", "eval"):
         one, two = ([event["loss"] for event in events(run, kind)] for run in ("one", "two"))
         assert two == pytest.approx(one, rel=1e-5)
     first, second = (json.loads(Path(run, "report/report.json").read_text()) for run in ("one", "two"))
     assert first["top1"] == second["top1"]
+    assert log.count("warning: no report of the run:") == 1
+    assert Path("apart/metrics.jsonl").exists()
+    assert not Path("apart/report").exists()
