@@ -47,7 +47,8 @@ def fit(
         train: inputs and targets, two NumPy arrays [N, …] of any shape; float64 becomes float32. Targets that are
             integers [N] are classes; others need a loss of your own.
         validation: the same, for validation.
-        loss: a loss of `Recipe`, or a function (outputs, targets) → the mean loss over the samples, a scalar tensor.
+        loss: a loss of `Recipe`, or a function (outputs, targets) → the mean loss over the samples, a scalar tensor:
+            a `def` or an nn.Cell. MindSpore does not compile partials, methods and many lambdas.
         settings: fields of `Recipe` and `RunOptions`; those of this package's own nets and images are rejected.
 
     Returns:
