@@ -51,7 +51,7 @@ def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object
     """Put arrays into Parameters, or none; a CheckpointError lists what is missing, unexpected or of another shape."""
     if faults := misfits({parameter.name: parameter.shape for parameter in parameters}, arrays):
         text = "; ".join(f"{kind}: {few(names)}" for kind, names in faults.items())
-        raise CheckpointError(f"{source}: belongs to another net ({text}); give the recipe it was saved with")
+        raise CheckpointError(f"{source}: belongs to another net ({text}); give the net or recipe it was saved with")
     assign(parameters, arrays)
 
 

@@ -54,6 +54,7 @@ class Rule(NamedTuple):
     instead: Any = None  # where the setting that it reads is from the weaker source, it becomes this; else as `keep`
 
 
+_IN_PYTHON = "is what resnet_fn.fit is given, in Python; give a name of this package's"
 _ADAM = ("adam", "adamw", "lamb")  # optimizers with the gradients' average square
 
 
@@ -92,6 +93,8 @@ RULES = (
         lambda loss, dataset: loss != OWN or dataset == OWN,
         "is a function that resnet_fn.fit is given; give cross_entropy, bce or focal",
     ),
+    Rule("dataset", lambda dataset, model: dataset != OWN or model == OWN, _IN_PYTHON, keep=True),
+    Rule("model", lambda dataset, model: model != OWN or dataset == OWN, _IN_PYTHON, keep=True),
     # data
     Rule("monitor", lambda monitor, multi_label: monitor != "map" or multi_label, "needs --multi-label"),
     Rule("multi_label", lambda dataset: dataset == "imagefolder", "needs --dataset imagefolder", keep=True),
@@ -154,7 +157,7 @@ RULES = (
     Rule("nesterov", lambda optimizer: optimizer == "sgd", "is SGD's, not {optimizer}'s; give --no-nesterov"),
     Rule("nesterov", lambda momentum: momentum > 0, "needs momentum above 0; give --no-nesterov"),
     Rule("trust_coefficient", lambda optimizer: optimizer == "lars", "needs --optimizer lars"),
-    Rule("trust_coefficient", lambda weight_decay: weight_decay > 0, "is for layers with weight decay; give that, too"),
+    Rule("trust_coefficient", lambda weight_decay: weight_decay > 0, "needs weight decay; give --weight-decay above 0"),
     Rule("beta2 epsilon", lambda optimizer: optimizer in _ADAM, "needs --optimizer adam, adamw or lamb"),
     Rule("milestones milestone_factor", lambda schedule: schedule == "step", "needs --schedule step"),
     Rule("schedule", lambda schedule, milestones: schedule != "step" or milestones, "needs --milestones", keep=True),

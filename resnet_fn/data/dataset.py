@@ -76,7 +76,7 @@ class DataSet:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Class names; a label is an index into them. None if a caller's own targets are no classes."""
+        """Class names; a label is an index into them. () if a caller's own targets are no classes."""
         return self.input.classes
 
 
@@ -110,8 +110,8 @@ def check_images(dataset: DataSet) -> None:
 
 
 def blank_batch(dataset: DataSet, count: int, size: int, mixes: bool, dtype: str = "float32") -> Batch:
-    """Make zeros of the shapes and dtypes of `MemoryFeed.batch`, for a worker whose `count` samples cannot be read."""
-    if isinstance(dataset.train, Arrays):  # they can always be read
+    """Make a batch like those of `MemoryFeed.batch` for a worker whose `count` samples cannot be read: of zeros."""
+    if isinstance(dataset.train, Arrays):  # never used: arrays can always be read
         return dataset.train.images[:count], dataset.train.labels[:count]
     classes, soft = len(dataset.classes), mixes or dataset.train.labels.ndim == 2
     images = np.zeros((count, dataset.input.channels, size, size), dtype)

@@ -66,8 +66,9 @@ class MemoryFeed(Plan):
     def batch(self, update: int) -> Batch:
         """Return this worker's share of an update: images float32 [n, C, H, W] (see `make_feed`) and their labels.
 
-        Labels are int32 [n], or with mixup, CutMix or several classes an image float32 [n, classes], throughout. A
-        `BadSampleError` names a file that cannot be read or decoded.
+        Labels are int32 [n], or with mixup, CutMix or several classes an image float32 [n, classes], throughout. Arrays
+        of a caller's own, inputs and targets, are handed out as they are. A `BadSampleError` names a file that cannot
+        be read or decoded.
         """
         recipe, spec = self.recipe, self._input
         epoch, place = divmod(update, self.updates_per_epoch)

@@ -78,8 +78,9 @@ def random_affine(
 ) -> np.ndarray:
     """Shift, rotate and zoom each image, float32 [N, C, H, W], about its centre, with bilinear interpolation.
 
-    `draws`, [N, 4] in [−1, 1), are vertical and horizontal shift (whole pixels), rotation (degrees) and zoom (fraction
-    of 1) as shares of their maxima; `fill`, [C], is the value outside the image (a black pixel after normalisation).
+    `draws`, [N, 4] in [−1, 1), are vertical and horizontal shift, rotation (degrees) and zoom (fraction of 1) as
+    shares of their maxima; shifts are whole pixels, all of them equally likely. `fill`, [C], is the value outside the
+    image (a black pixel after normalisation).
     """
     count, channels, height, width = images.shape
     shift = np.round(draws[:, :2] * (max_shift + 0.5)).clip(-max_shift, max_shift)

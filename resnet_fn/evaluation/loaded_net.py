@@ -139,7 +139,11 @@ def load_run(
 def load_weight_file(
     file: str | Path, recipe: Recipe, which: str = "last", *, allow_non_finite: bool = False, **data: Any
 ) -> tuple[LoadedNet, DataSet, WeightFile]:
-    """Build a recipe's net for its data set (`open_dataset`), and load a weight file (`read_weights`) into it."""
+    """Build a recipe's net for its data set (`open_dataset`), and load a weight file (`read_weights`) into it.
+
+    How fast a recipe file's training reads is not for here: `data_threads` and `progress` of `data`'s options.
+    """
+    data["options"] = dataclasses.replace(data.get("options", RunOptions()), data_threads=0, progress=False)
     weights = read_weights(file, which)
     recipe = name_model(recipe, weights)
     dataset = open_dataset(recipe, **data)

@@ -17,7 +17,7 @@ _MATRIX_UP_TO = 1000  # classes; a report's confusion matrix of 22,000 would be 
 class Scores(NamedTuple):
     """Scores of each sample, in the split's order; arrays of shape [N] unless another is given."""
 
-    loss: np.ndarray  # float32, cross-entropy without smoothing; see `EvalResult`
+    loss: np.ndarray  # float32, usually cross-entropy without smoothing; see `EvalResult`
     prediction: np.ndarray  # int32, the likeliest class
     # int32, 0 if the sample is right. One class: the label's rank among the logits, below 5 if in the top five.
     # Multi-label: for how many classes the decision (yes from a probability of SAID_FROM on) is wrong.

@@ -5,6 +5,7 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from resnet_fn.config.fields import OWN
 from resnet_fn.evaluation.metrics import SAID_FROM
 from resnet_fn.report.curves import PANELS, smoothing_note
 
@@ -56,7 +57,7 @@ class Pictures(NamedTuple):
 def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) -> str:
     """Return a report (`build_report`) as HTML, with its plots (`draw_all`; else tables) and its pictures."""
     made = report["checkpoint"]
-    title = f"{made['model']} on {made['dataset']}"
+    title = "A net of your own" if made["model"] == OWN else f"{made['model']} on {made['dataset']}"
     body = [
         f"<h1>{text(title)}</h1>",
         f'<p class="from">run {text(made["run"])}, update {made["update"]}, {made["date"]}</p>',
@@ -70,7 +71,7 @@ def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) ->
         *_calibration(report, plots),
         *mistakes(report, pictures),
         *gallery(report, pictures),
-        "<footer>Every validation image is counted once. Per-sample predictions: predictions.csv; "
+        "<footer>Every validation sample is counted once. Per-sample predictions: predictions.csv; "
         "these metrics: report.json.</footer>",
     ]
     return document(title, body)
@@ -89,20 +90,25 @@ def _tiles(report: dict[str, Any]) -> str:
     metrics = [
         *([("top-1", number(report["top1"], ".2%"))] if "top1" in report else []),
         *([("top-5", number(report["top5"], ".2%"))] if "top5" in report and len(report["classes"]) > 5 else []),
-        ("loss", number(report["loss"])),
+        # A loss of the caller's own is a mean over its samples; a report needs one of each.
+        ("cross-entropy" if report["recipe"]["loss"] == OWN else "loss", number(report["loss"])),
         ("macro F1", number(report["averages"]["macro"]["f1"])),
         *([("mean average precision", number(area))] if (area := report["mean_average_precision"]) is not None else []),
         *([("calibration error", number(calibration["error"]))] if (calibration := report["calibration"]) else []),
-        ("validation images", f"{report['count']:,}"),
+        (f"validation {_samples(report)}", f"{report['count']:,}"),
     ]
     tiles = (f'<div class="tile"><b>{value}</b><span>{name}</span></div>' for name, value in metrics)
     return '<div class="tiles">' + "".join(tiles) + "</div>"
 
 
+def _samples(report: dict[str, Any]) -> str:
+    return "samples" if report["recipe"]["dataset"] == OWN else "images"
+
+
 def _facts(report: dict[str, Any]) -> list[str]:
     """Return on which data the net was trained, by which recipe, and how it was scored."""
     data, options, recipe = report["data"], report["options"], report["recipe"]
-    images = f"{data['training_images']:,} training images, " * bool(data["training_images"])
+    images = f"{data['training_images']:,} training {_samples(report)}, " * bool(data["training_images"])
     folder = f"; {data['folder']}" * bool(data["folder"])
     pixels = f"{options['image_size']} pixels, " * bool(options["image_size"])  # 0: no images
     averaged = ", averaged weights (EMA)" * options["ema"]

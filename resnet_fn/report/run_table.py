@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from resnet_fn.checkpoint.run_folder import RunFolder
-from resnet_fn.config.fields import show_value
+from resnet_fn.config.fields import OWN, show_value
 from resnet_fn.evaluation.task import task_of
 
 _ALIKE = ("seed", "name")  # settings that make no line of their own
@@ -36,16 +36,25 @@ def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> EvaluatedRun:
 
 
 def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
-    """Group the names of runs whose recipes differ only in the seed; titles are the settings in which groups differ."""
+    """Group the names of runs whose recipes differ only in the seed; titles are the settings in which groups differ.
+
+    A run of `fit` is a group of its own, and its title has its name.
+    """
     groups: dict[str, list[str]] = {}
     for name, recipe in recipes.items():
         key = json.dumps({setting: value for setting, value in recipe.items() if setting not in _ALIKE})
+        if recipe.get("dataset") == OWN:  # nothing shows whether two runs have the same net and arrays
+            key = name
         groups.setdefault(key, []).append(name)
     first = [recipes[names[0]] for names in groups.values()]
     keys = dict.fromkeys(key for recipe in first for key in recipe if key not in _ALIKE)
     differing = [key for key in keys if any(recipe.get(key) != first[0].get(key) for recipe in first)]
     settings = [[f"{key} {show_value(recipe.get(key, '')) or 'none'}" for key in differing] for recipe in first]
-    return {", ".join([of["name"], *by]): names for of, by, names in zip(first, settings, groups.values(), strict=True)}
+    titles = {}
+    for recipe, by, names in zip(first, settings, groups.values(), strict=True):
+        title = f"{recipe['name']} {names[0]}" if recipe.get("dataset") == OWN else recipe["name"]
+        titles[", ".join([title, *by])] = names
+    return titles
 
 
 def different_updates(last: Mapping[str, int]) -> list[str]:
@@ -74,15 +83,15 @@ def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
         notes += different_updates(dict(zip(names, updates, strict=True)))
         if len(set(seeds)) < len(seeds):
             notes.append(f"warning: {', '.join(names)} are of one recipe and have equal seeds among them")
-        values = [[event.get(metric) for event in run.evaluations] for run in members]
-        best = [max((value for value in row if value is not None), default=None) for row in values]
+        values = [[event[metric] for event in run.evaluations if metric in event] for run in members]
+        best = [max((value for value in row if value is not None), default=None) for row in values if row]
         rows.append(
             (
                 label,
                 str(len(names)),
                 ",".join(map(str, seeds)),
                 str(updates[0]) if len(set(updates)) == 1 else f"{min(updates)}..{max(updates)}",
-                _mean([event.get(metric) for event in last], 100, "%"),
+                _mean([event[metric] for event in last if metric in event], 100, "%"),
                 _mean(best, 100, "%"),
                 _mean([event.get("loss") for event in last]),
             )
@@ -96,6 +105,8 @@ def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
 
 
 def _mean(values: Sequence[float | None], scale: float = 1.0, unit: str = "") -> str:
+    if not values:  # a caller's own targets are no classes
+        return "-"
     numbers = [scale * value for value in values if value is not None]
     if len(numbers) < len(values):
         return "not finite"

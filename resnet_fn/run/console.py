@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.fields import show_value
+from resnet_fn.config.fields import OWN, show_value
 from resnet_fn.data.balance import BALANCED
 from resnet_fn.data.dataset import Arrays
 from resnet_fn.evaluation.task import TOP, task_of
@@ -34,13 +34,15 @@ def header(run: Run, start: Path | None) -> list[str]:
     size = f"{recipe.image_size}x{recipe.image_size}"
     if isinstance(dataset.train, Arrays):
         size = f"inputs {dataset.train.images.dtype} {list(dataset.train.images.shape[1:])}"
-    waiting = f"; {rest:,} images wait for the next epoch" * bool(rest)
+    what = "samples" if recipe.dataset == OWN else "images"
+    classes = f"{_count(len(dataset.classes), 'class', 'classes')}, " if dataset.classes else ""
+    waiting = f"; {rest:,} {what} wait for the next epoch" * bool(rest)
     lines = [
         f"net         {recipe.model}, {values:,} parameters{f', {trained:,} of them trained' * (trained < values)}",
-        f"data        {recipe.dataset}: {len(dataset.train):,} training and {len(dataset.test):,} validation images, "
-        f"{_count(len(dataset.classes), 'class', 'classes')}, {size}",
+        f"data        {recipe.dataset}: {len(dataset.train):,} training and {len(dataset.test):,} validation {what}, "
+        f"{classes}{size}",
         f"recipe      {recipe.name}{' with ' * bool(changes)}{changes}",
-        f"updates     {run.total:,} of {recipe.batch_size} images, {run.feed.updates_per_epoch:,} an epoch{waiting}",
+        f"updates     {run.total:,} of {recipe.batch_size} {what}, {run.feed.updates_per_epoch:,} an epoch{waiting}",
         f"device      {options.device}{threads}, {_count(run.workers.size, 'worker')}",
         f"run folder  {run.folder.path}",
         *run.notes,

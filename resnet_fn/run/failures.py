@@ -76,7 +76,7 @@ def describe_not_finite(
     All ranks must call it. `broken`, [workers], is 1 for each rank whose own loss or gradients were not finite;
     `images` and `indices` are this rank's. If inputs are not finite, only their samples are named, else all.
     """
-    wrong = ~np.isfinite(images).all(axis=(1, 2, 3))
+    wrong = ~np.isfinite(images).reshape(len(images), -1).all(1)
     samples = few((indices[wrong] if wrong.any() else indices).tolist(), 12, " ")
     every, suspects = gather_texts(f"rank {workers.rank}, samples {samples}", workers), find_suspects(broken)
     where = "; ".join(every[rank] for rank in suspects)

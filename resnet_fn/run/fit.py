@@ -1,15 +1,16 @@
 """Training of a caller's own net on arrays, by the loop that trains recipes."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import mindspore
 from mindspore import Tensor, nn
 
-from resnet_fn.checkpoint.folder import load_checkpoint
+from resnet_fn.checkpoint.folder import CheckpointError, load_checkpoint
 from resnet_fn.checkpoint.parameters import assign, copy_arrays
 from resnet_fn.config.fields import OWN, aliases
-from resnet_fn.config.hints import closest, first_line
+from resnet_fn.config.hints import closest, few, first_line
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.agreement import check_data
@@ -24,8 +25,11 @@ from resnet_fn.report.writer import write_report
 from resnet_fn.run import loop
 from resnet_fn.run.build import Own
 from resnet_fn.runtime import process
-from resnet_fn.runtime.workers import Workers
+from resnet_fn.runtime.workers import Workers, gather_texts
 from resnet_fn.update.loss import Loss
+
+_NO_CLASSES = 'for integers that are no classes give targets.astype("float32"), and a loss of your own'
+_OF_RECIPES = ("multi_label", "which", "loss_scale", "loss_scale_interval", "max_skips")
 
 
 def fit(
@@ -35,21 +39,26 @@ def fit(
 
     `fit(net, (x, y), (val_x, val_y), epochs=5, learning_rate=0.1, out_dir="runs/mine")`, called again in a later
     process with the same net and arrays, resumes the run. The run folder holds weights, but neither net nor arrays.
+    A resume repeats every bit, except with dropout: a checkpoint cannot restore MindSpore's own random numbers.
 
     Args:
-        net: is trained in place, except parameters of `requires_grad = False`.
+        net: is trained in place, except parameters of `requires_grad = False`. Compile your own functions of the net
+            after this call: on a CPU parameters may get other memory, and functions compiled before read the old.
         train: inputs and targets, two NumPy arrays [N, …] of any shape; float64 becomes float32. Targets that are
             integers [N] are classes; others need a loss of your own.
         validation: the same, for validation.
-        loss: a loss of `Recipe`, or a function (outputs, targets) → the mean loss over the samples, a scalar tensor.
+        loss: a loss of `Recipe`, or a function (outputs, targets) → the mean loss over the samples, a scalar tensor:
+            a `def` or an nn.Cell. MindSpore does not compile partials, methods and many lambdas.
         settings: fields of `Recipe` and `RunOptions`; those of this package's own nets and images are rejected.
 
     Returns:
         See `train`. The net has the weights of the last update; `load_weights(net, result.best_checkpoint)` loads the
-        best ones. If targets are classes, the run folder gets a `report` of the best checkpoint.
+        best ones. If targets are classes, the run folder gets a `report` of the best checkpoint, with the
+        cross-entropy as its loss. Each call writes it anew, also that of a run which was complete.
 
     Raises:
-        ValueError: before the first update, for whatever cannot work; and what `train` raises.
+        ValueError: before the first update, for settings and arrays that cannot work, and for what a forward pass of
+            two samples shows; and what `train` raises.
     """
     splits = check_arrays(train, validation)
     recipe, options = _read_settings(splits[0], loss, settings)
@@ -60,7 +69,8 @@ def fit(
         check_labels(splits[0], len(classes), "train")
         check_labels(splits[1], len(classes), "validation")
     spec = InputSpec(name=OWN, classes=classes, channels=0, image_size=0, full_scale=1.0, mean=(), std=())
-    own = Own(net, DataSet(*splits, spec, digest=digest(*splits)), own_loss)
+    dataset = DataSet(*splits, spec, notes=_notes(net), digest=digest(*splits))
+    own = Own(net, dataset, None if own_loss is None else _in_float32(own_loss))
     check_data(workers, own.dataset, ("train", "test"))
     result = loop.train(recipe, options, own=own)
     if classes and result.best_checkpoint and not result.stopped:
@@ -73,6 +83,11 @@ def _read_settings(split: Arrays, loss: Loss | str, settings: dict[str, Any]) ->
     for name in ("model", "dataset"):
         if name in given:
             raise ValueError(f"{name}: fit trains the net and the arrays that it is given; leave it out")
+    for name in _OF_RECIPES:
+        if name in given:
+            raise ValueError(f"{name}: is for this package's data sets and nets; leave it out")
+    if given.get("monitor") == "map":
+        raise ValueError("monitor: 'map' is for images of several classes; give top1, macro_f1 or loss")
     fields, options = Recipe.__dataclass_fields__, RunOptions.__dataclass_fields__
     for name in given.keys() - fields.keys() - options.keys():
         ours = (aliases(Recipe) | aliases(RunOptions)).get(name)
@@ -80,6 +95,9 @@ def _read_settings(split: Arrays, loss: Loss | str, settings: dict[str, Any]) ->
         raise ValueError(f"fit: unknown setting {name!r}; {hint}")
     if not isinstance(loss, str) and not callable(loss):
         raise ValueError(f"loss: {loss!r} is neither a loss's name nor a function of outputs and targets")
+    if isinstance(loss, nn.Cell) and loss.trainable_params():
+        has = "has parameters to train, and fit trains the net's alone"
+        raise ValueError(f"loss: {type(loss).__name__} {has}; make them part of the net, or requires_grad = False")
     if not are_classes(split.labels):
         targets = describe(split.labels)
         if isinstance(loss, str):
@@ -92,6 +110,27 @@ def _read_settings(split: Arrays, loss: Loss | str, settings: dict[str, Any]) ->
     given |= {"model": OWN, "dataset": OWN, "loss": loss if isinstance(loss, str) else OWN}
     recipe = Recipe(**{name: value for name, value in given.items() if name in fields})
     return recipe, RunOptions(**{name: value for name, value in given.items() if name in options})
+
+
+def _in_float32(loss: Loss) -> Loss:
+    def in_float32(outputs: Tensor, targets: Tensor) -> Tensor:
+        return loss(outputs, targets).astype(mindspore.float32)
+
+    return in_float32
+
+
+def _notes(net: nn.Cell) -> tuple[str, ...]:
+    """Return a line for the run's header if the net drops values by random numbers of MindSpore's own."""
+    names = []
+    for name, cell in net.cells_and_names():
+        if type(cell).__name__.startswith("Dropout"):
+            rate = getattr(cell, "p", None)
+            if rate or (rate is None and getattr(cell, "keep_prob", 1.0) < 1):
+                names.append(name or type(cell).__name__)
+    if not names:
+        return ()
+    why = "a checkpoint cannot restore MindSpore's random numbers, so a resumed run gets other bits"
+    return (f"warning: dropout in {few(names)}: {why}",)
 
 
 def _try(net: nn.Cell, loss: Loss | None, split: Arrays) -> tuple[str, ...]:
@@ -111,13 +150,14 @@ def _try(net: nn.Cell, loss: Loss | None, split: Arrays) -> tuple[str, ...]:
         value = None if loss is None else loss(outputs, targets)
     except Exception as error:
         of = f"inputs {describe(inputs)} and targets {describe(targets)}"
-        raise ValueError(f"{what}: fails with {of}: {first_line(error)}") from error
+        hint = f"; {_NO_CLASSES}" if what == "loss" and are_classes(split.labels) else ""
+        raise ValueError(f"{what}: fails with {of}: {first_line(error)}{hint}") from error
     if loss is not None and getattr(value, "shape", None) != ():
         raise ValueError(f"loss: returns {_name(value)}; give the mean over the samples, a scalar tensor")
     if not are_classes(split.labels):
         return ()
-    if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(inputs):
-        wanted = f"a logit for each class, [{len(inputs)}, classes]"
+    if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(inputs) or outputs.shape[1] < 2:
+        wanted = f"a logit for each class, [{len(inputs)}, classes]; {_NO_CLASSES}"
         raise ValueError(f"net: returns {_name(outputs)} for {len(inputs)} samples; give {wanted}")
     return tuple(map(str, range(outputs.shape[1])))
 
@@ -127,16 +167,35 @@ def _name(value: Any) -> str:
 
 
 def _report(own: Own, recipe: Recipe, options: RunOptions, workers: Workers, result: loop.TrainResult) -> None:
-    """Write the report of the best checkpoint; the net has its own weights again after it."""
+    """Write the report of the best checkpoint, or print why not; the net has its own weights again after it.
+
+    Its loss is each sample's cross-entropy, also with a loss of one's own, which is a mean over its samples.
+    """
     assert result.best_checkpoint is not None
+    fault = ""
+    try:
+        checkpoint = load_checkpoint(result.best_checkpoint)
+    except CheckpointError as error:
+        fault = str(error)
+    # All ranks score, or none: a machine that does not share the disk has no checkpoint.
+    if faults := [text for text in gather_texts(fault, workers) if text]:
+        return _warn(faults[0], workers)
     parameters = tuple(own.net.get_parameters())
-    checkpoint, last = load_checkpoint(result.best_checkpoint), copy_arrays(parameters)
-    averaged = assign_checkpoint(own.net, checkpoint)
-    trained = LoadedNet(own.net, recipe, own.dataset.input, checkpoint, averaged)
-    jit = mindspore.jit if options.mode == "graph" else None
-    step = make_eval_step(own.net, with_logits=True, jit=jit, loss=own.loss)
-    every = keeps_all_classes(own.dataset)
-    scores = score(step, own.dataset, options.eval_batch_size, workers, all_classes=every, fills=own.loss is None)
-    how = {"which": "best", "tta": "none", "ema": averaged, "image_size": 0}
-    write_report(Evaluation(trained, own.dataset, scores, how, workers), result.run / "report")
-    assign(parameters, last)
+    last = copy_arrays(parameters)
+    try:
+        averaged = assign_checkpoint(own.net, checkpoint)
+        trained = LoadedNet(own.net, recipe, own.dataset.input, checkpoint, averaged)
+        step = make_eval_step(own.net, with_logits=True, jit=mindspore.jit if options.mode == "graph" else None)
+        every = keeps_all_classes(own.dataset)
+        scores = score(step, own.dataset, options.eval_batch_size, workers, all_classes=every)
+        how = {"which": "best", "tta": "none", "ema": averaged, "image_size": 0}
+        write_report(Evaluation(trained, own.dataset, scores, how, workers), result.run / "report")
+    except ValueError as error:  # the run is complete, and its result is not to be lost
+        _warn(str(error), workers)
+    finally:
+        assign(parameters, last)
+
+
+def _warn(fault: str, workers: Workers) -> None:
+    if workers.is_main:
+        print(f"warning: no report of the run: {fault}", file=sys.stderr, flush=True)

@@ -35,7 +35,10 @@ class Prefetcher:
         self._tensors: tuple[Tensor, ...] = ()
 
     def get(self, update: int) -> Prepared:
-        """Return this worker's share of an update, prepared now if not begun; raise the feed's other errors."""
+        """Return this worker's share of an update, prepared now if not begun.
+
+        Raises the feed's errors, except a `BadSampleError`, which is returned.
+        """
         if self._update != update:
             self.start(update)
         self.to_device()

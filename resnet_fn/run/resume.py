@@ -14,7 +14,7 @@ from typing import Any
 from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError, load_checkpoint
 from resnet_fn.checkpoint.parameters import restore_state
 from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint, locate
-from resnet_fn.config.fields import to_dict
+from resnet_fn.config.fields import OWN, to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.data.balance import BALANCED
@@ -159,6 +159,11 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequen
         differences = ", ".join(f"{key} {theirs[key]!r} → {ours[key]!r}" for key in keys)
         run = checkpoint.path.parent.parent
         wrong = f"resume: {checkpoint.path} was made by another recipe ({differences})"
+        if recipe.dataset == OWN:
+            wrong = f"resume: {checkpoint.path} was made with other settings ({differences})"
+            more = f"; for more epochs: fit(…, resume={str(run)!r}, epochs={recipe.epochs}), without out_dir"
+            longer = more if keys == ["epochs"] else ""
+            raise ValueError(f"{wrong}; call fit with its own; for another run give another out_dir{longer}")
         fix = "for another run give another --out-dir, without --resume"
         if keys == ["epochs"]:
             longer = f"--resume {shlex.quote(str(run))} --epochs {recipe.epochs}, without --out-dir"
@@ -216,7 +221,10 @@ def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, all
             differences = ["values of the training or validation arrays"]
     text = f"another training set than the checkpoint's ({', '.join(differences)})"
     if differences and not allow_other:
-        raise ValueError(f"resume: {text}; give the same data, another --out-dir, or --allow-other-data")
+        fix = "give the same data, another --out-dir, or --allow-other-data"
+        if "arrays" in now:
+            fix = "call fit with the same arrays, another out_dir, or allow_other_data=True"
+        raise ValueError(f"resume: {text}; {fix}")
     notes = [f"resuming with {text}"] if differences else []
     if then.get("feed") != now.get("feed"):
         notes.append(f"resuming with --feed {now['feed']} instead of {then['feed']}: other bits follow")

@@ -41,6 +41,7 @@ class WeightFile:
 def read_weights(file: File, which: str = "last") -> WeightFile:
     """Read weights in any style and format: `.pth`, `.safetensors`, `.ckpt`, or a checkpoint or run folder of ours.
 
+    Weights of a run of `fit` keep their names, whatever they are.
     `which` selects a run folder's "last" or "best" intact checkpoint. Averaged weights are preferred. A ValueError if
     the file does not exist, has unknown names, or is for a net that computes something else than ours.
     """
@@ -59,8 +60,8 @@ def read_any_weights(file: File, which: str = "last") -> WeightFile:
         model, classes = checkpoint.state["recipe"]["model"], tuple(checkpoint.state["dataset"]["classes"])
         averages = averages_of(checkpoint.training)
         arrays, averaged = {**checkpoint.weights, **averages}, bool(averages)
-        if model == OWN:
-            return WeightFile(path, arrays, "own", "", False, model, averaged, update, classes)
+        if model == OWN:  # perhaps one of ours; `recognise_model` can find out
+            return WeightFile(path, arrays, "own", "", False, "", averaged, update, classes)
     else:
         arrays = read_arrays(path)
         if which != "last":
@@ -77,9 +78,10 @@ def read_any_weights(file: File, which: str = "last") -> WeightFile:
 def load_weights(
     net: nn.Cell, file: File | WeightFile, reset_head: bool = False, allow_non_finite: bool = False
 ) -> None:
-    """Load a file's weights and BatchNorm statistics into a net of ours, by exact name and shape, or nothing at all.
+    """Load a file's weights and BatchNorm statistics into a net, by exact name and shape, or nothing at all.
 
-    If the file's net has our names but differs from our net, this is rejected, or a warning on stderr.
+    The net is one of ours, or a caller's own that `fit` trained. If the file's net has our names but differs from our
+    net, this is rejected, or a warning on stderr.
 
     Args:
         file: see `read_weights`; or its result.

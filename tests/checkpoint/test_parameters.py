@@ -18,6 +18,6 @@ def test_another_net_is_refused_by_name():
         assign_all(parameters, given, "here")
     assert str(caught.value) == (
         "here: belongs to another net (missing: fc.extra; unexpected: net.fc.extra; "
-        "of another shape: fc.weight (11, 4) instead of (10, 4)); give the recipe it was saved with"
+        "of another shape: fc.weight (11, 4) instead of (10, 4)); give the net or recipe it was saved with"
     )
     assert not parameters[0].asnumpy().any()

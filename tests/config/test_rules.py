@@ -66,6 +66,9 @@ def test_a_setting_without_effect_is_rejected_where_it_was_typed_though_it_be_th
         ("--recipe finetune --freeze stem --train-only fc", "train_only: 'fc'|--freeze stem|give one"),
         ("--multi-label", "multi_label: True|--dataset imagefolder"),
         ("--recipe imagenet_resnet50_v1 --milestones", "schedule 'step'|needs --milestones|give --schedule too"),
+        ("--dataset own", "dataset: 'own'|resnet_fn.fit"),
+        ("--model own", "model: 'own'|resnet_fn.fit|give a name"),
+        ("--optimizer lars --weight-decay 0 --trust-coefficient 0.1", "trust_coefficient: 0.1|--weight-decay above 0"),
         ("--sync-batchnorm --accumulate 2", "accumulate: 2|--sync-batchnorm|--accumulate 1"),
     ],
 )

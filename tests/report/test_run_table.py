@@ -46,6 +46,18 @@ def test_runs_on_different_data_are_lines_of_their_own():
     assert rows == [["digits, data_dir none", "1", "0"], [f"{here}/here", "2", "1,2"], [f"{here}/there", "1", "3"]]
 
 
+def test_runs_of_fit_are_lines_of_their_own():
+    """Their nets and arrays may differ; a metric that does not exist is no number that is not finite."""
+    runs = {name: run(0.9, seed, name="fit", dataset="own") for seed, name in enumerate("ab")}
+    for event in runs["b"].evaluations:
+        del event["top1"]
+    rows = [cells(line) for line in run_table(runs)[0][1:]]
+    assert rows == [
+        ["fit a", "1", "0", "20", "90.00%", "90.00%", "0.5000"],
+        ["fit b", "1", "1", "20", "-", "-", "0.5000"],
+    ]
+
+
 def test_the_best_is_over_all_evaluations():
     worse = run(0.9)
     worse.evaluations[-1]["top1"] = 0.7

@@ -52,8 +52,11 @@ def _split(pair: Any, name: str) -> Arrays:
     if len(inputs) != len(targets):
         raise ValueError(f"{name}: has {len(inputs)} inputs and {len(targets)} targets; give equally many")
     if targets.ndim == 1 and targets.dtype.kind in "iu":
-        # Cut, so that a number beyond int32 does not become a class.
-        targets = targets.clip(-1, np.iinfo(np.int32).max).astype(np.int32)
+        wrong = np.flatnonzero((targets < 0) | (targets > np.iinfo(np.int32).max))
+        if len(wrong):
+            fix = 'fix the labels, or give targets.astype("float32") with a loss of your own'
+            raise ValueError(f"{name}: sample {wrong[0]} has label {targets[wrong[0]]}; classes count from 0; {fix}")
+        targets = targets.astype(np.int32)
     return Arrays(inputs, targets)
 
 
@@ -62,8 +65,9 @@ def _array(value: Any, what: str) -> np.ndarray:
         array = np.asarray(value)
     except ValueError as error:  # lists of different lengths
         raise ValueError(f"{what} are no array ({error}); give a NumPy array") from None
-    if array.dtype.kind not in _KINDS or not array.ndim or not array.size:
-        raise ValueError(f"{what} are {describe(array)}; give a NumPy array of numbers, [N, …]")
+    if array.dtype.kind not in _KINDS or array.dtype.itemsize > 8 or not array.ndim or not array.size:
+        raise ValueError(f"{what} are {describe(array)}; give a NumPy array of numbers of at most 64 bits, [N, …]")
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype == np.float64:
         array = array.astype(np.float32)
     bad = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(1))

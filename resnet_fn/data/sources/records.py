@@ -125,8 +125,10 @@ def _open_split(root: Path, name: str, index: dict[str, Any], threads: int) -> R
     except (OSError, ValueError) as error:
         raise ValueError(f"{root}: {name}'s labels or names cannot be read ({error}); pack the set again") from None
     for kind, values in (("labels.npy", labels), ("names.json", names)):
-        if len(values) != sum(shard["samples"] for shard in shards):
-            raise ValueError(f"{root / f'{name}-{kind}'}: has {len(values)} entries, the shards others; pack again")
+        samples = sum(shard["samples"] for shard in shards)
+        if len(values) != samples:
+            wrong = f"has {len(values)} entries, the shards have {samples} samples"
+            raise ValueError(f"{root / f'{name}-{kind}'}: {wrong}; pack again")
     files = tuple(str(root / shard["name"]) for shard in shards)
     digests = "\n".join(digest for shard in shards for digest in shard["sha256"].values())
     return RecordSplit(files, labels, threads, tuple(names), digests.encode())

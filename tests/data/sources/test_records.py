@@ -110,7 +110,10 @@ def damage_index(text):
             lambda: os.truncate("out/val-00001-of-00004.mindrecord", 100),
             ("out/val-00001-of-00004.mindrecord", "cut", "python -m resnet_fn.pack"),
         ),
-        (lambda: np.save("out/val-labels.npy", np.zeros(8, np.int32)), ("out/val-labels.npy", "8", "pack")),
+        (
+            lambda: np.save("out/val-labels.npy", np.zeros(8, np.int32)),
+            ("out/val-labels.npy", "has 8 entries", "samples", "pack"),
+        ),
         (lambda: Path("out/val-names.json").write_text("[1]"), ("out/val-names.json", "1", "pack")),
         (lambda: Path("out/val-names.json").write_text("["), ("out", "val", "names", "pack")),
     ],
