@@ -334,7 +334,10 @@ def _with_search(reference: Recording, parsed: argparse.Namespace) -> Recording:
     """The recording with the search for causes in the user's FILE:FUNCTION, which runs only if it was recorded."""
     if not (place := parsed.searched):
         return reference
-    cli.raise_usage_errors((parsed.quick, "--reference: nothing is searched with --quick; leave one out"))
+    cli.raise_usage_errors(
+        (parsed.quick, "--reference: nothing is searched with --quick; leave one out"),
+        (not reference.framework.startswith("PyTorch"), "--reference: the trace is of MindSpore; leave it out"),
+    )
     import_extra("torch", "the search for causes")
     path = Path(place.rpartition(":")[0])
     if path.is_file() and not (reference.file and reference.file.endswith(sha256_of_file(path))):

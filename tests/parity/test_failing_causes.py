@@ -36,7 +36,8 @@ def test_a_layer_that_was_left_in_evaluation_mode_is_searched_as_it_is_recorded(
     module.part.eval().running_mean.fill_(0.5)  # as of a backbone that was trained before
     net = ours(lambda net, x: net.head(net.part(x) * (0.25 if net.training else 0.5)), nn.BatchNorm1d(8))
     ladder = ladder_of(net, module, [(draw(4, 8), labels(4))], mode="pynative")
-    assert "multiplied by 0.5^2 for multiplied by 0.5 here" in "".join(ladder.first_computed.hints)
+    (cause,) = ladder.first_computed.hints
+    assert "multiplied by 0.5^2 for multiplied by 0.5 here" in cause
 
 
 def test_a_comparison_of_settings_may_fail():

@@ -295,9 +295,8 @@ def test_large_images_are_probed_a_few_at_a_time():
     def looked_up(layer: Any, table: Any, images: Any, ids: Any) -> Any:
         return pooled(layer(images)) + table(ids).mean(1)
 
-    inputs = images, np.arange(9).reshape(3, 3)
-    module = Theirs(looked_up, t.ReLU(), t.Embedding(6, 8))
-    recorded = record_reference(module, Task(SGD, [((inputs[0], inputs[1] % 6), labels)]))
+    ids, module = np.arange(9).reshape(3, 3) % 6, Theirs(looked_up, t.ReLU(), t.Embedding(6, 8))
+    recorded = record_reference(module, Task(SGD, [((images, ids), labels)]))
     assert recorded.probes["body.0"]["−x"].outputs["output"].shape == (1, 3, 224, 224)
     assert recorded.probes[""]["n + 1 samples"].outputs["logits"].shape == (3, 3)
     assert "every id once (inputs 1)" in recorded.probes[""]
