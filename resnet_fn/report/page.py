@@ -207,7 +207,7 @@ def _classes(report: dict[str, Any]) -> list[str]:
 
 
 def _curves(plots: dict[str, bytes]) -> list[str]:
-    words = "<p>Each class on its own, over the probability from which on an image is taken for it.</p>"
+    words = "<p>Each class on its own, over the probability from which on a sample is taken for it.</p>"
     parts = ["<h2>Precision and recall</h2>", words]
     return [*parts, image("precision-recall curves", plots["curves"])] if "curves" in plots else []
 
@@ -224,8 +224,8 @@ def _thresholds(report: dict[str, Any]) -> list[str]:
         rows.append([f"<b>{cell}</b>" for cell in cells] if row is best else cells)
     return [
         f"<h2>When to say {name}</h2>",
-        f"<p>What follows if an image is taken for {name} from a probability on, and for {other} below it; in bold the "
-        f"largest F1. False alarms: the share of {other} that is taken for {name}. Choose on other images than those "
+        f"<p>What follows if a sample is taken for {name} from a probability on, and for {other} below it; in bold the "
+        f"largest F1. False alarms: the share of {other} that is taken for {name}. Choose on other samples than those "
         "that are to show how good the choice is.</p>",
         table(("from", f"taken for {name}", "precision", "recall", "F1", "false alarms", "accuracy"), rows),
     ]

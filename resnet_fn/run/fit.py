@@ -7,7 +7,7 @@ from typing import Any
 import mindspore
 from mindspore import Tensor, nn
 
-from resnet_fn.checkpoint.folder import CheckpointError, load_checkpoint
+from resnet_fn.checkpoint.folder import load_checkpoint
 from resnet_fn.checkpoint.parameters import assign, copy_arrays
 from resnet_fn.config.fields import OWN, aliases
 from resnet_fn.config.hints import closest, few, first_line
@@ -175,7 +175,7 @@ def _report(own: Own, recipe: Recipe, options: RunOptions, workers: Workers, res
     fault = ""
     try:
         checkpoint = load_checkpoint(result.best_checkpoint)
-    except CheckpointError as error:
+    except ValueError as error:  # a CheckpointError, or another format
         fault = str(error)
     # All ranks score, or none: a machine that does not share the disk has no checkpoint.
     if faults := [text for text in gather_texts(fault, workers) if text]:
@@ -189,9 +189,10 @@ def _report(own: Own, recipe: Recipe, options: RunOptions, workers: Workers, res
         every = keeps_all_classes(own.dataset)
         scores = score(step, own.dataset, options.eval_batch_size, workers, all_classes=every)
         how = {"which": "best", "tta": "none", "ema": averaged, "image_size": 0}
-        write_report(Evaluation(trained, own.dataset, scores, how, workers), result.run / "report")
-    except ValueError as error:  # the run is complete, and its result is not to be lost
-        _warn(str(error), workers)
+        try:  # the run is complete, and its result is not to be lost
+            write_report(Evaluation(trained, own.dataset, scores, how, workers), result.run / "report")
+        except ValueError as error:
+            _warn(str(error), workers)
     finally:
         assign(parameters, last)
 
