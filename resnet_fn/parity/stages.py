@@ -205,8 +205,7 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
 
 def drift(noisy: Trace, trace: Trace, measured: Rounding, parameters: Collection[str]) -> Rounding:
     """How far noise moves what Adam trains: statistics, and weights whose gradient is rounding, which it divides by."""
-    # A shared parameter has several names, and a gradient by the first alone.
-    errors, statistics = rounding(noisy, trace), noisy.after[-1].keys() - parameters
+    errors, statistics = rounding(noisy, trace), noisy.after[-1].keys() - parameters  # whose names are all given
     drifting = statistics | {name for name, error in measured[GRADIENTS].items() if error >= NOISE}
     moved = {stage: {name: one for name, one in errors[stage].items() if name in drifting} for stage in _AFTER}
     return {**moved, MOVED: errors[MOVED]}

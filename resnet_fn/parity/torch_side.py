@@ -526,7 +526,8 @@ class _Noise(torch.overrides.TorchFunctionMode):
         if name in self.exact or in_place or "out" in kwargs:
             return function(*args, **kwargs)
         noisy = functools.partial(torch.utils._pytree.tree_map, self._add)
-        return noisy(function(*noisy(args), **kwargs))
+        kept = 1 if name == "batch_norm" else len(args)  # it writes the statistics into what follows
+        return noisy(function(*noisy(args[:kept]), *args[kept:], **kwargs))
 
     def _add(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor) or leaf.dtype != torch.float32:
