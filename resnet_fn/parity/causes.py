@@ -70,8 +70,7 @@ def _not_searched(case: StageCase) -> list[str] | None:
     if whole and theirs.task.accumulate > 1:
         return ["no cause is searched for in the loss and gradients of micro-batches; compare with --accumulate 1"]
     if theirs.search is None and theirs.file:
-        file = f"the file that was recorded, {theirs.file.partition(',')[0]} (where PyTorch is installed)"
-        return [f"for a cause, add --reference FILE:FUNCTION, {file}"]
+        return [f"for a cause, add --reference {theirs.file.partition(',')[0]}:FUNCTION, the file that was recorded"]
     return None
 
 

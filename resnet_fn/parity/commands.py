@@ -334,15 +334,15 @@ def _with_search(reference: Recording, parsed: argparse.Namespace) -> Recording:
     """The recording with the search for causes in the user's FILE:FUNCTION, which runs only if it was recorded."""
     if not (place := parsed.searched):
         return reference
+    path, recorded = Path(place.rpartition(":")[0]), reference.file.partition(",")[0]
+    other = recorded and path.is_file() and not reference.file.endswith(sha256_of_file(path))
     cli.raise_usage_errors(
         (parsed.quick, "--reference: nothing is searched with --quick; leave one out"),
         (not reference.framework.startswith("PyTorch"), "--reference: the trace is of MindSpore; leave it out"),
+        (not recorded, "--reference: the trace is of a net of this package; leave it out"),
+        (other, f"--reference: {path} is not {recorded} as it was recorded; give that file, or leave --reference out"),
     )
     import_extra("torch", "the search for causes")
-    path = Path(place.rpartition(":")[0])
-    if path.is_file() and not (reference.file and reference.file.endswith(sha256_of_file(path))):
-        words = f"no cause is searched for: {path} is not the file that was recorded, or was changed since"
-        return dataclasses.replace(reference, search=lambda wanted: [words])
     build = load_function(place, "--reference")
 
     def search(wanted: Wanted) -> list[str]:
@@ -352,6 +352,7 @@ def _with_search(reference: Recording, parsed: argparse.Namespace) -> Recording:
         from resnet_fn.runtime.cpus import cpu_count
 
         torch.set_num_threads(max(1, cpu_count() // 2))  # as in `live`
+        torch.manual_seed(reference.task.seed)  # as in `record`
         with imports_beside(place):
             made = flags.returned("--reference", place, build(), torch.nn.Module, "a torch Module")
             return searcher_of(reference, made)(wanted)

@@ -55,7 +55,7 @@ def coverage_of(
     for one in probed.findings:
         shown.setdefault(one.layer, set()).add(one.probe)
     mine, others = ({one.name for mode in side.layers.values() for one in mode} for side in (ours, theirs))
-    compared = {one.name.partition(" (")[0] for one in layers}
+    compared = {one.name.partition(" (")[0] for one in layers} & names.layers.keys()
     by_theirs = {other: shown.get(name, set()) for name, other in names.layers.items()}
     runs: dict[str, list[Layer]] = {}
     for layer in itertools.chain(*theirs.layers.values()):

@@ -86,7 +86,8 @@ def probe_layers(
         if not arrays or name not in recorded:
             continue
         others = [x for x in arrays if not _equal(x, arrays[0])]
-        further = tuple(norm(x[np.isfinite(x)]) if x.dtype.kind == "f" else 0.0 for x in others)
+        norms = [norm(x[np.isfinite(x)]) if x.dtype.kind == "f" else 0.0 for x in others]
+        further = (arrays[0].size, *norms)  # one side may take the whole batch alone
 
         def outputs(change: Change, layer: Any = layer, given: Tree = given) -> Arrays:
             inputs, named = _mapped(lambda leaf: caller.tensor(change(leaf)), given)

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import NamedTuple
 
@@ -145,7 +145,7 @@ _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
 _AFTER = (LAST, AVERAGE)
 _WEIGHTS = (CHANGE, *_AFTER)
 # An element whose gradients are further apart, or that is so small beside the largest of its array, is rounding.
-_OTHER, _NOTHING = 0.01, 1e-7
+_OTHER, _NOTHING = 0.01, 1e-6
 
 # A gradient this far from its float64, and this small beside all gradients, is zero except for rounding.
 NOISE, _SMALL = 0.5, 1e-4
@@ -203,10 +203,10 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
     return grown
 
 
-def drift(noisy: Trace, trace: Trace, measured: Rounding) -> Rounding:
+def drift(noisy: Trace, trace: Trace, measured: Rounding, parameters: Collection[str]) -> Rounding:
     """How far noise moves what Adam trains: statistics, and weights whose gradient is rounding, which it divides by."""
-    errors, gradients = rounding(noisy, trace), measured[GRADIENTS]
-    drifting = {name for name in noisy.after[-1] if gradients.get(name, NOISE) >= NOISE}
+    errors, statistics = rounding(noisy, trace), noisy.after[-1].keys() - parameters  # whose names are all given
+    drifting = statistics | {name for name, error in measured[GRADIENTS].items() if error >= NOISE}
     moved = {stage: {name: one for name, one in errors[stage].items() if name in drifting} for stage in _AFTER}
     return {**moved, MOVED: errors[MOVED]}
 

@@ -8,6 +8,7 @@ import itertools
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -130,16 +131,18 @@ def record_reference(
     measured = stages.rounding(trace if rounded == "float32" else run(rounded), exact)
     # Adam divides a gradient of rounding by its own size: such a bias drifts, and the statistics behind it with it.
     adaptive = task.own_optimizer or task.recipe.optimizer != "sgd"
+    failed: list[str] = []
     if noisy and adaptive and max(measured[stages.GRADIENTS].values(), default=0.0) >= stages.NOISE:
-        with contextlib.suppress(Exception), _Noise(0):  # what fails leaves the drift out
-            moved = run_torch(reference, task, criterion, make_optimizer, rounded)
-            weights = {name: trace.after[-1][name] for name in trace.gradients}  # as both sides have them there
-            moving = _load(copied(reference), {**moved.after[-1], **weights})
-            moved.last_outputs = _evaluate(moving, task.batches[0], rounded)
-            noisy.append(stages.drift(moved, first_update, measured))
+        weights = {name: trace.after[-1][name] for name in trace.gradients}  # as both sides have them there
+        try:
+            with _Noise(0):
+                moved = run_torch(reference, task, criterion, make_optimizer, rounded, last=weights)
+            noisy.append(stages.drift(moved, first_update, measured, roles_of(reference)["trainable"]))
+        except Exception as error:
+            words = f"could not be trained under noise ({type(error).__name__}: {first_line(error)})"
+            failed.append(f"the reference {words}: drift is not allowed for")
     random_train = cut_random(layers["train"], layers_of(reference, first, True)) if random else ""
 
-    failed: list[str] = []
     asked = probes and rounded == "float32" and not random_eval
     probed = attempted(lambda: _probes(reference, first, layers["eval"], limits), failed, "PyTorch") if asked else None
 
@@ -311,10 +314,12 @@ def copied(module: torch.nn.Module) -> torch.nn.Module:
     """A copy; what a layer computed of its parameters (the weight of `weight_norm`) is copied as a plain tensor.
 
     It shares random generators of the module's own: each call then draws other numbers, as `is_random` must see.
+    Generators in lists, dicts or objects that are no layers are copied: what they draw looks fixed.
     """
     values = [value for layer in module.modules() for value in vars(layer).values()]
     known = {id(one): one.detach().clone() for one in values if isinstance(one, torch.Tensor) and not one.is_leaf}
-    shared = {id(one): one for one in values if isinstance(one, torch.Generator | np.random.Generator)}
+    kinds = (torch.Generator, np.random.Generator, np.random.RandomState, Random)
+    shared = {id(one): one for one in values if isinstance(one, kinds)}
     return copy.deepcopy(module, {**known, **shared})
 
 
@@ -414,12 +419,13 @@ def run_torch(
     make_optimizer: MakeOptimizer | None,
     precision: str,
     updates: int | None = None,
+    last: Arrays | None = None,
 ) -> Trace:
     """Train a copy of a torch module for a few updates (None: the task's) and record what the ladder compares.
 
     `loss` is of (outputs, labels), a scalar; `make_optimizer` is of the module, None: the recipe's. Each of its groups
     gets the task's learning rate times its share of the largest. `precision`: "float32", "float64", or "float16" by
-    automatic mixed precision.
+    automatic mixed precision. `last`: weights with which `last_outputs` are computed, instead of the trained ones.
     """
     dtype = _DTYPES[precision]
     module = copied(module).to(dtype)
@@ -450,7 +456,7 @@ def run_torch(
         if update < LATER:
             trace.after.append(state(module))
         if update + 1 == min(LATER, len(task.batches)):
-            trace.last_outputs = _evaluate(module, task.batches[0], precision)
+            trace.last_outputs = _evaluate(_load(copied(module), last) if last else module, task.batches[0], precision)
             trace.moved = _moved(module, buffers, split(tuple(task.batches[0]), task.accumulate)[0][0])
     if average is not None:
         trace.average = state(average.module)
@@ -520,7 +526,8 @@ class _Noise(torch.overrides.TorchFunctionMode):
         if name in self.exact or in_place or "out" in kwargs:
             return function(*args, **kwargs)
         noisy = functools.partial(torch.utils._pytree.tree_map, self._add)
-        return noisy(function(*noisy(args), **kwargs))
+        kept = 1 if name == "batch_norm" else len(args)  # it writes the statistics into what follows
+        return noisy(function(*noisy(args[:kept]), *args[kept:], **kwargs))
 
     def _add(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor) or leaf.dtype != torch.float32:

@@ -39,7 +39,7 @@ class Probe:
     outputs: Arrays  # by name; a layer's first
     error: str  # why it computes nothing; empty if it does
     rounding: dict[str, float] = field(default_factory=dict)  # the reference's own, of each output
-    further: tuple[float, ...] = ()  # the norms of a layer's further inputs
+    further: tuple[float, ...] = ()  # norms of the net's inputs; of a layer its first one's size, the others' norms
 
 
 Probes = dict[str, dict[str, Probe]]  # of each layer by name, "" for the net; by the probe's name

@@ -82,12 +82,15 @@ def summary(ladder):
 
 
 def is_true(row):
-    """Whether a verdict is that of the check: of what is computed, and of what a net begins with."""
+    """Whether a verdict is that of the check: of what is computed, and of what a net begins with.
+
+    An undecided one accuses nobody: it is true of a correct net.
+    """
     if row["verdict"] == "failed":  # rightly, if the net itself fails, of the same
         return any(one.startswith(_FAILS) and one.removeprefix(_FAILS) in row["words"] for one in row["computes"])
     kinds = row["verdict"].split(", ")
     wrong = [kind for kind, key in (("differs", "computes"), ("begins otherwise", "begins")) if row[key]]
-    return kinds == (wrong or ["same"])
+    return kinds == (wrong or ["same"]) or (kinds == ["undecided"] and not wrong)
 
 
 def print_faults(names):

@@ -300,3 +300,6 @@ def test_large_images_are_probed_a_few_at_a_time():
     assert recorded.probes["body.0"]["−x"].outputs["output"].shape == (1, 3, 224, 224)
     assert recorded.probes[""]["n + 1 samples"].outputs["logits"].shape == (3, 3)
     assert "every id once (inputs 1)" in recorded.probes[""]
+    port = (lambda layer, x: pooled(layer(x)).reshape(4, 8), nn.ReLU())  # it takes no single sample
+    ladder = compared(draw(4, 3, 224, 224), (lambda layer, x: pooled(layer(x)), t.ReLU()), port)
+    assert {one.layer for one in ladder.probed.findings} == {""}

@@ -1,6 +1,7 @@
 """Randomness in training: dropout is compared; other random numbers are named, and leave stages undecided."""
 
 import dataclasses
+import random
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,8 @@ class Ported(nn.Cell):
         ("noise", 0.0, "the reference 0 (Block)"),
         ("rare", 0.0, "the reference 0 (Block)"),
         ("own generator", 0.0, "the reference 0 (Block)"),
+        ("RandomState", 0.0, "the reference 0 (Block)"),
+        ("Random", 0.0, "the reference 0 (Block)"),
         ("loss", 0.0, "the reference what stands between its layers, or the loss,"),
     ],
 )
@@ -44,7 +47,7 @@ def test_random_layers_are_named_and_stages_that_depend_on_them_are_undecided(to
     class Block(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.own = torch.Generator().manual_seed(0)
+            self.own, self.old, self.plain = torch.Generator(), np.random.RandomState(0), random.Random(0)
             self.fc, self.drop = torch.nn.Linear(8, 3), torch.nn.Dropout(0.2 if way == "layer" else 0)
 
         def forward(self, x):
@@ -53,6 +56,8 @@ def test_random_layers_are_named_and_stages_that_depend_on_them_are_undecided(to
                 return x + 3e-5 * torch.randn_like(x)
             if way == "own generator" and self.training:
                 return x + torch.rand(x.shape, generator=self.own)
+            if way in ("RandomState", "Random") and self.training:
+                return x + (self.old.rand() if way == "RandomState" else self.plain.random())
             if way == "rare" and self.training:
                 return x * (torch.rand(len(x), 1) > 0.1)
             return torch.nn.functional.dropout(x, 0.2, self.training) if way == "function" else x
@@ -61,14 +66,9 @@ def test_random_layers_are_named_and_stages_that_depend_on_them_are_undecided(to
         drawn = 0.1 * torch.rand(()) if way == "loss" else 0
         return torch.nn.functional.cross_entropy(outputs, labels.long()) + drawn
 
-    options = {
-        "loss": ops.cross_entropy,
-        "reference_loss": loss,
-        "initialisation": False,
-        "quick": True,
-        "mode": "pynative",
-    }
-    ladder = compare_step(nn.SequentialCell(Ported(share)), torch.nn.Sequential(Block()), BATCHES, RECIPE, **options)
+    options = {"loss": ops.cross_entropy, "reference_loss": loss, "initialisation": False, "quick": True}
+    net, module = nn.SequentialCell(Ported(share)), torch.nn.Sequential(Block())
+    ladder = compare_step(net, module, BATCHES, RECIPE, mode="pynative", **options)
     assert (ladder.first_stage, ladder.first_layer, ladder.agrees) == (None, None, False)
     names = [stage.name for stage in ladder.undecided]
     before = ["dropout"] if way == "layer" else []

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from resnet_fn import recipes
+from resnet_fn.config.cli import UsageError
 from resnet_fn.config.user_files import load_function
 from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.replay import compare_step
@@ -326,11 +327,11 @@ from torch import nn
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        torch.manual_seed(0)
+        self.half = 0.5 if 0.49 < torch.rand(()) < 0.5 else 0.7  # the task's seed draws 0.496
         self.body, self.norm, self.head = nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 3)
     def forward(self, x):
         y = self.norm(self.body(x))
-        return {"logits": self.head(y), "scaled": y * 0.5}
+        return {"logits": self.head(y), "scaled": y * self.half}
 """
 OURS = """
 from mindspore import nn, ops
@@ -378,10 +379,9 @@ def test_outputs_of_other_names_and_traces_are_searched(tmp_path, capsys):
         assert CAUSE in capsys.readouterr().out
         assert main(command) == 1
         printed = capsys.readouterr().out
-        assert "for a cause, add --reference FILE:FUNCTION, the file that was recorded, theirs.py (where" in printed
-        assert main([*command, "--reference", "changed.py:Net"]) == 1
-        printed += capsys.readouterr().out
-        assert "searched for: changed.py is not the file that was recorded, or was changed since" in printed
+        assert "for a cause, add --reference theirs.py:FUNCTION, the file that was recorded" in printed
+        with pytest.raises(UsageError, match=r"changed.py is not theirs.py as it was recorded; give that file, or"):
+            main([*command, "--reference", "changed.py:Net"])
         assert main([*command, "--quick"]) == 1
         printed += capsys.readouterr().out
         assert printed.count("for a cause") == 1
@@ -406,11 +406,13 @@ def test_outputs_of_other_names_and_traces_are_searched(tmp_path, capsys):
 )
 def test_what_is_not_searched_is_said(port, recipe, accumulate, words):
     ours, theirs, data = (load_function(f"{name}.py:{function}", "") for name, function in PARTS)
+    torch.manual_seed(0)
     use = dataclasses.replace(recipes.recipe("digits"), learning_rate=0.02, **recipe)
     options = {"accumulate": accumulate, "initialisation": False, "mode": "pynative"}
     ladder = compare_step(ours(**port), theirs(), data(), use, **options)
     (line,) = ladder.first_computed.hints
     assert line.startswith("no cause is searched for in ")
     assert words in line
+    torch.manual_seed(0)
     ladder = compare_step(ours(**port), theirs(), data(), use, quick=True, **options)
     assert "searched" not in "".join(ladder.first_computed.hints)
