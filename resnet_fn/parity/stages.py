@@ -199,6 +199,8 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
         changes = [one.get(first, {}) for one in noisy]
         spreads = {name: SPREADS * max((one.get(name, 0.0) for one in changes), default=0.0) for name in errors}
         least = {name: min(spread, _MOST / ROUNDING_FACTOR) for name, spread in spreads.items()}
+        if first == GRADIENTS:  # of one that noise changes as much as this, nothing but rounding is left
+            least |= {name: spread for name, spread in spreads.items() if spread >= NOISE}
         grown[stage] = {name: max(error, least[name]) for name, error in errors.items()}
     return grown
 

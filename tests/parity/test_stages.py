@@ -109,6 +109,18 @@ def test_a_gradient_that_is_zero_except_for_rounding_must_be_small():
     assert (stage.verdict, stage.first.name) == ("DIFFERS", "mean")
 
 
+def test_a_gradient_that_noise_changes_by_half_is_rounding_though_its_float64_is_close_by_luck():
+    ours, theirs, exact = traces()
+    for trace, tiny in ((ours, -1.5e-8), (theirs, -2.2e-8), (exact, -2.19e-8)):
+        prefix = "" if trace is ours else "theirs."
+        trace.gradients = {prefix + "w": np.ones(4), prefix + "mean": np.full(4, tiny)}
+    measured, sides = stages.rounding(theirs, exact), [Recording("", TASK, {}, {}, one) for one in (ours, theirs)]
+    for spread, verdict in ((0.15, "ok"), (0.01, "DIFFERS")):  # of the gradient, in a run with noise
+        known = stages.with_noise(measured, [{"gradients": {"theirs.mean": spread}}])
+        found = stages.Comparison(*sides, NAMES, known).all_stages(("w", "mean"))
+        assert next(stage for stage in found if stage.name == "gradients").verdict == verdict
+
+
 def test_a_part_is_lent_no_more_of_the_wholes_rounding_than_its_tolerance():
     ours, theirs, _ = traces()
     for trace, name, gradient in ((ours, "q", np.full(4, 1.02e-4)), (theirs, "w", np.repeat([1e-4, 1.0], [4, 8]))):
