@@ -55,13 +55,14 @@ def one_seed() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def hangups_count() -> Iterator[None]:
-    """Under nohup SIGHUP is ignored, and the runs that tests start would inherit that; a handler they do not."""
-    before = signal.getsignal(signal.SIGHUP)
-    if before == signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, lambda *_: None)
+def signals_count() -> Iterator[None]:
+    """Under nohup SIGHUP is ignored, in a shell's background job SIGINT; runs of tests would inherit that."""
+    ignored = [one for one in (signal.SIGHUP, signal.SIGINT) if signal.getsignal(one) == signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGHUP, before)
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @pytest.fixture(scope="session")
