@@ -57,9 +57,10 @@ def one_seed() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def signals_count() -> Iterator[None]:
     """Under nohup SIGHUP is ignored, in a shell's background job SIGINT; runs of tests would inherit that."""
-    ignored = [one for one in (signal.SIGHUP, signal.SIGINT) if signal.getsignal(one) == signal.SIG_IGN]
+    handlers = {signal.SIGHUP: lambda *_: None, signal.SIGINT: signal.default_int_handler}
+    ignored = [number for number in handlers if signal.getsignal(number) == signal.SIG_IGN]
     for number in ignored:
-        signal.signal(number, signal.default_int_handler)
+        signal.signal(number, handlers[number])
     yield
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
