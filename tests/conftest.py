@@ -54,6 +54,12 @@ def one_seed() -> None:
     np.random.seed(1)
 
 
+@pytest.fixture(autouse=True)
+def sigint_arrives() -> None:
+    """In the main thread: a command that a test before called may have blocked it, and other threads would get it."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
 @pytest.fixture(scope="session", autouse=True)
 def signals_count() -> Iterator[None]:
     """Under nohup SIGHUP is ignored, in a shell's background job SIGINT; runs of tests would inherit that."""
