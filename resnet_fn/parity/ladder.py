@@ -16,7 +16,7 @@ from resnet_fn.parity import stages
 from resnet_fn.parity.causes import StageCase, explain
 from resnet_fn.parity.coverage import Coverage, coverage_of
 from resnet_fn.parity.environment import environment_notes
-from resnet_fn.parity.initial import builds_stage, initialisation_stage
+from resnet_fn.parity.initial import initial_stage
 from resnet_fn.parity.layer_outputs import LayerDifference, compare_layers, tie_width
 from resnet_fn.parity.layers.difference import DIFFERS, UNDECIDED, Difference, difference
 from resnet_fn.parity.name_map import NameMap
@@ -187,12 +187,10 @@ def _layers_stage(after: str, layers: Sequence[LayerDifference]) -> list[Stage]:
 def _initialisation(
     ours: Recording, theirs: Recording, names: NameMap, builds: Sequence[Builds], drawn: set[str]
 ) -> Stage:
-    initial, seams = names.rename(theirs.initial), names.seams(theirs.initial)
+    initial = names.rename(theirs.initial)
     compared = [name for name in initial if name in ours.trace.gradients or name in drawn]
-    if len(builds) > 1:
-        sides = [[{name: one[name] for name in compared} for one in side] for side in zip(*builds, strict=True)]
-        return builds_stage(sides[0], sides[1], seams)
-    return initialisation_stage(ours.initial, {name: initial[name] for name in compared}, seams)
+    sides = zip(*builds, strict=True) if len(builds) > 1 else ([ours.initial], [initial])
+    return initial_stage(*([{name: one[name] for name in compared} for one in side] for side in sides))
 
 
 def _drawn(builds: Sequence[Builds]) -> set[str]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 
-from resnet_fn.parity.initial import initialisation_stage
+from resnet_fn.parity.initial import initial_stage
 from resnet_fn.parity.layer_outputs import compare_layers
 from resnet_fn.parity.mindspore_side import state
 from resnet_fn.parity.notes import settings_notes
@@ -380,10 +380,9 @@ def test_its_initialisation_is_compared(compared, name):
     kind = BY_NAME[name]
     draws, names = [Reference(kind.theirs(), kind.inputs) for _ in range(2)], compared(kind, kind.ours)[0]
     ours, theirs = (names.rename(torch_state(draw)) for draw in draws)
-    seams = names.seams(torch_state(draws[1]))
-    assert initialisation_stage(ours, theirs, seams).verdict in ("ok", "skipped")
+    assert initial_stage([ours], [theirs]).verdict in ("ok", "skipped")
     for name in ours:
-        stage = initialisation_stage({**ours, name: 100 * ours[name] + 1}, theirs, seams)
+        stage = initial_stage([{**ours, name: 100 * ours[name] + 1}], [theirs])
         if ours[name].size >= 8 or not ours[name].std():
             assert stage.verdict == "DIFFERS", name
             assert {hint.split(":")[0].split(" ")[0] for hint in stage.hints} == {name}
