@@ -5,7 +5,6 @@ The search changes the reference, if it is at hand; `STAGE_CAUSES` has what is c
 
 import dataclasses
 import math
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
@@ -80,19 +79,13 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
     if stage in (stages.LOSS, stages.GRADIENTS):
         compared = stages.Comparison(case.ours, theirs, names, theirs.rounding)
         raw, known = theirs.trace.gradients, names.rename(theirs.trace.gradients, name_map.GRADIENTS)
-        gradients = {
-            name: (a, compared.rounding_of(stages.GRADIENTS, name, raw, known[name]))
-            for name, a in ours.gradients.items()
-            if name in known
-        }
-        loss = {stages.LOSS: (np.asarray(ours.losses[:1]), theirs.rounding[stages.LOSS].get(stages.LOSS, 0.0))}
-
-        def renamed(values: Arrays) -> Arrays:
-            own = {name: value for name, value in values.items() if name != stages.LOSS}
-            return {**names.rename(own, name_map.GRADIENTS), stages.LOSS: values[stages.LOSS]}
-
-        sure = {name: one for name, one in gradients.items() if one[1] < _SURE}  # not those that flipped ties change
-        return Wanted(stage, {}, {**sure, **loss}, renamed)
+        results = {stages.LOSS: (np.asarray(ours.losses[:1]), theirs.rounding[stages.LOSS].get(stages.LOSS, 0.0))}
+        for name in [name for name in ours.gradients if name in known]:
+            rounding = compared.rounding_of(stages.GRADIENTS, name, raw, known[name])
+            if rounding < _SURE:  # not those that flipped ties change
+                results[name] = ours.gradients[name], rounding
+        gradients = lambda values: names.rename(values, name_map.GRADIENTS)  # noqa: E731
+        return Wanted(stage, {}, results, lambda values: {**gradients(values), stages.LOSS: values[stages.LOSS]})
     mode = stages.LAYERS_OF[stage][0]
     here, there = ({one.title: one for one in side.layers[mode]} for side in (case.ours, theirs))
     layers = {}
@@ -107,13 +100,12 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
         # Left out: one layer that stands for two, with its activation; places that are in another order.
         if rounding < _SURE and apart != same and a.ndim == given:
             layers[one.theirs] = (a, max(rounding, one.output.relative if same else 0.0))
-    of_ours, of_theirs = (
-        (one.eval_outputs if mode == "eval" else one.train_outputs[0]) for one in (ours, theirs.trace)
-    )
-    paired = (stages.paired_outputs(of_ours, of_theirs) or {}) if theirs.task.accumulate == 1 else {}
-    roundings = theirs.rounding.get(stage, {})
-    results = {name: (of_ours[own], roundings.get(name, 0.0)) for name, own in paired.items()}
-    results = {name: one for name, one in results.items() if one[1] < _SURE}
+    results, roundings = {}, theirs.rounding.get(stage, {})
+    if theirs.task.accumulate == 1:
+        mine, others = (one.eval_outputs if mode == "eval" else one.train_outputs[0] for one in (ours, theirs.trace))
+        for name, own in (stages.paired_outputs(mine, others) or {}).items():
+            if roundings.get(name, 0.0) < _SURE:
+                results[name] = mine[own], roundings.get(name, 0.0)
     return Wanted(stage, layers, results, lambda value: named_leaves(value, "logits"))
 
 
@@ -205,32 +197,11 @@ def _length(case: StageCase) -> list[str]:
     return [words]
 
 
-def _statistics(case: StageCase) -> list[str]:
-    """How much of the old statistics does each BatchNorm keep?"""
-    if case.theirs.task.accumulate > 1:
-        return []
-    start, first = (case.names.rename(arrays) for arrays in (case.theirs.trace.start, case.theirs.trace.after[0]))
-    momenta = {layer.name: layer.settings.get("momentum") for layer in case.theirs.layers["eval"]}
-    groups: dict[str, list[str]] = defaultdict(list)
-    for name in case.differing():
-        new = momenta.get(case.names.sources(name)[0].rpartition(".")[0])
-        if not new:
-            continue
-        old, mixed = start[name].astype(np.float64), first[name].astype(np.float64)
-        batch = (mixed - (1 - new) * old) / new
-        kept, error = _fit(case.ours.trace.after[0][name] - batch, old - batch)
-        if error < 0.01 and not math.isclose(kept, 1 - new, abs_tol=0.01):
-            inverted = "momentum inverted: " if math.isclose(kept, new, abs_tol=0.01) else ""
-            groups[f"{inverted}keeps {kept:.2f} of the old value, the reference {1 - new:.2f}"].append(name)
-    return [f"{names[0]}: {cause} ({len(names)} statistics so)" for cause, names in groups.items()]
-
-
 STAGE_CAUSES: dict[str, Callable[[StageCase], list[str]]] = {
     stages.GRADIENTS: _gradients,
     stages.NORM: _clipping,
     stages.CLIPPED: _clipping,
     stages.RATE: lambda case: another_rate(case.ours.trace.rates, case.theirs.trace.rates),
-    stages.STATISTICS: _statistics,
     stages.ALONE: _optimizer,
     stages.CHANGE: _length,
 }
