@@ -10,7 +10,7 @@ from resnet_fn.config.cli import write_text
 from resnet_fn.parity.coverage import NOT_COMPARED
 from resnet_fn.parity.ladder import Curves, Ladder
 from resnet_fn.parity.layers.difference import DIFFERS, OK, ROUNDING, ROUNDING_FACTOR, UNDECIDED, Difference
-from resnet_fn.parity.report import findings, settings
+from resnet_fn.parity.report import COLUMNS, cells, findings, settings
 from resnet_fn.parity.stages import GRADIENTS, SKIPPED, Stage
 from resnet_fn.report.page import document, image, table, text
 from resnet_fn.report.plots import available, plain, png
@@ -47,7 +47,8 @@ def ladder_page(ladder: Ladder, title: str, plots: bool) -> str:
     words = {DIFFERS: "They differ", UNDECIDED: "Undecided", OK: "Both compute the same"}[verdict]
     lines = [f'<p class="{"cause" * line.startswith(" ")}">{text(line.strip())}</p>' for line in findings(ladder)]
     box = f'<div class="verdict {verdict}" style="color: {_COLOURS[verdict]}"><b>{words}</b>'
-    body = [f"<h1>{text(title)}</h1>", box, *lines, "</div>", "<h2>Stages of a training step</h2>", _stages(ladder)]
+    body = [f"<h1>{text(title)}</h1>", box, *lines, "</div>", "<h2>Stages of a training step</h2>"]
+    body.append(table((COLUMNS[0], COLUMNS[-1], *COLUMNS[1:-1]), map(_row, ladder.stages), text_columns=2))
     if depth := along_depth(ladder):
         rows = [[text(name), *(cell for key in PANELS for cell in _cells(row.get(key)))] for name, row in depth.items()]
         numbers = table(("layer", *(word for panel in PANELS.values() for word in (panel, "rounding"))), rows)
@@ -74,17 +75,10 @@ def ladder_page(ladder: Ladder, title: str, plots: bool) -> str:
     return document(title, body, _STYLE)
 
 
-def _stages(ladder: Ladder) -> str:
-    rows = []
-    for stage in ladder.stages:
-        worst, word = stage.worst, "not compared" if stage.verdict == SKIPPED else stage.verdict.lower()
-        where = worst.name if worst and stage.verdict == DIFFERS else ""
-        notes = text("; ".join(filter(None, (where, stage.failed or stage.doubt, stage.note))))
-        allowed = f"{worst.tolerance:.0e}" if worst else ""
-        verdict = f'<b style="color: {_COLOURS[stage.verdict]}">{word}</b>'
-        rows.append((text(stage.name), verdict, notes, *_cells(worst), allowed, str(len(stage.differences))))
-    header = ("stage", "verdict", "where it is worst, or why", "error", "rounding", "allowed", "compared")
-    return table(header, rows, text_columns=3)
+def _row(stage: Stage) -> list[str]:
+    """A row of the text's table as HTML, its verdict second and in its colour."""
+    name, *numbers, verdict = map(text, cells(stage))
+    return [name, f'<b style="color: {_COLOURS[stage.verdict]}">{verdict}</b>', *numbers]
 
 
 def _cells(item: Difference | None) -> tuple[str, str]:
