@@ -355,7 +355,7 @@ def matrix(compared: Any) -> str:
         both = {key for one, other in pairs if one.kind == other.kind for key in one.settings if key in other.settings}
         classes = " + ".join(dict.fromkeys(layer.class_name for layer in ours if layer.leaf))
         settings = ", ".join(f"`{name}`" for name in sorted(both)) or (
-            "its class" if pairs[-1][0].kind == pairs[-1][1].kind else "none: its output"
+            "none: its output" if any(one.settings for one in pairs[-1]) else "its class"
         )
         arrays = [name for name in names.parameters if name.startswith("layer")]
         rows.append(f"| {kind.name} | {classes} | {settings} | {len(arrays) or 'nothing to draw'} |")

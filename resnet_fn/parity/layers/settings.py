@@ -122,42 +122,21 @@ def _transposed(layer: Any, image: np.ndarray | None) -> Settings:
 
 def _pool(layer: Any, image: np.ndarray | None) -> Settings:
     count = _directions(layer, image)
-    size = image.shape[-count:] if image is not None else None
     if hasattr(layer, "output_size") or "Adaptive" in type(layer).__name__:
         output = _read(layer, "output_size")
         output = output.numpy().tolist() if hasattr(output, "numpy") else output
-        return _adaptive_pool(output if isinstance(output, Sequence) else (output,) * count, size) if size else {}
+        return {"output_size": tuple(output) if isinstance(output, Sequence) else (output,) * count}
     kernel = _spread(layer.kernel_size, count)
     settings: Settings = {"kernel_size": kernel, "stride": _spread(layer.stride or kernel, count)}
+    settings["ceil_mode"] = bool(_read(layer, "ceil_mode"))
+    if image is not None:
+        settings |= _padding(layer, image.shape[-count:])
     if kind_of(layer) == "maxpool":
         settings["dilation"] = _spread(_read(layer, "dilation") or 1, count)
-    else:
-        settings["divisor_override"] = _read(layer, "divisor_override") or None
-    if not size:
         return settings
-    settings |= _padding(layer, size)
-    pads = settings["pads"] or (0,) * 2 * count
-    sizes = zip(size, pads[::2], pads[1::2], kernel, settings["stride"], strict=True)
-    # `ceil_mode` counts only if it changes the size of the output.
-    settings["ceil_mode"] = bool(_read(layer, "ceil_mode")) and any((n + a + b - k) % s for n, a, b, k, s in sizes)
-    if kernel == tuple(size) and not any(pads):
-        del settings["stride"]  # there is one window
-    if kind_of(layer) == "avgpool" and any(pads):  # `same` never counts its zeros
+    if any(settings.get("pads") or ()):  # `same` never counts its zeros
         settings["count_include_pad"] = _read(layer, "count_include_pad") is not False and _pad_mode(layer) != "same"
-    return settings
-
-
-def _adaptive_pool(output: Sequence[int | None], size: Sequence[int]) -> Settings:
-    """The settings of the plain pool that computes the same on an input of this size; if there is none, `output_size`.
-
-    `output` has the size in each direction, None for the input's.
-    """
-    wanted = tuple(b if a is None else int(a) for a, b in zip(output, size, strict=True))
-    if any(b % a for a, b in zip(wanted, size, strict=True)):
-        return {"output_size": wanted}
-    kernel = tuple(b // a for a, b in zip(wanted, size, strict=True))
-    settings = {"kernel_size": kernel, "pads": (0,) * 2 * len(kernel), "ceil_mode": False}
-    return settings if kernel == tuple(size) else {**settings, "stride": kernel}
+    return settings | {"divisor_override": _read(layer, "divisor_override") or None}
 
 
 def _norm(layer: Any, image: np.ndarray | None) -> Settings:
