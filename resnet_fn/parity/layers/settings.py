@@ -185,13 +185,7 @@ def _softmax(layer: Any, image: np.ndarray | None) -> Settings:
 def _upsample(layer: Any, image: np.ndarray | None) -> Settings:
     fixed = {"UpsamplingNearest2d": ("nearest", False), "UpsamplingBilinear2d": ("bilinear", True)}
     mode, corners = fixed.get(type(layer).__name__) or (layer.mode, bool(layer.align_corners))
-    settings: Settings = {"mode": mode, "align_corners": corners}
-    if image is None:
-        return settings
-    if layer.size is not None:
-        return {**settings, "size": _spread(layer.size, image.ndim - 2)}
-    scale = np.broadcast_to(layer.scale_factor, image.ndim - 2)
-    return {**settings, "size": tuple(math.floor(n * s) for n, s in zip(image.shape[2:], scale, strict=True))}
+    return {"mode": mode, "align_corners": corners}  # another size is another shape of its output
 
 
 def _spread(value: Any, count: int) -> tuple[int, ...]:
