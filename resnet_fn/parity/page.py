@@ -8,7 +8,7 @@ import numpy as np
 
 from resnet_fn.config.cli import write_text
 from resnet_fn.parity.coverage import NOT_COMPARED
-from resnet_fn.parity.ladder import Curves, Ladder
+from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.layers.difference import DIFFERS, OK, ROUNDING, ROUNDING_FACTOR, UNDECIDED, Difference
 from resnet_fn.parity.report import COLUMNS, cells, findings, settings
 from resnet_fn.parity.stages import GRADIENTS, SKIPPED, Stage
@@ -58,14 +58,10 @@ def ladder_page(ladder: Ladder, title: str, plots: bool) -> str:
             numbers = f"<details><summary>as a table</summary>{numbers}</details>"
         body.append(numbers)
     if ladder.curves:
-        body.append("<h2>Loss and learning rate</h2>")
-        if plots:
-            body.append(f'<div class="scroll">{image("losses", png(plot_losses(ladder.curves)))}</div>')
-        else:
-            header = ["update", *(f"{name}, {side}" for name in ladder.curves for side in ("here", "reference"))]
-            updates = enumerate(itertools.zip_longest(*itertools.chain(*ladder.curves.values())), 1)
-            rows = [[str(update), *("" if x is None else f"{x:.7g}" for x in values)] for update, values in updates]
-            body.append(table(header, rows))
+        header = ["update", *(f"{name}, {side}" for name in ladder.curves for side in ("here", "reference"))]
+        updates = enumerate(itertools.zip_longest(*itertools.chain(*ladder.curves.values())), 1)
+        rows = [[str(update), *("" if x is None else f"{x:.7g}" for x in values)] for update, values in updates]
+        body += ["<h2>Loss and learning rate</h2>", table(header, rows)]
     lists = {"Settings that differ": settings(ladder), "Environments that differ": ladder.environment}
     lists |= {"Changed to make them comparable": ladder.changed, "Not exercised": ladder.coverage.not_exercised}
     facts = [f"{name}: {value}" for name, value in ladder.coverage.facts.items() if value]
@@ -132,19 +128,4 @@ def plot_depth(depth: Depth) -> "Figure":
     shown = range(0, len(names), -(-len(names) // 50))
     every[-1].set_xticks(shown, [names[place] for place in shown], rotation=90, fontsize=7)
     figure.legend(*every[0].get_legend_handles_labels(), loc="outside upper center", ncols=5)
-    return figure
-
-
-def plot_losses(curves: Curves) -> "Figure":
-    """Both sides' losses and learning rates, the reference's drawn over ours."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.6, 3.0), layout="constrained")
-    for axes, (name, pair) in zip(figure.subplots(1, len(curves)), curves.items(), strict=True):
-        for side, look, words in zip(pair, ("o-", "x--"), ("here", "reference"), strict=True):
-            axes.plot(range(1, len(side) + 1), side, look, label=words)
-        axes.set(xlabel="update", title=name)
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.grid(alpha=0.3)
-        axes.legend()
     return figure
