@@ -109,31 +109,26 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
     return Wanted(stage, layers, results, lambda value: named_leaves(value, "logits"))
 
 
-def _fit(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
-    """The c for which c · b is closest to a, and the relative error that remains."""
-    square = float(np.vdot(b, b))
-    c = float(np.vdot(a, b)) / square if square else 0.0
-    return c, relative_error(c * b, a) if math.isfinite(c) else math.inf
-
-
 def _flat(arrays: Mapping[str, np.ndarray], names: Collection[str]) -> np.ndarray:
     return np.concatenate([np.ravel(arrays[name]) for name in names]).astype(np.float64)
 
 
-def one_factor(ours: Arrays, theirs: Arrays, parts: int) -> list[str]:
-    """Is every gradient the same multiple of the reference's?"""
-    factor, error = _fit(_flat(ours, theirs), _flat(theirs, theirs))
-    if error >= FITS or abs(factor - 1) <= FITS:
+def _multiple(what: str, ours: np.ndarray, theirs: np.ndarray, known: Mapping[str, float]) -> list[str]:
+    """Is ours everywhere the same multiple of the reference's? `known` has factors by what explains them."""
+    square = float(np.vdot(theirs, theirs))
+    factor = float(np.vdot(theirs, ours)) / square if square else 0.0
+    if not math.isfinite(factor) or abs(factor - 1) <= FITS or relative_error(factor * theirs, ours) >= FITS:
         return []
-    summed = math.isclose(factor, parts, rel_tol=FITS) and parts > 1
-    words = f": the sum over {parts} micro-batches instead of their mean" if summed else ""
-    return [f"every gradient is {factor:.6g} times the reference's{words}"]
+    reasons = [f": {words}" for words, one in known.items() if math.isclose(factor, one, rel_tol=FITS)]
+    return [f"{what} is {factor:.6g} times the reference's{''.join(reasons)}"]
 
 
 def _gradients(case: StageCase) -> list[str]:
     ours, theirs = case.ours.trace.gradients, case.names.rename(case.theirs.trace.gradients, name_map.GRADIENTS)
-    common = {name: theirs[name] for name in ours if name in theirs}
-    return [*one_factor(ours, common, case.theirs.task.accumulate), *sharing_notes(case.names, case.ours.tied)]
+    names, parts = [name for name in ours if name in theirs], case.theirs.task.accumulate
+    known = {f"the sum over {parts} micro-batches instead of their mean": parts}
+    factor = _multiple("every gradient", _flat(ours, names), _flat(theirs, names), known)
+    return [*factor, *sharing_notes(case.names, case.ours.tied)]
 
 
 def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> list[str]:
@@ -164,17 +159,14 @@ def _clipping(case: StageCase) -> list[str]:
     return another_clipping(case.ours.trace.clipped, parts, limit) if limit else []
 
 
-def another_rate(ours: Sequence[float], theirs: Sequence[float]) -> list[str]:
+def _rate(case: StageCase) -> list[str]:
     """Is the learning rate the reference's, shifted by one update or scaled?"""
-    a, b = np.array(ours), np.array(theirs)
-    hints = []
-    for side, pairs in (("ahead of", (a[:-1], b[1:])), ("behind", (a[1:], b[:-1]))):
-        if len(pairs[0]) and np.allclose(*pairs, rtol=1e-5) and not np.allclose(a, b, rtol=1e-5):
-            hints.append(f"the learning rate is off by one update: ours is one {side} the reference's")
-    factor, error = _fit(a, b)
-    if error < 1e-5 and abs(factor - 1) > 1e-5:
-        hints.append(f"the learning rate is {factor:.6g} times the reference's")
-    return hints
+    a, b = np.array(case.ours.trace.rates), np.array(case.theirs.trace.rates)
+    words = "the learning rate is off by one update: ours is one"
+    shifts = {f"{words} ahead of the reference's": (a[:-1], b[1:]), f"{words} behind the reference's": (a[1:], b[:-1])}
+    apart = len(a) > 1 and not np.allclose(a, b, rtol=1e-5)
+    hints = [words for words, pair in shifts.items() if apart and np.allclose(*pair, rtol=1e-5)]
+    return [*hints, *_multiple("the learning rate", a, b, {})]
 
 
 def _optimizer(case: StageCase) -> list[str]:
@@ -184,24 +176,21 @@ def _optimizer(case: StageCase) -> list[str]:
 
 def _length(case: StageCase) -> list[str]:
     """Has the first update the right direction and the wrong length?"""
-    ours, there = case.ours.trace, case.theirs.trace
+    ours, there, rates = case.ours.trace, case.theirs.trace, case.ours.trace.rates
     start, first = case.names.rename(there.start), case.names.rename(there.after[0])
     names = [name for name in case.names.rename(there.gradients) if name in ours.start]
-    change = _flat({name: ours.after[0][name] - ours.start[name] for name in names}, names)
-    factor, error = _fit(change, _flat({name: first[name] - start[name] for name in names}, names))
-    if error >= 0.01 or abs(factor - 1) <= FITS:
-        return []
-    words = f"the first update is {factor:.4g} times the reference's"
-    if len(ours.rates) > 1 and math.isclose(factor, ours.rates[1] / ours.rates[0], rel_tol=FITS):
-        words += f": it used the second update's learning rate, {ours.rates[1]:.6g}; off by one update"
-    return [words]
+    change = _flat(ours.after[0], names) - _flat(ours.start, names)
+    known = {}
+    if len(rates) > 1 and rates[0]:
+        known[f"it used the second update's learning rate, {rates[1]:.6g}; off by one update"] = rates[1] / rates[0]
+    return _multiple("the first update", change, _flat(first, names) - _flat(start, names), known)
 
 
 STAGE_CAUSES: dict[str, Callable[[StageCase], list[str]]] = {
     stages.GRADIENTS: _gradients,
     stages.NORM: _clipping,
     stages.CLIPPED: _clipping,
-    stages.RATE: lambda case: another_rate(case.ours.trace.rates, case.theirs.trace.rates),
+    stages.RATE: _rate,
     stages.ALONE: _optimizer,
     stages.CHANGE: _length,
 }
