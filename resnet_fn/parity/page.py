@@ -1,6 +1,5 @@
 """The ladder as one HTML page: the verdict and its cause, the stages, each layer's error along the net, the losses."""
 
-import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from resnet_fn.parity.coverage import NOT_COMPARED
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.layers.difference import DIFFERS, OK, ROUNDING, ROUNDING_FACTOR, UNDECIDED, Difference
 from resnet_fn.parity.report import COLUMNS, cells, findings, settings
-from resnet_fn.parity.stages import GRADIENTS, SKIPPED, Stage
+from resnet_fn.parity.stages import GRADIENTS, RATE, SKIPPED, TRAJECTORY, Stage
 from resnet_fn.report.page import document, image, table, text
 from resnet_fn.report.plots import available, plain, png
 
@@ -57,11 +56,9 @@ def ladder_page(ladder: Ladder, title: str, plots: bool) -> str:
             body.append(f'<div class="scroll">{image("error of each layer", png(plot_depth(depth)))}</div>')
             numbers = f"<details><summary>as a table</summary>{numbers}</details>"
         body.append(numbers)
-    if ladder.curves:
-        header = ["update", *(f"{name}, {side}" for name in ladder.curves for side in ("here", "reference"))]
-        updates = enumerate(itertools.zip_longest(*itertools.chain(*ladder.curves.values())), 1)
-        rows = [[str(update), *("" if x is None else f"{x:.7g}" for x in values)] for update, values in updates]
-        body += ["<h2>Loss and learning rate</h2>", table(header, rows)]
+    for stage in [one for one in ladder.stages if one.name in (TRAJECTORY, RATE) and one.differences]:
+        rows = [[item.name, f"{item.ours:.7g}", f"{item.theirs:.7g}"] for item in stage.differences]
+        body += [f"<h2>{stage.name.capitalize()}</h2>", table(("update", "here", "reference"), rows)]
     lists = {"Settings that differ": settings(ladder), "Environments that differ": ladder.environment}
     lists |= {"Changed to make them comparable": ladder.changed, "Not exercised": ladder.coverage.not_exercised}
     facts = [f"{name}: {value}" for name, value in ladder.coverage.facts.items() if value]

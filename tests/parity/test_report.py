@@ -120,7 +120,7 @@ def test_a_page_says_what_differs_with_its_cause_beside_every_layer():
     found = ladder(faulty=True)
     found.layers.append(dataclasses.replace(found.layers[0], mode="train", output=one("conv", 1.0)))
     found.stages[3].differences.append(one("conv.<w>", 3.0))
-    found.curves = {"loss": ([2.5, 2.25], [2.5, 2.125]), "learning rate": ([0.1], [0.1])}
+    found.stages.append(Stage("loss trajectory", [one("update 1", 2.5, 2.5), one("update 2", 2.25, 2.125)]))
     text = ladder_page(found, "ours against theirs", plots=False)
     order = (
         "They differ",
