@@ -12,7 +12,16 @@ from resnet_fn.parity.name_map import NameMap
 
 # Settings with a rule of their own; all others are equal or differ.
 _OWN_RULE = ("pads", "pad_mode", "transposed", "zeros_after", "momentum", "activation", "batch_first")
-_WINDOW = ("kernel_size", "stride", "dilation", "pads", "ceil_mode", "count_include_pad", "output_size")
+_WINDOW = (
+    "kernel_size",
+    "stride",
+    "dilation",
+    "pads",
+    "ceil_mode",
+    "count_include_pad",
+    "output_size",
+    "divisor_override",
+)
 
 
 def attempt(search: Callable[..., list[str]], *arguments: Any) -> list[str]:
@@ -37,20 +46,6 @@ def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[
             continue
         notes += [f"{layer.name}: {difference}" for difference in attempt(settings_differences, layer, other)]
     return notes
-
-
-def unmatched_notes(ours: Sequence[Layer], theirs: Sequence[Layer]) -> list[str]:
-    """Every setting that differs, for nets whose parameters cannot be paired: often it is why sizes differ.
-
-    Layers are compared one by one if both nets run the same kinds in the same order, else those of the same name.
-    """
-    mine, others = ([layer for layer in side if layer.leaf and layer.call == 0] for side in (ours, theirs))
-    if [layer.kind for layer in mine] == [layer.kind for layer in others]:
-        pairs = {a.name: b.name for a, b in zip(mine, others, strict=True)}
-    else:
-        kinds = {layer.name: layer.kind for layer in others}
-        pairs = {layer.name: layer.name for layer in mine if kinds.get(layer.name) == layer.kind}
-    return settings_notes(mine, others, pairs)
 
 
 def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> list[str]:
