@@ -61,7 +61,7 @@ _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
     "strict": (_SWITCH, "exit code 1 also if an array is beyond rounding within its tolerance, or a probe differs"),
     "mode": (_MODE, "graph compiles an update, pynative compiles nothing; default graph"),
     "json": ("FILE", "write the results of every stage, array and layer"),
-    "report": (_FOLDER, "write parity.html there: verdict, stages, losses, each layer's error (plotted by matplotlib)"),
+    "report": (_FOLDER, "write parity.html there: verdict, stages, losses, each layer's error"),
     "out": ("FOLDER", "a new folder"),
     "layers": (_LAYERS, "none: do not record layers; then none is named, and both nets must have the same names"),
 }
