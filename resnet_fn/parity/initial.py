@@ -5,6 +5,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -33,24 +34,12 @@ def several_builds(build: Callable[[], Any], state: Callable[[Any], Arrays], see
     while len(builds) < 2 or len(builds) < min(
         _BUILDS, _NUMBERS // max(1, sum(one.size for one in builds[0].values()))
     ):
-        with _seeded(len(builds) + 1, functions):
+        with contextlib.ExitStack() as seeded:
+            for module, name in functions.items():
+                getattr(module, name)(len(builds) + 1)
+                seeded.enter_context(mock.patch.object(module, name, lambda *_, **__: None))
             builds.append(state(build()))
     return builds
-
-
-@contextlib.contextmanager
-def _seeded(seed: int, functions: Mapping[Any, str]) -> Iterator[None]:
-    """Inside, the functions that seed do nothing; each has been called before."""
-    before = {module: getattr(module, name) for module, name in functions.items()}
-    for function in before.values():
-        function(seed)
-    try:
-        for module, name in functions.items():
-            setattr(module, name, lambda *_, **__: None)
-        yield
-    finally:
-        for module, name in functions.items():
-            setattr(module, name, before[module])
 
 
 def initial_stage(ours: Sequence[Arrays], theirs: Sequence[Arrays]) -> Stage:
