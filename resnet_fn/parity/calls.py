@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import time
+import traceback
 import types
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -251,14 +252,12 @@ class Calls(TorchFunctionMode):
         return sorted(region, reverse=True)
 
     def _place(self) -> str:
-        frame: Any = sys._getframe(2)
         where = layer = ""
-        while frame is not None and not (where and layer):
+        for frame, line in traceback.walk_stack(sys._getframe(2)):
             file = frame.f_code.co_filename
-            if file in _ABOVE:  # a Sequential has no file of the user's
+            if file in _ABOVE or (where and layer):  # a Sequential has no file of the user's
                 break
             if not where and not file.startswith(_INSIDE):
-                where = f"{os.path.basename(file)}:{frame.f_lineno}"
+                where = f"{os.path.basename(file)}:{line}"
             layer = layer or self.names.get(id(frame.f_locals.get("self")), "")
-            frame = frame.f_back
         return f"{where} ({layer})".strip() if layer else where or "the reference"

@@ -5,7 +5,7 @@ The search changes the reference, if it is at hand; `STAGE_CAUSES` has what is c
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -109,10 +109,6 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
     return Wanted(stage, layers, results, lambda value: named_leaves(value, "logits"))
 
 
-def _flat(arrays: Mapping[str, np.ndarray], names: Collection[str]) -> np.ndarray:
-    return np.concatenate([np.ravel(arrays[name]) for name in names]).astype(np.float64)
-
-
 def _multiple(what: str, ours: np.ndarray, theirs: np.ndarray, known: Mapping[str, float]) -> list[str]:
     """Is ours everywhere the same multiple of the reference's? `known` has factors by what explains them."""
     square = float(np.vdot(theirs, theirs))
@@ -127,7 +123,7 @@ def _gradients(case: StageCase) -> list[str]:
     ours, theirs = case.ours.trace.gradients, case.names.rename(case.theirs.trace.gradients, name_map.GRADIENTS)
     names, parts = [name for name in ours if name in theirs], case.theirs.task.accumulate
     known = {f"the sum over {parts} micro-batches instead of their mean": parts}
-    factor = _multiple("every gradient", _flat(ours, names), _flat(theirs, names), known)
+    factor = _multiple("every gradient", stages.flat(ours, names), stages.flat(theirs, names), known)
     return [*factor, *sharing_notes(case.names, case.ours.tied)]
 
 
@@ -135,19 +131,19 @@ def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> 
     """Is each micro-batch, tensor or value clipped to `limit`, instead of the mean of `parts`, the reference's?"""
     names = list(parts[0])
     mean = {name: np.mean([part[name] for part in parts], axis=0) for name in names}
-    seen, whole = _flat(clipped, names), _flat(mean, names)
+    seen, whole = stages.flat(clipped, names), stages.flat(mean, names)
 
     def clip(a: np.ndarray) -> np.ndarray:
         return a * min(1.0, limit / max(float(np.linalg.norm(a)), 1e-30))
 
     candidates = {
         "no clipping here": whole,
-        "each tensor is clipped by its own norm": _flat({name: clip(mean[name]) for name in names}, names),
+        "each tensor is clipped by its own norm": stages.flat({name: clip(value) for name, value in mean.items()}),
         "values are clipped instead of the norm": np.clip(whole, -limit, limit),
     }
     if len(parts) > 1:
         candidates["each micro-batch is clipped before the mean; clip once, after it"] = np.mean(
-            [clip(_flat(part, names)) for part in parts], axis=0
+            [clip(stages.flat(part, names)) for part in parts], axis=0
         )
         candidates["the sum over micro-batches is clipped, not their mean"] = clip(whole * len(parts))
     return [words for words, value in candidates.items() if relative_error(seen, value) < FITS]
@@ -179,11 +175,11 @@ def _length(case: StageCase) -> list[str]:
     ours, there, rates = case.ours.trace, case.theirs.trace, case.ours.trace.rates
     start, first = case.names.rename(there.start), case.names.rename(there.after[0])
     names = [name for name in case.names.rename(there.gradients) if name in ours.start]
-    change = _flat(ours.after[0], names) - _flat(ours.start, names)
+    change = stages.flat(ours.after[0], names) - stages.flat(ours.start, names)
     known = {}
     if len(rates) > 1 and rates[0]:
         known[f"it used the second update's learning rate, {rates[1]:.6g}; off by one update"] = rates[1] / rates[0]
-    return _multiple("the first update", change, _flat(first, names) - _flat(start, names), known)
+    return _multiple("the first update", change, stages.flat(first, names) - stages.flat(start, names), known)
 
 
 STAGE_CAUSES: dict[str, Callable[[StageCase], list[str]]] = {

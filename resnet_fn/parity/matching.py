@@ -382,10 +382,8 @@ def _unique_pairs(ours: Mapping[str, Shape], theirs: Mapping[str, Shape]) -> lis
     """Names of which only one on each side has the shape (without ones)."""
     sides = []
     for shapes in (ours, theirs):
-        by_shape: dict[Shape, list[str]] = defaultdict(list)
-        for name, shape in shapes.items():
-            by_shape[squeezed(shape)].append(name)
-        sides.append({shape: names[0] for shape, names in by_shape.items() if len(names) == 1})
+        counts = Counter(map(squeezed, shapes.values()))
+        sides.append({squeezed(shape): name for name, shape in shapes.items() if counts[squeezed(shape)] == 1})
     return [(name, sides[1][shape]) for shape, name in sides[0].items() if shape in sides[1]]
 
 
