@@ -29,7 +29,7 @@ from resnet_fn.runtime.workers import Workers, gather_texts
 from resnet_fn.update.loss import Loss
 
 _NO_CLASSES = 'for integers that are no classes give targets.astype("float32"), and a loss of your own'
-_OF_RECIPES = ("multi_label", "which", "loss_scale", "loss_scale_interval", "max_skips")
+_OF_RECIPES = ("model", "dataset", "multi_label", "which", "loss_scale", "loss_scale_interval", "max_skips")
 
 
 def fit(
@@ -80,9 +80,6 @@ def fit(
 
 def _read_settings(split: Arrays, loss: Loss | str, settings: dict[str, Any]) -> tuple[Recipe, RunOptions]:
     given = {"name": "fit", **settings}
-    for name in ("model", "dataset"):
-        if name in given:
-            raise ValueError(f"{name}: fit trains the net and the arrays that it is given; leave it out")
     for name in _OF_RECIPES:
         if name in given:
             raise ValueError(f"{name}: is for this package's data sets and nets; leave it out")

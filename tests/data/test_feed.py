@@ -101,7 +101,7 @@ def test_memory_and_files_give_the_same_kind_of_batches(folder):
         images, labels = feed.batch(0)
         assert (images.shape, images.dtype) == ((3, channels, recipe.image_size, recipe.image_size), np.float32)
         assert (labels.dtype, labels.tolist()) == (np.int32, dataset.train.labels[feed.indices(0)].tolist())
-        assert feed.reproducibility_key()["samples"] == len(dataset.train)
+        assert feed.reproducibility_key["samples"] == len(dataset.train)
         feed.close()
         feed.close()
 
