@@ -96,7 +96,7 @@ def task_of(parsed: argparse.Namespace) -> Task:
     settings = settings_in(parsed, Recipe).items()
     changes = {name: value for name, value in settings if name in allowed and value is not None}
     with cli.usage_errors():
-        named = load_recipe(parsed.recipe or _RECIPE).complete().recipe
+        named = load_recipe(parsed.recipe or _RECIPE).complete().make(Recipe)
         size, place = parsed.batch_size or 4, parsed.inputs
         recipe = ladder_recipe(named, size, parsed.learning_rate, changes)
         if place:
