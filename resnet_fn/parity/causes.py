@@ -5,7 +5,6 @@ The search changes the reference, if it is at hand; `STAGE_CAUSES` has what is c
 
 import dataclasses
 import math
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -184,7 +183,7 @@ def _optimizer(case: StageCase) -> list[str]:
 
 
 def _length(case: StageCase) -> list[str]:
-    """Has the first update the right direction and the wrong length?"""
+    """Has the first update the right direction and the wrong length? Of a gradient near 0, Adam's has either sign."""
     ours, there, rates = case.ours.trace, case.theirs.trace, case.ours.trace.rates
     start, first = case.names.rename(there.start), case.names.rename(there.after[0])
     names = [name for name in case.names.rename(there.gradients) if name in ours.start]
@@ -192,7 +191,6 @@ def _length(case: StageCase) -> list[str]:
     known = {}
     if len(rates) > 1 and rates[0]:
         known[f"it used the second update's learning rate, {rates[1]:.6g}; off by one update"] = rates[1] / rates[0]
-    # Adam's first update of a gradient near zero may have either sign.
     return _multiple("the first update", change, stages.flat(first, names) - stages.flat(start, names), known, 0.01)
 
 
@@ -201,21 +199,18 @@ def _statistics(case: StageCase) -> list[str]:
     if case.theirs.task.accumulate > 1:
         return []
     start, first = (case.names.rename(arrays) for arrays in (case.theirs.trace.start, case.theirs.trace.after[0]))
-    ours, theirs = (
-        {one.name: one.settings.get("momentum") for one in x.layers["eval"]} for x in (case.ours, case.theirs)
-    )
-    groups: dict[str, list[str]] = defaultdict(list)
-    for name in case.differing():
-        new = theirs.get(case.names.sources(name)[0].rpartition(".")[0])
-        if not new or ours.get(name.rpartition(".")[0]):
-            continue
-        old, mixed = start[name].astype(np.float64), first[name].astype(np.float64)
-        batch = (mixed - (1 - new) * old) / new
-        kept, error = _fit(case.ours.trace.after[0][name] - batch, old - batch)
-        if error < 0.01 and not math.isclose(kept, 1 - new, abs_tol=0.01):
+    set_here = {layer.name for layer in case.ours.layers["eval"] if "momentum" in layer.settings}
+    momenta = {layer.name: layer.settings.get("momentum") for layer in case.theirs.layers["eval"]}
+    hints = []
+    for name in [name for name in case.differing() if name.rpartition(".")[0] not in set_here]:
+        if new := momenta.get(case.names.sources(name)[0].rpartition(".")[0]):
+            old, mixed = start[name].astype(np.float64), first[name].astype(np.float64)
+            batch = (mixed - (1 - new) * old) / new
+            kept, error = _fit(case.ours.trace.after[0][name] - batch, old - batch)
             inverted = "momentum inverted: " if math.isclose(kept, new, abs_tol=0.01) else ""
-            groups[f"{inverted}keeps {kept:.2f} of the old value, the reference {1 - new:.2f}"].append(name)
-    return [f"{names[0]}: {cause} ({len(names)} statistics so)" for cause, names in groups.items()]
+            if error < 0.01 and not math.isclose(kept, 1 - new, abs_tol=0.01):
+                hints.append(f"{name}: {inverted}keeps {kept:.2f} of the old value, the reference {1 - new:.2f}")
+    return hints
 
 
 STAGE_CAUSES: dict[str, Callable[[StageCase], list[str]]] = {

@@ -65,6 +65,7 @@ def initial_stage(ours: Sequence[Arrays], theirs: Sequence[Arrays]) -> Stage:
             continue
         if fixed[0].all() or fixed[1].all():  # one draw that repeats is not many
             a, b = a[..., :1], b[..., :1]
+        begin = len(stage.differences)
         for title, rows in _blocks(name, both.shape):
             if title != name and a[rows].size < _BLOCK:
                 continue
@@ -78,6 +79,8 @@ def initial_stage(ours: Sequence[Arrays], theirs: Sequence[Arrays]) -> Stage:
                 stage.differences += moments
                 if any(item.verdict == DIFFERS for item in moments):
                     stage.hints.append(f"{part}: {_words(one)} here, {_words(other)} in the reference")
+            if title == name and any(item.verdict == DIFFERS for item in stage.differences[begin:]):
+                break  # its blocks differ for the same reason
     return stage
 
 

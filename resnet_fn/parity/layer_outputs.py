@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.layers.difference import CEILING, DIFFERS, TOLERANCE, Difference, difference
-from resnet_fn.parity.layers.layer import Layer
+from resnet_fn.parity.layers.difference import CEILING, DIFFERS, Difference, difference
+from resnet_fn.parity.layers.layer import TOLERANCE, Layer
 from resnet_fn.parity.notes import attempt, settings_differences
 from resnet_fn.parity.trace import SIGMAS
 

@@ -4,21 +4,18 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from resnet_fn.config.hints import first_line
-from resnet_fn.parity.layers.difference import DIFFERS, TOLERANCE, difference
-from resnet_fn.parity.layers.layer import Layer
+from resnet_fn.parity.layers.difference import DIFFERS, difference
+from resnet_fn.parity.layers.layer import TOLERANCE, Layer
 from resnet_fn.parity.layers.settings import Pads
 from resnet_fn.parity.name_map import NameMap
 
 # Settings with a rule of their own; all others are equal or differ.
 _OWN_RULE = ("pads", "pad_mode", "transposed", "zeros_after", "momentum", "activation", "batch_first")
-# A pool's window: another one may be the same function on this input.
-_WINDOW = ("kernel_size", "stride", "dilation", "pads", "ceil_mode", "count_include_pad", "divisor_override")
 # Kinds that may stand for each other: a dropout's share is compared apart, an attention's last projection may be paired
 # with the whole attention.
 _ALIKE = ({"attention", "dense"}, {"dropout", "identity"})
+_WINDOW = ("kernel_size", "stride", "dilation", "pads", "ceil_mode", "count_include_pad", "output_size")  # of a pool
 
 
 def attempt(search: Callable[..., list[str]], *arguments: Any) -> list[str]:
@@ -53,11 +50,10 @@ def unmatched_notes(ours: Sequence[Layer], theirs: Sequence[Layer]) -> list[str]
     Layers are compared one by one if both nets run the same kinds in the same order, else those of the same name.
     """
     mine, others = ([layer for layer in side if layer.leaf and layer.call == 0] for side in (ours, theirs))
+    kinds = {layer.name: layer.kind for layer in others}
+    pairs = {layer.name: layer.name for layer in mine if kinds.get(layer.name) == layer.kind}
     if [layer.kind for layer in mine] == [layer.kind for layer in others]:
         pairs = {a.name: b.name for a, b in zip(mine, others, strict=True)}
-    else:
-        kinds = {layer.name: layer.kind for layer in others}
-        pairs = {layer.name: layer.name for layer in mine if kinds.get(layer.name) == layer.kind}
     return settings_notes(mine, others, pairs)
 
 
@@ -75,10 +71,8 @@ def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> li
         if ours.is_own or theirs.is_own or kinds in _ALIKE or _are_relu6(ours, theirs):
             return []
         return [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
-    if not probed:
-        left_out = ("pads",) if _agree(ours.output, theirs.output, theirs.output_rounding) else ()
-        if kinds & {"maxpool", "avgpool"} and not _shows_window(ours, theirs):
-            left_out = (*_WINDOW, "output_size")
+    if not probed and {"kernel_size", "output_size"} & a.keys():
+        left_out = _not_shown(ours, theirs)
         a, b = ({name: value for name, value in one.items() if name not in left_out} for one in (a, b))
     apart = [name for name in a if name in b and name not in _OWN_RULE and not _equal(a[name], b[name])]
     notes = [f"{name} {_number(a[name])} here, {_number(b[name])} in the reference" for name in apart]
@@ -99,20 +93,20 @@ def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> li
     return notes
 
 
-def _agree(ours: np.ndarray | None, theirs: np.ndarray | None, rounding: float) -> bool:
-    if ours is None or theirs is None or ours.shape != theirs.shape:
-        return False
-    return difference("", ours, theirs, TOLERANCE, rounding).verdict != DIFFERS
+def _not_shown(ours: Layer, theirs: Layer) -> Sequence[str]:
+    """The settings of a window that may differ in two layers that compute the same."""
+    same = _agree(ours.output, theirs.output, theirs.output_rounding)
+    if ours.kind not in ("maxpool", "avgpool"):
+        return ("pads",) if same else ()
+    if same or not _same_shape(ours, theirs):
+        return _WINDOW
+    reshaped = getattr(ours.output, "shape", None) != getattr(theirs.output, "shape", None)
+    return () if reshaped or _agree(ours.input, theirs.input, theirs.input_rounding) else _WINDOW
 
 
-def _shows_window(ours: Layer, theirs: Layer) -> bool:
-    """Whether two pools have other outputs, of one input, or of inputs of one shape outputs of another shape."""
-    if not _same_shape(ours, theirs) or ours.output is None or theirs.output is None:
-        return False
-    if ours.output.shape != theirs.output.shape:
-        return True
-    same = _agree(ours.input, theirs.input, theirs.input_rounding)
-    return same and not _agree(ours.output, theirs.output, theirs.output_rounding)
+def _agree(ours: Any, theirs: Any, rounding: float) -> bool:
+    arrays = ours is not None and theirs is not None and ours.shape == theirs.shape
+    return arrays and difference("", ours, theirs, TOLERANCE, rounding).verdict != DIFFERS
 
 
 def _equal(ours: Any, theirs: Any) -> bool:

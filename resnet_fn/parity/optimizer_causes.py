@@ -68,18 +68,18 @@ def _others(way: Way) -> Iterator[tuple[str, Words, Words, Way]]:
     """Every other way: of what, here, in the reference, and what is changed."""
     if "β2" in way:
         yield "Adam's bias correction", "missing", "m and v are divided by 1 − β^t", {CORRECTED: 0.0}
-        b1, b2 = there = way["β1"], way["β2"]
-        yield "betas swapped: β1, β2", (b2, b1), there, {"β1": b2, "β2": b1}
+        b1, b2 = betas = way["β1"], way["β2"]
+        yield "betas swapped: β1, β2", (b2, b1), betas, {"β1": b2, "β2": b1}
         for x, y in ((1 - b1, b2), (b1, 1 - b2), (1 - b1, 1 - b2)):
-            yield "betas (β is the weight of the old state, not of the new)", (x, y), there, {"β1": x, "β2": y}
+            yield "betas (β is the weight of the old state, not of the new)", (x, y), betas, {"β1": x, "β2": y}
     for word, words in _SWITCHES.items():
         yield words, (way[word] == 0,), (way[word] != 0,), {word: 1 - way[word]}
     if way[DECAY].any():
-        both = [(np.where(way[_DECOUPLING] == on, _DECOUPLED, _COUPLED),) for on in (0, 1)]
-        yield "weight decay", *both, {_DECOUPLING: 1 - way[_DECOUPLING]}
+        here, there = (np.where(way[_DECOUPLING] == on, _DECOUPLED, _COUPLED) for on in (0, 1))
+        yield "weight decay", (here,), (there,), {_DECOUPLING: 1 - way[_DECOUPLING]}
     if "momentum" in way:
-        both = [(way[word],) for word in ("momentum", "dampening")]
-        yield "dampening (the new gradient times 1 − μ)", *both, {"dampening": way["momentum"]}
+        words = "dampening (the new gradient times 1 − μ)"
+        yield words, (way["momentum"],), (way["dampening"],), {"dampening": way["momentum"]}
     for place in (_INSIDE, _BEFORE):
         yield "eps", place, _ROOT, {PLACE: place}
     yield BEGINS, "1", "0", {BEGINS: 1.0}

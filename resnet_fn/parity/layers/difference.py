@@ -16,7 +16,6 @@ VERDICTS = OK, ROUNDING, UNDECIDED, DIFFERS = "ok", "rounding", "undecided", "DI
 ROUNDING_FACTOR = 4.0
 # A reference with more rounding would allow an error of a quarter of the array: the verdict is "undecided".
 CEILING = 0.25 / ROUNDING_FACTOR
-TOLERANCE = 1e-5  # relative error of a layer's output or input that passes
 _LEAST = 1e-6  # relative error that is never beyond rounding
 FITS = 1e-3  # relative error up to which a cause explains a difference
 _APART = 1e6  # times the median: such numbers, as a mask's −1e9, would hide all others in a norm
