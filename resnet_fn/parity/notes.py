@@ -1,7 +1,7 @@
 """What differs between two nets in words, before anything is computed: settings, shared and trained parameters."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from resnet_fn.config.hints import first_line
@@ -27,12 +27,10 @@ def attempt(search: Callable[..., list[str]], *arguments: Any) -> list[str]:
         return [f"{words}; the verdict does not depend on it"]
 
 
-def settings_notes(
-    ours: Sequence[Layer], theirs: Sequence[Layer], layers: Mapping[str, str], probed: bool = False
-) -> list[str]:
+def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[str, str]) -> list[str]:
     """Every setting that differs between paired layers, one line each: "bn1: eps 0.0001 here, 1e-05 in …".
 
-    `layers` has the MindSpore layer's path → the reference's; `probed`: as in `settings_differences`.
+    `layers` has the MindSpore layer's path → the reference's.
     """
     by_name = {layer.name: layer for layer in theirs if layer.call == 0}
     notes = []
@@ -40,7 +38,7 @@ def settings_notes(
         other = by_name.get(layers.get(layer.name, ""))
         if layer.call or other is None or not layer.leaf or not other.leaf:
             continue
-        notes += [f"{layer.name}: {difference}" for difference in attempt(settings_differences, layer, other, probed)]
+        notes += [f"{layer.name}: {difference}" for difference in attempt(settings_differences, layer, other)]
     return notes
 
 

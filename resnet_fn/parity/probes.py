@@ -17,7 +17,7 @@ from resnet_fn.parity.layer_outputs import compare_layer, layout
 from resnet_fn.parity.layers.difference import DIFFERS, UNDECIDED, Difference, difference, norm, relative_error
 from resnet_fn.parity.layers.layer import TOLERANCE, Layer
 from resnet_fn.parity.layers.record import leaves
-from resnet_fn.parity.notes import attempt, settings_differences, settings_notes
+from resnet_fn.parity.notes import attempt, settings_differences
 from resnet_fn.parity.stages import paired_outputs
 from resnet_fn.parity.trace import Arrays, Probe, Probes, Recording, Tree, map_tree, named_leaves
 
@@ -340,11 +340,11 @@ def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str]
             if title in answers and (title in FACTORS or mine.input.shape == other.input.shape):
                 pairs.append(_Pair(name, other.name, title, answers[title], probe, kernels, hints))
     net = ours.probes.get(NET, {}), theirs.probes.get(NET, {})
-    set_otherwise = few(settings_notes(ours.layers["eval"], theirs.layers["eval"], layers, probed=True))
+    of_layers = few(list(dict.fromkeys(f"{pair.name}: {pair.hints}" for pair in pairs if pair.hints)))
     for title in dict.fromkeys([*net[0], *net[1]]) if forward else ():
         if title in net[0] and title in net[1]:
             kernels = _OF_KERNELS if known else _UNSEEN
-            hints = set_otherwise if "sizes" in title else ""  # windows that the batch does not exercise
+            hints = of_layers if "sizes" in title else ""  # windows that the batch does not exercise
             pairs.append(_Pair(NET, NET, title, net[0][title], net[1][title], kernels, hints))
         else:
             probed.left_out[title] = "one side has no record of it"
