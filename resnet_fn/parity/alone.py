@@ -7,13 +7,12 @@ weights, of sizes from 1e-3 to 100.
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from resnet_fn.parity.layers.record import leaves
-from resnet_fn.parity.name_map import GRADIENTS, NameMap
-from resnet_fn.parity.trace import Arrays, Batch, Task, Trace, Tree, map_tree, split, with_leaves
+from resnet_fn.parity.trace import Arrays, Batch, Task, Tree, map_tree, split, with_leaves
 
 UPDATES = 100
 KEPT = ("update 1", f"update {UPDATES}")  # after which the changes of all weights are compared
@@ -45,22 +44,6 @@ def made_up(shapes: Mapping[str, tuple[int, ...]]) -> tuple[Arrays, Arrays]:
             drawn[rng.random(_PERIOD) < zeros] = 0
             arrays[name] = np.resize(drawn.astype(np.float32), shape)
     return weights, gradients
-
-
-class Given(NamedTuple):
-    """What a MindSpore side is given, under its own names."""
-
-    weights: Arrays
-    gradients: Arrays
-    outputs: Arrays
-    last: Arrays  # the reference's weights after the last update that is followed
-
-
-def given_by(trace: Trace, names: NameMap) -> Given:
-    """What the reference was given whose trace this is."""
-    weights, gradients = made_up({name: array.shape for name, array in trace.gradients.items()})
-    last = {name: trace.after[-1][name] for name in trace.gradients if trace.after}
-    return Given(names.rename(weights), names.rename(gradients, GRADIENTS), trace.train_outputs[0], names.rename(last))
 
 
 def changes_alone(

@@ -1,25 +1,20 @@
 """Compare a MindSpore net with a reference: a torch module (`compare_step`), or a trace of one (`replay`)."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mindspore import nn
 
-from resnet_fn.config.hints import few
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.parity.alone import given_by
-from resnet_fn.parity.dropout import shared_masks
 from resnet_fn.parity.ladder import Ladder, compare_recordings
 from resnet_fn.parity.matching import Side, fuller_mode, match, shapes_of, side_of
 from resnet_fn.parity.mindspore_side import (
+    Like,
     Loss,
     MakeStep,
-    assign,
     first_call,
     layers_of,
-    parameters_by_path,
     record_net,
     roles_of,
     run_in,
@@ -27,12 +22,9 @@ from resnet_fn.parity.mindspore_side import (
 )
 from resnet_fn.parity.name_map import Corrections, NameMap
 from resnet_fn.parity.notes import unmatched_notes
-from resnet_fn.parity.optimizer_settings import DECAY, paired
 from resnet_fn.parity.stages import WEIGHTS, Stage, inputs_stage
 from resnet_fn.parity.trace import Batch, Recording, Task, split
 from resnet_fn.parity.trace_folder import load_recording
-from resnet_fn.update.groups import weight_decay_groups
-from resnet_fn.update.optimizer import make_optimizer
 from resnet_fn.update.state import Optimizer
 from resnet_fn.update.step import make_train_step
 
@@ -83,37 +75,18 @@ def replay(
             notes = unmatched_notes(layers, reference.layers["eval"])
             problems = Stage(WEIGHTS, failed="; ".join(names.problems), hints=[*names.problems, *notes])
             return Ladder([inputs_stage(task.batches, task.batches), problems], [], names, [])
-        options: dict[str, Any] = {"loss": loss, "schedule": schedule, "make_step": make_step, "optimizer": optimizer}
-        options["probes"] = bool(reference.probes) and not quick
-        options["build"] = build if initialisation and reference.trace.builds else None
-        recording = record_like(reference, net, names, **options)
+        recording = record_net(
+            net,
+            task,
+            like=Like(reference, names),
+            loss=loss,
+            optimizer=optimizer,
+            schedule=schedule,
+            make_step=make_step,
+            build=build if initialisation and reference.trace.builds else None,
+            probes=bool(reference.probes) and not quick,
+        )
     return compare_recordings(recording, reference, names, initialisation, search=not quick)
-
-
-def record_like(reference: Recording, net: nn.Cell, names: NameMap, **options: Any) -> Recording:
-    """Record a net with the reference's weights and weight decays; `options` are those of `record_net`."""
-    initial = state(net)
-    assign(net, names.rename(reference.trace.start))
-    paired, changed = _paired_optimizer(net, reference, names)
-    options |= {"initial": initial, "given": given_by(reference.trace, names), "paired": paired}
-    options["make_masks"] = partial(shared_masks, theirs=reference.dropping, names=names.layers)
-    recording = record_net(net, reference.task, **options)
-    recording.notes += [] if options.get("optimizer") else changed
-    return recording
-
-
-def _paired_optimizer(net: nn.Cell, reference: Recording, names: NameMap) -> tuple[Optimizer, list[str]]:
-    """The recipe's optimizer with the reference's weight decays, and a note of the changes.
-
-    The recipe decays no norms. It recognises them by class, so a norm written by hand on one side alone is decayed.
-    """
-    recipe, paths = reference.task.recipe, {id(one): path for path, one in parameters_by_path(net).items()}
-    decays = paired(reference.trace.settings.get(DECAY, {}), names)
-    own = weight_decay_groups(net, recipe.weight_decay, recipe.decay_all)
-    groups = [(parameter, decays.get(paths[id(parameter)], decay)) for parameter, decay in own]
-    moved = [paths[id(one)] for (one, decay), (_, theirs) in zip(own, groups, strict=True) if decay != theirs]
-    changed = [f"weight decay is the reference's, not the one by the net's layers: {few(moved)}"] if moved else []
-    return make_optimizer(recipe, net, groups), changed
 
 
 def names_of(net: nn.Cell, reference: Recording, corrections: Corrections | None = None) -> NameMap:

@@ -326,8 +326,8 @@ def what_failed(side: str, inputs: Tree, error: Exception, fix: str) -> ValueErr
     return ValueError(f"{side}: it fails on {arrays} ({type(error).__name__}: {first_line(error)}); {fix}")
 
 
-def logits_of(side: str, like: Any) -> Callable[[Any], Any]:
-    """A function of outputs as `like` that returns what the recipe's loss takes.
+def loss_of_logits(side: str, like: Any, loss: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The recipe's loss as a function of outputs as `like`, of which it takes one.
 
     That is the only one, `logits` (a ModelOutput), or the first of our tuple; a ValueError names other outputs.
     """
@@ -337,12 +337,12 @@ def logits_of(side: str, like: Any) -> Callable[[Any], Any]:
         raise ValueError(f"loss of {side}: the outputs are {words}; give --loss FILE:FUNCTION, or return logits alone")
     path = ("logits",) if named else next(path for path, leaf in leaves(like) if leaf is not None)
 
-    def logits(outputs: Any) -> Any:
+    def of_logits(outputs: Any, labels: Any) -> Any:
         for key in path:
             outputs = outputs[key]
-        return outputs
+        return loss(outputs, labels)
 
-    return logits
+    return of_logits
 
 
 def check_scalar(side: str, value: Any, tensor: Any) -> None:
