@@ -25,7 +25,7 @@ from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.name_map import GRADIENTS, NameMap
 from resnet_fn.parity.optimizer_settings import DECAY, Settings, mindspore_settings, paired, torch_settings
-from resnet_fn.parity.probes import Caller, attempted, probe_layers, probe_net, same_attributes
+from resnet_fn.parity.probes import Caller, attempted, compute_probes, same_attributes
 from resnet_fn.parity.randomness import cut_random, is_random
 from resnet_fn.parity.ranks import check_shares
 from resnet_fn.parity.stages import LOSS, paired_outputs
@@ -120,13 +120,16 @@ def record_net(
     recipe, initial, inputs = task.recipe, state(net), task.batches[0][0]
     if like:
         assign(net, like.names.rename(like.recording.trace.start))
-    start, (first, labels) = state(net), split(tuple(task.batches[0]), task.accumulate)[0]
+    start, (first, labels) = state(net), task.first
+
+    def loss_of(outputs: Tree, labels: Tree) -> np.ndarray:
+        value = criterion(outputs, map_tree(Tensor, labels))
+        check_scalar("the net", value, Tensor)
+        return value.numpy()
 
     def trained() -> Arrays:
         outputs = first_call(net, first, True)
-        value = criterion(outputs, map_tree(Tensor, labels))
-        check_scalar("the net", value, Tensor)
-        return {**outputs_of(outputs), LOSS: value.numpy()}
+        return {**outputs_of(outputs), LOSS: loss_of(outputs, labels)}
 
     random_eval, notes = is_random(lambda: outputs_of(first_call(net, inputs))), list[str]()
     cells = dict(net.cells_and_names())
@@ -161,13 +164,8 @@ def record_net(
         arrays = outputs_of(outputs["train"])
         given = like.recording.trace.train_outputs[0] if like else arrays
         if loss and (named := paired_outputs(arrays, given)):
-            losses = losses_alone(
-                lambda tree, labels: float(criterion(tree, map_tree(Tensor, labels)).numpy()),
-                {named[name]: one for name, one in given.items()},
-                task,
-                outputs["train"],
-                lambda leaf, array: Tensor(array, leaf.dtype),
-            )
+            given = {named[name]: one for name, one in given.items()}
+            losses = losses_alone(loss_of, given, task, outputs["train"], Tensor)
         used, moved = (own, "") if own else _recipe_optimizer(net, recipe, like)
         masking = set_masks if masks else None
         trace = run_mindspore(net, task, rates, criterion, used, make_step, outputs, like, masking, workers)
@@ -215,23 +213,11 @@ def _recipe_optimizer(net: nn.Cell, recipe: Recipe, like: Like | None) -> tuple[
 
 def _probes(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
     """What a net computes of other inputs in evaluation mode, not compiled."""
-
-    def forward(tree: Tree) -> Arrays:
-        with explained(tree):
-            return outputs_of(call(net, tree))
-
-    def run_layer(layer: nn.Cell, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        with explained(()):
-            outputs = layer(*given, **named)
-            outputs_of(outputs)  # operations may fail after the call
-            return outputs
-
-    caller = Caller(lambda tensor: tensor.numpy(), Tensor, run_layer, (MissingKernelError, MemoryError))
+    caller = Caller(lambda tensor: tensor.numpy(), Tensor, outputs_of, explained, (MissingKernelError, MemoryError))
     net.set_train(False)
     cells = [cell for _, cell in net.cells_and_names()]
     with run_in("pynative"), unchanged(net.get_parameters()), same_attributes(cells):
-        probes = probe_net(inputs, executions, forward, absent=caller.absent)
-        return probes | probe_layers([*named_layers(net)], lambda tree: call(net, tree), inputs, executions, caller)
+        return compute_probes([*named_layers(net)], lambda tree: call(net, tree), inputs, executions, caller)
 
 
 def layers_of(net: nn.Cell, inputs: Tree, train: bool) -> list[Layer]:
@@ -356,7 +342,7 @@ def run_mindspore(
         if update < LATER:
             trace.after.append(state(net))
         if update + 1 == min(LATER, len(task.batches)):
-            if like:  # what is compared is all other state
+            if like and like.recording.trace.after:  # what is compared is all other state
                 theirs = like.recording.trace
                 assign(net, like.names.rename({name: theirs.after[-1][name] for name in theirs.gradients}))
             trace.last_outputs = evaluate(inputs)
@@ -445,27 +431,24 @@ def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
     """
     if not isinstance(inputs, dict | tuple):
         return net
-    # Keyword arguments in compiled code give gradients of the wrong type: each has its place, or its default.
-    names = sorted(inputs) if isinstance(inputs, dict) else []
-    parameters = list(inspect.signature(net.construct).parameters.values())
-    taken = [one.name for one in parameters]
-    if wrong := [name for name in names if name not in taken]:
-        words = f"net: construct takes {', '.join(taken)}, and there is an input {wrong[0]!r}"
-        raise ValueError(f"{words}; give it an argument of that name")
-    used = parameters[: 1 + max((index for index, one in enumerate(parameters) if one.name in names), default=-1)]
-    places = tuple(names.index(one.name) if one.name in names else -1 for one in used)
-    defaults = tuple(one.default for one in used)
+    places, defaults = tuple(range(len(inputs))), (None,) * len(inputs)
+    if isinstance(inputs, dict):
+        # Keyword arguments in compiled code give gradients of the wrong type: each has its place, or its default.
+        names, parameters = sorted(inputs), list(inspect.signature(net.construct).parameters.values())
+        taken = [one.name for one in parameters]
+        if wrong := [name for name in names if name not in taken]:
+            words = f"net: construct takes {', '.join(taken)}, and there is an input {wrong[0]!r}"
+            raise ValueError(f"{words}; give it an argument of that name")
+        used = parameters[: 1 + max((taken.index(name) for name in names), default=-1)]
+        places = tuple(names.index(one.name) if one.name in names else -1 for one in used)
+        defaults = tuple(one.default for one in used)
 
-    def by_name(tensors: tuple[Tensor, ...]) -> Any:
+    def forward(tensors: tuple[Tensor, ...]) -> Any:
         every: tuple[Any, ...] = ()
         for index in range(len(places)):
             every += (tensors[places[index]],) if places[index] >= 0 else (defaults[index],)
         return net(*every)
 
-    def by_place(tensors: tuple[Tensor, ...]) -> Any:
-        return net(*tensors)
-
-    forward = by_name if isinstance(inputs, dict) else by_place
     for name in ("set_train", "trainable_params", "get_parameters", "cells_and_names", "parameters_and_names"):
         setattr(forward, name, getattr(net, name))
     return forward

@@ -23,7 +23,7 @@ from resnet_fn.parity.mindspore_side import (
 from resnet_fn.parity.name_map import Corrections, NameMap
 from resnet_fn.parity.notes import unmatched_notes
 from resnet_fn.parity.stages import WEIGHTS, Stage, inputs_stage
-from resnet_fn.parity.trace import Batch, Recording, Task, split
+from resnet_fn.parity.trace import Batch, Recording, Task
 from resnet_fn.parity.trace_folder import load_recording
 from resnet_fn.update.state import Optimizer
 from resnet_fn.update.step import make_train_step
@@ -71,7 +71,7 @@ def replay(
     with run_in(mode):
         names = names_of(net, reference, corrections)
         if names.problems:
-            layers = layers_of(net, split(task.batches[0][0], task.accumulate)[0], False)
+            layers = layers_of(net, task.first[0], False)
             notes = unmatched_notes(layers, reference.layers["eval"])
             problems = Stage(WEIGHTS, failed="; ".join(names.problems), hints=[*names.problems, *notes])
             return Ladder([inputs_stage(task.batches, task.batches), problems], [], names, [])
@@ -91,10 +91,10 @@ def replay(
 
 def names_of(net: nn.Cell, reference: Recording, corrections: Corrections | None = None) -> NameMap:
     """The reference's parameter and layer for each of a net's."""
-    inputs = reference.task.batches[0][0]
-    first_call(net, inputs)
+    task = reference.task
+    first_call(net, task.batches[0][0])
     mode, roles = fuller_mode(reference), roles_of(net)
-    layers = layers_of(net, split(inputs, reference.task.accumulate)[0], mode == "train")
+    layers = layers_of(net, task.first[0], mode == "train")
     ours = Side(shapes_of(state(net)), layers, roles["tied"], roles["constants"])
     return match(ours, side_of(reference, mode), corrections)
 

@@ -25,7 +25,7 @@ from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import record_layers, recorded_layers
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.optimizer_settings import RATE, torch_settings
-from resnet_fn.parity.probes import Asked, Caller, attempted, measure, probe_layers, probe_net
+from resnet_fn.parity.probes import Asked, Caller, attempted, compute_probes, measure
 from resnet_fn.parity.randomness import cut_random, is_apart, is_random
 from resnet_fn.parity.reference.training import Average, recipe_loss, recipe_optimizer
 from resnet_fn.parity.search import Searcher
@@ -79,7 +79,7 @@ def record_reference(
         return state(module)
 
     initial = built(module)
-    first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
+    first, labels = task.first
     original = copied(module).float()
     outputs = first_call(original, first, True)
     criterion = loss or loss_of_logits("the reference", outputs, recipe_loss(task.recipe))
@@ -97,14 +97,17 @@ def record_reference(
                 trace.dropped = [run_torch(dropping, task, criterion, make_optimizer, precision, updates=1)]
             return trace
 
-    def trained() -> Arrays:
-        outputs = first_call(reference, first, True)
+    def loss_of(outputs: Tree, labels: Tree) -> np.ndarray:
         try:
             value = criterion(outputs, tensors(labels, torch.float32))
         except Exception as error:
             given, fix = {"outputs": outputs_of(outputs), "labels": labels}, "give it labels that it takes, or --loss"
             raise what_failed("loss of the reference", given, error, fix) from error
-        return {**outputs_of(outputs), stages.LOSS: _array(_scalar(value))}
+        return _array(_scalar(value))
+
+    def trained() -> Arrays:
+        outputs = first_call(reference, first, True)
+        return {**outputs_of(outputs), stages.LOSS: loss_of(outputs, labels)}
 
     random = is_random(trained, torch.get_rng_state)
     layers = {mode: layers_with_rounding(reference, first, mode == "train", rounded) for mode in ("eval", "train")}
@@ -116,13 +119,8 @@ def record_reference(
         trace = run("float32")
     exact = run("float64")
     trace.alone = optimizer_alone(reference, task, make_optimizer)
-    trace.losses_alone = losses_alone(
-        lambda tree, labels: float(_scalar(criterion(tree, tensors(labels, torch.float32))).detach()),
-        trace.train_outputs[0],
-        task,
-        first_call(reference, first, True),
-        lambda leaf, array: torch.from_numpy(array).to(leaf.dtype),
-    )
+    outputs = first_call(reference, first, True)
+    trace.losses_alone = losses_alone(loss_of, trace.train_outputs[0], task, outputs, torch.from_numpy)
     noisy, first_update = [], dataclasses.replace(trace, later=[], dropped=[])
     for seed in range(_NOISY_RUNS) if rounded == "float32" else ():
         with _Noise(seed):
@@ -185,13 +183,12 @@ def record_reference(
 def _searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:
     """Changes a copy of the module until it computes what the other side does."""
     run = _Run(module, task, loss, "float32")
-    first = split(tuple(task.batches[0]), task.accumulate)[0][0]
     run.module.eval()  # every layer: some may have been left in another mode than the module
 
     def forward(train: bool) -> Any:
         if run.module.training != train:  # which walks through all layers
             run.module.train(train)
-        return call(run.module, tensors(first, torch.float32))
+        return call(run.module, tensors(task.first[0], torch.float32))
 
     def backward() -> Arrays:
         run.module.zero_grad()
@@ -210,10 +207,9 @@ def searcher_of(recording: Recording, module: torch.nn.Module) -> Searcher:
     outputs = outputs_of(first_call(_load(reference, trace.start), task.batches[0][0]))
     if any(relative_error(outputs.get(name, np.nan), one) > 1e-3 for name, one in trace.eval_outputs.items()):
         raise ValueError(f"{recording.file.partition(',')[0]} does not compute what it did when it was recorded")
-    first = split(tuple(task.batches[0]), task.accumulate)[0][0]
     if task.own_loss:
         return _searcher(reference, task, _no_loss)
-    outputs = first_call(reference, first, True)
+    outputs = first_call(reference, task.first[0], True)
     return _searcher(reference, task, loss_of_logits("the reference", outputs, recipe_loss(task.recipe)))
 
 
@@ -246,16 +242,11 @@ def _probes(
 
     def compute(module: torch.nn.Module, asked: Asked | None = None) -> Probes:
         dtype = _dtype_of(module)
-        caller = Caller(
-            lambda tensor: tensor.detach().numpy(),
-            lambda array: tensors(array, dtype),
-            lambda layer, given, named: call(functools.partial(layer, **named), given),
-        )
+        convert = functools.partial(tensors, dtype=dtype)
+        caller = Caller(lambda tensor: tensor.detach().numpy(), convert, outputs_of, lambda given: _layer_by_layer())
+        layers = [*recorded_layers(module.eval(), _CONTAINERS)]
         with torch.no_grad():
-            layers = [*recorded_layers(module.eval(), _CONTAINERS)]
-            net = probe_net(inputs, executions, lambda tree: outputs_of(call(module, tensors(tree, dtype))), asked)
-            run = lambda tree: call(module, tensors(tree, dtype))  # noqa: E731
-            return net | probe_layers(layers, run, inputs, executions, caller, asked)
+            return compute_probes(layers, lambda tree: call(module, convert(tree)), inputs, executions, caller, asked)
 
     with limits:
         probes = compute(copied(reference))
@@ -334,10 +325,7 @@ _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
 
 
 def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]:
-    """Run a copy of a module on a batch and record every layer.
-
-    `inputs` are an array, or a tuple or dict of them (`call`); floats are converted to the module's type.
-    """
+    """Run a copy of a module on a batch, floats in the module's type, and record every layer."""
     module, dtype = copied(module).train(train), _dtype_of(module)
 
     def run() -> None:
@@ -426,7 +414,7 @@ def run_torch(
     """
     run, batches = _Run(module, task, loss, precision), task.batches
     module, parameters = run.module, run.parameters
-    optimizer, shares = _optimizer_and_shares(module, task, make_optimizer)
+    optimizer, set_rate = _optimizer_of(module, task, make_optimizer)
     average = Average(module, task.recipe, task.updates_per_epoch) if task.recipe.ema else None
     trace = Trace(run.evaluate(batches[0]), start=state(module), rates=task.rates)
     buffers = {name: one.clone() for name, one in module.named_buffers()}
@@ -434,7 +422,7 @@ def run_torch(
     if not make_optimizer:  # the recipe's optimizer has no learning rate of its own
         del trace.settings[RATE]
     for update, batch in enumerate(batches[:updates]):
-        _set_rates(optimizer, shares, trace.rates[update])
+        set_rate(trace.rates[update])
         optimizer.zero_grad()
         value, outputs, parts = run.backward(batch)
         trace.losses.append(value)
@@ -452,7 +440,7 @@ def run_torch(
             trace.after.append(state(module))
         if update + 1 == min(LATER, len(batches)):
             trace.last_outputs = run.evaluate(batches[0], _load(copied(module), last) if last else module)
-            trace.moved = _moved(module, buffers, split(tuple(batches[0]), task.accumulate)[0][0])
+            trace.moved = _moved(module, buffers, task.first[0])
     if average is not None:
         trace.average = state(average.module)
     return trace
@@ -579,6 +567,11 @@ class _Noise(torch.overrides.TorchFunctionMode):
         return leaf * (1 + 2**-23 * torch.randn(leaf.shape, generator=self.generator))
 
 
+# Functions with limits, and the names of their arguments after the first.
+_LIMITED = {"clamp": ("min", "max"), "clip": ("min", "max"), "clamp_min": ("min",), "clamp_max": ("max",)}
+_LIMITED["normalize"] = ("p", "dim", "eps")
+
+
 class _Limits(torch.overrides.TorchFunctionMode):
     """Inside, limits of functions that no number reaches are noted: "net.py:31, clamp: nothing below 1e-12"."""
 
@@ -593,39 +586,34 @@ class _Limits(torch.overrides.TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, kwargs = getattr(function, "__name__", "").rstrip("_"), kwargs or {}
-        if args and name in ("clamp", "clip", "clamp_min", "clamp_max", "normalize"):
-            x, *given = args
-            given = {"normalize": [], "clamp_max": [None, *given]}.get(name, given)
-            words = dict(zip(("min", "max"), given, strict=False)) | kwargs
+        if args and name in _LIMITED:
+            x, given = args[0], dict(zip(_LIMITED[name], args[1:], strict=False)) | kwargs
             if name == "normalize":
-                more = dict(zip(("p", "dim", "eps"), args[1:], strict=False)) | kwargs
-                words = {"min": more.get("eps", 1e-12)}
-                x = x.norm(more.get("p", 2.0), more.get("dim", 1))
+                x, given["min"] = x.norm(given.get("p", 2.0), given.get("dim", 1)), given.get("eps", 1e-12)
             stack = [one for one in traceback.extract_stack()[:-1] if not one.filename.startswith(_INSIDE[0])]
             own = stack[-1].filename.startswith(_INSIDE[1])  # a layer of torch's alone, the clipping of gradients
             place = f"{os.path.basename(stack[-1].filename)}:{stack[-1].lineno}"
             for end, word in (("min", "below"), ("max", "above")):
-                if isinstance(limit := words.get(end), int | float) and not own:
+                if isinstance(limit := given.get(end), int | float) and not own:
                     line = f"{place}, {name}: nothing {word} {limit:g}"
-                    acts = bool(
-                        ((x if end == "min" else -x) < (limit if end == "min" else -limit)).logical_and(x != 0).any()
-                    )
-                    self.reached[line] = self.reached.get(line, False) or acts
+                    beyond = x < limit if end == "min" else x > limit
+                    self.reached[line] = self.reached.get(line, False) or bool((beyond & (x != 0)).any())
         return function(*args, **kwargs)
 
 
-def _optimizer_and_shares(
+def _optimizer_of(
     module: torch.nn.Module, task: Task, make_optimizer: MakeOptimizer | None
-) -> tuple[torch.optim.Optimizer, list[float]]:
-    """The optimizer, and each group's share of the largest learning rate; the recipe's has no rates of its own."""
+) -> tuple[torch.optim.Optimizer, Callable[[float], None]]:
+    """The optimizer, and what sets its groups' learning rates: of its own ones each has its share of the largest."""
     optimizer = make_optimizer(module) if make_optimizer else recipe_optimizer(task.recipe, module)
     largest = max(group["lr"] for group in optimizer.param_groups) or 1.0
-    return optimizer, [group["lr"] / largest if make_optimizer else 1.0 for group in optimizer.param_groups]
+    shares = [group["lr"] / largest if make_optimizer else 1.0 for group in optimizer.param_groups]
 
+    def set_rate(rate: float) -> None:
+        for group, share in zip(optimizer.param_groups, shares, strict=True):
+            group["lr"] = rate * share
 
-def _set_rates(optimizer: torch.optim.Optimizer, shares: Sequence[float], rate: float) -> None:
-    for group, share in zip(optimizer.param_groups, shares, strict=True):
-        group["lr"] = rate * share
+    return optimizer, set_rate
 
 
 def optimizer_alone(module: torch.nn.Module, task: Task, make_optimizer: MakeOptimizer | None) -> dict[str, Arrays]:
@@ -634,10 +622,10 @@ def optimizer_alone(module: torch.nn.Module, task: Task, make_optimizer: MakeOpt
     parameters = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     weights, gradients = made_up({name: tuple(parameter.shape) for name, parameter in parameters.items()})
     _load(module, weights)
-    optimizer, shares = _optimizer_and_shares(module, task, make_optimizer)
+    optimizer, set_rate = _optimizer_of(module, task, make_optimizer)
 
     def update(gradients: Arrays, rate: float) -> None:
-        _set_rates(optimizer, shares, rate)
+        set_rate(rate)
         for name, parameter in parameters.items():
             parameter.grad = torch.from_numpy(gradients[name]).to(parameter.dtype)
         optimizer.step()
@@ -664,20 +652,26 @@ def first_call(module: torch.nn.Module, inputs: Tree, train: bool = False) -> An
         raise what_failed("reference", inputs, error, "give --inputs, or sizes that it takes") from error
 
 
-def call(module: torch.nn.Module, inputs: Tree) -> Any:
-    """The module's outputs; a tuple's leaves are positional arguments, a dict's entries keyword arguments.
+@contextlib.contextmanager
+def _layer_by_layer() -> Iterator[None]:
+    """Inside, torch's fused transformer kernels are off.
 
-    Without torch's fused transformer kernels: they skip the hooks of the layers inside, and give zeros for tokens that
-    a padding mask hides.
+    They skip the hooks of the layers inside, and give zeros for tokens that a padding mask hides.
     """
     was = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was)
+
+
+def call(module: torch.nn.Module, inputs: Tree) -> Any:
+    """The module's outputs; a tuple's leaves are positional arguments, a dict's entries keyword arguments."""
+    with _layer_by_layer():
         if isinstance(inputs, dict):
             return module(**inputs)
         return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
-    finally:
-        torch.backends.mha.set_fastpath_enabled(was)
 
 
 @torch.no_grad()

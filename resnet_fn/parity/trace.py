@@ -62,13 +62,13 @@ def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
     return function(tree)
 
 
-def with_leaves(like: Tree, values: Arrays, convert: Callable[[Any, np.ndarray], Any]) -> Tree:
-    """A tree like the outputs `like`, with `convert(leaf, value)` for each leaf that is in `values` by name."""
+def with_leaves(like: Tree, values: Arrays, tensor: Callable[[Any], Any]) -> Tree:
+    """A tree like the outputs `like`, with `values`, by name, as tensors of the same types in place of its leaves."""
     names = iter(named_leaves(like, "logits"))
 
     def replaced(leaf: Any) -> Any:
         name = next(names)
-        return convert(leaf, values[name]) if name in values else leaf
+        return tensor(values[name]).to(leaf.dtype) if name in values else leaf
 
     return map_tree(replaced, like)
 
@@ -182,6 +182,11 @@ class Task:
         """The learning rate of each update: the recipe's whole schedule, compressed into these updates."""
         schedule = make_schedule(self.recipe, self.updates_per_epoch)
         return [schedule(update) for update in range(len(self.batches))]
+
+    @property
+    def first(self) -> Batch:
+        """The first micro-batch."""
+        return split(tuple(self.batches[0]), self.accumulate)[0]
 
     @property
     def updates_per_epoch(self) -> float:

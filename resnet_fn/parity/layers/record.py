@@ -1,5 +1,6 @@
 """Record every execution of a net's layers, in either framework."""
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -77,16 +78,12 @@ def record_layers(
 
         return before, hook
 
-    handles = []
-    for name, layer in layers:
-        before, hook = hook_of(name, layer)
-        handles.append(layer.register_forward_pre_hook(before, with_kwargs=True))
-        handles.append(layer.register_forward_hook(hook, with_kwargs=True))
-    try:
+    with contextlib.ExitStack() as hooks:
+        for name, layer in layers:
+            before, hook = hook_of(name, layer)
+            hooks.callback(layer.register_forward_pre_hook(before, with_kwargs=True).remove)
+            hooks.callback(layer.register_forward_hook(hook, with_kwargs=True).remove)
         run()
-    finally:
-        for handle in handles:
-            handle.remove()
     return executions
 
 
