@@ -25,8 +25,9 @@ from resnet_fn.evaluation.loaded_net import (
 )
 from resnet_fn.inspect.statistics import ArrayStatistics, array_statistics
 from resnet_fn.models.inputs import make_masks
-from resnet_fn.parity.layers.cells import named_layers, record_cell, unchanged
+from resnet_fn.parity.layers.cells import record_cell, unchanged
 from resnet_fn.parity.layers.layer import Layer
+from resnet_fn.parity.layers.record import recorded_layers
 from resnet_fn.update.loss import make_loss
 
 # Is called with each array as it is computed: its name and values. All of them together can be gigabytes.
@@ -129,5 +130,5 @@ def _hooks(net: nn.Cell, order: list[str], visit: Visitor) -> Iterator[Any]:
         yield layer.register_forward_hook(forward)
         yield layer.register_backward_hook(backward)
 
-    for name, layer in named_layers(net):
+    for name, layer in recorded_layers(net):
         yield from of_layer(name, layer)

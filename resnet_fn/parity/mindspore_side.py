@@ -18,10 +18,10 @@ from resnet_fn.parity.alone import changes_alone, losses_alone, made_up
 from resnet_fn.parity.dropout import drops_of, shared_masks
 from resnet_fn.parity.environment import environment
 from resnet_fn.parity.initial import several_builds
-from resnet_fn.parity.layers.cells import named_layers, record_cell, unchanged, write
+from resnet_fn.parity.layers.cells import record_cell, unchanged, write
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.masked import masked
-from resnet_fn.parity.layers.record import leaves
+from resnet_fn.parity.layers.record import leaves, recorded_layers
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.name_map import GRADIENTS, NameMap
 from resnet_fn.parity.optimizer_settings import DECAY, Settings, mindspore_settings, paired, torch_settings
@@ -112,9 +112,16 @@ def record_net(
 
     One more update multiplies by masks in place of dropout. The weights before the first update are put back.
 
-    `like` is the reference, whose weights, weight decays and masks the net takes. `build` made the net: with it several
-    are built (`Trace.builds`); `workers`, with their sum (`with_all_reduce`), share each batch; `probes`: other inputs
-    are computed, too. Other options: see `replay.replay`.
+    Args:
+        net, task: the net, and the updates.
+        like: the reference, whose weights, weight decays and masks the net takes.
+        loss: (outputs, labels) → scalar; None: the recipe's.
+        optimizer: for the net's trainable parameters (`make_optimizer`, or one of MindSpore's); None: the recipe's.
+        schedule: the learning rate as a function of the update number; None: the recipe's.
+        make_step: a function with the signature of `make_train_step`.
+        build: made the net; with it several are built (`Trace.builds`).
+        workers: with their sum (`with_all_reduce`), share each batch.
+        probes: other inputs are computed, too.
     """
     check_shares(task, workers.size, any(name.endswith(STATISTICS) for name in parameters_by_path(net)))
     recipe, initial, inputs = task.recipe, state(net), task.batches[0][0]
@@ -217,7 +224,7 @@ def _probes(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
     net.set_train(False)
     cells = [cell for _, cell in net.cells_and_names()]
     with run_in("pynative"), unchanged(net.get_parameters()), same_attributes(cells):
-        return compute_probes([*named_layers(net)], lambda tree: call(net, tree), inputs, executions, caller)
+        return compute_probes([*recorded_layers(net)], lambda tree: call(net, tree), inputs, executions, caller)
 
 
 def layers_of(net: nn.Cell, inputs: Tree, train: bool) -> list[Layer]:

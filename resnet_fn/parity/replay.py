@@ -9,24 +9,12 @@ from mindspore import nn
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.ladder import Ladder, compare_recordings
 from resnet_fn.parity.matching import Side, fuller_mode, match, shapes_of, side_of
-from resnet_fn.parity.mindspore_side import (
-    Like,
-    Loss,
-    MakeStep,
-    first_call,
-    layers_of,
-    record_net,
-    roles_of,
-    run_in,
-    state,
-)
+from resnet_fn.parity.mindspore_side import Like, first_call, layers_of, record_net, roles_of, run_in, state
 from resnet_fn.parity.name_map import Corrections, NameMap
 from resnet_fn.parity.notes import unmatched_notes
 from resnet_fn.parity.stages import WEIGHTS, Stage, inputs_stage
 from resnet_fn.parity.trace import Batch, Recording, Task
 from resnet_fn.parity.trace_folder import load_recording
-from resnet_fn.update.state import Optimizer
-from resnet_fn.update.step import make_train_step
 
 _RATE = 0.01  # small enough that a small batch does not make training chaotic
 
@@ -35,38 +23,32 @@ def replay(
     reference: Recording,
     net: nn.Cell,
     *,
-    loss: Loss | None = None,
-    optimizer: Optimizer | nn.Optimizer | None = None,
-    schedule: Callable[[int], float] | None = None,
-    make_step: MakeStep = make_train_step,
     mode: str = "graph",
     initialisation: bool = True,
     build: Callable[[], nn.Cell] | None = None,
     corrections: Corrections | None = None,
     quick: bool = False,
+    **ours: Any,
 ) -> Ladder:
     """Copy the reference's weights into a net, repeat its updates, and compare stage by stage.
 
     Args:
         reference: the recording of the reference.
         net: it keeps the reference's weights.
-        loss: MindSpore's, (outputs, labels) → scalar; None: the recipe's.
-        optimizer: made for the net's trainable parameters (`make_optimizer`, or an `nn.Optimizer`); None: the recipe's.
-        schedule: the learning rate as a function of the update number; None: the recipe's, as in the reference.
-        make_step: a function with the signature of `make_train_step`.
         mode: "graph", or "pynative": nothing is compiled (`run_in`).
         initialisation: compare the distributions of the initial parameters, before copying.
         build: made the net; with it initial parameters are compared by several builds, if the reference has them.
         corrections: of the matching of names (`read_map`).
         quick: compare the batches alone, without probes, and do not search for causes.
+        ours: `loss`, `optimizer`, `schedule` and `make_step` of `record_net`.
 
     Raises:
         ValueError: inputs or corrections that do not fit the net; the reference has its own loss or optimizer, and no
             MindSpore one is given.
     """
     task = reference.task
-    for name, own, ours in (("loss", task.own_loss, loss), ("optimizer", task.own_optimizer, optimizer)):
-        if own and ours is None:
+    for name, own in (("loss", task.own_loss), ("optimizer", task.own_optimizer)):
+        if own and ours.get(name) is None:
             raise ValueError(f"{name}: the reference has its own; give --our-{name} FILE:FUNCTION")
     with run_in(mode):
         names = names_of(net, reference, corrections)
@@ -75,17 +57,9 @@ def replay(
             notes = unmatched_notes(layers, reference.layers["eval"])
             problems = Stage(WEIGHTS, failed="; ".join(names.problems), hints=[*names.problems, *notes])
             return Ladder([inputs_stage(task.batches, task.batches), problems], [], names, [])
-        recording = record_net(
-            net,
-            task,
-            like=Like(reference, names),
-            loss=loss,
-            optimizer=optimizer,
-            schedule=schedule,
-            make_step=make_step,
-            build=build if initialisation and reference.trace.builds else None,
-            probes=bool(reference.probes) and not quick,
-        )
+        ours["build"] = build if initialisation and reference.trace.builds else None
+        ours["probes"] = bool(reference.probes) and not quick
+        recording = record_net(net, task, like=Like(reference, names), **ours)
     return compare_recordings(recording, reference, names, initialisation, search=not quick)
 
 
@@ -130,8 +104,8 @@ def compare_step(
         reference_optimizer: a function of the module that returns a torch optimizer; default the recipe's.
         seed: of the random statistics.
         quick: as in `replay`.
-        ours: `loss`, `optimizer`, `schedule`, `make_step`, `mode`, `initialisation`, `build` and `corrections` of
-            `replay`.
+        ours: `mode`, `initialisation`, `build` and `corrections` of `replay`; `loss`, `optimizer`, `schedule` and
+            `make_step` of `record_net`.
 
     Raises:
         ValueError: batches or corrections that do not fit, or a loss that is not a scalar.

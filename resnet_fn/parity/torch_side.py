@@ -103,7 +103,7 @@ def record_reference(
         except Exception as error:
             given, fix = {"outputs": outputs_of(outputs), "labels": labels}, "give it labels that it takes, or --loss"
             raise what_failed("loss of the reference", given, error, fix) from error
-        return _array(_scalar(value))
+        return _scalar(value).detach().double().numpy()
 
     def trained() -> Arrays:
         outputs = first_call(reference, first, True)
@@ -111,7 +111,11 @@ def record_reference(
 
     random = is_random(trained, torch.get_rng_state)
     layers = {mode: layers_with_rounding(reference, first, mode == "train", rounded) for mode in ("eval", "train")}
-    drops, dropping = drops_of(dropped, layers["train"], functools.partial(_in_training, original)), None
+
+    def in_training(name: str, ones: np.ndarray) -> np.ndarray:
+        return outputs_of(first_call(original.get_submodule(name), ones, True))["logits"]
+
+    drops, dropping = drops_of(dropped, layers["train"], in_training), None
     if masks := shared_masks((drops, layers["train"])):
         dropping = with_masks(reference, masks)
         layers["dropout"] = layers_with_rounding(dropping, first, True, rounded)
@@ -244,7 +248,7 @@ def _probes(
         dtype = _dtype_of(module)
         convert = functools.partial(tensors, dtype=dtype)
         caller = Caller(lambda tensor: tensor.detach().numpy(), convert, outputs_of, lambda given: _layer_by_layer())
-        layers = [*recorded_layers(module.eval(), _CONTAINERS)]
+        layers = [*recorded_layers(module.eval())]
         with torch.no_grad():
             return compute_probes(layers, lambda tree: call(module, convert(tree)), inputs, executions, caller, asked)
 
@@ -321,7 +325,6 @@ def initialise(module: torch.nn.Module, inputs: Tree) -> None:
 
 
 _INSIDE = (os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(__file__)))
-_CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
 
 
 def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]:
@@ -332,16 +335,11 @@ def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]
         with torch.no_grad():
             call(module, tensors(inputs, dtype))
 
-    return record_layers(recorded_layers(module, _CONTAINERS), run, _owned, _array)
+    return record_layers(module, run)
 
 
 def _dtype_of(module: torch.nn.Module) -> torch.dtype:
     return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
-
-
-def _owned(layer: torch.nn.Module, inside: bool) -> Iterator[tuple[str, Any]]:
-    owned = (*layer.named_parameters(recurse=inside), *layer.named_buffers(recurse=inside))
-    return ((leaf, value) for leaf, value in owned if leaf != "num_batches_tracked")
 
 
 def roles_of(module: torch.nn.Module) -> dict[str, Any]:
@@ -349,10 +347,6 @@ def roles_of(module: torch.nn.Module) -> dict[str, Any]:
     buffers = list(module.named_buffers(remove_duplicate=False))
     named = [*module.named_parameters(remove_duplicate=False), *buffers]
     return parameter_roles(named, [name for name, _ in buffers])
-
-
-def _array(value: torch.Tensor) -> np.ndarray:
-    return np.array(value.detach().cpu().double().numpy())
 
 
 def state(module: torch.nn.Module) -> Arrays:
@@ -371,13 +365,6 @@ def outputs_of(value: Any) -> Arrays:
         for name, leaf in named_leaves(value, "logits").items()
         if isinstance(leaf, torch.Tensor)
     }
-
-
-@torch.no_grad()
-def _in_training(module: torch.nn.Module, name: str, inputs: np.ndarray) -> np.ndarray:
-    """What a layer returns in training mode; it stays in it."""
-    with torch.random.fork_rng():
-        return np.array(module.get_submodule(name).train()(torch.from_numpy(inputs)).numpy())
 
 
 def with_masks(module: torch.nn.Module, masks: Mapping[str, Sequence[np.ndarray]]) -> torch.nn.Module:
