@@ -205,7 +205,6 @@ def test_kernels_of_mindspore_are_named_and_not_accused():
 
 
 def test_a_trace_has_the_answers(tmp_path, capsys):
-    torch.manual_seed(0)
     task = Task(SGD, [(np.abs(draw(4, 8)), np.array([0, 1, 2, 0], np.int32))])
     save_recording(record_reference(Theirs(apply, t.LeakyReLU(0.1)), task), tmp_path / "theirs")
     theirs, net = load_recording(tmp_path / "theirs"), Ours(apply, nn.ReLU())

@@ -50,8 +50,7 @@ def test_a_cells_layers(train):
 
 
 def test_a_visitor_gets_each_layer_and_nothing_is_kept():
-    seen = []
-    net = Net()
+    seen, net = [], Net()
     assert record_cell(net, lambda: net(Tensor(IMAGES)), False, seen.append) == []
     assert [layer.name for layer in seen] == ["body.0", "body.1", "relu", "relu", "fc"]
     assert [name for name, _ in recorded_layers(Net())] == ["body.0", "body.1", "relu", "fc"]
