@@ -10,9 +10,11 @@ import numpy as np
 from resnet_fn.parity.layers.layer import WHOLE, Layer, fingerprint, kind_of, parts_of
 from resnet_fn.parity.layers.settings import settings_of
 
-# Their layers are recorded, they are not.
-_CONTAINERS = {"torch": ("Sequential", "ModuleList", "ModuleDict")}
-_CONTAINERS["mindspore"] = ("SequentialCell", "CellList", "CellDict")
+# What only holds other layers.
+_CONTAINERS = {
+    *("torch.Sequential", "torch.ModuleList", "torch.ModuleDict"),
+    *("mindspore.SequentialCell", "mindspore.CellList", "mindspore.CellDict"),
+}
 
 
 def recorded_layers(net: Any) -> Iterator[tuple[str, Any]]:
@@ -26,7 +28,7 @@ def recorded_layers(net: Any) -> Iterator[tuple[str, Any]]:
         if layer is None or id(layer) in seen:
             return
         seen.add(id(layer))
-        if name and not any(one.__name__ in _CONTAINERS.get(_framework(one), ()) for one in type(layer).__mro__):
+        if name and not _is_container(layer):
             yield name, layer
             if kind_of(layer) in WHOLE:
                 return
@@ -36,8 +38,8 @@ def recorded_layers(net: Any) -> Iterator[tuple[str, Any]]:
     yield from walk(net, "")
 
 
-def _framework(class_: type) -> str:
-    return class_.__module__.partition(".")[0]
+def _is_container(layer: Any) -> bool:
+    return any(f"{one.__module__.partition('.')[0]}.{one.__name__}" in _CONTAINERS for one in type(layer).__mro__)
 
 
 def record_layers(net: Any, run: Callable[[], Any], visit: Callable[[Layer], None] | None = None) -> list[Layer]:
@@ -97,7 +99,7 @@ def _owned(layer: Any, inside: bool) -> Iterable[tuple[str, Any]]:
 
 def _array(tensor: Any) -> np.ndarray:
     """A copy of either framework's tensor, float64."""
-    tensor = tensor.detach().double() if _framework(type(tensor)) == "torch" else tensor
+    tensor = tensor.detach().double() if hasattr(tensor, "__torch_function__") else tensor
     return np.array(tensor.numpy(), np.float64)
 
 
