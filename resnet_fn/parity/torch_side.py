@@ -608,7 +608,8 @@ def optimizer_alone(module: torch.nn.Module, task: Task, make_optimizer: MakeOpt
     module = copied(module)
     parameters = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     weights, gradients = made_up({name: tuple(parameter.shape) for name, parameter in parameters.items()})
-    _load(module, weights)
+    for name, parameter in parameters.items():
+        parameter.data.copy_(torch.from_numpy(weights[name]))
     optimizer, set_rate = _optimizer_of(module, task, make_optimizer)
 
     def update(gradients: Arrays, rate: float) -> None:
