@@ -63,12 +63,12 @@ def compute_probes(
     def compute(given: Tree) -> Arrays:
         return caller.outputs(run(given))
 
-    few, probes = _few_samples(inputs, 2), Probes()
-    for title, given in _net_changes(few, _tables(few, executions)).items():
+    some, probes = _few_samples(inputs, 2), Probes({NET: {}})
+    for title, given in _net_changes(some, _tables(some, executions)).items():
         if asked is None or title in asked.get(NET, ()):
             norms = [norm(leaf) for leaf in named_leaves(given, "").values()]
             probe = _probe(partial(compute, given), given, caller, norms)
-            probes.setdefault(NET, {}).update({title: probe} if probe else {})
+            probes[NET] |= {title: probe} if probe else {}
     calls: dict[str, tuple[Any, Tree]] = {}
 
     def hook_of(name: str) -> Callable[..., None]:
