@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.recipes import load_recipe
 from resnet_fn.runtime.disk import finite_or_null
 
@@ -62,7 +64,9 @@ def main(arguments: Sequence[str]) -> int:
     shared = ("batch_size", "device", "threads", "data_dir", "allow_non_finite")
     how = {name: value for name, value in vars(parsed).items() if name in shared}
     if file:
-        scores, dataset = evaluate_weights(weights, file.recipe, parsed.which, options=file.options, **how)
+        scores, dataset = evaluate_weights(
+            weights, file.make(Recipe), parsed.which, options=file.make(RunOptions), **how
+        )
     else:
         how |= {name: getattr(parsed, name) for name in ("tta", "ema", "image_size", "val_list")}
         evaluation = evaluate_in_detail(trained, parsed.which, **how)

@@ -14,7 +14,7 @@ from resnet_fn.checkpoint.run_folder import settings_of
 from resnet_fn.config import cli
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.recipe_file import Draft
+from resnet_fn.config.recipe_file import draft_of_run
 from resnet_fn.recipes import RECIPES, load_recipe
 from resnet_fn.runtime import console
 
@@ -48,17 +48,18 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
         first.add_argument(flag, default="")
     early, _ = first.parse_known_args([word for word in arguments if word not in ("-h", "--help")])
     if not early.recipe and early.resume not in ("", "auto", "never"):
-        base = Draft.of_run(settings_of(early.resume))
+        base = draft_of_run(settings_of(early.resume))
     else:
         with cli.usage_errors():
             base = load_recipe(early.recipe or "digits")
-    parser.description = f"{about}\nDefaults are those of the recipe {base.recipe.name}, * marks what it sets."
+    recipe = base.make(Recipe)
+    parser.description = f"{about}\nDefaults are those of the recipe {recipe.name}, * marks what it sets."
     shown = () if "--help-all" in arguments else _SHOWN
-    cli.add_fields(parser, base.recipe, base.options, skip=("name",), first=_FIRST, shown=shown)
+    cli.add_fields(parser, recipe, base.make(RunOptions), skip=("name",), first=_FIRST, shown=shown)
     parsed, wrong = parser.parse_and_list(arguments)
-    file, more = base.checked(cli.settings_in(parsed, Recipe) | cli.settings_in(parsed, RunOptions))
-    cli.raise_usage_errors(*((True, text) for text in (*wrong, *more)))
-    return file.recipe, file.options, file.notes
+    file = base.with_flags(cli.settings_in(parsed, Recipe, RunOptions))
+    cli.raise_usage_errors(*((True, text) for text in (*wrong, *file.faults.values())))
+    return file.make(Recipe), file.make(RunOptions), file.notes
 
 
 def resume_flags(options: RunOptions, run: Path) -> list[str]:

@@ -14,21 +14,22 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
     [
         ("train --nesterov False", "unknown argument 'False'|flags start with --|yes/no flags take no value"),
         ("train --data-dir a\udcff", "data_dir: 'a\\udcff'|not UTF-8; rename"),
-        ("predict nowhere --top x x.png", "--top: 'x' is not a whole number"),
+        ("predict nowhere --top x x.png", "--top: |'x'"),
+        ("evaluate nowhere --which bets", "--which: |'bets'|'last', 'best'"),
         ("predict nowhere --csv a.csv --json x.png", "--csv|--json|one of them"),
-        ("predict nowhere --sort doub x.png", "--sort: 'doub'|name, doubt"),
+        ("predict nowhere --sort doub x.png", "--sort: |'doub'|'name', 'doubt'"),
         ("predict nowhere --top 0 x.png", "--top: 0|1 or more"),
         ("export nowhere --format onnx --out x.onnx --batch no", "--batch: 'no'|a whole number above 0"),
         ("export nowhere --format safetensors --out x.safetensors --batch 2", "--batch: a safetensors file holds"),
         ("export nowhere --format onnx --out a/x.mindir", "--out: a/x.mindir|.onnx|--out a/x"),
-        ("export nowhere --format mindr --out x", "--format: 'mindr'|mindir"),
+        ("export nowhere --format mindr --out x", "--format: |'mindr'|'mindir'"),
         (
             "evaluate nowhere --batch-size 0 --image-size -1 --stem d",
             "--batch-size: 0|1 or more; --image-size: -1 is negative|; --recipe, --model and --stem|--weights",
         ),
         (
-            "evaluate nowhere --threads two --which bets --batch-size 1.5 --jsn x",
-            "'--jsn'|--json?; --threads: 'two'|; --which: 'bets'|last, best; --batch-size: '1.5' is not a whole number",
+            "evaluate nowhere --jsn x --reprot y",
+            "'--jsn'|--json?; unknown argument '--reprot'|--report?",
         ),
         (
             "pack folder out --shards 0 --short-side -1 --quality 100",

@@ -9,7 +9,6 @@ here hashes some bytes while the disk writes others. With safetensors' writer an
 momentum takes 1.5 times as long.
 """
 
-import contextlib
 import hashlib
 import json
 import math
@@ -17,7 +16,7 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -68,25 +67,22 @@ def write_tensor_files(folder: Path, files: Mapping[str, Mapping[str, np.ndarray
     """
     headers = {name: _header(arrays) for name, arrays in files.items()}
     # SHA-256 runs at about the speed of one core's write(): two threads, so that it ends before the disk does.
-    with ThreadPoolExecutor(2) as hashers, contextlib.ExitStack() as opened:
+    with ThreadPoolExecutor(2) as hashers:
         described = {name: hashers.map(_describe, arrays, arrays.values()) for name, arrays in files.items()}
-        written = []
         for name, arrays in files.items():
-            file = opened.enter_context(open(folder / name, "xb"))
-            file.write(headers[name])
-            for array in arrays.values():
-                file.write(_bytes(array))
-            _begin_write_back(file)
-            written.append(file)
-        for file in written:
-            os.fsync(file.fileno())
+            with open(folder / name, "xb") as file:
+                file.write(headers[name])
+                for array in arrays.values():
+                    file.write(_bytes(array))
+                file.flush()
+                os.fsync(file.fileno())
         return {
             name: {
-                "size": file.tell(),
+                "size": (folder / name).stat().st_size,
                 "header_sha256": sha256(headers[name]),
-                "tensors": dict(zip(files[name], described[name], strict=True)),
+                "tensors": dict(zip(arrays, described[name], strict=True)),
             }
-            for name, file in zip(files, written, strict=True)
+            for name, arrays in files.items()
         }
 
 
@@ -98,8 +94,6 @@ def read_tensor_file(path: Path, expected: Mapping[str, Any]) -> dict[str, np.nd
     if sha256(memoryview(data)[: 8 + int.from_bytes(data[:8], "little")]) != expected["header_sha256"]:
         raise ValueError("the sha256 of its header differs")
     arrays = read_safetensors(data)
-    if arrays.keys() != expected["tensors"].keys():
-        raise ValueError("it holds other tensors than its manifest lists")
     for name, entry in expected["tensors"].items():
         if sha256(arrays[name].reshape(-1)) != entry["sha256"]:
             raise ValueError(f"the sha256 of {name} differs")
@@ -122,14 +116,6 @@ def _header(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None
 
 def _bytes(array: np.ndarray) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
-
-
-def _begin_write_back(file: IO[bytes]) -> None:
-    """Make the disk start writing while the next file is prepared."""
-    file.flush()
-    # Linux writes pages "not needed any more" now (Python has no sync_file_range); elsewhere fsync does all the work.
-    if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _describe(name: str, array: np.ndarray) -> dict[str, Any]:

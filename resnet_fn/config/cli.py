@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from resnet_fn.config.fields import GROUPS, YES_NO_AUTO, explain, flag_name
-from resnet_fn.config.hints import closest, closest_flag, first_line
+from resnet_fn.config.hints import closest_flag, first_line
 
 _OFTEN = "most used"
 _NEEDED = ("mindspore", "numpy", "tqdm", "tensorboardX")  # setup.cfg's install_requires
@@ -98,28 +98,19 @@ class Parser(argparse.ArgumentParser):
             formatter_class=partial(_Formatter, max_help_position=30),  # fits 80 columns
         )
         self.add_argument("--debug", action="store_true", help="show the traceback of an error")
-        self._wrong: list[str] = []
 
     def error(self, message: str) -> NoReturn:
-        """Raise instead of printing the usage; what is wrong with values comes first."""
-        raise UsageError("; ".join([*self._wrong, _reworded(message)]))
-
-    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        try:
-            return super()._get_values(action, arg_strings)
-        except argparse.ArgumentError as error:  # argparse would stop at the first
-            self._wrong.append(_reworded(str(error)))
-            return None
+        """Raise instead of printing the usage."""
+        raise UsageError(message.removeprefix("argument "))
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
-        """Parse, and reject all that is wrong at once."""
+        """Parse, and reject what is wrong."""
         parsed, wrong = self.parse_and_list(arguments)
         raise_usage_errors(*((True, text) for text in wrong))
         return parsed
 
     def parse_and_list(self, arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, list[str]]:
-        """Parse, and list what is wrong: invalid values, and unknown flags with the nearest names."""
-        self._wrong.clear()
+        """Parse, and list the unknown flags with the nearest names; a UsageError for an invalid value."""
         parsed, unknown = self.parse_known_intermixed_args(arguments)  # flags may stand between RUN and its images
         flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
         words = [word.partition("=")[0] for word in unknown if word.startswith("-")]
@@ -127,22 +118,7 @@ class Parser(argparse.ArgumentParser):
         wrong = [f"unknown argument {word!r}; {hints.get(word) or closest_flag(word, flags)}" for word in words]
         if unknown and not wrong:
             wrong = [f"unknown argument {unknown[0]!r}; flags start with --; yes/no flags take no value"]
-        return parsed, [*wrong, *self._wrong]
-
-
-def _reworded(message: str) -> str:
-    """Return a message of argparse's in this package's words."""
-    message = message.replace("argument ", "", 1)
-    flag, _, rest = message.partition(": invalid ")
-    word, _, choices = rest.partition(" (choose from ")
-    if rest.startswith("choice: "):
-        word = word.removeprefix("choice: ").strip("'")
-        known = [name.strip("' ") for name in choices.rstrip(")").split(",")]
-        return f"{flag}: {word!r} is unknown; {closest(word, known)}"
-    for kind, name in (("int", "a whole number"), ("float", "a number")):
-        if rest.startswith(f"{kind} value: "):
-            return f"{flag}: {rest.removeprefix(f'{kind} value: ')} is not {name}"
-    return message
+        return parsed, wrong
 
 
 def add_checkpoint_flags(parser: Parser, positional: bool = True) -> None:
@@ -226,9 +202,9 @@ def _convert(wanted: type, text: str) -> Any:
         return text  # rejected with all that is wrong with the settings, see `faults`
 
 
-def settings_in(parsed: argparse.Namespace, dataclass: type) -> dict[str, Any]:
-    """Return the fields of `dataclass` that were given as flags."""
-    names = {field.name for field in dataclasses.fields(dataclass)}
+def settings_in(parsed: argparse.Namespace, *dataclass: type) -> dict[str, Any]:
+    """Return the fields of these dataclasses that were given as flags."""
+    names = {field.name for each in dataclass for field in dataclasses.fields(each)}
     return {name: value for name, value in vars(parsed).items() if name in names}
 
 

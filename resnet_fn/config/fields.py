@@ -131,19 +131,19 @@ def check_value(settings_class: type, name: str, value: Any) -> None:
         raise ValueError(wrong)
 
 
-def check_names(settings_class: type, names: Iterable[str]) -> None:
-    """Reject a name that is no setting; the ValueError has the nearest ones."""
-    fields = settings_class.__dataclass_fields__  # type: ignore[attr-defined]
+def check_names(names: Iterable[str], *settings_classes: type, what: str = "") -> None:
+    """Reject a name that is no setting of these classes; the ValueError has the nearest ones."""
+    fields = [field for settings_class in settings_classes for field in dataclasses.fields(settings_class)]
+    known, others = sorted(field.name for field in fields), aliases(*settings_classes)
     for name in names:
-        if name not in fields:
-            ours = aliases(settings_class).get(name)
-            hint = f"did you mean {ours}?" if ours else closest(name, sorted(fields))
-            raise ValueError(f"{settings_class.__name__.lower()}: unknown field {name!r}; {hint}")
+        if name not in known:
+            hint = f"did you mean {others[name]}?" if name in others else closest(name, known)
+            raise ValueError(f"{what or settings_classes[0].__name__.lower()}: unknown setting {name!r}; {hint}")
 
 
-def aliases(settings_class: type) -> dict[str, str]:
+def aliases(*settings_classes: type) -> dict[str, str]:
     """Return the setting of each name that PyTorch or timm has for one, as names in Python: {"lr": "learning_rate"}."""
-    fields = dataclasses.fields(settings_class)
+    fields = [field for settings_class in settings_classes for field in dataclasses.fields(settings_class)]
     return {alias.replace("-", "_"): field.name for field in fields for alias in field.metadata["aliases"]}
 
 

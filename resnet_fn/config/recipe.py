@@ -163,6 +163,6 @@ def check_buildable(recipe: Recipe) -> None:
 
 def recipe_from_dict(fields: dict[str, Any]) -> Recipe:
     """Rebuild a recipe from JSON types; absent fields take their default, fields without effect are left out."""
-    check_names(Recipe, fields)
+    check_names(fields, Recipe)
     # Not by `Recipe(**fields)`: its keywords count as typed, and what is typed and has no effect is an error.
     return changed(unchecked(Recipe, fields))

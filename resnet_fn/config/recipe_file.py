@@ -17,59 +17,27 @@ from resnet_fn.config.fields import aliases, check_names, to_dict
 from resnet_fn.config.hints import closest, near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.rules import Source, Value, apply_rules
-from resnet_fn.config.settings import typed_values, unchecked, values_of
+from resnet_fn.config.settings import Draft, Source, Value, unchecked, values_of
 
 ENDING = ".toml"
 FORMAT = 1  # of a recipe file, in its line `format`
 _FIELDS = {field.name: field for config in (Recipe, RunOptions) for field in dataclasses.fields(config)}
-_NAMES = {name: name for name in _FIELDS} | aliases(Recipe) | aliases(RunOptions)
+_NAMES = {name: name for name in _FIELDS} | aliases(Recipe, RunOptions)
 # Options that a run leaves out of its own recipe file.
 _OWN_PLACE = ("out_dir", "resume", "allow_other_data", "progress")
 
 
-@dataclasses.dataclass(frozen=True)
-class Draft:
-    """A recipe and options on the way from files and flags."""
+def draft_of(recipe: Recipe, options: RunOptions = RunOptions()) -> Draft:
+    """Make a draft of a recipe and options, in which nothing counts as typed."""
+    return Draft(values_of(recipe, Source.RECIPE) | values_of(options, Source.RECIPE))
 
-    values: Mapping[str, Value]  # of all settings of `Recipe` and `RunOptions`, not checked yet
-    notes: tuple[str, ...] = ()  # what was left out so far, a line each
 
-    @classmethod
-    def of(cls, recipe: Recipe, options: RunOptions = RunOptions()) -> "Draft":
-        """Make a draft of a recipe and options, in which nothing counts as typed."""
-        return cls(values_of(recipe, Source.RECIPE) | values_of(options, Source.RECIPE))
-
-    @classmethod
-    def of_run(cls, settings: Mapping[str, Any]) -> "Draft":
-        """Make a draft of the settings in a run's config.json that a resume takes: all except where the run is kept."""
-        options = {name: value for name, value in settings["options"].items() if name not in _OWN_PLACE}
-        check_names(Recipe, settings["recipe"])
-        check_names(RunOptions, options)
-        return cls.of(unchecked(Recipe, settings["recipe"]), unchecked(RunOptions, options))
-
-    @property
-    def recipe(self) -> Recipe:
-        """The values of the recipe."""
-        return unchecked(Recipe, {name: value.value for name, value in self.values.items()})
-
-    @property
-    def options(self) -> RunOptions:
-        """The values of the options."""
-        return unchecked(RunOptions, {name: value.value for name, value in self.values.items()})
-
-    def checked(self, given: Mapping[str, Any]) -> tuple["Draft", list[str]]:
-        """Return the draft with the flags that were given, without what then has no effect; and all that is wrong."""
-        flags = {name: Value(_FIELDS[name], value, Source.FLAG) for name, value in given.items()}
-        values, left_out, faults = apply_rules({**self.values, **flags})
-        return Draft(values, (*self.notes, *left_out)), list(faults.values())
-
-    def complete(self, **given: Any) -> "Draft":
-        """Return the draft with other settings, checked as a whole; a ValueError lists all that is wrong."""
-        draft, wrong = self.checked(given)
-        if wrong:
-            raise ValueError("; ".join(wrong))
-        return draft
+def draft_of_run(settings: Mapping[str, Any]) -> Draft:
+    """Make a draft of the settings in a run's config.json that a resume takes: all except where the run is kept."""
+    fields = {**settings["recipe"], **settings["options"]}
+    check_names(fields, Recipe, RunOptions)
+    fields = {name: value for name, value in fields.items() if name not in _OWN_PLACE}
+    return draft_of(unchecked(Recipe, fields), unchecked(RunOptions, fields))
 
 
 def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path, ...] = ()) -> Draft:
@@ -78,7 +46,7 @@ def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path,
     number, place = entries.pop("format", (FORMAT, ""))
     if number != FORMAT:
         raise ValueError(f"{place}: format: {number!r} is not {FORMAT}, the only one that this version reads")
-    base = Draft.of(Recipe())
+    base = draft_of(Recipe())
     if "extends" in entries:
         word, place = entries.pop("extends")
         try:
@@ -104,12 +72,12 @@ def _extended(path: Path, word: Any, named: Mapping[str, Recipe], above: tuple[P
     if not word.endswith(ENDING):
         if word not in named:
             raise ValueError(f"{word!r} is unknown; {closest(word, named)}")
-        return Draft.of(named[word])
+        return draft_of(named[word])
     other = path.parent / word
     if other.resolve() in above:
         raise ValueError(f"{word} extends itself; name another recipe")
     draft = read_recipe_file(other, named, above).complete()  # what is extended must be whole
-    values = Draft.of(draft.recipe, draft.options).values
+    values = draft_of(draft.make(Recipe), draft.make(RunOptions)).values
     return Draft({name: value._replace(place=draft.values[name].place) for name, value in values.items()}, draft.notes)
 
 
@@ -147,7 +115,7 @@ def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
 def recipe_text(recipe: Recipe, options: RunOptions) -> str:
     """Return a recipe file that reproduces a run: all settings with an effect, and the options that were changed."""
     typed = {name: value._replace(source=Source.FILE) for name, value in values_of(recipe, Source.FILE).items()}
-    idle = apply_rules(typed).faults  # a file that gave them would be rejected
+    idle = Draft(typed).with_flags({}).faults  # a file that gave them would be rejected
     values = {name: value for name, value in to_dict(recipe).items() if name not in idle}
     usual = to_dict(RunOptions())
     values |= {k: v for k, v in to_dict(options).items() if v != usual[k] and k not in _OWN_PLACE}
@@ -160,4 +128,4 @@ def recipe_text(recipe: Recipe, options: RunOptions) -> str:
 
 def check_together(recipe: Recipe, options: RunOptions) -> None:
     """Raise a ValueError if options have no effect with a recipe, or are invalid."""
-    apply_rules(values_of(recipe, Source.RECIPE) | typed_values(options)).check()
+    Draft(values_of(recipe, Source.RECIPE) | values_of(options, Source.FLAG)).complete()

@@ -1,46 +1,10 @@
-"""What settings need of each other: `RULES`, a table that reads from top to bottom, and the function that applies it.
+"""What settings need of each other: a table that reads from top to bottom, which `settings.Draft` applies."""
 
-Each value has a source, and the weaker source gives way. With `--recipe imagenet_resnet50_v1 --schedule cosine` the
-recipe's milestones have no effect, because the flag is stronger: they are left out, and the run begins with a line
-that names them. With `--schedule cosine --milestones 30` both are flags: the error names what does not go together.
-Flags, recipe files, `Recipe(…)` and runs that resume all go through `apply_rules`.
-"""
-
-import enum
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from resnet_fn.config.fields import OWN, as_declared, fault, flag_name, show_value
-
-
-class Source(enum.IntEnum):
-    """Who gave a value, the weakest first. The user typed what `FILE` and `FLAG` give."""
-
-    DEFAULT = 0  # or equal to the default
-    RECIPE = 1  # a named recipe, a file that the user's file extends, or the run that resumes
-    FILE = 2  # the user's own recipe file
-    FLAG = 3  # or a keyword in Python
-
-
-class Value(NamedTuple):
-    """A setting's value, and who gave it."""
-
-    field: Any  # its declaration, see `fields.setting`
-    value: Any  # of any type; `apply_rules` rejects another than the default's
-    source: Source = Source.DEFAULT  # who gave it
-    place: str = ""  # its line in a file, "mine.toml line 3"; "" if it is from no file
-
-    @property
-    def off(self) -> Any:
-        """The value that the setting gets when a rule leaves it out."""
-        return False if isinstance(self.field.default, bool) else self.field.default
-
-    @property
-    def is_on(self) -> bool:
-        """Whether the value asks for something: it is not `off`, or was typed and is neither False, 0 nor empty."""
-        return self.value != self.off or (self.source >= Source.FILE and bool(self.value))
+from resnet_fn.config.fields import OWN
 
 
 class Rule(NamedTuple):
@@ -186,66 +150,3 @@ RULES = (
     ),
     Rule("fast_math", lambda device: device == "Ascend", "needs --device Ascend; CPU kernels repeat to the bit"),
 )
-
-
-class Checked(NamedTuple):
-    """What `apply_rules` returns."""
-
-    values: dict[str, Value]  # of all settings, without those that gave way
-    left_out: list[str]  # a line for each setting that gave way and was not at its default
-    # By setting, what is wrong with it (invalid, or typed and without effect), after its line of a file.
-    faults: dict[str, str]
-
-    def check(self) -> dict[str, Any]:
-        """Return the plain values; a ValueError lists all that is wrong."""
-        if self.faults:
-            raise ValueError("; ".join(self.faults.values()))
-        return {name: value.value for name, value in self.values.items()}
-
-
-def apply_rules(given: Mapping[str, Value]) -> Checked:
-    """Check the values of a recipe, of options or of both, and apply the rules.
-
-    A rule is skipped if it reads an invalid value, or one that is not there (a recipe's, to options alone).
-    """
-    values = {name: value._replace(value=as_declared(value.field, value.value)) for name, value in given.items()}
-    gave_way = set()
-    left_out: list[str] = []
-    faults: dict[str, str] = {}
-
-    def add_fault(name: str, text: str) -> None:
-        text = f"{values[name].place}: {text}" if values[name].place else text
-        faults[name] = f"{faults[name]}; {text}" if name in faults else text
-
-    for name, value in values.items():
-        if wrong := fault(value.field, value.value):
-            add_fault(name, wrong)
-    known = values.keys() - faults.keys()
-    for rule in RULES:
-        reads = inspect.signature(rule.holds).parameters
-        plain = {name: values[name].value for name in reads if name in known}
-        if len(plain) < len(reads) or rule.holds(**plain):
-            continue
-        needs = rule.text.format(**plain)
-        reason = needs.partition(";")[0]
-        for name in rule.fields.split():
-            if name not in known or name in gave_way or not values[name].is_on:
-                continue
-            other = max((read for read in reads if read != name), key=lambda read: values[read].source)
-            mine, its = values[name], values[other]
-            weaker = mine.source < its.source
-            may_give_way = rule.instead is None and not rule.keep
-            if rule.instead is not None and its.source < mine.source:  # the other setting becomes what this one needs
-                values[other] = Value(its.field, rule.instead, mine.source)
-                left_out.append(f"{other} {show_value(its.value)} is left out: {name} {reason}")
-            elif may_give_way and (weaker or mine.source < Source.FILE):  # this one is left out
-                values[name] = Value(mine.field, mine.off, its.source)
-                gave_way.add(name)
-                left_out += [f"{name} {show_value(mine.value)} is left out: it {reason}"] * bool(mine.source)
-            elif weaker:  # the error names the setting of the stronger source
-                flag = f"--{'no-' * (mine.value is True)}{flag_name(name)}"
-                what = f"{its.value!r} does not go with {name} {mine.value!r}"
-                add_fault(other, f"{other}: {what}, which {needs}; give {flag} too")
-            else:
-                add_fault(name, f"{name}: {mine.value!r} {needs}")
-    return Checked(values, left_out, faults)

@@ -93,22 +93,6 @@ def check_labels(split: Samples, classes: int, what: str) -> None:
         )
 
 
-def check_images(dataset: DataSet) -> None:
-    """Raise a ValueError unless both splits, if in memory, are uint8 [N, H, W, C] with int32 [N] labels."""
-    for what, split in (("training set", dataset.train), ("test set", dataset.test)):
-        if not isinstance(split, Split):
-            continue  # files are checked one by one (`sources.scan`)
-        images, labels = split.images, split.labels
-        if images.dtype != np.uint8 or images.ndim != 4 or not images.size:
-            raise ValueError(f"{what}: its images are {images.dtype} {list(images.shape)}; give uint8 [N, H, W, C]")
-        if labels.dtype != np.int32 or labels.shape != (len(images),):
-            shape = f"{labels.dtype} {list(labels.shape)}"
-            raise ValueError(f"{what}: its labels are {shape}; give int32 [{len(images)}], one an image")
-        channels, wanted = images.shape[-1], dataset.input.channels
-        if channels != wanted:
-            raise ValueError(f"{what}: its images have {channels} channels, mean and std {wanted}")
-
-
 def blank_batch(dataset: DataSet, count: int, size: int, mixes: bool, dtype: str = "float32") -> Batch:
     """Make a batch like those of `MemoryFeed.batch` for a worker whose `count` samples cannot be read: of zeros."""
     if isinstance(dataset.train, Arrays):  # never used: arrays can always be read

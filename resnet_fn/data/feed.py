@@ -61,7 +61,10 @@ class MemoryFeed(Plan):
             self._prepared = self._split.images  # as they are
         elif size <= self._MOST_PREPARED and not changes_bytes:
             self._prepared = prepare(self._split.images, recipe.image_size, dataset.input)
-        self._key = {"samples": len(self._split), **({"arrays": dataset.digest} if dataset.digest else {})}
+        # What a resumed run must have in common with this one to get the same bits, as JSON types.
+        self.reproducibility_key: dict[str, Any] = {"samples": len(self._split)}
+        if dataset.digest:
+            self.reproducibility_key["arrays"] = dataset.digest
 
     def batch(self, update: int) -> Batch:
         """Return this worker's share of an update: images float32 [n, C, H, W] (see `make_feed`) and their labels.
@@ -89,10 +92,6 @@ class MemoryFeed(Plan):
             images = random_affine(images, 2 * draws["affine"] - 1, *limits, black)
         batch = images, self.labels[samples]
         return erase_and_mix(recipe, batch, len(spec.classes), update, epoch, draws.get("erasing"))
-
-    def reproducibility_key(self) -> dict[str, Any]:
-        """Return what a resumed run must have in common with this one to get the same bits, as JSON types."""
-        return self._key
 
     def close(self) -> None:
         """End all threads, of which there are none here. Further calls do nothing."""

@@ -112,10 +112,8 @@ def clip() -> Answer:
 
 def transfer() -> Answer:
     """Arrays go to the device and back, also those that begin at no multiple of 64 bytes; and without waiting."""
-    memory, device = (
-        np.random.default_rng(0).integers(0, 256, 1 << 22, np.uint8),
-        mindspore.get_current_device().device_target,
-    )
+    device = mindspore.get_current_device().device_target
+    memory = np.random.default_rng(0).integers(0, 256, 1 << 22, np.uint8)
     begin = -memory.ctypes.data % 64
     places = [(begin + shift, size) for shift in (0, 1, 4, 60) for size in (1, 1000, 999_999)]
     arrays = [memory[place : place + size] for place, size in places]

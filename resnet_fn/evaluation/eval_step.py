@@ -8,8 +8,7 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 
 from resnet_fn.update.ascend import on_ascend
-from resnet_fn.update.loss import Loss
-from resnet_fn.update.multi_label import binary_cross_entropy
+from resnet_fn.update.loss import Loss, binary_cross_entropy
 from resnet_fn.update.state import FixedMemory
 from resnet_fn.update.step import Compile
 

@@ -63,8 +63,6 @@ class LoadedNet:
     def preprocess(self, file: str | Path) -> np.ndarray:
         """Read an image file as the net's input, float32 [1, channels, image_size, image_size]; else a ValueError."""
         spec = self.input.for_image_files()  # their full scale is 255, whatever the training set's was
-        if spec.channels not in (1, 3):
-            raise ValueError(f"the net takes images of {spec.channels} channels; image files have 1 or 3")
         pixels = read_pixels(Path(file), spec.channels, spec.eval_resize, spec.image_size)
         return prepare(pixels, spec.image_size, spec)
 

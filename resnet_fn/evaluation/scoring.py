@@ -25,17 +25,12 @@ class StoppedError(Exception):
         self.number = number
 
 
-def no_signal() -> np.ndarray:
-    """Return the `stop_flags` of a process that takes no signals."""
-    return np.zeros(len(SIGNALS), np.float32)
-
-
 def score(
     eval_step: EvalStep,
     dataset: DataSet,
     batch_size: int,
     workers: Workers = Workers(),
-    stop_flags: Callable[[], np.ndarray] = no_signal,
+    stop_flags: Callable[[], np.ndarray] = lambda: np.zeros(len(SIGNALS), np.float32),
     all_classes: bool = False,
     fills: bool = True,
 ) -> Scores:

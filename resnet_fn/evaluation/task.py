@@ -1,9 +1,9 @@
-"""The two tasks, one class an image and multi-label; all differences between them are here.
+"""The two tasks, one class an image and multi-label; all differences of their evaluation are here.
 
 Needs NumPy only, because commands use a task's messages before they load MindSpore.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,13 +48,6 @@ class Task:
     every_class = False  # whether averages count classes that never occur
     output = "logits"  # the meaning of an exported net's output
     wrong_by = "rank"  # the name of `Scores.rank` in the report
-
-    @property
-    def accuracy(self) -> Callable[[Any, Any], Any]:
-        """The training step's metric: a function of (logits, labels), the share of right answers."""
-        from resnet_fn.update.step import accuracy
-
-        return accuracy
 
     def positive(self, labels: np.ndarray, classes: int) -> np.ndarray:
         """Return which samples belong to which class, bool [N, classes]."""
@@ -142,12 +135,6 @@ class _AnyClasses(Task):
     output = "logits, of which each class's sigmoid is its probability"
     wrong_by = "wrong"
 
-    @property
-    def accuracy(self) -> Callable[[Any, Any], Any]:
-        from resnet_fn.update.multi_label import accuracy_by_class
-
-        return accuracy_by_class
-
     def positive(self, labels: np.ndarray, classes: int) -> np.ndarray:
         return labels > 0
 
@@ -207,8 +194,7 @@ def task_of(multi_label: object) -> Task:
 
 def _confidence(scores: Scores) -> np.ndarray:
     """Return the probability of each sample's prediction, float32 [N]; 0 where a logit is not finite."""
-    if scores.top is None:
-        raise ValueError("report: the evaluation kept no probabilities; make its step with with_logits=True")
+    assert scores.top is not None
     return scores.top[:, 1, 0]
 
 

@@ -6,22 +6,21 @@ import dataclasses
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.inspect.statistics import array_statistics, compare_arrays, comparison_table, statistics_table
 from resnet_fn.recipes import load_recipe
 from resnet_fn.runtime import process
 from resnet_fn.runtime.disk import finite_or_null
-
-if TYPE_CHECKING:
-    from resnet_fn.weights.load import WeightFile
 
 _EXAMPLES = """examples:
   python -m resnet_fn.inspect runs/first                           every parameter in a few numbers
@@ -32,8 +31,7 @@ _EXAMPLES = """examples:
 """
 
 _OF_A_BATCH = ("recipe", "model", "stem", "data_dir", "batch_size")
-_GRADIENTS = ("output_gradients", "gradients")  # histograms of the layers' and of the parameters'
-Write = Callable[[str, int, str, np.ndarray], None]  # a histogram: kind, update, name, values
+Write = Callable[[int, str, str, np.ndarray], None]  # a histogram: update, kind, name, values
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -41,7 +39,11 @@ def main(arguments: Sequence[str]) -> int:
     parsed = _parser().parse(arguments)
     how = _check(parsed)
     process.start(parsed.device, parsed.threads)
-    with _histograms(parsed.out_dir) as write:
+    from resnet_fn.telemetry.board import SummaryWriter
+
+    board = SummaryWriter(parsed.out_dir) if parsed.out_dir else None
+    with board or contextlib.nullcontext():
+        write = partial(_add_histogram, board)
         if parsed.other:
             compared = compare_arrays(*(_read(file, parsed.which).arrays for file in (parsed.checkpoint, parsed.other)))
             print("\n".join(comparison_table(compared)))
@@ -50,6 +52,8 @@ def main(arguments: Sequence[str]) -> int:
             result = _inside(parsed, how, write)
         else:
             result = _parameters(parsed.checkpoint, parsed.which, write)
+    if board and board.error is not None:
+        raise ValueError(f"out_dir: {parsed.out_dir} cannot be written ({board.error.strerror}); make room")
     if parsed.json:
         cli.write_text(Path(parsed.json), json.dumps(finite_or_null(result), indent=1, allow_nan=False) + "\n")
     return 0
@@ -95,30 +99,18 @@ def _check(parsed: argparse.Namespace) -> dict[str, Any]:
         return {"which": parsed.which, "data_dir": parsed.data_dir or ""}
     with cli.usage_errors():
         file = load_recipe(parsed.recipe).complete(**changes)
-    return {"recipe": file.recipe, "data_dir": parsed.data_dir or "", "options": file.options}
+    return {"recipe": file.make(Recipe), "data_dir": parsed.data_dir or "", "options": file.make(RunOptions)}
 
 
-@contextlib.contextmanager
-def _histograms(folder: str | None) -> Iterator[Write]:
-    if not folder:
-        yield lambda *_: None
-        return
-    from resnet_fn.telemetry.board import SummaryWriter
-
-    with SummaryWriter(folder) as board:
-
-        def write(kind: str, update: int, name: str, values: np.ndarray) -> None:
-            finite = values[np.isfinite(values)]  # a histogram has no place for the others; the table counts them
-            if finite.size:
-                # TensorBoard's names know no brackets: "layer1.0.relu (2)" is layer1.0.relu.call2.
-                board.add_histogram(f"{kind}/{name}".replace(" (", ".call").rstrip(")"), finite, update)
-
-        yield write
-    if board.error is not None:
-        raise ValueError(f"out_dir: {folder} cannot be written ({board.error.strerror}); make room")
+def _add_histogram(board: Any, update: int, kind: str, name: str, values: np.ndarray) -> None:
+    finite = values[np.isfinite(values)]  # a histogram has no place for the others; the table counts them
+    if board and finite.size:
+        # TensorBoard's names know no brackets: "layer1.0.relu (2)" is layer1.0.relu.call2.
+        board.add_histogram(f"{kind}/{name}".replace(" (", ".call").rstrip(")"), finite, update)
 
 
-def _read(file: str, which: str) -> "WeightFile":
+def _read(file: str, which: str) -> Any:
+    """Return a `WeightFile`, and print what it is."""
     from resnet_fn.weights.load import read_any_weights
 
     source = read_any_weights(file, which if Path(file).is_dir() else "last")  # one of two may be a file
@@ -134,7 +126,7 @@ def _parameters(file: str, which: str, write: Write) -> dict[str, Any]:
     source = _read(file, which)
     rows = [array_statistics(name, array) for name, array in source.arrays.items()]
     for name, array in source.arrays.items():
-        write("weights", source.update, name, array)
+        write(source.update, "weights", name, array)
     print("\n".join(statistics_table(rows, "parameter", dtype=True)))
     print(f"{len(rows)} arrays, {sum(row.count for row in rows):,} values")
     return {"parameters": [dataclasses.asdict(row) for row in rows]}
@@ -149,21 +141,20 @@ def _inside(parsed: argparse.Namespace, how: dict[str, Any], write: Write) -> di
     limit, update = parsed.batch_size or 32, loaded.update
     result: dict[str, Any] = {}
     if parsed.activations:
-        count, rows = activations(loaded, dataset, limit, partial(write, "activations", update))
+        count, rows = activations(loaded, dataset, limit, partial(write, update))
         print(f"activations after update {update}, evaluation mode, {count} validation images")
         print("\n".join(statistics_table(rows, "output of", zeros=True)))
         result["activations"] = [dataclasses.asdict(row) for row in rows]
     if parsed.gradients:
-        measured = gradients(loaded, dataset, limit, *(partial(write, kind, update) for kind in _GRADIENTS))
-        samples = f"{measured['samples']} samples of the next batch, loss {measured['loss']:.4f}"
+        measured = gradients(loaded, dataset, limit, partial(write, update))
+        samples = f"{measured.samples} samples of the next batch, loss {measured.loss:.4f}"
         print(f"gradients after update {update}, training mode, {samples}")
-        layers, parameters = measured["layers"], measured["parameters"]
-        print("\n".join(statistics_table(layers, "gradient at the output of", zeros=True)))
-        print("\n".join(statistics_table(parameters, "gradient of", zeros=True, relative=measured["relative"])))
-        total, clip = math.hypot(*(row.norm for row in parameters)), loaded.recipe.clip_norm
+        print("\n".join(statistics_table(measured.layers, "gradient at the output of", zeros=True)))
+        parameters = statistics_table(measured.parameters, "gradient of", zeros=True, relative=measured.relative)
+        print("\n".join(parameters))
+        total, clip = math.hypot(*(row.norm for row in measured.parameters)), loaded.recipe.clip_norm
         print(f"global norm {total:.4f}, " + (f"before clipping at {clip:g}" if clip else "not clipped"))
-        rows_of = {name: list(map(dataclasses.asdict, measured[name])) for name in ("layers", "parameters")}
-        result["gradients"] = measured | rows_of
+        result["gradients"] = dataclasses.asdict(measured)
     return result
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,19 @@ from resnet_fn.parity.layers.cells import named_layers, record_cell, unchanged
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.update.loss import make_loss
 
-# Is called with each array as it is computed: its name and values. All of them together can be gigabytes.
-Visitor = Callable[[str, np.ndarray], None]
+# Is called with each array as it is computed: its kind, name and values. All of them together can be gigabytes.
+Visitor = Callable[[str, str, np.ndarray], None]
 
-PRECISION = "fp32"  # whatever the recipe's: half precision would add overflow of its own
+
+@dataclasses.dataclass(frozen=True)
+class Gradients:
+    """The gradients of one batch."""
+
+    samples: int
+    loss: float  # their mean loss, without weight decay
+    layers: list[ArrayStatistics]  # of gradients at the layers' outputs, in execution order
+    parameters: list[ArrayStatistics]  # of the parameters' gradients, before clipping
+    relative: dict[str, float]  # ‖gradient‖ / ‖parameter‖, by the parameter's name
 
 
 def open_net(
@@ -42,14 +51,15 @@ def open_net(
 
     `data`: see `open_dataset`. A ValueError names weights or a data set that do not fit.
     """
+    precision = "fp32"  # whatever the recipe's: half precision would add overflow of its own
     if recipe is None:
-        trained = load_run(source, which, precision=PRECISION, allow_non_finite=True)
+        trained = load_run(source, which, precision=precision, allow_non_finite=True)
         return trained, open_trained_dataset(trained, splits=("train", "test"), **data)
-    return load_weight_file(source, changed(recipe, precision=PRECISION), allow_non_finite=True, **data)[:2]
+    return load_weight_file(source, changed(recipe, precision=precision), allow_non_finite=True, **data)[:2]
 
 
 def activations(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor) -> tuple[int, list[ArrayStatistics]]:
-    """Every layer's output (float64), in evaluation mode on the first `limit` validation samples, in execution order.
+    """Every layer's output, in evaluation mode on the first `limit` validation samples, in execution order.
 
     The weights are those that an evaluation scores: their moving average, where there is one.
     Returns how many samples there were, and one row for each layer.
@@ -63,21 +73,18 @@ def activations(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor)
 
     def note(layer: Layer) -> None:
         if layer.output is not None:
-            rows.append(dataclasses.replace(array_statistics(layer.title, layer.output), dtype="float32"))
-            visit(layer.title, layer.output)
+            output = layer.output.astype(np.float32)  # as the net gave it
+            rows.append(array_statistics(layer.title, output))
+            visit("activations", layer.title, output)
 
     record_cell(net, lambda: net(Tensor(images)), train=False, visit=note)
     return count, rows
 
 
-def gradients(
-    loaded: LoadedNet, dataset: DataSet, limit: int, visit_layer: Visitor, visit_parameter: Visitor
-) -> dict[str, Any]:
+def gradients(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor) -> Gradients:
     """The gradients that the net's next update would have, in training mode, on the first samples of its batch.
 
     The weights are training's own, not their moving average. A bare weight file gets the recipe's first batch.
-    Returns the "samples" and their "loss" (without weight decay); rows of "layers" (gradients at their outputs, in
-    execution order) and of "parameters" (before clipping), and by name "relative", ‖gradient‖ / ‖parameter‖.
     """
     net, recipe = loaded.net, loaded.recipe
     if loaded.checkpoint:
@@ -87,14 +94,8 @@ def gradients(
     masks = [part if part is None else part[:limit] for part in make_masks(recipe, net)(loaded.update)]
     weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
     loss = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights)
-    rows: list[ArrayStatistics] = []
-
-    def note(name: str, values: np.ndarray) -> None:
-        rows.append(array_statistics(name, values))
-        visit_layer(name, values)
-
-    order: list[str] = []
-    handles = list(_hooks(net, order, note))
+    layers: dict[str, ArrayStatistics | None] = {}
+    handles = [hook for name, layer in named_layers(net) for hook in _add_hooks(name, layer, layers, visit)]
     trained = tuple(net.trainable_params())
     with unchanged(net.get_parameters(), handles):
         net.set_train(True)
@@ -103,31 +104,25 @@ def gradients(
     parameters, relative = [], {}
     for parameter, gradient in zip(trained, of_parameters, strict=True):
         parameters.append(array_statistics(parameter.name, gradient.numpy()))
-        visit_parameter(parameter.name, gradient.numpy())
+        visit("gradients", parameter.name, gradient.numpy())
         size = float(np.linalg.norm(parameter.numpy().astype(np.float64)))
         relative[parameter.name] = parameters[-1].norm / size if size else math.inf
-    layers, mean = sorted(rows, key=lambda row: order.index(row.name)), float(value.numpy())
-    measured = {"layers": layers, "parameters": parameters, "relative": relative}
-    return {"samples": len(images), "loss": mean, **measured}
+    rows = [row for row in layers.values() if row]
+    return Gradients(len(images), float(value.numpy()), rows, parameters, relative)
 
 
-def _hooks(net: nn.Cell, order: list[str], visit: Visitor) -> Iterator[Any]:
-    """Add hooks: a layer that runs adds its title to `order`; backward, `visit` gets its title and output gradient."""
+def _add_hooks(name: str, layer: nn.Cell, rows: dict[str, ArrayStatistics | None], visit: Visitor) -> list[Any]:
+    """Add hooks: when the layer runs, it gets a place in `rows`; backward, the statistics of its output's gradient."""
+    titles: list[str] = []
 
-    def of_layer(name: str, layer: nn.Cell) -> Iterator[Any]:
-        titles: list[str] = []
+    def forward(*_: object) -> None:
+        titles.append(f"{name} ({len(titles) + 1})" if titles else name)
+        rows[titles[-1]] = None
 
-        def forward(*_: object) -> None:
-            titles.append(f"{name} ({len(titles) + 1})" if titles else name)
-            order.append(titles[-1])
+    def backward(_: nn.Cell, given: object, gradient: tuple[Tensor | None, ...]) -> None:
+        title = titles.pop()  # backward, the last call comes first
+        if isinstance(gradient[0], Tensor):
+            rows[title] = array_statistics(title, gradient[0].numpy())
+            visit("output_gradients", title, gradient[0].numpy())
 
-        def backward(_: nn.Cell, given: object, gradient: tuple[Tensor | None, ...]) -> None:
-            title = titles.pop()  # backward, the last call comes first
-            if isinstance(gradient[0], Tensor):
-                visit(title, gradient[0].numpy())
-
-        yield layer.register_forward_hook(forward)
-        yield layer.register_backward_hook(backward)
-
-    for name, layer in named_layers(net):
-        yield from of_layer(name, layer)
+    return [layer.register_forward_hook(forward), layer.register_backward_hook(backward)]

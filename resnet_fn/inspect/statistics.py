@@ -7,6 +7,7 @@ import numpy as np
 
 from resnet_fn.config.hints import few
 from resnet_fn.parity.layers.difference import Difference, difference
+from resnet_fn.runtime.console import aligned
 
 _NAMED = 10  # names of one kind; the JSON file has them all
 
@@ -59,12 +60,7 @@ def statistics_table(
         cells[-1] += [*(f"{number:.3e}" for number in numbers), *[f"{row.zeros:.1%}"] * zeros]
         cells[-1] += [] if relative is None else [f"{relative[row.name]:.3e}"]
     notes = ["", *(f"  {row.not_finite} NOT FINITE" if row.not_finite else "" for row in rows)]
-    return [line + note for line, note in zip(_aligned(cells), notes, strict=True)]
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
-    return ["  ".join([row[0].ljust(first), *map(str.rjust, row[1:], others)]) for row in rows]
+    return [line + note for line, note in zip(aligned(cells), notes, strict=True)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,10 +79,8 @@ def compare_arrays(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarr
     both = [name for name in ours if name in theirs]
     alike = dict.fromkeys(name for name in both if ours[name].shape == theirs[name].shape)
     if 10 * len(alike) < min(len(ours), len(theirs)):
-        raise ValueError(
-            f"OTHER: another net than CHECKPOINT: of {len(theirs)} and {len(ours)} arrays only {len(alike)} with the "
-            "same name and shape in both; give two checkpoints of one net"
-        )
+        few_alike = f"of {len(theirs)} and {len(ours)} arrays only {len(alike)} with the same name and shape in both"
+        raise ValueError(f"OTHER: another net than CHECKPOINT: {few_alike}; give two checkpoints of one net")
     apart = [name for name in alike if not np.array_equal(ours[name], theirs[name], equal_nan=True)]
     differences = [difference(name, ours[name], theirs[name]) for name in apart]
     return Comparison(
@@ -108,6 +102,6 @@ def comparison_table(compared: Comparison) -> list[str]:
             sizes = [f"{item.relative:.3e}", f"{item.max_abs:.3e}", f"{item.cosine:.9f}"]
             values = [f"{item.ours:.5e}", f"{item.theirs:.5e}", f"{list(item.place)}"]
             cells.append([item.name, *sizes, *values])
-        lines += _aligned(cells)
+        lines += aligned(cells)
     total = compared.same + len(compared.differences)
     return [*lines, f"{compared.same} of {total} parameters that both have are equal"]

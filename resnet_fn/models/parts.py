@@ -1,5 +1,6 @@
 """A net's parts have names, by which they are frozen or trained."""
 
+import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
@@ -14,6 +15,16 @@ def group_of(name: str) -> str:
     """Return the group of layers that a parameter belongs to: "stem", "layer1", …, "fc"."""
     first = name.split(".", 1)[0]
     return first if first.startswith("layer") or first == HEAD else STEM
+
+
+def layer_numbers(paths: Iterable[str]) -> dict[str, int]:
+    """Number a net's layers (0: the stem, then the blocks, then the last layer); return each parameter's number."""
+    layers: dict[str, tuple[int, ...]] = {path: (2 if group_of(path) == HEAD else 0,) for path in paths}
+    for path in layers:
+        if match := re.match(r"layer(\d+)\.(\d+)\.", path):
+            layers[path] = 1, int(match[1]), int(match[2])
+    order = {layer: number for number, layer in enumerate(sorted(set(layers.values())))}
+    return {path: order[layer] for path, layer in layers.items()}
 
 
 def freeze(net: nn.Cell, frozen: str = "", trained: str = "") -> None:

@@ -28,8 +28,9 @@ _OWN_NET = (3, 10, 32)  # channels, classes, pixels for a net that is no recipe'
 _GENTLE = 1e-3  # for Adam and similar optimizers, which need no smaller rate for a smaller batch
 
 
-def add_task_flags(parser: cli.Parser, recipe: Recipe) -> None:
-    """Add the flags that `task_of` reads; the help shows the values of `recipe`."""
+def add_task_flags(parser: cli.Parser) -> None:
+    """Add the flags that `task_of` reads; the help shows the usual recipe's values."""
+    recipe = recipes.recipe(_RECIPE)
     group = parser.add_argument_group("the task")
     channels, classes = _CHANNELS_AND_CLASSES.get(recipe.dataset, _OTHER)
     names = ", ".join(recipes.RECIPES)
@@ -69,17 +70,6 @@ def task_flags_in(parsed: argparse.Namespace) -> list[str]:
     return [f"--{flag_name(name)}" for name, value in given.items() if value is not None and name not in own]
 
 
-def recipe_named_in(arguments: list[str]) -> Recipe:
-    """The recipe that a command line names, for the defaults in its help."""
-    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    early.add_argument("--recipe", default=_RECIPE)
-    name = early.parse_known_args(arguments)[0].recipe
-    try:
-        return load_recipe(name).complete().recipe
-    except ValueError:  # reported when the flags are read
-        return recipes.recipe(_RECIPE)
-
-
 def ladder_recipe(recipe: Recipe, batch_size: int, learning_rate: float | None, changes: dict[str, Any]) -> Recipe:
     """The recipe at another batch size, with `changes`; `learning_rate`: peak, by default the recipe's, scaled.
 
@@ -106,7 +96,7 @@ def task_of(parsed: argparse.Namespace) -> Task:
     settings = settings_in(parsed, Recipe).items()
     changes = {name: value for name, value in settings if name in allowed and value is not None}
     with cli.usage_errors():
-        named = load_recipe(parsed.recipe or _RECIPE).complete().recipe
+        named = load_recipe(parsed.recipe or _RECIPE).complete().make(Recipe)
         size, place = parsed.batch_size or 4, parsed.inputs
         recipe = ladder_recipe(named, size, parsed.learning_rate, changes)
         if place:

@@ -12,9 +12,8 @@ from typing import Any
 from resnet_fn.config.hints import closest
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.recipe_file import ENDING, Draft, read_recipe_file
-from resnet_fn.config.rules import Source
-from resnet_fn.config.settings import changed, typed_values
+from resnet_fn.config.recipe_file import ENDING, draft_of, read_recipe_file
+from resnet_fn.config.settings import Draft, Source, changed, values_of
 
 RECIPES: dict[str, Recipe] = {}  # by name, in the order of this file
 
@@ -180,12 +179,12 @@ def load_recipe(name: str) -> Draft:
             raise ValueError(f"recipe: {error}" if str(error).startswith(f"{name}: ") else str(error)) from None
     if {".", "/"} & set(name):
         raise ValueError(f"recipe: {name!r} is unknown; recipe files end in .toml")
-    return Draft.of(recipe(name))
+    return draft_of(recipe(name))
 
 
 def read_recipe(name: str, options: RunOptions) -> Draft:
-    """Return a checked recipe by its name or from a file; typed options (`typed_values`) override the file's."""
-    values = typed_values(options).items()
+    """Return a checked recipe by its name or from a file; options that its user passed override the file's."""
+    values = values_of(options, Source.FLAG).items()
     return load_recipe(name).complete(**{key: value.value for key, value in values if value.source is Source.FLAG})
 
 

@@ -11,7 +11,7 @@ from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name, show_value
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.recipe_file import Draft
+from resnet_fn.config.settings import Draft
 from resnet_fn.recipes import load_recipe
 from resnet_fn.runtime.console import wrapped
 
@@ -32,7 +32,7 @@ def about(name: str) -> str:
 def details(name: str) -> str:
     """Return the settings of one recipe; * marks those that differ from the default, with the line of a file."""
     file = load_recipe(name).complete()
-    chosen, options = file.recipe, vars(file.options)
+    chosen, options = file.make(Recipe), vars(file.make(RunOptions))
     title = [chosen.name] if name not in recipes.RECIPES else [name, about(name)]
     lines = [*title, "", "settings (* differs from the setting's default):"]
     fields = {field.name: field for field in (*dataclasses.fields(Recipe), *dataclasses.fields(RunOptions))}

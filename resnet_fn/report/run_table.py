@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config.fields import OWN, show_value
 from resnet_fn.evaluation.task import task_of
+from resnet_fn.runtime.console import aligned
 
 _ALIKE = ("seed", "name")  # settings that make no line of their own
 _DATA = ("data_dir", "train_list", "val_list")  # options that do
@@ -96,12 +97,7 @@ def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
                 _mean([event.get("loss") for event in last]),
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for head, *cells in rows:
-        right = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
-        lines.append("   ".join([head.ljust(widths[0]), *right]).rstrip())
-    return lines, notes
+    return aligned(rows, "   "), notes
 
 
 def _mean(values: Sequence[float | None], scale: float = 1.0, unit: str = "") -> str:

@@ -37,7 +37,7 @@ from resnet_fn.update.loss_scale import make_scaler
 from resnet_fn.update.optimizer import make_fast_optimizer
 from resnet_fn.update.schedule import Schedule, make_schedule
 from resnet_fn.update.state import TrainState, make_state
-from resnet_fn.update.step import StepPlan, TrainStep, make_train_step, no_metric
+from resnet_fn.update.step import StepPlan, TrainStep, accuracy, accuracy_by_class, make_train_step, no_metric
 from resnet_fn.weights.load import read_start, start_from
 
 
@@ -128,29 +128,30 @@ def build_run(
     A recipe that names no model gets that of its weights. `recipe.weights` is not read if there is a checkpoint, which
     `restore` puts into the run. Net, data and loss are `own`'s if it is given, else the recipe's.
     """
+    check_together(recipe, options)
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     check_feed(recipe, options.feed)
-    check_together(recipe, options)
     if own:
-        source, dataset, net, own_loss = None, own.dataset, own.net, own.loss
+        source, dataset, own_loss = None, own.dataset, own.loss
     else:
         recipe, source = (recipe, None) if checkpoint else read_start(recipe)
         dataset = open_dataset(recipe, options=options, workers=workers, run=folder.path if checkpoint else None)
-        net, own_loss = build_net(recipe, dataset.input), None
+        own_loss = None
     feed = make_feed(dataset, recipe, workers, options.feed)
-    first = [start_from(net, source, recipe, dataset.classes)] if source else []
+    total = recipe.epochs * feed.updates_per_epoch
+    blank = blank_batch(dataset, recipe.batch_size // workers.size, recipe.image_size, recipe.mixes, options.feed)
+    weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
+    balance = class_balance(recipe.sampling, weights, len(dataset.classes), dataset.train.labels)
+    net = own.net if own else build_net(recipe, dataset.input)
     if recipe.sync_batchnorm and workers.size > 1:
         synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
+    first = [start_from(net, source, recipe, dataset.classes)] if source else []
     optimizer = make_fast_optimizer(recipe, net)
     scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)
     average = make_average(net, recipe.ema, recipe.ema_every, recipe.ema_start, feed.updates_per_epoch)
     state = make_state(net, optimizer, scaler, average)
-    weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
-    balance = class_balance(recipe.sampling, weights, len(dataset.classes), dataset.train.labels)
-    task = task_of(recipe.multi_label)
+    metric = accuracy_by_class if recipe.multi_label else accuracy
     jit = mindspore.jit if options.mode == "graph" else None
-    total = recipe.epochs * feed.updates_per_epoch
-    blank = blank_batch(dataset, recipe.batch_size // workers.size, recipe.image_size, recipe.mixes, options.feed)
     return Run(
         recipe=recipe,
         options=options,
@@ -164,12 +165,12 @@ def build_run(
             own_loss or make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights),
             optimizer,
             state=state,
-            metric=task.accuracy if dataset.classes else no_metric,
+            metric=metric if dataset.classes else no_metric,
             workers=with_all_reduce(workers),
             plan=StepPlan(recipe.clip_norm, options.accumulate, dataset.input if options.feed == "uint8" else None),
             jit=jit,
         ),
-        eval_step=make_eval_step(net, task.needs_logits, jit, own_loss),
+        eval_step=make_eval_step(net, task_of(recipe.multi_label).needs_logits, jit, own_loss),
         masks=make_masks(recipe, net, workers),
         schedule=make_schedule(recipe, feed.updates_per_epoch),
         total=total,

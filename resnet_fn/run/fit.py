@@ -9,8 +9,8 @@ from mindspore import Tensor, nn
 
 from resnet_fn.checkpoint.folder import load_checkpoint
 from resnet_fn.checkpoint.parameters import assign, copy_arrays
-from resnet_fn.config.fields import OWN, aliases
-from resnet_fn.config.hints import closest, few, first_line
+from resnet_fn.config.fields import OWN, check_names
+from resnet_fn.config.hints import few, first_line
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.agreement import check_data
@@ -29,7 +29,7 @@ from resnet_fn.runtime.workers import Workers, gather_texts
 from resnet_fn.update.loss import Loss
 
 _NO_CLASSES = 'for integers that are no classes give targets.astype("float32"), and a loss of your own'
-_OF_RECIPES = ("multi_label", "which", "loss_scale", "loss_scale_interval", "max_skips")
+_OF_RECIPES = ("model", "dataset", "multi_label", "which", "loss_scale", "loss_scale_interval", "max_skips")
 
 
 def fit(
@@ -80,19 +80,12 @@ def fit(
 
 def _read_settings(split: Arrays, loss: Loss | str, settings: dict[str, Any]) -> tuple[Recipe, RunOptions]:
     given = {"name": "fit", **settings}
-    for name in ("model", "dataset"):
-        if name in given:
-            raise ValueError(f"{name}: fit trains the net and the arrays that it is given; leave it out")
     for name in _OF_RECIPES:
         if name in given:
             raise ValueError(f"{name}: is for this package's data sets and nets; leave it out")
     if given.get("monitor") == "map":
         raise ValueError("monitor: 'map' is for images of several classes; give top1, macro_f1 or loss")
-    fields, options = Recipe.__dataclass_fields__, RunOptions.__dataclass_fields__
-    for name in given.keys() - fields.keys() - options.keys():
-        ours = (aliases(Recipe) | aliases(RunOptions)).get(name)
-        hint = f"did you mean {ours}?" if ours else closest(name, [*fields, *options])
-        raise ValueError(f"fit: unknown setting {name!r}; {hint}")
+    check_names(given, Recipe, RunOptions, what="fit")
     if not isinstance(loss, str) and not callable(loss):
         raise ValueError(f"loss: {loss!r} is neither a loss's name nor a function of outputs and targets")
     if isinstance(loss, nn.Cell) and loss.trainable_params():
@@ -108,8 +101,8 @@ def _read_settings(split: Arrays, loss: Loss | str, settings: dict[str, Any]) ->
     if not isinstance(loss, str):
         given.setdefault("label_smoothing", 0.0)
     given |= {"model": OWN, "dataset": OWN, "loss": loss if isinstance(loss, str) else OWN}
-    recipe = Recipe(**{name: value for name, value in given.items() if name in fields})
-    return recipe, RunOptions(**{name: value for name, value in given.items() if name in options})
+    options = {name: given.pop(name) for name in [*given] if name in RunOptions.__dataclass_fields__}
+    return Recipe(**given), RunOptions(**options)
 
 
 def _in_float32(loss: Loss) -> Loss:

@@ -88,7 +88,7 @@ def train(
     began = time.perf_counter()
     if isinstance(recipe, str):
         file = read_recipe(recipe, options)
-        recipe, options, left_out = file.recipe, file.options, file.notes
+        recipe, options, left_out = file.make(Recipe), file.make(RunOptions), file.notes
     # Before any file is touched: msrun's scheduler process does not return from here.
     workers = process.start(options.device, options.threads, options.fast_math)
     with StopRequest() as stop_request, FolderLock() as lock:
@@ -172,7 +172,6 @@ def train_epoch(run: Run) -> int:
         flags = make_flags(run.stop_request.stop_flags(), withheld=error is not None)
         result = run.train_step(images, labels, learning_rate, flags, *run.masks(update))
         run.stop_request.install_handlers()  # the first call has compiled: from here on a signal saves first
-        run.prefetcher.to_device()  # the next batch
         done = fetch(result)
         report, skipped_in_row = done.report, int(done.scaler[2])  # `report` is the sum over the workers, on each
         if report.withheld:

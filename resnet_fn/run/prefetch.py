@@ -30,34 +30,21 @@ class Prefetcher:
         self._feed, self._total, self._blank = feed, total, blank
         self._card = on_ascend()
         self._thread = ThreadPoolExecutor(1, "prefetch")
-        self._update = -1  # the update that is prepared
-        self._prepared: Future[Prepared] | None = None
-        self._tensors: tuple[Tensor, ...] = ()
+        self._prepared: dict[int, Future[Prepared]] = {}  # by update, one at most
 
     def get(self, update: int) -> Prepared:
         """Return this worker's share of an update, prepared now if not begun.
 
         Raises the feed's errors, except a `BadSampleError`, which is returned.
         """
-        if self._update != update:
+        if update not in self._prepared:
             self.start(update)
-        self.to_device()
-        prepared, tensors = self._prepared, self._tensors
-        self._update, self._prepared, self._tensors = -1, None, ()  # the memory is for a later batch
-        assert prepared is not None
-        return prepared.result()._replace(tensors=tensors)
+        return self._prepared.pop(update).result()  # nothing is kept: the memory is for a later batch
 
     def start(self, update: int) -> None:
         """Start to prepare an update's batch in a thread, if the run has that update."""
         if update < self._total:
-            self._update, self._prepared = update, self._thread.submit(self._prepare, update)
-            self._tensors = ()
-
-    def to_device(self) -> None:
-        """Wait for the thread and make tensors of the batch: for a card they are copied while it computes."""
-        prepared = self._prepared
-        if prepared is not None and not self._tensors and not prepared.exception():
-            self._tensors = tuple(to_device(array, self._card) for array in prepared.result().batch)
+            self._prepared = {update: self._thread.submit(self._prepare, update)}
 
     def close(self) -> None:
         """Wait until no thread prepares anything; nothing can be prepared any more."""
@@ -69,7 +56,8 @@ class Prefetcher:
             batch = self._feed.batch(update)
         except BadSampleError as bad:
             batch, error = self._blank, bad
-        return Prepared(batch, (), time.perf_counter() - began, error)
+        tensors = tuple(to_device(array, self._card) for array in batch)
+        return Prepared(batch, tensors, time.perf_counter() - began, error)
 
 
 def to_device(array: np.ndarray, card: bool = False) -> Any:

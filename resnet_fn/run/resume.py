@@ -45,7 +45,7 @@ def save(run: Run) -> None:
         # What a resume compares, by `check_same_recipe`, `data_notes`, `layout_notes` and `restore`.
         "recipe": to_dict(run.recipe),
         "dataset": run.dataset.input.to_dict(),  # classes and preprocessing, which evaluation and export need, too
-        "feed": run.feed.reproducibility_key(),
+        "feed": run.feed.reproducibility_key,
         "parallel_layout": parallel_layout(options, run.workers),
         "class_weights": list(run.class_weights),
         # For the page of an evaluation (report/writer.py).
@@ -207,7 +207,7 @@ def epochs_notes(update: int, then: int, run: Run) -> list[str]:
 
 def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, allow_other: bool) -> list[str]:
     """Return a line for each allowed difference from a checkpoint's training set; a ValueError for others."""
-    now, then = feed.reproducibility_key(), saved["feed"]
+    now, then = feed.reproducibility_key, saved["feed"]
     changes = renamed(saved["dataset"]["classes"], classes)
     differences = [f"classes {changes}"] if changes else []
     if then["samples"] != now["samples"]:

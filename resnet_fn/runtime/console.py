@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,12 @@ def wrapped(text: str, indent: int) -> str:
         return text
     width, later = shutil.get_terminal_size().columns, " " * indent
     return textwrap.fill(text, width, subsequent_indent=later, break_long_words=False, break_on_hyphens=False)
+
+
+def aligned(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
+    """Return the rows of a table as lines: the first column to the left, the others to the right."""
+    first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return [gap.join([row[0].ljust(first), *map(str.rjust, row[1:], others)]) for row in rows]
 
 
 def typed_command() -> list[str]:

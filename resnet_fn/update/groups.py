@@ -1,13 +1,13 @@
 """Each parameter of a net has a weight decay and a factor of the learning rate."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mindspore import Parameter, Tensor, mint, nn
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.models.parts import HEAD, group_of
+from resnet_fn.models.parts import HEAD, group_of, layer_numbers
 
 _NORM_LAYERS = (
     *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.LayerNorm, nn.GroupNorm),
@@ -55,16 +55,6 @@ def weight_decay_groups(net: nn.Cell, weight_decay: float, decay_all: bool = Fal
         (parameter, weight_decay if decay_all or id(parameter) not in spared else 0.0)
         for parameter in net.trainable_params()
     ]
-
-
-def layer_numbers(paths: Iterable[str]) -> dict[str, int]:
-    """Number a net's layers (0: the stem, then the blocks, then the last layer); return each parameter's number."""
-    layers: dict[str, tuple[int, ...]] = {path: (2 if group_of(path) == HEAD else 0,) for path in paths}
-    for path in layers:
-        if match := re.match(r"layer(\d+)\.(\d+)\.", path):
-            layers[path] = 1, int(match[1]), int(match[2])
-    order = {layer: number for number, layer in enumerate(sorted(set(layers.values())))}
-    return {path: order[layer] for path, layer in layers.items()}
 
 
 def unzip_groups(groups: Groups) -> tuple[Any, ...]:

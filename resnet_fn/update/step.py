@@ -133,6 +133,11 @@ def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     return (logits.argmax(1) == labels).astype(mindspore.float32).mean()
 
 
+def accuracy_by_class(logits: Tensor, labels: Tensor) -> Tensor:
+    """Compute the share of correct (sample, class) pairs: logit >= 0 where the label is above 0.5; both are [N, C]."""
+    return ((logits >= 0) == (labels > 0.5)).astype(mindspore.float32).mean()
+
+
 def no_metric(outputs: Tensor, targets: Tensor) -> Tensor:
     """Return 0: the metric where targets are no classes."""
     return _NOTHING

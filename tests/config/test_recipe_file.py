@@ -42,7 +42,7 @@ def test_a_file_is_its_settings_over_those_of_what_it_extends():
     changes = {"epochs": 40, "milestones": (20.0, 30.5), "learning_rate": 1.0, "weight_decay": 1e-4, "nesterov": True}
     expected = dataclasses.replace(RECIPES["cifar10_resnet18"], name="mine", schedule="step", **changes)
     recipe, options, _ = parse(["--recipe", "mine.toml"])
-    assert recipe == expected == load_recipe("mine.toml").complete().recipe
+    assert recipe == expected == load_recipe("mine.toml").complete().make(Recipe)
     assert type(recipe.learning_rate) is type(recipe.milestones[0]) is float
     assert options == RunOptions(data_dir="set/ü", log_every=5)
 
@@ -129,7 +129,11 @@ def test_what_a_run_writes_is_the_same_recipe(name):
     recipe, options = RECIPES[name], RunOptions(data_dir=odd, accumulate=2, out_dir="runs/one", resume="never")
     Path("recipe.toml").write_text(recipe_text(recipe, options), encoding="utf-8")
     again = read_recipe_file(Path("recipe.toml"), RECIPES).complete()
-    assert (again.recipe, again.options, again.notes) == (recipe, RunOptions(data_dir=odd, accumulate=2), ())
+    assert (again.make(Recipe), again.make(RunOptions), again.notes) == (
+        recipe,
+        RunOptions(data_dir=odd, accumulate=2),
+        (),
+    )
 
 
 @pytest.mark.parametrize("words", ["cifar100_resnet18 --schedule cosine", "imagenet_resnet50_v2 --epochs 5"])

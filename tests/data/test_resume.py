@@ -64,22 +64,22 @@ def test_the_key_is_the_sets_and_not_the_machines(photographs):
     two = dataclasses.replace(photographs, train=dataclasses.replace(photographs.train, threads=2))
     feed, other = make_feed(two, RECIPE, Workers(0, 2)), make_feed(photographs, RECIPE)
     labels, names = photographs.train.labels, "\0".join(photographs.train.names).encode()
-    assert feed.reproducibility_key() == other.reproducibility_key()
-    assert feed.reproducibility_key() is feed.reproducibility_key()  # once a run: it hashes the names of all files
-    assert feed.reproducibility_key() == {
+    assert feed.reproducibility_key == other.reproducibility_key
+    assert feed.reproducibility_key is feed.reproducibility_key  # once a run: it hashes the names of all files
+    assert feed.reproducibility_key == {
         "samples": 21,
         "files": hashlib.sha256(names + labels.tobytes()).hexdigest(),
         "contents": hashlib.sha256(photographs.train.sizes.tobytes()).hexdigest(),
         "feed": "float32",
     }
-    assert data_notes(saved(other.reproducibility_key()), (), feed, False) == []
-    [line] = data_notes(saved({**feed.reproducibility_key(), "feed": "uint8"}), (), feed, False)
+    assert data_notes(saved(other.reproducibility_key), (), feed, False) == []
+    [line] = data_notes(saved({**feed.reproducibility_key, "feed": "uint8"}), (), feed, False)
     assert line == "resuming with --feed float32 instead of uint8: other bits follow"
 
 
 def test_a_resume_with_other_data_is_rejected_or_noted(photographs):
     feed = make_feed(photographs, RECIPE)
-    known, classes = feed.reproducibility_key(), photographs.classes
+    known, classes = feed.reproducibility_key, photographs.classes
     for state, difference in (
         (saved({**known, "samples": 20}, classes), "samples 20 → 21"),
         (saved({**known, "files": "0"}, classes), "names or classes of its files"),
@@ -92,19 +92,19 @@ def test_a_resume_with_other_data_is_rejected_or_noted(photographs):
         assert data_notes(state, classes, feed, True) == [f"resuming with {text}"]
     turned = dataclasses.replace(photographs.train, labels=photographs.train.labels[::-1].copy())
     other = make_feed(dataclasses.replace(photographs, train=turned), RECIPE)
-    assert other.reproducibility_key()["files"] != known["files"]
+    assert other.reproducibility_key["files"] != known["files"]
 
 
 def state_after_packing(folder: Path, out: str) -> tuple[DataSet, dict[str, object]]:
     recipe = Recipe(dataset="mindrecord", image_size=24, batch_size=4)
     pack.main([str(folder), out, "--shards", "1", "--threads", "1", "--no-progress"])
     dataset = load_dataset(recipe, out)
-    return dataset, make_feed(dataset, recipe).reproducibility_key()
+    return dataset, make_feed(dataset, recipe).reproducibility_key
 
 
 def state_of_files(folder: Path, _: str) -> tuple[DataSet, dict[str, object]]:
     dataset = check_files(load_dataset(RECIPE, str(folder)), "error")
-    return dataset, make_feed(dataset, RECIPE).reproducibility_key()
+    return dataset, make_feed(dataset, RECIPE).reproducibility_key
 
 
 @pytest.mark.parametrize("state_of", [state_of_files, state_after_packing])

@@ -41,8 +41,8 @@ def test_activations_are_of_the_average_and_gradients_of_the_weights(checkpoint,
     assert (inspected.update, inspected.recipe.precision) == (UPDATE, "fp32")
     assert (len(dataset.train), len(dataset.test)) == (1437, 360)
     seen = {}
-    gradients(inspected, dataset, 4, lambda *_: None, lambda *_: None)
+    gradients(inspected, dataset, 4, lambda *_: None)
     assert inspected.net.fc.weight.asnumpy().tobytes() == weights["fc.weight"].tobytes()
-    activations(inspected, dataset, 4, seen.__setitem__)
+    activations(inspected, dataset, 4, lambda _, name, values: seen.update({name: values}))
     expected = seen["layer3.0"].mean((2, 3)) @ (2 * weights["fc.weight"]).T + 2 * weights["fc.bias"]
     np.testing.assert_allclose(seen["fc"], expected, rtol=1e-4, atol=1e-4)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import recipe_text
 from resnet_fn.recipes import RECIPES, load_recipe, read_recipe
 from resnet_fn.run.loop import train
@@ -31,7 +32,7 @@ def test_a_files_options_count_where_python_gives_none(write_recipe):
     settings = {"epochs": 3, "log_every": 5, "data_dir": "there", "keep_last": 7}
     given = RunOptions(data_dir="here", keep_last=RunOptions().keep_last)  # typed, though it is the default
     file = read_recipe(write_recipe(settings), given)
-    assert (file.recipe.epochs, file.options) == (3, RunOptions(data_dir="here", log_every=5))
+    assert (file.make(Recipe).epochs, file.make(RunOptions)) == (3, RunOptions(data_dir="here", log_every=5))
     with pytest.raises(ValueError, match=r"^mine.toml line 2: batch_size: 0 is too small; give 1 or more$"):
         read_recipe(write_recipe({"epochs": 3, "batch_size": 0}), RunOptions())
 

@@ -45,7 +45,6 @@ def test_batches_are_the_feeds_bit_for_bit_over_epochs_and_from_anywhere(photogr
             assert tuple(tensor.asnumpy().tobytes() for tensor in tensors) == expected[update]
             assert seconds > 0
             assert error is None
-            prefetcher.to_device()
 
 
 class Feed:
@@ -71,7 +70,6 @@ def test_the_next_batch_is_prepared_in_a_thread_while_the_device_computes():
     assert prefetcher.get(0).batch[0].item() == 0
     prefetcher.start(1)  # comes back though the feed stands still
     gate.set()
-    prefetcher.to_device()
     assert prefetcher.get(1).tensors[0].asnumpy().item() == 1
     assert feed.asked == [0, 1]  # once each
     assert threading.main_thread() not in feed.threads
@@ -91,7 +89,6 @@ def failing(error):
     prefetcher = Prefetcher(Feed(act), 3, BLANK)
     prefetcher.get(0)
     prefetcher.start(1)
-    prefetcher.to_device()
     return prefetcher
 
 

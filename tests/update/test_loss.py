@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor
 
-from resnet_fn.update.loss import cross_entropy, make_loss
-from resnet_fn.update.multi_label import binary_cross_entropy, sigmoid_focal_loss
+from resnet_fn.update.loss import binary_cross_entropy, cross_entropy, make_loss, sigmoid_focal_loss
 
 pytestmark = pytest.mark.usefixtures("device")
 

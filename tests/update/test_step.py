@@ -14,10 +14,9 @@ from resnet_fn.update.gradients import map_tensors
 from resnet_fn.update.groups import weight_decay_groups
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import DynamicLossScaler
-from resnet_fn.update.multi_label import accuracy_by_class
 from resnet_fn.update.optimizer import momentum_sgd
 from resnet_fn.update.state import make_state
-from resnet_fn.update.step import StepPlan, accuracy, make_train_step
+from resnet_fn.update.step import StepPlan, accuracy, accuracy_by_class, make_train_step
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -61,9 +61,8 @@ def list_images(folder: str | Path) -> tuple[list[str], list[str]]:
         hidden = [name for name in folders if name[0] == "."]
         left_out += [os.path.join(inner, name) for name in (*{*files}.difference(images), *hidden)]
         folders[:] = sorted({*folders}.difference(hidden))
-    return [f"{inner}/{name}" if inner else name for inner, images in sorted(listed) for name in images], sorted(
-        left_out
-    )
+    paths = [f"{inner}/{name}" if inner else name for inner, images in sorted(listed) for name in images]
+    return paths, sorted(left_out)
 
 
 def describe_left_out(folder: str | Path, left_out: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, check_buildable
 from resnet_fn.config.settings import unchecked
 from resnet_fn.data.agreement import check_data
-from resnet_fn.data.dataset import DataSet, check_images, check_labels
+from resnet_fn.data.dataset import DataSet, check_labels
 from resnet_fn.data.input_spec import InputSpec, renamed
 from resnet_fn.data.sources.bundled import load_digits, make_synthetic
 from resnet_fn.data.sources.cifar import load_cifar
@@ -66,7 +66,6 @@ def open_dataset(
         fix = "give --on-bad-sample error, or leave out --no-check-files"
         raise ValueError(f"check_files: 'no' finds no bad files for on_bad_sample 'skip' to leave out; {fix}")
     dataset = load_dataset(recipe, data_dir, options, run, trained_on.classes if trained_on else ())
-    check_images(dataset)
     left_out = read_bad_files(run) if skip and run and "train" in splits else None
     dataset = check_files(dataset, recipe.on_bad_sample, check, workers, options.progress, splits, left_out)
     check_data(workers, dataset, splits)

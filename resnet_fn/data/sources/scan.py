@@ -5,6 +5,7 @@ If there are few, or on request, each is decoded by Pillow at an eighth of its s
 
 import dataclasses
 import io
+import json
 import os
 import stat
 from collections.abc import Sequence
@@ -20,91 +21,76 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.preprocess import NO_WHITE, has_no_white
 from resnet_fn.data.sources.files import NOT_REGULAR, READERS, FileSplit, read_ahead
 from resnet_fn.runtime.disk import replace_text
-from resnet_fn.runtime.workers import Workers, sum_over_ranks
+from resnet_fn.runtime.workers import Workers, gather_texts
 
 MOST_CHECKED = 20_000  # files of training and validation together that are decoded by default
 MOST_PIXELS = 178_956_970  # PIL's own limit: 512 MB as RGB
 BAD_FILES = "bad_files.txt"
-REASONS = (
-    "good",
-    "cannot be read",
-    "empty",
-    "not an image",
-    "cut or damaged",
-    f"larger than {MOST_PIXELS:,} pixels",
-    "missing",
-    NO_WHITE,
-    NOT_REGULAR,
-)
-# Places in REASONS.
-_GOOD, _UNREADABLE, _EMPTY, _NO_IMAGE, _DAMAGED, _TOO_LARGE, _MISSING, _NO_WHITE, _NOT_REGULAR = range(len(REASONS))
+_UNREADABLE, _DAMAGED = "cannot be read", "cut or damaged"
 _AT_A_TIME = 32  # files for a thread at a time: to hand over one costs more than to read its size
 
 
-def examine(path: str, decode: bool = True) -> tuple[int, int]:
-    """Return a file's size in bytes and its fault as an index into `REASONS`. Without `decode` it is not read."""
+def examine(path: str, decode: bool = True) -> tuple[int, str]:
+    """Return a file's size in bytes and its fault, "" if it has none. Without `decode` it is not read."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
-            return 0, _NOT_REGULAR
+            return 0, NOT_REGULAR
         if not decode:
-            return status.st_size, _GOOD if status.st_size else _EMPTY
+            return status.st_size, "" if status.st_size else "empty"
         data = Path(path).read_bytes()
     except OSError as error:
-        return 0, _MISSING if isinstance(error, FileNotFoundError) else _UNREADABLE
+        return 0, "missing" if isinstance(error, FileNotFoundError) else _UNREADABLE
     return len(data), _examine_bytes(data)
 
 
-def _examine_bytes(data: bytes) -> int:
+def _examine_bytes(data: bytes) -> str:
     from PIL import Image
 
     if not data:
-        return _EMPTY
+        return "empty"
+    too_large = f"larger than {MOST_PIXELS:,} pixels"
     try:
         image = Image.open(io.BytesIO(data))
     except Image.DecompressionBombError:
-        return _TOO_LARGE
+        return too_large
     except Exception:
-        return _DAMAGED if data[:2] == b"\xff\xd8" else _NO_IMAGE  # a JPEG that is cut in its header
+        return _DAMAGED if data[:2] == b"\xff\xd8" else "not an image"  # a JPEG that is cut in its header
     if image.width * image.height > MOST_PIXELS:
-        return _TOO_LARGE
+        return too_large
     if has_no_white(image):
-        return _NO_WHITE
+        return NO_WHITE
     try:
         image.draft("RGB", (1, 1))  # decode every 8x8 block of a JPEG to one pixel
         image.load()
     except Exception:
         return _DAMAGED
-    return _GOOD
+    return ""
 
 
-def scan_files(split: FileSplit, decode: bool, workers: Workers, progress: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Call `examine` for a split's files, each on one rank; return all sizes, int64 [N], and faults, uint8 [N]."""
+def scan_files(split: FileSplit, decode: bool, workers: Workers, progress: bool) -> tuple[np.ndarray, dict[int, str]]:
+    """Call `examine` for a split's files, each on one rank; return all sizes, int64 [N], and the faults by number."""
     local = range(workers.rank, len(split), workers.size)
-    sizes, codes = np.zeros(len(split), np.int64), np.zeros(len(split), np.uint8)
+    sizes, faults = np.zeros(len(split), np.int64), dict[int, str]()
 
-    def look_at(part: range) -> list[tuple[int, int]]:
+    def look_at(part: range) -> list[tuple[int, str]]:
         return [examine(split.path(index), decode) for index in part]
 
     hidden = None if progress and decode and workers.is_main else True  # None: hidden unless stderr is a terminal
     parts = (local[start : start + _AT_A_TIME] for start in range(0, len(local), _AT_A_TIME))
     with tqdm(total=len(local), desc="checking images", unit="file", disable=hidden) as bar:
         for part, results in read_ahead(look_at, parts, max(READERS, 2 * split.threads)):
-            for index, result in zip(part, results, strict=True):
-                sizes[index], codes[index] = result
+            for index, (size, fault) in zip(part, results, strict=True):
+                sizes[index] = size
+                if fault:
+                    faults[index] = fault
             bar.update(len(part))
-    return _exchange(sizes, workers), _exchange(codes, workers)
-
-
-def _exchange(column: np.ndarray, workers: Workers) -> np.ndarray:
-    # Each entry is zero on all ranks but one. The sum is one of float32, exact for whole numbers below 2^24.
-    if workers.size == 1:
-        return column
-    total = np.zeros(len(column), np.int64)
-    for shift in range(0, 8 * column.itemsize, 16):
-        part = sum_over_ranks(((column >> shift) & 0xFFFF).astype(np.float32), workers)
-        total |= part.astype(np.int64) << shift
-    return total.astype(column.dtype)
+    if workers.size > 1:
+        mine = json.dumps([sizes[workers.rank :: workers.size].tolist(), list(faults.items())])
+        for rank, text in enumerate(gather_texts(mine, workers)):
+            sizes[rank :: workers.size], others = json.loads(text)
+            faults.update(others)
+    return sizes, dict(sorted(faults.items()))
 
 
 def check_files(
@@ -139,14 +125,15 @@ def check_files(
         if known:
             split = split.keep(np.array([name not in known for name in _names(split, dataset)], bool))
         require_alike({f"{what} files": len(split)}, workers, "give all workers the same data")
-        sizes, codes = scan_files(split, decode, workers, progress)
-        bad = np.flatnonzero(codes != _GOOD)
-        checked[half] = dataclasses.replace(split, sizes=sizes).keep(codes == _GOOD)
-        if len(bad):
+        sizes, bad = scan_files(split, decode, workers, progress)
+        good = np.ones(len(split), bool)
+        good[list(bad)] = False
+        checked[half] = dataclasses.replace(split, sizes=sizes).keep(good)
+        if bad:
             counts.append(f"{len(bad)} of {len(split)} {what}")
             names = _names(split, dataset)
-            lines += [f"{names[index]}\t{REASONS[codes[index]]}" for index in bad]
-            faults = [_describe(split.path(index), codes[index]) for index in bad]
+            lines += [f"{names[index]}\t{fault}" for index, fault in bad.items()]
+            faults = [_describe(split.path(index), fault) for index, fault in bad.items()]
             named += faults
             notes.append(f"skipping {counts[-1]} files: {few(faults, 3, '; ')}")
             if skip and len(bad) == len(split):
@@ -170,8 +157,8 @@ def _names(split: FileSplit, dataset: DataSet) -> list[str]:
     return [os.path.normpath(os.path.join(folder, name)) for name in split.names]
 
 
-def _describe(path: str, code: int) -> str:
-    return f"{path!r} {'' if code == _UNREADABLE else 'is '}{REASONS[code]}"
+def _describe(path: str, fault: str) -> str:
+    return f"{path!r} {'' if fault == _UNREADABLE else 'is '}{fault}"
 
 
 def write_bad_files(folder: Path, dataset: DataSet) -> None:
