@@ -228,17 +228,14 @@ def record(arguments: Sequence[str]) -> int:
     _add(cli.add_device_flags(parser), "mode")
     _add(parser.add_argument_group("what is written"), "out", "layers", "probes")
     parsed = parser.parse(arguments)
-    set_, own = flags.task_flags_in(parsed), parsed.net or parsed.reference
+    set_, own, several = flags.task_flags_in(parsed), parsed.net or parsed.reference, launched_by_msrun()
     cli.raise_usage_errors(
         (not parsed.out, "--out: needs a folder to write; give --out trace"),
         (parsed.net and parsed.reference, "--net: give it or --reference, not both"),
         (own and parsed.model, "--model: give it or a function, not both"),
         (parsed.like and not parsed.net, "--like: goes with --net; a reference is recorded from its flags"),
         (parsed.our_step and not parsed.net, "--our-step: goes with --net"),
-        (
-            launched_by_msrun() and not parsed.net,
-            "--net: of several workers only MindSpore's side is recorded; give it",
-        ),
+        (several and not parsed.net, "--net: of several workers only MindSpore's side is recorded; give it"),
         (parsed.like and set_, f"--like: the trace has its own task; leave out {', '.join(set_)}"),
         (parsed.inputs and not own, "--inputs: goes with --reference or --net"),
     )
@@ -337,12 +334,10 @@ def _with_search(reference: Recording, parsed: argparse.Namespace) -> Recording:
         (not recorded, "--reference: the trace is of a net of this package; leave it out"),
         (other, f"--reference: {path} is not {recorded} as it was recorded; give that file, or leave --reference out"),
     )
-    import_extra("torch", "the search for causes")
+    torch = import_extra("torch", "the search for causes")
     build = load_function(place, "--reference")
 
     def search(wanted: Wanted) -> list[str]:
-        import torch
-
         from resnet_fn.parity.torch_side import searcher_of
         from resnet_fn.runtime.cpus import cpu_count
 

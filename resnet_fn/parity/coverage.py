@@ -64,8 +64,8 @@ def coverage_of(
     batches, norms, clip = theirs.task.batches, theirs.trace.norms, theirs.task.recipe.clip_norm
     first = next(iter(named_leaves(batches[0][0], "").values()), np.zeros(()))
     many = f"{len(batches)} batch{'es' * (len(batches) > 1)} of {list(first.shape)}"
-    never = {name.rpartition(".")[0] for name in theirs.trace.start} - {"", *others}
-    never = {name for name in never if not any(name.startswith(f"{one}.") for one in others)}
+    owners = {name.rpartition(".")[0] for name in theirs.trace.start} - {""}
+    never = {name for name in owners if not any(f"{name}.".startswith(f"{one}.") for one in others)}
     acted = sum(norm > clip for norm in norms) if clip else 0
     left: dict[str, list[str]] = {}
     for title, why in probed.left_out.items():

@@ -198,7 +198,7 @@ def read_map(path: str) -> Corrections:
     corrections: Corrections = {}
     for name, entry in entries.items():
         try:
-            corrections[name] = _source(name, entry)
+            corrections[name] = _source(entry)
         except ValueError as error:
             key = re.search(re.escape(json.dumps(name, ensure_ascii=False)) + r"\s*:", text)
             line = text.count("\n", 0, key.start() if key else 0) + 1
@@ -206,7 +206,7 @@ def read_map(path: str) -> Corrections:
     return corrections
 
 
-def _source(name: str, entry: Any) -> MadeOf:
+def _source(entry: Any) -> MadeOf:
     """What an entry of --map stands for. A ValueError has what is wrong with it."""
     if entry is None:  # no counterpart
         return MadeOf(())

@@ -67,9 +67,8 @@ def findings(ladder: Ladder) -> list[str]:
         if not ladder.measured:
             within = " by tolerances alone (no side's rounding was measured)"
         how = f"{'' if ladder.compiled else ', not compiled'}{within}{but}"
-        lines = [
-            f"verdict: both compute the same{how}{', ' * bool(ladder.coverage.compared)}{ladder.coverage.compared}"
-        ]
+        compared = f", {ladder.coverage.compared}" if ladder.coverage.compared else ""
+        lines = [f"verdict: both compute the same{how}{compared}"]
         lines += [line] if (line := ladder.coverage.line) else []
     else:
         lines = _stage_lines("first stage that differs", stage)
@@ -84,9 +83,8 @@ def findings(ladder: Ladder) -> list[str]:
             lines.append(f"first layer that differs: {[*results, 'not compared'][0]}")
         else:
             other = "" if layer.theirs == layer.name else f" (the reference's {layer.theirs})"
-            lines.append(
-                f"first layer that differs: {layer.name}{other} in {_MODES[layer.mode]}: {layer.output.values()}"
-            )
+            where = f"{layer.name}{other} in {_MODES[layer.mode]}"
+            lines.append(f"first layer that differs: {where}: {layer.output.values()}")
             lines += [f"  {layer.name}: {hint}" for hint in layer.hints]
         gradient = ladder.first_gradient
         verdict = next((one.verdict for one in ladder.stages if one.name == GRADIENTS), SKIPPED)
@@ -136,9 +134,6 @@ def name_map(ladder: Ladder) -> str:
 
 def write_json(ladder: Ladder, path: str) -> None:
     """Write everything to a file; a number that is not finite becomes null."""
-    first_stage, layer, beyond = ladder.first_stage, ladder.first_layer, dict[str, float]()
-    for one in ladder.beyond:
-        beyond.setdefault(one.name, one.beyond)  # a layer's larger one of both modes
     content = {
         "format": "resnet_fn parity ladder",
         "version": VERSION,
@@ -146,9 +141,9 @@ def write_json(ladder: Ladder, path: str) -> None:
         "compiled": ladder.compiled,
         "rounding_measured": ladder.measured,
         "undecided": [stage.name for stage in ladder.undecided],
-        "first_stage": first_stage.name if first_stage else None,
-        "first_layer": layer.name if layer else None,
-        "first_gradient": ladder.first_gradient.name if ladder.first_gradient else None,
+        "first_stage": getattr(ladder.first_stage, "name", None),
+        "first_layer": getattr(ladder.first_layer, "name", None),
+        "first_gradient": getattr(ladder.first_gradient, "name", None),
         "stages": [
             {
                 "name": stage.name,
@@ -177,7 +172,7 @@ def write_json(ladder: Ladder, path: str) -> None:
         },
         "settings": ladder.notes,
         "undecided_relu_inputs": ladder.ties,
-        "beyond_rounding": beyond,
+        "beyond_rounding": {one.name: one.beyond for one in reversed(ladder.beyond)},  # of both modes the larger
         "probes": [
             {**vars(one), "difference": _difference(one.difference) if one.difference else None}
             for one in ladder.probed.findings
