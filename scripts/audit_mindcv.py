@@ -216,7 +216,7 @@ def forward_ladder(net, reference, images, corrections):
     import torch
 
     from resnet_fn.parity import mindspore_side, torch_side
-    from resnet_fn.parity.initial import initialisation_stage
+    from resnet_fn.parity.initial import initial_stage
     from resnet_fn.parity.ladder import Ladder
     from resnet_fn.parity.layer_outputs import TOLERANCE, compare_layers
     from resnet_fn.parity.layers.difference import difference, relative_error
@@ -246,7 +246,7 @@ def forward_ladder(net, reference, images, corrections):
             return Ladder([stage], [], names, [])
         renamed = names.rename(drawn_there)
         trained = [name for name in roles["trainable"] if name in renamed]
-        stages = [initialisation_stage(drawn, {name: renamed[name] for name in trained}, names.seams(drawn_there))]
+        stages = [initial_stage([drawn], [{name: renamed[name] for name in trained}])]
         mindspore_side.assign(net, names.rename(weights))
         ours = {mode: mindspore_side.layers_of(net, images, mode == "train") for mode in ("eval", "train")}
         layers = compare_layers(ours, theirs, names.layers)

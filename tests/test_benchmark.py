@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.sources.load import load_dataset, open_dataset
+from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.recipes import recipe
 from resnet_fn.runtime import versions
 
@@ -44,11 +43,10 @@ def test_wrong_flags_are_answered_before_any_work(words, parts, python):
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.parametrize(
     ("part", "flags", "others"),
     [
-        ("step", "--net resnet8-digits --rounds 1 --processes 2", "step_seconds"),
+        ("step", "--net resnet8-digits --rounds 1 --processes 1 --threads 1", "step_seconds"),
         ("startup", "--net resnet8-digits --rounds 1 --threads 1", "seconds"),
         ("data", "--rounds 1 --images 64", ""),
         # 30 % of ten classes: no chance result, and reached after the first epochs of all.
@@ -190,13 +188,3 @@ def test_a_seed_is_a_picture_of_a_photographs_size():
     file = io.BytesIO()
     Image.fromarray(picture).save(file, "JPEG", quality=90)
     assert 40_000 < file.tell() < 70_000
-
-
-def test_the_folder_is_an_image_folder(tmp_path):
-    photographs.write_folder(tmp_path, images=5, classes=2)
-    dataset = load_dataset(Recipe(dataset="imagefolder", image_size=24), str(tmp_path))
-    assert dataset.classes == ("class 0", "class 1")
-    assert dataset.train.labels.tolist() == [0, 0, 0, 1, 1]
-    assert dataset.test.labels.tolist() == [0, 1]
-    pictures = {dataset.train.read(index) for index in range(5)} | {dataset.test.read(index) for index in range(2)}
-    assert len(pictures) == 7  # none twice, in validation neither

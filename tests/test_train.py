@@ -53,7 +53,6 @@ def test_train_and_evaluate(train, python, events):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--model", "resnet5"], 1, "model: 'resnet5' is unknown; did you mean resnet"),
         (["--out-dir", "file/below"], 1, "out_dir: file/below cannot be written (Not a directory); give another"),
         (["--batch-sise", "3"], 2, "unknown argument '--batch-sise'; did you mean --batch-size"),
         (["--device", "Ascend"], 1, "device: 'Ascend' is not available here"),

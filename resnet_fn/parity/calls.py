@@ -2,10 +2,12 @@
 
 import dataclasses
 import functools
+import inspect
 import math
 import os
 import sys
 import time
+import traceback
 import types
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,24 +21,15 @@ Chosen = dict[int, str]  # the number of a call: its change, in words
 Changes = Iterator[tuple[str, Callable[[], Any]]]  # words: "eps 1e-06 for 1e-05"; what the call gives then
 
 _RECENT = 14  # arrays of so many earlier calls are tried as arguments
-_ARGUMENTS = {  # of functions whose arguments may be given by place
-    "layer_norm": "input normalized_shape weight bias eps",
-    "group_norm": "input num_groups weight bias eps",
-    "rms_norm": "input normalized_shape weight eps",
-    "batch_norm": "input running_mean running_var weight bias training momentum eps",
-    "instance_norm": "input running_mean running_var weight bias use_input_stats momentum eps",
+_ARGUMENTS = {  # of functions that have no signature, and whose arguments may be given by place
     "conv": "input weight bias stride padding dilation groups",
     "conv_transpose": "input weight bias stride padding output_padding groups dilation",
     "linear": "input weight bias",
     "avg_pool": "input kernel_size stride padding ceil_mode count_include_pad divisor_override",
     "max_pool": "input kernel_size stride padding dilation ceil_mode",
-    "embedding": "input weight padding_idx max_norm norm_type scale_grad_by_freq sparse",
-    "cross_entropy": "input target weight size_average ignore_index reduce reduction label_smoothing",
-    "interpolate": "input size scale_factor mode align_corners recompute_scale_factor antialias",
     "masked_fill": "input mask value",
     "clamp": "input min max",
-    "hardtanh": "input min_val max_val",
-    **dict.fromkeys(("normalize", "norm"), "input p dim eps"),
+    "norm": "input p dim",
     **dict.fromkeys(("chunk", "split"), "input size dim"),
     "repeat_interleave": "input repeats dim",
 }
@@ -135,7 +128,10 @@ class Call:
     @functools.cached_property
     def bound(self) -> dict[str, Any]:
         """Its arguments by name."""
-        return {**dict(zip(_ARGUMENTS.get(self.kind, "input dim").split(), self.args, strict=False)), **self.kwargs}
+        names = _ARGUMENTS.get(self.kind, "input dim").split()
+        if self.kind not in _ARGUMENTS and getattr(self.function, "__module__", "") == F.__name__:
+            names = [*inspect.signature(self.function).parameters]
+        return {**dict(zip(names, self.args, strict=False)), **self.kwargs}
 
     def again(self, **changed: Any) -> Any:
         """What it gives with other arguments."""
@@ -256,14 +252,12 @@ class Calls(TorchFunctionMode):
         return sorted(region, reverse=True)
 
     def _place(self) -> str:
-        frame: Any = sys._getframe(2)
         where = layer = ""
-        while frame is not None and not (where and layer):
+        for frame, line in traceback.walk_stack(sys._getframe(2)):
             file = frame.f_code.co_filename
-            if file in _ABOVE:  # a Sequential has no file of the user's
+            if file in _ABOVE or (where and layer):  # a Sequential has no file of the user's
                 break
             if not where and not file.startswith(_INSIDE):
-                where = f"{os.path.basename(file)}:{frame.f_lineno}"
+                where = f"{os.path.basename(file)}:{line}"
             layer = layer or self.names.get(id(frame.f_locals.get("self")), "")
-            frame = frame.f_back
         return f"{where} ({layer})".strip() if layer else where or "the reference"

@@ -5,8 +5,7 @@ The search changes the reference, if it is at hand; `STAGE_CAUSES` has what is c
 
 import dataclasses
 import math
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -80,19 +79,13 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
     if stage in (stages.LOSS, stages.GRADIENTS):
         compared = stages.Comparison(case.ours, theirs, names, theirs.rounding)
         raw, known = theirs.trace.gradients, names.rename(theirs.trace.gradients, name_map.GRADIENTS)
-        gradients = {
-            name: (a, compared.rounding_of(stages.GRADIENTS, name, raw, known[name]))
-            for name, a in ours.gradients.items()
-            if name in known
-        }
-        loss = {stages.LOSS: (np.asarray(ours.losses[:1]), theirs.rounding[stages.LOSS].get(stages.LOSS, 0.0))}
-
-        def renamed(values: Arrays) -> Arrays:
-            own = {name: value for name, value in values.items() if name != stages.LOSS}
-            return {**names.rename(own, name_map.GRADIENTS), stages.LOSS: values[stages.LOSS]}
-
-        sure = {name: one for name, one in gradients.items() if one[1] < _SURE}  # not those that flipped ties change
-        return Wanted(stage, {}, {**sure, **loss}, renamed)
+        results = {stages.LOSS: (np.asarray(ours.losses[:1]), theirs.rounding[stages.LOSS].get(stages.LOSS, 0.0))}
+        for name in [name for name in ours.gradients if name in known]:
+            rounding = compared.rounding_of(stages.GRADIENTS, name, raw, known[name])
+            if rounding < _SURE:  # not those that flipped ties change
+                results[name] = ours.gradients[name], rounding
+        gradients = lambda values: names.rename(values, name_map.GRADIENTS)  # noqa: E731
+        return Wanted(stage, {}, results, lambda values: {**gradients(values), stages.LOSS: values[stages.LOSS]})
     mode = stages.LAYERS_OF[stage][0]
     here, there = ({one.title: one for one in side.layers[mode]} for side in (case.ours, theirs))
     layers = {}
@@ -107,60 +100,50 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
         # Left out: one layer that stands for two, with its activation; places that are in another order.
         if rounding < _SURE and apart != same and a.ndim == given:
             layers[one.theirs] = (a, max(rounding, one.output.relative if same else 0.0))
-    of_ours, of_theirs = (
-        (one.eval_outputs if mode == "eval" else one.train_outputs[0]) for one in (ours, theirs.trace)
-    )
-    paired = (stages.paired_outputs(of_ours, of_theirs) or {}) if theirs.task.accumulate == 1 else {}
-    roundings = theirs.rounding.get(stage, {})
-    results = {name: (of_ours[own], roundings.get(name, 0.0)) for name, own in paired.items()}
-    results = {name: one for name, one in results.items() if one[1] < _SURE}
+    results, roundings = {}, theirs.rounding.get(stage, {})
+    if theirs.task.accumulate == 1:
+        mine, others = (one.eval_outputs if mode == "eval" else one.train_outputs[0] for one in (ours, theirs.trace))
+        for name, own in (stages.paired_outputs(mine, others) or {}).items():
+            if roundings.get(name, 0.0) < _SURE:
+                results[name] = mine[own], roundings.get(name, 0.0)
     return Wanted(stage, layers, results, lambda value: named_leaves(value, "logits"))
 
 
-def _fit(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
-    """The c for which c · b is closest to a, and the relative error that remains."""
-    square = float(np.vdot(b, b))
-    c = float(np.vdot(a, b)) / square if square else 0.0
-    return c, relative_error(c * b, a) if math.isfinite(c) else math.inf
-
-
-def _flat(arrays: Mapping[str, np.ndarray], names: Collection[str]) -> np.ndarray:
-    return np.concatenate([np.ravel(arrays[name]) for name in names]).astype(np.float64)
-
-
-def one_factor(ours: Arrays, theirs: Arrays, parts: int) -> list[str]:
-    """Is every gradient the same multiple of the reference's?"""
-    factor, error = _fit(_flat(ours, theirs), _flat(theirs, theirs))
-    if error >= FITS or abs(factor - 1) <= FITS:
+def _multiple(what: str, ours: np.ndarray, theirs: np.ndarray, known: Mapping[str, float]) -> list[str]:
+    """Is ours everywhere the same multiple of the reference's? `known` has factors by what explains them."""
+    square = float(np.vdot(theirs, theirs))
+    factor = float(np.vdot(theirs, ours)) / square if square else 0.0
+    if not math.isfinite(factor) or abs(factor - 1) <= FITS or relative_error(factor * theirs, ours) >= FITS:
         return []
-    summed = math.isclose(factor, parts, rel_tol=FITS) and parts > 1
-    words = f": the sum over {parts} micro-batches instead of their mean" if summed else ""
-    return [f"every gradient is {factor:.6g} times the reference's{words}"]
+    reasons = [f": {words}" for words, one in known.items() if math.isclose(factor, one, rel_tol=FITS)]
+    return [f"{what} is {factor:.6g} times the reference's{''.join(reasons)}"]
 
 
 def _gradients(case: StageCase) -> list[str]:
     ours, theirs = case.ours.trace.gradients, case.names.rename(case.theirs.trace.gradients, name_map.GRADIENTS)
-    common = {name: theirs[name] for name in ours if name in theirs}
-    return [*one_factor(ours, common, case.theirs.task.accumulate), *sharing_notes(case.names, case.ours.tied)]
+    names, parts = [name for name in ours if name in theirs], case.theirs.task.accumulate
+    known = {f"the sum over {parts} micro-batches instead of their mean": parts}
+    factor = _multiple("every gradient", stages.flat(ours, names), stages.flat(theirs, names), known)
+    return [*factor, *sharing_notes(case.names, case.ours.tied)]
 
 
 def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> list[str]:
     """Is each micro-batch, tensor or value clipped to `limit`, instead of the mean of `parts`, the reference's?"""
     names = list(parts[0])
     mean = {name: np.mean([part[name] for part in parts], axis=0) for name in names}
-    seen, whole = _flat(clipped, names), _flat(mean, names)
+    seen, whole = stages.flat(clipped, names), stages.flat(mean, names)
 
     def clip(a: np.ndarray) -> np.ndarray:
         return a * min(1.0, limit / max(float(np.linalg.norm(a)), 1e-30))
 
     candidates = {
         "no clipping here": whole,
-        "each tensor is clipped by its own norm": _flat({name: clip(mean[name]) for name in names}, names),
+        "each tensor is clipped by its own norm": stages.flat({name: clip(value) for name, value in mean.items()}),
         "values are clipped instead of the norm": np.clip(whole, -limit, limit),
     }
     if len(parts) > 1:
         candidates["each micro-batch is clipped before the mean; clip once, after it"] = np.mean(
-            [clip(_flat(part, names)) for part in parts], axis=0
+            [clip(stages.flat(part, names)) for part in parts], axis=0
         )
         candidates["the sum over micro-batches is clipped, not their mean"] = clip(whole * len(parts))
     return [words for words, value in candidates.items() if relative_error(seen, value) < FITS]
@@ -172,17 +155,14 @@ def _clipping(case: StageCase) -> list[str]:
     return another_clipping(case.ours.trace.clipped, parts, limit) if limit else []
 
 
-def another_rate(ours: Sequence[float], theirs: Sequence[float]) -> list[str]:
+def _rate(case: StageCase) -> list[str]:
     """Is the learning rate the reference's, shifted by one update or scaled?"""
-    a, b = np.array(ours), np.array(theirs)
-    hints = []
-    for side, pairs in (("ahead of", (a[:-1], b[1:])), ("behind", (a[1:], b[:-1]))):
-        if len(pairs[0]) and np.allclose(*pairs, rtol=1e-5) and not np.allclose(a, b, rtol=1e-5):
-            hints.append(f"the learning rate is off by one update: ours is one {side} the reference's")
-    factor, error = _fit(a, b)
-    if error < 1e-5 and abs(factor - 1) > 1e-5:
-        hints.append(f"the learning rate is {factor:.6g} times the reference's")
-    return hints
+    a, b = np.array(case.ours.trace.rates), np.array(case.theirs.trace.rates)
+    words = "the learning rate is off by one update: ours is one"
+    shifts = {f"{words} ahead of the reference's": (a[:-1], b[1:]), f"{words} behind the reference's": (a[1:], b[:-1])}
+    apart = len(a) > 1 and not np.allclose(a, b, rtol=1e-5)
+    hints = [words for words, pair in shifts.items() if apart and np.allclose(*pair, rtol=1e-5)]
+    return [*hints, *_multiple("the learning rate", a, b, {})]
 
 
 def _optimizer(case: StageCase) -> list[str]:
@@ -192,45 +172,21 @@ def _optimizer(case: StageCase) -> list[str]:
 
 def _length(case: StageCase) -> list[str]:
     """Has the first update the right direction and the wrong length?"""
-    ours, there = case.ours.trace, case.theirs.trace
+    ours, there, rates = case.ours.trace, case.theirs.trace, case.ours.trace.rates
     start, first = case.names.rename(there.start), case.names.rename(there.after[0])
     names = [name for name in case.names.rename(there.gradients) if name in ours.start]
-    change = _flat({name: ours.after[0][name] - ours.start[name] for name in names}, names)
-    factor, error = _fit(change, _flat({name: first[name] - start[name] for name in names}, names))
-    if error >= 0.01 or abs(factor - 1) <= FITS:
-        return []
-    words = f"the first update is {factor:.4g} times the reference's"
-    if len(ours.rates) > 1 and math.isclose(factor, ours.rates[1] / ours.rates[0], rel_tol=FITS):
-        words += f": it used the second update's learning rate, {ours.rates[1]:.6g}; off by one update"
-    return [words]
-
-
-def _statistics(case: StageCase) -> list[str]:
-    """How much of the old statistics does each BatchNorm keep?"""
-    if case.theirs.task.accumulate > 1:
-        return []
-    start, first = (case.names.rename(arrays) for arrays in (case.theirs.trace.start, case.theirs.trace.after[0]))
-    momenta = {layer.name: layer.settings.get("momentum") for layer in case.theirs.layers["eval"]}
-    groups: dict[str, list[str]] = defaultdict(list)
-    for name in case.differing():
-        new = momenta.get(case.names.sources(name)[0].rpartition(".")[0])
-        if not new:
-            continue
-        old, mixed = start[name].astype(np.float64), first[name].astype(np.float64)
-        batch = (mixed - (1 - new) * old) / new
-        kept, error = _fit(case.ours.trace.after[0][name] - batch, old - batch)
-        if error < 0.01 and not math.isclose(kept, 1 - new, abs_tol=0.01):
-            inverted = "momentum inverted: " if math.isclose(kept, new, abs_tol=0.01) else ""
-            groups[f"{inverted}keeps {kept:.2f} of the old value, the reference {1 - new:.2f}"].append(name)
-    return [f"{names[0]}: {cause} ({len(names)} statistics so)" for cause, names in groups.items()]
+    change = stages.flat(ours.after[0], names) - stages.flat(ours.start, names)
+    known = {}
+    if len(rates) > 1 and rates[0]:
+        known[f"it used the second update's learning rate, {rates[1]:.6g}; off by one update"] = rates[1] / rates[0]
+    return _multiple("the first update", change, stages.flat(first, names) - stages.flat(start, names), known)
 
 
 STAGE_CAUSES: dict[str, Callable[[StageCase], list[str]]] = {
     stages.GRADIENTS: _gradients,
     stages.NORM: _clipping,
     stages.CLIPPED: _clipping,
-    stages.RATE: lambda case: another_rate(case.ours.trace.rates, case.theirs.trace.rates),
-    stages.STATISTICS: _statistics,
+    stages.RATE: _rate,
     stages.ALONE: _optimizer,
     stages.CHANGE: _length,
 }

@@ -61,10 +61,7 @@ _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
     "strict": (_SWITCH, "exit code 1 also if an array is beyond rounding within its tolerance, or a probe differs"),
     "mode": (_MODE, "graph compiles an update, pynative compiles nothing; default graph"),
     "json": ("FILE", "write the results of every stage, array and layer"),
-    "report": (
-        _FOLDER,
-        "write parity.html there: verdict, stages, each layer's error, loss curves (plots need matplotlib)",
-    ),
+    "report": (_FOLDER, "write parity.html there: verdict, stages, losses, each layer's error"),
     "out": ("FOLDER", "a new folder"),
     "layers": (_LAYERS, "none: do not record layers; then none is named, and both nets must have the same names"),
 }
@@ -190,13 +187,12 @@ class _Given:
 
 def live(arguments: Sequence[str]) -> int:
     """Compare both nets in this process. Returns 1 if they differ."""
-    recipe = flags.recipe_named_in(list(arguments))
     description = "Compare a net and one training step with PyTorch, stage by stage."
     parser = cli.Parser("parity", description, _LIVE + _CODES, "")
     group = parser.add_argument_group("what is compared")
-    default = {"model": f"; default the recipe's, {recipe.model}", "reference": "; default --model in PyTorch"}
+    default = {"model": "; default the recipe's", "reference": "; default --model in PyTorch"}
     _add(group, "model", "net", "reference", "our-loss", "our-optimizer", "our-step", *_COMPARED, **default)
-    flags.add_task_flags(parser, recipe)
+    flags.add_task_flags(parser)
     _add(cli.add_device_flags(parser), "mode")
     _add(parser.add_argument_group("what is written"), *_WRITTEN)
     parsed = parser.parse(arguments)
@@ -224,12 +220,11 @@ def live(arguments: Sequence[str]) -> int:
 
 def record(arguments: Sequence[str]) -> int:
     """Record one side, with only its own framework installed."""
-    recipe = flags.recipe_named_in(list(arguments))
     parser = cli.Parser("parity record", "Record what a net computes in a few updates.", _RECORD, "--out FOLDER")
     group = parser.add_argument_group("what is recorded")
-    _add(group, "reference", "net", "model", "like", model=f", in PyTorch; default the recipe's, {recipe.model}")
+    _add(group, "reference", "net", "model", "like", model=", in PyTorch; default the recipe's")
     _add(group, "our-step")
-    flags.add_task_flags(parser, recipe)
+    flags.add_task_flags(parser)
     _add(cli.add_device_flags(parser), "mode")
     _add(parser.add_argument_group("what is written"), "out", "layers", "probes")
     parsed = parser.parse(arguments)

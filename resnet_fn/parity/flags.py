@@ -28,8 +28,9 @@ _OWN_NET = (3, 10, 32)  # channels, classes, pixels for a net that is no recipe'
 _GENTLE = 1e-3  # for Adam and similar optimizers, which need no smaller rate for a smaller batch
 
 
-def add_task_flags(parser: cli.Parser, recipe: Recipe) -> None:
-    """Add the flags that `task_of` reads; the help shows the values of `recipe`."""
+def add_task_flags(parser: cli.Parser) -> None:
+    """Add the flags that `task_of` reads; the help shows the usual recipe's values."""
+    recipe = recipes.recipe(_RECIPE)
     group = parser.add_argument_group("the task")
     channels, classes = _CHANNELS_AND_CLASSES.get(recipe.dataset, _OTHER)
     names = ", ".join(recipes.RECIPES)
@@ -67,17 +68,6 @@ def task_flags_in(parsed: argparse.Namespace) -> list[str]:
     given |= {"accumulate": parsed.accumulate, **settings_in(parsed, Recipe)}
     own = own_functions(parsed)
     return [f"--{flag_name(name)}" for name, value in given.items() if value is not None and name not in own]
-
-
-def recipe_named_in(arguments: list[str]) -> Recipe:
-    """The recipe that a command line names, for the defaults in its help."""
-    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    early.add_argument("--recipe", default=_RECIPE)
-    name = early.parse_known_args(arguments)[0].recipe
-    try:
-        return load_recipe(name).complete().make(Recipe)
-    except ValueError:  # reported when the flags are read
-        return recipes.recipe(_RECIPE)
 
 
 def ladder_recipe(recipe: Recipe, batch_size: int, learning_rate: float | None, changes: dict[str, Any]) -> Recipe:

@@ -5,6 +5,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from resnet_fn.parity.trace import Arrays
 
 _BUILDS = 20
 _NUMBERS = 2**22  # of all builds together; a larger net is built twice
-_BLOCKS = (12, 4, 3, 2)  # rows are also compared by block: an LSTM's gates, an attention's projections
+_BLOCKS = (2, 3, 4)  # rows are also compared by so many blocks: a GRU's or LSTM's gates, an attention's projections
 _CHANCE = 1e-5  # share of an array's numbers that two draws may have in common
 _SIGMAS = 6.0  # of sampling error; with 500 comparisons a false alarm once in a million runs
 _FEW = 8  # with fewer elements only constants are compared
@@ -33,69 +34,57 @@ def several_builds(build: Callable[[], Any], state: Callable[[Any], Arrays], see
     while len(builds) < 2 or len(builds) < min(
         _BUILDS, _NUMBERS // max(1, sum(one.size for one in builds[0].values()))
     ):
-        with _seeded(len(builds) + 1, functions):
+        with contextlib.ExitStack() as seeded:
+            for module, name in functions.items():
+                getattr(module, name)(len(builds) + 1)
+                seeded.enter_context(mock.patch.object(module, name, return_value=None))
             builds.append(state(build()))
     return builds
 
 
-@contextlib.contextmanager
-def _seeded(seed: int, functions: Mapping[Any, str]) -> Iterator[None]:
-    """Inside, the functions that seed do nothing; each has been called before."""
-    before = {module: getattr(module, name) for module, name in functions.items()}
-    for function in before.values():
-        function(seed)
-    try:
-        for module, name in functions.items():
-            setattr(module, name, lambda *_, **__: None)
-        yield
-    finally:
-        for module, name in functions.items():
-            setattr(module, name, before[module])
+def initial_stage(ours: Sequence[Arrays], theirs: Sequence[Arrays]) -> Stage:
+    """Compare the initial parameters of one build of each side, or of several, `theirs` by our names.
 
-
-def builds_stage(ours: Sequence[Arrays], theirs: Sequence[Arrays], seams: Mapping[str, Sequence[int]]) -> Stage:
-    """Compare the initial parameters of several builds, `theirs` and `seams` by our names.
-
-    What repeats on both sides may differ by a unit in the last place of its largest number. Of the rest moments of all
-    builds are compared, also by block of rows, and whether rows of the first build are orthogonal.
+    What repeats in each of several builds may differ by a unit in the last place of its largest number. Of the rest
+    moments of all builds are compared, also by block of rows, and whether rows of the first build are orthogonal. Rows
+    that are constant on one side, such as the padding row of an embedding, are compared separately.
     """
-    stage = Stage(INITIALISATION)
-    pooled: tuple[Arrays, Arrays] = ({}, {})
+    stage, several = Stage(INITIALISATION), len(ours) > 1
     for name in theirs[0]:
-        sides = [np.stack([build[name] for build in side], -1).astype(np.float64) for side in (ours, theirs)]
-        fixed = [(side == side[..., :1]).all(-1) for side in sides]
+        a, b = (np.stack([build[name] for build in side], -1).astype(np.float64) for side in (ours, theirs))
+        fixed = [(side == side[..., :1]).all(-1) & several for side in (a, b)]
         both = fixed[0] & fixed[1]
         if both.mean() > _CHANCE:
-            x, y = (np.where(both, side[..., 0], 0.0) for side in sides)
+            x, y = (np.where(both, side[..., 0], 0.0) for side in (a, b))
             unit = 2.0**-23 * float(np.abs(y).max(initial=0.0))
-            stage.differences.append(difference(f"{name} in each build", np.where(np.abs(x - y) <= unit, y, x), y))
-            if stage.differences[-1].verdict == DIFFERS:
-                stage.hints.append(f"{name}: in each build {stage.differences[-1].values()}")
+            item = difference(f"{name} in each build", np.where(np.abs(x - y) <= unit, y, x), y)
+            stage.differences.append(item)
+            stage.hints += [f"{name}: in each build {item.values()}"] * (item.verdict == DIFFERS)
         if both.all():
             continue
         if fixed[0].all() or fixed[1].all():  # one draw that repeats is not many
-            sides = [side[..., :1] for side in sides]
+            a, b = a[..., :1], b[..., :1]
         for title, rows in _blocks(name, both.shape):
-            parts = [side[rows] for side in sides]
-            for side, part in zip(pooled, parts, strict=True):
-                side[title] = part
-            stage.differences.append(difference(f"{title}: orthogonal", *map(_is_orthogonal, parts)))
-            if stage.differences[-1].verdict == DIFFERS:
-                where = "here and not in the reference" if stage.differences[-1].ours else "in the reference only"
-                stage.hints.append(f"{title}: its rows are orthogonal {where}")
-    moments = initialisation_stage(*pooled, seams)
-    stage.differences += moments.differences
-    stage.hints += moments.hints
+            if several:
+                item = difference(f"{title}: orthogonal", _is_orthogonal(a[rows]), _is_orthogonal(b[rows]))
+                where = "here and not in the reference" if item.ours else "in the reference only"
+                stage.differences.append(item)
+                stage.hints += [f"{title}: its rows are orthogonal {where}"] * (item.verdict == DIFFERS)
+            for one, other, part in _constant_rows(a[rows], b[rows], title):
+                moments = _moments(part, one.ravel(), other.ravel())
+                stage.differences += moments
+                if any(item.verdict == DIFFERS for item in moments):
+                    stage.hints.append(f"{part}: {_words(one)} here, {_words(other)} in the reference")
     return stage
 
 
 def _blocks(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, slice]]:
     """The whole array, then its blocks of rows."""
     yield name, slice(None)
-    count = next((count for count in _BLOCKS if shape and shape[0] > count and shape[0] % count == 0), 0)
-    size = shape[0] // count if count else 0
-    for start in range(0, count * size, size or 1):
-        yield f"{name} rows {start}:{start + size}", slice(start, start + size)
+    for count in [count for count in _BLOCKS if shape and shape[0] > count and shape[0] % count == 0]:
+        size = shape[0] // count
+        for start in range(0, shape[0], size):
+            yield f"{name} rows {start}:{start + size}", slice(start, start + size)
 
 
 def _is_orthogonal(array: np.ndarray) -> bool:
@@ -109,29 +98,6 @@ def _is_orthogonal(array: np.ndarray) -> bool:
         return False
     cosines = (matrix / sizes) @ (matrix / sizes).T
     return bool(np.abs(cosines - np.eye(len(matrix))).max() < _ORTHOGONAL)
-
-
-def initialisation_stage(
-    ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], seams: Mapping[str, Sequence[int]] | None = None
-) -> Stage:
-    """Compare mean, standard deviation and kurtosis of every pair of parameters within sampling error.
-
-    Rows that are constant on one side, such as the padding row of an embedding, are compared separately, and so are the
-    reference's parts, of which the further ones begin at `seams` (`NameMap.seams`).
-    """
-    stage = Stage(INITIALISATION)
-    for name, b in theirs.items():
-        ends = (seams or {}).get(name, ())
-        pairs = [(np.asarray(ours[name], np.float64), np.asarray(b, np.float64), name)]
-        if ends:
-            parts = zip(*(np.split(array, ends) for array in pairs[0][:2]), strict=True)
-            pairs = [(*part, f"{name} part {index + 1} of {len(ends) + 1}") for index, part in enumerate(parts)]
-        for one, other, title in [piece for pair in pairs for piece in _constant_rows(*pair)]:
-            moments = _moments(title, one.ravel(), other.ravel())
-            stage.differences += moments
-            if any(item.verdict == DIFFERS for item in moments):
-                stage.hints.append(f"{title}: {_words(one)} here, {_words(other)} in the reference")
-    return stage
 
 
 def _constant_rows(a: np.ndarray, b: np.ndarray, title: str) -> list[tuple[np.ndarray, np.ndarray, str]]:

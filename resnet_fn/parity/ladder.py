@@ -16,7 +16,7 @@ from resnet_fn.parity import stages
 from resnet_fn.parity.causes import StageCase, explain
 from resnet_fn.parity.coverage import Coverage, coverage_of
 from resnet_fn.parity.environment import environment_notes
-from resnet_fn.parity.initial import builds_stage, initialisation_stage
+from resnet_fn.parity.initial import initial_stage
 from resnet_fn.parity.layer_outputs import LayerDifference, compare_layers, tie_width
 from resnet_fn.parity.layers.difference import DIFFERS, UNDECIDED, Difference, difference
 from resnet_fn.parity.name_map import NameMap
@@ -30,7 +30,6 @@ from resnet_fn.parity.trace import Arrays, Recording, Rounding, Trace
 
 _UNITS = 4  # in the last place: a table of powers or quotients in float32, and in float64 then rounded
 Builds = tuple[Arrays, Arrays]  # a build of each side, by our names
-Curves = dict[str, tuple[Sequence[float], Sequence[float]]]  # "loss", "learning rate": of each update, ours and theirs
 
 
 @dataclasses.dataclass
@@ -47,7 +46,6 @@ class Ladder:
     changed: list[str] = field(default_factory=list)  # changes to the nets that made them comparable, a line each
     environment: list[str] = field(default_factory=list)  # versions, devices and kernels that differ, a line each
     precision: str = "float32"  # in which the reference's own rounding was measured
-    curves: Curves = field(default_factory=dict)  # losses and learning rates
     compiled: bool = True  # whether MindSpore's side was
     measured: bool = True  # whether the reference's own rounding was; else tolerances alone decide
     ran: dict[str, int] = field(default_factory=dict)  # how many layers of ours ran in each mode, compared or not
@@ -152,9 +150,7 @@ def compare_recordings(
     ladder.measured = bool(theirs.rounding)
     ladder.environment = environment_notes(ours.environment, theirs.environment)
     ladder.compiled = "pynative" not in (ours.environment.get("mode"), theirs.environment.get("mode"))
-    a, b = ours.trace, theirs.trace
     ladder.ran = {mode: len(one) for mode, one in ours.layers.items()}
-    ladder.curves = {"loss": (a.losses, b.losses), "learning rate": (a.rates, b.rates)}
     same_layers = ladder.first_layer is None and ladder.first_gradient is not None
     if same_layers and theirs.flipped and precision == "float32":
         # A fault, or ReLU inputs that float32 puts on either side of 0. The rounding of float16 includes many of them.
@@ -187,12 +183,10 @@ def _layers_stage(after: str, layers: Sequence[LayerDifference]) -> list[Stage]:
 def _initialisation(
     ours: Recording, theirs: Recording, names: NameMap, builds: Sequence[Builds], drawn: set[str]
 ) -> Stage:
-    initial, seams = names.rename(theirs.initial), names.seams(theirs.initial)
+    initial = names.rename(theirs.initial)
     compared = [name for name in initial if name in ours.trace.gradients or name in drawn]
-    if len(builds) > 1:
-        sides = [[{name: one[name] for name in compared} for one in side] for side in zip(*builds, strict=True)]
-        return builds_stage(sides[0], sides[1], seams)
-    return initialisation_stage(ours.initial, {name: initial[name] for name in compared}, seams)
+    sides = zip(*builds, strict=True) if len(builds) > 1 else ([ours.initial], [initial])
+    return initial_stage(*([{name: one[name] for name in compared} for one in side] for side in sides))
 
 
 def _drawn(builds: Sequence[Builds]) -> set[str]:

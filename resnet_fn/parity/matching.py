@@ -1,7 +1,6 @@
 """Pair the parameters and layers of a net with the reference's: by name, else by execution order and shapes."""
 
 import dataclasses
-import itertools
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -38,7 +37,7 @@ class Node:
     kind: str  # what it is; "" for a user's class, and for a layer of layers that owns parameters itself
     leaves: dict[str, Part]  # torch's leaf name → the parameter, or a share of it
     shapes: dict[str, Shape]  # of each leaf, without ones
-    output: Shape | None  # its output's shape, None if it is not known
+    output: Shape | None  # its output's shape; None if it is not known, or does not count
     role: str = ""  # "q", "k", "v", "out" of an attention, as far as known
     whole: bool = True  # whether the layer's output is this node's
 
@@ -79,12 +78,9 @@ class Graph:
             origin.setdefault(fingerprint(layer.output), source)
             origin.setdefault(fingerprint(np.maximum(layer.output, 0)), source)
 
-    def labels(self, rounds: int, with_output: bool) -> list[int]:
+    def labels(self, rounds: int = 0) -> list[int]:
         """One number for each node, equal for two nodes if everything up to `rounds` layers away is alike."""
-        now = [
-            hash((node.kind, tuple(sorted(node.shapes.values())), node.output if with_output else None))
-            for node in self.nodes
-        ]
+        now = [hash((node.kind, tuple(sorted(node.shapes.values())), node.output)) for node in self.nodes]
         for _ in range(rounds):
             fed: dict[int, list[int]] = defaultdict(list)
             for index, source in enumerate(self.feeds):
@@ -168,17 +164,17 @@ def pair_nodes(
     for expand in (0, 1, 2):
         a, b = Graph(ours, expand, ignore[0]), Graph(theirs, expand, ignore[1])
         graphs.append((a, b))
-        for with_output, rounds in itertools.product((True, False), range(_ROUNDS, -1, -1)):  # the finest first
-            labels = a.labels(rounds, with_output), b.labels(rounds, with_output)
+        for rounds in range(_ROUNDS, -1, -1):  # the finest first
+            labels = a.labels(rounds), b.labels(rounds)
             if Counter(labels[0]) == Counter(labels[1]):
                 return _pair(a, b, *labels)
     a, b = max(graphs, key=lambda pair: _alike(*pair))
-    return _pair(a, b, a.labels(0, False), b.labels(0, False))
+    return _pair(a, b, a.labels(), b.labels())
 
 
 def _alike(a: Graph, b: Graph) -> float:
     """The share of nodes with a counterpart of the same kind and shapes."""
-    first, second = Counter(a.labels(0, False)), Counter(b.labels(0, False))
+    first, second = Counter(a.labels()), Counter(b.labels())
     return (first & second).total() / max(1, (first | second).total())
 
 
@@ -386,10 +382,8 @@ def _unique_pairs(ours: Mapping[str, Shape], theirs: Mapping[str, Shape]) -> lis
     """Names of which only one on each side has the shape (without ones)."""
     sides = []
     for shapes in (ours, theirs):
-        by_shape: dict[Shape, list[str]] = defaultdict(list)
-        for name, shape in shapes.items():
-            by_shape[squeezed(shape)].append(name)
-        sides.append({shape: names[0] for shape, names in by_shape.items() if len(names) == 1})
+        counts = Counter(map(squeezed, shapes.values()))
+        sides.append({squeezed(shape): name for name, shape in shapes.items() if counts[squeezed(shape)] == 1})
     return [(name, sides[1][shape]) for shape, name in sides[0].items() if shape in sides[1]]
 
 

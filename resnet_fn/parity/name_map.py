@@ -117,13 +117,6 @@ class MadeOf:
             raise ValueError(f"{' + '.join(self.names)} {list(array.shape)} cannot be reshaped to {list(self.shape)}")
         return np.ascontiguousarray(array).reshape(self.shape)
 
-    def seams(self, find: Callable[[str], np.ndarray | None]) -> list[int]:
-        """Where each part but the first begins, along `join`."""
-        if len(self.parts) == 1 or self.added:  # a number has no axis
-            return []
-        sizes = [part.take(array).shape[self.join] for part in self.parts if (array := find(part.name)) is not None]
-        return [int(end) for end in np.cumsum(sizes)[:-1]]
-
     def __str__(self) -> str:
         words = f"the sum of {', '.join(map(str, self.parts))}" if self.added else " + ".join(map(str, self.parts))
         return words if self.shape is None else f"{words} as {list(self.shape)}"
@@ -175,12 +168,6 @@ class NameMap:
         find = self._find(theirs)
         built = {name: source.build(find, what) for name, source in self.parameters.items()}
         return {name: array for name, array in built.items() if array is not None}
-
-    def seams(self, theirs: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
-        """The rows at which the further parts of our joined arrays begin."""
-        find = self._find(theirs)
-        seams = {name: source.seams(find) for name, source in self.parameters.items() if not source.join}
-        return {name: rows for name, rows in seams.items() if rows}
 
     def _find(self, theirs: Mapping[str, np.ndarray]) -> Callable[[str], np.ndarray | None]:
         """A function that gives the reference's array of a name, or of another name of the same array."""

@@ -12,8 +12,16 @@ from resnet_fn.parity.name_map import NameMap
 
 # Settings with a rule of their own; all others are equal or differ.
 _OWN_RULE = ("pads", "pad_mode", "transposed", "zeros_after", "momentum", "activation", "batch_first")
-# Kinds that may stand for each other: a dropout's share is compared apart.
-_ALIKE = ({"attention", "dense"}, {"dropout", "identity"})
+_WINDOW = (
+    "kernel_size",
+    "stride",
+    "dilation",
+    "pads",
+    "ceil_mode",
+    "count_include_pad",
+    "output_size",
+    "divisor_override",
+)
 
 
 def attempt(search: Callable[..., list[str]], *arguments: Any) -> list[str]:
@@ -40,37 +48,24 @@ def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[
     return notes
 
 
-def unmatched_notes(ours: Sequence[Layer], theirs: Sequence[Layer]) -> list[str]:
-    """Every setting that differs, for nets whose parameters cannot be paired: often it is why sizes differ.
-
-    Layers are compared one by one if both nets run the same kinds in the same order, else those of the same name.
-    """
-    mine, others = ([layer for layer in side if layer.leaf and layer.call == 0] for side in (ours, theirs))
-    if [layer.kind for layer in mine] == [layer.kind for layer in others]:
-        pairs = {a.name: b.name for a, b in zip(mine, others, strict=True)}
-    else:
-        kinds = {layer.name: layer.kind for layer in others}
-        pairs = {layer.name: layer.name for layer in mine if kinds.get(layer.name) == layer.kind}
-    return settings_notes(mine, others, pairs)
-
-
-def settings_differences(ours: Layer, theirs: Layer) -> list[str]:
-    """The settings in which two layers differ, in words.
+def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> list[str]:
+    """The settings in which two layers differ, in words; `probed`: although a probe shows that they are not the same.
 
     Padding is compared by its zeros on this input: `same` equals padding 1/1 at stride 1, but not at stride 2. Where
-    outputs are equal it is not compared: the zeros may come from a function before the layer, or from `ceil_mode`. A
-    convolution with a kernel of one pixel is a dense layer, and an attention's last dense layer may be paired with a
-    whole attention.
+    outputs are equal a convolution's or pool's window is not compared: another one may be the same on this input, or
+    the zeros may come from a function before the layer.
     """
     a, b = ours.settings, theirs.settings
-    if ours.kind != theirs.kind and not _one_pixel(ours, theirs):
-        # The name of a user's class is no evidence; its output is compared instead.
-        if ours.is_own or theirs.is_own or {ours.kind, theirs.kind} in _ALIKE or _are_relu6(ours, theirs):
+    if ours.kind != theirs.kind:
+        # The name of a user's class is no evidence, and what has parameters is paired by their shapes: a dense layer
+        # with a convolution of one pixel, or an attention's last one with the whole attention.
+        unnamed = ours.is_own or theirs.is_own or ours.parameters or theirs.parameters
+        if unnamed or {ours.kind, theirs.kind} == {"dropout", "identity"} or _are_relu6(ours, theirs):
             return []
         return [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
     x, y = ours.output, theirs.output
-    if x is not None and y is not None and x.shape == y.shape and relative_error(x, y) < FITS:
-        a, b = ({name: value for name, value in one.items() if name not in ("pads", "ceil_mode")} for one in (a, b))
+    if not probed and x is not None and y is not None and x.shape == y.shape and relative_error(x, y) < FITS:
+        a, b = ({name: value for name, value in one.items() if name not in _WINDOW} for one in (a, b))
     apart = [name for name in a if name in b and name not in _OWN_RULE and not _equal(a[name], b[name])]
     notes = [f"{name} {_number(a[name])} here, {_number(b[name])} in the reference" for name in apart]
     if ("output_size" in a) != ("output_size" in b):
@@ -97,14 +92,6 @@ def _equal(ours: Any, theirs: Any) -> bool:
 
 def _number(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _one_pixel(ours: Layer, theirs: Layer) -> bool:
-    """Whether one is a dense layer, and the other a convolution that computes the same."""
-    conv = next((layer.settings for layer in (ours, theirs) if layer.kind == "conv"), None)
-    if conv is None or "dense" not in (ours.kind, theirs.kind) or conv.get("groups") != 1:
-        return False
-    return set(conv["kernel_size"]) | set(conv["stride"]) == {1}
 
 
 def _same_shape(ours: Layer, theirs: Layer) -> bool:

@@ -5,137 +5,114 @@ A way is named for the parameters whose changes it gives, if the reference's set
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
 from resnet_fn.parity.alone import KEPT, RATES, SCALES, made_up
 from resnet_fn.parity.layers.difference import FITS
 from resnet_fn.parity.name_map import NameMap
-from resnet_fn.parity.optimizer_settings import DECAY, RATE, Settings, paired
+from resnet_fn.parity.optimizer_settings import DECAY, RATE, paired
 from resnet_fn.parity.trace import Arrays, Trace
 
+# How SGD, RMSProp or Adam is written: its settings by their words, each a column with a number for each parameter, and
+# below them what no setting has.
+Way = dict[str, Any]
+PLACE, CORRECTED, BEGINS = "place of eps", "bias correction", "the first mean square"
+
 _SOME = 32  # numbers of a parameter that are compared, those that differ most
-_INSIDE, _BEFORE = "inside the root, √(v̂ + eps)", "added to √v before its bias correction"
-_CORRECTED, _MISSING = "m and v are divided by 1 − β^t", "missing"
+_ROOT, _INSIDE = "added to the root √v̂", "inside the root, √(v̂ + eps)"
+_BEFORE = "added to √v before its bias correction"
+_DECOUPLING = "decoupled weight decay"
 _COUPLED, _DECOUPLED = "coupled (added to the gradient, as Adam)", "decoupled (taken from the weight, as AdamW)"
+_SWITCHES = {"amsgrad": "amsgrad", "nesterov": "Nesterov momentum", "centered": "centered"}
 # Numbers that are tried in place of the reference's, by setting.
-_USUAL = {
-    "β1": (0.0, 0.5, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99),
-    "β2": (0.9, 0.95, 0.98, 0.99, 0.999, 0.9999),
+_KEPT = (0.0, 0.5, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)
+_SQUARES = (0.9, 0.95, 0.98, 0.99, 0.999, 0.9999)
+_USUAL: dict[str, Sequence[float]] = {
+    **{"β1": _KEPT, "momentum": _KEPT, "β2": _SQUARES, "α": _SQUARES},
     "eps": (1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1),
-    "decay": (0.0, 1e-5, 1e-4, 5e-4, 1e-3, 1e-2, 0.05, 0.1),
+    DECAY: (0.0, 1e-5, 1e-4, 5e-4, 1e-3, 1e-2, 0.05, 0.1),
 }
-
-
-class Way(NamedTuple):
-    """How SGD, RMSProp or Adam is written; `decay` has a number for each parameter."""
-
-    kind: str
-    decay: np.ndarray
-    momentum: float  # Adam's β1
-    beta2: float  # RMSProp's α
-    eps: float
-    dampening: float
-    decoupled: bool
-    nesterov: bool
-    amsgrad: bool
-    centered: bool
-    place: str = "added to the root √v̂"  # of eps
-    correction: str = _CORRECTED
-    begins: float = 0.0  # the mean square
 
 
 def _changes(way: Way, weights: np.ndarray, directions: np.ndarray, shares: np.ndarray) -> Iterator[np.ndarray]:
     """The changes of weights, a row for each parameter, after the updates that are `KEPT`."""
-    w, m, v = weights.copy(), np.zeros_like(weights), np.full_like(weights, way.begins)
-    mean, highest, adam = np.zeros_like(weights), np.zeros_like(weights), way.kind == "adam"
+    w, m, v = weights.copy(), np.zeros_like(weights), np.full_like(weights, way[BEGINS])
+    mean, highest = np.zeros_like(weights), np.zeros_like(weights)
+    of_m, of_v = way.get("β1"), way.get("β2", way.get("α"))
     for t, (scale, base) in enumerate(zip(SCALES, RATES, strict=True), 1):
         rate, g = base * shares, scale * directions
-        w, g = (w - rate * way.decay * w, g) if way.decoupled else (w, g + way.decay * w)
-        if way.kind != "sgd":
-            v = way.beta2 * v + (1 - way.beta2) * g * g
-            mean = way.beta2 * mean + (1 - way.beta2) * g if way.centered else mean
-            of_v = 1 - way.beta2**t if adam and way.correction == _CORRECTED else 1.0
-            highest = np.maximum(highest, v)
-            square = np.maximum((highest if way.amsgrad else v) / of_v - mean * mean, 0)
-            eps = np.divide(way.eps, of_v**0.5) if way.place == _BEFORE else way.eps
-            root = np.sqrt(square + eps) if way.place == _INSIDE else np.sqrt(square) + eps
-        if adam:
-            m = way.momentum * m + (1 - way.momentum) * g
-            step = m / (1 - way.momentum**t if way.correction == _CORRECTED else 1.0) / root
+        w, g = w - rate * way[_DECOUPLING] * way[DECAY] * w, g + (1 - way[_DECOUPLING]) * way[DECAY] * w
+        root: Any = 1.0
+        if of_v is not None:
+            v, mean = of_v * v + (1 - of_v) * g * g, of_v * mean + (1 - of_v) * g
+            highest, correction = np.maximum(highest, v), 1 - way[CORRECTED] * of_v**t
+            square = np.where(way["amsgrad"], highest, v) / correction - way["centered"] * mean * mean
+            square, eps = np.maximum(square, 0), way["eps"] / (correction**0.5 if way[PLACE] == _BEFORE else 1.0)
+            root = np.sqrt(square + eps) if way[PLACE] == _INSIDE else np.sqrt(square) + eps
+        if of_m is not None:
+            m = of_m * m + (1 - of_m) * g
+            step = m / (1 - way[CORRECTED] * of_m**t) / root
         else:
-            g = g if way.kind == "sgd" else g / root
-            dampening = way.dampening if t > 1 else 0.0  # as in torch
-            m = way.momentum * m + (1 - dampening) * g
-            step = g + way.momentum * m if way.nesterov else m
+            m = way["momentum"] * m + (1 - way["dampening"] * (t > 1)) * g / root  # as in torch
+            step = np.where(way["nesterov"], g / root + way["momentum"] * m, m)
         w = w - rate * step
         if f"update {t}" in KEPT:
             yield w - weights
 
 
 def _others(way: Way) -> Iterator[tuple[str, str, str, Way]]:
-    """Every other way: of what, here, in the reference."""
-    b1, b2, adam = way.momentum, way.beta2, way.kind == "adam"
-    if adam:
-        yield "Adam's bias correction", _MISSING, _CORRECTED, way._replace(correction=_MISSING)
-        yield "betas swapped: β1, β2", f"{b2:g}, {b1:g}", f"{b1:g}, {b2:g}", way._replace(momentum=b2, beta2=b1)
+    """Every other way: of what, here, in the reference ("": the number of its setting), and what is changed."""
+    if "β1" in way:
+        yield "Adam's bias correction", "missing", "m and v are divided by 1 − β^t", {CORRECTED: 0.0}
+        b1, b2 = way["β1"], way["β2"]
+        there, meaning = _betas(b1, b2), "betas (β is the weight of the old state, not of the new)"
+        yield "betas swapped: β1, β2", _betas(b2, b1), there, {"β1": b2, "β2": b1}
         for x, y in ((1 - b1, b2), (b1, 1 - b2), (1 - b1, 1 - b2)):
-            words = "betas (β is the weight of the old state, not of the new)"
-            yield words, f"{x:g}, {y:g}", f"{b1:g}, {b2:g}", way._replace(momentum=x, beta2=y)
-        yield "amsgrad", str(not way.amsgrad), str(way.amsgrad), way._replace(amsgrad=not way.amsgrad)
-    if way.decay.any():
-        both = (_COUPLED, _DECOUPLED) if way.decoupled else (_DECOUPLED, _COUPLED)
-        yield "weight decay", *both, way._replace(decoupled=not way.decoupled)
-    if way.kind == "sgd":
-        yield "Nesterov momentum", str(not way.nesterov), str(way.nesterov), way._replace(nesterov=not way.nesterov)
-        words = "dampening (the new gradient times 1 − μ)"
-        yield words, f"{b1:g}", f"{way.dampening:g}", way._replace(dampening=b1)
-    else:
-        for place in (_INSIDE, _BEFORE):
-            yield "eps", place, way.place, way._replace(place=place)
-        yield "the first mean square", "1", "0", way._replace(begins=1.0)
-        words = f"{_INSIDE}, whose first mean square is 1,"  # both in MindSpore's centred RMSProp
-        yield "eps", words, way.place, way._replace(place=_INSIDE, begins=1.0)
-        yield "centered", str(not way.centered), str(way.centered), way._replace(centered=not way.centered)
-    names = ("β1", "β2") if adam else ("momentum", "α")
-    for word, field, usual in (*zip(names, ("momentum", "beta2"), ("β1", "β2"), strict=True), ("eps", "eps", "eps")):
-        for number in () if way.kind == "sgd" and field != "momentum" else _USUAL[usual]:
-            other = way._replace(**{field: number})  # type: ignore[arg-type]
-            yield word, f"{number:g}", f"{getattr(way, field):g}", other
-    for number in dict.fromkeys([*map(float, np.unique(way.decay)), *_USUAL["decay"]]):
-        yield "weight decay", f"{number:g}", "", way._replace(decay=np.full_like(way.decay, number))
+            yield meaning, _betas(x, y), there, {"β1": x, "β2": y}
+    for word, words in _SWITCHES.items():
+        on = bool(way[word].any())
+        yield words, str(not on), str(on), {word: np.full_like(way[word], not on)}
+    if way[DECAY].any():
+        decoupled = bool(way[_DECOUPLING].any())
+        both = (_COUPLED, _DECOUPLED) if decoupled else (_DECOUPLED, _COUPLED)
+        yield "weight decay", *both, {_DECOUPLING: np.full_like(way[_DECOUPLING], not decoupled)}
+    if "momentum" in way:
+        here, there = (f"{way[word].flat[0]:g}" for word in ("momentum", "dampening"))
+        yield "dampening (the new gradient times 1 − μ)", here, there, {"dampening": way["momentum"]}
+    for place in (_INSIDE, _BEFORE):
+        yield "eps", place, _ROOT, {PLACE: place}
+    yield BEGINS, "1", "0", {BEGINS: 1.0}
+    # both in MindSpore's centred RMSProp
+    yield "eps", f"{_INSIDE}, whose first mean square is 1,", _ROOT, {PLACE: _INSIDE, BEGINS: 1.0}
+    for word in [word for word in _USUAL if word in way]:
+        for number in dict.fromkeys([*map(float, np.unique(way[word])), *_USUAL[word]]):
+            yield word, f"{number:g}", "", {word: np.full_like(way[word], number)}
 
 
-def _way_of(settings: Settings, decay: np.ndarray) -> Way | None:
-    """The way that settings stand for; None if they are of another optimizer."""
-
-    def number(word: str) -> float:
-        return next(iter(settings.get(word, {}).values()), 0.0)
-
-    kind = "adam" if "β1" in settings else "rmsprop" if "α" in settings else "sgd" if "momentum" in settings else ""
-    numbers = (number("β1") or number("momentum"), number("β2") or number("α"), number("eps"))
-    decoupled, nesterov = bool(number("decoupled weight decay")), bool(number("nesterov"))
-    amsgrad, centered = bool(number("amsgrad")), bool(number("centered"))
-    way = Way(kind, decay, *numbers, number("dampening"), decoupled, nesterov, amsgrad, centered)
-    return way if kind else None
+def _betas(b1: np.ndarray, b2: np.ndarray) -> str:
+    return f"{b1.flat[0]:g}, {b2.flat[0]:g}"
 
 
 def optimizer_causes(ours: Mapping[str, Arrays], theirs: Trace, names: NameMap, differing: list[str]) -> list[str]:
     """How the optimizers differ, for the parameters `differing`; empty if no known way fits."""
-    settings = theirs.settings
-    decays, rates = paired(settings.get(DECAY, {}), names), paired(settings.get(RATE, {}), names)
     made = map(names.rename, made_up({name: array.shape for name, array in theirs.gradients.items()}))
     sides = [*made, *(names.rename(theirs.alone[update]) for update in KEPT), *(ours[update] for update in KEPT)]
+    settings = {word: paired(numbers, names) for word, numbers in theirs.settings.items()}
     rows = {}
-    for name in [name for name in differing if name in decays]:
+    for name in [name for name in differing if name in settings.get(DECAY, {})]:
         flat = np.stack([np.ravel(side[name]).astype(np.float64) for side in sides])
         furthest = np.argsort(-np.abs(flat[-1] - flat[-1 - len(KEPT)]))
         rows[name] = flat[:, np.resize(furthest, _SOME)]
-    shares = np.array([[rates.get(name, 1.0)] for name in rows]) / (max(rates.values(), default=1.0) or 1.0)
-    way = _way_of(settings, np.array([[decays[name]] for name in rows]))
-    if way is None or not rows:
+    if not rows or not {"β1", "α", "momentum"} & settings.keys():
         return []
+    own = {word: np.array([[numbers.get(name, 0.0)] for name in rows]) for word, numbers in settings.items()}
+    none = np.zeros((len(rows), 1))
+    way = {**dict.fromkeys((*_SWITCHES, "dampening", _DECOUPLING), none), **own, PLACE: _ROOT, BEGINS: 0.0}
+    way[CORRECTED] = float("β1" in way)
+    rates = settings.get(RATE, {})
+    shares = np.array([[rates.get(name, 1.0)] for name in rows]) / (max(rates.values(), default=1.0) or 1.0)
     weights, directions, *changes = np.stack(list(rows.values()), 1)
 
     def errors(way: Way, wanted: Sequence[np.ndarray]) -> np.ndarray:
@@ -147,13 +124,13 @@ def optimizer_causes(ours: Mapping[str, Arrays], theirs: Trace, names: NameMap, 
 
     reference, here = changes[: len(KEPT)], changes[len(KEPT) :]
     left = (errors(way, reference) < FITS) & (errors(way, here) >= FITS)
-    fits = [(errors(other, here), words) for *words, other in _others(way)] if left.any() else []
+    fits = [(errors({**way, **other}, here), words) for *words, other in _others(way)] if left.any() else []
     # A small parameter fits several ways: that of the most parameters comes first, then the closest.
     fits.sort(key=lambda one: (-(left & (one[0] < FITS)).sum(), one[0][left].min(initial=np.inf)))
     groups: dict[str, list[str]] = defaultdict(list)
     for error, (what, a, b) in fits:
         for index in np.flatnonzero(left & (error < FITS)):
-            there = b or f"{float(way.decay[index, 0]):g}"
+            there = b or f"{own[what][index, 0]:g}"
             groups[f"{what}: {a} here, {there} in the reference"].append(list(rows)[index])
         left &= error >= FITS
     return [f"{words} ({len(many)} parameters, first {many[0]})" for words, many in groups.items()]

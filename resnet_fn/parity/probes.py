@@ -333,7 +333,7 @@ def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str]
         differs = {DIFFERS, UNDECIDED} & {shown.output.verdict, shown.input.verdict if shown.input else DIFFERS}
         if differs or mine.input is None or other.input is None or mine.output.size != other.output.size:
             continue  # only the same function of the same input can be asked for more
-        hints = "; ".join(attempt(settings_differences, mine, other)) if mine.leaf and other.leaf else ""
+        hints = "; ".join(attempt(settings_differences, mine, other, True)) if mine.leaf and other.leaf else ""
         inside = any(f"{one}.".startswith(f"{name}.") for one in known)
         kernels = _OF_KERNELS if inside else _UNSEEN if mine.is_own else 0.0
         for title, probe in theirs.probes.get(other.name, {}).items():

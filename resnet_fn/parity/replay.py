@@ -26,7 +26,7 @@ from resnet_fn.parity.mindspore_side import (
     state,
 )
 from resnet_fn.parity.name_map import Corrections, NameMap
-from resnet_fn.parity.notes import unmatched_notes
+from resnet_fn.parity.notes import settings_notes
 from resnet_fn.parity.optimizer_settings import DECAY, paired
 from resnet_fn.parity.stages import WEIGHTS, Stage, inputs_stage
 from resnet_fn.parity.trace import Batch, Recording, Task, split
@@ -80,7 +80,7 @@ def replay(
         names = names_of(net, reference, corrections)
         if names.problems:
             layers = layers_of(net, split(task.batches[0][0], task.accumulate)[0], False)
-            notes = unmatched_notes(layers, reference.layers["eval"])
+            notes = settings_notes(layers, reference.layers["eval"], names.layers)  # often why sizes differ
             problems = Stage(WEIGHTS, failed="; ".join(names.problems), hints=[*names.problems, *notes])
             return Ladder([inputs_stage(task.batches, task.batches), problems], [], names, [])
         options: dict[str, Any] = {"loss": loss, "schedule": schedule, "make_step": make_step, "optimizer": optimizer}

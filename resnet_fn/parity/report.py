@@ -15,8 +15,8 @@ from resnet_fn.runtime.disk import finite_or_null
 VERSION = 3  # of the JSON file; docs/parity.md describes it
 
 _MODES = {"eval": "evaluation mode", "train": "training mode", "dropout": "training mode with dropout"}
-_HEAD = f"{'stage':36} {'compared':>8} {'max abs':>9} {'relative':>9} {'cosine':>12} {'allowed':>8} {'rounding':>9}"
-_HEAD += "  verdict"
+COLUMNS = ("stage", "compared", "max abs", "relative", "cosine", "allowed", "rounding", "verdict")
+_FORM = "{:36} {:>8} {:>9} {:>9} {:>12} {:>8} {:>9}  {}"  # of COLUMNS in the text
 
 
 def table(ladder: Ladder) -> str:
@@ -24,7 +24,7 @@ def table(ladder: Ladder) -> str:
 
     "relative" is ‖a − b‖ / ‖b‖, "allowed" its tolerance, "rounding" the reference's own float32 from its float64.
     """
-    lines = [_HEAD, *(_row(stage) for stage in ladder.stages)]
+    lines = [_FORM.format(*row) for row in (COLUMNS, *map(cells, ladder.stages))]
     if any(stage.verdict == ROUNDING for stage in ladder.stages):
         own = f"4 x the reference's own {ladder.precision} from float64"
         lines.append(f"rounding: beyond the tolerance, but no further than {own}")
@@ -38,16 +38,18 @@ def table(ladder: Ladder) -> str:
     return "\n".join(lines)
 
 
-def _row(stage: Stage) -> str:
-    worst = stage.worst
+def cells(stage: Stage) -> list[str]:
+    """A stage's row: the numbers of its worst array, and its verdict with what is to be said of it."""
+    worst, numbers, verdict = stage.worst, [""] * 5, stage.verdict
     if worst is None:
-        return f"{stage.name:36} {0:8} {'':51}  {stage.verdict}: {stage.note or stage.failed or stage.doubt}"
-    cosine = "" if math.isnan(worst.cosine) else f"{worst.cosine:.9f}"
-    rounding = f"{worst.rounding:.1e}" if worst.rounding else ""
-    name = f" ({worst.name})" if len(stage.differences) > 1 and stage.verdict != OK else ""
-    name += "".join(f"; {words}" for words in (stage.note, "" if stage.hints else stage.failed) if words)
-    numbers = f"{worst.max_abs:9.1e} {worst.relative:9.1e} {cosine:>12} {worst.tolerance:8.0e} {rounding:>9}"
-    return f"{stage.name:36} {len(stage.differences):8} {numbers}  {stage.verdict}{name}"
+        verdict += f": {stage.note or stage.failed or stage.doubt}"
+    else:
+        cosine = "" if math.isnan(worst.cosine) else f"{worst.cosine:.9f}"
+        rounding = f"{worst.rounding:.1e}" if worst.rounding else ""
+        numbers = [f"{worst.max_abs:.1e}", f"{worst.relative:.1e}", cosine, f"{worst.tolerance:.0e}", rounding]
+        verdict += f" ({worst.name})" * (len(stage.differences) > 1 and stage.verdict != OK)
+        verdict += "".join(f"; {words}" for words in (stage.note, "" if stage.hints else stage.failed) if words)
+    return [stage.name, str(len(stage.differences)), *numbers, verdict]
 
 
 def findings(ladder: Ladder) -> list[str]:

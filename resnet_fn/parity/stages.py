@@ -89,9 +89,9 @@ def _updates(values: Iterable[object]) -> Arrays:
     return {f"update {index + 1}": np.asarray(value) for index, value in enumerate(values)}
 
 
-def _flat(values: Iterable[np.ndarray]) -> np.ndarray:
-    arrays = [np.ravel(value) for value in values]
-    return np.concatenate(arrays) if arrays else np.zeros(0)
+def flat(arrays: Mapping[str, np.ndarray], names: Iterable[str] | None = None) -> np.ndarray:
+    """The numbers of all arrays, or of those of these names, in a row and in float64."""
+    return np.concatenate([np.zeros(0), *(np.ravel(arrays[name]) for name in (arrays if names is None else names))])
 
 
 def _statistics(trace: Trace) -> Arrays:
@@ -160,8 +160,8 @@ Names = Mapping[str, Sequence[str]]  # our parameters, as a row takes them: "all
 def rounding(trace: Trace, exact: Trace) -> Rounding:
     """The relative errors of a trace from that of the same net in float64."""
     rows = [row for row in STAGES if row.tolerance]
-    rows.append(Row(_ALL_GRADIENTS, 1.0, "", lambda trace: {"": _flat(trace.gradients.values())}))
-    rows.append(Row(_OUTPUTS, 1.0, "", lambda trace: _updates(_flat(one.values()) for one in trace.train_outputs)))
+    rows.append(Row(_ALL_GRADIENTS, 1.0, "", lambda trace: {"": flat(trace.gradients)}))
+    rows.append(Row(_OUTPUTS, 1.0, "", lambda trace: _updates(map(flat, trace.train_outputs))))
     roundings: Rounding = {}
     for row in rows:
         errors, exactly = roundings.setdefault(row.name, {}), row.values(exact)

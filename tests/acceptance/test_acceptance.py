@@ -8,7 +8,6 @@ import importlib.util
 import itertools
 import json
 import math
-import re
 import statistics
 import sys
 from pathlib import Path
@@ -99,11 +98,11 @@ def digits(check):
 
 
 def test_evaluation(check, digits):
-    """Each image counts once, however it is scored: the same bits in batches of 256, of 77 and on several workers as in
-    training; else results depend on the machine.
+    """Each image counts once, however it is scored: the same bits in batches of 77 and on several workers as in
+    training, in batches of 256; else results depend on the machine.
     """
     expected = check.events(DIGITS, "eval")[-1]
-    ways = {"batches of 256": ("--batch-size", "256"), "batches of 77": ("--batch-size", "77")}
+    ways = {"batches of 77": ("--batch-size", "77")}
     if check.workers > 1:
         ways[f"{check.workers} workers"] = ()
     for way, words in ways.items():
@@ -166,7 +165,7 @@ def test_overflow(check):
 
 def test_resume(check):
     """A run that is killed (SIGKILL) and goes on ends with the unbroken run's bits; else kernels do not repeat."""
-    words = (*SMALL, "--batch-size", "120", "--epochs", "8", "--checkpoint-every", "1")
+    words = (*SMALL, "--batch-size", "120", "--epochs", "4", "--checkpoint-every", "1")
     check.run("train", *words, "--out-dir", "unbroken")
     at = check.train_and_kill("killed", 3, *words)
     check.run("train", *words, "--out-dir", "killed")
@@ -189,18 +188,14 @@ def test_export(check, digits):
         check.says(f"{kind} {verified['largest_difference']:.1g} of {verified['tolerance']:.1g} allowed")
 
 
-FAMILIES = ("resnet18", "resnet50", "se_resnet50", "genet50", "resnext50_32x4d", "wide_resnet50_2")
+FAMILIES = ("resnet18", "se_resnet50", "genet50", "resnext50_32x4d")  # every kind of block, gate and convolution
 
 
-def test_families(check, monkeypatch):
-    """A net of each family with ImageNet's stem answers from its files, for any number of images: within the same
-    bounds, and from ONNX by the lines of docs/export.md what `predict` says, probabilities within 1e-4.
+def test_families(check):
+    """A net of each family with ImageNet's stem answers from its files, for any number of images, within the same
+    bounds.
     """
     write_folder(check.folder / "photographs", 4)
-    (picture,) = check.folder.glob("photographs/val/class 1/*")
-    picture.rename(check.folder / "digit.png")  # which the documented lines read
-    monkeypatch.chdir(check.folder)
-    lines = re.findall(r"^```python\n(.*?)^```", (HERE.parents[1] / "docs" / "export.md").read_text(), re.S | re.M)[0]
     onnx = all(importlib.util.find_spec(name) for name in ("onnx", "onnxruntime"))
     for model in FAMILIES:
         words = ["--model", model, "--dataset", "imagefolder", "--data-dir", "photographs", "--image-size", "64"]
@@ -209,17 +204,8 @@ def test_families(check, monkeypatch):
         apart = {}
         for kind in ("mindir", "onnx") if onnx else ("mindir",):
             check.run("export", model, "--format", kind, "--out", f"net.{kind}")  # compares, and fails
-            apart[kind] = json.loads(Path(f"net.{kind}.json").read_text())["verified"]["largest_difference"]
-        if onnx:
-            check.run("predict", model, "digit.png", "--csv", "answers.csv", "--top", "4")
-            cells = Path("answers.csv").read_text().splitlines()[1].split(",")[1:9]
-            says = dict(zip(cells[::2], map(float, cells[1::2]), strict=True))
-            names = {}
-            exec(lines, names)
-            exponentials = [math.exp(logit) for logit in names["logits"][0]]
-            answers = dict(zip(names["card"]["classes"], exponentials, strict=True))
-            apart["answers"] = max(abs(answers[name] / sum(exponentials) - says[name]) for name in answers)
-            assert apart["answers"] <= 1e-4
+            card = json.loads((check.folder / f"net.{kind}.json").read_text())
+            apart[kind] = card["verified"]["largest_difference"]
         check.says(f"{model} {max(apart.values()):.1g} ({', '.join(apart)})")
 
 
@@ -227,7 +213,7 @@ def test_speed(check):
     """All updates of ResNet-50 on JPEGs of ImageNet's size are done, with finite losses; how fast is for a reader:
     waiting for data above 10 % means that decoding is the limit, so pack the images (docs/data.md).
     """
-    batch, updates, precision = (8, 11, "fp32") if check.device == "CPU" else (64, 16, "fp16")
+    batch, updates, precision = (8, 8, "fp32") if check.device == "CPU" else (64, 16, "fp16")
     write_folder(check.folder / "photographs", batch * updates)
     words = ["--recipe", "imagenet_resnet50_v1", "--data-dir", "photographs", "--batch-size", str(batch)]
     words += ["--learning-rate", "0.01", "--epochs", "1", "--precision", precision, "--out-dir", "resnet50"]

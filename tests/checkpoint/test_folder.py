@@ -28,14 +28,6 @@ def write(folder, update=7, seed=0):
     return write_checkpoint(folder / f"step-{update:08d}", arrays(seed), arrays(seed + 1), state)
 
 
-def test_mindspore_reads_the_weights(tmp_path, device):
-    import mindspore
-
-    read = mindspore.load_checkpoint(str(write(tmp_path) / "weights.safetensors"), format="safetensors")
-    for name in ("layer1.0.conv1.weight", "half", "counts"):
-        assert np.array_equal(read[name].asnumpy(), arrays()[name]), name
-
-
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
 def test_poisoned_state_is_never_saved(tmp_path, poison):
     write(tmp_path, 1)

@@ -8,7 +8,6 @@ import pytest
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.feed import MemoryFeed, make_feed
-from resnet_fn.data.file_feed import FileFeed
 from resnet_fn.data.images import like_float_feed
 from resnet_fn.data.sources.bundled import load_digits, make_synthetic
 from resnet_fn.data.sources.load import load_dataset
@@ -21,12 +20,6 @@ PICTURES = make_synthetic(samples=64, classes=5, image_size=16)
 
 CHANGES = {"crop_padding": 2, "flip": True, "policy": "trivialaugment", "color_jitter": 0.3, "erasing": 0.4}
 AUGMENTED = Recipe(dataset="synthetic", image_size=16, batch_size=24, epochs=4, mixup=0.2, cutmix=1.0, **CHANGES)
-
-
-def test_an_update_does_not_depend_on_those_before():
-    walked = MemoryFeed(DIGITS, RECIPE)
-    before = [walked.batch(update)[0].tobytes() for update in range(41)]
-    assert MemoryFeed(DIGITS, RECIPE).batch(40)[0].tobytes() == before[40]
 
 
 def test_an_epoch_visits_no_sample_twice():
@@ -88,22 +81,6 @@ def test_labels_stay_probabilities_when_mixing_ends():
     labels = data.batch(last)[1]
     assert labels.dtype == np.float32
     assert set(labels.reshape(-1).tolist()) == {0.0, 1.0}
-
-
-def test_memory_and_files_give_the_same_kind_of_batches(folder):
-    digits = Recipe(image_size=8, batch_size=6)
-    files = Recipe(dataset="imagefolder", image_size=24, batch_size=6)
-    photographs = check_files(load_dataset(files, str(folder)), "error")
-    for dataset, recipe, kind, channels in ((load_digits(), digits, MemoryFeed, 1), (photographs, files, FileFeed, 3)):
-        feed = make_feed(dataset, recipe, Workers(1, 2))
-        assert type(feed) is kind
-        assert feed.updates_per_epoch == len(dataset.train) // 6
-        images, labels = feed.batch(0)
-        assert (images.shape, images.dtype) == ((3, channels, recipe.image_size, recipe.image_size), np.float32)
-        assert (labels.dtype, labels.tolist()) == (np.int32, dataset.train.labels[feed.indices(0)].tolist())
-        assert feed.reproducibility_key["samples"] == len(dataset.train)
-        feed.close()
-        feed.close()
 
 
 def test_bytes_are_what_the_other_feed_normalises(folder):

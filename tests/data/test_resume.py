@@ -2,9 +2,6 @@
 
 import dataclasses
 import hashlib
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,26 +22,6 @@ FLAGS = (
     *("--cutmix", "1", "--erasing", "0.3", "--ema", "0.8", "--checkpoint-every", "2", "--keep-last", "9"),
     *("--data-threads", "1", "--no-progress"),
 )
-
-
-def start(folder: Path, run: str, *more: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "resnet_fn.train", "--data-dir", str(folder), "--out-dir", run, *FLAGS, *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
-@pytest.mark.slow
-def test_killed_inside_an_epoch_and_resumed_equals_unbroken_bit_for_bit(folder, wait_until, last_state):
-    broken = start(folder, "broken")
-    # 21 images, batches of 4: an epoch has 5 updates, so update 8 lies inside the second.
-    wait_until(Path("broken/checkpoints/step-00000008/manifest.json").exists, 120)
-    broken.send_signal(signal.SIGKILL)
-    broken.communicate()
-    stood = max(int(path.name[5:]) for path in Path("broken/checkpoints").glob("step-????????"))
-    assert 8 <= stood < 20
-    output, _ = start(folder, "broken").communicate(timeout=200)
-    assert f"resuming after update {stood} from" in output
-    start(folder, "unbroken").communicate(timeout=200)
-    assert last_state("broken") == last_state("unbroken")
 
 
 @pytest.mark.usefixtures("device")

@@ -20,17 +20,6 @@ def step():
     return make_eval_step(create_model("resnet8", num_classes=10, in_channels=1), with_logits=True)
 
 
-def test_any_batch_size_gives_the_same_bits(step):
-    """And any number of workers: tests/evaluation/test_evaluate.py, in real processes."""
-    digits = load_digits()
-    scores = [score(step, digits, batch_size) for batch_size in (256, 7, 10_000)]
-    for other in scores[1:]:
-        assert all((a == b).all() for a, b in zip(scores[0][:3], other[:3], strict=True))
-    figures = summarise(scores[0])
-    assert figures["count"] == 360
-    assert 0 < figures["top1"] < figures["top5"] < 1
-
-
 def test_an_evaluation_is_left_for_a_signal(step):
     stop_flags = iter(np.float32([[0, 0, 0], [0, 1, 0]])).__next__
     with pytest.raises(StoppedError, match="SIGINT") as stopped:

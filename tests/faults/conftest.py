@@ -9,7 +9,8 @@ import pytest
 from resnet_fn.checkpoint.run_folder import RunFolder
 
 FLAGS = ["--model", "resnet8", "--norm", "none", "--image-size", "8", "--batch-size", "120", "--epochs", "2"]
-RUN = [*FLAGS, "--checkpoint-every", "1", "--threads", "1", "--no-progress"]  # 11 updates an epoch
+# 11 updates an epoch. Compiling takes most of such a run; what is tested while it compiles asks for `--mode graph`.
+RUN = [*FLAGS, "--checkpoint-every", "1", "--threads", "1", "--no-progress", "--mode", "pynative"]
 # What to start a process with that may use all CPUs, where tests keep to one: NumPy has a thread of its own for each.
 CODE = "import os, sys; os.sched_setaffinity(0, range(os.cpu_count())); os.execv(sys.argv[1], sys.argv[1:])"
 ALL_CPUS = [sys.executable, "-c", CODE]
@@ -21,18 +22,18 @@ class Launcher:
     def __init__(self, msrun, processes, wait_until):
         self.msrun, self.processes, self.wait_until = msrun, processes, wait_until
 
-    def start(self, folder, *words, options=(), inside=()):
+    def start(self, folder, *words, options=(), inside=(), more=()):
         """Start the launcher; the run's name is in every worker's command line, by which they can be found.
 
         Args:
             words: a command in place of resnet_fn.train.
             options: more flags of the launcher.
             inside: what the launcher is started with, `ip netns exec …`.
+            more: more flags of the command.
         """
         command = [*inside, sys.executable, "-m", "resnet_fn.launch", "--workers", "2", *options, "--", *words]
-        return subprocess.Popen(
-            [*command, *RUN, "--out-dir", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        words = [*command, *RUN, *more, "--out-dir", str(folder)]
+        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def finish(self, *arguments, code=0, seconds=200, **options):
         """Start the launcher as `start` does; what it printed, once it has ended with this exit code."""

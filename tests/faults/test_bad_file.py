@@ -16,12 +16,13 @@ from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.run.loop import train
 
 # 21 photographs, 5 updates. An average and momentum would keep what an update that is not applied had left there.
-# Here nothing is compiled, which takes a fifth of the time; the workers compile.
+# Nothing is compiled, which takes a fifth of the time. (A compiled step withholds: tests/update/test_step.py.)
 RECIPE = Recipe(dataset="imagefolder", model="resnet8", image_size=16, batch_size=4, epochs=1, flip=True, ema=0.8)
 OPTIONS = {"mode": "pynative", "check_files": "no", "progress": False}
 FLAGS = (
     *("--dataset", "imagefolder", "--model", "resnet8", "--image-size", "16", "--batch-size", "4", "--epochs", "1"),
     *("--max-shift", "0", "--max-rotation", "0", "--max-zoom", "0", "--flip", "--ema", "0.8", "--no-check-files"),
+    *("--mode", "pynative", "--no-progress"),
 )
 
 
@@ -79,7 +80,7 @@ def two_workers(python):
 
     def run(data_dir, out_dir, code=0):
         command = ["-m", "resnet_fn.launch", "--workers", "2", "--log-dir", f"logs-{out_dir}", "--", *FLAGS]
-        python(*command, "--data-dir", data_dir, "--no-progress", "--out-dir", out_dir, code=code, seconds=300)
+        python(*command, "--data-dir", data_dir, "--out-dir", out_dir, code=code, seconds=300)
         return [Path(f"logs-{out_dir}/worker_{rank}.log").read_text() for rank in range(2)]
 
     return run

@@ -47,11 +47,12 @@ def test_killed_at_random_moments_it_goes_on_bit_for_bit(launcher, finish, curve
     """Five processes of a fine-tuning, each killed with SIGKILL soon after its first checkpoint, then one to the end.
 
     AdamW, frozen parts, rates by layer, what is left out at random, class weights, balanced sampling, patience.
-    (What a death in a save leaves of a checkpoint: test_damage.py.)
+    Nothing is compiled, which each of the seven processes would do anew. (Compiled: tests/run/test_loop.py and
+    tests/acceptance. What a death in a save leaves of a checkpoint: test_damage.py.)
     """
     flags = ["--optimizer", "adamw", "--learning-rate", "0.005", "--freeze", "stem,layer1", "--layer-decay", "0.75"]
     flags += ["--drop-path", "0.3", "--dropout", "0.2", "--class-weights", "balanced", "--sampling", "balanced"]
-    flags += ["--monitor", "macro_f1", "--patience", "12", "--epochs", "12"]
+    flags += ["--monitor", "macro_f1", "--patience", "12", "--epochs", "12", "--mode", "pynative"]
     finish(tmp_path / "unbroken", flags)
     run, rng = tmp_path / "killed", random.Random(0)
     for _ in range(5):
@@ -79,7 +80,8 @@ def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(curve, last_stat
     from resnet_fn.run.prefetch import Prefetcher
     from resnet_fn.train import parse
 
-    flags = [*RUN, "--checkpoint-every", "0", "--mode", "pynative"]
+    flags = [*RUN, "--dataset", "synthetic", "--synthetic-samples", "40", "--batch-size", "8"]  # as many updates
+    flags += ["--checkpoint-every", "0", "--mode", "pynative"]
     recipe, options, _ = parse([*flags, "--out-dir", str(tmp_path / "run")])
     process.start("CPU", options.threads)
     fetch, get, fsync, eval_batches = loop.fetch, Prefetcher.get, os.fsync, scoring.eval_batches

@@ -22,11 +22,12 @@ from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.runtime.workers import Workers
 
 FAULTY = str(Path(__file__).parent / "drivers" / "faulty_worker.py")
+COMPILED = ("--mode", "graph")
 
 
 def stop_before_the_first_update(launcher, run):
     """While it compiles: there is nothing to save, and nothing to wait for."""
-    process = launcher.start(run)
+    process = launcher.start(run, more=COMPILED)
     launcher.wait_until((run / "config.json").exists, 200, process)
     sent = time.monotonic()
     process.send_signal(signal.SIGTERM)
@@ -46,6 +47,7 @@ def stop_in_evaluation(launcher, run):
 def fail_in_evaluation(launcher, run):
     """Rank 0's first evaluation fails, while rank 1 waits for it: the epoch is saved all the same."""
     output = launcher.finish(run, "python", FAULTY, "error-in-evaluation", "0", code=1)
+    assert "launch: worker 0 ended with exit code 1; its log ends:\n" in output
     assert "train: error: disk: Input/output error" in output
     assert RunFolder(run).newest().state["update"] == 11
     assert RunFolder(run).newest().state["last"] is None
@@ -91,8 +93,8 @@ def nan_on_one_rank(launcher, run):
 
 
 def die_in_all_reduce(launcher, run):
-    """Rank 1 dies while rank 0 waits for it."""
-    process = launcher.start(run, "python", FAULTY, "die-in-step", "1")
+    """Rank 1 dies while rank 0 waits for it, in a compiled function; this update is not saved."""
+    process = launcher.start(run, "python", FAULTY, "die-in-step", "1", more=COMPILED)
     pid = launcher.wait_until(lambda: launcher.worker(run, 1), 200)
     launcher.wait_until(lambda: pid not in launcher.processes(run), 200)
     died = time.monotonic()
@@ -210,13 +212,19 @@ barrier(workers)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("patience", "code"), [("10", 1), ("40", 0)])
-def test_a_worker_that_stands_still_is_named_and_waited_for_as_long_as_asked(launcher, tmp_path, patience, code):
-    """For 18 s, while the other waits for it in an all-reduce."""
-    inside = ["env", f"MS_NODE_TIMEOUT={patience}"]
-    output = launcher.finish(tmp_path / "run", "python", "-c", STANDING, inside=inside, code=code)
-    assert ("launch: no sign of life of worker 1 for 10 s: " in output) == bool(code)
-    assert not launcher.processes(tmp_path / "run")
+def test_a_worker_that_stands_still_is_named_and_waited_for_as_long_as_asked(launcher, tmp_path):
+    """For 18 s, while the other waits for it in an all-reduce; two jobs at once, of another patience each."""
+    jobs = {}
+    for patience in ("10", "40"):
+        inside = ["env", f"MS_NODE_TIMEOUT={patience}"]
+        jobs[patience] = launcher.start(tmp_path / patience, "python", "-c", STANDING, inside=inside)
+    outputs = {patience: job.communicate(timeout=200)[0] for patience, job in jobs.items()}
+    assert {patience: job.returncode for patience, job in jobs.items()} == {"10": 1, "40": 0}, outputs
+    named = {
+        patience: "launch: no sign of life of worker 1 for 10 s: " in output for patience, output in outputs.items()
+    }
+    assert named == {"10": True, "40": False}, outputs
+    assert not launcher.processes(tmp_path)
 
 
 def test_a_reader_that_leaves_ends_nothing(launcher, tmp_path):

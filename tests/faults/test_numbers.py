@@ -20,8 +20,8 @@ from resnet_fn.run.failures import NotFiniteError
 from resnet_fn.run.loop import train
 
 TINY = Recipe(model="resnet8", norm="none", image_size=8, batch_size=240, epochs=1)
-EVERY = RunOptions(out_dir="run", checkpoint_every=1, progress=False)
-UNCOMPILED = dataclasses.replace(EVERY, mode="pynative")
+# (What compiled updates do with such numbers: tests/update/test_step.py.)
+UNCOMPILED = RunOptions(out_dir="run", checkpoint_every=1, mode="pynative", progress=False)
 
 
 def poison(monkeypatch, updates):
@@ -44,7 +44,7 @@ def test_fp32_stops_before_the_optimizer(monkeypatch):
     with monkeypatch.context() as fault:
         poison(fault, {3})
         with pytest.raises(NotFiniteError) as caught:
-            train(TINY, EVERY)
+            train(TINY, UNCOMPILED)
     indices = MemoryFeed(load_digits(), TINY).indices(2)
     assert str(caught.value) == (
         f"update 3: loss or gradients are not finite on rank 0, samples {indices[2]}; the batch is kept in run: "
@@ -58,8 +58,8 @@ def test_fp32_stops_before_the_optimizer(monkeypatch):
     before = RunFolder(Path("run")).newest()
     assert before.state["update"] == 2
     assert before.training["scaler.skipped"] == 0
-    assert train(TINY, EVERY).updates == 5
-    assert train(TINY, dataclasses.replace(EVERY, out_dir="whole")).updates == 5
+    assert train(TINY, UNCOMPILED).updates == 5
+    assert train(TINY, dataclasses.replace(UNCOMPILED, out_dir="whole")).updates == 5
     broken, whole = (RunFolder(Path(name)).newest() for name in ("run", "whole"))
     for name, array in whole.weights.items():
         assert broken.weights[name].tobytes() == array.tobytes(), name

@@ -21,20 +21,6 @@ def start(*words, command=(*TRAIN, *FLAGS)):
     return subprocess.Popen([*command, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-@pytest.fixture
-def wait_for_update(wait_until):
-    """wait_for_update(process, beyond, pattern): until a run below it has saved an update after that; its folder."""
-
-    def wait(process, beyond, pattern):
-        def saved():
-            runs = (path.parent for path in Path().glob(f"{pattern}/checkpoints"))
-            return next((run for run in runs if max(RunFolder(run).updates(), default=0) > beyond), None)
-
-        return wait_until(saved, 120, process)
-
-    return wait
-
-
 def stop(process):
     """SIGTERM; returns the line to go on with, and the last update."""
     process.send_signal(signal.SIGTERM)
@@ -51,9 +37,9 @@ def files(folder):
 
 
 @pytest.mark.slow
-def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock(wait_for_update, python):
+def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock(launcher, python):
     first = start("--out-dir", "run")
-    wait_for_update(first, 1, "run")
+    launcher.wait_for_update(Path("run"), first, 1)
     first.send_signal(signal.SIGSTOP)
     before = files(Path("run"))
     for words in (["--out-dir", "run"], ["--resume", "run"]):
@@ -65,21 +51,22 @@ def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock(wait_for_update
     first.kill()
     first.communicate()
     third = start("--out-dir", "run")
-    wait_for_update(third, max(RunFolder(Path("run")).updates()), "run")
+    launcher.wait_for_update(Path("run"), third, max(RunFolder(Path("run")).updates()))
     stop(third)
 
 
 @pytest.mark.slow
-def test_the_printed_line_goes_on_without_an_out_dir(wait_for_update, tmp_path):
+def test_the_printed_line_goes_on_without_an_out_dir(launcher, wait_until, tmp_path):
     """In a folder whose name a shell would take apart."""
     odd = tmp_path / "it's a folder"
     odd.mkdir()
     os.chdir(odd)
     process = start("--log-every", "2")
-    first = wait_for_update(process, 1, "runs/*")
+    first = wait_until(lambda: next(Path().glob("runs/*"), None), 120, process)
+    launcher.wait_for_update(first, process, 1)
     line, update = stop(process)
     assert line == shlex.join([*TRAIN, *FLAGS, "--log-every", "2", "--resume", str(first)])
     again = subprocess.Popen(line, shell=True, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    wait_for_update(again, update, "runs/*")
+    launcher.wait_for_update(first, again, update)
     os.killpg(again.pid, signal.SIGKILL)
     assert f"resuming after update {update} from {first}/checkpoints/" in again.communicate()[0]

@@ -62,6 +62,14 @@ def test_float16_keeps_gathers_in_float32():
     assert np.isfinite(net(Tensor(x)).asnumpy()).all()
 
 
+def test_gather_fits_its_own_image_size_only():
+    net = create_model("genet50", num_classes=3, image_size=32)
+    net.set_train(False)
+    assert net(Tensor(np.zeros((1, 3, 31, 31), np.float32))).shape == (1, 3)  # also 8x8 after the stem
+    with pytest.raises(ValueError, match="gather needs 8x8 features, but got 16x16; create the model with your"):
+        net(Tensor(np.zeros((1, 3, 64, 64), np.float32)))
+
+
 RECIPE = Recipe(model="resnet8", image_size=8, zero_init_residual=True)
 SPEC = load_dataset(RECIPE).input
 

@@ -19,7 +19,7 @@ def task(*arguments: str) -> Task:
     parser = cli.Parser("parity", "")
     parser.add_argument("--net")
     parser.add_argument("--reference")
-    flags.add_task_flags(parser, flags.recipe_named_in(list(arguments)))
+    flags.add_task_flags(parser)
     return flags.task_of(parser.parse(arguments))
 
 

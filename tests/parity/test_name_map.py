@@ -57,11 +57,6 @@ def test_a_map_renames_what_is_there_and_finds_shared_arrays_under_either_name()
     assert names.sources("loss") == ("loss",)
 
 
-def test_seams_are_where_a_further_part_begins():
-    whole = {"qkv": MadeOf((Part("bias", rows=(0, 2)), whole_array("fused").parts[0])), "one": whole_array("bias")}
-    assert NameMap("names", whole, {}, ()).seams({**ARRAYS, "bias": FUSED}) == {"qkv": [2]}
-
-
 OURS = {"a.weight": (4, 4), "a.bias": (4,), "q.weight": (2, 4), "both.weight": (4, 8), "table": (8, 1)}
 THEIRS = {"b.weight": (4, 4), "b.bias": (4,), "fused": (6, 4), "one": (4, 4), "two": (4, 4), "row": (8,)}
 CORRECTIONS = {

@@ -12,7 +12,7 @@ from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.layer_outputs import LayerDifference
 from resnet_fn.parity.layers.difference import difference
 from resnet_fn.parity.name_map import NameMap, whole_array
-from resnet_fn.parity.page import along_depth, ladder_page, plot_depth
+from resnet_fn.parity.page import along_depth, ladder_page
 from resnet_fn.parity.report import name_map, table, write_json
 from resnet_fn.parity.stages import Stage
 
@@ -120,12 +120,12 @@ def test_a_page_says_what_differs_with_its_cause_beside_every_layer():
     found = ladder(faulty=True)
     found.layers.append(dataclasses.replace(found.layers[0], mode="train", output=one("conv", 1.0)))
     found.stages[3].differences.append(one("conv.<w>", 3.0))
-    found.curves = {"loss": ([2.5, 2.25], [2.5, 2.125]), "learning rate": ([0.1], [0.1])}
-    text = ladder_page(found, "ours against theirs", plots=False)
+    found.stages.append(Stage("loss trajectory", [one("update 1", 2.5, 2.5), one("update 2", 2.25, 2.125)]))
+    text = ladder_page(found, "ours against theirs")
     order = (
         "They differ",
         "conv: pad_mode same pads 0/1, the reference 1/1",
-        "not compared",
+        "skipped: not asked for",
         "bn1 and 1 more: eps 1 here",
     )
     assert sorted(order, key=text.index) == list(order)
@@ -136,14 +136,11 @@ def test_a_page_says_what_differs_with_its_cause_beside_every_layer():
         **{"conv": ["eval", "train", "gradients"], "a.b": ["gradients"], "x": ["gradients"]}
     }
     assert depth["conv"]["gradients"].name == "conv.<w>"
-    pytest.importorskip("matplotlib", reason="the plots need matplotlib: pip install matplotlib")
-    drawn = plot_depth(depth).axes
-    assert [axes.get_title() for axes in drawn] == ["conv differs first", "", "conv differs first"]
-    assert {axes.get_yscale() for axes in drawn} == {"log"}
-    assert ladder_page(found, "ours against theirs", plots=True).count("<img") == 2
+    assert text.count('class="bar"') == 5
+    assert f"--colour: #c62828; --error: {100 * 8 / 11:.0f}%; --allowed: {100 * 3 / 11:.0f}%" in text
 
 
 def test_a_page_of_nets_that_could_not_be_paired():
-    text = ladder_page(Ladder([Stage("weights", failed="a <b> is alone")], [], NAMES, []), "x", plots=True)
+    text = ladder_page(Ladder([Stage("weights", failed="a <b> is alone")], [], NAMES, []), "x")
     assert "a &lt;b&gt; is alone" in text
     assert "<img" not in text

@@ -27,6 +27,7 @@ from small_nets import (
     draw,
     labels,
     ladder_of,
+    module,
     ones,
     ours,
     t,
@@ -85,6 +86,35 @@ def noisy(self: Any, x: Tensor) -> Tensor:
     """A dense layer whose weight's gradient is off by 3e-5 of its size: some elements are smaller than that."""
     extra = (self.weight * NOISE).sum()
     return ops.matmul(x, self.weight.T) + self.bias + (extra - ops.stop_gradient(extra))
+
+
+class NormAct(t.BatchNorm2d):
+    """timm's BatchNormAct2d: a BatchNorm and the activation after it."""
+
+    def __init__(self, act: Any) -> None:
+        super().__init__(8)
+        self.act = act
+
+    def forward(self, x: Any) -> Any:
+        return self.act(super().forward(x))
+
+
+def norm_and_act() -> nn.Cell:
+    return Ours(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.ReLU())
+
+
+def image() -> Batch:
+    return draw(4, 3, 6, 6), labels(4)
+
+
+def table_inside() -> Any:
+    return module(lambda self, x: self.body(x) + self.table, table=t.Parameter(torch.ones(8)), body=t.Linear(8, 8))
+
+
+def table_apart() -> nn.Cell:
+    """MindCV's Swin has the position table in a cell of its own, torchvision in the attention."""
+    bias = cell(lambda self: self.table * 1.0, table=ones(8))
+    return cell(lambda self, x: self.body(x) + self.bias(), bias=bias, body=nn.Dense(8, 8))
 
 
 NOISE = Tensor(1e-5 * np.random.default_rng(1).normal(size=(8, 64)).astype(np.float32))
@@ -166,6 +196,14 @@ PORTS = {
     "torch's old weight norm, whose computed weight cannot be copied deeply": Pair(
         vector, lambda: Theirs(t.utils.weight_norm(t.Linear(8, 8))), lambda: Ours(PortedNorm())
     ),
+    "a layer that stands for two": Pair(
+        image, lambda: Theirs(t.Conv2d(3, 8, 1, bias=False), NormAct(t.ReLU())), norm_and_act
+    ),
+    "a table in a part of its own, which is not compared with the whole layer": Pair(
+        vector,
+        lambda: theirs(lambda n, x: n.head(n.bias(x)), bias=table_inside()),
+        lambda: ours(lambda n, x: n.head(n.body(x)), body=table_apart()),
+    ),
     "a lazy layer": Pair(vector, lambda: Theirs(t.LazyLinear(8)), lambda: Ours(nn.Dense(8, 8))),
     "dropout that moves past a ReLU, which computes the same": Pair(
         vector,
@@ -179,6 +217,12 @@ PORTS = {
 @pytest.mark.parametrize("name", PORTS)
 def test_it_agrees(name):
     PORTS[name].climb()
+
+
+def test_a_layer_that_stands_for_two_others_differs():
+    module = Theirs(t.Conv2d(3, 8, 1, bias=False), NormAct(t.SiLU()))
+    ladder = ladder_of(norm_and_act(), module, [image()], quick=True, mode="pynative")
+    assert (ladder.first_stage.name, ladder.first_layer.name) == ("eval forward", "part.1"), table(ladder)
 
 
 def unused() -> tuple[nn.Cell, Any]:

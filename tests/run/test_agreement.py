@@ -59,7 +59,7 @@ def test_settings_data_and_weights_that_differ_are_named_on_all_ranks(folder, ms
     Path("b").rename("elsewhere/resumed")
     shutil.copytree("elsewhere/resumed", "b")
     files = {"base": FILES, "data_dir": str(folder)}
-    own = {"log_every": 7, "norms_every": 3, "checkpoint_every": 2}
+    own, mode = {"log_every": 7, "norms_every": 3, "checkpoint_every": 2}, {"mode": "pynative"}
     cases = {
         "learning_rate 0.05, rank 0: 0.2": rank_1({"learning_rate": 0.05}),
         "label_smoothing 0.2, rank 0: 0.1; rank 1: smoothing_over others, rank 0: all": rank_1(
@@ -85,7 +85,7 @@ def test_settings_data_and_weights_that_differ_are_named_on_all_ranks(folder, ms
         f"weights and other state {HASH}, rank 0: {HASH}; give all workers the same weights": evaluation(
             *(["--recipe", "mine.toml", "--weights", name] for name in ("a", "b"))
         ),
-        "": [[RECIPE, {"out_dir": "one"}], [{**RECIPE, "name": "mine"}, {"out_dir": "", **own}]],
+        "": [[RECIPE, {"out_dir": "one", **mode}], [{**RECIPE, "name": "mine"}, {"out_dir": "", **own, **mode}]],
     }
     Path("cases.json").write_text(json.dumps(cases))
     msrun(2, str(DRIVERS / "other_worker.py"), "cases.json")

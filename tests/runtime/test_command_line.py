@@ -25,10 +25,6 @@ def typed(*words, **environment):
     return json.loads(done.stdout)
 
 
-def test_alone_it_is_the_process_itself():
-    assert typed(*COMMAND, "--out-dir", "a b") == [*COMMAND, "--out-dir", "a b"]
-
-
 def test_of_a_worker_it_is_the_msrun_that_waits_for_it():
     Path("msrun").write_text(MSRUN)
     words = ["--worker_num", "3", "--join", "True", "--log_dir", "my logs", "python", "-c", TYPED, "--epochs", "5"]

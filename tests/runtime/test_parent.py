@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 
@@ -22,17 +21,6 @@ def test_a_command_waits_for_its_parent_or_never_starts(python):
     words = [sys.executable, "-c", "import os; print(os.getppid())"]
     assert python(parent.__file__, os.getpid(), *words).stdout == f"{os.getpid()}\n"
     assert python(parent.__file__, NOBODY, *words, code=-signal.SIGTERM).stdout == ""
-
-
-def test_children_are_listed_the_oldest_first():
-    before = parent.children(os.getpid())
-    processes = [subprocess.Popen(["sleep", "60"]) for _ in range(3)]
-    try:
-        assert parent.children(os.getpid()) == [*before, *(process.pid for process in processes)]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def test_a_worker_outlives_an_msrun_that_leaves(tmp_path, start_msrun, processes, wait_until):

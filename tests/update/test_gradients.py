@@ -3,29 +3,16 @@
 import mindspore
 import numpy as np
 import pytest
-from mindspore import Tensor, ops
+from mindspore import Tensor
 
 from resnet_fn.update.gradients import LARGE, clip_by_global_norm, global_norm, is_finite, squared_norms, unscale
 
 pytestmark = pytest.mark.usefixtures("device")
 
 
-def tensors(seed, scale=1.0):
-    rng = np.random.default_rng(seed)
-    return [Tensor((rng.normal(size=shape) * scale).astype(np.float32)) for shape in ((3, 4), (5,), (2, 3, 1, 1))]
-
-
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
-def test_clip_equals_mindspores(scale):
-    gradients = tensors(0, scale)
-    ours = clip_by_global_norm(gradients, global_norm(gradients), 1.0)
-    theirs = ops.clip_by_global_norm(gradients, 1.0)
-    for a, b in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=1e-6)
-
-
 def test_a_small_norm_passes_to_the_bit_and_0_turns_clipping_off():
-    gradients = tensors(2)
+    rng = np.random.default_rng(2)
+    gradients = [Tensor(rng.normal(size=shape).astype(np.float32)) for shape in ((3, 4), (5,), (2, 3, 1, 1))]
     for limit in (1e6, 0):
         for a, b in zip(clip_by_global_norm(gradients, global_norm(gradients), limit), gradients, strict=True):
             assert (a.asnumpy() == b.asnumpy()).all()

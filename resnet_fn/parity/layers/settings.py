@@ -39,7 +39,7 @@ def _conv(layer: Any, image: np.ndarray | None) -> Settings:
     count = _directions(layer, image)
     settings: Settings = {
         **{name: _spread(getattr(layer, name), count) for name in ("kernel_size", "stride", "dilation")},
-        "groups": layer.groups if hasattr(layer, "groups") else layer.group,
+        "groups": _read(layer, "groups", "group"),
         "bias": _has_bias(layer),
         "padding_mode": getattr(layer, "padding_mode", "zeros"),
     }
@@ -79,10 +79,7 @@ def pads_of(layer: Any, size: Sequence[int]) -> Pads | None:
 
 def _given_padding(layer: Any, count: int) -> Pads | None:
     """The `padding` argument, spread: one number, one for each direction (torch, max pools), or one for each side."""
-    padding = getattr(layer, "padding", None)
-    if padding is None:  # nn.AvgPool2d and nn.MaxPool3d have it in their operation only
-        operation = _operation(layer)
-        padding = operation.get("pad", operation.get("pad_list", operation.get("pads")))
+    padding = _read(layer, "padding", "pad", "pad_list", "pads")  # nn.AvgPool2d has it in its operation only
     if padding is None:
         return None
     if isinstance(padding, int):
@@ -92,13 +89,17 @@ def _given_padding(layer: Any, count: int) -> Pads | None:
     return tuple(padding[-2 * count :])
 
 
-def _operation(layer: Any) -> Settings:
-    """The attributes of a MindSpore cell's main operation, not of those that reshape for it."""
-    attributes: Settings = {}
-    for name, operation in getattr(layer, "_primitives", {}).items():
-        if name.startswith(("avg_pool", "max_pool", "adaptive_", "softmax", "log_softmax", "elu", "celu")):
-            attributes |= getattr(operation, "init_attrs", {})
-    return attributes
+def _read(layer: Any, *names: str) -> Any:
+    """The first of these attributes that a layer has, or a MindSpore cell's main operation; None if there is none."""
+    operations = [
+        getattr(operation, "init_attrs", {})
+        for name, operation in getattr(layer, "_primitives", {}).items()
+        # not one that reshapes for it
+        if name.startswith(("avg_pool", "max_pool", "adaptive_", "softmax", "log_softmax", "elu", "celu"))
+    ]
+    values = [getattr(layer, name, None) for name in names]
+    values += [attributes.get(name) for attributes in reversed(operations) for name in names]
+    return next((value for value in values if value is not None), None)
 
 
 def _transposed(layer: Any, image: np.ndarray | None) -> Settings:
@@ -121,45 +122,21 @@ def _transposed(layer: Any, image: np.ndarray | None) -> Settings:
 
 def _pool(layer: Any, image: np.ndarray | None) -> Settings:
     count = _directions(layer, image)
-    size = image.shape[-count:] if image is not None else None
-    operation = _operation(layer)
     if hasattr(layer, "output_size") or "Adaptive" in type(layer).__name__:
-        output: Any = getattr(layer, "output_size", operation.get("output_size"))
+        output = _read(layer, "output_size")
         output = output.numpy().tolist() if hasattr(output, "numpy") else output
-        return _adaptive_pool(output if isinstance(output, Sequence) else (output,) * count, size) if size else {}
+        return {"output_size": tuple(output) if isinstance(output, Sequence) else (output,) * count}
     kernel = _spread(layer.kernel_size, count)
-    stride = kernel if layer.stride is None else _spread(layer.stride, count)
-    settings: Settings = {"kernel_size": kernel, "stride": stride}
-    pads: Pads = (0,) * 2 * count
+    settings: Settings = {"kernel_size": kernel, "stride": _spread(layer.stride or kernel, count)}
+    settings["ceil_mode"] = bool(_read(layer, "ceil_mode"))
+    if image is not None:
+        settings |= _padding(layer, image.shape[-count:])
     if kind_of(layer) == "maxpool":
-        settings["dilation"] = _spread(getattr(layer, "dilation", operation.get("dilation", 1)), count)
-    if size:
-        settings |= _padding(layer, size)
-        pads = settings["pads"] or pads
-        rests = ((n + a + b - k) % s for n, a, b, k, s in zip(size, pads[::2], pads[1::2], kernel, stride, strict=True))
-        # `ceil_mode` counts only if it changes the size of the output.
-        settings["ceil_mode"] = bool(getattr(layer, "ceil_mode", operation.get("ceil_mode", False))) and any(rests)
-        if tuple(kernel) == tuple(size) and not any(pads):
-            del settings["stride"]  # there is one window
-    if kind_of(layer) == "avgpool":
-        settings["divisor_override"] = getattr(layer, "divisor_override", operation.get("divisor_override")) or None
-        if any(pads):  # `same` never counts its zeros
-            counts = getattr(layer, "count_include_pad", operation.get("count_include_pad", True))
-            settings["count_include_pad"] = bool(counts) and _pad_mode(layer) != "same"
-    return settings
-
-
-def _adaptive_pool(output: Sequence[int | None], size: Sequence[int]) -> Settings:
-    """The settings of the plain pool that computes the same on an input of this size; if there is none, `output_size`.
-
-    `output` has the size in each direction, None for the input's.
-    """
-    wanted = [b if a is None else int(a) for a, b in zip(output, size, strict=True)]
-    if any(b % a for a, b in zip(wanted, size, strict=True)):
-        return {"output_size": tuple(wanted)}
-    kernel = tuple(b // a for a, b in zip(wanted, size, strict=True))
-    settings = {"kernel_size": kernel, "pads": (0,) * 2 * len(kernel), "ceil_mode": False}
-    return settings if kernel == tuple(size) else {**settings, "stride": kernel}
+        settings["dilation"] = _spread(_read(layer, "dilation") or 1, count)
+        return settings
+    if any(settings.get("pads") or ()):  # `same` never counts its zeros
+        settings["count_include_pad"] = _read(layer, "count_include_pad") is not False and _pad_mode(layer) != "same"
+    return settings | {"divisor_override": _read(layer, "divisor_override") or None}
 
 
 def _norm(layer: Any, image: np.ndarray | None) -> Settings:
@@ -172,11 +149,9 @@ def _norm(layer: Any, image: np.ndarray | None) -> Settings:
         axis = getattr(layer, "begin_norm_axis", None) if given else None
         shape = layer.normalized_shape if axis is None or image is None else image.shape[axis:]
         return {**settings, "over": "layer", "normalized_shape": tuple(shape)}
-    if "GroupNorm" in name:
-        return {**settings, "over": "group", "num_groups": layer.num_groups}
-    if "InstanceNorm" in name:
+    if "GroupNorm" in name or "InstanceNorm" in name:
         channels = 0 if image is None else image.shape[1]
-        return {**settings, "over": "group", "num_groups": layer.num_features or channels}
+        return {**settings, "over": "group", "num_groups": _read(layer, "num_groups", "num_features") or channels}
     tracks = getattr(layer, "track_running_stats", True)
     always = {None: "in training" if tracks else "always", True: "always", False: "never"}
     settings |= {"over": "batch", "batch_statistics": always[getattr(layer, "use_batch_statistics", None)]}
@@ -199,26 +174,18 @@ def _recurrent(layer: Any, image: np.ndarray | None) -> Settings:
     if kind_of(layer) == "rnn":
         relu = "Relu" in type(getattr(layer, "rnn", None)).__name__
         settings["nonlinearity"] = getattr(layer, "nonlinearity", "relu" if relu else "tanh")
-    bias = layer.has_bias if hasattr(layer, "has_bias") else layer.bias
-    return {**settings, "bias": bias, "proj_size": getattr(layer, "proj_size", 0)}
+    return {**settings, "bias": _read(layer, "has_bias", "bias"), "proj_size": getattr(layer, "proj_size", 0)}
 
 
 def _softmax(layer: Any, image: np.ndarray | None) -> Settings:
-    axis = -3 if "2d" in type(layer).__name__ else getattr(layer, "dim", _operation(layer).get("axis"))
+    axis = -3 if "2d" in type(layer).__name__ else _read(layer, "dim", "axis")
     return {} if axis is None or image is None else {"axis": int(np.ravel(axis)[0]) % image.ndim}
 
 
 def _upsample(layer: Any, image: np.ndarray | None) -> Settings:
     fixed = {"UpsamplingNearest2d": ("nearest", False), "UpsamplingBilinear2d": ("bilinear", True)}
     mode, corners = fixed.get(type(layer).__name__) or (layer.mode, bool(layer.align_corners))
-    settings: Settings = {"mode": mode, "align_corners": corners}
-    if image is None:
-        return settings
-    count = image.ndim - 2
-    if layer.size is not None:
-        return {**settings, "size": _spread(layer.size, count)}
-    scale = layer.scale_factor if isinstance(layer.scale_factor, Sequence) else (layer.scale_factor,) * count
-    return {**settings, "size": tuple(math.floor(n * s) for n, s in zip(image.shape[2:], scale, strict=True))}
+    return {"mode": mode, "align_corners": corners}  # another size is another shape of its output
 
 
 def _spread(value: Any, count: int) -> tuple[int, ...]:
@@ -234,18 +201,19 @@ def _directions(layer: Any, image: np.ndarray | None) -> int:
     return max(1, image.ndim - 2) if image is not None else 2
 
 
-def _numbers(**names: Sequence[str]) -> Callable[[Any, Any], Settings]:
-    """Numbers under one of several attributes of a layer, or in its operation; a missing one is left out."""
+# Numbers by kind: their words, and the attributes that have them. A missing one is left out.
+_NUMBERS: dict[str, dict[str, Sequence[str]]] = {
+    "leakyrelu": {"slope": ("negative_slope", "alpha")},
+    "elu": {"alpha": ("alpha",)},
+    "celu": {"alpha": ("alpha",)},
+    "hardtanh": {"min": ("min_val",), "max": ("max_val",)},
+    "softplus": {"beta": ("beta",), "threshold": ("threshold",)},
+}
 
-    def numbers_of(layer: Any, image: np.ndarray | None) -> Settings:
-        settings: Settings = {}
-        for word, attributes in names.items():
-            attribute = next((one for one in attributes if hasattr(layer, one)), None)
-            value = getattr(layer, attribute) if attribute else _operation(layer).get(word)
-            settings |= {} if value is None else {word: float(value)}
-        return settings
 
-    return numbers_of
+def _numbers(layer: Any, image: np.ndarray | None) -> Settings:
+    values = {word: _read(layer, *names) for word, names in _NUMBERS[kind_of(layer)].items()}
+    return {word: float(value) for word, value in values.items() if value is not None}
 
 
 _TABLE: dict[str, Callable[[Any, Any], Settings]] = {
@@ -261,10 +229,7 @@ _TABLE: dict[str, Callable[[Any, Any], Settings]] = {
     "attention": _attention,
     **dict.fromkeys(("lstm", "gru", "rnn"), _recurrent),
     "gelu": lambda layer, _: {"approximate": getattr(layer, "approximate", "sigmoid")},  # FastGelu: x σ(1.702 x)
-    "leakyrelu": _numbers(slope=("negative_slope", "alpha")),
-    **dict.fromkeys(("elu", "celu"), lambda layer, image: {"alpha": 1.0, **_numbers(alpha=("alpha",))(layer, image)}),
-    "hardtanh": _numbers(min=("min_val",), max=("max_val",)),
-    "softplus": _numbers(beta=("beta",), threshold=("threshold",)),
+    **dict.fromkeys(_NUMBERS, _numbers),
     **dict.fromkeys(("softmax", "logsoftmax"), _softmax),
     "upsample": _upsample,
 }
@@ -275,14 +240,22 @@ _DROPS = (
     *("dropout", "drop_prob", "drop_path_prob", "dropout_p", "dropout_prob", "attn_drop_prob", "p_dropout"),
     *("attention_dropout", "drop_rate", "layerdrop"),
 )
+_OF_DROPOUT = (
+    "p",
+    "prob",
+    "keep_prob",
+)  # a dropout layer's own, of which the first counts: nn.Dropout keeps `keep_prob`
 
 
-def _dropped(layer: Any) -> float:
-    """The share that a dropout layer drops: MindSpore's `nn.Dropout(0.9)` keeps 0.9, all others drop it."""
-    for name in ("p", "prob"):
-        if getattr(layer, name, None) is not None:
-            return float(getattr(layer, name))
-    return round(1.0 - float(layer.keep_prob), 6)
+def _shares(layer: Any) -> Iterator[tuple[Any, str, float]]:
+    """Where a layer drops: what has the attribute, its name, and the share that is dropped."""
+    own = kind_of(layer) == "dropout" or type(layer).__name__ == "StochasticDepth"
+    names = [name for name in _OF_DROPOUT if getattr(layer, name, None) is not None][:1]
+    places = [(layer, name) for name in (names if own else (*_DROPS, "keep_prob"))]  # MindCV's DropPath
+    for holder, name in [*places, (getattr(layer, "config", None), "layerdrop")]:
+        value = getattr(holder, name, None)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield holder, name, round(1.0 - value, 6) if name == "keep_prob" else float(value)
 
 
 @contextlib.contextmanager
@@ -292,28 +265,12 @@ def without_dropout(layers: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[st
 
     Yields the path of each layer that dropped, the attribute that was set to 0, and the share that it had.
     """
-    drops = []
+    drops: dict[tuple[str, str], float] = {}
     with contextlib.ExitStack() as restored:
-
-        def change(layer: Any, attribute: str, value: Any) -> None:
-            restored.callback(setattr, layer, attribute, getattr(layer, attribute))
-            setattr(layer, attribute, value)
-
         for name, layer in layers:
-            if kind_of(layer) == "dropout":
-                if (share := _dropped(layer)) > 0:
-                    drops.append((name, "p", share))
-                    for attribute, nothing in (("p", 0.0), ("prob", 0.0), ("keep_prob", 1.0)):
-                        if hasattr(layer, attribute):
-                            change(layer, attribute, nothing)
-                continue
-            held = [(layer, one) for one in (*_DROPS, *["p"] * (type(layer).__name__ == "StochasticDepth"))]
-            for holder, attribute in [*held, (getattr(layer, "config", None), "layerdrop")]:
-                value = getattr(holder, attribute, None)
-                if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
-                    drops.append((name, attribute, float(value)))
-                    change(holder, attribute, type(value)(0))
-            if isinstance(kept := getattr(layer, "keep_prob", None), float) and kept < 1:  # MindCV's DropPath
-                drops.append((name, "p", round(1.0 - kept, 6)))
-                change(layer, "keep_prob", 1.0)
-        yield drops
+            for holder, attribute, share in [one for one in _shares(layer) if one[2] > 0]:
+                value = getattr(holder, attribute)
+                drops.setdefault((name, "p" if attribute in _OF_DROPOUT else attribute), share)
+                restored.callback(setattr, holder, attribute, value)
+                setattr(holder, attribute, type(value)(attribute == "keep_prob"))
+        yield [(*place, share) for place, share in drops.items()]

@@ -17,17 +17,12 @@ CLASSES = 10
 
 # One of each kind: what differs from these in depth alone follows from the two tables.
 KINDS = (
-    *("resnet8", "resnet18", "resnet50", "resnext50_32x4d", "wide_resnet50_2", "se_resnet18", "se_resnet50"),
+    *("resnet8", "resnet18", "resnet50", "resnext50_32x4d", "se_resnet18", "se_resnet50"),
     *("genet50_minus", "genet50", "genet50_plus"),
 )
 # The first seed to try: with those before it some pre-activation is within rounding of zero.
 FIRST_SEED = {"genet50_plus": 2}
-LARGE = ("wide_resnet50_2", "resnext50_32x4d", "se_resnet50", "genet50_minus", "genet50", "genet50_plus")  # 10 s each
-
-
-def marks_of(name):
-    """The widest net's rounding is within 1e-4 on two cores; on one some pre-activation of each seed is a tie."""
-    return [pytest.mark.slow] * (name in LARGE) + [pytest.mark.alone] * (name == "wide_resnet50_2")
+LARGE = ("resnext50_32x4d", "se_resnet50", "genet50_minus", "genet50", "genet50_plus")  # 10 s each
 
 
 def test_both_tables_are_one():
@@ -36,7 +31,8 @@ def test_both_tables_are_one():
 
     ours = {name: row(design, design.block.expansion, design.planes) for name, design in MODELS.items()}
     assert ours == {name: row(plan, plan.expansion, plan.widths) for name, plan in reference.PLANS.items()}
-    kinds = {row[:1] + row[2:] + (MODELS[name].attention,) for name, row in ours.items()}
+    others = {name: row for name, row in ours.items() if name != "wide_resnet50_2"}  # its base width: resnext50_32x4d
+    kinds = {row[:1] + row[2:] + (MODELS[name].attention,) for name, row in others.items()}
     assert kinds == {ours[name][:1] + ours[name][2:] + (MODELS[name].attention,) for name in KINDS}
 
 
@@ -95,7 +91,7 @@ def test_eval_logits_at_odd_sizes(name: str, stem: str, size: int) -> None:
 @pytest.mark.parametrize(
     ("name", "stem"),
     [
-        *(pytest.param(name, "", marks=marks_of(name)) for name in KINDS),
+        *(pytest.param(name, "", marks=[pytest.mark.slow] * (name in LARGE)) for name in KINDS),
         *(("resnet8", "d"), ("resnet50", "d"), ("resnet18", "cifar")),
     ],
 )
@@ -131,16 +127,3 @@ def gradient_errors(net: nn.Cell, ref: "torch.nn.Module", images: np.ndarray, la
         parameter.name: relative(gradient.asnumpy(), theirs[names.rename(parameter.name, "torchvision", basic=False)])
         for parameter, gradient in zip(weights, gradients, strict=True)
     }
-
-
-def test_moving_statistics_move_as_the_reference_does() -> None:
-    net, ref = pair("resnet8", "", 16, seed=0)
-    images, _ = batch(4, 16, seed=1)
-    net.set_train(True)(Tensor(images))
-    ref.train()(torch.tensor(images))
-    state = ref.state_dict()
-    for parameter in net.get_parameters():
-        if ".moving_" in parameter.name:
-            theirs = state[names.rename(parameter.name, "torchvision", basic=True)].numpy()
-            # MindSpore's CPU kernel, as PyTorch's, moves the variance by the unbiased one.
-            np.testing.assert_allclose(parameter.asnumpy(), theirs, rtol=1e-5, atol=1e-6)
