@@ -9,6 +9,7 @@ import os
 import pickle
 import re
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -179,6 +180,24 @@ def events() -> Callable[..., list[dict[str, Any]]]:
     def read(run: Path | str, kind: str) -> list[dict[str, Any]]:
         lines = Path(run, "metrics.jsonl").read_text().splitlines()
         return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def board_events() -> Callable[[Path | str], list[Any]]:
+    """board_events(folder): all of its TensorBoard files' events, in the order in which they were written."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    def read(folder: Path | str) -> list[Any]:
+        events = []
+        for path in sorted(Path(folder).glob("events.out.tfevents.*")):
+            data, place = path.read_bytes(), 0
+            while place < len(data):  # the length, its checksum, the event, its checksum
+                (length,) = struct.unpack_from("<Q", data, place)
+                events.append(Event.FromString(data[place + 12 : place + 12 + length]))
+                place += 12 + length + 4
+        return events
 
     return read
 

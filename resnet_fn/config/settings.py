@@ -112,8 +112,7 @@ class Draft(NamedTuple):
 
     def make(self, settings_class: "type[_Settings]") -> "_Settings":
         """Return the recipe or the options of this draft, as they are."""
-        settings: _Settings = unchecked(settings_class, {name: value.value for name, value in self.values.items()})
-        return settings
+        return unchecked(settings_class, {name: value.value for name, value in self.values.items()})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,9 +144,9 @@ class Settings:
         vars(self).update(vars(Draft(values_of(self, Source.FLAG)).complete().make(type(self))))
 
 
-def unchecked(config: type[Settings], values: Mapping[str, Any]) -> Any:
+def unchecked(config: type[_Settings], values: Mapping[str, Any]) -> _Settings:
     """Make settings of this class from values, with defaults for what they lack; other names are passed over."""
-    new = config.__new__(config)
+    new: _Settings = config.__new__(config)
     vars(new).update({field.name: values.get(field.name, field.default) for field in dataclasses.fields(config)})
     return new
 

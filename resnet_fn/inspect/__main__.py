@@ -85,10 +85,9 @@ def _check(parsed: argparse.Namespace) -> dict[str, Any]:
     changes = {name: getattr(parsed, name) for name in ("model", "stem") if getattr(parsed, name) is not None}
     folder = Path(parsed.checkpoint).is_dir()
     folders, bare, of_file = folder or Path(f"{parsed.other}").is_dir(), runs and not folder, parsed.recipe or changes
-    go = f"{' and '.join(given)} go{'es' * (len(given) == 1)}"
     one = "--activations, --gradients and --out-dir look at one checkpoint; leave out OTHER"
     cli.raise_usage_errors(
-        (given and not runs, f"{go} with --activations or --gradients; give one of them"),
+        (given and not runs, f"{', '.join(given)}: for --activations or --gradients only; give one of them"),
         (parsed.other and (runs or parsed.out_dir), one),
         (size is not None and size < 1, f"--batch-size: {size} is too small; give 1 or more"),
         (parsed.which == "best" and not folders, "--which is for run folders; leave it out"),

@@ -25,8 +25,9 @@ from resnet_fn.evaluation.loaded_net import (
 )
 from resnet_fn.inspect.statistics import ArrayStatistics, array_statistics
 from resnet_fn.models.inputs import make_masks
-from resnet_fn.parity.layers.cells import named_layers, record_cell, unchanged
+from resnet_fn.parity.layers.cells import record_cell, unchanged
 from resnet_fn.parity.layers.layer import Layer
+from resnet_fn.parity.layers.record import recorded_layers
 from resnet_fn.update.loss import make_loss
 
 # Is called with each array as it is computed: its kind, name and values. All of them together can be gigabytes.
@@ -95,7 +96,7 @@ def gradients(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor) -
     weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
     loss = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights)
     layers: dict[str, ArrayStatistics | None] = {}
-    handles = [hook for name, layer in named_layers(net) for hook in _add_hooks(name, layer, layers, visit)]
+    handles = [hook for name, layer in recorded_layers(net) for hook in _add_hooks(name, layer, layers, visit)]
     trained = tuple(net.trainable_params())
     with unchanged(net.get_parameters(), handles):
         net.set_train(True)
@@ -107,8 +108,7 @@ def gradients(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor) -
         visit("gradients", parameter.name, gradient.numpy())
         size = float(np.linalg.norm(parameter.numpy().astype(np.float64)))
         relative[parameter.name] = parameters[-1].norm / size if size else math.inf
-    rows = [row for row in layers.values() if row]
-    return Gradients(len(images), float(value.numpy()), rows, parameters, relative)
+    return Gradients(len(images), float(value.numpy()), [row for row in layers.values() if row], parameters, relative)
 
 
 def _add_hooks(name: str, layer: nn.Cell, rows: dict[str, ArrayStatistics | None], visit: Visitor) -> list[Any]:

@@ -6,14 +6,13 @@ weights, of sizes from 1e-3 to 100.
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from resnet_fn.parity.layers.record import leaves
-from resnet_fn.parity.name_map import GRADIENTS, NameMap
-from resnet_fn.parity.trace import Arrays, Batch, Task, Trace, Tree, map_tree, split, with_leaves
+from resnet_fn.parity.trace import Arrays, Task, Tree, map_tree, split, with_leaves
 
 UPDATES = 100
 KEPT = ("update 1", f"update {UPDATES}")  # after which the changes of all weights are compared
@@ -47,22 +46,6 @@ def made_up(shapes: Mapping[str, tuple[int, ...]]) -> tuple[Arrays, Arrays]:
     return weights, gradients
 
 
-class Given(NamedTuple):
-    """What a MindSpore side is given, under its own names."""
-
-    weights: Arrays
-    gradients: Arrays
-    outputs: Arrays
-    last: Arrays  # the reference's weights after the last update that is followed
-
-
-def given_by(trace: Trace, names: NameMap) -> Given:
-    """What the reference was given whose trace this is."""
-    weights, gradients = made_up({name: array.shape for name, array in trace.gradients.items()})
-    last = {name: trace.after[-1][name] for name in trace.gradients if trace.after}
-    return Given(names.rename(weights), names.rename(gradients, GRADIENTS), trace.train_outputs[0], names.rename(last))
-
-
 def changes_alone(
     weights: Arrays, gradients: Arrays, update: Callable[[Arrays, float], None], values: Callable[[], Arrays]
 ) -> dict[str, Arrays]:
@@ -79,25 +62,15 @@ def changes_alone(
 
 
 def losses_alone(
-    loss: Callable[[Tree, Tree], float], outputs: Arrays, task: Task, like: Tree, convert: Callable[[Any, Any], Any]
+    loss: Callable[[Tree, Tree], np.ndarray], outputs: Arrays, task: Task, like: Tree, tensor: Callable[[Any], Any]
 ) -> dict[str, float]:
-    """The loss of each case that it takes.
+    """The loss of each case that it takes: larger outputs; one sample, and two batches.
 
-    `outputs` are those of the first batch's last micro-batch, by name; `like` a net's, and `convert` makes an array a
-    tensor like one of its leaves.
+    `outputs` are those of the first batch's last micro-batch, by name; `like` a net's; `tensor` makes one of an array.
     """
-    losses = {}
-    for title, given, labels in _loss_cases(outputs, task.batches[0], task.accumulate):
-        with contextlib.suppress(Exception):
-            losses[title] = loss(with_leaves(like, given, convert), labels)
-    return losses
-
-
-def _loss_cases(outputs: Arrays, batch: Batch, accumulate: int) -> Iterator[tuple[str, Arrays, Tree]]:
-    """A title, outputs and labels of each case: larger outputs; one sample, and two batches."""
-    labels = split(batch[1], accumulate)[-1]
+    labels = split(task.batches[0][1], task.accumulate)[-1]
     sized = (leaf for leaf in (*(leaf for _, leaf in leaves(labels)), *outputs.values()) if np.ndim(leaf))
-    count = len(next(sized, ()))
+    count, losses = len(next(sized, ())), dict[str, float]()
     for times, samples in itertools.product(_TIMES, (count, 1, 2 * count)):
 
         def take(leaf: Any, samples: int = samples) -> Any:
@@ -105,4 +78,7 @@ def _loss_cases(outputs: Arrays, batch: Batch, accumulate: int) -> Iterator[tupl
             return np.concatenate([leaf, leaf])[:samples] if fits else leaf
 
         larger = {name: take(value) * np.float32(times) for name, value in outputs.items()}
-        yield f"{samples} samples, outputs × {times}", larger, map_tree(take, labels)
+        with contextlib.suppress(Exception):
+            value = loss(with_leaves(like, larger, tensor), map_tree(take, labels))
+            losses[f"{samples} samples, outputs × {times}"] = value.item()
+    return losses

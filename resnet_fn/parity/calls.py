@@ -41,7 +41,8 @@ _ARGUMENTS = {  # of functions that have no signature, and whose arguments may b
 _HERE = os.path.dirname(__file__)
 # What the files begin with of which no line is named.
 _INSIDE = (os.path.join(os.path.dirname(torch.__file__), ""), __file__, os.path.join(_HERE, "reference", ""), "<")
-_ABOVE = tuple(os.path.join(_HERE, name) for name in ("search.py", "torch_side.py"))  # call the reference
+# What calls the reference and its loss.
+_ABOVE = tuple(os.path.join(_HERE, name) for name in ("search.py", "torch_side.py", "trace.py"))
 # Calls that are neither counted nor changed.
 _NOT_COUNTED = """
     __get__ __set__ size dim __len__ item is_floating_point type detach clone numel contiguous to float double

@@ -151,8 +151,8 @@ class _Given:
 
     def record_ours(self, like: Recording | None) -> Recording:
         """Record the net in MindSpore; with the weights and decays of another recording, if it is given."""
-        from resnet_fn.parity.mindspore_side import record_net, run_in
-        from resnet_fn.parity.replay import names_of, record_like
+        from resnet_fn.parity.mindspore_side import Like, record_net, run_in
+        from resnet_fn.parity.replay import names_of
         from resnet_fn.update.exchange import with_all_reduce
 
         workers, own = with_all_reduce(self.start_mindspore()), self.functions
@@ -169,7 +169,7 @@ class _Given:
             names = names_of(net, like)
             if names.problems:
                 raise ValueError(f"--like: {self.parsed.like} is of another net: {'; '.join(names.problems[:3])}")
-            return record_like(like, net, names, **options)
+            return record_net(net, self.task, like=Like(like, names), **options)
 
     def replay(self, reference: Recording, classes: int) -> Any:
         """Compare the net in MindSpore with a recording."""

@@ -5,26 +5,27 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.experimental.optim.optimizer import Optimizer as TorchLike  # of mint.optim, too
 
-from resnet_fn.config.hints import first_line
+from resnet_fn.config.hints import few, first_line
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.parity.alone import Given, changes_alone, losses_alone, made_up
+from resnet_fn.parity.alone import changes_alone, losses_alone, made_up
 from resnet_fn.parity.dropout import drops_of, shared_masks
 from resnet_fn.parity.environment import environment
 from resnet_fn.parity.initial import several_builds
-from resnet_fn.parity.layers.cells import named_layers, record_cell, unchanged, write
+from resnet_fn.parity.layers.cells import record_cell, unchanged, write
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.masked import masked
-from resnet_fn.parity.layers.record import leaves
+from resnet_fn.parity.layers.record import leaves, recorded_layers
 from resnet_fn.parity.layers.settings import without_dropout
-from resnet_fn.parity.optimizer_settings import Settings, mindspore_settings, torch_settings
-from resnet_fn.parity.probes import Caller, attempted, probe_layers, probe_net, same_attributes
+from resnet_fn.parity.name_map import GRADIENTS, NameMap
+from resnet_fn.parity.optimizer_settings import DECAY, Settings, mindspore_settings, paired, torch_settings
+from resnet_fn.parity.probes import Caller, attempted, compute_probes, same_attributes
 from resnet_fn.parity.randomness import cut_random, is_random
 from resnet_fn.parity.ranks import check_shares
 from resnet_fn.parity.stages import LOSS, paired_outputs
@@ -33,14 +34,13 @@ from resnet_fn.parity.trace import (
     STATISTICS,
     Arrays,
     Batch,
-    Dropping,
     Probes,
     Recording,
     Task,
     Trace,
     Tree,
     check_scalar,
-    logits_of,
+    loss_of_logits,
     make_recording,
     map_tree,
     named_leaves,
@@ -51,11 +51,12 @@ from resnet_fn.parity.trace import (
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Reduce, Workers
 from resnet_fn.update.average import MovingAverage, make_average
+from resnet_fn.update.groups import weight_decay_groups
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import make_scaler
 from resnet_fn.update.optimizer import make_optimizer
 from resnet_fn.update.state import Optimizer, make_state
-from resnet_fn.update.step import Compile, StepPlan, StepResult, TrainStep, make_train_step
+from resnet_fn.update.step import Compile, StepPlan, StepResult, TrainStep, make_train_step, no_metric
 
 MakeStep = Callable[..., TrainStep]
 Loss = Callable[[Any, Any], Tensor]
@@ -87,82 +88,94 @@ def compiler() -> Compile | None:
     return None if os.environ.get("MS_JIT") == "0" else mindspore.jit
 
 
+class Like(NamedTuple):
+    """What a net is recorded like."""
+
+    recording: Recording  # the reference's
+    names: NameMap  # its parameter and layer for each of the net's
+
+
 def record_net(
     net: nn.Cell,
     task: Task,
     *,
-    initial: Arrays | None = None,
-    given: Given | None = None,
+    like: Like | None = None,
     loss: Loss | None = None,
     optimizer: Optimizer | nn.Optimizer | TorchLike | None = None,
-    paired: Optimizer | None = None,
     schedule: Callable[[int], float] | None = None,
     make_step: MakeStep = make_train_step,
     build: Callable[[], nn.Cell] | None = None,
-    make_masks: Callable[[Dropping], Mapping[str, Sequence[np.ndarray]]] = shared_masks,
     workers: Workers = Workers(),
     probes: bool = True,
 ) -> Recording:
     """Train a net for a few updates through the compiled step, without dropout; record what the ladder compares.
 
-    One more update multiplies by masks in place of dropout (`make_masks`). The net's weights are put back.
+    One more update multiplies by masks in place of dropout. The weights before the first update are put back.
 
-    `initial` are its initial parameters and statistics, by default its present ones; `given` is what an optimizer and a
-    loss of the user's are given alone, by default made up; `paired` is the recipe's optimizer for the reference's
-    groups; `build` made the net: with it several are built (`Trace.builds`); `workers`, with their sum
-    (`with_all_reduce`), share each batch; `probes`: other inputs are computed, too. Other options: see
-    `replay.replay`.
+    Args:
+        net, task: the net, and the updates.
+        like: the reference, whose weights, weight decays and masks the net takes.
+        loss: (outputs, labels) → scalar; None: the recipe's.
+        optimizer: for the net's trainable parameters (`make_optimizer`, or one of MindSpore's); None: the recipe's.
+        schedule: the learning rate as a function of the update number; None: the recipe's.
+        make_step: a function with the signature of `make_train_step`.
+        build: made the net; with it several are built (`Trace.builds`).
+        workers: with their sum (`with_all_reduce`), share each batch.
+        probes: other inputs are computed, too.
     """
     check_shares(task, workers.size, any(name.endswith(STATISTICS) for name in parameters_by_path(net)))
-    recipe, start, inputs = task.recipe, state(net), task.batches[0][0]
-    first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
+    recipe, initial, inputs = task.recipe, state(net), task.batches[0][0]
+    if like:
+        assign(net, like.names.rename(like.recording.trace.start))
+    start, (first, labels) = state(net), task.first
+
+    def loss_of(outputs: Tree, labels: Tree) -> np.ndarray:
+        value = criterion(outputs, map_tree(Tensor, labels))
+        check_scalar("the net", value, Tensor)
+        return value.numpy()
 
     def trained() -> Arrays:
         outputs = first_call(net, first, True)
-        value = criterion(outputs, map_tree(Tensor, labels))
-        check_scalar("the net", value, Tensor)
-        return {**outputs_of(outputs), LOSS: value.numpy()}
+        return {**outputs_of(outputs), LOSS: loss_of(outputs, labels)}
 
-    random_eval, name = is_random(lambda: outputs_of(first_call(net, inputs))), type(optimizer).__name__
+    random_eval, notes = is_random(lambda: outputs_of(first_call(net, inputs))), list[str]()
     cells = dict(net.cells_and_names())
     with without_dropout(cells.items()) as dropped:
-        like = {"eval": first_call(net, inputs), "train": first_call(net, first, True)}
-        criterion = loss or _recipe_loss(recipe, like["train"])
+        outputs = {"eval": first_call(net, inputs), "train": first_call(net, first, True)}
+        of_recipe = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
+        criterion = loss or loss_of_logits("the net", outputs["train"], of_recipe)
         layers = {mode: layers_of(net, first, mode == "train") for mode in ("eval", "train")}
         random = layers_of(net, first, True) if is_random(trained) else None
-        failed: list[str] = []
         asked = probes and recipe.precision == "fp32" and not random_eval
-        probed = attempted(lambda: _probes(net, first, layers["eval"]), failed, "MindSpore") if asked else None
-    drops = drops_of(dropped, layers["train"], lambda name, ones: _in_training(cells[name], ones))
+        probed = attempted(lambda: _probes(net, first, layers["eval"]), notes, "MindSpore") if asked else None
+    drops = drops_of(
+        dropped, layers["train"], lambda name, ones: outputs_of(first_call(cells[name], ones, True))["logits"]
+    )
     # Without micro-batches masks have the shape of the batch, not of a worker's share.
-    masks = {} if task.accumulate % workers.size else make_masks((drops, layers["train"]))
+    theirs = (like.recording.dropping, like.names.layers) if like else ()
+    masks = {} if task.accumulate % workers.size else shared_masks((drops, layers["train"]), *theirs)
     random_train = cut_random(layers["train"], random) if random is not None else ""
+    settings: Settings = {}
+    paths = {id(one): path for path, one in parameters_by_path(net).items()}
+    if isinstance(optimizer, TorchLike):
+        settings = torch_settings(optimizer.param_groups, paths)
+    elif isinstance(optimizer, nn.Optimizer):
+        settings = mindspore_settings(optimizer, paths)
+    own = of_mindspore(optimizer, net) if isinstance(optimizer, nn.Optimizer | TorchLike) else optimizer
+    rates = [schedule(update) for update in range(len(task.batches))] if schedule else task.rates
+    alone: dict[str, Arrays] = {}
+    with contextlib.suppress(MissingKernelError), explained(inputs):
+        alone = optimizer_alone(net, own, like) if own else {}
     with without_dropout(cells.items()), masked(net, masks) as set_masks:
-        settings: Settings = {}
-        paths = {id(one): path for path, one in parameters_by_path(net).items()}
-        if isinstance(optimizer, TorchLike):
-            settings = torch_settings(optimizer.param_groups, paths)
-        elif isinstance(optimizer, nn.Optimizer):
-            settings = mindspore_settings(optimizer, paths)
-        if isinstance(optimizer, nn.Optimizer | TorchLike):
-            optimizer = of_mindspore(optimizer, net)
-        rates = [schedule(update) for update in range(len(task.batches))] if schedule else task.rates
-        given = given or Given({}, {}, outputs_of(like["train"]), {})
-        alone: dict[str, Arrays] = {}
-        with contextlib.suppress(MissingKernelError), explained(inputs):
-            alone = optimizer_alone(net, optimizer, given) if optimizer else {}
         losses: dict[str, float] = {}
-        if loss and (outputs := paired_outputs(outputs_of(like["train"]), given.outputs)):
-            losses = losses_alone(
-                lambda tree, labels: float(criterion(tree, map_tree(Tensor, labels)).numpy()),
-                {outputs[name]: one for name, one in given.outputs.items()},
-                task,
-                like["train"],
-                lambda leaf, array: Tensor(array, leaf.dtype),
-            )
-        used = optimizer or paired or make_optimizer(recipe, net)
+        arrays = outputs_of(outputs["train"])
+        given = like.recording.trace.train_outputs[0] if like else arrays
+        if loss and (named := paired_outputs(arrays, given)):
+            given = {named[name]: one for name, one in given.items()}
+            losses = losses_alone(loss_of, given, task, outputs["train"], Tensor)
+        used, moved = (own, "") if own else _recipe_optimizer(net, recipe, like)
         masking = set_masks if masks else None
-        trace = run_mindspore(net, task, rates, criterion, used, make_step, like, given.last, masking, workers)
+        trace = run_mindspore(net, task, rates, criterion, used, make_step, outputs, like, masking, workers)
         assign(net, start)
         if masks:
             layers["dropout"] = layers_of(net, first, True)
@@ -174,7 +187,7 @@ def record_net(
         task,
         lambda array: np.array(Tensor(array).numpy()),
         dropped,
-        initial=start if initial is None else initial,
+        initial=initial,
         layers=layers,
         trace=trace,
         environment=environment(deterministic=process.context("deterministic"), mode=mode, **process.started),
@@ -184,51 +197,34 @@ def record_net(
         probes=probed or {},
         **roles_of(net),
     )
-    recording.notes += failed
     if not trace.after:
-        recording.notes.append(f"{name} is not run here, which has no kernel for it: updates are not compared")
+        words = f"{type(optimizer).__name__} is not run here, which has no kernel for it"
+        notes.append(f"{words}: updates are not compared")
+    recording.notes += [*notes, moved] if moved else notes
     return recording
 
 
-def _recipe_loss(recipe: Recipe, like: Any) -> Loss:
-    """The recipe's loss of a net's outputs as `like`."""
-    of_recipe = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
-    logits = logits_of("the net", like)
+def _recipe_optimizer(net: nn.Cell, recipe: Recipe, like: Like | None) -> tuple[Optimizer, str]:
+    """The recipe's optimizer with the reference's weight decays, and a note of the changes.
 
-    def loss(outputs: Any, labels: Any) -> Tensor:
-        return of_recipe(logits(outputs), labels)
-
-    return loss
+    The recipe decays no norms. It recognises them by class, so a norm written by hand on one side alone is decayed.
+    """
+    paths = {id(one): path for path, one in parameters_by_path(net).items()}
+    decays = paired(like.recording.trace.settings.get(DECAY, {}), like.names) if like else {}
+    own = weight_decay_groups(net, recipe.weight_decay, recipe.decay_all)
+    groups = [(parameter, decays.get(paths[id(parameter)], decay)) for parameter, decay in own]
+    moved = [paths[id(one)] for (one, decay), (_, theirs) in zip(own, groups, strict=True) if decay != theirs]
+    note = f"weight decay is the reference's, not the one by the net's layers: {few(moved)}" if moved else ""
+    return make_optimizer(recipe, net, groups), note
 
 
 def _probes(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
     """What a net computes of other inputs in evaluation mode, not compiled."""
-
-    def forward(tree: Tree) -> Arrays:
-        with explained(tree):
-            return outputs_of(call(net, tree))
-
-    def run_layer(layer: nn.Cell, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        with explained(()):
-            outputs = layer(*given, **named)
-            outputs_of(outputs)  # operations may fail after the call
-            return outputs
-
-    caller = Caller(lambda tensor: tensor.numpy(), Tensor, run_layer, (MissingKernelError, MemoryError))
+    caller = Caller(lambda tensor: tensor.numpy(), Tensor, outputs_of, explained, (MissingKernelError, MemoryError))
     net.set_train(False)
     cells = [cell for _, cell in net.cells_and_names()]
     with run_in("pynative"), unchanged(net.get_parameters()), same_attributes(cells):
-        probes = probe_net(inputs, executions, forward, absent=caller.absent)
-        return probes | probe_layers([*named_layers(net)], lambda tree: call(net, tree), inputs, executions, caller)
-
-
-def _in_training(cell: nn.Cell, inputs: np.ndarray) -> np.ndarray:
-    """What a cell returns in training mode, which is put back."""
-    was_training = cell.training
-    try:
-        return np.array(cell.set_train(True)(Tensor(inputs)).numpy())
-    finally:
-        cell.set_train(was_training)
+        return compute_probes([*recorded_layers(net)], lambda tree: call(net, tree), inputs, executions, caller)
 
 
 def layers_of(net: nn.Cell, inputs: Tree, train: bool) -> list[Layer]:
@@ -254,11 +250,6 @@ def _all_names(cell: nn.Cell, path: str) -> Iterator[tuple[str, Parameter]]:
 def outputs_of(value: Any) -> Arrays:
     """A net's outputs by name; a single tensor is called "logits"."""
     return {name: leaf.numpy() for name, leaf in named_leaves(value, "logits").items() if isinstance(leaf, Tensor)}
-
-
-def _no_metric(outputs: Any, labels: Any) -> Tensor:
-    """Replaces the accuracy, which is not compared."""
-    return Tensor(0.0, mindspore.float32)
 
 
 def _evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Arrays]:
@@ -289,88 +280,78 @@ def run_mindspore(
     loss: Loss,
     optimizer: Optimizer,
     make_step: MakeStep,
-    like: Mapping[str, Any],
-    last: Arrays,
+    outputs: Mapping[str, Any],
+    like: Like | None = None,
     set_masks: Callable[[], None] | None = None,
     workers: Workers = Workers(),
 ) -> Trace:
-    """Train a net for a few updates through its compiled step; its parameters are those after the last update.
+    """Train a net for a few updates through its compiled step, which changes its parameters.
 
-    `like` has the net's outputs on the first batch in evaluation mode ("eval") and on its first micro-batch in training
-    mode ("train"), for their structure; `last` the reference's weights after the last update that is followed;
-    `set_masks` lets layers drop by masks, and is called at the end.
+    `outputs` has the net's on the first batch in evaluation mode ("eval") and on its first micro-batch in training mode
+    ("train"), for their structure; `set_masks` lets layers drop by masks, and is called at the end.
     """
-    evaluate = _evaluation(net, task.batches[0][0], like["eval"])
-    trace = Trace(evaluate(task.batches[0][0]), start=state(net), rates=list(rates))
-    weights = {path: parameter for path, parameter in parameters_by_path(net).items() if parameter.requires_grad}
-    recorded = tuple(record_parameter(parameter.shape, f"gradient.{path}") for path, parameter in weights.items())
-    inputs = task.batches[0][0]
+    inputs, recipe = task.batches[0][0], task.recipe
+    evaluate = _evaluation(net, inputs, outputs["eval"])
+    trace = Trace(evaluate(inputs), start=state(net), rates=list(rates))
+    shapes = {path: one.shape for path, one in parameters_by_path(net).items() if one.requires_grad}
+    keep_gradients, gradients = recorder(shapes, "gradient")
     shares = [split(tuple(batch), workers.size)[workers.rank] for batch in task.batches]
     micro_batches, sharing = max(1, task.accumulate // workers.size), dict[str, Any]()
-    exchanged: list[tuple[Parameter, ...]] = []
+    sent = received = None
     if workers.all_reduce:
-        exchanged, all_reduce = recording_reduce(workers.all_reduce, [one.shape for one in recorded])
+        all_reduce, sent, received = recording_reduce(workers.all_reduce, shapes)
         sharing["workers"] = workers._replace(all_reduce=all_reduce)
-        like = {**like, "train": first_call(net, split(shares[0], micro_batches)[0][0], True)}
+        outputs = {**outputs, "train": first_call(net, split(shares[0], micro_batches)[0][0], True)}
         with unchanged(net.get_parameters()):
             pairs = [(call(net.set_train(True), x), y) for x, y in split(shares[0], micro_batches)]
             trace.own_losses = [float(np.mean([loss(x, map_tree(Tensor, y)).numpy() for x, y in pairs]))]
-            trace.own_statistics = {path: value for path, value in state(net).items() if path not in weights}
-        whole = map_tree(lambda one: one.numpy(), like["eval"]), task.batches[0][1]
+            trace.own_statistics = {path: value for path, value in state(net).items() if path not in shapes}
+        whole = map_tree(lambda one: one.numpy(), outputs["eval"]), task.batches[0][1]
         with contextlib.suppress(Exception):  # unknown if an output has no row for each sample, or is of training only
             several = [[loss(*map_tree(Tensor, one)).numpy() for one in split(whole, n)] for n in (1, workers.size)]
             trace.own_losses += [float(np.mean(losses)) for losses in several]
-    keep, outputs = output_recorder(like["train"], "train")
+    keep, kept = output_recorder(outputs["train"], "train")
 
     def recording_loss(values: Any, targets: Any) -> Tensor:
         keep(values)
         return loss(values, targets).reshape(()).astype(mindspore.float32)
 
-    recipe = task.recipe
     average = make_average(net, recipe.ema, recipe.ema_every, recipe.ema_start, task.updates_per_epoch)
 
-    def step_with(update: Optimizer, clip_norm: float, average: MovingAverage | None = None) -> tuple[TrainStep, Any]:
+    def step_with(used: Optimizer | None, clip_norm: float, average: MovingAverage | None = None) -> tuple[Any, Any]:
+        """A step, and its state before any update."""
         scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)
-        run_state, plan = make_state(net, update, scaler, average), StepPlan(clip_norm, micro_batches)
-        options: dict[str, Any] = {"state": run_state, "metric": _no_metric, "plan": plan, "jit": compiler(), **sharing}
-        changing = [(one, one.numpy().copy()) for one in (*run_state.weights, *run_state.training)]
-        return make_step(with_inputs(net, inputs), recording_loss, update, **options), changing
+        update, plan = recording_optimizer(used, keep_gradients), StepPlan(clip_norm, micro_batches)
+        run_state = make_state(net, update, scaler, average)
+        options: dict[str, Any] = {"state": run_state, "metric": no_metric, "plan": plan, "jit": compiler(), **sharing}
+        before = [(one, one.numpy().copy()) for one in (*run_state.weights, *run_state.training)]
+        return make_step(with_inputs(net, inputs), recording_loss, update, **options), before
 
-    def put_back(values: Sequence[tuple[Parameter, np.ndarray]]) -> None:
-        for parameter, value in values:
-            write(parameter, value)
-
-    def gradients(recorded: Sequence[Parameter] = recorded) -> Arrays:
-        return {path: value.numpy().copy() for path, value in zip(weights, recorded, strict=True)}
-
-    if task.recipe.clip_norm:
-        # A step without clipping or update records the gradients before clipping.
-        unclipped, changing = step_with(recording_optimizer(None, recorded), 0.0)
-        _call(unclipped, net, shares[0], rates[0])
-        trace.gradients = gradients()
-        assign(net, trace.start)
-    step, at_start = step_with(recording_optimizer(optimizer, recorded), task.recipe.clip_norm, average)
+    # A step without clipping or update records the gradients before clipping.
+    unclipped = step_with(None, 0.0) if recipe.clip_norm else None
+    step, at_start = step_with(optimizer, recipe.clip_norm, average)
     runs = True
     for update, share in enumerate(shares):
         try:
             result = _call(step, net, share, rates[update])
         except MissingKernelError:  # the optimizer's: the net has run before
-            step, at_start = step_with(recording_optimizer(None, recorded), task.recipe.clip_norm)
+            step, at_start = step_with(None, recipe.clip_norm)
             result, runs = _call(step, net, share, rates[update]), False
         trace.losses.append(float(result.loss.numpy()))
         trace.norms.append(float(result.grad_norm.numpy()))
-        trace.train_outputs.append(outputs())
+        trace.train_outputs.append(kept())
         if update == 0:
             trace.clipped = gradients()
-            trace.gradients = trace.gradients or trace.clipped
-            if exchanged:
-                trace.sent, trace.received = map(gradients, exchanged)
+            if sent and received:
+                trace.sent, trace.received = sent(), received()
         if not runs:
             break
         if update < LATER:
             trace.after.append(state(net))
         if update + 1 == min(LATER, len(task.batches)):
-            assign(net, last)  # what is compared is all other state
+            if like and like.recording.trace.after:  # what is compared is all other state
+                theirs = like.recording.trace
+                assign(net, like.names.rename({name: theirs.after[-1][name] for name in theirs.gradients}))
             trace.last_outputs = evaluate(inputs)
             assign(net, trace.after[-1])
     if average is not None and runs:
@@ -378,63 +359,67 @@ def run_mindspore(
         # A frozen parameter is its own average.
         named = {path: averages.get(parameter.name, parameter) for path, parameter in parameters_by_path(net).items()}
         trace.average = {path: value.numpy().copy() for path, value in named.items()}
-    # Other batches come after the updates: a step of the user's own may count its calls.
-    after_updates = state(net)
-    by_gradients, before = (unclipped, changing) if task.recipe.clip_norm else (step, at_start)
 
-    def on_batch(update: int) -> Trace:
-        put_back(before)
+    def on_batch(update: int, step: Any, before: Sequence[tuple[Parameter, np.ndarray]]) -> Trace:
+        for parameter, value in before:
+            write(parameter, value)
         one = Trace(evaluate(task.batches[update][0]), start=trace.start, rates=[])
-        one.losses = [float(_call(by_gradients, net, shares[update], rates[0]).loss.numpy())]
-        one.train_outputs, one.gradients = [outputs()], gradients()
+        one.losses = [float(_call(step, net, shares[update], rates[0]).loss.numpy())]
+        one.train_outputs, one.gradients = [kept()], gradients()
         return one
 
-    trace.later = [on_batch(update) for update in range(1, len(shares))]
+    # These come after the updates: a step of the user's own may count its calls.
+    by_gradients = unclipped or (step, at_start)
+    trace.gradients = on_batch(0, *unclipped).gradients if unclipped else trace.clipped
+    trace.later = [on_batch(update, *by_gradients) for update in range(1, len(shares))]
     if set_masks is not None:
         set_masks()
-        trace.dropped = [one := on_batch(0)]
-        if task.recipe.clip_norm:
-            put_back(at_start)
-            _call(step, net, shares[0], rates[0])
-        one.clipped, one.after = gradients(), [state(net)] if runs else []
-    assign(net, after_updates)
+        one = on_batch(0, *by_gradients)
+        after = on_batch(0, step, at_start) if unclipped else one
+        one.clipped, one.after = after.gradients, [state(net)] if runs else []
+        trace.dropped = [one]
     return trace
 
 
-def optimizer_alone(net: nn.Cell, optimizer: Optimizer, given: Given) -> dict[str, Arrays]:
+def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> dict[str, Arrays]:
     """The changes of the net's weights, made up, by made-up gradients (`alone`), after each update that is `KEPT`.
 
-    Not compiled: later stages compare the compiled step. Weights and the optimizer's state are put back.
+    They are the reference's, if it has them. Not compiled: later stages compare the compiled step. Weights and the
+    optimizer's state are put back.
     """
     parameters = {path: parameter for path, parameter in parameters_by_path(net).items() if parameter.requires_grad}
-    own = made_up({path: parameter.shape for path, parameter in parameters.items()})
-    weights, directions = (
-        {path: of_reference.get(path, made[path]) for path in parameters}
-        for made, of_reference in zip(own, given[:2], strict=True)
-    )
+    weights, gradients = made_up({path: parameter.shape for path, parameter in parameters.items()})
+    if like:
+        theirs = made_up({name: array.shape for name, array in like.recording.trace.gradients.items()})
+        for own, given in (
+            (weights, like.names.rename(theirs[0])),
+            (gradients, like.names.rename(theirs[1], GRADIENTS)),
+        ):
+            own.update({path: array for path, array in given.items() if path in parameters})
 
     def update(gradients: Arrays, rate: float) -> None:
         optimizer.update(tuple(Tensor(gradients[path]) for path in parameters), Tensor(rate, mindspore.float32))
 
     with unchanged((*parameters.values(), *optimizer.state)):
         assign(net, weights)
-        return changes_alone(weights, directions, update, lambda: {k: one.numpy() for k, one in parameters.items()})
+        return changes_alone(weights, gradients, update, lambda: {k: one.numpy() for k, one in parameters.items()})
 
 
-def recording_reduce(all_reduce: Reduce, shapes: Sequence[Any]) -> tuple[list[tuple[Parameter, ...]], Reduce]:
-    """What records the gradients that an all-reduce takes and gives, if it is given all in one call, and that."""
-    ends = [tuple(record_parameter(one, f"{end}.{i}") for i, one in enumerate(shapes)) for end in ("sent", "received")]
-    (sent, received), count, first = ends, len(shapes), tuple(shapes[0])
+def recording_reduce(
+    all_reduce: Reduce, shapes: Mapping[str, Sequence[int]]
+) -> tuple[Reduce, Callable[[], Arrays], Callable[[], Arrays]]:
+    """An all-reduce, and what returns the gradients that it took and gave, if it was given all in one call."""
+    (keep_sent, sent), (keep_received, received) = recorder(shapes, "sent"), recorder(shapes, "received")
+    count, first = len(shapes), tuple(next(iter(shapes.values())))
 
     def record_and_reduce(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         sums = all_reduce(tensors)
         if len(tensors) == count and tensors[0].shape == first:
-            for index in range(count):
-                _assign(sent[index], tensors[index])
-                _assign(received[index], sums[index])
+            keep_sent(tensors)
+            keep_received(sums)
         return sums
 
-    return ends, record_and_reduce
+    return record_and_reduce, sent, received
 
 
 def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResult:
@@ -453,27 +438,24 @@ def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
     """
     if not isinstance(inputs, dict | tuple):
         return net
-    # Keyword arguments in compiled code give gradients of the wrong type: each has its place, or its default.
-    names = sorted(inputs) if isinstance(inputs, dict) else []
-    parameters = list(inspect.signature(net.construct).parameters.values())
-    taken = [one.name for one in parameters]
-    if wrong := [name for name in names if name not in taken]:
-        words = f"net: construct takes {', '.join(taken)}, and there is an input {wrong[0]!r}"
-        raise ValueError(f"{words}; give it an argument of that name")
-    used = parameters[: 1 + max((index for index, one in enumerate(parameters) if one.name in names), default=-1)]
-    places = tuple(names.index(one.name) if one.name in names else -1 for one in used)
-    defaults = tuple(one.default for one in used)
+    places, defaults = tuple(range(len(inputs))), (None,) * len(inputs)
+    if isinstance(inputs, dict):
+        # Keyword arguments in compiled code give gradients of the wrong type: each has its place, or its default.
+        names, parameters = sorted(inputs), list(inspect.signature(net.construct).parameters.values())
+        taken = [one.name for one in parameters]
+        if wrong := [name for name in names if name not in taken]:
+            words = f"net: construct takes {', '.join(taken)}, and there is an input {wrong[0]!r}"
+            raise ValueError(f"{words}; give it an argument of that name")
+        used = parameters[: 1 + max((taken.index(name) for name in names), default=-1)]
+        places = tuple(names.index(one.name) if one.name in names else -1 for one in used)
+        defaults = tuple(one.default for one in used)
 
-    def by_name(tensors: tuple[Tensor, ...]) -> Any:
+    def forward(tensors: tuple[Tensor, ...]) -> Any:
         every: tuple[Any, ...] = ()
         for index in range(len(places)):
             every += (tensors[places[index]],) if places[index] >= 0 else (defaults[index],)
         return net(*every)
 
-    def by_place(tensors: tuple[Tensor, ...]) -> Any:
-        return net(*tensors)
-
-    forward = by_name if isinstance(inputs, dict) else by_place
     for name in ("set_train", "trainable_params", "get_parameters", "cells_and_names", "parameters_and_names"):
         setattr(forward, name, getattr(net, name))
     return forward
@@ -528,39 +510,45 @@ def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
         raise (MissingKernelError(str(failed)) if kernel else failed) from error
 
 
-def record_parameter(shape: Sequence[int], name: str) -> Parameter:
-    """A parameter in which compiled code records an array."""
-    return Parameter(Tensor(np.zeros(shape, np.float32)), name=f"record.{name}", requires_grad=False)
+def recorder(shapes: Mapping[str, Sequence[int]], title: str) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
+    """A function that compiled code calls to record tensors, and one that returns by name those recorded last."""
+    parameters = tuple(
+        Parameter(Tensor(np.zeros(shape, np.float32)), name=f"record.{title}.{index}", requires_grad=False)
+        for index, shape in enumerate(shapes.values())
+    )
 
-
-def output_recorder(like: Any, name: str) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
-    """A function that compiled code calls to record a net's outputs, and one that returns those recorded last.
-
-    `like` are outputs on another batch.
-    """
-    tensors = [(path, leaf) for path, leaf in leaves(like) if isinstance(leaf, Tensor)]
-    names, paths = tuple(outputs_of(like)), tuple(path for path, _ in tensors)
-    parameters = tuple(record_parameter(leaf.shape, f"{name}.{i}") for i, (_, leaf) in enumerate(tensors))
-
-    def keep(outputs: Any) -> None:
-        for index in range(len(paths)):
-            value = outputs
-            for key in paths[index]:
-                value = value[key]
-            _assign(parameters[index], value.astype(mindspore.float32))
+    def keep(tensors: Sequence[Tensor]) -> None:
+        for index in range(len(parameters)):
+            _assign(parameters[index], tensors[index].astype(mindspore.float32))
 
     def kept() -> Arrays:
-        return {name: parameter.numpy().copy() for name, parameter in zip(names, parameters, strict=True)}
+        return {name: parameter.numpy().copy() for name, parameter in zip(shapes, parameters, strict=True)}
 
     return keep, kept
 
 
-def recording_optimizer(optimizer: Optimizer | None, recorded: tuple[Parameter, ...]) -> Optimizer:
+def output_recorder(like: Any, title: str) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
+    """The same of a net's outputs; `like` are those on another batch."""
+    paths = tuple(path for path, leaf in leaves(like) if isinstance(leaf, Tensor))
+    keep, kept = recorder({name: array.shape for name, array in outputs_of(like).items()}, title)
+
+    def keep_outputs(outputs: Any) -> None:
+        tensors: tuple[Tensor, ...] = ()
+        for index in range(len(paths)):
+            value = outputs
+            for key in paths[index]:
+                value = value[key]
+            tensors += (value,)
+        keep(tensors)
+
+    return keep_outputs, kept
+
+
+def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]) -> Optimizer:
     """An optimizer that records its gradients, then updates; None: only records."""
 
     def record(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
-        for index in range(len(recorded)):
-            _assign(recorded[index], gradients[index])
+        keep(gradients)
 
     if optimizer is None:
         return Optimizer((), record)
@@ -568,7 +556,7 @@ def recording_optimizer(optimizer: Optimizer | None, recorded: tuple[Parameter, 
 
     # Two functions, not one with `if after is not None`: jit would silently leave out the optimizer's operations.
     def record_and_update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
-        record(gradients, learning_rate)
+        keep(gradients)
         after(gradients, learning_rate)
 
     return Optimizer(optimizer.state, record_and_update)

@@ -37,15 +37,16 @@ Asked = Mapping[str, Collection[str]]  # probes of each layer, by name
 
 
 class Caller(NamedTuple):
-    """How one framework calls a layer."""
+    """How one framework calls a net and its layers."""
 
     array: Callable[[Any], np.ndarray]  # of a tensor
     tensor: Callable[[np.ndarray], Any]
-    call: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # (layer, positional, named) → outputs
+    outputs: Callable[[Any], Arrays]  # of a net, by name
+    calling: Callable[[Tree], Any]  # the context in which something is called with this input
     absent: tuple[type[Exception], ...] = (MemoryError,)  # errors that cost that probe alone
 
 
-def probe_layers(
+def compute_probes(
     layers: Iterable[tuple[str, Any]],
     run: Callable[[Tree], Any],
     inputs: Tree,
@@ -53,11 +54,21 @@ def probe_layers(
     caller: Caller,
     asked: Asked | None = None,
 ) -> Probes:
-    """The probes of each layer alone, on changes of the arguments of its first call in `run`; None: all of them.
+    """The probes of a net, which `run` runs, and of each layer alone, on changes of its first call; None: all of them.
 
     `layers` and `executions` are those that are recorded; a layer that takes anything but arrays, numbers and texts is
     left out.
     """
+
+    def compute(given: Tree) -> Arrays:
+        return caller.outputs(run(given))
+
+    some, probes = _few_samples(inputs, 2), Probes({NET: {}})
+    for title, given in _net_changes(some, _tables(some, executions)).items():
+        if asked is None or title in asked.get(NET, ()):
+            norms = [norm(leaf) for leaf in named_leaves(given, "").values()]
+            probe = _probe(partial(compute, given), given, caller, norms)
+            probes[NET] |= {title: probe} if probe else {}
     calls: dict[str, tuple[Any, Tree]] = {}
 
     def hook_of(name: str) -> Callable[..., None]:
@@ -69,18 +80,16 @@ def probe_layers(
         return before
 
     chosen = [(name, layer) for name, layer in layers if asked is None or name in asked]
-    handles = [layer.register_forward_pre_hook(hook_of(name), with_kwargs=True) for name, layer in chosen]
-    try:
-        if chosen:
-            try:
+    with contextlib.ExitStack() as hooks:
+        for name, layer in chosen:
+            hooks.callback(layer.register_forward_pre_hook(hook_of(name), with_kwargs=True).remove)
+        try:
+            if chosen:
                 run(_few_samples(inputs, 1))
-            except Exception:  # of a net that takes no other number of samples
-                calls.clear()
-                run(inputs)
-    finally:
-        for handle in handles:
-            handle.remove()
-    probes, recorded, held = Probes(), {one.name: one for one in executions if not one.call}, 0
+        except Exception:  # of a net that takes no other number of samples
+            calls.clear()
+            run(inputs)
+    recorded, held = {one.name: one for one in executions if not one.call}, 0
     for name, (layer, given) in calls.items():
         arrays = [leaf for _, leaf in leaves(given) if isinstance(leaf, np.ndarray)]
         if not arrays or name not in recorded:
@@ -91,13 +100,13 @@ def probe_layers(
 
         def outputs(change: Change, layer: Any = layer, given: Tree = given) -> Arrays:
             inputs, named = _mapped(lambda leaf: caller.tensor(change(leaf)), given)
-            results = (leaf for _, leaf in leaves(caller.call(layer, inputs, named)) if hasattr(leaf, "dtype"))
+            results = (leaf for _, leaf in leaves(layer(*inputs, **named)) if hasattr(leaf, "dtype"))
             return {"output": caller.array(next(results))}
 
         for title, change in _layer_changes(arrays, recorded[name]).items():
             if asked is None or title in asked[name]:
                 whole = held > _HELD
-                probe = Probe({}, TOO_LARGE) if whole else _probe(outputs, change, caller.absent, further)
+                probe = Probe({}, TOO_LARGE) if whole else _probe(partial(outputs, change), (), caller, further)
                 held += sum(value.size for value in probe.outputs.values()) if probe else 0
                 probes.setdefault(name, {}).update({title: probe} if probe else {})
     return probes
@@ -113,33 +122,21 @@ def _few_samples(inputs: Tree, least: int) -> Tree:
     return map_tree(lambda leaf: leaf[:count] if leaf.ndim and len(leaf) == len(first) else leaf, inputs)
 
 
-def probe_net(
-    inputs: Tree,
-    executions: Sequence[Layer],
-    call: Any,
-    asked: Asked | None = None,
-    absent: tuple[type[Exception], ...] = (MemoryError,),
-) -> Probes:
-    """The probes of the net; `call` returns its outputs by name, `executions` has the tables of ids."""
-    inputs = _few_samples(inputs, 2)
+def _tables(inputs: Tree, executions: Sequence[Layer]) -> dict[str, int]:
+    """How many rows the table has in which an input is looked up."""
     tables = [(one, one.input) for one in executions if one.kind == "embedding" and one.input is not None]
-    given = named_leaves(inputs, "inputs").items()
     rows = dict[str, int]()
-    for (name, leaf), (one, ids) in itertools.product(given, tables):
+    for (name, leaf), (one, ids) in itertools.product(named_leaves(inputs, "inputs").items(), tables):
         if leaf.ndim and ids.ndim and np.array_equal(ids[: len(leaf)], leaf):
             rows[name] = min(_rows(one), rows.get(name, _rows(one)))
-    tried = {
-        title: _probe(call, changed, absent, [norm(leaf) for leaf in named_leaves(changed, "").values()])
-        for title, changed in _net_changes(inputs, rows).items()
-        if asked is None or title in asked.get(NET, ())
-    }
-    return {NET: {title: one for title, one in tried.items() if one}}
+    return rows
 
 
-def _probe(call: Any, given: Any, absent: tuple[type[Exception], ...], further: Sequence[float] = ()) -> Probe | None:
+def _probe(compute: Callable[[], Arrays], given: Tree, caller: Caller, further: Sequence[float]) -> Probe | None:
     try:
-        return Probe(call(given), "", further=tuple(further))
-    except absent:
+        with caller.calling(given):
+            return Probe(compute(), "", further=tuple(further))
+    except caller.absent:
         return None
     except Exception as error:
         return Probe({}, f"{type(error).__name__}: {first_line(error)}", further=tuple(further))
@@ -362,11 +359,11 @@ def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str]
             )
     for pair, (items, words) in compared:
         _judge(probed, pair, items, words)
-    pairs_of = [(one.probe, one.layer) for one in probed.findings]
-    outer = [
-        one for one in probed.findings if any(one.probe == p and n.startswith(f"{one.layer}.") for p, n in pairs_of)
+    probed.findings = [
+        one
+        for one in probed.findings
+        if not any(one.probe == other.probe and other.layer.startswith(f"{one.layer}.") for other in probed.findings)
     ]
-    probed.findings = [one for one in probed.findings if one not in outer]
     return probed
 
 

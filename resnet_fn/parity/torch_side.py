@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from resnet_fn.config.hints import few, first_line
-from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity import stages
 from resnet_fn.parity.alone import changes_alone, losses_alone, made_up
 from resnet_fn.parity.dropout import drops_of, shared_masks
@@ -26,7 +25,7 @@ from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import record_layers, recorded_layers
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.optimizer_settings import RATE, torch_settings
-from resnet_fn.parity.probes import Asked, Caller, attempted, measure, probe_layers, probe_net
+from resnet_fn.parity.probes import Asked, Caller, attempted, compute_probes, measure
 from resnet_fn.parity.randomness import cut_random, is_apart, is_random
 from resnet_fn.parity.reference.training import Average, recipe_loss, recipe_optimizer
 from resnet_fn.parity.search import Searcher
@@ -43,7 +42,7 @@ from resnet_fn.parity.trace import (
     Tree,
     check_scalar,
     flip_widths,
-    logits_of,
+    loss_of_logits,
     make_recording,
     map_tree,
     named_leaves,
@@ -80,9 +79,10 @@ def record_reference(
         return state(module)
 
     initial = built(module)
-    first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
+    first, labels = task.first
     original = copied(module).float()
-    criterion = loss or _recipe_loss(task.recipe, first_call(original, first, True))
+    outputs = first_call(original, first, True)
+    criterion = loss or loss_of_logits("the reference", outputs, recipe_loss(task.recipe))
     random_eval = is_random(lambda: outputs_of(first_call(original, inputs)), torch.get_rng_state)
     with without_dropout(module.named_modules()) as dropped:
         reference = copied(module).float()
@@ -97,18 +97,25 @@ def record_reference(
                 trace.dropped = [run_torch(dropping, task, criterion, make_optimizer, precision, updates=1)]
             return trace
 
-    def trained() -> Arrays:
-        outputs = first_call(reference, first, True)
+    def loss_of(outputs: Tree, labels: Tree) -> np.ndarray:
         try:
             value = criterion(outputs, tensors(labels, torch.float32))
         except Exception as error:
             given, fix = {"outputs": outputs_of(outputs), "labels": labels}, "give it labels that it takes, or --loss"
             raise what_failed("loss of the reference", given, error, fix) from error
-        return {**outputs_of(outputs), stages.LOSS: _array(_scalar(value))}
+        return _scalar(value).detach().double().numpy()
+
+    def trained() -> Arrays:
+        outputs = first_call(reference, first, True)
+        return {**outputs_of(outputs), stages.LOSS: loss_of(outputs, labels)}
 
     random = is_random(trained, torch.get_rng_state)
     layers = {mode: layers_with_rounding(reference, first, mode == "train", rounded) for mode in ("eval", "train")}
-    drops, dropping = drops_of(dropped, layers["train"], functools.partial(_in_training, original)), None
+
+    def in_training(name: str, ones: np.ndarray) -> np.ndarray:
+        return outputs_of(first_call(original.get_submodule(name), ones, True))["logits"]
+
+    drops, dropping = drops_of(dropped, layers["train"], in_training), None
     if masks := shared_masks((drops, layers["train"])):
         dropping = with_masks(reference, masks)
         layers["dropout"] = layers_with_rounding(dropping, first, True, rounded)
@@ -116,13 +123,8 @@ def record_reference(
         trace = run("float32")
     exact = run("float64")
     trace.alone = optimizer_alone(reference, task, make_optimizer)
-    trace.losses_alone = losses_alone(
-        lambda tree, labels: float(_scalar(criterion(tree, tensors(labels, torch.float32))).detach()),
-        trace.train_outputs[0],
-        task,
-        first_call(reference, first, True),
-        lambda leaf, array: torch.from_numpy(array).to(leaf.dtype),
-    )
+    outputs = first_call(reference, first, True)
+    trace.losses_alone = losses_alone(loss_of, trace.train_outputs[0], task, outputs, torch.from_numpy)
     noisy, first_update = [], dataclasses.replace(trace, later=[], dropped=[])
     for seed in range(_NOISY_RUNS) if rounded == "float32" else ():
         with _Noise(seed):
@@ -161,7 +163,7 @@ def record_reference(
         trace=trace,
         rounding=stages.with_noise(measured, noisy),
         flipped={one: functools.partial(flip, one) for one in flip_widths(layers["train"]) if rounded == "float32"},
-        search=_searcher(copied(reference), task, criterion) if rounded == "float32" else None,
+        search=_searcher(reference, task, criterion) if rounded == "float32" else None,
         environment=environment(
             device="CPU",
             threads=torch.get_num_threads(),
@@ -182,28 +184,22 @@ def record_reference(
     return recording
 
 
-def _recipe_loss(recipe: Recipe, like: Any) -> Loss:
-    """The recipe's loss of a module's outputs as `like`."""
-    of_recipe, logits = recipe_loss(recipe), logits_of("the reference", like)
-    return lambda outputs, labels: of_recipe(logits(outputs), labels)
-
-
 def _searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:
-    """Changes the module until it computes what the other side does."""
-    first = split(tuple(task.batches[0]), task.accumulate)[0][0]
-    module.eval()  # every layer: some may have been left in another mode than the module
+    """Changes a copy of the module until it computes what the other side does."""
+    run = _Run(module, task, loss, "float32")
+    run.module.eval()  # every layer: some may have been left in another mode than the module
 
     def forward(train: bool) -> Any:
-        if module.training != train:  # which walks through all layers
-            module.train(train)
-        return call(module, tensors(first, torch.float32))
+        if run.module.training != train:  # which walks through all layers
+            run.module.train(train)
+        return call(run.module, tensors(task.first[0], torch.float32))
 
     def backward() -> Arrays:
-        module.zero_grad()
-        value, _, _ = _backward(module, task.batches[0], task, loss, "float32")
-        return {**_gradients(_trained(module)), stages.LOSS: np.asarray([value])}
+        run.module.zero_grad()
+        value, _, _ = run.backward(task.batches[0])
+        return {**run.gradients(), stages.LOSS: np.asarray([value])}
 
-    return Searcher(module, forward, backward)
+    return Searcher(run.module, forward, backward)
 
 
 def searcher_of(recording: Recording, module: torch.nn.Module) -> Searcher:
@@ -215,9 +211,10 @@ def searcher_of(recording: Recording, module: torch.nn.Module) -> Searcher:
     outputs = outputs_of(first_call(_load(reference, trace.start), task.batches[0][0]))
     if any(relative_error(outputs.get(name, np.nan), one) > 1e-3 for name, one in trace.eval_outputs.items()):
         raise ValueError(f"{recording.file.partition(',')[0]} does not compute what it did when it was recorded")
-    first = split(tuple(task.batches[0]), task.accumulate)[0][0]
-    loss = _no_loss if task.own_loss else _recipe_loss(task.recipe, first_call(reference, first, True))
-    return _searcher(reference, task, loss)
+    if task.own_loss:
+        return _searcher(reference, task, _no_loss)
+    outputs = first_call(reference, task.first[0], True)
+    return _searcher(reference, task, loss_of_logits("the reference", outputs, recipe_loss(task.recipe)))
 
 
 def _no_loss(outputs: Any, labels: Any) -> torch.Tensor:
@@ -229,7 +226,7 @@ def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, 
     layers = layers_of(reference, inputs, train)
     with _in_float64():
         exact = {layer.title: layer for layer in layers_of(copied(reference).double(), inputs, train)}
-    with _autocast(rounded):
+    with torch.autocast("cpu", torch.float16, enabled=rounded == "float16"):
         measured = layers_of(reference, inputs, train) if rounded == "float16" else layers
     for layer, one in zip(layers, measured, strict=True):
         other = exact.get(layer.title, layer)  # a layer may be skipped at random
@@ -249,16 +246,11 @@ def _probes(
 
     def compute(module: torch.nn.Module, asked: Asked | None = None) -> Probes:
         dtype = _dtype_of(module)
-        caller = Caller(
-            lambda tensor: tensor.detach().numpy(),
-            lambda array: tensors(array, dtype),
-            lambda layer, given, named: call(functools.partial(layer, **named), given),
-        )
+        convert = functools.partial(tensors, dtype=dtype)
+        caller = Caller(lambda tensor: tensor.detach().numpy(), convert, outputs_of, lambda given: _layer_by_layer())
+        layers = [*recorded_layers(module.eval())]
         with torch.no_grad():
-            layers = [*recorded_layers(module.eval(), _CONTAINERS)]
-            net = probe_net(inputs, executions, lambda tree: outputs_of(call(module, tensors(tree, dtype))), asked)
-            run = lambda tree: call(module, tensors(tree, dtype))  # noqa: E731
-            return net | probe_layers(layers, run, inputs, executions, caller, asked)
+            return compute_probes(layers, lambda tree: call(module, convert(tree)), inputs, executions, caller, asked)
 
     with limits:
         probes = compute(copied(reference))
@@ -333,30 +325,21 @@ def initialise(module: torch.nn.Module, inputs: Tree) -> None:
 
 
 _INSIDE = (os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(__file__)))
-_CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
 
 
 def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]:
-    """Run a copy of a module on a batch and record every layer.
-
-    `inputs` are an array, or a tuple or dict of them (`call`); floats are converted to the module's type.
-    """
+    """Run a copy of a module on a batch, floats in the module's type, and record every layer."""
     module, dtype = copied(module).train(train), _dtype_of(module)
 
     def run() -> None:
         with torch.no_grad():
             call(module, tensors(inputs, dtype))
 
-    return record_layers(recorded_layers(module, _CONTAINERS), run, _owned, _array)
+    return record_layers(module, run)
 
 
 def _dtype_of(module: torch.nn.Module) -> torch.dtype:
     return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
-
-
-def _owned(layer: torch.nn.Module, inside: bool) -> Iterator[tuple[str, Any]]:
-    owned = (*layer.named_parameters(recurse=inside), *layer.named_buffers(recurse=inside))
-    return ((leaf, value) for leaf, value in owned if leaf != "num_batches_tracked")
 
 
 def roles_of(module: torch.nn.Module) -> dict[str, Any]:
@@ -364,10 +347,6 @@ def roles_of(module: torch.nn.Module) -> dict[str, Any]:
     buffers = list(module.named_buffers(remove_duplicate=False))
     named = [*module.named_parameters(remove_duplicate=False), *buffers]
     return parameter_roles(named, [name for name, _ in buffers])
-
-
-def _array(value: torch.Tensor) -> np.ndarray:
-    return np.array(value.detach().cpu().double().numpy())
 
 
 def state(module: torch.nn.Module) -> Arrays:
@@ -386,13 +365,6 @@ def outputs_of(value: Any) -> Arrays:
         for name, leaf in named_leaves(value, "logits").items()
         if isinstance(leaf, torch.Tensor)
     }
-
-
-@torch.no_grad()
-def _in_training(module: torch.nn.Module, name: str, inputs: np.ndarray) -> np.ndarray:
-    """What a layer returns in training mode; it stays in it."""
-    with torch.random.fork_rng():
-        return np.array(module.get_submodule(name).train()(torch.from_numpy(inputs)).numpy())
 
 
 def with_masks(module: torch.nn.Module, masks: Mapping[str, Sequence[np.ndarray]]) -> torch.nn.Module:
@@ -427,37 +399,35 @@ def run_torch(
     gets the task's learning rate times its share of the largest. `precision`: "float32", "float64", or "float16" by
     automatic mixed precision. `last`: weights with which `last_outputs` are computed, instead of the trained ones.
     """
-    dtype = _DTYPES[precision]
-    module = copied(module).to(dtype)
-    optimizer, shares = _optimizer_and_shares(module, task, make_optimizer)
+    run, batches = _Run(module, task, loss, precision), task.batches
+    module, parameters = run.module, run.parameters
+    optimizer, set_rate = _optimizer_of(module, task, make_optimizer)
     average = Average(module, task.recipe, task.updates_per_epoch) if task.recipe.ema else None
-    trace = Trace(_evaluate(module, task.batches[0], precision), start=state(module), rates=task.rates)
-    parameters, buffers = _trained(module), {name: one.clone() for name, one in module.named_buffers()}
+    trace = Trace(run.evaluate(batches[0]), start=state(module), rates=task.rates)
+    buffers = {name: one.clone() for name, one in module.named_buffers()}
     trace.settings = torch_settings(optimizer.param_groups, {id(one): name for name, one in parameters.items()})
     if not make_optimizer:  # the recipe's optimizer has no learning rate of its own
         del trace.settings[RATE]
-    for update, (inputs, labels) in enumerate(task.batches[:updates]):
-        for group, share in zip(optimizer.param_groups, shares, strict=True):
-            group["lr"] = trace.rates[update] * share
+    for update, batch in enumerate(batches[:updates]):
+        set_rate(trace.rates[update])
         optimizer.zero_grad()
-        value, outputs, parts = _backward(module, (inputs, labels), task, loss, precision)
-        trace.parts = trace.parts or parts
+        value, outputs, parts = run.backward(batch)
         trace.losses.append(value)
         trace.train_outputs.append(outputs)
         if update == 0:
-            trace.gradients = _gradients(parameters)
+            trace.gradients, trace.parts = run.gradients(), parts
         limit = task.recipe.clip_norm or float("inf")
         trace.norms.append(float(torch.nn.utils.clip_grad_norm_(list(parameters.values()), limit)))
         if update == 0:
-            trace.clipped = _gradients(parameters)
+            trace.clipped = run.gradients()
         optimizer.step()
         if average is not None:
             average.update(module)
         if update < LATER:
             trace.after.append(state(module))
-        if update + 1 == min(LATER, len(task.batches)):
-            trace.last_outputs = _evaluate(_load(copied(module), last) if last else module, task.batches[0], precision)
-            trace.moved = _moved(module, buffers, split(tuple(task.batches[0]), task.accumulate)[0][0])
+        if update + 1 == min(LATER, len(batches)):
+            trace.last_outputs = run.evaluate(batches[0], _load(copied(module), last) if last else module)
+            trace.moved = _moved(module, buffers, task.first[0])
     if average is not None:
         trace.average = state(average.module)
     return trace
@@ -470,11 +440,60 @@ def _load(module: torch.nn.Module, values: Arrays) -> torch.nn.Module:
 
 def _on_batch(module: torch.nn.Module, task: Task, batch: Batch, loss: Loss, precision: str, start: Arrays) -> Trace:
     """What a copy of a module computes of a batch before any update: outputs in both modes, loss, gradients."""
-    module = copied(module).to(_DTYPES[precision])
-    trace = Trace(_evaluate(module, batch, precision), start=start, rates=[])
-    value, outputs, _ = _backward(module, batch, task, loss, precision)
-    trace.losses, trace.train_outputs, trace.gradients = [value], [outputs], _gradients(_trained(module))
+    run = _Run(module, task, loss, precision)
+    trace = Trace(run.evaluate(batch), start=start, rates=[])
+    value, outputs, _ = run.backward(batch)
+    trace.losses, trace.train_outputs, trace.gradients = [value], [outputs], run.gradients()
     return trace
+
+
+class _Run:
+    """A copy of a module in one precision, and what it computes of a task's batches."""
+
+    def __init__(self, module: torch.nn.Module, task: Task, loss: Loss, precision: str) -> None:
+        self.task, self.loss, self.dtype = task, loss, _DTYPES[precision]
+        self.module = copied(module).to(self.dtype)
+        self.parameters = {name: one for name, one in self.module.named_parameters() if one.requires_grad}
+        self.autocast = functools.partial(torch.autocast, "cpu", torch.float16, enabled=precision == "float16")
+        # Small gradients would underflow without it.
+        self.scale = task.recipe.loss_scale if precision == "float16" else 1.0
+
+    def evaluate(self, batch: Batch, module: torch.nn.Module | None = None) -> Arrays:
+        """The outputs in evaluation mode, of the copy or of another module like it."""
+        with torch.no_grad(), self.autocast():
+            return outputs_of(call((module or self.module).eval(), tensors(batch[0], self.dtype)))
+
+    def backward(self, batch: Batch) -> tuple[float, Arrays, list[Arrays]]:
+        """Run a batch forward and backward in training mode; gradients are added to `parameter.grad`, which is clear.
+
+        Returns the mean loss, the outputs of the last micro-batch, and each micro-batch's gradients; [] of a single
+        one.
+        """
+        self.module.train()
+        total, parts, count = 0.0, list[Arrays](), self.task.accumulate
+        before = self.gradients()
+        for inputs, labels in split(tuple(batch), count):
+            with self.autocast():
+                outputs = call(self.module, tensors(inputs, self.dtype))
+            half = isinstance(outputs, torch.Tensor) and outputs.dtype == torch.float16
+            value = _scalar(self.loss(outputs.to(self.dtype) if half else outputs, tensors(labels, self.dtype)))
+            (value * (self.scale / count)).backward()
+            total += float(value.detach()) / count
+            if count > 1:
+                now = self.gradients()
+                parts.append({name: (now[name] - before[name]) * (count / self.scale) for name in now})
+                before = now
+        for parameter in self.parameters.values():
+            if self.scale != 1.0 and parameter.grad is not None:
+                parameter.grad /= self.scale
+        return total, outputs_of(outputs), parts
+
+    def gradients(self) -> Arrays:
+        """Each parameter's, zeros if it has none."""
+        return {
+            name: np.zeros(tuple(one.shape), np.float32) if one.grad is None else one.grad.numpy().copy()
+            for name, one in self.parameters.items()
+        }
 
 
 def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree) -> dict[str, str]:
@@ -535,6 +554,11 @@ class _Noise(torch.overrides.TorchFunctionMode):
         return leaf * (1 + 2**-23 * torch.randn(leaf.shape, generator=self.generator))
 
 
+# Functions with limits, and the names of their arguments after the first.
+_LIMITED = {"clamp": ("min", "max"), "clip": ("min", "max"), "clamp_min": ("min",), "clamp_max": ("max",)}
+_LIMITED["normalize"] = ("p", "dim", "eps")
+
+
 class _Limits(torch.overrides.TorchFunctionMode):
     """Inside, limits of functions that no number reaches are noted: "net.py:31, clamp: nothing below 1e-12"."""
 
@@ -549,87 +573,47 @@ class _Limits(torch.overrides.TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, kwargs = getattr(function, "__name__", "").rstrip("_"), kwargs or {}
-        if args and name in ("clamp", "clip", "clamp_min", "clamp_max", "normalize"):
-            x, *given = args
-            given = {"normalize": [], "clamp_max": [None, *given]}.get(name, given)
-            words = dict(zip(("min", "max"), given, strict=False)) | kwargs
+        if args and name in _LIMITED:
+            x, given = args[0], dict(zip(_LIMITED[name], args[1:], strict=False)) | kwargs
             if name == "normalize":
-                more = dict(zip(("p", "dim", "eps"), args[1:], strict=False)) | kwargs
-                words = {"min": more.get("eps", 1e-12)}
-                x = x.norm(more.get("p", 2.0), more.get("dim", 1))
+                x, given["min"] = x.norm(given.get("p", 2.0), given.get("dim", 1)), given.get("eps", 1e-12)
             stack = [one for one in traceback.extract_stack()[:-1] if not one.filename.startswith(_INSIDE[0])]
             own = stack[-1].filename.startswith(_INSIDE[1])  # a layer of torch's alone, the clipping of gradients
             place = f"{os.path.basename(stack[-1].filename)}:{stack[-1].lineno}"
             for end, word in (("min", "below"), ("max", "above")):
-                if isinstance(limit := words.get(end), int | float) and not own:
+                if isinstance(limit := given.get(end), int | float) and not own:
                     line = f"{place}, {name}: nothing {word} {limit:g}"
-                    acts = bool(
-                        ((x if end == "min" else -x) < (limit if end == "min" else -limit)).logical_and(x != 0).any()
-                    )
-                    self.reached[line] = self.reached.get(line, False) or acts
+                    beyond = x < limit if end == "min" else x > limit
+                    self.reached[line] = self.reached.get(line, False) or bool((beyond & (x != 0)).any())
         return function(*args, **kwargs)
 
 
-def _trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
-
-
-def _evaluate(module: torch.nn.Module, batch: Batch, precision: str) -> Arrays:
-    """The outputs in evaluation mode."""
-    module.eval()
-    with torch.no_grad(), _autocast(precision):
-        return outputs_of(call(module, tensors(batch[0], _DTYPES[precision])))
-
-
-def _backward(
-    module: torch.nn.Module, batch: Batch, task: Task, loss: Loss, precision: str
-) -> tuple[float, Arrays, list[Arrays]]:
-    """Run a batch forward and backward in training mode; gradients are added to `parameter.grad`, which must be clear.
-
-    Returns the mean loss, the outputs of the last micro-batch, and each micro-batch's gradients; [] of a single one.
-    """
-    module.train()
-    scale = task.recipe.loss_scale if precision == "float16" else 1.0  # small gradients would underflow without it
-    total, parts, before, parameters, dtype = 0.0, [], None, _trained(module), _DTYPES[precision]
-    for inputs, labels in split(tuple(batch), task.accumulate):
-        with _autocast(precision):
-            outputs = call(module, tensors(inputs, dtype))
-        half = isinstance(outputs, torch.Tensor) and outputs.dtype == torch.float16
-        value = _scalar(loss(outputs.to(dtype) if half else outputs, tensors(labels, dtype)))
-        (value * (scale / task.accumulate)).backward()
-        total += float(value.detach()) / task.accumulate
-        if task.accumulate > 1:
-            now = _gradients(parameters)
-            part = now if before is None else {name: now[name] - before[name] for name in now}
-            parts.append({name: array * (task.accumulate / scale) for name, array in part.items()})
-            before = now
-    for parameter in parameters.values():
-        if scale != 1.0 and parameter.grad is not None:
-            parameter.grad /= scale
-    return total, outputs_of(outputs), parts
-
-
-def _optimizer_and_shares(
+def _optimizer_of(
     module: torch.nn.Module, task: Task, make_optimizer: MakeOptimizer | None
-) -> tuple[torch.optim.Optimizer, list[float]]:
-    """The optimizer, and each group's share of the largest learning rate; the recipe's has no rates of its own."""
+) -> tuple[torch.optim.Optimizer, Callable[[float], None]]:
+    """The optimizer, and what sets its groups' learning rates: of its own ones each has its share of the largest."""
     optimizer = make_optimizer(module) if make_optimizer else recipe_optimizer(task.recipe, module)
     largest = max(group["lr"] for group in optimizer.param_groups) or 1.0
-    return optimizer, [group["lr"] / largest if make_optimizer else 1.0 for group in optimizer.param_groups]
+    shares = [group["lr"] / largest if make_optimizer else 1.0 for group in optimizer.param_groups]
+
+    def set_rate(rate: float) -> None:
+        for group, share in zip(optimizer.param_groups, shares, strict=True):
+            group["lr"] = rate * share
+
+    return optimizer, set_rate
 
 
 def optimizer_alone(module: torch.nn.Module, task: Task, make_optimizer: MakeOptimizer | None) -> dict[str, Arrays]:
     """The changes of a copy's weights, made up, by made-up gradients (`alone`), after each update that is `KEPT`."""
     module = copied(module)
-    parameters = _trained(module)
+    parameters = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     weights, gradients = made_up({name: tuple(parameter.shape) for name, parameter in parameters.items()})
     for name, parameter in parameters.items():
         parameter.data.copy_(torch.from_numpy(weights[name]))
-    optimizer, shares = _optimizer_and_shares(module, task, make_optimizer)
+    optimizer, set_rate = _optimizer_of(module, task, make_optimizer)
 
     def update(gradients: Arrays, rate: float) -> None:
-        for group, share in zip(optimizer.param_groups, shares, strict=True):
-            group["lr"] = rate * share
+        set_rate(rate)
         for name, parameter in parameters.items():
             parameter.grad = torch.from_numpy(gradients[name]).to(parameter.dtype)
         optimizer.step()
@@ -637,20 +621,9 @@ def optimizer_alone(module: torch.nn.Module, task: Task, make_optimizer: MakeOpt
     return changes_alone(weights, gradients, update, lambda: {n: p.detach().numpy() for n, p in parameters.items()})
 
 
-def _autocast(precision: str) -> Any:
-    return torch.autocast("cpu", torch.float16, enabled=precision == "float16")
-
-
 def _scalar(value: Any) -> torch.Tensor:
     check_scalar("the reference", value, torch.Tensor)
     return value.reshape(())
-
-
-def _gradients(parameters: dict[str, torch.nn.Parameter]) -> Arrays:
-    return {
-        name: np.zeros(tuple(parameter.shape), np.float32) if parameter.grad is None else parameter.grad.numpy().copy()
-        for name, parameter in parameters.items()
-    }
 
 
 def tensors(tree: Tree, dtype: torch.dtype) -> Tree:
@@ -667,20 +640,26 @@ def first_call(module: torch.nn.Module, inputs: Tree, train: bool = False) -> An
         raise what_failed("reference", inputs, error, "give --inputs, or sizes that it takes") from error
 
 
-def call(module: torch.nn.Module, inputs: Tree) -> Any:
-    """The module's outputs; a tuple's leaves are positional arguments, a dict's entries keyword arguments.
+@contextlib.contextmanager
+def _layer_by_layer() -> Iterator[None]:
+    """Inside, torch's fused transformer kernels are off.
 
-    Without torch's fused transformer kernels: they skip the hooks of the layers inside, and give zeros for tokens that
-    a padding mask hides.
+    They skip the hooks of the layers inside, and give zeros for tokens that a padding mask hides.
     """
     was = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was)
+
+
+def call(module: torch.nn.Module, inputs: Tree) -> Any:
+    """The module's outputs; a tuple's leaves are positional arguments, a dict's entries keyword arguments."""
+    with _layer_by_layer():
         if isinstance(inputs, dict):
             return module(**inputs)
         return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
-    finally:
-        torch.backends.mha.set_fastpath_enabled(was)
 
 
 @torch.no_grad()

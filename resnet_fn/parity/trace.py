@@ -62,13 +62,13 @@ def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
     return function(tree)
 
 
-def with_leaves(like: Tree, values: Arrays, convert: Callable[[Any, np.ndarray], Any]) -> Tree:
-    """A tree like the outputs `like`, with `convert(leaf, value)` for each leaf that is in `values` by name."""
+def with_leaves(like: Tree, values: Arrays, tensor: Callable[[Any], Any]) -> Tree:
+    """A tree like the outputs `like`, with `values`, by name, as tensors of the same types in place of its leaves."""
     names = iter(named_leaves(like, "logits"))
 
     def replaced(leaf: Any) -> Any:
         name = next(names)
-        return convert(leaf, values[name]) if name in values else leaf
+        return tensor(values[name]).to(leaf.dtype) if name in values else leaf
 
     return map_tree(replaced, like)
 
@@ -182,6 +182,11 @@ class Task:
         """The learning rate of each update: the recipe's whole schedule, compressed into these updates."""
         schedule = make_schedule(self.recipe, self.updates_per_epoch)
         return [schedule(update) for update in range(len(self.batches))]
+
+    @property
+    def first(self) -> Batch:
+        """The first micro-batch."""
+        return split(tuple(self.batches[0]), self.accumulate)[0]
 
     @property
     def updates_per_epoch(self) -> float:
@@ -326,8 +331,8 @@ def what_failed(side: str, inputs: Tree, error: Exception, fix: str) -> ValueErr
     return ValueError(f"{side}: it fails on {arrays} ({type(error).__name__}: {first_line(error)}); {fix}")
 
 
-def logits_of(side: str, like: Any) -> Callable[[Any], Any]:
-    """A function of outputs as `like` that returns what the recipe's loss takes.
+def loss_of_logits(side: str, like: Any, loss: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The recipe's loss as a function of outputs as `like`, of which it takes one.
 
     That is the only one, `logits` (a ModelOutput), or the first of our tuple; a ValueError names other outputs.
     """
@@ -337,12 +342,12 @@ def logits_of(side: str, like: Any) -> Callable[[Any], Any]:
         raise ValueError(f"loss of {side}: the outputs are {words}; give --loss FILE:FUNCTION, or return logits alone")
     path = ("logits",) if named else next(path for path, leaf in leaves(like) if leaf is not None)
 
-    def logits(outputs: Any) -> Any:
+    def of_logits(outputs: Any, labels: Any) -> Any:
         for key in path:
             outputs = outputs[key]
-        return outputs
+        return loss(outputs, labels)
 
-    return logits
+    return of_logits
 
 
 def check_scalar(side: str, value: Any, tensor: Any) -> None:

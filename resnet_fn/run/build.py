@@ -146,10 +146,12 @@ def build_run(
     if recipe.sync_batchnorm and workers.size > 1:
         synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
     first = [start_from(net, source, recipe, dataset.classes)] if source else []
+    masks = make_masks(recipe, net, workers)
     optimizer = make_fast_optimizer(recipe, net)
     scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)
     average = make_average(net, recipe.ema, recipe.ema_every, recipe.ema_start, feed.updates_per_epoch)
     state = make_state(net, optimizer, scaler, average)
+    schedule = make_schedule(recipe, feed.updates_per_epoch)
     metric = accuracy_by_class if recipe.multi_label else accuracy
     jit = mindspore.jit if options.mode == "graph" else None
     return Run(
@@ -171,8 +173,8 @@ def build_run(
             jit=jit,
         ),
         eval_step=make_eval_step(net, task_of(recipe.multi_label).needs_logits, jit, own_loss),
-        masks=make_masks(recipe, net, workers),
-        schedule=make_schedule(recipe, feed.updates_per_epoch),
+        masks=masks,
+        schedule=schedule,
         total=total,
         class_weights=weights,
         class_balance=balance,

@@ -26,7 +26,7 @@ def parameter_groups(recipe: Recipe, net: nn.Cell) -> list[tuple[Parameter, floa
     Layer decay is that of timm's `param_groups_layer_decay` and BEiT (arXiv 2106.08254): the last layer has factor 1,
     and each block has the next block's factor times `layer_decay`. `head_learning_rate` is the last layer's rate.
     """
-    numbers = layer_numbers(parameter.name for parameter in net.get_parameters())
+    numbers = layer_numbers([parameter.name for parameter in net.get_parameters()])
     last = max(numbers.values())
 
     def factor(name: str) -> float:

@@ -76,12 +76,12 @@ def test_a_bad_validation_file_costs_no_epoch(folder, events, last_state):
 
 @pytest.fixture
 def two_workers(python):
-    """two_workers(data_dir, out_dir, code): what each worker printed."""
+    """two_workers(data_dir, code) trains in "run"; what each worker printed."""
 
-    def run(data_dir, out_dir, code=0):
-        command = ["-m", "resnet_fn.launch", "--workers", "2", "--log-dir", f"logs-{out_dir}", "--", *FLAGS]
-        python(*command, "--data-dir", data_dir, "--out-dir", out_dir, code=code, seconds=300)
-        return [Path(f"logs-{out_dir}/worker_{rank}.log").read_text() for rank in range(2)]
+    def run(data_dir, code=0):
+        command = ["-m", "resnet_fn.launch", "--workers", "2", "--log-dir", "logs", "--", *FLAGS]
+        python(*command, "--data-dir", data_dir, "--out-dir", "run", code=code, seconds=300)
+        return [Path(f"logs/worker_{rank}.log").read_text() for rank in range(2)]
 
     return run
 
@@ -90,7 +90,8 @@ def two_workers(python):
 def test_a_bad_file_of_one_worker_ends_both(photographs, two_workers, last_state):
     """With one code, in training and in evaluation, of whose blocks of 64 files rank 1 has the second.
 
-    Rank 0, whose samples were good, says whose were not. Names are bytes, of any encoding.
+    Rank 0, whose samples were good, says whose were not. Names are bytes, of any encoding. Repaired, it goes on, to the
+    bits that are one worker's above and two workers' in test_launcher.py.
     """
     folder = Path("data").absolute()
     shutil.copytree(photographs, folder)
@@ -101,13 +102,12 @@ def test_a_bad_file_of_one_worker_ends_both(photographs, two_workers, last_state
     for path, content in good.items():
         path.write_bytes(bytes(len(content)))
     for path, update, where in ((trained, 3, "update 4"), (scored, 9, "evaluation after update 9")):
-        logs = two_workers(folder, "run", code=1)
+        logs = two_workers(folder, code=1)
         assert f"train: error: {where}: rank 1: {path.parent}/{path.name[:3]}" in logs[0]
         assert "ff.JPEG: cannot be decoded" in logs[0]
         assert f"the checkpoint after update {update} is saved" in logs[0]
         assert not any("Traceback" in log for log in logs)
         assert RunFolder(Path("run")).updates()[-1] == update
         path.write_bytes(good[path])
-    for out_dir in ("run", "whole"):
-        two_workers(folder, out_dir)
-    assert last_state("run")[1] == last_state("whole")[1]
+    two_workers(folder)
+    assert last_state("run")[0]["last"]["count"] == 90

@@ -233,11 +233,11 @@ def test_ctrl_c_ends_the_reading_of_flags(installed):
 @pytest.mark.slow
 def test_exit_codes_of_signals(launcher, finish, installed, last_state, tmp_path):
     """SIGTERM: 143, SIGINT: 130, SIGHUP: 129, within the 30 s that a pre-emption leaves; the same command goes on."""
-    folder, newest = tmp_path / "run", 0
+    folder, newest, uncompiled = tmp_path / "run", 0, ("--mode", "pynative")
     forms = (["-m", "resnet_fn.train"], [installed, "train"], ["-m", "resnet_fn", "train"])
     codes = ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129))
     for form, (number, code) in zip(forms, codes, strict=True):
-        process = popen(command(folder, form=form))
+        process = popen(command(folder, uncompiled, form))
         launcher.wait_for_update(folder, process, newest)
         process.send_signal(number)
         process.send_signal(number)
@@ -247,9 +247,9 @@ def test_exit_codes_of_signals(launcher, finish, installed, last_state, tmp_path
         assert time.monotonic() - sent < 30
         newest = RunFolder(folder).newest().state["update"]
         assert newest < 28
-        again = shlex.join(command(folder, form=form)[form[0] == installed :])
+        again = shlex.join(command(folder, uncompiled, form)[form[0] == installed :])
         assert f"{number.name}: stopping after update {newest}\n" in output
         assert f"\nto go on:\n{again}\n" in output
-    assert f"resuming after update {newest} from " in finish(folder)
-    finish(tmp_path / "unbroken")
+    assert f"resuming after update {newest} from " in finish(folder, uncompiled)
+    finish(tmp_path / "unbroken", uncompiled)
     assert last_state(folder) == last_state(tmp_path / "unbroken")

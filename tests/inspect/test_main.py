@@ -1,12 +1,10 @@
 """The command's tables, files and messages."""
 
 import json
-import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tensorboardX.proto.event_pb2 import Event
 
 from resnet_fn.inspect import __main__ as inspect
 from resnet_fn.models import create_model
@@ -63,23 +61,14 @@ def test_unknown_names_and_useless_weights_are_shown_all_the_same(capsys):
     assert "names such as encoder.weight are of no known ResNet" in shown.err
 
 
-def histograms(folder: str) -> dict[str, object]:
-    """Tag → histogram, from TensorBoard's records: length, its checksum, event, its checksum."""
-    (path,) = Path(folder).iterdir()
-    data, found, start = path.read_bytes(), {}, 0
-    while start < len(data):
-        (size,) = struct.unpack_from("<Q", data, start)
-        event = Event.FromString(data[start + 12 : start + 12 + size])
-        found |= {value.tag: value.histo for value in event.summary.value}
-        start += size + 16
-    return found
-
-
 def tag(kind: str, name: str) -> str:
     return f"{kind}/{name}".replace(" (2)", ".call2")
 
 
-def test_histograms_hold_the_arrays(write_resnet8, capsys):
+def test_histograms_hold_the_arrays(write_resnet8, capsys, board_events):
+    def histograms(folder: str) -> dict[str, object]:
+        return {value.tag: value.histo for event in board_events(folder) for value in event.summary.value}
+
     arrays = write_resnet8("a.safetensors")
     assert inspect.main(["a.safetensors", "--out-dir", "weights"]) == 0
     found = histograms("weights")

@@ -2,8 +2,6 @@
 
 import dataclasses
 import shutil
-import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,18 +17,6 @@ from resnet_fn.telemetry.board import SCALARS, Board
 pytestmark = pytest.mark.usefixtures("device")
 
 SMALL = Recipe(model="resnet8", image_size=8, batch_size=240, epochs=2)
-
-
-def read_board(run):
-    """All events of a run's files, in the order in which they were written."""
-    events = []
-    for path in sorted(Path(run).glob("events.out.tfevents.*")):
-        data, place = path.read_bytes(), 0
-        while place < len(data):
-            (length,) = struct.unpack_from("<Q", data, place)
-            events.append(event_pb2.Event.FromString(data[place + 12 : place + 12 + length]))
-            place += 12 + length + 4
-    return events
 
 
 def values(events, tag):
@@ -66,8 +52,8 @@ def test_where_no_thread_can_start_the_process_ends(allowed, python):
     assert done.stderr.splitlines()[-1] == "RuntimeError: can't start new thread"
 
 
-def test_every_group_of_names_is_there(run):
-    events = read_board(run)
+def test_every_group_of_names_is_there(run, board_events):
+    events = board_events(run)
     tags = {value.tag for event in events for value in event.summary.value}
     wanted = {name for kind in ("train", "eval", "checkpoint") for name in SCALARS[kind].values()}
     wanted -= {"train/loss_scale", "train/skipped_updates", "eval/map"}  # of fp16, of several classes an image
@@ -80,33 +66,33 @@ def test_every_group_of_names_is_there(run):
     assert [step for step, _ in values(events, "train/first_batch")] == [0]
 
 
-def test_a_loss_scale_is_a_curve_in_fp16_alone(tmp_path):
+def test_a_loss_scale_is_a_curve_in_fp16_alone(tmp_path, board_events):
     """In float32 the scale is always 1, and the first update that would be skipped ends the run."""
     event = {"event": "train", "update": 1, "loss": 2.0, "loss_scale": 1.0, "skipped": 0}
     for precision, more in (("fp32", set()), ("fp16", {"train/loss_scale", "train/skipped_updates"})):
         board = Board(tmp_path / precision, Recipe(precision=precision), RunOptions(), 3)
         board.scalars(event)
         board.close(whole=False)
-        tags = {value.tag for event in read_board(tmp_path / precision) for value in event.summary.value}
+        tags = {value.tag for event in board_events(tmp_path / precision) for value in event.summary.value}
         assert tags == {"train/loss", *more}
 
 
-def test_what_differs_from_the_recipe_is_marked_and_comes_first(tmp_path):
+def test_what_differs_from_the_recipe_is_marked_and_comes_first(tmp_path, board_events):
     recipe = dataclasses.replace(RECIPES["digits"], epochs=5, nesterov=False)
     Board(tmp_path, recipe, RunOptions(threads=2), 0).close(whole=False)
     for name, rows in (
         ("recipe", ["| **epochs** | **5** | 20 |", "| **nesterov** | **False** | True |"]),
         ("options", ["| **threads** | **2** | 0 |", "| out_dir |  |  |"]),
     ):
-        ((_, text),) = values(read_board(tmp_path), f"config/{name}/text_summary")
+        ((_, text),) = values(board_events(tmp_path), f"config/{name}/text_summary")
         lines = text.tensor.string_val[0].decode().splitlines()
         assert lines[2:4] == rows
         assert sum("**" in line for line in lines) == sum("**" in row for row in rows)
         assert len(lines) == 2 + len(vars(recipe if name == "recipe" else RunOptions()))
 
 
-def test_the_config_and_the_hyper_parameters_are_written_once_with_their_end(run):
-    events = read_board(run)
+def test_the_config_and_the_hyper_parameters_are_written_once_with_their_end(run, board_events):
+    events = board_events(run)
     for tag in ("session_start_info", "session_end_info"):
         assert len(values(events, f"_hparams_/{tag}")) == 1, tag
     start = values(events, "_hparams_/session_start_info")[0][1]
@@ -122,14 +108,14 @@ def test_norms_in_the_log_are_the_steps_own(run):
         assert all(0 < value < 10 for value in row["norms"]["update"].values())
 
 
-def test_a_stopped_run_goes_on_without_overlap(run, tmp_path):
+def test_a_stopped_run_goes_on_without_overlap(run, tmp_path, board_events):
     """Events past the last checkpoint are hidden, and the log has every update once."""
     shutil.copytree(run, tmp_path / "again")
     shutil.rmtree(tmp_path / "again/checkpoints/step-00000010")
     train(SMALL, RunOptions(out_dir=str(tmp_path / "again"), mode="pynative", progress=False))
     log = read_events(tmp_path / "again")
     assert [row["update"] for row in log if row["event"] == "train"] == list(range(1, 11))
-    events = read_board(tmp_path / "again")
+    events = board_events(tmp_path / "again")
     starts = [event.step for event in events if event.session_log.status == event_pb2.SessionLog.START]
     assert starts == [0, 6]
     assert len(values(events, "config/recipe/text_summary")) == 1

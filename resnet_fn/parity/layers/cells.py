@@ -8,7 +8,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.layers.layer import Layer
-from resnet_fn.parity.layers.record import record_layers, recorded_layers
+from resnet_fn.parity.layers.record import record_layers
 
 _assign = ops.Assign()
 
@@ -26,17 +26,7 @@ def record_cell(
         call()
 
     with unchanged(net.get_parameters()):
-        return record_layers(
-            named_layers(net), run, lambda layer, inside: layer.parameters_and_names(expand=inside), _array, visit
-        )
-
-
-def named_layers(net: nn.Cell) -> Iterator[tuple[str, nn.Cell]]:
-    """Every cell of a net by its path, except the net itself, sequences, and cells inside attention and LSTMs.
-
-    A cell with several names has its first: hooks on an alias would run twice.
-    """
-    return recorded_layers(net, (nn.SequentialCell, nn.CellList, nn.CellDict))
+        return record_layers(net, run, visit)
 
 
 @contextlib.contextmanager
@@ -59,7 +49,3 @@ def write(parameter: Parameter, value: np.ndarray) -> None:
         _assign(parameter, tensor)
     except RuntimeError:  # of a view: the g of a weight norm
         parameter.set_data(tensor)
-
-
-def _array(value: Tensor) -> np.ndarray:
-    return np.array(value.numpy(), np.float64)

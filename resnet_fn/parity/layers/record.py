@@ -1,5 +1,6 @@
 """Record every execution of a net's layers, in either framework."""
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -9,11 +10,17 @@ import numpy as np
 from resnet_fn.parity.layers.layer import WHOLE, Layer, fingerprint, kind_of, parts_of
 from resnet_fn.parity.layers.settings import settings_of
 
+# What only holds other layers.
+_CONTAINERS = {
+    *("torch.Sequential", "torch.ModuleList", "torch.ModuleDict"),
+    *("mindspore.SequentialCell", "mindspore.CellList", "mindspore.CellDict"),
+}
 
-def recorded_layers(net: Any, containers: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
+
+def recorded_layers(net: Any) -> Iterator[tuple[str, Any]]:
     """Every layer of a net by its path, except the net itself, containers and layers inside one that is compared whole.
 
-    A layer with two names is listed once, under its first.
+    A layer with two names is listed once, under its first: hooks on an alias would run twice.
     """
     seen: set[int] = set()
 
@@ -21,7 +28,7 @@ def recorded_layers(net: Any, containers: tuple[type, ...]) -> Iterator[tuple[st
         if layer is None or id(layer) in seen:
             return
         seen.add(id(layer))
-        if name and not isinstance(layer, containers):
+        if name and not _is_container(layer):
             yield name, layer
             if kind_of(layer) in WHOLE:
                 return
@@ -31,31 +38,27 @@ def recorded_layers(net: Any, containers: tuple[type, ...]) -> Iterator[tuple[st
     yield from walk(net, "")
 
 
-def record_layers(
-    layers: Iterable[tuple[str, Any]],
-    run: Callable[[], Any],
-    owned: Callable[[Any, bool], Iterable[tuple[str, Any]]],
-    convert: Callable[[Any], np.ndarray],
-    visit: Callable[[Layer], None] | None = None,
-) -> list[Layer]:
-    """Every execution of `layers` (`recorded_layers`) while `run` runs their net, of either framework, in order.
+def _is_container(layer: Any) -> bool:
+    return any(f"{one.__module__.partition('.')[0]}.{one.__name__}" in _CONTAINERS for one in type(layer).__mro__)
 
-    `owned` gives a layer's parameters and statistics by leaf name, with those inside it or not; `convert` a tensor as a
-    float64 array. `visit` is called with each layer once it has run; the list is then empty: all outputs together can
-    be gigabytes.
+
+def record_layers(net: Any, run: Callable[[], Any], visit: Callable[[Layer], None] | None = None) -> list[Layer]:
+    """Every execution of a net's layers (`recorded_layers`) while `run` runs it, of either framework, in order.
+
+    `visit` is called with each layer once it has run; the list is then empty: all outputs together can be gigabytes.
     """
     executions: list[Layer] = []
     visit = visit or executions.append
 
     def hook_of(name: str, layer: Any) -> tuple[Callable[..., None], Callable[..., None]]:
         kind, whole = kind_of(layer), kind_of(layer) in WHOLE
-        shapes = tuple((leaf, tuple(value.shape)) for leaf, value in owned(layer, whole))
+        shapes = tuple((leaf, tuple(value.shape)) for leaf, value in _owned(layer, whole))
         leaf = whole or all(part is None for part in parts_of(layer).values())
         calls = itertools.count()
         taken: list[list[np.ndarray]] = []
 
         def before(layer: Any, inputs: Any, named: Any) -> None:
-            taken.append([convert(value) for value in _tensors((inputs, named))])  # before a layer writes into them
+            taken.append([_array(value) for value in _tensors((inputs, named))])  # before a layer writes into them
 
         def hook(layer: Any, inputs: Any, named: Any, output: Any) -> None:
             given, result = taken.pop(), next(_tensors(output), None)
@@ -68,7 +71,7 @@ def record_layers(
                     class_name=type(layer).__name__,
                     settings=settings_of(layer, first),
                     input=first,
-                    output=None if result is None else convert(result),
+                    output=None if result is None else _array(result),
                     parameters=shapes,
                     leaf=leaf,
                     further=tuple(map(fingerprint, given[1:])) if whole else (),
@@ -77,17 +80,27 @@ def record_layers(
 
         return before, hook
 
-    handles = []
-    for name, layer in layers:
-        before, hook = hook_of(name, layer)
-        handles.append(layer.register_forward_pre_hook(before, with_kwargs=True))
-        handles.append(layer.register_forward_hook(hook, with_kwargs=True))
-    try:
+    with contextlib.ExitStack() as hooks:
+        for name, layer in recorded_layers(net):
+            before, hook = hook_of(name, layer)
+            hooks.callback(layer.register_forward_pre_hook(before, with_kwargs=True).remove)
+            hooks.callback(layer.register_forward_hook(hook, with_kwargs=True).remove)
         run()
-    finally:
-        for handle in handles:
-            handle.remove()
     return executions
+
+
+def _owned(layer: Any, inside: bool) -> Iterable[tuple[str, Any]]:
+    """A layer's parameters and statistics by leaf name, with those inside it or not."""
+    if hasattr(layer, "parameters_and_names"):  # of MindSpore
+        return layer.parameters_and_names(expand=inside)
+    owned = (*layer.named_parameters(recurse=inside), *layer.named_buffers(recurse=inside))
+    return [(leaf, value) for leaf, value in owned if leaf != "num_batches_tracked"]
+
+
+def _array(tensor: Any) -> np.ndarray:
+    """A copy of either framework's tensor, float64."""
+    tensor = tensor.detach().double() if hasattr(tensor, "__torch_function__") else tensor
+    return np.array(tensor.numpy(), np.float64)
 
 
 def leaves(tree: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:

@@ -139,29 +139,24 @@ class Lamb(torch.optim.Optimizer):
                 w.sub_(group["lr"] * u)
 
 
-class Average:
-    """The recipe's moving average of a module's weights and statistics, by `torch.optim.swa_utils`.
+class Average(AveragedModel):
+    """The recipe's moving average of a module's weights and statistics; `module` has them.
 
     As in torchvision's training script it moves every `ema_every` updates, and until `ema_start` it is a copy. (torch's
     first move is a copy too; here it is the copy of the initial module.)
     """
 
     def __init__(self, module: torch.nn.Module, recipe: Recipe, updates_per_epoch: float) -> None:
-        self._average = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(recipe.ema), use_buffers=True)
-        self._average.update_parameters(module)
+        super().__init__(module, multi_avg_fn=get_ema_multi_avg_fn(recipe.ema), use_buffers=True)
+        self.update_parameters(module)
         self._every, self._start = recipe.ema_every, round(recipe.ema_start * updates_per_epoch)
         self._updates = 0
-
-    @property
-    def module(self) -> torch.nn.Module:
-        """A module with the averaged weights."""
-        return self._average.module
 
     def update(self, module: torch.nn.Module) -> None:
         """Call after each update of the module."""
         self._updates += 1
         if self._updates <= self._start:
-            self._average.n_averaged.fill_(0)  # the next move is a copy
+            self.n_averaged.fill_(0)  # the next move is a copy
         elif self._updates % self._every:
             return
-        self._average.update_parameters(module)
+        self.update_parameters(module)

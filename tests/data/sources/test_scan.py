@@ -11,7 +11,6 @@ from PIL import Image
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import BadSampleError
-from resnet_fn.data.feed import make_feed
 from resnet_fn.data.sources import scan
 from resnet_fn.data.sources.load import load_dataset, open_dataset
 from resnet_fn.data.sources.scan import examine, scan_files, write_bad_files
@@ -108,18 +107,6 @@ def test_what_is_no_regular_file_is_named_and_never_opened(folder):
     with pytest.raises(BadSampleError, match=r"a.jpg: cannot be read \(not a regular file\); fix it"):
         split.read(split.names.index("bee/a.jpg"))
     assert len(open_dataset(SKIP, str(folder)).train) == 21
-
-
-def test_skip_trains_on_the_rest_and_says_how_many(zoo):
-    folder, _, bad = zoo
-    dataset = open_dataset(SKIP, str(folder))
-    assert len(dataset.train) == 31
-    assert dataset.notes[0].startswith("skipping 5 of 36 training files: ")
-    assert not {os.path.basename(name) for name in dataset.train.names} & set(bad)
-    feed = make_feed(dataset, replace(RECIPE, batch_size=31))
-    images, _ = feed.batch(0)
-    feed.close()
-    assert np.isfinite(images).all()
 
 
 def test_a_resumed_run_leaves_out_the_same_files(zoo, tmp_path):

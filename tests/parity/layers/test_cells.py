@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn
 
-from resnet_fn.parity.layers.cells import named_layers, record_cell
+from resnet_fn.parity.layers.cells import record_cell
 from resnet_fn.parity.layers.layer import fingerprint
+from resnet_fn.parity.layers.record import recorded_layers
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -49,8 +50,7 @@ def test_a_cells_layers(train):
 
 
 def test_a_visitor_gets_each_layer_and_nothing_is_kept():
-    seen = []
-    net = Net()
+    seen, net = [], Net()
     assert record_cell(net, lambda: net(Tensor(IMAGES)), False, seen.append) == []
     assert [layer.name for layer in seen] == ["body.0", "body.1", "relu", "relu", "fc"]
-    assert [name for name, _ in named_layers(Net())] == ["body.0", "body.1", "relu", "fc"]
+    assert [name for name, _ in recorded_layers(Net())] == ["body.0", "body.1", "relu", "fc"]
