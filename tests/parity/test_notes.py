@@ -9,7 +9,7 @@ from mindspore import mint, nn
 
 from resnet_fn.parity.layers.layer import Layer, kind_of
 from resnet_fn.parity.layers.settings import settings_of
-from resnet_fn.parity.notes import settings_differences, settings_notes
+from resnet_fn.parity.notes import settings_differences, settings_notes, unmatched_notes
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 3, 12, 12)).astype(np.float32)
 
@@ -35,6 +35,18 @@ def test_max_pools_that_look_at_the_same_places_are_set_alike(torch):
         False,
         ["pad_mode same pads 0/1, the reference 1/1"],
     )
+
+
+def test_nets_that_cannot_be_paired_are_compared_by_order_else_by_names(torch):
+    def named(*layers):
+        return [dataclasses.replace(layer(one), name=str(place)) for place, one in enumerate(layers)]
+
+    theirs = named(torch.nn.Conv2d(3, 4, 3, bias=False), torch.nn.ReLU(), torch.nn.MaxPool2d(2))
+    ours = nn.Conv2d(3, 4, 5, pad_mode="valid"), nn.ReLU(), nn.MaxPool2d(2, 2)
+    others = [dataclasses.replace(one, name=f"body.{one.name}") for one in named(*ours)]
+    note = "kernel_size (5, 5) here, (3, 3) in the reference"
+    assert unmatched_notes(others, theirs) == [f"body.0: {note}"]
+    assert unmatched_notes(named(ours[0], ours[2]), theirs) == [f"0: {note}"]  # a layer is missing
 
 
 POOLS = {

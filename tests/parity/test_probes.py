@@ -119,7 +119,7 @@ KINDS = {
         "images",
         (lambda pool, x: pool(x).mean((2, 3)), t.MaxPool2d(2, ceil_mode=True)),
         (lambda pool, x: pool(x).mean((2, 3)), nn.MaxPool2d(2, 2)),
-        ["sizes − 1", "the outputs"],
+        ["sizes − 1", "the outputs", "body.0: ceil_mode False here, True in the reference"],
     ),
     "ids": ("ids", (their_first, t.Embedding(9, 8)), (our_first, nn.Embedding(9, 8)), ["every id once", "the outputs"]),
     "a mask that hides nothing": ("mask", (their_masked,), (our_masked,), ["masks inverted", "the outputs"]),
