@@ -22,6 +22,11 @@ Changes = Iterator[tuple[str, Callable[[], Any]]]  # words: "eps 1e-06 for 1e-05
 
 _RECENT = 14  # arrays of so many earlier calls are tried as arguments
 _ARGUMENTS = {  # of functions that have no signature, and whose arguments may be given by place
+    "layer_norm": "input normalized_shape weight bias eps cudnn_enable",
+    "group_norm": "input num_groups weight bias eps cudnn_enabled",
+    "rms_norm": "input normalized_shape weight eps",
+    "batch_norm": "input weight bias running_mean running_var training momentum eps cudnn_enabled",
+    "instance_norm": "input weight bias running_mean running_var use_input_stats momentum eps cudnn_enabled",
     "conv": "input weight bias stride padding dilation groups",
     "conv_transpose": "input weight bias stride padding output_padding groups dilation",
     "linear": "input weight bias",
@@ -129,9 +134,9 @@ class Call:
     @functools.cached_property
     def bound(self) -> dict[str, Any]:
         """Its arguments by name."""
-        names = _ARGUMENTS.get(self.kind, "input dim").split()
-        if self.kind not in _ARGUMENTS and getattr(self.function, "__module__", "") == F.__name__:
-            names = [*inspect.signature(self.function).parameters]
+        of_python = getattr(self.function, "__module__", "") == F.__name__
+        own = inspect.signature(self.function).parameters if of_python else {}
+        names = own if "input" in own else _ARGUMENTS.get(self.kind, "input dim").split()
         return {**dict(zip(names, self.args, strict=False)), **self.kwargs}
 
     def again(self, **changed: Any) -> Any:

@@ -33,8 +33,8 @@ def add_task_flags(parser: cli.Parser) -> None:
     recipe = recipes.recipe(_RECIPE)
     group = parser.add_argument_group("the task")
     channels, classes = _CHANNELS_AND_CLASSES.get(recipe.dataset, _OTHER)
-    names = ", ".join(recipes.RECIPES)
-    group.add_argument("--recipe", metavar="NAME", help=f"a file, or one of {names}; default {_RECIPE}")
+    names, whose = ", ".join(recipes.RECIPES), "whose values are the defaults in this help"
+    group.add_argument("--recipe", metavar="NAME", help=f"a file, or one of {names}; default {_RECIPE}, {whose}")
     batches = "a function that returns a list of one (inputs, labels) for each update: NumPy arrays [n, …], or tuples"
     batches += " or dicts of them; default random images"
     group.add_argument("--inputs", metavar="FILE:FUNCTION", help=batches)

@@ -186,7 +186,8 @@ def _initialisation(
     initial = names.rename(theirs.initial)
     compared = [name for name in initial if name in ours.trace.gradients or name in drawn]
     sides = zip(*builds, strict=True) if len(builds) > 1 else ([ours.initial], [initial])
-    return initial_stage(*([{name: one[name] for name in compared} for one in side] for side in sides))
+    mine, others = ([{name: one[name] for name in compared} for one in side] for side in sides)
+    return initial_stage(mine, others, names.seams(theirs.initial))
 
 
 def _drawn(builds: Sequence[Builds]) -> set[str]:

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.parity.layers.difference import CEILING, DIFFERS, Difference, difference
-from resnet_fn.parity.layers.layer import Layer
+from resnet_fn.parity.layers.layer import TOLERANCE, Layer
 from resnet_fn.parity.notes import attempt, settings_differences
 from resnet_fn.parity.trace import SIGMAS
 
 _NEAR = 4  # the activation after a layer is among so many layers from it on
-TOLERANCE = 1e-5  # relative error of a layer's output or input that passes
 
 
 @dataclasses.dataclass(frozen=True)

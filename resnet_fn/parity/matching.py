@@ -173,7 +173,7 @@ def pair_nodes(
 
 
 def _alike(a: Graph, b: Graph) -> float:
-    """The share of nodes with a counterpart of the same kind and shapes."""
+    """The share of nodes with a counterpart of the same label: kind, shapes and, at the first level, output."""
     first, second = Counter(a.labels()), Counter(b.labels())
     return (first & second).total() / max(1, (first | second).total())
 

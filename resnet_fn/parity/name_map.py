@@ -169,6 +169,15 @@ class NameMap:
         built = {name: source.build(find, what) for name, source in self.parameters.items()}
         return {name: array for name, array in built.items() if array is not None}
 
+    def seams(self, theirs: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
+        """The rows at which the further parts of our joined arrays begin."""
+        find, seams = self._find(theirs), {}
+        for name, source in self.parameters.items():
+            taken = [part.take(array) for part in source.parts if (array := find(part.name)) is not None]
+            if len(taken) > 1 and not source.join and not source.added:
+                seams[name] = np.cumsum([len(one) for one in taken])[:-1].tolist()
+        return seams
+
     def _find(self, theirs: Mapping[str, np.ndarray]) -> Callable[[str], np.ndarray | None]:
         """A function that gives the reference's array of a name, or of another name of the same array."""
         groups = {name: group for group in self.tied for name in group}

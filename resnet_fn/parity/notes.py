@@ -5,23 +5,17 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from resnet_fn.config.hints import first_line
-from resnet_fn.parity.layers.difference import FITS, relative_error
-from resnet_fn.parity.layers.layer import Layer
+from resnet_fn.parity.layers.difference import DIFFERS, difference
+from resnet_fn.parity.layers.layer import TOLERANCE, Layer
 from resnet_fn.parity.layers.settings import Pads
 from resnet_fn.parity.name_map import NameMap
 
 # Settings with a rule of their own; all others are equal or differ.
 _OWN_RULE = ("pads", "pad_mode", "transposed", "zeros_after", "momentum", "activation", "batch_first")
-_WINDOW = (
-    "kernel_size",
-    "stride",
-    "dilation",
-    "pads",
-    "ceil_mode",
-    "count_include_pad",
-    "output_size",
-    "divisor_override",
-)
+# Kinds that may stand for each other: a dropout's share is compared apart, an attention's last projection may be paired
+# with the whole attention.
+_ALIKE = ({"attention", "dense"}, {"dropout", "identity"})
+_WINDOW = ("kernel_size", "stride", "dilation", "pads", "ceil_mode", "count_include_pad", "output_size")  # of a pool
 
 
 def attempt(search: Callable[..., list[str]], *arguments: Any) -> list[str]:
@@ -48,28 +42,40 @@ def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[
     return notes
 
 
+def unmatched_notes(ours: Sequence[Layer], theirs: Sequence[Layer]) -> list[str]:
+    """Every setting that differs, for nets whose parameters cannot be paired: often it is why sizes differ.
+
+    Layers are compared one by one if both nets run the same kinds in the same order, else those of the same name.
+    """
+    mine, others = ([layer for layer in side if layer.leaf and layer.call == 0] for side in (ours, theirs))
+    kinds = {layer.name: layer.kind for layer in others}
+    pairs = {layer.name: layer.name for layer in mine if kinds.get(layer.name) == layer.kind}
+    if [layer.kind for layer in mine] == [layer.kind for layer in others]:
+        pairs = {a.name: b.name for a, b in zip(mine, others, strict=True)}
+    return settings_notes(mine, others, pairs)
+
+
 def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> list[str]:
     """The settings in which two layers differ, in words; `probed`: although a probe shows that they are not the same.
 
     Padding is compared by its zeros on this input: `same` equals padding 1/1 at stride 1, but not at stride 2. Where
-    outputs are equal a convolution's or pool's window is not compared: another one may be the same on this input, or
-    the zeros may come from a function before the layer.
+    outputs are equal it is not compared, for the zeros may come from a function before the layer. A pool's window is
+    compared only if its output shows that it is another one. A dense layer may be a convolution of one pixel.
     """
     a, b = ours.settings, theirs.settings
-    if ours.kind != theirs.kind:
-        # The name of a user's class is no evidence, and what has parameters is paired by their shapes: a dense layer
-        # with a convolution of one pixel, or an attention's last one with the whole attention.
-        unnamed = ours.is_own or theirs.is_own or ours.parameters or theirs.parameters
-        if unnamed or {ours.kind, theirs.kind} == {"dropout", "identity"} or _are_relu6(ours, theirs):
+    kinds = {ours.kind, theirs.kind}
+    if len(kinds) == 2 and kinds != {"conv", "dense"}:
+        # The name of a user's class is no evidence; its output is compared instead.
+        if ours.is_own or theirs.is_own or kinds in _ALIKE or _are_relu6(ours, theirs):
             return []
         return [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
-    x, y = ours.output, theirs.output
-    if not probed and x is not None and y is not None and x.shape == y.shape and relative_error(x, y) < FITS:
-        a, b = ({name: value for name, value in one.items() if name not in _WINDOW} for one in (a, b))
+    if not probed and {"kernel_size", "output_size"} & a.keys():
+        left_out = _not_shown(ours, theirs)
+        a, b = ({name: value for name, value in one.items() if name not in left_out} for one in (a, b))
     apart = [name for name in a if name in b and name not in _OWN_RULE and not _equal(a[name], b[name])]
     notes = [f"{name} {_number(a[name])} here, {_number(b[name])} in the reference" for name in apart]
     if ("output_size" in a) != ("output_size" in b):
-        notes = [f"it is {ours.class_name} here, {theirs.class_name} in the reference, of another size"]
+        notes = [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
     if not notes and None not in (a.get("pads"), b.get("pads")) and a["pads"] != b["pads"]:
         does = f"{a.get('pad_mode', 'pad')} {'cuts off' if 'transposed' in a else 'pads'} {_words(a['pads'])}"
         notes.append(f"pad_mode {does}, the reference {_words(b['pads'])}")
@@ -83,6 +89,22 @@ def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> li
     if _same_shape(ours, theirs) and a.get("batch_first", False) != b.get("batch_first", False):
         notes.append(f"batch_first {a.get('batch_first')} here, {b.get('batch_first')} in the reference")
     return notes
+
+
+def _not_shown(ours: Layer, theirs: Layer) -> Sequence[str]:
+    """The settings of a window that may differ in two layers that compute the same."""
+    same = _agree(ours.output, theirs.output, theirs.output_rounding)
+    if ours.kind not in ("maxpool", "avgpool"):
+        return ("pads",) if same else ()
+    if same or not _same_shape(ours, theirs):
+        return _WINDOW
+    reshaped = getattr(ours.output, "shape", None) != getattr(theirs.output, "shape", None)
+    return () if reshaped or _agree(ours.input, theirs.input, theirs.input_rounding) else _WINDOW
+
+
+def _agree(ours: Any, theirs: Any, rounding: float) -> bool:
+    arrays = ours is not None and theirs is not None and ours.shape == theirs.shape
+    return arrays and difference("", ours, theirs, TOLERANCE, rounding).verdict != DIFFERS
 
 
 def _equal(ours: Any, theirs: Any) -> bool:

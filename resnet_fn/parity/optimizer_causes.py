@@ -18,6 +18,7 @@ from resnet_fn.parity.trace import Arrays, Trace
 # How SGD, RMSProp or Adam is written: its settings by their words, each a column with a number for each parameter, and
 # below them what no setting has.
 Way = dict[str, Any]
+Words = str | tuple[np.ndarray, ...]  # what a way is called: words, or columns of a way
 PLACE, CORRECTED, BEGINS = "place of eps", "bias correction", "the first mean square"
 
 _SOME = 32  # numbers of a parameter that are compared, those that differ most
@@ -41,6 +42,7 @@ def _changes(way: Way, weights: np.ndarray, directions: np.ndarray, shares: np.n
     w, m, v = weights.copy(), np.zeros_like(weights), np.full_like(weights, way[BEGINS])
     mean, highest = np.zeros_like(weights), np.zeros_like(weights)
     of_m, of_v = way.get("β1"), way.get("β2", way.get("α"))
+    momentum, eps = way.get("momentum", 0.0), way.get("eps", 0.0)
     for t, (scale, base) in enumerate(zip(SCALES, RATES, strict=True), 1):
         rate, g = base * shares, scale * directions
         w, g = w - rate * way[_DECOUPLING] * way[DECAY] * w, g + (1 - way[_DECOUPLING]) * way[DECAY] * w
@@ -49,38 +51,35 @@ def _changes(way: Way, weights: np.ndarray, directions: np.ndarray, shares: np.n
             v, mean = of_v * v + (1 - of_v) * g * g, of_v * mean + (1 - of_v) * g
             highest, correction = np.maximum(highest, v), 1 - way[CORRECTED] * of_v**t
             square = np.where(way["amsgrad"], highest, v) / correction - way["centered"] * mean * mean
-            square, eps = np.maximum(square, 0), way["eps"] / (correction**0.5 if way[PLACE] == _BEFORE else 1.0)
-            root = np.sqrt(square + eps) if way[PLACE] == _INSIDE else np.sqrt(square) + eps
+            square, least = np.maximum(square, 0), eps / (correction**0.5 if way[PLACE] == _BEFORE else 1.0)
+            root = np.sqrt(square + least) if way[PLACE] == _INSIDE else np.sqrt(square) + least
         if of_m is not None:
             m = of_m * m + (1 - of_m) * g
             step = m / (1 - way[CORRECTED] * of_m**t) / root
         else:
-            m = way["momentum"] * m + (1 - way["dampening"] * (t > 1)) * g / root  # as in torch
-            step = np.where(way["nesterov"], g / root + way["momentum"] * m, m)
+            m = momentum * m + (1 - way["dampening"] * (t > 1)) * g / root  # as in torch
+            step = np.where(way["nesterov"], g / root + momentum * m, m)
         w = w - rate * step
         if f"update {t}" in KEPT:
             yield w - weights
 
 
-def _others(way: Way) -> Iterator[tuple[str, str, str, Way]]:
-    """Every other way: of what, here, in the reference ("": the number of its setting), and what is changed."""
-    if "β1" in way:
+def _others(way: Way) -> Iterator[tuple[str, Words, Words, Way]]:
+    """Every other way: of what, here, in the reference, and what is changed."""
+    if "β2" in way:
         yield "Adam's bias correction", "missing", "m and v are divided by 1 − β^t", {CORRECTED: 0.0}
-        b1, b2 = way["β1"], way["β2"]
-        there, meaning = _betas(b1, b2), "betas (β is the weight of the old state, not of the new)"
-        yield "betas swapped: β1, β2", _betas(b2, b1), there, {"β1": b2, "β2": b1}
+        b1, b2 = betas = way["β1"], way["β2"]
+        yield "betas swapped: β1, β2", (b2, b1), betas, {"β1": b2, "β2": b1}
         for x, y in ((1 - b1, b2), (b1, 1 - b2), (1 - b1, 1 - b2)):
-            yield meaning, _betas(x, y), there, {"β1": x, "β2": y}
+            yield "betas (β is the weight of the old state, not of the new)", (x, y), betas, {"β1": x, "β2": y}
     for word, words in _SWITCHES.items():
-        on = bool(way[word].any())
-        yield words, str(not on), str(on), {word: np.full_like(way[word], not on)}
+        yield words, (way[word] == 0,), (way[word] != 0,), {word: 1 - way[word]}
     if way[DECAY].any():
-        decoupled = bool(way[_DECOUPLING].any())
-        both = (_COUPLED, _DECOUPLED) if decoupled else (_DECOUPLED, _COUPLED)
-        yield "weight decay", *both, {_DECOUPLING: np.full_like(way[_DECOUPLING], not decoupled)}
+        here, there = (np.where(way[_DECOUPLING] == on, _DECOUPLED, _COUPLED) for on in (0, 1))
+        yield "weight decay", (here,), (there,), {_DECOUPLING: 1 - way[_DECOUPLING]}
     if "momentum" in way:
-        here, there = (f"{way[word].flat[0]:g}" for word in ("momentum", "dampening"))
-        yield "dampening (the new gradient times 1 − μ)", here, there, {"dampening": way["momentum"]}
+        words = "dampening (the new gradient times 1 − μ)"
+        yield words, (way["momentum"],), (way["dampening"],), {"dampening": way["momentum"]}
     for place in (_INSIDE, _BEFORE):
         yield "eps", place, _ROOT, {PLACE: place}
     yield BEGINS, "1", "0", {BEGINS: 1.0}
@@ -88,11 +87,15 @@ def _others(way: Way) -> Iterator[tuple[str, str, str, Way]]:
     yield "eps", f"{_INSIDE}, whose first mean square is 1,", _ROOT, {PLACE: _INSIDE, BEGINS: 1.0}
     for word in [word for word in _USUAL if word in way]:
         for number in dict.fromkeys([*map(float, np.unique(way[word])), *_USUAL[word]]):
-            yield word, f"{number:g}", "", {word: np.full_like(way[word], number)}
+            yield word, f"{number:g}", (way[word],), {word: np.full_like(way[word], number)}
 
 
-def _betas(b1: np.ndarray, b2: np.ndarray) -> str:
-    return f"{b1.flat[0]:g}, {b2.flat[0]:g}"
+def _text(words: Words, index: int) -> str:
+    """The words for one parameter."""
+    if isinstance(words, str):
+        return words
+    numbers = [column[index, 0] for column in words]
+    return ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in numbers)
 
 
 def optimizer_causes(ours: Mapping[str, Arrays], theirs: Trace, names: NameMap, differing: list[str]) -> list[str]:
@@ -130,7 +133,7 @@ def optimizer_causes(ours: Mapping[str, Arrays], theirs: Trace, names: NameMap, 
     groups: dict[str, list[str]] = defaultdict(list)
     for error, (what, a, b) in fits:
         for index in np.flatnonzero(left & (error < FITS)):
-            there = b or f"{own[what][index, 0]:g}"
-            groups[f"{what}: {a} here, {there} in the reference"].append(list(rows)[index])
+            words = f"{what}: {_text(a, index)} here, {_text(b, index)} in the reference"
+            groups[words].append(list(rows)[index])
         left &= error >= FITS
     return [f"{words} ({len(many)} parameters, first {many[0]})" for words, many in groups.items()]

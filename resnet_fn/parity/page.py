@@ -1,7 +1,8 @@
 """The ladder as one HTML page: the verdict and its cause, the stages, each layer's error along the net, the losses."""
 
-import math
 from pathlib import Path
+
+import numpy as np
 
 from resnet_fn.config.cli import write_text
 from resnet_fn.parity.coverage import NOT_COMPARED
@@ -24,8 +25,8 @@ _STYLE = """
 linear-gradient(#ccc 0 0) 0 100%/var(--allowed) 8px; background-repeat: no-repeat; }
 """
 _DEPTH = """<p>‖here − reference‖ / ‖reference‖ of the layer's output, going forward from top to bottom, and of its
-parameters' gradients, going backward from bottom to top. Bars are logarithms; a layer differs if its bar is longer than
-the grey one, what is allowed.</p>"""
+parameters' gradients, going backward from bottom to top. Bars are logarithms, the grey
+one is what is allowed; the bar of what differs is red.</p>"""
 
 
 def write_page(ladder: Ladder, folder: str, title: str) -> Path:
@@ -50,6 +51,7 @@ def ladder_page(ladder: Ladder, title: str) -> str:
     for stage in [one for one in ladder.stages if one.name in (TRAJECTORY, RATE) and one.differences]:
         rows = [[item.name, f"{item.ours:.7g}", f"{item.theirs:.7g}"] for item in stage.differences]
         body += [f"<h2>{stage.name.capitalize()}</h2>", table(("update", "here", "reference"), rows)]
+        body += [f"<p>{text(stage.note)}</p>"] if stage.note else []
     lists = {"Settings that differ": settings(ladder), "Environments that differ": ladder.environment}
     lists |= {"Changed to make them comparable": ladder.changed, "Not exercised": ladder.coverage.not_exercised}
     facts = [f"{name}: {value}" for name, value in ladder.coverage.facts.items() if value]
@@ -60,20 +62,20 @@ def ladder_page(ladder: Ladder, title: str) -> str:
 
 
 def _row(stage: Stage) -> list[str]:
-    """A row of the text's table as HTML, its verdict second and in its colour."""
-    name, *numbers, verdict = map(text, cells(stage))
-    return [name, f'<b style="color: {_COLOURS[stage.verdict]}">{verdict}</b>', *numbers]
+    """A row of the text's table as HTML, its verdict second and in its colour, with the reason for it."""
+    name, *numbers, verdict = cells(stage)
+    why = stage.failed or stage.doubt
+    verdict += f"; {why}" if why not in verdict else ""
+    return [text(name), f'<b style="color: {_COLOURS[stage.verdict]}">{text(verdict)}</b>', *map(text, numbers)]
 
 
 def _bar(item: Difference | None) -> str:
-    """An array's error above a bar as long as its logarithm; in grey how long a bar is allowed to be."""
+    """An array's error above a bar as long as its logarithm; in grey how long a bar is allowed to be. NaN has none."""
     if item is None:
         return ""
-    allowed, lengths = max(item.tolerance, ROUNDING_FACTOR * item.rounding), []
-    for number in (item.relative, allowed):
-        power = math.log10(min(max(number, _LEAST), _MOST)) if math.isfinite(number) else math.log10(_MOST)
-        lengths.append(100 * (power - math.log10(_LEAST)) / (math.log10(_MOST) - math.log10(_LEAST)))
-    style = f"--colour: {_COLOURS[item.verdict]}; --error: {lengths[0]:.0f}%; --allowed: {lengths[1]:.0f}%"
+    errors = np.clip([item.relative, max(item.tolerance, ROUNDING_FACTOR * item.rounding)], _LEAST, _MOST)
+    error, allowed = np.nan_to_num(100 * np.log10(errors / _LEAST) / np.log10(_MOST / _LEAST))
+    style = f"--colour: {_COLOURS[item.verdict]}; --error: {error:.2f}%; --allowed: {allowed:.2f}%"
     return f'<div class="bar" style="{style}" title="rounding {item.rounding:.1e}">{item.relative:.1e}</div>'
 
 

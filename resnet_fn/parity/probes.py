@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.hints import first_line
-from resnet_fn.parity.layer_outputs import TOLERANCE, compare_layer, layout
+from resnet_fn.config.hints import few, first_line
+from resnet_fn.parity.layer_outputs import compare_layer, layout
 from resnet_fn.parity.layers.difference import DIFFERS, UNDECIDED, Difference, difference, norm, relative_error
-from resnet_fn.parity.layers.layer import Layer
+from resnet_fn.parity.layers.layer import TOLERANCE, Layer
 from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.notes import attempt, settings_differences
 from resnet_fn.parity.stages import paired_outputs
@@ -338,10 +338,12 @@ def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str]
             if title in answers and (title in FACTORS or mine.input.shape == other.input.shape):
                 pairs.append(_Pair(name, other.name, title, answers[title], probe, kernels, hints))
     net = ours.probes.get(NET, {}), theirs.probes.get(NET, {})
+    of_layers = few(list(dict.fromkeys(f"{pair.name}: {pair.hints}" for pair in pairs if pair.hints)))
     for title in dict.fromkeys([*net[0], *net[1]]) if forward else ():
         if title in net[0] and title in net[1]:
             kernels = _OF_KERNELS if known else _UNSEEN
-            pairs.append(_Pair(NET, NET, title, net[0][title], net[1][title], kernels, ""))
+            hints = of_layers if "sizes" in title else ""  # windows that the batch does not exercise
+            pairs.append(_Pair(NET, NET, title, net[0][title], net[1][title], kernels, hints))
         else:
             probed.left_out[title] = "one side has no record of it"
     compared = [(pair, one) for pair in pairs if (one := _compared(probed, pair)) is not None]

@@ -11,7 +11,7 @@ from resnet_fn.parity.ladder import Ladder, compare_recordings
 from resnet_fn.parity.matching import Side, fuller_mode, match, shapes_of, side_of
 from resnet_fn.parity.mindspore_side import Like, first_call, layers_of, record_net, roles_of, run_in, state
 from resnet_fn.parity.name_map import Corrections, NameMap
-from resnet_fn.parity.notes import settings_notes
+from resnet_fn.parity.notes import unmatched_notes
 from resnet_fn.parity.stages import WEIGHTS, Stage, inputs_stage
 from resnet_fn.parity.trace import Batch, Recording, Task
 from resnet_fn.parity.trace_folder import load_recording
@@ -53,8 +53,7 @@ def replay(
     with run_in(mode):
         names = names_of(net, reference, corrections)
         if names.problems:
-            layers = layers_of(net, task.first[0], False)
-            notes = settings_notes(layers, reference.layers["eval"], names.layers)  # often why sizes differ
+            notes = unmatched_notes(layers_of(net, task.first[0], False), reference.layers["eval"])
             problems = Stage(WEIGHTS, failed="; ".join(names.problems), hints=[*names.problems, *notes])
             return Ladder([inputs_stage(task.batches, task.batches), problems], [], names, [])
         ours["build"] = build if initialisation and reference.trace.builds else None

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from mindspore import Tensor, mint, nn
+from mindspore import Tensor, mint, nn, ops
 
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.mindspore_side import of_mindspore, with_inputs
@@ -14,6 +14,21 @@ class DropPath(nn.Cell):
     def __init__(self):
         super().__init__()
         self.drop_prob = 0.2
+
+
+class StochasticDepth(DropPath):
+    """A dropout layer, by its name, without `p`."""
+
+
+class Dropout(nn.Cell):
+    """One share in two attributes, of which the second is used."""
+
+    def __init__(self):
+        super().__init__()
+        self.p, self.keep_prob = np.float32(0.25), 0.75
+
+    def construct(self, x):
+        return x * (ops.rand_like(x) < self.keep_prob) / self.keep_prob
 
 
 class Net(nn.Cell):
@@ -31,6 +46,7 @@ class Net(nn.Cell):
         self.kept = DropPath()
         del self.kept.drop_prob
         self.kept.keep_prob = 0.75
+        self.depth, self.own = StochasticDepth(), Dropout()
 
 
 def test_every_kind_of_dropout_is_set_to_0_and_put_back():
@@ -49,13 +65,17 @@ def test_every_kind_of_dropout_is_set_to_0_and_put_back():
             ("lstm.dropout_op", "p", 0.3),
             ("path", "drop_prob", 0.2),
             ("kept", "p", 0.25),
+            ("depth", "p", 0.2),
+            ("own", "p", 0.25),
         ]
-        for layer in (net.keeps, net.drops, net.signals, net.mint):
+        assert net.depth.drop_prob == 0
+        for layer in (net.keeps, net.drops, net.signals, net.mint, net.own):
             assert (layer(x) == x).all()
         assert (net.planes(image) == image).all()
         assert (net.attn(x, x, x)[0] == net.attn(x, x, x)[0]).all()
         assert (net.lstm(x)[0] == net.lstm(x)[0]).all()
-    assert (net.keeps.keep_prob, net.drops.p, net.lstm.dropout, net.path.drop_prob) == (0.9, 0.4, 0.3, 0.2)
+    assert (net.keeps.keep_prob, net.drops.p, net.lstm.dropout, net.depth.drop_prob) == (0.9, 0.4, 0.3, 0.2)
+    assert (net.own.p, net.own.keep_prob) == (0.25, 0.75)
     assert not (net.drops(x) == x).all()
     assert not (net.lstm(x)[0] == net.lstm(x)[0]).all()
 

@@ -1,5 +1,7 @@
 """How two paired layers are set differently is said in words."""
 
+import dataclasses
+
 import mindspore as ms
 import numpy as np
 import pytest
@@ -33,6 +35,58 @@ def test_max_pools_that_look_at_the_same_places_are_set_alike(torch):
         False,
         ["pad_mode same pads 0/1, the reference 1/1"],
     )
+
+
+POOLS = {
+    "an adaptive pool": (nn.AvgPool2d(12), lambda t: t.AdaptiveAvgPool2d(1), 12),
+    "one window": (nn.AvgPool2d(12, 1), lambda t: t.AvgPool2d(12), 12),
+    "an odd size": (nn.MaxPool2d(3, 2), lambda t: t.MaxPool2d(3, 2, ceil_mode=True), 11),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_equivalent_pools_are_not_accused_of_what_differs_before_them(name, torch):
+    ours, theirs, size = POOLS[name]
+    x = IMAGES[..., :size, :size]
+    sides = [
+        dataclasses.replace(layer(pool), input=image, output=pool(make(image)).numpy())
+        for pool, make, image in ((ours, ms.Tensor, x), (theirs(torch.nn), torch.from_numpy, x + 1))
+    ]
+    assert settings_differences(*sides) == []
+    assert len(settings_differences(*sides, probed=True)) == 1
+
+
+def test_what_this_input_does_not_show_is_set_differently(torch):
+    """A kernel of three on one place, whose zeros are all that a stride or dilation would move it to."""
+    x = np.ones((4, 3, 1, 1), np.float32)
+    sides = [
+        dataclasses.replace(layer(conv), settings=settings_of(conv, x), input=x, output=x)
+        for conv in (nn.Conv2d(3, 3, 3, 1, "pad", 1), torch.nn.Conv2d(3, 3, 3, 2, padding=2, dilation=2))
+    ]
+    assert [note.split()[0] for note in settings_differences(*sides)] == ["stride", "dilation", "bias"]
+
+
+def test_layers_of_other_kinds_are_named_with_parameters_too(torch):
+    sides = nn.Conv2d(8, 8, 3), torch.nn.ConvTranspose2d(8, 8, 3, padding=1)
+    a, b = (dataclasses.replace(layer(one), parameters=(("weight", (8, 8, 3, 3)),)) for one in sides)
+    assert settings_differences(a, b) == ["it is Conv2d here, ConvTranspose2d in the reference"]
+    a, b = layer(nn.Dense(8, 8, activation="relu")), layer(torch.nn.Conv2d(8, 8, 1))
+    assert settings_differences(a, b) == ["an activation ReLU() after it, none in the reference"]
+
+
+def test_settings_of_a_class_of_the_users_are_not_made_up(torch):
+    class GroupNorm(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.eps, self.groups = 1e-5, 2
+
+    class Conv2d(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.kernel_size, self.stride, self.dilation, self.bias = 3, 1, 1, None
+
+    for ours, theirs in ((GroupNorm(), torch.nn.GroupNorm(2, 4)), (Conv2d(), torch.nn.Conv2d(3, 4, 3, bias=False))):
+        assert settings_differences(layer(ours), layer(theirs)) == []
 
 
 def test_a_class_of_the_users_is_not_accused_by_its_name(torch):

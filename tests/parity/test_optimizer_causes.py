@@ -42,6 +42,11 @@ def biases_apart(net: Any) -> Any:
     return o.AdamW([{"params": groups[0]}, {"params": groups[1], "weight_decay": 0.0}], weight_decay=0.01)
 
 
+def two_groups(first: tuple[float, float], second: tuple[float, float]) -> Make:
+    """Adam with betas for each of two layers."""
+    return lambda net: o.Adam([{"params": net[i].parameters(), "betas": b} for i, b in enumerate((first, second))])
+
+
 RIGHT = {
     "SGD": of(o.SGD, lr=0.1, momentum=0.9, weight_decay=1e-3),
     "Nesterov": of(o.SGD, lr=0.1, momentum=0.9, nesterov=True),
@@ -63,6 +68,13 @@ OTHERS = {
 }
 
 
+def test_the_words_are_of_each_groups_numbers():
+    assert hints(two_groups((0.99, 0.9), (0.95, 0.8)), two_groups((0.9, 0.99), (0.8, 0.95))) == [
+        f"betas swapped: β1, β2: {here} here, {there} in the reference (2 parameters, first {first}.weight)"
+        for here, there, first in (("0.99, 0.9", "0.9, 0.99", 0), ("0.95, 0.8", "0.8, 0.95", 1))
+    ]
+
+
 @pytest.mark.parametrize("words", OTHERS)
 def test_what_is_written_otherwise_is_named_and_nothing_else(words):
     assert hints(*OTHERS[words]) == [words]
@@ -75,6 +87,23 @@ def test_the_same_gets_no_words(name):
 
 def test_an_optimizer_that_nobody_knows_gets_no_words():
     assert hints(of(o.Rprop), of(o.Adam)) == hints(of(o.Adam), of(o.NAdam)) == []
+
+
+def test_an_optimizer_without_eps_gets_no_words():
+    """ASGD has α; an Adam of one's own that has betas alone."""
+
+    class NoEps(o.Adam):
+        def __init__(self, parameters: Any) -> None:
+            super().__init__(parameters)
+            for group in self.param_groups:
+                del group["eps"]
+
+        def step(self, closure: Any = None) -> None:
+            for group in self.param_groups:
+                for one in group["params"]:
+                    one.data -= group["lr"] * one.grad.sign()
+
+    assert hints(of(o.Adam), of(o.ASGD)) == hints(of(o.Adam), of(NoEps)) == []
 
 
 def test_what_is_made_up_has_many_sizes_and_repeats():

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -120,7 +121,11 @@ def test_a_page_says_what_differs_with_its_cause_beside_every_layer():
     found = ladder(faulty=True)
     found.layers.append(dataclasses.replace(found.layers[0], mode="train", output=one("conv", 1.0)))
     found.stages[3].differences.append(one("conv.<w>", 3.0))
-    found.stages.append(Stage("loss trajectory", [one("update 1", 2.5, 2.5), one("update 2", 2.25, 2.125)]))
+    found.stages.append(
+        Stage(
+            "loss trajectory", [one("update 1", 2.5, 2.5), one("update 2", 2.25, 2.125)], "without update 3 on: chaos"
+        )
+    )
     text = ladder_page(found, "ours against theirs")
     order = (
         "They differ",
@@ -129,18 +134,35 @@ def test_a_page_says_what_differs_with_its_cause_beside_every_layer():
         "bn1 and 1 more: eps 1 here",
     )
     assert sorted(order, key=text.index) == list(order)
-    assert "<img" not in text
+    assert "<w>" not in text
     assert "2.125" in text
+    assert "without update 3 on: chaos" in text
     depth = along_depth(found)
     assert {name: [*row] for name, row in depth.items()} == {
         **{"conv": ["eval", "train", "gradients"], "a.b": ["gradients"], "x": ["gradients"]}
     }
     assert depth["conv"]["gradients"].name == "conv.<w>"
     assert text.count('class="bar"') == 5
-    assert f"--colour: #c62828; --error: {100 * 8 / 11:.0f}%; --allowed: {100 * 3 / 11:.0f}%" in text
+    assert f"--colour: #c62828; --error: {100 * 8 / 11:.2f}%; --allowed: {100 * 3 / 11:.2f}%" in text
+
+
+def test_a_page_shows_what_is_barely_too_much_what_is_no_number_and_each_reason():
+    found = ladder(faulty=True)
+    barely, nothing = one("conv", 1 + 1.01e-5, tolerance=1e-5), one("conv", math.nan, math.nan, tolerance=1e-5)
+    found.layers = [
+        dataclasses.replace(found.layers[0], name=x.name, output=x, mode=m)
+        for x, m in ((barely, "eval"), (nothing, "train"))
+    ]
+    found.stages.append(Stage("loss", [one("loss", 1.0)], hints=["a cause"], failed="a count differs"))
+    text = ladder_page(found, "x")
+    (error, allowed), none = [
+        re.findall(r"--(?:error|allowed): ([\d.]+)%", bar) for bar in text.split('class="bar"')[1:3]
+    ]
+    assert float(error) > float(allowed)
+    assert none == ["0.00", allowed]
+    assert "a count differs" in text
 
 
 def test_a_page_of_nets_that_could_not_be_paired():
     text = ladder_page(Ladder([Stage("weights", failed="a <b> is alone")], [], NAMES, []), "x")
     assert "a &lt;b&gt; is alone" in text
-    assert "<img" not in text

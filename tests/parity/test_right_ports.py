@@ -363,15 +363,16 @@ class PortedLayerDrop(Ours):
         return self.head(x)
 
 
-def test_layers_that_are_dropped():
-    ladder = agrees(PortedLayerDrop(), LayerDrop(0.5), vectors(), ADAMW)
+@pytest.mark.parametrize("share", [0.5, torch.tensor(0.5)])
+def test_layers_that_are_dropped(share):
+    ladder = agrees(PortedLayerDrop(), LayerDrop(share), vectors(), ADAMW)
     (stage,) = [stage for stage in ladder.stages if stage.name == "dropout"]
     assert [(item.ours, item.theirs) for item in stage.differences] == [(0.5, 0.5)]
 
 
 def test_layers_that_are_dropped_by_what_is_no_number():
     """No crash: what is random is named."""
-    module = LayerDrop(torch.tensor(0.5))
+    module = LayerDrop(torch.tensor([0.5]))
     ladder = ladder_of(PortedLayerDrop(), module, vectors(), ADAMW, quick=True, mode="pynative")
     assert ladder.first_stage is None
     assert "random" in ladder.undecided[-1].doubt

@@ -80,6 +80,15 @@ KINDS = {  # words: the reference, the port, the shape of x
         lambda n, x: n.norm(x / 9),
         lambda n, x: F.layer_norm(x / 9, (8,), n.norm.weight, n.norm.bias, 0.01),
     ),
+    "eps 0.001 for 1e-05": (
+        lambda n, x: torch.layer_norm(x / 9, (8,), n.norm.weight, n.norm.bias, 1e-5),
+        lambda n, x: F.layer_norm(x / 9, (8,), n.norm.weight, n.norm.bias, 1e-3),
+    ),
+    "eps 0.01 for 0.001": (
+        lambda n, x: torch.batch_norm(x / 9, *n.bn.parameters(), *[*n.bn.buffers()][:2], False, 0.1, 1e-3, False),
+        lambda n, x: F.batch_norm(x / 9, *[*n.bn.buffers()][:2], *n.bn.parameters(), eps=0.01),
+        IMAGES,
+    ),
     "no mean taken off (RMSNorm)": (
         lambda n, x: F.layer_norm(x + 1, (8,)),
         lambda n, x: F.rms_norm(x + 1, (8,), eps=1e-5),

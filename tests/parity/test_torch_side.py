@@ -61,12 +61,14 @@ def test_every_kind_of_dropout_is_set_to_0_and_put_back(torch):
             "attn": torch.nn.MultiheadAttention(4, 2, dropout=0.1, batch_first=True),
             "lstm": torch.nn.LSTM(4, 4, 2, dropout=0.3),
             "path": DropPath(),
+            "rates": torch.nn.ModuleList([torch.nn.Dropout(np.float32(0.25)), torch.nn.Dropout(torch.tensor(0.25))]),
         }
     ).train()
     x = torch.randn(2, 3, 4)
     with without_dropout(net.named_modules()) as found:
         wanted = [("drop", "p", 0.5), ("attn", "dropout", 0.1), ("lstm", "dropout", 0.3), ("path", "drop_prob", 0.2)]
-        assert found == wanted
+        assert found == [*wanted, ("rates.0", "p", 0.25), ("rates.1", "p", 0.25)]
+        assert all(torch.equal(layer(x), x) for layer in net["rates"])
         assert torch.equal(net["drop"](x), x)
         assert torch.equal(net["attn"](x, x, x)[0], net["attn"](x, x, x)[0])
         assert torch.equal(net["lstm"](x)[0], net["lstm"](x)[0])

@@ -39,7 +39,7 @@ def _conv(layer: Any, image: np.ndarray | None) -> Settings:
     count = _directions(layer, image)
     settings: Settings = {
         **{name: _spread(getattr(layer, name), count) for name in ("kernel_size", "stride", "dilation")},
-        "groups": _read(layer, "groups", "group"),
+        "groups": layer.groups if hasattr(layer, "groups") else layer.group,
         "bias": _has_bias(layer),
         "padding_mode": getattr(layer, "padding_mode", "zeros"),
     }
@@ -149,9 +149,11 @@ def _norm(layer: Any, image: np.ndarray | None) -> Settings:
         axis = getattr(layer, "begin_norm_axis", None) if given else None
         shape = layer.normalized_shape if axis is None or image is None else image.shape[axis:]
         return {**settings, "over": "layer", "normalized_shape": tuple(shape)}
-    if "GroupNorm" in name or "InstanceNorm" in name:
+    if "GroupNorm" in name:
+        return {**settings, "over": "group", "num_groups": layer.num_groups}
+    if "InstanceNorm" in name:
         channels = 0 if image is None else image.shape[1]
-        return {**settings, "over": "group", "num_groups": _read(layer, "num_groups", "num_features") or channels}
+        return {**settings, "over": "group", "num_groups": layer.num_features or channels}
     tracks = getattr(layer, "track_running_stats", True)
     always = {None: "in training" if tracks else "always", True: "always", False: "never"}
     settings |= {"over": "batch", "batch_statistics": always[getattr(layer, "use_batch_statistics", None)]}
@@ -174,7 +176,8 @@ def _recurrent(layer: Any, image: np.ndarray | None) -> Settings:
     if kind_of(layer) == "rnn":
         relu = "Relu" in type(getattr(layer, "rnn", None)).__name__
         settings["nonlinearity"] = getattr(layer, "nonlinearity", "relu" if relu else "tanh")
-    return {**settings, "bias": _read(layer, "has_bias", "bias"), "proj_size": getattr(layer, "proj_size", 0)}
+    bias = layer.has_bias if hasattr(layer, "has_bias") else layer.bias
+    return {**settings, "bias": bias, "proj_size": getattr(layer, "proj_size", 0)}
 
 
 def _softmax(layer: Any, image: np.ndarray | None) -> Settings:
@@ -240,22 +243,28 @@ _DROPS = (
     *("dropout", "drop_prob", "drop_path_prob", "dropout_p", "dropout_prob", "attn_drop_prob", "p_dropout"),
     *("attention_dropout", "drop_rate", "layerdrop"),
 )
-_OF_DROPOUT = (
-    "p",
-    "prob",
-    "keep_prob",
-)  # a dropout layer's own, of which the first counts: nn.Dropout keeps `keep_prob`
+_OF_DROPOUT = ("p", "prob", "keep_prob")  # a dropout layer's own: nn.Dropout(0.9) of MindSpore keeps 0.9
 
 
-def _shares(layer: Any) -> Iterator[tuple[Any, str, float]]:
-    """Where a layer drops: what has the attribute, its name, and the share that is dropped."""
-    own = kind_of(layer) == "dropout" or type(layer).__name__ == "StochasticDepth"
-    names = [name for name in _OF_DROPOUT if getattr(layer, name, None) is not None][:1]
-    places = [(layer, name) for name in (names if own else (*_DROPS, "keep_prob"))]  # MindCV's DropPath
-    for holder, name in [*places, (getattr(layer, "config", None), "layerdrop")]:
-        value = getattr(holder, name, None)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            yield holder, name, round(1.0 - value, 6) if name == "keep_prob" else float(value)
+def _shares(layer: Any) -> Iterator[tuple[str, float, list[tuple[Any, str]]]]:
+    """Where a layer drops: the attribute, the share that is dropped, and each place that has it: an object and a name.
+
+    A dropout layer has one share, however many attributes have it; the first that is set counts.
+    """
+    words: dict[str, Sequence[str]] = {**{name: (name,) for name in _DROPS}, "p": ("keep_prob",)}  # MindCV's DropPath
+    if kind_of(layer) == "dropout" or type(layer).__name__ == "StochasticDepth":
+        words = {"p": (*_OF_DROPOUT, *_DROPS)}
+    for word, names in words.items():
+        holders = [layer, *([getattr(layer, "config", None)] if word == "layerdrop" else [])]
+        places = [(holder, name) for holder in holders for name in names if _is_number(getattr(holder, name, None))]
+        if places:
+            value = float(getattr(*places[0]))
+            yield word, round(1.0 - value, 6) if places[0][1] == "keep_prob" else value, places
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is one number, which NumPy or a framework may hold."""
+    return not isinstance(value, bool) and (isinstance(value, int | float) or getattr(value, "shape", None) == ())
 
 
 @contextlib.contextmanager
@@ -265,12 +274,15 @@ def without_dropout(layers: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[st
 
     Yields the path of each layer that dropped, the attribute that was set to 0, and the share that it had.
     """
-    drops: dict[tuple[str, str], float] = {}
+    drops = []
     with contextlib.ExitStack() as restored:
         for name, layer in layers:
-            for holder, attribute, share in [one for one in _shares(layer) if one[2] > 0]:
-                value = getattr(holder, attribute)
-                drops.setdefault((name, "p" if attribute in _OF_DROPOUT else attribute), share)
-                restored.callback(setattr, holder, attribute, value)
-                setattr(holder, attribute, type(value)(attribute == "keep_prob"))
-        yield [(*place, share) for place, share in drops.items()]
+            for word, share, places in _shares(layer):
+                if share <= 0:
+                    continue
+                drops.append((name, word, share))
+                for holder, attribute in places:
+                    value = getattr(holder, attribute)
+                    restored.callback(setattr, holder, attribute, value)
+                    setattr(holder, attribute, value * 0 + (attribute == "keep_prob"))  # of the same type
+        yield drops
