@@ -100,8 +100,9 @@ def compute_probes(
 
         def outputs(change: Change, layer: Any = layer, given: Tree = given) -> Arrays:
             inputs, named = _mapped(lambda leaf: caller.tensor(change(leaf)), given)
-            results = (leaf for _, leaf in leaves(layer(*inputs, **named)) if hasattr(leaf, "dtype"))
-            return {"output": caller.array(next(results))}
+            # All of them: an operation may fail when its result is read, and would be taken for the next layer's.
+            read = [caller.array(leaf) for _, leaf in leaves(layer(*inputs, **named)) if hasattr(leaf, "dtype")]
+            return {"output": next(iter(read))}
 
         for title, change in _layer_changes(arrays, recorded[name]).items():
             if asked is None or title in asked[name]:

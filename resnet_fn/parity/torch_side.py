@@ -81,12 +81,20 @@ def record_reference(
     initial = built(module)
     first, labels = task.first
     original = copied(module).float()
-    outputs = first_call(original, first, True)
-    criterion = loss or loss_of_logits("the reference", outputs, recipe_loss(task.recipe))
+    criterion = loss
+    if criterion is None:
+        with torch.random.fork_rng():
+            outputs = first_call(original, first, True)
+        criterion = loss_of_logits("the reference", outputs, recipe_loss(task.recipe))
     random_eval = is_random(lambda: outputs_of(first_call(original, inputs)), torch.get_rng_state)
     with without_dropout(module.named_modules()) as dropped:
         reference = copied(module).float()
     changed = prepare_reference(reference, inputs, task.seed)
+    if make_optimizer:  # which may freeze or unfreeze some
+        trained_by = copied(reference)
+        make_optimizer(trained_by)
+        for one, other in zip(reference.parameters(), trained_by.parameters(), strict=True):
+            one.requires_grad_(other.requires_grad)
     rounded = "float16" if task.recipe.precision == "fp16" else "float32"
 
     def run(precision: str) -> Trace:
@@ -113,7 +121,8 @@ def record_reference(
     layers = {mode: layers_with_rounding(reference, first, mode == "train", rounded) for mode in ("eval", "train")}
 
     def in_training(name: str, ones: np.ndarray) -> np.ndarray:
-        return outputs_of(first_call(original.get_submodule(name), ones, True))["logits"]
+        with torch.random.fork_rng():
+            return outputs_of(first_call(original.get_submodule(name), ones, True))["logits"]
 
     drops, dropping = drops_of(dropped, layers["train"], in_training), None
     if masks := shared_masks((drops, layers["train"])):
@@ -460,8 +469,9 @@ class _Run:
 
     def evaluate(self, batch: Batch, module: torch.nn.Module | None = None) -> Arrays:
         """The outputs in evaluation mode, of the copy or of another module like it."""
+        net = self.module if module is None else module
         with torch.no_grad(), self.autocast():
-            return outputs_of(call((module or self.module).eval(), tensors(batch[0], self.dtype)))
+            return outputs_of(call(net.eval(), tensors(batch[0], self.dtype)))
 
     def backward(self, batch: Batch) -> tuple[float, Arrays, list[Arrays]]:
         """Run a batch forward and backward in training mode; gradients are added to `parameter.grad`, which is clear.

@@ -132,3 +132,19 @@ def test_constants_that_are_trained_get_noise_and_frozen_ones_are_kept(torch):
     assert abs(float(net.gate.detach().std()) / 0.2 - 1) < 0.1
     assert net.bias.detach().std() > 0.1
     assert not net.table.any()
+
+
+def test_what_the_optimizers_function_freezes_has_no_gradient_and_torchs_generator_is_left_alone(torch):
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.Dropout(0.5), torch.nn.Flatten(), torch.nn.Linear(400, 5)
+    )
+
+    def make_optimizer(module):
+        module[0].requires_grad_(False)
+        return torch.optim.SGD([one for one in module.parameters() if one.requires_grad], 0.1)
+
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    recording = record_reference(net, Task(recipe("digits"), BATCHES), make_optimizer=make_optimizer, probes=False)
+    assert [*recording.trace.gradients] == ["3.weight", "3.bias"]
+    assert torch.equal(torch.get_rng_state(), before)

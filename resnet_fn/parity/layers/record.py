@@ -99,7 +99,7 @@ def _owned(layer: Any, inside: bool) -> Iterable[tuple[str, Any]]:
 
 def _array(tensor: Any) -> np.ndarray:
     """A copy of either framework's tensor, float64."""
-    tensor = tensor.detach().double() if hasattr(tensor, "__torch_function__") else tensor
+    tensor = tensor.detach().cpu().double() if hasattr(tensor, "__torch_function__") else tensor
     return np.array(tensor.numpy(), np.float64)
 
 

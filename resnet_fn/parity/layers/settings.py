@@ -80,7 +80,7 @@ def pads_of(layer: Any, size: Sequence[int]) -> Pads | None:
 def _given_padding(layer: Any, count: int) -> Pads | None:
     """The `padding` argument, spread: one number, one for each direction (torch, max pools), or one for each side."""
     padding = _read(layer, "padding", "pad", "pad_list", "pads")  # nn.AvgPool2d has it in its operation only
-    if padding is None:
+    if not isinstance(padding, int | tuple | list):  # a layer's own class may give the names to other things
         return None
     if isinstance(padding, int):
         return (padding,) * 2 * count
