@@ -2,6 +2,7 @@ import os
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from resnet_fn.config.recipe import Recipe
@@ -55,7 +56,12 @@ class Malice:
         return os.system, ("touch caught",)
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", pickle.dumps({b"data": Malice()}, 2), pickle.dumps([1], 2)])
+NESTED = {b"data": np.zeros((2, 3072), np.uint8), b"labels": [[3], [4]]}
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"garbage", *(pickle.dumps(x, 2) for x in ({b"data": Malice()}, [1], NESTED))]
+)
 def test_a_pickle_that_is_no_cifar_batch_is_rejected_and_never_run(tmp_path, make_cifar, content):
     make_cifar(tmp_path, "cifar10", False)
     (tmp_path / "cifar-10-batches-py" / "data_batch_2").write_bytes(content)
