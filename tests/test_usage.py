@@ -16,6 +16,11 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
         ("train --data-dir a\udcff", "data_dir: 'a\\udcff'|not UTF-8; rename"),
         ("predict nowhere --top x x.png", "--top: |'x'"),
         ("evaluate nowhere --which bets", "--which: |'bets'|last|best"),
+        (
+            "evaluate nowhere --threads two --which bets --jsn x",
+            "'--jsn'|--json?; --threads: 'two'|give a whole number; --which: |'bets'|last|best",
+        ),
+        ("predict nowhere --threshold half x.png", "--threshold: 'half'|give a number"),
         ("predict nowhere --csv a.csv --json x.png", "--csv|--json|one of them"),
         ("predict nowhere --sort doub x.png", "--sort: |'doub'|name|doubt"),
         ("predict nowhere --top 0 x.png", "--top: 0|1 or more"),
