@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.sources.load import load_dataset
+from resnet_fn.data.sources.load import load_dataset, open_dataset
 
 TEN, HUNDRED = Recipe(dataset="cifar10", image_size=32), Recipe(dataset="cifar100", image_size=32)
 
@@ -49,6 +49,16 @@ def test_missing_and_cut_files_are_named(tmp_path, make_cifar):
     message = r"train.bin: 122959 bytes are not whole records of 3074; the file is cut: extract the archive again"
     with pytest.raises(ValueError, match=message):
         load_dataset(HUNDRED, str(tmp_path))
+
+
+def test_a_label_that_is_no_class_is_named(tmp_path, make_cifar):
+    make_cifar(tmp_path, "cifar10", True)
+    file = tmp_path / "cifar-10-batches-bin" / "data_batch_2.bin"
+    file.write_bytes(b"\xc8" + file.read_bytes()[1:])
+    with pytest.raises(
+        ValueError, match=r"^training set: sample 40 has label 200, outside 0\.\.9 \(1 such samples\); fix"
+    ):
+        open_dataset(TEN, str(tmp_path))
 
 
 class Malice:
