@@ -97,20 +97,31 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
             formatter_class=partial(_Formatter, max_help_position=30),  # fits 80 columns
         )
+        for kind, wanted in ((int, "a whole number"), (float, "a number")):
+            self.register("type", kind, partial(_number, kind, wanted))
         self.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        self._wrong: list[str] = []
 
     def error(self, message: str) -> NoReturn:
-        """Raise instead of printing the usage."""
-        raise UsageError(message.removeprefix("argument "))
+        """Raise instead of printing the usage; what is wrong with values comes first."""
+        raise UsageError("; ".join([*self._wrong, message.removeprefix("argument ")]))
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        try:
+            return super()._get_values(action, arg_strings)
+        except argparse.ArgumentError as error:  # argparse would stop at the first
+            self._wrong.append(str(error).removeprefix("argument "))
+            return None
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
-        """Parse, and reject what is wrong."""
+        """Parse, and reject all that is wrong at once."""
         parsed, wrong = self.parse_and_list(arguments)
         raise_usage_errors(*((True, text) for text in wrong))
         return parsed
 
     def parse_and_list(self, arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, list[str]]:
-        """Parse, and list the unknown flags with the nearest names; a UsageError for an invalid value."""
+        """Parse, and list what is wrong: unknown flags with the nearest names, and invalid values."""
+        self._wrong.clear()
         parsed, unknown = self.parse_known_intermixed_args(arguments)  # flags may stand between RUN and its images
         flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
         words = [word.partition("=")[0] for word in unknown if word.startswith("-")]
@@ -118,7 +129,14 @@ class Parser(argparse.ArgumentParser):
         wrong = [f"unknown argument {word!r}; {hints.get(word) or closest_flag(word, flags)}" for word in words]
         if unknown and not wrong:
             wrong = [f"unknown argument {unknown[0]!r}; flags start with --; yes/no flags take no value"]
-        return parsed, wrong
+        return parsed, [*wrong, *self._wrong]
+
+
+def _number(kind: type, wanted: str, text: str) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is invalid; give {wanted}") from None
 
 
 def add_checkpoint_flags(parser: Parser, positional: bool = True) -> None:

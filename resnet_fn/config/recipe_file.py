@@ -34,10 +34,10 @@ def draft_of(recipe: Recipe, options: RunOptions = RunOptions()) -> Draft:
 
 def draft_of_run(settings: Mapping[str, Any]) -> Draft:
     """Make a draft of the settings in a run's config.json that a resume takes: all except where the run is kept."""
-    fields = {**settings["recipe"], **settings["options"]}
-    check_names(fields, Recipe, RunOptions)
-    fields = {name: value for name, value in fields.items() if name not in _OWN_PLACE}
-    return draft_of(unchecked(Recipe, fields), unchecked(RunOptions, fields))
+    check_names(settings["recipe"], Recipe)
+    check_names(settings["options"], RunOptions, what="options")
+    options = {name: value for name, value in settings["options"].items() if name not in _OWN_PLACE}
+    return draft_of(unchecked(Recipe, settings["recipe"]), unchecked(RunOptions, options))
 
 
 def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path, ...] = ()) -> Draft:

@@ -102,8 +102,7 @@ def _check(parsed: argparse.Namespace) -> dict[str, Any]:
 
 
 def _add_histogram(board: Any, update: int, kind: str, name: str, values: np.ndarray) -> None:
-    finite = values[np.isfinite(values)]  # a histogram has no place for the others; the table counts them
-    if board and finite.size:
+    if board and (finite := values[np.isfinite(values)]).size:  # a histogram has no place for the others
         # TensorBoard's names know no brackets: "layer1.0.relu (2)" is layer1.0.relu.call2.
         board.add_histogram(f"{kind}/{name}".replace(" (", ".call").rstrip(")"), finite, update)
 
@@ -127,7 +126,7 @@ def _parameters(file: str, which: str, write: Write) -> dict[str, Any]:
     for name, array in source.arrays.items():
         write(source.update, "weights", name, array)
     print("\n".join(statistics_table(rows, "parameter", dtype=True)))
-    print(f"{len(rows)} arrays, {sum(row.count for row in rows):,} values")
+    print(f"{len(rows)} arrays, {sum(array.size for array in source.arrays.values()):,} values")
     return {"parameters": [dataclasses.asdict(row) for row in rows]}
 
 
@@ -149,8 +148,7 @@ def _inside(parsed: argparse.Namespace, how: dict[str, Any], write: Write) -> di
         samples = f"{measured.samples} samples of the next batch, loss {measured.loss:.4f}"
         print(f"gradients after update {update}, training mode, {samples}")
         print("\n".join(statistics_table(measured.layers, "gradient at the output of", zeros=True)))
-        parameters = statistics_table(measured.parameters, "gradient of", zeros=True, relative=measured.relative)
-        print("\n".join(parameters))
+        print(*statistics_table(measured.parameters, "gradient of", zeros=True, relative=measured.relative), sep="\n")
         total, clip = math.hypot(*(row.norm for row in measured.parameters)), loaded.recipe.clip_norm
         print(f"global norm {total:.4f}, " + (f"before clipping at {clip:g}" if clip else "not clipped"))
         result["gradients"] = dataclasses.asdict(measured)

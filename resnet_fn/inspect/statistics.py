@@ -27,11 +27,6 @@ class ArrayStatistics:
     zeros: float  # the fraction of 1 that is exactly 0
     not_finite: int  # how many values are NaN or infinite
 
-    @property
-    def count(self) -> int:
-        """How many values the array has."""
-        return int(np.prod(self.shape))
-
 
 def array_statistics(name: str, array: np.ndarray) -> ArrayStatistics:
     """The statistics of an array of any shape and number type."""

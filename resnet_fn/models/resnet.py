@@ -95,7 +95,9 @@ class BasicBlock(Block):
     expansion, last_norm = 1, "bn2"
 
     def convolutions(self, channels: int, width: int, out: int, stride: int, groups: int) -> Iterator[Conv2d]:
-        """Yield the layers in order; `groups` and `width` are a Bottleneck's alone."""
+        """Yield the layers in order; a ValueError for `groups` or a `width`, which this block does not have."""
+        if groups != 1 or width != out:
+            raise ValueError(f"groups: {groups} and a width of {width} need Bottleneck; BasicBlock has neither")
         yield conv(channels, out, 3, stride)
         yield conv(out, out, 3)
 

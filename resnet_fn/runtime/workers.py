@@ -95,6 +95,22 @@ def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
     return ops.AllReduce(ops.ReduceOp.SUM)(Tensor(np.ascontiguousarray(values, np.float32))).numpy()
 
 
+def exchange_numbers(values: np.ndarray, workers: Workers) -> np.ndarray:
+    """Return the sum over all ranks of int64 numbers below 2^48, each zero on all ranks but one; all must call it."""
+    return join_halves(sum_over_ranks(split_halves(values), workers))
+
+
+def split_halves(values: np.ndarray) -> np.ndarray:
+    """Return the upper and the lower 24 bits of such numbers, float32 [2, N], which are exact."""
+    return np.stack(np.divmod(values, 2**24)).astype(np.float32)
+
+
+def join_halves(halves: np.ndarray) -> np.ndarray:
+    """Return the numbers, int64 [N]."""
+    upper, lower = halves.astype(np.int64)
+    return upper * 2**24 + lower
+
+
 def barrier(workers: Workers) -> None:
     """Wait for all ranks, because the job would end if one ended its process while another still writes."""
     sum_over_ranks(np.zeros(1, np.float32), workers)
@@ -105,9 +121,9 @@ def gather_texts(text: str, workers: Workers) -> list[str]:
     if workers.size == 1:
         return [text]
     data = text.encode("utf-8", "surrogateescape")
-    lengths = np.zeros(workers.size, np.float32)  # first, because all ranks must sum arrays of one shape
+    lengths = np.zeros(workers.size, np.int64)  # first, because all ranks must sum arrays of one shape
     lengths[workers.rank] = len(data)
-    lengths = sum_over_ranks(lengths, workers).astype(np.int64)
+    lengths = exchange_numbers(lengths, workers)
     rows = np.zeros((workers.size, max(1, *lengths)), np.float32)
     rows[workers.rank, : len(data)] = np.frombuffer(data, np.uint8)
     texts = zip(sum_over_ranks(rows, workers).astype(np.uint8), lengths, strict=True)

@@ -10,7 +10,7 @@ from resnet_fn.config.cli import UsageError
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.recipe_file import read_recipe_file, read_toml, recipe_text
+from resnet_fn.config.recipe_file import draft_of_run, read_recipe_file, read_toml, recipe_text
 from resnet_fn.recipes import RECIPES, load_recipe
 from resnet_fn.train import parse
 
@@ -167,3 +167,13 @@ def test_a_run_resumes_without_the_options_that_have_no_effect_by_todays_rules()
     assert [line.partition(" is left out: it ")[0] for line in left_out] == ["data_threads 2", "max_skips 50"]
     with pytest.raises(UsageError, match=r"^data_threads: 2 is for sets of image files"):
         parse(["--resume", "run", "--data-threads", "2"])
+
+
+@pytest.mark.parametrize(
+    ("section", "other", "name"), [("recipe", "options", "log_every"), ("options", "recipe", "epochs")]
+)
+def test_a_setting_in_the_wrong_section_of_a_runs_settings_is_named(section, other, name):
+    settings = {"recipe": to_dict(Recipe()), "options": to_dict(RunOptions())}
+    settings[section][name] = settings[other].pop(name)
+    with pytest.raises(ValueError, match=rf"^{section}: unknown setting '{name}'; "):
+        draft_of_run(settings)

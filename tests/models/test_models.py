@@ -8,7 +8,8 @@ from mindspore import Tensor
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.load import load_dataset
-from resnet_fn.models import build_net, create_model
+from resnet_fn.models import MODELS, build_net, create_model
+from resnet_fn.models.resnet import ResNet
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -98,3 +99,9 @@ def test_unknown_models_and_evaluation_at_a_size_that_does_not_fit_are_rejected(
     message = r"^model: genet50 fits one image size only, and is evaluated at 48 instead of 32; give --eval-size 32$"
     with pytest.raises(ValueError, match=message):
         build_net(recipe, SPEC)
+
+
+@pytest.mark.parametrize("change", [{"groups": 2, "base_width": 32}, {"base_width": 128}])
+def test_a_basic_block_has_neither_groups_nor_a_width_of_its_own(change):
+    with pytest.raises(ValueError, match="need Bottleneck; BasicBlock has neither"):
+        ResNet(dataclasses.replace(MODELS["resnet8"], **change), num_classes=10)

@@ -91,8 +91,8 @@ def _read(path: Path, layout: _Layout) -> Split:
         key = b"labels" if layout.label_bytes == 1 else b"fine_labels"
         try:
             pixels, labels = np.asarray(content[b"data"]), np.asarray(content[key])
-            if pixels.dtype != np.uint8 or pixels.shape != (len(labels), _PIXELS):
-                raise ValueError(f"data of {pixels.dtype} {pixels.shape} for {len(labels)} labels")
+            if pixels.dtype != np.uint8 or labels.ndim != 1 or pixels.shape != (len(labels), _PIXELS):
+                raise ValueError(f"data of {pixels.dtype} {pixels.shape} for labels of {labels.shape}")
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: is not a CIFAR batch ({error}); extract the archive again") from None
     # Rows are planes, red, green, blue, each row by row.

@@ -21,7 +21,7 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.preprocess import NO_WHITE, has_no_white
 from resnet_fn.data.sources.files import NOT_REGULAR, READERS, FileSplit, read_ahead
 from resnet_fn.runtime.disk import replace_text
-from resnet_fn.runtime.workers import Workers, gather_texts
+from resnet_fn.runtime.workers import Workers, exchange_numbers, gather_texts
 
 MOST_CHECKED = 20_000  # files of training and validation together that are decoded by default
 MOST_PIXELS = 178_956_970  # PIL's own limit: 512 MB as RGB
@@ -86,10 +86,9 @@ def scan_files(split: FileSplit, decode: bool, workers: Workers, progress: bool)
                     faults[index] = fault
             bar.update(len(part))
     if workers.size > 1:
-        mine = json.dumps([sizes[workers.rank :: workers.size].tolist(), list(faults.items())])
-        for rank, text in enumerate(gather_texts(mine, workers)):
-            sizes[rank :: workers.size], others = json.loads(text)
-            faults.update(others)
+        sizes = exchange_numbers(sizes, workers)  # each is zero on all ranks but one
+        for text in gather_texts(json.dumps(list(faults.items())), workers):
+            faults.update(json.loads(text))
     return sizes, dict(sorted(faults.items()))
 
 

@@ -2,10 +2,11 @@ import os
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.sources.load import load_dataset
+from resnet_fn.data.sources.load import load_dataset, open_dataset
 
 TEN, HUNDRED = Recipe(dataset="cifar10", image_size=32), Recipe(dataset="cifar100", image_size=32)
 
@@ -50,12 +51,27 @@ def test_missing_and_cut_files_are_named(tmp_path, make_cifar):
         load_dataset(HUNDRED, str(tmp_path))
 
 
+def test_a_label_that_is_no_class_is_named(tmp_path, make_cifar):
+    make_cifar(tmp_path, "cifar10", True)
+    file = tmp_path / "cifar-10-batches-bin" / "data_batch_2.bin"
+    file.write_bytes(b"\xc8" + file.read_bytes()[1:])
+    with pytest.raises(
+        ValueError, match=r"^training set: sample 40 has label 200, outside 0\.\.9 \(1 such samples\); fix"
+    ):
+        open_dataset(TEN, str(tmp_path))
+
+
 class Malice:
     def __reduce__(self):
         return os.system, ("touch caught",)
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", pickle.dumps({b"data": Malice()}, 2), pickle.dumps([1], 2)])
+NESTED = {b"data": np.zeros((2, 3072), np.uint8), b"labels": [[3], [4]]}
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"garbage", *(pickle.dumps(x, 2) for x in ({b"data": Malice()}, [1], NESTED))]
+)
 def test_a_pickle_that_is_no_cifar_batch_is_rejected_and_never_run(tmp_path, make_cifar, content):
     make_cifar(tmp_path, "cifar10", False)
     (tmp_path / "cifar-10-batches-py" / "data_batch_2").write_bytes(content)
