@@ -1,6 +1,7 @@
 """Ports, and msrun's processes as the launcher's own: exit codes, signals, nobody left."""
 
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,13 @@ def launch(tmp_path, python, processes):
 
 
 ROLE = "import os, sys, time; rank = os.environ['RANK_ID'] if os.environ['MS_ROLE'] == 'MS_WORKER' else 'none'\n"
+
+
+def test_the_first_that_fails_gives_the_exit_code_and_ends_the_others(launch):
+    began = time.monotonic()
+    done = launch(f"{ROLE}if rank == '2': print('about to fail', flush=True); sys.exit(7)\ntime.sleep(60)", 7)
+    assert time.monotonic() - began < 20
+    assert done.stderr.startswith("launch: worker 2 ended with exit code 7; its log ends:\nabout to fail\n")
 
 
 def test_all_is_well_when_all_workers_are_and_orphans_are_ended(launch):

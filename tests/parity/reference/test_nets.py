@@ -81,7 +81,11 @@ def logits_error(net: nn.Cell, ref: "torch.nn.Module", images: np.ndarray) -> fl
 
 # At the odd size ceil-mode pooling and `same` padding differ.
 @pytest.mark.parametrize(
-    ("name", "stem", "size"), [("resnet18", "", 37), ("resnet8", "d", 33), ("genet50_plus", "", 37)]
+    ("name", "stem", "size"),
+    [
+        *(("resnet18", "", 37), ("resnet8", "d", 33), ("genet50_plus", "", 37)),
+        pytest.param("wide_resnet50_2", "", 33, marks=pytest.mark.slow),
+    ],
 )
 def test_eval_logits_at_odd_sizes(name: str, stem: str, size: int) -> None:
     net, ref = pair(name, stem, size, seed=0)
