@@ -68,7 +68,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     split = list(arguments).index("--") if "--" in arguments else len(arguments)
     own, command = arguments[:split], list(arguments[split + 1 :])
     if not command and (unknown := parser.parse_known_args(own)[1]):
-        raise cli.UsageError(f"unknown argument {unknown[0]!r}; put the arguments of resnet_fn.train after --")
+        parser.error(f"unknown argument {unknown[0]!r}; put the arguments of resnet_fn.train after --")
     given = parser.parse(own)
     workers, nodes, port = given.workers, given.nnodes, given.master_port
     uneven = min(workers, nodes) > 0 and workers % nodes

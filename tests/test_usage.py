@@ -46,7 +46,10 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
         ("launch --nnodes 2", "--master-port: |8118; --master-addr: 2 machines|that of machine 0"),
         ("launch --master-port 65536", "--master-port: 65536|0..65535"),
         ("launch --worker 2 -- --epochs 5", "'--worker'|--workers?"),
-        ("launch --epochs 5", "'--epochs'|arguments of resnet_fn.train after --"),
+        (
+            "launch --workers two --epochs 5",
+            "--workers: 'two'|whole number|'--epochs'|arguments of resnet_fn.train after --",
+        ),
         ("inspect a.pth --batch-size 3", "--batch-size|--activations or --gradients"),
         ("inspect a.pth b.pth --gradients", "--activations, --gradients and --out-dir|one checkpoint; leave"),
         ("inspect a.pth --activations", "a weight file|--recipe NAME"),

@@ -69,12 +69,12 @@ def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> li
         if ours.is_own or theirs.is_own or kinds in _ALIKE or _are_relu6(ours, theirs):
             return []
         return [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
-    if not probed and {"kernel_size", "output_size"} & a.keys():
+    if not probed and {"kernel_size", "output_size"} & (a.keys() | b.keys()):
         left_out = _not_shown(ours, theirs)
         a, b = ({name: value for name, value in one.items() if name not in left_out} for one in (a, b))
     apart = [name for name in a if name in b and name not in _OWN_RULE and not _equal(a[name], b[name])]
     notes = [f"{name} {_number(a[name])} here, {_number(b[name])} in the reference" for name in apart]
-    if ("output_size" in a) != ("output_size" in b):
+    if a and b and ("output_size" in a) != ("output_size" in b):
         notes = [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
     if not notes and None not in (a.get("pads"), b.get("pads")) and a["pads"] != b["pads"]:
         does = f"{a.get('pad_mode', 'pad')} {'cuts off' if 'transposed' in a else 'pads'} {_words(a['pads'])}"

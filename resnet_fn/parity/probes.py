@@ -32,6 +32,7 @@ _LARGEST = 1 << 22  # numbers of a probe of all ids
 _KERNELS = ("tanh", "tanhshrink", "elu", "rnn", "gru", "lstm", "rnncell", "grucell", "lstmcell")
 _OF_KERNELS = 1e-3  # relative errors up to this are theirs
 _UNSEEN = 5e-5  # the same of a function, which no layer shows, where numbers are scaled
+_WITH_WINDOWS = ("conv", "transposed conv", "maxpool", "avgpool", "upsample")
 Change = Callable[[np.ndarray], np.ndarray]
 Asked = Mapping[str, Collection[str]]  # probes of each layer, by name
 
@@ -338,7 +339,8 @@ def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str]
             if title in answers and (title in FACTORS or mine.input.shape == other.input.shape):
                 pairs.append(_Pair(name, other.name, title, answers[title], probe, kernels, hints))
     net = ours.probes.get(NET, {}), theirs.probes.get(NET, {})
-    of_layers = few(list(dict.fromkeys(f"{pair.name}: {pair.hints}" for pair in pairs if pair.hints)))
+    windows = [one for one in pairs if one.hints and a[one.name].kind in _WITH_WINDOWS]
+    of_layers = few(list(dict.fromkeys(f"{one.name}: {one.hints}" for one in windows)))
     for title in dict.fromkeys([*net[0], *net[1]]) if forward else ():
         if title in net[0] and title in net[1]:
             kernels = _OF_KERNELS if known else _UNSEEN

@@ -93,8 +93,8 @@ def record_reference(
     if make_optimizer:  # which may freeze or unfreeze some
         trained_by = copied(reference)
         make_optimizer(trained_by)
-        for one, other in zip(reference.parameters(), trained_by.parameters(), strict=True):
-            one.requires_grad_(other.requires_grad)
+        for name, one in reference.named_parameters():
+            one.requires_grad_(trained_by.get_parameter(name).requires_grad)
     rounded = "float16" if task.recipe.precision == "fp16" else "float32"
 
     def run(precision: str) -> Trace:
@@ -186,7 +186,7 @@ def record_reference(
         limits=limits.lines,
         probes=probed[0] if probed else {},
         measure_probes=probed[1] if probed else None,
-        **roles_of(module),
+        **roles_of(module) | {"trainable": roles_of(reference)["trainable"]},
     )
     recording.notes += [*([changed] if changed else []), *failed]
     trace.builds = several_builds(build, built, {torch: "manual_seed"}) if build else []

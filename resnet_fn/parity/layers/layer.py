@@ -67,6 +67,8 @@ _KINDS = {
     **dict.fromkeys(("Hardswish", "HSwish"), "hardswish"),
     **dict.fromkeys(("Hardsigmoid", "HSigmoid"), "hardsigmoid"),
     "MultiheadAttention": "attention",
+    "BiDense": "bilinear",
+    "EmbeddingLookup": "embedding",
 }
 OWN = "own"  # begins the kind of a user's class
 # Kinds that are recorded as one, without what runs inside: the frameworks build them from different parts.
@@ -80,7 +82,7 @@ def kind_of(layer: Any) -> str:
     no evidence. Any other class is "own" and its name.
     """
     for class_ in type(layer).__mro__:
-        name = re.sub(r"[123]d|Ext$", "", class_.__name__)
+        name = re.sub(r"^Parametrized|[123]d|Ext$", "", class_.__name__)
         ours = class_.__module__.partition(".")[0] not in ("torch", "mindspore")
         if name in _KINDS and not (ours and parts_of(layer)):
             return _KINDS[name]
