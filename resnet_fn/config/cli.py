@@ -220,9 +220,9 @@ def _convert(wanted: type, text: str) -> Any:
         return text  # rejected with all that is wrong with the settings, see `faults`
 
 
-def settings_in(parsed: argparse.Namespace, *dataclass: type) -> dict[str, Any]:
+def settings_in(parsed: argparse.Namespace, *settings_classes: type) -> dict[str, Any]:
     """Return the fields of these dataclasses that were given as flags."""
-    names = {field.name for each in dataclass for field in dataclasses.fields(each)}
+    names = {field.name for settings_class in settings_classes for field in dataclasses.fields(settings_class)}
     return {name: value for name, value in vars(parsed).items() if name in names}
 
 

@@ -125,7 +125,7 @@ def _multiple(
     `known` has factors by what explains them; a factor as near to 1 as `same` is none.
     """
     factor, error = _fit(ours, theirs)
-    if error >= min(fits, abs(factor - 1)) or abs(factor - 1) <= same:
+    if error >= fits or abs(factor - 1) <= max(same, error):
         return []
     reasons = [f": {words}" for words, one in known.items() if math.isclose(factor, one, rel_tol=FITS)]
     return [f"{what} is {factor:.6g} times the reference's{''.join(reasons)}"]

@@ -32,15 +32,14 @@ def several_builds(build: Callable[[], Any], state: Callable[[Any], Arrays], see
     nothing, as those of Python and NumPy, or all builds would be alike.
     """
     functions = {**seeds, random: "seed", np.random: "seed"}
-    builds: list[Arrays] = []
-    while len(builds) < 2 or len(builds) < min(
-        _BUILDS, _NUMBERS // max(1, sum(one.size for one in builds[0].values()))
-    ):
+    builds, wanted = list[Arrays](), 2
+    while len(builds) < wanted:
         with contextlib.ExitStack() as seeded:
             for module, name in functions.items():
                 getattr(module, name)(len(builds) + 1)
                 seeded.enter_context(mock.patch.object(module, name, return_value=None))
             builds.append(state(build()))
+        wanted = max(2, min(_BUILDS, _NUMBERS // max(1, sum(one.size for one in builds[0].values()))))
     return builds
 
 

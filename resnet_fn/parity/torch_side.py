@@ -56,6 +56,7 @@ MakeOptimizer = Callable[[torch.nn.Module], torch.optim.Optimizer]
 _DTYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.float32}  # float16 by autocasting
 
 
+@torch.random.fork_rng()
 def record_reference(
     module: torch.nn.Module,
     task: Task,
@@ -81,11 +82,7 @@ def record_reference(
     initial = built(module)
     first, labels = task.first
     original = copied(module).float()
-    criterion = loss
-    if criterion is None:
-        with torch.random.fork_rng():
-            outputs = first_call(original, first, True)
-        criterion = loss_of_logits("the reference", outputs, recipe_loss(task.recipe))
+    criterion = loss or loss_of_logits("the reference", first_call(original, first, True), recipe_loss(task.recipe))
     random_eval = is_random(lambda: outputs_of(first_call(original, inputs)), torch.get_rng_state)
     with without_dropout(module.named_modules()) as dropped:
         reference = copied(module).float()
@@ -95,6 +92,7 @@ def record_reference(
         make_optimizer(trained_by)
         for name, one in reference.named_parameters():
             one.requires_grad_(trained_by.get_parameter(name).requires_grad)
+    roles = roles_of(module) | {"trainable": roles_of(reference)["trainable"]}
     rounded = "float16" if task.recipe.precision == "fp16" else "float32"
 
     def run(precision: str) -> Trace:
@@ -121,8 +119,7 @@ def record_reference(
     layers = {mode: layers_with_rounding(reference, first, mode == "train", rounded) for mode in ("eval", "train")}
 
     def in_training(name: str, ones: np.ndarray) -> np.ndarray:
-        with torch.random.fork_rng():
-            return outputs_of(first_call(original.get_submodule(name), ones, True))["logits"]
+        return outputs_of(first_call(original.get_submodule(name), ones, True))["logits"]
 
     drops, dropping = drops_of(dropped, layers["train"], in_training), None
     if masks := shared_masks((drops, layers["train"])):
@@ -148,7 +145,7 @@ def record_reference(
         try:
             with _Noise(0):
                 moved = run_torch(reference, task, criterion, make_optimizer, rounded, last=weights)
-            noisy.append(stages.drift(moved, first_update, measured, roles_of(reference)["trainable"]))
+            noisy.append(stages.drift(moved, first_update, measured, roles["trainable"]))
         except Exception as error:
             words = f"could not be trained under noise ({type(error).__name__}: {first_line(error)})"
             failed.append(f"the reference {words}: drift is not allowed for")
@@ -186,7 +183,7 @@ def record_reference(
         limits=limits.lines,
         probes=probed[0] if probed else {},
         measure_probes=probed[1] if probed else None,
-        **roles_of(module) | {"trainable": roles_of(reference)["trainable"]},
+        **roles,
     )
     recording.notes += [*([changed] if changed else []), *failed]
     trace.builds = several_builds(build, built, {torch: "manual_seed"}) if build else []
