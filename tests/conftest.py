@@ -162,6 +162,19 @@ def says() -> Callable[..., None]:
 
 
 @pytest.fixture(scope="session")
+def raises_line(says) -> Callable[..., contextlib.AbstractContextManager[None]]:
+    """`with raises_line(*parts, kind=ValueError)`: the block raises this error, whose message `says` these parts."""
+
+    @contextlib.contextmanager
+    def check(*parts: object, kind: type[Exception] = ValueError) -> Iterator[None]:
+        with pytest.raises(kind) as caught:
+            yield
+        says(caught, *parts)
+
+    return check
+
+
+@pytest.fixture(scope="session")
 def write_recipe() -> Callable[[dict[str, Any]], str]:
     """write_recipe(settings) writes them as the recipe file mine.toml and returns its name."""
 
