@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mindspore import Parameter, Tensor
+from mindspore import Parameter
 
 from resnet_fn import convert
 from resnet_fn.checkpoint.folder import save_checkpoint
@@ -104,23 +104,6 @@ def checkpoint_at(update: int, weights: list[Parameter], training: list[Paramete
     return save_checkpoint(Path(f"run/checkpoints/step-{update:08d}"), weights, training, state)
 
 
-def test_of_a_run_folder_the_average_counts():
-    weights = list(create_model("resnet8", num_classes=3).get_parameters())
-    averages = [Parameter(parameter * 0.5, name=f"ema.{parameter.name}") for parameter in weights]
-    count = Parameter(Tensor(np.float32(7)), name="ema_updates")
-    momentum = Parameter(weights[0] * 2, name=f"momentum.{weights[0].name}")
-    checkpoint_at(1, weights, [momentum])
-    assert not read_weights("run").averaged
-    checkpoint_at(2, weights, [momentum, *averages, count])
-    source = read_weights("run")
-    assert (source.averaged, source.update, source.path.name) == (True, 2, "step-00000002")
-    assert source.arrays.keys() == {parameter.name for parameter in weights}
-    for parameter in weights:
-        assert source.arrays[parameter.name].tobytes() == (parameter.asnumpy() * np.float32(0.5)).tobytes()
-    bare = read_weights("run/checkpoints/step-00000002/weights.safetensors")
-    assert bare.arrays["fc.bias"].tobytes() == weights[-1].asnumpy().tobytes()
-
-
 def test_of_a_run_folder_the_best_counts_where_it_is_asked_for(capsys):
     weights = list(create_model("resnet8", num_classes=3).get_parameters())
     best = checkpoint_at(1, weights, [])
@@ -158,15 +141,6 @@ def test_training_keeps_its_own_last_layer_where_the_classes_differ(written, tmp
     assert start("abc", known=("x", "y", "z")) == ", for other classes (x, y, z): the last layer is new"
     written("a.safetensors", change=lambda arrays: [arrays.pop(name) for name in ("fc.weight", "fc.bias")])
     assert start("abc") == ", without a last layer: the last layer is new"
-
-
-# More are in tests/test_mistakes.py.
-def test_weights_of_another_norm_are_named(written, says):
-    written("a.safetensors", norm="none")
-    net, recipe = create_model("resnet8", num_classes=3), Recipe(model="resnet8", weights="a.safetensors")
-    with pytest.raises(WeightsError) as caught:
-        start_from(net, read_weights("a.safetensors"), recipe, "abc")
-    says(caught, "weights: a.safetensors", "'none'", "'batch'", "--norm none")
 
 
 def test_a_recipe_without_a_model_takes_its_weights(written):
