@@ -2,23 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
-from resnet_fn.config.hints import closest_flag, near_path
-
-
-@pytest.mark.parametrize(
-    ("word", "hint"),
-    [
-        ("--lerning-rate", "did you mean --learning-rate?"),
-        ("--no-nestrov", "did you mean --no-nesterov?"),
-        ("--no-epoch", "did you mean --epochs?"),
-        ("--no-cuda", "there is no such flag and none like it; see --help"),
-    ],
-)
-def test_a_flag_is_like_another_by_its_bare_name(word, hint):
-    flags = ["--learning-rate", "--lr", "--nesterov", "--no-nesterov", "--epochs", "--flip", "--no-flip"]
-    assert closest_flag(word, flags) == hint
+from resnet_fn.config.hints import near_path
 
 
 def test_a_path_that_is_not_there_names_the_nearest():
