@@ -9,7 +9,6 @@ import os
 import pickle
 import re
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -200,17 +199,11 @@ def events() -> Callable[..., list[dict[str, Any]]]:
 @pytest.fixture(scope="session")
 def board_events() -> Callable[[Path | str], list[Any]]:
     """board_events(folder): all of its TensorBoard files' events, in the order in which they were written."""
-    from tensorboardX.proto.event_pb2 import Event
+    from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
     def read(folder: Path | str) -> list[Any]:
-        events = []
-        for path in sorted(Path(folder).glob("events.out.tfevents.*")):
-            data, place = path.read_bytes(), 0
-            while place < len(data):  # the length, its checksum, the event, its checksum
-                (length,) = struct.unpack_from("<Q", data, place)
-                events.append(Event.FromString(data[place + 12 : place + 12 + length]))
-                place += 12 + length + 4
-        return events
+        paths = sorted(Path(folder).glob("events.out.tfevents.*"))
+        return [event for path in paths for event in LegacyEventFileLoader(str(path)).Load()]
 
     return read
 

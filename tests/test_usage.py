@@ -55,6 +55,8 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
             "pack folder out --shards 0 --short-side -1 --quality 100",
             "--shards: 0|1..100000|; --short-side: -1|0..65535|; --quality: 100|1..95",
         ),
+        ("plot nowhere --out x.gif", "--out: 'x.gif'|.png, .svg"),
+        ("plot nowhere --table --out x.png", "--out is for curves, --table prints; give one"),
         ("launch --workers 0 --nnodes 0", "--workers: 0|1 or more; --nnodes: 0|1 or more"),
         (f"launch --workers 3 {SECOND_OF_TWO}", "--workers: 3|2 machines"),
         (f"launch --node-rank 2 {SECOND_OF_TWO}", "--node-rank: 2|0..1"),

@@ -3,10 +3,12 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from resnet_fn.config import cli
+from resnet_fn.config.hints import near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.train import parse
@@ -90,3 +92,13 @@ def flags_of(config, *words):
 )
 def test_only_what_was_given_is_a_setting(config, words, given):
     assert flags_of(config, *words.split()) == given
+
+
+def test_a_path_that_is_not_there_names_the_nearest():
+    """Wherever on the way it goes wrong; and the whole of it where that is there."""
+    Path("runs/first/checkpoints/step-00000066").mkdir(parents=True)
+    Path("runs/frist/checkpoints").mkdir(parents=True)
+    whole = "runs/firs/checkpoints/step-00000066"
+    assert near_path(whole, "x") == "did you mean runs/first/checkpoints/step-00000066?"
+    assert near_path("rums", "x") == "did you mean runs?"
+    assert near_path("/quite/elsewhere", "give a folder") == "give a folder"

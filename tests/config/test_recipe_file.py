@@ -70,6 +70,7 @@ def test_what_a_file_leaves_without_effect_of_what_it_extends_is_left_out():
         ("epochs = 3; batch_sise = 8", "mine.toml line 2: |'batch_sise'|did you mean batch_size"),
         ('batch_size = "many"', "mine.toml line 1: batch_size: 'many'|a whole number"),
         ('nesterov = "no"', "mine.toml line 1: nesterov: 'no'|true or false"),
+        ("epochs = 3; batch_size = 0", "mine.toml line 2: batch_size: 0|give 1 or more"),
         ("model = 18", "mine.toml line 1: model: 18|a text"),
         ("milestones = 3", "mine.toml line 1: milestones: 3|a list of numbers"),
         (

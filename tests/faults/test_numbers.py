@@ -4,8 +4,7 @@ import dataclasses
 import os
 import resource
 import shutil
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -72,25 +71,20 @@ def test_an_evaluation_that_is_not_finite_is_saved_and_gone_on_from():
 @pytest.mark.parametrize(
     ("room", "full"),
     [
-        (100_000, "checkpoints/step-00000005"),
+        (100_000, "checkpoints/step-00000001"),
         (4_096, "events.out.tfevents"),  # tensorboardX, left alone, would wait for ever
     ],
 )
-def test_a_full_disk_surfaces_and_loses_nothing(room, full, python):
+def test_a_full_disk_surfaces_and_loses_nothing(room, full, launcher):
     """RLIMIT_FSIZE: exit 1, one line, no half checkpoint; with room it goes on."""
-    words = ["--model", "resnet8", "--norm", "none", "--image-size", "8", "--batch-size", "240", "--epochs", "1"]
-    words = ["-m", "resnet_fn.train", *words, "--mode", "pynative", "--no-progress", "--out-dir", "run"]
-    done = subprocess.run(
-        [sys.executable, *words],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)),
-    )
-    assert done.returncode == 1, done.stderr
-    assert done.stderr.splitlines()[-1] == (
-        f"train: error: run/{full}: cannot be saved (File too large); make room, then give the same "
-        "command with --out-dir run to resume from the last checkpoint"
-    )
-    assert os.listdir("run/checkpoints") == []
-    python(*words)
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (room, room))
+    for before, code in ((limit, 1), (None, 0)):
+        process = launcher.train("--out-dir", "run", preexec_fn=before)
+        output, _ = process.communicate(timeout=200)
+        assert process.returncode == code, output
+        if code:
+            assert output.splitlines()[-1] == (
+                f"train: error: run/{full}: cannot be saved (File too large); make room, then give the same "
+                "command with --out-dir run to resume from the last checkpoint"
+            )
+            assert os.listdir("run/checkpoints") == []

@@ -175,3 +175,18 @@ def test_a_scan_holds_a_window_of_files_however_many_there_are(folder):
         tracemalloc.stop()
         assert sizes[-1] == os.stat(split.path(20)).st_size
     assert peaks[1] < peaks[0] + 1_000_000
+
+
+def test_a_sample_is_its_files_bytes_unless_the_file_has_changed(folder):
+    split = load_dataset(RECIPE, str(folder)).train
+    path = folder / "train" / "bee" / "03 ü.JPEG"
+    assert split.path(3) == str(path)
+    data = path.read_bytes()
+    assert split.read(3) == data
+    checked = replace(split, sizes=np.full(len(split), len(data)))
+    path.write_bytes(data + b"more")
+    with pytest.raises(BadSampleError, match=r"bee/03 ü.JPEG: has changed since the command began; start it again$"):
+        checked.read(3)
+    path.unlink()
+    with pytest.raises(BadSampleError, match=r"bee/03 ü.JPEG: cannot be read \(No such file .*\); fix it"):
+        checked.read(3)

@@ -1,0 +1,36 @@
+"""The weights' moving average, put in their place for an evaluation. (The state's names: tests/run/test_build.py.)"""
+
+import numpy as np
+import pytest
+from mindspore import Tensor, nn, ops
+
+from resnet_fn.evaluation.eval_step import make_eval_step
+from resnet_fn.update.average import averaged, moving_average
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def test_evaluation_sees_the_averages_and_training_gets_its_own_bits_back():
+    net = nn.Dense(4, 3)
+    average, evaluate = moving_average(net.get_parameters(), 0.5), make_eval_step(net)
+    for parameter in average.averages:
+        ops.assign(parameter, parameter + 0.5)
+    images = Tensor(np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32))
+    labels = Tensor(np.arange(6, dtype=np.int32) % 3)
+    before, bits = evaluate(images, labels).loss.asnumpy(), [p.asnumpy().tobytes() for p in net.get_parameters()]
+    inside = []
+
+    def evaluate_and_fail():
+        with averaged(average):
+            inside.append(evaluate(images, labels).loss.asnumpy())  # as compiled before
+            for parameter, mean in zip(average.followed, average.averages, strict=True):
+                assert (parameter.asnumpy() == mean.asnumpy()).all()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        evaluate_and_fail()
+    assert (inside[0] != before).any()
+    assert [p.asnumpy().tobytes() for p in net.get_parameters()] == bits
+    assert (evaluate(images, labels).loss.asnumpy() == before).all()
+    with averaged(None):
+        assert [p.asnumpy().tobytes() for p in net.get_parameters()] == bits
