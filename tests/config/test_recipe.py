@@ -53,9 +53,7 @@ def test_settings_can_be_copied(copied):
         (lambda: Recipe(lr=0.1), "recipe: |'lr'|did you mean learning_rate"),
         (lambda: recipes.finetune(head_lr=0.1), "recipe: |'head_lr'|did you mean head_learning_rate"),
         (lambda: recipe_from_dict({"batchsize": 3}), "recipe: |'batchsize'|did you mean batch_size"),
-        (lambda: RunOptions(keep_last=1), "keep_last: 1 |give 2 or more"),
         (lambda: RunOptions(device="GPU"), "device: 'GPU' |CPU, Ascend"),
-        (lambda: RunOptions(fast_math=True), "fast_math: True |--device Ascend"),
     ],
 )
 def test_unknown_names_and_wrong_options_are_named(make, parts, raises_line):
