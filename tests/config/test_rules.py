@@ -72,11 +72,10 @@ def test_a_setting_without_effect_is_rejected_where_it_was_typed_though_it_be_th
         ("--sync-batchnorm --accumulate 2", "accumulate: 2|--sync-batchnorm|--accumulate 1"),
     ],
 )
-def test_what_does_not_go_together_names_fields_values_and_fix(words, parts, says):
+def test_what_does_not_go_together_names_fields_values_and_fix(words, parts, raises_line):
     flags = [*words.split(), ""] if words.endswith("--milestones") else words.split()
-    with pytest.raises(UsageError) as caught:
+    with raises_line(*parts.split("|"), kind=UsageError):
         parse(flags)
-    says(caught, *parts.split("|"))
 
 
 @pytest.mark.parametrize(

@@ -118,9 +118,8 @@ def damage_index(text):
         (lambda: Path("out/val-names.json").write_text("["), ("out", "val", "names", "pack")),
     ],
 )
-def test_a_damaged_packing_says_what_to_do(folder, pack, says, damage, message):
+def test_a_damaged_packing_says_what_to_do(folder, pack, raises_line, damage, message):
     pack(folder, "out")
     damage()
-    with pytest.raises(ValueError) as error:
+    with raises_line(*message):
         load_dataset(RECORDS, "out")
-    says(error, *message)
