@@ -1,8 +1,4 @@
-"""Arrays of images, in NumPy: scaled, resized and normalised to a net's input, and augmented in training.
-
-An augmentation's random numbers are drawn from (seed, epoch, sample). To add one for sets in memory: its settings in
-config/recipe.py; a row of `DRAWS` here; the function, here or in augment.py; and its call in `feed.MemoryFeed.batch`.
-"""
+"""Arrays of images, in NumPy: scaled, resized and normalised to a net's input, and augmented in training."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -37,12 +37,8 @@ def split_batch(batch_size: int, workers: int, accumulate: int) -> int:
     parts = workers * accumulate
     if batch_size % parts == 0:
         return batch_size // parts
-    below, above = batch_size // parts * parts, -(-batch_size // parts) * parts
-    values = " or ".join(str(value) for value in (below, above) if value)
-    raise ValueError(
-        f"batch_size: {batch_size} does not divide into {workers} workers x {accumulate} micro-batches; "
-        f"use {values}, or another --accumulate"
-    )
+    wrong = f"batch_size: {batch_size} does not divide into {workers} workers x {accumulate} micro-batches"
+    raise ValueError(f"{wrong}; use {-(-batch_size // parts) * parts}, or another --accumulate")
 
 
 def epoch_order(seed: int, epoch: int, samples: int) -> np.ndarray:

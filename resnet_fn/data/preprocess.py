@@ -12,7 +12,6 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import colour
 from resnet_fn.data.order import Streams
 
-Box = tuple[int, int, int, int]
 _MOST_RESIZED = 50_000_000  # pixels of a resized image beyond which only the crop is computed
 
 
@@ -86,7 +85,7 @@ def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number
     """Return a training image: `RandomResizedCrop`, `RandomHorizontalFlip`, `ColorJitter`, then a policy.
 
     `Plan` explains epoch, repeat and number, which choose the random numbers. Returns uint8 [image_size, image_size,
-    3], perhaps with negative strides. Errors: see `open_upright`.
+    3]. Errors: see `open_upright`.
     """
     from PIL import Image
 
@@ -96,15 +95,12 @@ def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number
     mirrored = recipe.flip and rng.random() < 0.5
     # resize(box=…) would mix pixels outside of the box into its edges.
     image = image.crop(box).resize((size, size), Image.Resampling.BILINEAR)
-    if not recipe.colours:
-        pixels = np.asarray(image)
-        return pixels[:, ::-1] if mirrored else pixels
     if mirrored:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     return np.asarray(colour(image, recipe, epoch, repeat, number))
 
 
-def draw_box(width: int, height: int, smallest: float, rng: np.random.Generator) -> Box:
+def draw_box(width: int, height: int, smallest: float, rng: np.random.Generator) -> tuple[int, int, int, int]:
     """Draw Inception's random crop (Szegedy et al., arXiv 1409.4842), as torchvision's `RandomResizedCrop.get_params`.
 
     Area smallest..1 of the image, aspect ratio 3/4..4/3 (log-uniform), whole pixels; after ten boxes that do not fit,

@@ -77,8 +77,6 @@ def _check_classes(place: Path, classes: list[str], files: FileSplit) -> None:
         wrong = f"{place} holds one class only, {classes[0]!r}"
         fix = "lay the images out with a folder for each class, and give their parent folder"
         fix = _look_inside(place / classes[0]) or fix
-    elif around := [name for name in classes if (place / name / "train").is_dir()]:
-        wrong, fix = f"{place / around[0]} holds a set, not a class", _look_inside(place / around[0])
     else:
         return
     raise ValueError(f"data_dir: {wrong}; {fix}")

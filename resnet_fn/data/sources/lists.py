@@ -63,14 +63,8 @@ def _notes(train: Sequence[Row], val: Sequence[Row], classes: Sequence[str], sev
     both = [row.path for row in val if os.path.normpath(row.path) in seen]
     if both:
         yield f"warning: {len(both)} images are in both lists, {both[0]} among them: the evaluation flatters the net"
-    there = {label for row in val for label in row.labels}
-    if missing := [name for name in classes if name not in there]:
-        yield f"the validation list has no images of {few(missing)}"
     if not several and (joined := next((name for name in classes if ";" in name), "")):
         yield f"warning: {joined!r} is one class here; for images of several give --multi-label"
-    if several:
-        counts = np.bincount([min(len(row.labels), 2) for row in (*train, *val)], minlength=3)
-        yield f"classes     {counts[0]:,} images have none, {counts[1]:,} one, {counts[2]:,} several"
 
 
 def _read(option: str, name: str, data_dir: str, several: bool, looked_for: bool = True) -> list[Row]:

@@ -26,7 +26,7 @@ from resnet_fn.runtime.workers import Workers, exchange_numbers, gather_texts
 MOST_CHECKED = 20_000  # files of training and validation together that are decoded by default
 MOST_PIXELS = 178_956_970  # PIL's own limit: 512 MB as RGB
 BAD_FILES = "bad_files.txt"
-_UNREADABLE, _DAMAGED = "cannot be read", "cut or damaged"
+_DAMAGED = "cut or damaged"
 _AT_A_TIME = 32  # files for a thread at a time: to hand over one costs more than to read its size
 
 
@@ -40,7 +40,7 @@ def examine(path: str, decode: bool = True) -> tuple[int, str]:
             return status.st_size, "" if status.st_size else "empty"
         data = Path(path).read_bytes()
     except OSError as error:
-        return 0, "missing" if isinstance(error, FileNotFoundError) else _UNREADABLE
+        return 0, "missing" if isinstance(error, FileNotFoundError) else "unreadable"
     return len(data), _examine_bytes(data)
 
 
@@ -132,7 +132,7 @@ def check_files(
             counts.append(f"{len(bad)} of {len(split)} {what}")
             names = _names(split, dataset)
             lines += [f"{names[index]}\t{fault}" for index, fault in bad.items()]
-            faults = [_describe(split.path(index), fault) for index, fault in bad.items()]
+            faults = [f"{split.path(index)!r} is {fault}" for index, fault in bad.items()]
             named += faults
             notes.append(f"skipping {counts[-1]} files: {few(faults, 3, '; ')}")
             if skip and len(bad) == len(split):
@@ -154,10 +154,6 @@ def _names(split: FileSplit, dataset: DataSet) -> list[str]:
     """Return the files' paths relative to the data folder, which may be moved."""
     folder = os.path.relpath(os.path.realpath(split.root), os.path.realpath(dataset.input.data_dir))
     return [os.path.normpath(os.path.join(folder, name)) for name in split.names]
-
-
-def _describe(path: str, fault: str) -> str:
-    return f"{path!r} {'' if fault == _UNREADABLE else 'is '}{fault}"
 
 
 def write_bad_files(folder: Path, dataset: DataSet) -> None:

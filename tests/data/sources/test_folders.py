@@ -9,7 +9,7 @@ from scipy.io import savemat
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.load import load_dataset, open_dataset
-from resnet_fn.data.sources.packing import Packer
+from resnet_fn.data.sources.packing import pack
 from resnet_fn.evaluation.predict import find_images
 
 RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4)
@@ -64,20 +64,8 @@ def test_a_folder_has_the_same_images_for_training_validation_prediction_and_pac
     capsys.readouterr()
     assert [path.relative_to(place).as_posix() for path in find_images([place])] == ordered
     assert capsys.readouterr().err.startswith(f"leaving out 4 of {place}, ")
-    packed = Packer(
-        open_dataset(RECIPE, str(tmp_path / "set"), options=RunOptions(check_files="yes")), tmp_path / "packed", 1
-    )
-    assert packed.samples == 2 * len(ordered)
-
-
-def test_folders_around_the_set_are_no_classes(folder, tmp_path):
-    shutil.rmtree(folder / "val")
-    for name in ("a", "b"):
-        shutil.copytree(folder, tmp_path / "two" / name)
-    with pytest.raises(
-        ValueError, match=r"two/a holds a set, not a class; it holds the folders train: give --data-dir .*two/a$"
-    ):
-        load_dataset(SPLIT, str(tmp_path / "two"))
+    pack(open_dataset(RECIPE, str(tmp_path / "set"), options=RunOptions(check_files="yes")), tmp_path / "packed", 1)
+    assert load_dataset(replace(RECIPE, dataset="mindrecord"), str(tmp_path / "packed")).train.names == tuple(ordered)
 
 
 SPLIT = Recipe(dataset="imagefolder", image_size=24, batch_size=4, validation_share=0.3)
