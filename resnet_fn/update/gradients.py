@@ -73,11 +73,9 @@ def global_norm(gradients: Gradients) -> Tensor:
 def clip_by_global_norm(gradients: Gradients, norm: Tensor, clip_norm: float, by_operation: bool = False) -> Gradients:
     """Scale all gradients by clip_norm / max(norm, clip_norm): Pascanu et al., arXiv 1211.5063.
 
-    On a card this is `ops.clip_by_global_norm`. On a CPU the norm is known already, and the operation would compute it
-    again. A test compares the two.
-
     `norm` is the gradients' `global_norm`, and must be finite (`ops.clip_by_global_norm([inf, 1])` gives `[nan, 0]`). A
-    `clip_norm` of 0 turns clipping off. `by_operation` uses MindSpore's operation, which 2.10 deprecates.
+    `clip_norm` of 0 turns clipping off. `by_operation`, for cards, uses MindSpore's operation, which 2.10 deprecates
+    and which computes the norm again.
     """
     if clip_norm == 0:
         return gradients

@@ -60,13 +60,9 @@ class TrainState:
 def make_state(
     net: nn.Cell, optimizer: Optimizer, scaler: DynamicLossScaler | None = None, average: MovingAverage | None = None
 ) -> TrainState:
-    """Join the state of a net and of its optimizer.
+    """Join the state of a net and of an optimizer that was made for the net's trainable parameters, in order.
 
-    Args:
-        net: its trainable parameters are those that the optimizer was made for, in order.
-        optimizer: see `momentum_sgd`.
-        scaler: the loss scaler; None: `DynamicLossScaler.off()`.
-        average: the moving average, if there is one (`moving_average`).
+    Without a `scaler` it is `DynamicLossScaler.off()`; `average` comes from `moving_average`.
     """
     return TrainState(
         weights=tuple(net.get_parameters()),
