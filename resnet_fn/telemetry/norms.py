@@ -1,7 +1,6 @@
 """Norms of gradients, weights and updates by group of layers show parts that do not learn or that diverge.
 
-The step computes the gradients' norms anyway. Norms of weights and updates are computed on the host, from copies, and
-only in updates that are logged.
+The step computes the gradients' norms. Those of weights and updates are computed on the host, from copies.
 """
 
 import math
