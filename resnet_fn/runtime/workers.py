@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.hints import closest
-
 Reduce = Callable[[Sequence[Any]], Sequence[Any]]
 
 
@@ -42,7 +40,7 @@ def join(device: str = "CPU") -> Workers:
     """Join the run's other workers, if msrun started this process. Further calls return the same.
 
     msrun's scheduler process never returns from here, so touch no file before. A ValueError if the scheduler's port is
-    taken, if MS_ROLE is unknown, or if a platform has started one process but announces several.
+    taken, or if a platform has started one process but announces several.
     """
     global _joined
     if _joined is None:
@@ -70,9 +68,6 @@ def _check_platform() -> None:
 
 
 def _join(device: str) -> Workers:
-    roles = ("MS_WORKER", "MS_SCHED")
-    if os.environ["MS_ROLE"] not in roles:
-        raise ValueError(f"MS_ROLE: {os.environ['MS_ROLE']!r} is unknown; {closest(os.environ['MS_ROLE'], roles)}")
     from mindspore import communication
 
     from resnet_fn.runtime import scheduler
@@ -97,17 +92,8 @@ def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
 
 def exchange_numbers(values: np.ndarray, workers: Workers) -> np.ndarray:
     """Return the sum over all ranks of int64 numbers below 2^48, each zero on all ranks but one; all must call it."""
-    return join_halves(sum_over_ranks(split_halves(values), workers))
-
-
-def split_halves(values: np.ndarray) -> np.ndarray:
-    """Return the upper and the lower 24 bits of such numbers, float32 [2, N], which are exact."""
-    return np.stack(np.divmod(values, 2**24)).astype(np.float32)
-
-
-def join_halves(halves: np.ndarray) -> np.ndarray:
-    """Return the numbers, int64 [N]."""
-    upper, lower = halves.astype(np.int64)
+    halves = np.stack(np.divmod(values, 2**24)).astype(np.float32)  # of 24 bits each, which float32 holds
+    upper, lower = sum_over_ranks(halves, workers).astype(np.int64)
     return upper * 2**24 + lower
 
 
