@@ -53,8 +53,7 @@ class Plan:
     An epoch has samples // batch_size updates and leaves out the rest: all batches are whole, so that the step
     compiles once. With repeated augmentation (Hoffer et al., arXiv 1901.09335) an update holds batch_size / repeats
     different samples, each `repeats` times, and an epoch has as many updates as without. `share` is the number of
-    samples of one update on this worker. A ValueError if the batch is larger than the training set, or if a worker's
-    share cannot be mixed in pairs.
+    samples of an update on this worker. A ValueError if the training set is too small, or `share` has no pairs to mix.
     """
 
     def __init__(self, recipe: Recipe, labels: np.ndarray, workers: Workers) -> None:

@@ -59,10 +59,7 @@ def has_no_white(image: Any) -> bool:
 
 
 def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
-    """Decode, resize the shorter side to `resize` pixels, at least `crop` (bilinear, antialiased), and cut the centre.
-
-    Returns uint8 [crop, crop, 3]. Errors: see `open_upright`.
-    """
+    """Decode, resize the shorter side to `resize` (bilinear, antialiased), cut the centre: uint8 [crop, crop, 3]."""
     from PIL import Image
 
     image = open_upright(data)
@@ -84,8 +81,7 @@ def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
 def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number: int) -> np.ndarray:
     """Return a training image: `RandomResizedCrop`, `RandomHorizontalFlip`, `ColorJitter`, then a policy.
 
-    `Plan` explains epoch, repeat and number, which choose the random numbers. Returns uint8 [image_size, image_size,
-    3]. Errors: see `open_upright`.
+    `Plan` explains epoch, repeat and number. Returns uint8 [image_size, image_size, 3]. Errors: see `open_upright`.
     """
     from PIL import Image
 

@@ -68,10 +68,7 @@ def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
 
 
 def confident_mistakes(confidence: np.ndarray, right: np.ndarray, limit: int) -> np.ndarray:
-    """Return flat indices of wrong predictions, the most confident first, int64 [≤ limit]; ties keep their order.
-
-    `confidence` and `right` (bool) are of one shape: a prediction for each sample, or for each sample and class.
-    """
+    """Return flat indices of wrong predictions, the most confident first, int64 [≤ limit]; ties keep their order."""
     wrong = np.flatnonzero(~right)
     return wrong[np.argsort(-confidence.flat[wrong], kind="stable")][:limit]
 

@@ -36,8 +36,7 @@ def score(
 ) -> Scores:
     """Score every sample of the validation split once, sharing the work among the ranks; all ranks get all scores.
 
-    Each rank fills its samples' rows of an array over the whole split; the sum over the ranks is exact, since all
-    addends but one are zero.
+    Each rank fills its samples' rows of an array of zeros; so the sum over the ranks is exact.
 
     Args:
         stop_flags: called before each batch and at the end, see `StopRequest`; the ranks sum them, and leave together.

@@ -1,7 +1,4 @@
-"""The two tasks, one class an image and multi-label; all differences of their evaluation are here.
-
-Needs NumPy only, because commands use a task's messages before they load MindSpore.
-"""
+"""The two tasks, one class an image and multi-label: all that differs in their evaluation. It needs NumPy only."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

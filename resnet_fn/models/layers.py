@@ -1,8 +1,4 @@
-"""This module alone has the arguments of layers that MindSpore will rename, remove or give another default.
-
-Each default that will change is written out. When MindSpore changes them, only this file must change
-(tests/test_announced.py).
-"""
+"""This module alone has the arguments of layers that MindSpore will rename, remove or give another default."""
 
 from typing import Any
 

@@ -1,8 +1,4 @@
-"""Residual networks (He et al., arXiv 1512.03385) have torchvision's parameter names and padding here.
-
-A bottleneck's stride is on its 3x3 convolution (torchvision's "v1.5"); `layers.py` has the other settings that ports
-often get wrong.
-"""
+"""Residual networks (He et al., arXiv 1512.03385) have torchvision's parameter names and padding here."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -32,8 +28,7 @@ class MaxPool2d(nn.MaxPool2d):
 
     `nn.MaxPool2d(pad_mode="pad")` is `ops.MaxPool3DWithArgmax`, which Ascend cards compute on their scalar cores
     (mindspore/ops/_op_impl/aicpu), ONNX does not have, and MindIR has for one batch size only. With `standard` the
-    input is padded with zeros and then pooled `valid`, which is slower on a CPU. A ReLU's outputs are never negative,
-    so zeros change nothing.
+    input, a ReLU's output, is padded with zeros and then pooled `valid`, which is slower on a CPU.
     """
 
     def __init__(self) -> None:
@@ -102,7 +97,7 @@ class BasicBlock(Block):
 
 
 class Bottleneck(Block):
-    """A bottleneck reduces by 1x1, convolves by 3x3 (stride, groups), and expands by 1x1 to four times the planes."""
+    """A bottleneck reduces by 1x1, convolves by 3x3 (with the stride, as torchvision's "v1.5"), and expands by 1x1."""
 
     expansion, last_norm = 4, "bn3"
 
@@ -140,8 +135,7 @@ class ResNet(nn.Cell):
     """A residual network: stem, stages of blocks, mean over H and W, one Dense layer.
 
     Input float32 [N, in_channels, H, W]; output logits [N, num_classes]. Parameters are named as torchvision's (the
-    D stem and attention as timm's), with MindSpore's leaf names: `layer1.0.bn1.gamma`. `norm` makes the layer after
-    each convolution from its channels. Only the gather of GENet's θ and θ⁺ depends on `image_size`.
+    D stem and attention as timm's), with MindSpore's leaf names: `layer1.0.bn1.gamma`. Of `image_size`: `create_model`.
     """
 
     def __init__(
@@ -169,8 +163,7 @@ class ResNet(nn.Cell):
     def construct(self, x: Tensor, keep: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """Map images [N, in_channels, H, W] to logits [N, num_classes].
 
-        In training, `keep` [N, blocks] multiplies what each block adds to its shortcut. `mask` [N, features] multiplies
-        the last layer's input (see `make_masks`).
+        `keep` [N, blocks] multiplies what blocks add to shortcuts, `mask` [N, features] fc's input: see `make_masks`.
         """
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         if keep is None:

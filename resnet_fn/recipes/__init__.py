@@ -1,7 +1,6 @@
 """Each named recipe is a function, whose docstring gives the source and the accuracy to expect.
 
-Only the accuracy of `digits` was measured with this package; the others are published results of the same settings, on
-the named hardware.
+Only that of `digits` was measured with this package; others are published results of the same settings.
 """
 
 import functools

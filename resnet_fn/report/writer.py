@@ -1,7 +1,6 @@
 """Write an evaluation's report: report.json, predictions.csv and one self-contained report.html.
 
-The same checkpoint and options give the same bytes, for any number of workers and any batch size: nothing in the
-files depends on the clock, the machine or the order of the work; the date is the checkpoint's.
+The same checkpoint and options give the same bytes, for any workers and batch size; the date is the checkpoint's.
 """
 
 import csv

@@ -1,7 +1,4 @@
-"""A worker has a rank and a number of workers, and exchanges values with all ranks on the host.
-
-The functions here run between updates; the sums inside a step are in update/exchange.py.
-"""
+"""A worker has a rank and exchanges values with all ranks on the host; update/exchange.py has sums inside a step."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -13,13 +10,7 @@ Reduce = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 class Workers(NamedTuple):
-    """This process's place among the workers of a run.
-
-    Attributes:
-        rank, size: number of this worker, from 0, and number of workers.
-        all_reduce: sums each tensor of a sequence over the workers, inside jit; a step of several workers needs it
-            (`with_all_reduce`).
-    """
+    """This process's `rank`, from 0, among `size` workers; `all_reduce` sums tensors inside jit (`with_all_reduce`)."""
 
     rank: int = 0
     size: int = 1

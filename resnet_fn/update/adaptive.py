@@ -109,8 +109,7 @@ def lars(groups: Groups, momentum: float = 0.9, trust_coefficient: float = 0.001
 
     λ = trust · |p| / (|g| + decay · |p|);  v ← momentum · v + lr · λ · (g + decay · p);  p ← p − v.
 
-    λ is 1 for parameters without weight decay (of norm layers, and biases), and for one whose weights or gradients are
-    zero.
+    λ is 1 for parameters without weight decay, and for one whose weights or gradients are zero.
 
     `groups`: see `parameter_groups`; `trust_coefficient`: the largest step, relative to the layer's weights.
 

@@ -17,9 +17,8 @@ _one_hot, _ONE, _ZERO = ops.OneHot(), Tensor(1.0, mindspore.float32), Tensor(0.0
 def smooth_targets(labels: Tensor, classes: int, smoothing: float = 0.0, over: str = "all") -> Tensor:
     """Return labels, [N] int32 classes or [N, C] float32 probabilities t, as smoothed probabilities, float32 [N, C].
 
-    "all" (PyTorch; Szegedy et al., arXiv 1512.00567): (1 − s) · t + s / C for every class. "others"
-    (`CrossEntropySmooth` of MindSpore's scripts): 1 − s for the label and s / (C − 1) for each other class; it equals
-    "all" with s · C / (C − 1).
+    "all" (PyTorch; Szegedy et al., arXiv 1512.00567): (1 − s) · t + s / C for every class. "others" (MindSpore's
+    `CrossEntropySmooth`): 1 − s for the label, s / (C − 1) for each other class, as "all" with s · C / (C − 1).
     """
     targets = _one_hot(labels, classes, _ONE, _ZERO) if labels.ndim == 1 else labels
     targets = targets.astype(mindspore.float32)

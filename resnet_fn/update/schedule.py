@@ -1,7 +1,4 @@
-"""Learning rates are pure functions of the update number, computed on the host.
-
-An update number counts optimizer updates from 0; accumulation and workers do not change it.
-"""
+"""Learning rates are pure functions of the update number, which counts from 0, computed on the host."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -66,10 +63,7 @@ def _check(step: int, total: int, warmup: int) -> None:
 
 
 def make_schedule(recipe: Recipe, updates_per_epoch: float) -> Schedule:
-    """Return the recipe's learning rate as a function of the update number.
-
-    With `updates_per_epoch` below 1, a whole recipe is compressed into fewer updates than it has epochs.
-    """
+    """Return the recipe's learning rate by update number; `updates_per_epoch` below 1 compresses the whole recipe."""
     total, warmup = round(recipe.epochs * updates_per_epoch), round(recipe.warmup_epochs * updates_per_epoch)
     milestones = [round(epoch * updates_per_epoch) for epoch in recipe.milestones]
     peak, floor = recipe.learning_rate, recipe.min_learning_rate

@@ -32,23 +32,14 @@ class Optimizer(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """Weights and everything else that an update changes.
+    """Weights and everything else that an update changes."""
 
-    Attributes:
-        weights: all of the net's Parameters, BatchNorm's statistics among them.
-        trained: the weights that have a gradient, in the optimizer's order.
-        statistics: BatchNorm's statistics, which each training pass changes, float32 [channels] each.
-        optimizer: the optimizer's state.
-        scaler: the loss scaler, whose four scalars are state.
-        average: the weights' moving average, which is then what is evaluated.
-    """
-
-    weights: tuple[Parameter, ...]
-    trained: tuple[Parameter, ...]
-    statistics: tuple[Parameter, ...]
-    optimizer: tuple[Parameter, ...]
-    scaler: DynamicLossScaler
-    average: MovingAverage | None = None
+    weights: tuple[Parameter, ...]  # all of the net's Parameters, BatchNorm's statistics among them
+    trained: tuple[Parameter, ...]  # the weights that have a gradient, in the optimizer's order
+    statistics: tuple[Parameter, ...]  # BatchNorm's, which each training pass changes, float32 [channels] each
+    optimizer: tuple[Parameter, ...]  # the optimizer's state
+    scaler: DynamicLossScaler  # the loss scaler, whose four scalars are state
+    average: MovingAverage | None = None  # of the weights, which is then evaluated
 
     @property
     def training(self) -> tuple[Parameter, ...]:

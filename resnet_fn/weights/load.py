@@ -40,9 +40,8 @@ class WeightFile:
 def read_weights(file: File, which: str = "last") -> WeightFile:
     """Read weights in any style and format: `.pth`, `.safetensors`, `.ckpt`, or a checkpoint or run folder of ours.
 
-    Weights of a run of `fit` keep their names, whatever they are.
     `which` selects a run folder's "last" or "best" intact checkpoint. Averaged weights are preferred. A ValueError if
-    the file does not exist, has unknown names, or is for a net that computes something else than ours.
+    the file does not exist, has unknown names (not a run of `fit`), or is for a net that computes something else.
     """
     source = read_any_weights(file, which)
     if source.useless:

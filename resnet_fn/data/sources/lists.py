@@ -30,12 +30,8 @@ def load_lists(
 ) -> DataSet:
     """Make a data set of the image files that two lists name, relative to `data_dir`; without the first none train.
 
-    Args:
-        known: a trained net's classes; without, those of `train_list`, sorted, as numbers if all are whole numbers.
-        several: an image has any number of classes; else it has one.
-
-    Raises:
-        ValueError: names the list, the line and the fix.
+    `known` are a trained net's classes; else those of `train_list`, sorted, as numbers if all are whole numbers. With
+    `several` an image has any number of classes. A ValueError names the list, the line and the fix.
     """
     train = _read("train_list", train_list, data_dir, several, looked_for=not known) if train_list else []
     val = _read("val_list", val_list, data_dir, several)

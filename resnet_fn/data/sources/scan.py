@@ -1,7 +1,4 @@
-"""The check of image files before the first update: their sizes, and whether they can be decoded.
-
-If there are few, or on request, each is decoded by Pillow at an eighth of its size: every byte is read.
-"""
+"""The check of image files before the first update: their sizes, and whether Pillow decodes them, to an eighth."""
 
 import dataclasses
 import io
@@ -107,8 +104,7 @@ def check_files(
         on_bad: "error" (a ValueError names the first ones and their faults), or "skip" to leave bad files out (on all
             ranks alike), for which all are decoded.
         check: whether files are decoded: "yes", "no", or "auto": if all splits have at most `MOST_CHECKED`.
-        left_out: `bad_files` of a resumed run: these files are left out, and no file is decoded again; None: there are
-            none yet.
+        left_out: `bad_files` of a resumed run, which leaves them out and decodes no file again; None: of a new run.
     """
     files = {half: split for half in ("train", "test") if isinstance(split := getattr(dataset, half), FileSplit)}
     count = sum(len(split) for split in files.values())
