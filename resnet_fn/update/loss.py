@@ -72,8 +72,7 @@ def make_loss(
     Args:
         smoothing: label smoothing, a fraction of 1.
         kind: "cross_entropy"; "bce", the mean over samples *and* classes (timm's BinaryCrossEntropy); "focal", with
-            the paper's alpha 0.25 and gamma 2, summed over the classes (a mean over them would all but vanish) and
-            the mean over the samples.
+            the paper's alpha 0.25 and gamma 2, the mean over the samples of the sum over the classes.
         over: which classes the smoothing goes to: "all" or "others".
         weights: a factor for each class's part of the loss; (): none. The mean is over the samples, not
             over their weights, so that parts of a batch add up to it.

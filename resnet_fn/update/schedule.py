@@ -15,12 +15,7 @@ def cosine_warmup(step: int, total: int, warmup: int, peak: float, floor: float 
     lr = floor + (peak − floor) · (1 + cos(π · t)) / 2,
          t = (step − warmup) / (total − warmup)                        afterwards; `floor` from step = total on
 
-    Args:
-        step: update number, from 0.
-        total: updates in the whole run.
-        warmup: updates of the warm-up, 0 for none; at most `total`.
-        peak: the highest learning rate.
-        floor: the learning rate at the end of the cosine.
+    `step` is an update's number, from 0; `total` and `warmup` are numbers of updates, of the whole run and the warm-up.
 
     Raises:
         ValueError: a negative step, warmup outside 0..total, or floor above peak.
