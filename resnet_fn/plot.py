@@ -57,10 +57,7 @@ def lines_of(runs: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, list[Even
 
 
 def draw(lines: dict[str, list[Events]], out: Path) -> None:
-    """Draw the curves of what `lines_of` gives over updates, each line in its colour; `out`'s ending is the format.
-
-    Raises a ValueError without matplotlib, or if the file cannot be written.
-    """
+    """Draw what `lines_of` gives; `out`'s ending is the format. A ValueError without matplotlib, or for a bad `out`."""
     matplotlib = import_extra("matplotlib", "plot")
     from matplotlib.figure import Figure
 

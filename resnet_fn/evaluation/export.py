@@ -45,8 +45,7 @@ def export(
 
     Args:
         run: a run folder (its last checkpoint), a checkpoint folder, or the result of `load_run`.
-        out: the file to write, .mindir, .onnx or .safetensors (weights only); replaced if it exists. FILE.json is
-            written beside it.
+        out: the .mindir, .onnx or .safetensors file (weights only) to write or replace, with FILE.json beside it.
         batch: images at a time that the file takes; 0 for any number.
         images: float32 [N, C, H, W], what the answers are compared on; None: the first images of the validation set.
         data_dir: the data set's folder; "": that of training.

@@ -107,8 +107,7 @@ def load_run(
     Args:
         source: a run folder or a checkpoint folder.
         which: of a run folder, the "last" or the "best" checkpoint.
-        ema: take the averaged weights (EMA); False: the weights themselves; None: averaged ones where there are any,
-            as training's own evaluation does.
+        ema: take averaged weights (EMA); False: the weights themselves; None: averaged ones where there are any.
         image_size: height and width of the net's input; 0 for the recipe's own.
         precision: see `Recipe`; "" for the recipe's own.
         allow_non_finite: accept weights with NaN or infinity.
