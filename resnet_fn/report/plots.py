@@ -123,10 +123,7 @@ def draw_run(events: Events, update: int) -> list[bytes]:
 
 
 def draw_panel(axes: "Axes", panel: int, lines: Mapping[str, Sequence[Events]]) -> None:
-    """Draw one of `PANELS`: for each line its runs' curves, of several the mean and one standard deviation (n - 1).
-
-    A mean is over the updates that all runs of a line have; a number that was not finite leaves a gap.
-    """
+    """Draw one of `PANELS`: for each line its runs' curves, of several the mean and one standard deviation (n - 1)."""
     title, quantity, curves = PANELS[panel]
     axes.set_title(title + ": training thin, validation with dots" * (len(curves) > 1), fontsize=10)
     axes.set(xlabel="update", ylabel=quantity)

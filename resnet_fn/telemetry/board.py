@@ -97,13 +97,11 @@ class Board:
                 self._writer.add_scalar(f"train_{kind}_norm/{group}", value, update)
 
     def batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
-        """Add the run's first images as the net gets them, and their labels; an error here gives a warning only.
-
-        The grey scale is fixed, so that a wrong normalisation shows: 0 is mid-grey, and ±2.5 are white and black.
-        """
+        """Add the run's first images as the net gets them, and their labels; an error here gives a warning only."""
         try:
             self._writer.add_text("config/first_batch", _describe_batch(images, labels, classes), 0)
-            self._writer.add_images("train/first_batch", np.clip(images[:_SHOWN] / 5.0 + 0.5, 0, 1), 0)
+            grey = images[:_SHOWN] / 5.0 + 0.5  # a fixed scale, so that a wrong normalisation shows: -2.5 is black
+            self._writer.add_images("train/first_batch", np.clip(grey, 0, 1), 0)
         except Exception as error:
             print(f"warning: no picture of the first batch: {first_line(error)}", file=sys.stderr, flush=True)
 
