@@ -1,7 +1,4 @@
-"""Workers agree before they compute together: on settings, code and versions, on the data, and on the first state.
-
-Each comparison is a collective: all ranks make it, in the same order, and all end with the same error.
-"""
+"""Workers agree before they compute, each time by a collective: on settings, code, versions, data and first state."""
 
 import hashlib
 import json

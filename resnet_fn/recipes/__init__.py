@@ -1,7 +1,6 @@
 """Each named recipe is a function, whose docstring gives the source and the accuracy to expect.
 
-Only the accuracy of `digits` was measured with this package; the others are published results of the same settings, on
-the named hardware.
+Only that of `digits` was measured with this package; others are published results of the same settings.
 """
 
 import functools
@@ -87,8 +86,7 @@ def cifar10_resnet50() -> Recipe:
 def cifar100_resnet18() -> Recipe:
     """ResNet-18 on CIFAR-100: 75.61 % in weiaicunzai/pytorch-cifar100 (one GPU), the best of its epochs.
 
-    https://github.com/weiaicunzai/pytorch-cifar100, after arXiv 1708.04552: learning rate 0.1, divided by 5 after 60,
-    120 and 160 of 200 epochs.
+    https://github.com/weiaicunzai/pytorch-cifar100, arXiv 1708.04552: rate 0.1, divided by 5 after 60, 120, 160 epochs.
     """
     rate = {"schedule": "step", "warmup_epochs": 1.0, "milestones": (60.0, 120.0, 160.0), "milestone_factor": 0.2}
     return _cifar(dataset="cifar100", model="resnet18", epochs=200, **rate, max_rotation=15.0, nesterov=True)
