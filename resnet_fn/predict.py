@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     if doubt:
         results = by_doubt(results)
     if parsed.csv:
-        cli.write_text(Path(parsed.csv), results_csv(results))
+        Path(parsed.csv).write_text(results_csv(results), encoding="utf-8")
         order = ", the least certain first" if doubt else ""
         print(f"{len(files) - bad} predictions in {parsed.csv}{order}")
     for result in results:

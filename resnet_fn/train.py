@@ -58,7 +58,8 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     cli.add_fields(parser, recipe, base.make(RunOptions), skip=("name",), first=_FIRST, shown=shown)
     parsed, wrong = parser.parse_and_list(arguments)
     file = base.with_flags(cli.settings_in(parsed, Recipe, RunOptions))
-    cli.raise_usage_errors(*((True, text) for text in (*wrong, *file.faults.values())))
+    wrong += [text for _, text in file.faults]
+    cli.raise_usage_errors(*((True, text) for text in wrong))
     return file.make(Recipe), file.make(RunOptions), file.notes
 
 

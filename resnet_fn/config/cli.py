@@ -10,7 +10,6 @@ import dataclasses
 import io
 import os
 import re
-import shutil
 import signal
 import sys
 import traceback
@@ -20,33 +19,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from resnet_fn.config.fields import GROUPS, YES_NO_AUTO, explain, flag_name
+from resnet_fn.config.fields import YES_NO_AUTO, explain, flag_name
 from resnet_fn.config.hints import closest_flag, first_line
 
 _OFTEN = "most used"
 _NEEDED = ("mindspore", "numpy", "tqdm", "tensorboardX")  # setup.cfg's install_requires
-# Flags of other projects, the flag here that does their work, and the hint.
-_WORKERS = (
-    "--data-threads",
-    "give --data-threads N to decode images in N threads, or python -m resnet_fn.launch --workers N -- and the flags",
-)
+# Flags of other projects: the flag here that does their work, and the hint.
+_THREADS = "give --data-threads N for N threads, or python -m resnet_fn.launch --workers N -- for N processes"
 _ELSEWHERE = {
     "--amp": ("--precision", "give --precision fp16"),
     "--gpu": ("--device", "MindSpore computes on CPUs and Ascend cards: give --device CPU or --device Ascend"),
-    "--workers": _WORKERS,
-    "--num-workers": _WORKERS,
+    "--workers": ("--data-threads", _THREADS),
+    "--num-workers": ("--data-threads", _THREADS),
 }
-
-
 FORM = "RESNET_FN_FORM"  # in the environment: what is typed before a command's name, unless "python -m resnet_fn."
-
-
-def installed_program() -> str:
-    """Return the installed command that started this process, as it was typed; "" if that was `python -m`."""
-    path = sys.argv[0]
-    if Path(path).name != "resnet_fn":
-        return ""
-    return "resnet_fn" if shutil.which("resnet_fn") == path else path
 
 
 def as_typed(text: str) -> str:
@@ -58,7 +44,9 @@ class UsageError(ValueError):
     """A wrong flag or value: exit code 2."""
 
 
+# Arguments of `add_argument` for flags of several commands.
 WHICH: dict[str, Any] = {"choices": ("last", "best"), "default": "last", "help": "of a run folder; default last"}
+ALLOW_NON_FINITE: dict[str, Any] = {"action": "store_true", "help": "take weights with NaN or infinity in them"}
 
 
 def raise_usage_errors(*faults: tuple[object, str]) -> None:
@@ -76,15 +64,6 @@ def usage_errors() -> Iterator[None]:
         raise UsageError(str(error)) from None
 
 
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Formats the help with one line for most flags: `--[no-]nesterov`."""
-
-    def _format_action_invocation(self, action: argparse.Action) -> str:
-        if isinstance(action, argparse.BooleanOptionalAction):
-            return f"--[no-]{action.option_strings[0].removeprefix('--')}"
-        return super()._format_action_invocation(action)
-
-
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that reports errors in one line and takes no abbreviations; `usage`: the required arguments."""
 
@@ -95,7 +74,7 @@ class Parser(argparse.ArgumentParser):
             description=as_typed(description),
             epilog=as_typed(epilog),
             allow_abbrev=False,
-            formatter_class=partial(_Formatter, max_help_position=30),  # fits 80 columns
+            formatter_class=partial(argparse.RawDescriptionHelpFormatter, max_help_position=30),  # fits 80 columns
         )
         for kind, wanted in ((int, "a whole number"), (float, "a number")):
             self.register("type", kind, partial(_number, kind, wanted))
@@ -149,12 +128,7 @@ def add_checkpoint_flags(parser: Parser, positional: bool = True) -> None:
     group.add_argument("--which", **WHICH)
     averaged = "averaged weights; default: where there are any"
     group.add_argument("--ema", action=argparse.BooleanOptionalAction, help=averaged)
-    add_non_finite_flag(group)
-
-
-def add_non_finite_flag(parser: argparse._ActionsContainer) -> None:
-    """Add --allow-non-finite, with which a command takes weights that it otherwise rejects."""
-    parser.add_argument("--allow-non-finite", action="store_true", help="take weights with NaN or infinity in them")
+    group.add_argument("--allow-non-finite", **ALLOW_NON_FINITE)
 
 
 def chosen_checkpoint(parsed: argparse.Namespace) -> str:
@@ -185,39 +159,32 @@ def add_fields(
     help lists the settings `first` before the groups of the others, of which it lists those `shown`, or all.
     """
     fields = {field.name: (config, field) for config in configs for field in dataclasses.fields(config)}
-    groups = {title: parser.add_argument_group(title) for title in (_OFTEN, *GROUPS)}
+    groups: dict[str, argparse._ArgumentGroup] = {}
     for name in dict.fromkeys((*first, *fields)):
         if name in skip:
             continue
         config, field = fields[name]
-        about, flag = field.metadata, flag_name(name)
-        group = groups[_OFTEN if name in first else about["group"]]
-        is_shown = not shown or name in first or name in shown
-        options: dict[str, Any] = {
-            "help": explain(field, getattr(config, name)) if is_shown else argparse.SUPPRESS,
-            "default": argparse.SUPPRESS,
-            "dest": name,
-        }
-        if about["choices"] == YES_NO_AUTO:
-            group.add_argument(f"--{flag}", action="store_const", const="yes", **options)
-            options["help"] = "never" if is_shown else argparse.SUPPRESS
-            group.add_argument(f"--no-{flag}", action="store_const", const="no", **options)
-            continue
-        if isinstance(field.default, bool):
+        title = _OFTEN if name in first else field.metadata["group"]
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        options: dict[str, Any] = {"default": argparse.SUPPRESS, "dest": name}
+        if isinstance(field.default, bool) or field.metadata["choices"] == YES_NO_AUTO:
             options["action"] = argparse.BooleanOptionalAction
         else:
             options["type"] = partial(_convert, type(field.default))
             options["metavar"] = {int: "N", float: "X", tuple: "X,X"}.get(type(field.default), "NAME")
-        group.add_argument(f"--{flag}", **options)
-        for alias in about["aliases"]:
-            parser.add_argument(f"--{alias}", **options | {"help": argparse.SUPPRESS})
+        is_shown = not shown or name in first or name in shown
+        text = explain(field, getattr(config, name)) if is_shown else argparse.SUPPRESS
+        groups[title].add_argument(f"--{flag_name(name)}", **options, help=text)
+        for alias in field.metadata["aliases"]:
+            parser.add_argument(f"--{alias}", **options, help=argparse.SUPPRESS)
 
 
 def _convert(wanted: type, text: str) -> Any:
     try:
         return tuple(float(part) for part in text.split(",") if part) if wanted is tuple else wanted(text)
     except ValueError:
-        return text  # rejected with all that is wrong with the settings, see `faults`
+        return text  # rejected with all that is wrong with the settings, see `fields.fault`
 
 
 def settings_in(parsed: argparse.Namespace, *settings_classes: type) -> dict[str, Any]:
@@ -229,9 +196,7 @@ def settings_in(parsed: argparse.Namespace, *settings_classes: type) -> dict[str
 def file_to_write(text: str) -> str:
     """Check the value of a flag that names a file to write (argparse's `type`), before the work; return it."""
     path = Path(text)
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} is a folder; give a file")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written; give a file in a folder that is there")
     return text
 
@@ -242,14 +207,6 @@ def folder_to_write(text: str) -> str:
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written; give another folder")
     return text
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a result file; a ValueError if it cannot be written."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be written ({error.strerror}); give another file") from None
 
 
 def run(command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> NoReturn:

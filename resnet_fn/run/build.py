@@ -13,7 +13,7 @@ from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.recipe_file import check_together
+from resnet_fn.config.settings import draft_of, typed_in
 from resnet_fn.data.balance import class_balance, class_weights, describe_balance
 from resnet_fn.data.dataset import DataSet, blank_batch
 from resnet_fn.data.feed import Feed, check_feed, make_feed
@@ -128,7 +128,7 @@ def build_run(
     A recipe that names no model gets that of its weights. `recipe.weights` is not read if there is a checkpoint, which
     `restore` puts into the run. Net, data and loss are `own`'s if it is given, else the recipe's.
     """
-    check_together(recipe, options)
+    draft_of(recipe, RunOptions()).complete(**typed_in(options))  # options that have no effect are an error
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     check_feed(recipe, options.feed)
     if own:

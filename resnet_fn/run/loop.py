@@ -13,13 +13,14 @@ from resnet_fn.config.fields import OWN
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.recipe_file import recipe_text
+from resnet_fn.config.settings import typed_in
 from resnet_fn.data.agreement import check_settings, check_state
 from resnet_fn.data.images import like_float_feed
 from resnet_fn.data.sources.scan import write_bad_files
 from resnet_fn.data.sources.validation import write_validation
 from resnet_fn.evaluation.scoring import StoppedError, score
 from resnet_fn.evaluation.task import all_metrics
-from resnet_fn.recipes import read_recipe
+from resnet_fn.recipes import load_recipe
 from resnet_fn.run.build import Own, Run, build_run
 from resnet_fn.run.console import duration, epoch_lines, header
 from resnet_fn.run.failures import stop_bad_sample, stop_evaluation, stop_not_finite
@@ -87,7 +88,7 @@ def train(
     """
     began = time.perf_counter()
     if isinstance(recipe, str):
-        file = read_recipe(recipe, options)
+        file = load_recipe(recipe).complete(**typed_in(options))
         recipe, options, left_out = file.make(Recipe), file.make(RunOptions), file.notes
     # Before any file is touched: msrun's scheduler process does not return from here.
     workers = process.start(options.device, options.threads, options.fast_math)

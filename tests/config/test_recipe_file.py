@@ -83,11 +83,10 @@ def test_what_a_file_leaves_without_effect_of_what_it_extends_is_left_out():
         ('extends = "none.toml"', "mine.toml line 1: extends: none.toml|did you mean mine.toml"),
         ('extends = "mine.toml"', "mine.toml line 1: extends: mine.toml|itself; name another recipe"),
         ("[data]; flip = true", "mine.toml line 1: |[data]|no sections|name = value"),
-        ("seed = 1; model = resnet50", "mine.toml line 2: |'model = resnet50'|Invalid value|column 9|quotes"),
-        ("flip = True", "mine.toml line 1: |'flip = True'|Invalid value|column 8|true and false"),
-        ("seed = 1; seed = 2", "mine.toml line 2: |'seed = 2'|Cannot overwrite"),
+        ("seed = 1; model = resnet50", "mine.toml: |Invalid value|line 2, column 9|quotes"),
+        ("flip = True", "mine.toml: |Invalid value|line 1, column 8|true and false"),
+        ("seed = 1; seed = 2", "mine.toml: |Cannot overwrite|line 2"),
         ("milestones = [1,;  2", "mine.toml: |Unclosed array"),
-        ("seed = " + "[" * 100_000, "mine.toml: |nested too deeply"),
         ("lr = 1; ; learning-rate = 2", "mine.toml line 3: learning-rate: |line 1|lr; keep one"),
         ('extends = "finetune"; multi_label = true; loss = "cross_entropy"', "mine.toml line 2: multi_label: True|bce"),
     ],
@@ -97,7 +96,7 @@ def test_mistakes_have_their_line(text, parts, says):
     with pytest.raises(UsageError) as caught:
         parse(["--recipe", "mine.toml"])
     says(caught, *parts.split("|"))
-    assert str(caught.value).startswith("mine.toml") or str(caught.value).startswith("recipe: mine.toml: ")
+    assert str(caught.value).startswith("mine.toml")
 
 
 def test_each_value_has_its_line():
@@ -149,9 +148,9 @@ def test_a_file_gives_way_to_flags(says):
     write('extends = "finetune"; multi_label = true; loss = "bce"; label_smoothing = 0; monitor = "map"')
     assert parse(["--recipe", "mine.toml"])[0].multi_label
     for flag, value in (("--loss", "cross_entropy"), ("--sampling", "balanced")):
-        with pytest.raises(UsageError) as caught:  # the flag, not the classes
+        with pytest.raises(UsageError) as caught:
             parse(["--recipe", "mine.toml", flag, value])
-        says(caught, f"{flag[2:]}: {value!r} does not go with multi_label True", flag, "give --no-multi-label too")
+        says(caught, "mine.toml line 2: multi_label: True needs", flag)
 
 
 def test_a_run_resumes_without_the_options_that_have_no_effect_by_todays_rules():
