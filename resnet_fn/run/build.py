@@ -131,12 +131,12 @@ def build_run(
     draft_of(recipe, RunOptions()).complete(**typed_in(options))  # options that have no effect are an error
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     check_feed(recipe, options.feed)
-    if own:
-        source, dataset, own_loss = None, own.dataset, own.loss
-    else:
-        recipe, source = (recipe, None) if checkpoint else read_start(recipe)
-        dataset = open_dataset(recipe, options=options, workers=workers, run=folder.path if checkpoint else None)
-        own_loss = None
+    source = None
+    if not own and not checkpoint:
+        recipe, source = read_start(recipe)
+    resumed = folder.path if checkpoint else None
+    dataset = own.dataset if own else open_dataset(recipe, options=options, workers=workers, run=resumed)
+    own_loss = own.loss if own else None
     feed = make_feed(dataset, recipe, workers, options.feed)
     total = recipe.epochs * feed.updates_per_epoch
     blank = blank_batch(dataset, recipe.batch_size // workers.size, recipe.image_size, recipe.mixes, options.feed)

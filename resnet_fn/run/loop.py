@@ -22,7 +22,7 @@ from resnet_fn.evaluation.scoring import StoppedError, score
 from resnet_fn.evaluation.task import all_metrics
 from resnet_fn.recipes import load_recipe
 from resnet_fn.run.build import Own, Run, build_run
-from resnet_fn.run.console import duration, epoch_lines, header
+from resnet_fn.run.console import clock, epoch_lines, header
 from resnet_fn.run.failures import stop_bad_sample, stop_evaluation, stop_not_finite
 from resnet_fn.run.resume import find_start, restore, save, save_is_due
 from resnet_fn.runtime import process
@@ -76,10 +76,7 @@ def train(
     rank, save a checkpoint and end the run after the current update or evaluation batch; before the first update they
     end the process at once (`StopRequest`). No other process can train in the same run folder meanwhile.
 
-    A checkpoint holds `Run.state` (`TrainState`, update/state.py: all of the net's parameters and BatchNorm's
-    statistics, the optimizer's state, the loss scaler's, the moving average), `Run.progress` (`Progress`, run/build.py:
-    updates done, last and best evaluation) and what a resume compares; `save` in run/resume.py puts it together. All
-    else follows from the recipe and the update's number: order, augmentation, dropout, learning rate.
+    `save` (run/resume.py) lists what a checkpoint holds.
 
     Raises:
         ValueError: before the first update, for whatever cannot work; names the field, the value and the fix.
@@ -117,7 +114,7 @@ def train(
                 log.say("compiling…")
             stopped = run_epochs(run)
             if run.progress.update > start and not stopped:
-                log.say(f"total time {duration(time.perf_counter() - began)}")
+                log.say(f"total time {clock(time.perf_counter() - began)}")
         barrier(workers)  # the first process to end with an error code takes the others with it
     progress = run.progress
     return TrainResult(run.folder.path, progress.update, progress.last, progress.best, stopped)
@@ -236,18 +233,15 @@ def evaluate_epoch(run: Run) -> int:
     """
     progress, dataset = run.progress, run.dataset
     run.stop_request.install_handlers()
-    failure: Exception | None = None
-    with averaged(run.state.average):
-        try:
-            size, flags = run.options.eval_batch_size, run.stop_request.stop_flags
+    size, flags = run.options.eval_batch_size, run.stop_request.stop_flags
+    try:
+        with averaged(run.state.average):
             scores = score(run.eval_step, dataset, size, run.workers, flags, fills=run.recipe.loss != OWN)
             metrics = all_metrics(scores, dataset.test.labels, len(dataset.classes))
-        except StoppedError as signalled:
-            return signalled.number
-        except Exception as error:
-            failure = error
-    if failure:  # now the net has the weights that are to be saved
-        stop_evaluation(run, failure)
+    except StoppedError as signalled:
+        return signalled.number
+    except Exception as error:  # the net has the weights again that are to be saved
+        stop_evaluation(run, error)
     epoch = (progress.update - 1) // run.feed.updates_per_epoch
     progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **metrics}
     progress.update_best(run.recipe.monitor, metrics)
