@@ -14,7 +14,7 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,7 +22,6 @@ from typing import Any, NoReturn
 from resnet_fn.config.fields import YES_NO_AUTO, explain, flag_name
 from resnet_fn.config.hints import closest_flag, first_line
 
-_OFTEN = "most used"
 _NEEDED = ("mindspore", "numpy", "tqdm", "tensorboardX")  # setup.cfg's install_requires
 # Flags of other projects: the flag here that does their work, and the hint.
 _THREADS = "give --data-threads N for N threads, or python -m resnet_fn.launch --workers N -- for N processes"
@@ -79,28 +78,20 @@ class Parser(argparse.ArgumentParser):
         for kind, wanted in ((int, "a whole number"), (float, "a number")):
             self.register("type", kind, partial(_number, kind, wanted))
         self.add_argument("--debug", action="store_true", help="show the traceback of an error")
-        self._wrong: list[str] = []
 
     def error(self, message: str) -> NoReturn:
-        """Raise instead of printing the usage; what is wrong with values comes first."""
-        raise UsageError("; ".join([*self._wrong, message.removeprefix("argument ")]))
-
-    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        try:
-            return super()._get_values(action, arg_strings)
-        except argparse.ArgumentError as error:  # argparse would stop at the first
-            self._wrong.append(str(error).removeprefix("argument "))
-            return None
+        """Raise instead of printing the usage."""
+        raise UsageError(message.removeprefix("argument "))
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
-        """Parse, and reject all that is wrong at once."""
+        """Parse; a UsageError lists unknown flags."""
         parsed, wrong = self.parse_and_list(arguments)
-        raise_usage_errors(*((True, text) for text in wrong))
+        if wrong:
+            raise UsageError("; ".join(wrong))
         return parsed
 
     def parse_and_list(self, arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, list[str]]:
-        """Parse, and list what is wrong: unknown flags with the nearest names, and invalid values."""
-        self._wrong.clear()
+        """Parse, and list unknown flags, with the nearest names."""
         parsed, unknown = self.parse_known_intermixed_args(arguments)  # flags may stand between RUN and its images
         flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
         words = [word.partition("=")[0] for word in unknown if word.startswith("-")]
@@ -108,7 +99,7 @@ class Parser(argparse.ArgumentParser):
         wrong = [f"unknown argument {word!r}; {hints.get(word) or closest_flag(word, flags)}" for word in words]
         if unknown and not wrong:
             wrong = [f"unknown argument {unknown[0]!r}; flags start with --; yes/no flags take no value"]
-        return parsed, [*wrong, *self._wrong]
+        return parsed, wrong
 
 
 def _number(kind: type, wanted: str, text: str) -> Any:
@@ -147,24 +138,17 @@ def add_device_flags(parser: Parser) -> argparse._ArgumentGroup:
 
 
 def add_fields(
-    parser: argparse.ArgumentParser,
-    *configs: Any,
-    skip: Iterable[str] = (),
-    first: Sequence[str] = (),
-    shown: Collection[str] = (),
+    parser: argparse.ArgumentParser, *configs: Any, skip: Collection[str] = (), shown: Collection[str] = ()
 ) -> None:
     """Add one flag for each setting except `skip`; flags that are not given are not in the namespace.
 
     `configs` are dataclasses, or instances, whose values the help shows (with a * if they are not the defaults). The
-    help lists the settings `first` before the groups of the others, of which it lists those `shown`, or all.
+    help lists the settings `shown`, or all.
     """
-    fields = {field.name: (config, field) for config in configs for field in dataclasses.fields(config)}
     groups: dict[str, argparse._ArgumentGroup] = {}
-    for name in dict.fromkeys((*first, *fields)):
-        if name in skip:
-            continue
-        config, field = fields[name]
-        title = _OFTEN if name in first else field.metadata["group"]
+    fields = [(config, field) for config in configs for field in dataclasses.fields(config) if field.name not in skip]
+    for config, field in fields:
+        name, title = field.name, field.metadata["group"]
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
         options: dict[str, Any] = {"default": argparse.SUPPRESS, "dest": name}
@@ -173,8 +157,7 @@ def add_fields(
         else:
             options["type"] = partial(_convert, type(field.default))
             options["metavar"] = {int: "N", float: "X", tuple: "X,X"}.get(type(field.default), "NAME")
-        is_shown = not shown or name in first or name in shown
-        text = explain(field, getattr(config, name)) if is_shown else argparse.SUPPRESS
+        text = explain(field, getattr(config, name)) if not shown or name in shown else argparse.SUPPRESS
         groups[title].add_argument(f"--{flag_name(name)}", **options, help=text)
         for alias in field.metadata["aliases"]:
             parser.add_argument(f"--{alias}", **options, help=argparse.SUPPRESS)
@@ -240,8 +223,6 @@ def _one_line(error: Exception) -> str:
         return first_line(error)
     if isinstance(error, ModuleNotFoundError) and (name := str(error.name).partition(".")[0]) in _NEEDED:
         return f"{name} is not installed; in the folder of the clone: pip install ."
-    if "can't start new thread" in str(error):
-        return "the system starts no more threads for this process; raise its limits (ulimit -u, ulimit -v)"
     if isinstance(error, MemoryError):
         return f"out of memory ({first_line(error)}); give smaller images or a smaller batch"
     return f"{type(error).__name__}: {first_line(error)} (--debug shows the traceback)"

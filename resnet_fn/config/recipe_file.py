@@ -45,7 +45,7 @@ def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path,
     if "extends" in entries:
         word, place = entries.pop("extends")
         try:
-            base = _extended(path, word, named, (*above, path.resolve()))
+            base = _extended(path, str(word), named, (*above, path.resolve()))
         except ValueError as error:
             raise ValueError(f"{place}: extends: {error}") from None
     values = {**base.values, "name": Value(_FIELDS["name"], path.stem, Source.FILE)}
@@ -60,9 +60,7 @@ def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path,
     return Draft(values, base.notes)
 
 
-def _extended(path: Path, word: Any, named: Mapping[str, Recipe], above: tuple[Path, ...]) -> Draft:
-    if not isinstance(word, str):
-        raise ValueError(f"{word!r} is not a text")
+def _extended(path: Path, word: str, named: Mapping[str, Recipe], above: tuple[Path, ...]) -> Draft:
     if not word.endswith(ENDING):
         if word not in named:
             raise ValueError(f"{word!r} is unknown; {closest(word, named)}")

@@ -75,11 +75,14 @@ def test_a_place_that_cannot_be_written_is_rejected_before_the_work(says):
     parser.add_argument("--report", type=cli.folder_to_write)
     assert parser.parse(["--json", "new.json", "--report", "new/folder"]).json == "new.json"
     assert parser.parse(["--json", "file", "--report", "."]).report == "."
-    with pytest.raises(cli.UsageError) as caught:
-        parser.parse(["--json", "none/new.json", "--report", "file/below"])
-    says(caught, "--json: 'none/new.json' ", "a folder that is there", "--report: 'file/below' ", "another folder")
-    with pytest.raises(cli.UsageError, match=r"^--json: '\.' cannot be written; give a file"):
-        parser.parse(["--json", "."])
+    for flag, place, fix in (
+        ("--json", "none/new.json", "a folder that is there"),
+        ("--json", ".", "give a file"),
+        ("--report", "file/below", "another folder"),
+    ):
+        with pytest.raises(cli.UsageError) as caught:
+            parser.parse([flag, place])
+        says(caught, f"{flag}: {place!r} ", fix)
 
 
 @pytest.mark.parametrize(
