@@ -53,10 +53,9 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     parser.description = f"{about}\nDefaults are those of the recipe {recipe.name}, * marks what it sets."
     shown = () if "--help-all" in arguments else _SHOWN
     cli.add_fields(parser, recipe, base.make(RunOptions), skip=("name",), shown=shown)
-    parsed, wrong = parser.parse_and_list(arguments)
-    file = base.with_flags(cli.settings_in(parsed, Recipe, RunOptions))
-    wrong += [text for _, text in file.faults]
-    cli.raise_usage_errors(*((True, text) for text in wrong))
+    given = cli.settings_in(parser.parse(arguments), Recipe, RunOptions)
+    with cli.usage_errors():
+        file = base.complete(**given)
     return file.make(Recipe), file.make(RunOptions), file.notes
 
 

@@ -84,14 +84,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message.removeprefix("argument "))
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
-        """Parse; a UsageError lists unknown flags."""
-        parsed, wrong = self.parse_and_list(arguments)
-        if wrong:
-            raise UsageError("; ".join(wrong))
-        return parsed
-
-    def parse_and_list(self, arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, list[str]]:
-        """Parse, and list unknown flags, with the nearest names."""
+        """Parse; a UsageError lists all unknown flags, with the nearest names."""
         parsed, unknown = self.parse_known_intermixed_args(arguments)  # flags may stand between RUN and its images
         flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
         words = [word.partition("=")[0] for word in unknown if word.startswith("-")]
@@ -99,7 +92,9 @@ class Parser(argparse.ArgumentParser):
         wrong = [f"unknown argument {word!r}; {hints.get(word) or closest_flag(word, flags)}" for word in words]
         if unknown and not wrong:
             wrong = [f"unknown argument {unknown[0]!r}; flags start with --; yes/no flags take no value"]
-        return parsed, wrong
+        if wrong:
+            raise UsageError("; ".join(wrong))
+        return parsed
 
 
 def _number(kind: type, wanted: str, text: str) -> Any:

@@ -104,18 +104,18 @@ def check_value(settings_class: type, name: str, value: Any) -> None:
 
 def check_names(names: Iterable[str], *settings_classes: type, what: str = "") -> None:
     """Reject a name that is no setting of these classes; the ValueError has the nearest ones."""
-    fields = [field for settings_class in settings_classes for field in dataclasses.fields(settings_class)]
-    known, others = sorted(field.name for field in fields), aliases(*settings_classes)
+    known = all_names(*settings_classes)
     for name in names:
-        if name not in known:
-            hint = f"did you mean {others[name]}?" if name in others else closest(name, known)
+        if known.get(name) != name:
+            hint = f"did you mean {known[name]}?" if name in known else closest(name, known)
             raise ValueError(f"{what or settings_classes[0].__name__.lower()}: unknown setting {name!r}; {hint}")
 
 
-def aliases(*settings_classes: type) -> dict[str, str]:
-    """Return the setting of each name that PyTorch or timm has for one, as names in Python: {"lr": "learning_rate"}."""
+def all_names(*settings_classes: type) -> dict[str, str]:
+    """Return each setting by its own name and by those that PyTorch and timm have for it: {"lr": "learning_rate"}."""
     fields = [field for settings_class in settings_classes for field in dataclasses.fields(settings_class)]
-    return {alias.replace("-", "_"): field.name for field in fields for alias in field.metadata["aliases"]}
+    others = {alias.replace("-", "_"): field.name for field in fields for alias in field.metadata["aliases"]}
+    return {field.name: field.name for field in fields} | others
 
 
 def explain(field: Any, value: Any) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.fields import aliases, check_names, to_dict
+from resnet_fn.config.fields import all_names, check_names, to_dict
 from resnet_fn.config.hints import closest, near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
@@ -22,7 +22,7 @@ from resnet_fn.config.settings import Draft, Source, Value, draft_of, unchecked
 ENDING = ".toml"
 FORMAT = 1  # of a recipe file, in its line `format`
 _FIELDS = {field.name: field for config in (Recipe, RunOptions) for field in dataclasses.fields(config)}
-_NAMES = {name: name for name in _FIELDS} | aliases(Recipe, RunOptions)
+_NAMES = all_names(Recipe, RunOptions)
 # Options that a run leaves out of its own recipe file.
 _OWN_PLACE = ("out_dir", "resume", "allow_other_data", "progress")
 

@@ -17,6 +17,7 @@ class Rule(NamedTuple):
     instead: Any = None  # where the setting that it reads is from the weaker source, it becomes this; else as `keep`
 
 
+KEEP = True
 # Data sets whose images are decoded from files (or records) when an update needs them.
 OF_FILES = ("imagefolder", "mindrecord")
 _ADAM = ("adam", "adamw", "lamb")  # optimizers with the gradients' average square
@@ -44,11 +45,11 @@ RULES = (
         "is for this package's data sets and nets; leave it out: fit takes arrays and net as they are",
     ),
     Rule("loss", lambda loss, dataset: loss != OWN or dataset == OWN, "is for resnet_fn.fit; give cross_entropy"),
-    Rule("dataset", lambda dataset, model: dataset != OWN or model == OWN, _IN_PYTHON, keep=True),
-    Rule("model", lambda dataset, model: model != OWN or dataset == OWN, _IN_PYTHON, keep=True),
+    Rule("dataset", lambda dataset, model: dataset != OWN or model == OWN, _IN_PYTHON, KEEP),
+    Rule("model", lambda dataset, model: model != OWN or dataset == OWN, _IN_PYTHON, KEEP),
     # data
     Rule("monitor", lambda monitor, multi_label: monitor != "map" or multi_label, "needs --multi-label"),
-    Rule("multi_label", lambda dataset: dataset == "imagefolder", "needs --dataset imagefolder", keep=True),
+    Rule("multi_label", lambda dataset: dataset == "imagefolder", "needs --dataset imagefolder", KEEP),
     Rule("multi_label", lambda loss: loss != "cross_entropy", "needs --loss bce or focal", instead="bce"),
     Rule("multi_label", lambda label_smoothing: label_smoothing == 0, "needs --label-smoothing 0", instead=0.0),
     Rule("multi_label", lambda monitor: monitor != "top1", "needs --monitor map, macro_f1 or loss", instead="map"),
@@ -71,30 +72,21 @@ RULES = (
         "is below the crop, eval_size {eval_size}, or image_size {image_size} where that is 0; give 0",
     ),
     # mixing of images
-    Rule(
-        "mixup cutmix mix_off_epochs",
-        lambda mix_off_epochs, epochs: mix_off_epochs < epochs,
-        "needs --mix-off-epochs below epochs ({epochs})",
-    ),
+    Rule("mixup cutmix mix_off_epochs", lambda mix_off_epochs, epochs: mix_off_epochs < epochs, "needs more epochs"),
     Rule("mix_off_epochs label_threshold", lambda mixup, cutmix: mixup or cutmix, "needs --mixup or --cutmix"),
     Rule("mix_switch", lambda mixup, cutmix: mixup and cutmix, "needs both --mixup and --cutmix"),
     Rule("label_threshold", lambda loss: loss != "cross_entropy", "needs --loss bce or focal"),
     # net and weights
     Rule("sync_batchnorm zero_init_residual", lambda norm: norm == "batch", "needs --norm batch"),
     Rule("which reset_head", lambda weights: weights, "needs weights; give --weights FILE"),
-    Rule("train_only", lambda freeze: not freeze, "goes without --freeze {freeze}; give one of them", keep=True),
+    Rule("train_only", lambda freeze: not freeze, "goes without --freeze {freeze}; give one of them", KEEP),
     Rule("head_learning_rate", _trains_head, "needs a last layer that is trained; leave it out, or --freeze"),
     # updates
-    Rule(
-        "repeats",
-        lambda repeats, batch_size: batch_size % repeats == 0,
-        "does not divide the batch size {batch_size}",
-        keep=True,
-    ),
+    Rule("repeats", lambda repeats, batch_size: batch_size % repeats == 0, "does not divide batch {batch_size}", KEEP),
     Rule(
         "accumulate",
         lambda accumulate, sync_batchnorm: accumulate == 1 or not sync_batchnorm,
-        "micro-batches are normalised one by one, which --sync-batchnorm is to prevent; give --accumulate 1",
+        "normalises micro-batches one by one; give --accumulate 1 or --no-sync-batchnorm",
     ),
     Rule("nesterov", lambda optimizer: optimizer == "sgd", "is SGD's, not {optimizer}'s; give --no-nesterov"),
     Rule("nesterov", lambda momentum: momentum > 0, "needs momentum above 0; give --no-nesterov"),
@@ -102,22 +94,22 @@ RULES = (
     Rule("trust_coefficient", lambda weight_decay: weight_decay > 0, "needs weight decay; give --weight-decay above 0"),
     Rule("beta2 epsilon", lambda optimizer: optimizer in _ADAM, "needs --optimizer adam, adamw or lamb"),
     Rule("milestones milestone_factor", lambda schedule: schedule == "step", "needs --schedule step"),
-    Rule("schedule", lambda schedule, milestones: schedule != "step" or milestones, "needs --milestones", keep=True),
+    Rule("schedule", lambda schedule, milestones: schedule != "step" or milestones, "needs --milestones", KEEP),
     Rule("min_learning_rate", lambda schedule: schedule in ("cosine", "linear"), "needs --schedule cosine or linear"),
     Rule(
         "min_learning_rate",
         lambda min_learning_rate, learning_rate: min_learning_rate <= learning_rate,
         "is above learning_rate {learning_rate}",
-        keep=True,
+        KEEP,
     ),
-    Rule("warmup_epochs", lambda warmup_epochs, epochs: warmup_epochs <= epochs, "is above epochs {epochs}", keep=True),
+    Rule("warmup_epochs", lambda warmup_epochs, epochs: warmup_epochs <= epochs, "is above epochs {epochs}", KEEP),
     Rule("ema ema_start", lambda ema_start, epochs: ema_start < epochs, "needs --ema-start below epochs ({epochs})"),
     Rule("ema_every ema_start", lambda ema: ema > 0, "needs --ema"),
     Rule(
         "loss",
         lambda loss, label_smoothing, class_weights: loss != OWN or not (label_smoothing or class_weights),
         "is a function, which takes neither label_smoothing nor class_weights; leave them out",
-        keep=True,
+        KEEP,
     ),
     Rule("smoothing_over", lambda label_smoothing: label_smoothing > 0, "needs --label-smoothing"),
     Rule("loss_scale loss_scale_interval max_skips", lambda precision: precision == "fp16", "needs --precision fp16"),

@@ -66,7 +66,7 @@ def test_own_inputs(tmp_path):
     ("arguments", "message"),
     [
         (["--recipe", "digit"], "recipe: 'digit' is unknown; did you mean digits?"),
-        (["--batch-size", "4", "--repeats", "3"], "repeats: 3 does not divide the batch size 4"),
+        (["--batch-size", "4", "--repeats", "3"], "repeats: 3 does not divide batch 4"),
         (["--inputs", "data.py:batches", "--steps", "2"], "--steps: --inputs returns the batches; leave it out"),
         (
             ["--steps", "0", "--accumulate", "0"],
@@ -83,9 +83,9 @@ def test_mistakes_are_named(arguments, message):
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ("mine.py", "--net: 'mine.py' is not FILE:FUNCTION; give for example nets/mine.py:build"),
+        ("mine.py", "--net: 'mine.py' is not FILE.py:FUNCTION; give for example nets/mine.py:build"),
         ("nowhere.py:build", "--net: there is no file nowhere.py; give FILE.py:FUNCTION"),
-        ("mine.txt:build", "--net: mine.txt is not a Python file; its name must end in .py"),
+        ("mine.txt:build", "--net: 'mine.txt:build' is not FILE.py:FUNCTION; give for example nets/mine.py:build"),
         ("mine.py:number", "--net: mine.py has no function 'number'"),
         ("bad.py:build", "--net: bad.py cannot be imported (ModuleNotFoundError: No module named 'a_missing_package')"),
     ],
