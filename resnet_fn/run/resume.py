@@ -86,7 +86,7 @@ def find_start(
         if best and not folder.checkpoint_path(best["update"]).exists():
             lost = f"warning: the best checkpoint, after update {best['update']}, is missing"
             print(lost, file=sys.stderr, flush=True)
-            best = None  # `restore` takes its own evaluation, or the run its next
+            best = None  # then it is this checkpoint's own evaluation (`restore`), or else the run's next
         text = json.dumps([str(folder.path), str(checkpoint.path) if checkpoint else "", best])
     path, start, best = json.loads(broadcast_text(text, workers))
     if not workers.is_main:
@@ -191,7 +191,7 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
 
 
 def epochs_notes(update: int, then: int, run: Run) -> list[str]:
-    """Return a line if a run's epochs are not `then`'s: the learning rate may jump; a ValueError if it is over."""
+    """Return a note if a run's epochs are not `then`, the checkpoint's; a ValueError if it has already done more."""
     now = run.recipe.epochs
     if now == then:
         return []

@@ -75,14 +75,10 @@ def test_a_place_that_cannot_be_written_is_rejected_before_the_work(says):
     parser.add_argument("--report", type=cli.folder_to_write)
     assert parser.parse(["--json", "new.json", "--report", "new/folder"]).json == "new.json"
     assert parser.parse(["--json", "file", "--report", "."]).report == "."
-    for flag, place, fix in (
-        ("--json", "none/new.json", "a folder that is there"),
-        ("--json", ".", "give a file"),
-        ("--report", "file/below", "another folder"),
-    ):
+    for flag, place in (("--json", "none/new.json"), ("--json", "."), ("--report", "file/below")):
         with pytest.raises(cli.UsageError) as caught:
             parser.parse([flag, place])
-        says(caught, f"{flag}: {place!r} ", fix)
+        says(caught, f"{flag}: {place!r} cannot be written; give ")
 
 
 @pytest.mark.parametrize(

@@ -331,7 +331,7 @@ def test_without_compiling_python_sees_every_step(capsys):
 def test_a_function_is_no_loss_of_a_recipe(says):
     with pytest.raises(ValueError) as caught:
         Recipe(loss="own")
-    says(caught, "loss: 'own' is a function that resnet_fn.fit is given; give cross_entropy")
+    says(caught, "loss: 'own' is for resnet_fn.fit; give cross_entropy")
 
 
 @pytest.mark.slow
