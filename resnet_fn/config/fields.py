@@ -47,7 +47,7 @@ def setting(
 
 
 def as_declared(field: Any, value: Any) -> Any:
-    """Convert a value to its setting's type: whole numbers for a float, lists of numbers for a tuple; leave others."""
+    """Convert a value to the setting's type: whole numbers for floats, lists for tuples, True for yes; leave others."""
     wanted = type(field.default)
     if wanted is float and type(value) is int:
         return float(value)

@@ -17,7 +17,7 @@ class Rule(NamedTuple):
     instead: Any = None  # where the setting that it reads is from the weaker source, it becomes this; else as `keep`
 
 
-KEEP = True
+KEEP = True  # the fourth entry of a rule
 # Data sets whose images are decoded from files (or records) when an update needs them.
 OF_FILES = ("imagefolder", "mindrecord")
 _ADAM = ("adam", "adamw", "lamb")  # optimizers with the gradients' average square
