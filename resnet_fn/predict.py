@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
     if doubt:  # files that cannot be read are last
         results.sort(key=lambda result: result["top"][0]["probability"] if "top" in result else 2.0)
     if parsed.csv:
-        cli.write_text(Path(parsed.csv), results_csv(results))
+        Path(parsed.csv).write_text(results_csv(results), encoding="utf-8")
         order = ", the least certain first" if doubt else ""
         print(f"{len(files) - bad} predictions in {parsed.csv}{order}")
     for result in results:

@@ -32,8 +32,8 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
         ("predict nowhere --top x x.png", "--top: |'x'"),
         ("evaluate nowhere --which bets", "--which: |'bets'|last|best"),
         (
-            "evaluate nowhere --threads two --which bets --jsn x",
-            "'--jsn'|--json?; --threads: 'two'|give a whole number; --which: |'bets'|last|best",
+            "evaluate nowhere --threads two --which last --jsn x",
+            "--threads: 'two'|give a whole number",
         ),
         ("predict nowhere --threshold half x.png", "--threshold: 'half'|give a number"),
         ("predict nowhere --csv a.csv --json x.png", "--csv|--json|one of them"),
@@ -64,8 +64,8 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
         ("launch --master-port 65536", "--master-port: 65536|0..65535"),
         ("launch --worker 2 -- --epochs 5", "'--worker'|--workers?"),
         (
-            "launch --workers two --epochs 5",
-            "--workers: 'two'|whole number|'--epochs'|arguments of resnet_fn.train after --",
+            "launch --workers 2 --epochs 5",
+            "'--epochs'|arguments of resnet_fn.train after --",
         ),
         ("inspect a.pth --batch-size 3", "--batch-size|--activations or --gradients"),
         ("inspect a.pth b.pth --gradients", "--activations, --gradients and --out-dir|one checkpoint; leave"),

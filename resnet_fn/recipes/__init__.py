@@ -11,8 +11,8 @@ from typing import Any
 from resnet_fn.config.hints import closest
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.recipe_file import ENDING, draft_of, read_recipe_file
-from resnet_fn.config.settings import Draft, Source, changed, values_of
+from resnet_fn.config.recipe_file import ENDING, read_recipe_file
+from resnet_fn.config.settings import Draft, changed, draft_of
 
 RECIPES: dict[str, Recipe] = {}  # by name, in the order of this file
 
@@ -171,19 +171,10 @@ def recipe(name: str) -> Recipe:
 def load_recipe(name: str) -> Draft:
     """Return a recipe by its name, or from a .toml file with its options; unchecked, because flags may follow."""
     if name.endswith(ENDING):
-        try:
-            return read_recipe_file(Path(name), RECIPES)
-        except ValueError as error:
-            raise ValueError(f"recipe: {error}" if str(error).startswith(f"{name}: ") else str(error)) from None
+        return read_recipe_file(Path(name), RECIPES)
     if {".", "/"} & set(name):
         raise ValueError(f"recipe: {name!r} is unknown; recipe files end in .toml")
-    return draft_of(recipe(name))
-
-
-def read_recipe(name: str, options: RunOptions) -> Draft:
-    """Return a checked recipe by its name or from a file; options that its user passed override the file's."""
-    values = values_of(options, Source.FLAG).items()
-    return load_recipe(name).complete(**{key: value.value for key, value in values if value.source is Source.FLAG})
+    return draft_of(recipe(name), RunOptions())
 
 
 def differences(recipe: Recipe) -> dict[str, Any]:
