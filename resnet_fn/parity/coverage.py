@@ -13,7 +13,7 @@ from resnet_fn.config.hints import few
 from resnet_fn.parity.layer_outputs import LayerDifference
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.name_map import NameMap
-from resnet_fn.parity.probes import FACTORS, IDS, MASKS, NET, TOO_LARGE, Probed, is_mask
+from resnet_fn.parity.probes import FACTORS, IDS, MASKS, NET, Probed, is_mask
 from resnet_fn.parity.trace import Recording, named_leaves
 
 NOT_COMPARED = "not compared: which samples an update sees, and their augmentation; how you convert weights; "
@@ -76,9 +76,6 @@ def coverage_of(
     lines += [f"never called: {few(sorted(never))}"] if never else []
     lines += [f"clipping: it acts in 0 of {len(norms)} updates"] if clip and not acted else []
     lines += [f"{', '.join(titles)}: {why}" for why, titles in left.items()]
-    probes_of = itertools.chain(theirs.probes.items(), ((names.layers.get(a), b) for a, b in ours.probes.items()))
-    large = {name for name, one in probes_of if any(probe.error == TOO_LARGE for probe in one.values())}
-    lines += [f"probes of {len(large)} layers: {TOO_LARGE}"] if large else []
     lines += [] if probes else ["other inputs: there are no probes"]
     facts = {
         "batches": many,

@@ -366,7 +366,7 @@ FAULTS = {
         lambda: PortedMasked(nn.LayerNorm((8,), epsilon=1e-5)),
         options={"loss": unmasked, "reference_loss": unmasked},
     ),
-    "LayerNorm over the wrong axis | eval forward | `part.norm` | (part.norm): normalized and weighted over axis 2 "
+    "LayerNorm over the wrong axis | eval forward | `part.norm` | (part.norm): normalized over axis 2 "
     "for 3 here": Fault(IMAGE, lambda: Theirs(over_channels(), width=4), lambda: Ours(over_columns(), width=4)),
     "attention scaled by 1/d | eval forward | `out_proj` | (attn): multiplied by "
     "0.5^2 for multiplied by 0.5 here": Fault(
