@@ -85,8 +85,8 @@ def _norm(c: Call) -> Changes:
     yield "variance divided by n − 1 instead of n", lambda: c.again(bias=None) * (by_n / by_n_1).sqrt() + added
     for axis in range(1, last if len(dims) == 1 else 0):
         turned = x.transpose(axis, -1)
-        over_axis = F.layer_norm(turned, turned.shape[-1:], weight, bias, eps).transpose(axis, -1)
-        yield f"normalized over axis {axis} for {last}", lambda: over_axis
+        over_axis = lambda: F.layer_norm(turned, turned.shape[-1:], weight, bias, eps).transpose(axis, -1)  # noqa: E731
+        yield f"normalized over axis {axis} for {last}", over_axis
 
 
 def _same(x: Any, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> list[int]:
