@@ -5,6 +5,7 @@ import functools
 import inspect
 import math
 import os
+import re
 import sys
 import traceback
 import types
@@ -42,7 +43,8 @@ _RENAMED = {
 
 
 def _name(function: Any) -> str:
-    name = getattr(function, "__name__", "").strip("_")
+    """A function's name, without underscores and dimensions: "add", "conv"."""
+    name = re.sub("[123]d$", "", getattr(function, "__name__", "").strip("_"))
     return _RENAMED.get(name, name)
 
 
@@ -99,11 +101,6 @@ class Call:
     def x(self) -> Any:
         """Its first argument."""
         return self.args[0] if self.args else None
-
-    @property
-    def kind(self) -> str:
-        """Its name without dimensions: "conv"."""
-        return self.name.rstrip("123d") if self.name.startswith(("conv", "avg_pool", "max_pool")) else self.name
 
     @functools.cached_property
     def bound(self) -> dict[str, Any]:

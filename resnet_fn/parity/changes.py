@@ -29,7 +29,7 @@ _REDUCTIONS: dict[str, Function] = {name: getattr(torch, name) for name in ("mea
 def changes(c: Call) -> Changes:
     """The changes of a call, most likely ones first; some raise an error, or give what the call gives."""
     for kinds, family in _FAMILIES.items():
-        if c.kind in kinds.split():
+        if c.name in kinds.split():
             yield from family(c)
     if not is_float(c.out):
         return
@@ -100,7 +100,7 @@ def _same(x: Any, kernel: Sequence[int], stride: Sequence[int], dilation: Sequen
 
 def _conv(c: Call) -> Changes:
     yield "no bias added", lambda: c.again(bias=None)
-    if c.kind == "conv_transpose":
+    if c.name == "conv_transpose":
         yield "no output padding", lambda: c.again(output_padding=0)
         return
     b, n, given = c.bound, c.x.ndim - 2, c.bound.get("padding", 0)
@@ -118,7 +118,7 @@ def _pool(c: Call) -> Changes:
     yield f"ceil_mode {not ceil} for {ceil}", lambda: c.again(ceil_mode=not ceil)
     yield f"no padding for {padding}", lambda: c.again(padding=0)
     most = lambda pads, value: largest(F.pad(x, pads, value=value), kernel, stride)  # noqa: E731
-    if c.kind == "max_pool":
+    if c.name == "max_pool":
         yield f"pads as same for {padding}", lambda: most(same, -math.inf)
         yield "zeros for −∞ as padding", lambda: most([p for p in reversed(padding) for _ in "ab"], 0.0)
         return
@@ -220,7 +220,7 @@ def _item(c: Call) -> Changes:
 
 def _axes(c: Call) -> Changes:
     x, shape = c.x, list(c.out.shape)
-    if c.kind in ("reshape", "flatten", "unflatten"):
+    if c.name in ("reshape", "flatten", "unflatten"):
         for i, j in itertools.combinations(range(x.ndim), 2):
             yield f"axes {i} and {j} exchanged before it is reshaped", lambda: x.transpose(i, j).reshape(shape)
         for i, j in itertools.combinations(range(len(shape)), 2):

@@ -277,7 +277,7 @@ SOME = {  # the same function there, or too small a change: layers alone on smal
     "convolutions: group_norm": EPS,
     "embedding: repeat": "repeat_interleave for repeat",
     "perceptron: layer_norm": EPS,
-    "pools: avg_pool2d": "pads as same, not counted, for (1, 1)",
+    "pools: avg_pool": "pads as same, not counted, for (1, 1)",
     "pools: batch_norm": EPS,
 }
 UNSEEN = {f"{call}: {one}" for call, words in SOME.items() for one in words.split("; ")}
