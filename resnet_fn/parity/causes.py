@@ -5,7 +5,7 @@ The search changes the reference, if it is at hand; `STAGE_CAUSES` has what is c
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -110,25 +110,20 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
     return Wanted(stage, layers, results, lambda value: named_leaves(value, "logits"))
 
 
-def _multiple(what: str, ours: np.ndarray, theirs: np.ndarray, known: Mapping[str, float], fits: float) -> list[str]:
-    """Is ours everywhere the same multiple of the reference's, other than 1, up to an error `fits`?
-
-    `known` has factors by what explains them.
-    """
+def _multiple(what: str, ours: np.ndarray, theirs: np.ndarray, fits: float) -> list[str]:
+    """Is ours everywhere the same multiple of the reference's, other than 1, up to an error `fits`?"""
     square = float(np.vdot(theirs, theirs))
     factor = float(np.vdot(ours, theirs)) / square if square else math.nan
     error = relative_error(factor * theirs, ours) if square else math.inf
-    if error >= fits or abs(factor - 1) <= max(fits, error):
-        return []
-    reasons = [f": {words}" for words, one in known.items() if math.isclose(factor, one, rel_tol=FITS)]
-    return [f"{what} is {factor:.6g} times the reference's{''.join(reasons)}"]
+    same = error >= fits or abs(factor - 1) <= max(fits, error)
+    return [] if same else [f"{what} is {factor:.6g} times the reference's"]
 
 
 def _gradients(case: StageCase) -> list[str]:
+    """Is every gradient a multiple, as of the sum over micro-batches? Are shared arrays copies?"""
     ours, theirs = case.ours.trace.gradients, case.names.rename(case.theirs.trace.gradients, name_map.GRADIENTS)
-    names, parts = [name for name in ours if name in theirs], case.theirs.task.accumulate
-    known = {f"the sum over {parts} micro-batches instead of their mean": parts}
-    factor = _multiple("every gradient", stages.flat(ours, names), stages.flat(theirs, names), known, FITS)
+    names = [name for name in ours if name in theirs]
+    factor = _multiple("every gradient", stages.flat(ours, names), stages.flat(theirs, names), FITS)
     return [*factor, *sharing_notes(case.names, case.ours.tied)]
 
 
@@ -167,7 +162,7 @@ def _rate(case: StageCase) -> list[str]:
     shifts = {f"{words} ahead of the reference's": (a[:-1], b[1:]), f"{words} behind the reference's": (a[1:], b[:-1])}
     apart = len(a) > 1 and not np.allclose(a, b, rtol=_SAME)
     hints = [words for words, pair in shifts.items() if apart and np.allclose(*pair, rtol=_SAME)]
-    return [*hints, *_multiple("the learning rate", a, b, {}, _SAME)]
+    return [*hints, *_multiple("the learning rate", a, b, _SAME)]
 
 
 def _optimizer(case: StageCase) -> list[str]:

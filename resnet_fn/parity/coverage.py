@@ -72,7 +72,7 @@ def coverage_of(
     for title, why in probed.left_out.items():
         left.setdefault(why, []).append(title)
     lines = [line for name, executions in runs.items() for line in _limits(executions, by_theirs.get(name, set()))]
-    lines += [*theirs.limits, *_of_inputs(theirs, of_net), *_rows(theirs, of_net)]
+    lines += [*theirs.limits, *_of_inputs(theirs, of_net), *_rows(theirs, by_theirs, of_net)]
     lines += [f"without gradient: {few(sorted(without_gradient))}"] if without_gradient else []
     lines += [f"never called: {few(sorted(never))}"] if never else []
     lines += [f"clipping: it acts in 0 of {len(norms)} updates"] if clip and not acted else []
@@ -138,10 +138,8 @@ def _symmetric(array: np.ndarray) -> bool:
     return square and bool((array == array.swapaxes(-1, -2)).all()) and bool(np.ptp(array.astype(np.float64)))
 
 
-def _rows(theirs: Recording, probes: set[str]) -> Iterator[str]:
+def _rows(theirs: Recording, by_theirs: dict[str, set[str]], of_net: set[str]) -> Iterator[str]:
     """Tables of which some rows are never looked up."""
-    if any(one.startswith(IDS) for one in probes):
-        return
     for layer in theirs.layers["eval"]:
         if layer.kind != "embedding" or layer.call or layer.input is None or not layer.parameters:
             continue
@@ -150,5 +148,6 @@ def _rows(theirs: Recording, probes: set[str]) -> Iterator[str]:
             if np.array_equal(leaf, layer.input):
                 looked_up += [named_leaves(inputs, "inputs")[name] for inputs, _ in theirs.task.batches]
         count = len(np.unique(np.concatenate([one.ravel() for one in looked_up])))
-        if count < rows:
+        probes = by_theirs.get(layer.name, set()) | of_net
+        if count < rows and not any(one.startswith(IDS) for one in probes):
             yield f"{layer.name}: {rows - count} of {rows} rows are never looked up"

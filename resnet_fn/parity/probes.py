@@ -25,6 +25,7 @@ IDS, MASKS = "every id once", "masks inverted"
 TOO_LARGE = "those of other layers fill the memory that probes may have"
 _HELD = 1 << 28  # numbers of all layers' probes of a side
 _LARGEST_BATCH = 1 << 18  # numbers of the images that layers alone are given
+_LARGEST = 1 << 22  # numbers of a probe of all ids
 # MindSpore's kernels on a CPU: tanh is 2e-5 off for inputs ten times as large, elu 1e-5 for a thousandth.
 _KERNELS = ("tanh", "tanhshrink", "elu", "rnn", "gru", "lstm", "rnncell", "grucell", "lstmcell")
 _OF_KERNELS = 1e-3  # relative errors up to this are theirs
@@ -121,8 +122,7 @@ def _of_layer(layer: Any, given: Tree, change: Change, caller: Caller) -> Arrays
 
 def _few_samples(inputs: Tree, least: int) -> Tree:
     """Of large images as few samples as have `_LARGEST_BATCH` numbers, and at least so many; else all."""
-    given = [leaf for leaf in named_leaves(inputs, "").values() if leaf.ndim]
-    first = given[0] if given else np.zeros(0)
+    first = next((leaf for leaf in named_leaves(inputs, "").values() if leaf.ndim), np.zeros(0))
     if first.ndim < 4 or first.dtype.kind != "f":
         return inputs
     count = max(least, _LARGEST_BATCH * len(first) // max(first.size, 1))
@@ -167,6 +167,9 @@ def _layer_changes(arrays: Sequence[np.ndarray], layer: Layer) -> dict[str, Chan
     if first.dtype.kind == "f":
         bare = layer.leaf and not layer.parameters  # only such a layer's output may have a limit
         changes |= {title: scaled(factor) for title, factor in FACTORS.items() if bare or factor <= 1}
+    elif layer.kind == "embedding" and layer.parameters and math.prod(layer.parameters[0][1]) <= _LARGEST:
+        ids = np.arange(layer.parameters[0][1][0], dtype=first.dtype)
+        changes[IDS] = lambda leaf: ids.reshape((1,) * (leaf.ndim - 1) + (-1,))
     if first.ndim and len(first) > 1:
         changes["one sample"] = lambda leaf: leaf[:1] if leaf.ndim and len(leaf) == len(first) else leaf
     places = [(1,), (2,)] if first.ndim == 3 else [tuple(range(2, first.ndim))] if first.ndim > 3 else []
@@ -328,12 +331,18 @@ def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str]
             pairs.append(_Pair(title, mine[title], others[title], kernels))
         else:
             probed.left_out[title] = "one side has no record of it"
+    large = {pair.name for pair in pairs if TOO_LARGE in (pair.ours.error, pair.theirs.error)}
+    if large:
+        probed.left_out[f"probes of {len(large)} layers"] = TOO_LARGE
     for pair in pairs:
         a, b = pair.ours, pair.theirs
         alike = len(a.further) == len(b.further) and np.allclose(a.further, b.further, rtol=1e-3)
-        if TOO_LARGE in (a.error, b.error):
-            probed.left_out["some layers' other inputs"] = TOO_LARGE
-        elif b.error or not alike or not all(np.isfinite(value).all() for value in b.outputs.values()):
+        if (
+            b.error
+            or a.error == TOO_LARGE
+            or not alike
+            or not all(np.isfinite(value).all() for value in b.outputs.values())
+        ):
             if pair.name == NET:
                 why = "the reference is not finite" if alike else "the sides were given other inputs"
                 probed.left_out[pair.title] = "the reference rejects it" if b.error else why
