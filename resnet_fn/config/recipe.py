@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from resnet_fn.config.fields import OWN, check_names, setting
-from resnet_fn.config.rules import mixes, of_files
+from resnet_fn.config.rules import OF_FILES
 from resnet_fn.config.settings import Settings, changed, unchecked
 
 _data = partial(setting, "data")
@@ -28,7 +28,7 @@ class Recipe(Settings):
         "digits", "data set", choices=f"digits|cifar10|cifar100|imagefolder|mindrecord|synthetic|{OWN}"
     )
     image_size: int = _data(16, "height and width that the network sees", "pixels", at_least=1, aliases="img-size")
-    repeats: int = _data(1, "times that an update sees each of its images, differently augmented", "times", at_least=1)
+    repeats: int = _data(1, "augmented copies of each image in an update's batch", at_least=1)
     sampling: str = _data("shuffle", "every sample once an epoch, or classes equally often", choices="shuffle|balanced")
     validation_share: float = _data(0.0, "part of every class for validation, if there is no val", within="[0, 1)")
     multi_label: bool = _data(False, "any number of classes an image, in --train-list and --val-list with ; between")
@@ -114,7 +114,7 @@ class Recipe(Settings):
     @property
     def of_files(self) -> bool:
         """Whether images are decoded from files (or records) when an update needs them."""
-        return of_files(self.dataset)
+        return self.dataset in OF_FILES
 
     @property
     def colours(self) -> bool:
@@ -124,7 +124,7 @@ class Recipe(Settings):
     @property
     def mixes(self) -> bool:
         """Whether labels are probabilities, float32 [n, classes], in every batch of the run."""
-        return mixes(self.mixup, self.cutmix)
+        return self.mixup > 0 or self.cutmix > 0
 
     @property
     def evaluation_size(self) -> int:
@@ -141,12 +141,12 @@ class Recipe(Settings):
         """Warnings about settings that are allowed and rarely meant, a line each; the run's header shows them."""
         notes = []
         if late := ", ".join(f"{epoch:g}" for epoch in self.milestones if epoch >= self.epochs):
-            end = f"the run ends after epoch {self.epochs}"
-            notes.append(f"milestones {late}: {end}; the learning rate never drops there")
+            notes.append(f"milestones {late}: the run ends after epoch {self.epochs}; no drop is reached there")
         if self.optimizer in ("lars", "lamb") and not self.weight_decay:
             plain = "SGD" if self.optimizer == "lars" else "Adam"
-            adapts = f"{self.optimizer} adapts the rate of layers with weight decay only"
-            notes.append(f"weight_decay 0: {adapts}; this is plain {plain}")
+            notes.append(
+                f"weight_decay 0: {self.optimizer} adapts layers with weight decay only; this is plain {plain}"
+            )
         if self.optimizer in ("adam", "adamw") and self.learning_rate >= 0.05:
             moves = "Adam moves every weight by about that much in an update; 0.001 is usual"
             notes.append(f"learning_rate {self.learning_rate:g}: {moves}")
@@ -164,5 +164,5 @@ def check_buildable(recipe: Recipe) -> None:
 def recipe_from_dict(fields: dict[str, Any]) -> Recipe:
     """Rebuild a recipe from JSON types; absent fields take their default, fields without effect are left out."""
     check_names(fields, Recipe)
-    # Not by `Recipe(**fields)`: its keywords count as typed, and what is typed and has no effect is an error.
+    # `Recipe(**fields)` would reject a setting without effect, as if a user had typed it; a saved recipe may have some.
     return changed(unchecked(Recipe, fields))
