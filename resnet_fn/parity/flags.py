@@ -133,10 +133,9 @@ def own_functions(parsed: argparse.Namespace) -> list[str]:
     return [name for name, text in given.items() if ":" in text or text.endswith(".py")]
 
 
-def load_functions(parsed: argparse.Namespace) -> dict[str, Any]:
-    """The functions that a command's flags name, by flag; a loss or an optimizer of the recipe's is left out."""
-    names = ("net", "reference", *own_functions(parsed), "our_loss", "our_optimizer", "our_step")
-    places = {name: getattr(parsed, name, None) for name in names}
+def load_functions(parsed: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """The functions that these flags name, and those of --loss and --optimizer that are not the recipe's."""
+    places = {name: getattr(parsed, name) for name in (*names, *own_functions(parsed))}
     return {name: load_function(place, f"--{flag_name(name)}") for name, place in places.items() if place}
 
 

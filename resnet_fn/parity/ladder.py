@@ -61,9 +61,9 @@ class Ladder:
         return not any(stage.verdict in (DIFFERS, UNDECIDED) for stage in self.stages)
 
     @property
-    def first_stage(self) -> Stage | None:
-        """The first stage that differs."""
-        return next((stage for stage in self.stages if stage.verdict == DIFFERS), None)
+    def differing(self) -> list[Stage]:
+        """The stages that differ."""
+        return [stage for stage in self.stages if stage.verdict == DIFFERS]
 
     @property
     def undecided(self) -> list[Stage]:
@@ -71,10 +71,14 @@ class Ladder:
         return [stage for stage in self.stages if stage.verdict == UNDECIDED]
 
     @property
+    def first_stage(self) -> Stage | None:
+        """The first stage that differs."""
+        return next(iter(self.differing), None)
+
+    @property
     def first_computed(self) -> Stage | None:
         """The first stage that differs although the weights were copied."""
-        copied = (INITIALISATION, stages.UNTRAINED)
-        return next((stage for stage in self.stages if stage.verdict == DIFFERS and stage.name not in copied), None)
+        return next((stage for stage in self.differing if stage.name not in (INITIALISATION, stages.UNTRAINED)), None)
 
     @property
     def first_gradient(self) -> Difference | None:
@@ -103,24 +107,20 @@ def compare_recordings(
     if theirs.ranks and not ours.ranks:
         raise ValueError("reference: several workers recorded it; give the trace of one as the reference")
     builds = list(zip(ours.trace.builds, map(names.rename, theirs.trace.builds), strict=False))
-    drawn, not_asked = _drawn(builds), Stage(INITIALISATION, note="not asked for")
+    # Arrays that are random: two builds of one side differ in them.
+    sides = zip(*builds[:2], strict=True) if len(builds) > 1 else ()
+    drawn = {name for a, b in sides for name in a if not np.array_equal(a[name], b[name])}
     first_stages = [
         inputs_stage(ours.task.batches, theirs.task.batches),
-        _initialisation(ours, theirs, names, builds, drawn) if initialisation else not_asked,
+        _initialisation(ours, theirs, names, builds, drawn)
+        if initialisation
+        else Stage(INITIALISATION, note="not asked for"),
         _untrained(ours, theirs, names, initialisation, drawn),
     ]
     layers = compare_layers(ours.layers, theirs.layers, names.layers)
     # Parameters in the order of the forward pass, then those that it does not use.
     used = [name for layer in ours.layers["eval"] for name in layer.owned() if name in names.parameters]
     order = list(dict.fromkeys([*used, *names.parameters]))
-
-    compared = stages.Comparison(ours, theirs, names, {})
-    idle = compared.without_gradient
-    decayed = [
-        name
-        for name in order
-        if name in idle and ours.trace.after and (ours.trace.after[0][name] != ours.trace.start[name]).any()
-    ]
 
     def all_stages(rounding: Rounding) -> list[Stage]:
         def stages_of(trace: Trace) -> list[Stage]:
@@ -131,6 +131,8 @@ def compare_recordings(
         with_layers = [stage for one in computed for stage in (one, *_layers_stage(one.name, layers))]
         return with_doubts([*first_stages, *with_layers], ours, theirs, names.layers)
 
+    compared = stages.Comparison(ours, theirs, names, {})
+    idle, start, after = compared.without_gradient, ours.trace.start, ours.trace.after
     notes = settings_notes(ours.layers["eval"], theirs.layers["eval"], names.layers)
     notes += [*sharing_notes(names, ours.tied), *training_notes(names, ours.trainable, theirs.trainable)]
     changed = list(dict.fromkeys([*theirs.notes, *ours.notes]))
@@ -141,7 +143,7 @@ def compare_recordings(
     changed += [line for _, line in compared.without_counterpart()]
     counted = "each of which has its gradient and its update: norms and updates differ"
     changed += [f"{name}: {one} in the reference, {counted}" for name, one in names.parameters.items() if one.added]
-    if decayed:
+    if decayed := [name for name in order if name in idle and after and (after[0][name] != start[name]).any()]:
         changed.append(
             f"without a gradient, which torch leaves without weight decay and this step decays: {few(decayed)}"
         )
@@ -183,17 +185,10 @@ def _layers_stage(after: str, layers: Sequence[LayerDifference]) -> list[Stage]:
 def _initialisation(
     ours: Recording, theirs: Recording, names: NameMap, builds: Sequence[Builds], drawn: set[str]
 ) -> Stage:
-    initial = names.rename(theirs.initial)
-    compared = [name for name in initial if name in ours.trace.gradients or name in drawn]
-    sides = zip(*builds, strict=True) if len(builds) > 1 else ([ours.initial], [initial])
+    sides = zip(*builds, strict=True) if len(builds) > 1 else ([ours.initial], [names.rename(theirs.initial)])
+    compared = [name for name in names.rename(theirs.initial) if name in ours.trace.gradients or name in drawn]
     mine, others = ([{name: one[name] for name in compared} for one in side] for side in sides)
-    return initial_stage(mine, others, names.seams(theirs.initial))
-
-
-def _drawn(builds: Sequence[Builds]) -> set[str]:
-    """Arrays that are random: two builds of one side differ in them."""
-    sides = zip(*builds[:2], strict=True) if len(builds) > 1 else ()
-    return {name for a, b in sides for name in a if not np.array_equal(a[name], b[name])}
+    return initial_stage(mine, others)
 
 
 def _untrained(ours: Recording, theirs: Recording, names: NameMap, statistics: bool, drawn: set[str]) -> Stage:

@@ -49,7 +49,7 @@ class Part:
 
     name: str
     transpose: tuple[int, ...] | None = None  # the order of the axes, as in `numpy.transpose`; None keeps it
-    rows: tuple[int, int] | None = None  # (start, stop) along `axis`, after the transposition; None takes all
+    rows: Shape | None = None  # (start, stop) along `axis`, after the transposition; None takes all
     share: tuple[int, int] = (0, 1)  # (index, count) of equal pieces along `axis`
     axis: int = 0  # the axis of `rows` and `share`
     sign: int = 1  # or -1
@@ -165,38 +165,28 @@ class NameMap:
 
     def rename(self, theirs: Mapping[str, np.ndarray], what: str = VALUES) -> dict[str, np.ndarray]:
         """The reference's arrays under our names, cut and joined as ours are; those that it lacks are left out."""
-        find = self._find(theirs)
+        groups = {name: group for group in self.tied for name in group}
+
+        def find(name: str) -> np.ndarray | None:  # or another name of the same array
+            return next((theirs[one] for one in (name, *groups.get(name, ())) if one in theirs), None)
+
         built = {name: source.build(find, what) for name, source in self.parameters.items()}
         return {name: array for name, array in built.items() if array is not None}
-
-    def seams(self, theirs: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
-        """The rows at which the further parts of our joined arrays begin."""
-        find, seams = self._find(theirs), {}
-        for name, source in self.parameters.items():
-            taken = [part.take(array) for part in source.parts if (array := find(part.name)) is not None]
-            if len(taken) > 1 and not source.join and not source.added:
-                seams[name] = np.cumsum([len(one) for one in taken])[:-1].tolist()
-        return seams
-
-    def _find(self, theirs: Mapping[str, np.ndarray]) -> Callable[[str], np.ndarray | None]:
-        """A function that gives the reference's array of a name, or of another name of the same array."""
-        groups = {name: group for group in self.tied for name in group}
-        return lambda name: next((theirs[one] for one in (name, *groups.get(name, ())) if one in theirs), None)
 
 
 Corrections = dict[str, MadeOf]
 
 _PART = ("transpose", "rows", "axis")
+_KEYS = ("from", "join", "shape", *_PART)
 
 
 def read_map(path: str) -> Corrections:
     """Read a JSON file of corrections, whose form is in docs/parity.md: our parameter or layer → the reference's.
 
-    A ValueError names a file that is none, or the line of an entry of another form.
+    A ValueError names a file that is none, or an entry of another form.
     """
     try:
-        text = Path(path).read_text()
-        entries = json.loads(text)
+        entries = json.loads(Path(path).read_text())
     except OSError as error:
         hint = near_path(path, "name a JSON file")
         raise ValueError(f"--map: {path} cannot be read ({error.strerror}); {hint}") from None
@@ -209,9 +199,7 @@ def read_map(path: str) -> Corrections:
         try:
             corrections[name] = _source(entry)
         except ValueError as error:
-            key = re.search(re.escape(json.dumps(name, ensure_ascii=False)) + r"\s*:", text)
-            line = text.count("\n", 0, key.start() if key else 0) + 1
-            raise ValueError(f"--map: {path} line {line}: {name}: {error}") from None
+            raise ValueError(f"--map: {path}: {name}: {error}") from None
     return corrections
 
 
@@ -223,15 +211,18 @@ def _source(entry: Any) -> MadeOf:
     if not isinstance(entry, dict) or "from" not in entry:
         raise ValueError('give the reference\'s name, or an object with "from"; null: it has none')
     for key in entry:
-        if key not in ("from", "join", "shape", *_PART):
-            raise ValueError(f"{key!r} is unknown; {closest(key, ('from', 'join', 'shape', *_PART))}")
-    listed = entry["from"] if isinstance(entry["from"], list) else [entry["from"]]
-    terms = _terms(entry["from"]) if isinstance(entry["from"], str) else [(one, 1) for one in listed]
-    common = {key: entry[key] for key in _PART if key in entry}
-    shape = _whole("shape", entry["shape"], None) if "shape" in entry else None
-    join = _whole("join", [entry.get("join", 0)], 1)[0]
+        if key not in _KEYS:
+            raise ValueError(f"{key!r} is unknown; {closest(key, _KEYS)}")
+    given, common = entry["from"], {key: entry[key] for key in _PART if key in entry}
+    terms = (
+        _terms(given)
+        if isinstance(given, str)
+        else [(one, 1) for one in (given if isinstance(given, list) else [given])]
+    )
     parts = tuple(dataclasses.replace(_part(one, common), sign=sign) for one, sign in terms)
-    return MadeOf(parts, join, shape, len(terms) > len(listed))
+    shape = _whole("shape", entry["shape"]) if "shape" in entry else None
+    [join] = _whole("join", [entry.get("join", 0)], 1)
+    return MadeOf(parts, join, shape, added=isinstance(given, str) and len(terms) > 1)
 
 
 def _terms(text: str) -> list[tuple[str, int]]:
@@ -250,14 +241,14 @@ def _part(one: Any, common: Mapping[str, Any]) -> Part:
         raise ValueError(
             f'"from" must be a name, a sum "a + b", or a list of names and of {{"name": …, "rows": …}}; it is {one!r}'
         )
+    transpose = _whole("transpose", given["transpose"]) if "transpose" in given else None
     rows = _whole("rows", given["rows"], 2) if "rows" in given else None
-    transpose = _whole("transpose", given["transpose"], None) if "transpose" in given else None
-    axis = _whole("axis", [given.get("axis", 0)], 1)[0]
-    return Part(given["name"], transpose, (rows[0], rows[1]) if rows else None, axis=axis)
+    [axis] = _whole("axis", [given.get("axis", 0)], 1)
+    return Part(given["name"], transpose, rows, axis=axis)
 
 
-def _whole(key: str, values: Any, count: int | None) -> Shape:
-    fits = isinstance(values, list) and all(isinstance(v, int) and not isinstance(v, bool) and v >= 0 for v in values)
+def _whole(key: str, values: Any, count: int | None = None) -> Shape:
+    fits = isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
     if not fits or (count is not None and len(values) != count):
         raise ValueError(f"{key} {values} is not a list of {count or 'whole'} whole numbers from 0")
     return tuple(values)

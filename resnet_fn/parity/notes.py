@@ -11,10 +11,10 @@ from resnet_fn.parity.layers.settings import Pads
 from resnet_fn.parity.name_map import NameMap
 
 # Settings with a rule of their own; all others are equal or differ.
-_OWN_RULE = ("pads", "pad_mode", "transposed", "zeros_after", "momentum", "activation", "batch_first")
+_OWN_RULE = ("pads", "pad_mode", "momentum", "activation", "batch_first")
 # Kinds that may stand for each other: a dropout's share is compared apart, an attention's last projection may be paired
-# with the whole attention.
-_ALIKE = ({"attention", "dense"}, {"dropout", "identity"})
+# with the whole attention, and outputs show another limit.
+_ALIKE = ({"attention", "dense"}, {"dropout", "identity"}, {"hardtanh", "relu6"})
 _WINDOW = ("kernel_size", "stride", "dilation", "pads", "ceil_mode", "count_include_pad", "output_size")  # of a pool
 
 
@@ -62,26 +62,23 @@ def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> li
     outputs are equal it is not compared, for the zeros may come from a function before the layer. A pool's window is
     compared only if its output shows that it is another one. A dense layer may be a convolution of one pixel.
     """
-    a, b = ours.settings, theirs.settings
-    kinds = {ours.kind, theirs.kind}
+    a, b, kinds = ours.settings, theirs.settings, {ours.kind, theirs.kind}
+    other_class = f"it is {ours.class_name} here, {theirs.class_name} in the reference"
     if len(kinds) == 2 and kinds != {"conv", "dense"}:
         # The name of a user's class is no evidence; its output is compared instead.
-        if ours.is_own or theirs.is_own or kinds in _ALIKE or _are_relu6(ours, theirs):
-            return []
-        return [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
+        return [] if ours.is_own or theirs.is_own or kinds in _ALIKE else [other_class]
     if not probed and {"kernel_size", "output_size"} & (a.keys() | b.keys()):
         left_out = _not_shown(ours, theirs)
         a, b = ({name: value for name, value in one.items() if name not in left_out} for one in (a, b))
+    if a and b and ("output_size" in a) != ("output_size" in b):
+        return [other_class]
     apart = [name for name in a if name in b and name not in _OWN_RULE and not _equal(a[name], b[name])]
     notes = [f"{name} {_number(a[name])} here, {_number(b[name])} in the reference" for name in apart]
-    if a and b and ("output_size" in a) != ("output_size" in b):
-        notes = [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
     if not notes and None not in (a.get("pads"), b.get("pads")) and a["pads"] != b["pads"]:
-        does = f"{a.get('pad_mode', 'pad')} {'cuts off' if 'transposed' in a else 'pads'} {_words(a['pads'])}"
-        notes.append(f"pad_mode {does}, the reference {_words(b['pads'])}")
-    if a.get("zeros_after"):
-        words = f"output_padding {a['zeros_after'][0]} appends zeros here and nothing is computed for them"
-        notes.append(f"{words}; torch's is padding={a['pads']}")
+        does = "cuts off" if ours.kind == "transposed conv" else "pads"
+        notes.append(
+            f"pad_mode {a.get('pad_mode', 'pad')} {does} {_words(a['pads'])}, the reference {_words(b['pads'])}"
+        )
     if "momentum" in a and "momentum" in b:
         notes += _momentum(1 - a["momentum"], b["momentum"])
     if a.get("activation"):
@@ -118,10 +115,6 @@ def _number(value: Any) -> str:
 
 def _same_shape(ours: Layer, theirs: Layer) -> bool:
     return ours.input is not None and theirs.input is not None and ours.input.shape == theirs.input.shape
-
-
-def _are_relu6(*layers: Layer) -> bool:
-    return all(one.kind == "relu6" or (one.settings.get("min"), one.settings.get("max")) == (0, 6) for one in layers)
 
 
 def _words(pads: Pads) -> str:

@@ -40,14 +40,8 @@ def _conv(layer: Any, image: np.ndarray | None) -> Settings:
     settings: Settings = {
         **{name: _spread(getattr(layer, name), count) for name in ("kernel_size", "stride", "dilation")},
         "groups": layer.groups if hasattr(layer, "groups") else layer.group,
-        "bias": _has_bias(layer),
-        "padding_mode": getattr(layer, "padding_mode", "zeros"),
     }
     return settings if image is None else settings | _padding(layer, image.shape[-count:])
-
-
-def _has_bias(layer: Any) -> bool:
-    return bool(layer.has_bias) if hasattr(layer, "has_bias") else layer.bias is not None
 
 
 def _padding(layer: Any, size: Sequence[int]) -> Settings:
@@ -95,7 +89,7 @@ def _read(layer: Any, *names: str) -> Any:
         getattr(operation, "init_attrs", {})
         for name, operation in getattr(layer, "_primitives", {}).items()
         # not one that reshapes for it
-        if name.startswith(("avg_pool", "max_pool", "adaptive_", "softmax", "log_softmax", "elu", "celu"))
+        if name.startswith(("avg_pool", "max_pool", "adaptive_", "softmax", "log_softmax", "elu"))
     ]
     values = [getattr(layer, name, None) for name in names]
     values += [attributes.get(name) for attributes in reversed(operations) for name in names]
@@ -104,16 +98,14 @@ def _read(layer: Any, *names: str) -> Any:
 
 def _transposed(layer: Any, image: np.ndarray | None) -> Settings:
     """`pads` are cut off the full output of size (n − 1) · stride + kernel, as in torch."""
-    count = _directions(layer, image)
-    settings, mode = {**_conv(layer, image), "transposed": True}, _pad_mode(layer)
-    more = _spread(getattr(layer, "output_padding", 0), count)
+    count, mode = _directions(layer, image), _pad_mode(layer)
+    settings, pads = _conv(layer, image), list[int]()
     if mode == "pad":
         pads = list(_given_padding(layer, count) or (0,) * 2 * count)
-        if type(layer).__name__ == "Conv2dTranspose":
-            settings |= {"zeros_after": more} if any(more) else {}  # appended to the output
-        pads[1::2] = [cut - extra for cut, extra in zip(pads[1::2], more, strict=True)]
+        if type(layer).__name__ != "Conv2dTranspose":  # which appends zeros instead of computing these rows
+            more = _spread(getattr(layer, "output_padding", 0), count)
+            pads[1::2] = [cut - extra for cut, extra in zip(pads[1::2], more, strict=True)]
     else:
-        pads = []
         for kernel, stride, dilation in zip(*(settings[n] for n in ("kernel_size", "stride", "dilation")), strict=True):
             total = dilation * (kernel - 1) + 1 - stride
             pads += [total // 2, total - total // 2] if mode == "same" else [0, min(total, 0)]
@@ -131,12 +123,9 @@ def _pool(layer: Any, image: np.ndarray | None) -> Settings:
     settings["ceil_mode"] = bool(_read(layer, "ceil_mode"))
     if image is not None:
         settings |= _padding(layer, image.shape[-count:])
-    if kind_of(layer) == "maxpool":
-        settings["dilation"] = _spread(_read(layer, "dilation") or 1, count)
-        return settings
-    if any(settings.get("pads") or ()):  # `same` never counts its zeros
+    if kind_of(layer) == "avgpool" and any(settings.get("pads") or ()):  # `same` never counts its zeros
         settings["count_include_pad"] = _read(layer, "count_include_pad") is not False and _pad_mode(layer) != "same"
-    return settings | {"divisor_override": _read(layer, "divisor_override") or None}
+    return settings
 
 
 def _norm(layer: Any, image: np.ndarray | None) -> Settings:
@@ -161,23 +150,8 @@ def _norm(layer: Any, image: np.ndarray | None) -> Settings:
     return settings | ({} if layer.momentum is None else {"momentum": float(layer.momentum)})
 
 
-def _attention(layer: Any, image: np.ndarray | None) -> Settings:
-    return {
-        "num_heads": layer.num_heads,
-        "bias": layer.in_proj_bias is not None,
-        "add_bias_kv": layer.bias_k is not None,
-        "add_zero_attn": bool(layer.add_zero_attn),
-        "batch_first": bool(layer.batch_first),
-    }
-
-
 def _recurrent(layer: Any, image: np.ndarray | None) -> Settings:
-    settings = {name: getattr(layer, name) for name in ("hidden_size", "num_layers", "bidirectional", "batch_first")}
-    if kind_of(layer) == "rnn":
-        relu = "Relu" in type(getattr(layer, "rnn", None)).__name__
-        settings["nonlinearity"] = getattr(layer, "nonlinearity", "relu" if relu else "tanh")
-    bias = layer.has_bias if hasattr(layer, "has_bias") else layer.bias
-    return {**settings, "bias": bias, "proj_size": getattr(layer, "proj_size", 0)}
+    return {"num_layers": layer.num_layers, "batch_first": bool(layer.batch_first)}
 
 
 def _softmax(layer: Any, image: np.ndarray | None) -> Settings:
@@ -204,18 +178,9 @@ def _directions(layer: Any, image: np.ndarray | None) -> int:
     return max(1, image.ndim - 2) if image is not None else 2
 
 
-# Numbers by kind: their words, and the attributes that have them. A missing one is left out.
-_NUMBERS: dict[str, dict[str, Sequence[str]]] = {
-    "leakyrelu": {"slope": ("negative_slope", "alpha")},
-    "elu": {"alpha": ("alpha",)},
-    "celu": {"alpha": ("alpha",)},
-    "hardtanh": {"min": ("min_val",), "max": ("max_val",)},
-    "softplus": {"beta": ("beta",), "threshold": ("threshold",)},
-}
-
-
-def _numbers(layer: Any, image: np.ndarray | None) -> Settings:
-    values = {word: _read(layer, *names) for word, names in _NUMBERS[kind_of(layer)].items()}
+def _numbers(layer: Any, **words: Sequence[str]) -> Settings:
+    """Numbers by their words, each with the attributes that may have it. A missing one is left out."""
+    values = {word: _read(layer, *names) for word, names in words.items()}
     return {word: float(value) for word, value in values.items() if value is not None}
 
 
@@ -224,15 +189,14 @@ _TABLE: dict[str, Callable[[Any, Any], Settings]] = {
     "transposed conv": _transposed,
     **dict.fromkeys(("maxpool", "avgpool"), _pool),
     "norm": _norm,
-    "dense": lambda layer, _: {"bias": _has_bias(layer), "activation": str(getattr(layer, "activation", None) or "")},
-    "embedding": lambda layer, _: {
-        **{name: getattr(layer, name, None) for name in ("padding_idx", "max_norm")},
-        "scale_grad_by_freq": bool(getattr(layer, "scale_grad_by_freq", False)),
-    },
-    "attention": _attention,
+    "dense": lambda layer, _: {"activation": str(getattr(layer, "activation", None) or "")},
+    "embedding": lambda layer, _: {"padding_idx": getattr(layer, "padding_idx", None)},
+    "attention": lambda layer, _: {"num_heads": layer.num_heads, "batch_first": bool(layer.batch_first)},
     **dict.fromkeys(("lstm", "gru", "rnn"), _recurrent),
     "gelu": lambda layer, _: {"approximate": getattr(layer, "approximate", "sigmoid")},  # FastGelu: x σ(1.702 x)
-    **dict.fromkeys(_NUMBERS, _numbers),
+    "leakyrelu": lambda layer, _: _numbers(layer, slope=("negative_slope", "alpha")),
+    "elu": lambda layer, _: _numbers(layer, alpha=("alpha",)),
+    "hardtanh": lambda layer, _: _numbers(layer, min=("min_val",), max=("max_val",)),
     **dict.fromkeys(("softmax", "logsoftmax"), _softmax),
     "upsample": _upsample,
 }
