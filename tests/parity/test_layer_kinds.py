@@ -149,7 +149,6 @@ KINDS = [
     Kind("BatchNorm2d", IMAGE, lambda: t.BatchNorm2d(4), lambda: nn.BatchNorm2d(4)),
     Kind("BatchNorm3d", VOLUME, lambda: t.BatchNorm3d(4), lambda: nn.BatchNorm3d(4)),
     Kind("LayerNorm", TOKENS, lambda: t.LayerNorm(8), lambda: nn.LayerNorm((8,), epsilon=1e-5)),
-    Kind("LayerNorm, the axes", TOKENS, lambda: t.LayerNorm(8), lambda: nn.LayerNorm((8,), epsilon=1e-5)),
     Kind("LayerNorm without parameters", TOKENS, lambda: t.LayerNorm(8, elementwise_affine=False), FrozenNorm),
     Kind("GroupNorm", IMAGE, lambda: t.GroupNorm(2, 4), lambda: nn.GroupNorm(2, 4)),
     Kind("InstanceNorm2d", IMAGE, lambda: t.InstanceNorm2d(4, affine=True), lambda: nn.GroupNorm(4, 4)),
@@ -244,10 +243,6 @@ WRONG: dict[str, tuple[Callable[[], nn.Cell], str]] = {
     ),
     "BatchNorm2d": (lambda: nn.BatchNorm2d(4, use_batch_statistics=False), "batch_statistics never here, in training"),
     "LayerNorm": (lambda: nn.LayerNorm((8,)), "eps 1e-07 here, 1e-05"),
-    "LayerNorm, the axes": (
-        lambda: nn.LayerNorm((8,), begin_norm_axis=1, epsilon=1e-5),
-        "normalized_shape (5, 8) here, (8,)",
-    ),
     "GroupNorm": (lambda: nn.GroupNorm(4, 4), "num_groups 4 here, 2"),
     "Linear": (lambda: nn.Dense(8, 3, activation="tanh"), "an activation Tanh() after it, none in the reference"),
     "Embedding": (lambda: nn.Embedding(6, 4), "padding_idx None here, 0"),

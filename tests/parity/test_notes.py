@@ -135,7 +135,6 @@ MINT = {
     "LogSoftmax": ((1,), {}),
     "Hardtanh": ((-2.0, 2.0), {}),
     "Upsample": ((), {"scale_factor": 2, "mode": "bilinear", "align_corners": True}),
-    "UpsamplingBilinear2d": ((), {"size": (5, 5)}),
     "Dropout": ((0.3,), {}),
 }
 

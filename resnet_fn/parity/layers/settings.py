@@ -133,16 +133,11 @@ def _norm(layer: Any, image: np.ndarray | None) -> Settings:
     name = " ".join(class_.__name__ for class_ in type(layer).__mro__)
     settings: Settings = {"eps": float(layer.epsilon if hasattr(layer, "epsilon") else layer.eps)}
     if "LayerNorm" in name:
-        # A user's class that is derived from MindSpore's may transpose its input first, as in ConvNeXt.
-        given = type(layer).__module__.partition(".")[0] == "mindspore"
-        axis = getattr(layer, "begin_norm_axis", None) if given else None
-        shape = layer.normalized_shape if axis is None or image is None else image.shape[axis:]
-        return {**settings, "over": "layer", "normalized_shape": tuple(shape)}
+        return {**settings, "over": "layer", "normalized_shape": tuple(layer.normalized_shape)}
     if "GroupNorm" in name:
         return {**settings, "over": "group", "num_groups": layer.num_groups}
-    if "InstanceNorm" in name:
-        channels = 0 if image is None else image.shape[1]
-        return {**settings, "over": "group", "num_groups": layer.num_features or channels}
+    if "InstanceNorm" in name:  # a group for each channel
+        return {**settings, "over": "group"}
     tracks = getattr(layer, "track_running_stats", True)
     always = {None: "in training" if tracks else "always", True: "always", False: "never"}
     settings |= {"over": "batch", "batch_statistics": always[getattr(layer, "use_batch_statistics", None)]}
@@ -150,19 +145,19 @@ def _norm(layer: Any, image: np.ndarray | None) -> Settings:
     return settings | ({} if layer.momentum is None else {"momentum": float(layer.momentum)})
 
 
+def _upsample(layer: Any, image: np.ndarray | None) -> Settings:
+    if not hasattr(layer, "mode"):  # mint.nn.UpsamplingBilinear2d
+        return {}
+    return {"mode": layer.mode, "align_corners": bool(layer.align_corners)}
+
+
 def _recurrent(layer: Any, image: np.ndarray | None) -> Settings:
     return {"num_layers": layer.num_layers, "batch_first": bool(layer.batch_first)}
 
 
 def _softmax(layer: Any, image: np.ndarray | None) -> Settings:
-    axis = -3 if "2d" in type(layer).__name__ else _read(layer, "dim", "axis")
+    axis = _read(layer, "dim", "axis")
     return {} if axis is None or image is None else {"axis": int(np.ravel(axis)[0]) % image.ndim}
-
-
-def _upsample(layer: Any, image: np.ndarray | None) -> Settings:
-    fixed = {"UpsamplingNearest2d": ("nearest", False), "UpsamplingBilinear2d": ("bilinear", True)}
-    mode, corners = fixed.get(type(layer).__name__) or (layer.mode, bool(layer.align_corners))
-    return {"mode": mode, "align_corners": corners}  # another size is another shape of its output
 
 
 def _spread(value: Any, count: int) -> tuple[int, ...]:
@@ -207,7 +202,6 @@ _DROPS = (
     *("dropout", "drop_prob", "drop_path_prob", "dropout_p", "dropout_prob", "attn_drop_prob", "p_dropout"),
     *("attention_dropout", "drop_rate", "layerdrop"),
 )
-_OF_DROPOUT = ("p", "prob", "keep_prob")  # a dropout layer's own: nn.Dropout(0.9) of MindSpore keeps 0.9
 
 
 def _shares(layer: Any) -> Iterator[tuple[str, float, list[tuple[Any, str]]]]:
@@ -217,7 +211,7 @@ def _shares(layer: Any) -> Iterator[tuple[str, float, list[tuple[Any, str]]]]:
     """
     words: dict[str, Sequence[str]] = {**{name: (name,) for name in _DROPS}, "p": ("keep_prob",)}  # MindCV's DropPath
     if kind_of(layer) == "dropout" or type(layer).__name__ == "StochasticDepth":
-        words = {"p": (*_OF_DROPOUT, *_DROPS)}
+        words = {"p": ("p", "prob", "keep_prob", *_DROPS)}  # nn.Dropout(0.9) of MindSpore keeps 0.9
     for word, names in words.items():
         holders = [layer, *([getattr(layer, "config", None)] if word == "layerdrop" else [])]
         places = [(holder, name) for holder in holders for name in names if _is_number(getattr(holder, name, None))]
@@ -241,9 +235,7 @@ def without_dropout(layers: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[st
     drops = []
     with contextlib.ExitStack() as restored:
         for name, layer in layers:
-            for word, share, places in _shares(layer):
-                if share <= 0:
-                    continue
+            for word, share, places in [one for one in _shares(layer) if one[1] > 0]:
                 drops.append((name, word, share))
                 for holder, attribute in places:
                     value = getattr(holder, attribute)
