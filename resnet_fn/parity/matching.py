@@ -152,43 +152,39 @@ Pairs = list[tuple[Node, Node]]
 Nodes = list[tuple[int, Node]]  # of one graph, with their places in it
 
 
+def _graphs(
+    ours: Sequence[Layer], theirs: Sequence[Layer], ignore: Sequence[Collection[str]]
+) -> tuple[Graph, Graph, list[int], list[int]]:
+    """Both nets' graphs, with the finest labels that both have alike; else the graphs that share most labels."""
+    found = []
+    for apart in (False, True):
+        a, b = Graph(ours, apart, ignore[0]), Graph(theirs, apart, ignore[1])
+        for rounds in range(_ROUNDS, -1, -1):
+            labels = a.labels(rounds), b.labels(rounds)
+            first, second = map(Counter, labels)
+            if first == second:
+                return a, b, *labels
+        found.append(((first & second).total() / max(1, (first | second).total()), (a, b, *labels)))
+    return max(found, key=lambda one: one[0])[1]
+
+
 def pair_nodes(
     ours: Sequence[Layer], theirs: Sequence[Layer], ignore: Sequence[Collection[str]]
 ) -> tuple[Pairs, list[Node], list[Node], dict[str, str]]:
-    """Pair the nodes of both nets' graphs; if they are not alike, with each projection of an attention apart.
+    """Pair the nodes of both nets' graphs.
 
     Returns pairs, our and the reference's nodes without a counterpart, and layers without parameters: ours → theirs.
     """
-    graphs = []
-    for apart in (False, True):
-        a, b = Graph(ours, apart, ignore[0]), Graph(theirs, apart, ignore[1])
-        graphs.append((a, b))
-        for rounds in range(_ROUNDS, -1, -1):  # the finest first
-            labels = a.labels(rounds), b.labels(rounds)
-            if Counter(labels[0]) == Counter(labels[1]):
-                return _pair(a, b, *labels)
-
-    def alike(pair: tuple[Graph, Graph]) -> float:  # the share of nodes with a counterpart
-        first, second = (Counter(graph.labels()) for graph in pair)
-        return (first & second).total() / max(1, (first | second).total())
-
-    a, b = max(graphs, key=alike)
-    return _pair(a, b, a.labels(), b.labels())
-
-
-def _pair(
-    a: Graph, b: Graph, labels_a: list[int], labels_b: list[int]
-) -> tuple[Pairs, list[Node], list[Node], dict[str, str]]:
+    a, b, *labels = _graphs(ours, theirs, ignore)
     groups: dict[int, tuple[Nodes, Nodes]] = defaultdict(lambda: ([], []))
-    for side, (graph, labels) in enumerate(((a, labels_a), (b, labels_b))):
-        for label, one in zip(labels, enumerate(graph.nodes), strict=True):
+    for side, graph in enumerate((a, b)):
+        for label, one in zip(labels[side], enumerate(graph.nodes), strict=True):
             groups[label][side].append(one)
     paired: dict[int, int] = {}
-    for ours, theirs in groups.values():
-        key = _key(ours, theirs)
-        paired |= {
-            one: other for (one, _), (other, _) in zip(sorted(ours, key=key), sorted(theirs, key=key), strict=False)
-        }
+    for here, there in groups.values():
+        key = _key(here, there)
+        ordered = zip(sorted(here, key=key), sorted(there, key=key), strict=False)
+        paired |= {one: other for (one, _), (other, _) in ordered}
     pairs = [(a.nodes[one], b.nodes[paired[one]]) for one in sorted(paired)]
     left = [node for index, node in enumerate(a.nodes) if index not in paired]
     rest = [node for index, node in enumerate(b.nodes) if index not in paired.values()]
@@ -303,42 +299,39 @@ class _Pairing:
     def by_name(self) -> tuple[dict[str, MadeOf], list[str]]:
         """Pair by names that both frameworks share; with what is missing on either side."""
         common = {common_name(name): name for name in self.theirs.shapes} | {one: one for one in self.theirs.shapes}
-        sources, missing = {}, []
-        for name, shape in self.ours.shapes.items():
+        sources = {}
+        for name in self.ours.shapes:
             words = [word for own in (name, *self.ours.aliases(name)) for word in (own, common_name(own))]
             if known := [common[word] for word in words if word in common]:
                 sources[name] = whole_array(known[0])
-            elif name not in self.ours.constants:
-                missing.append(f"{name} {list(shape)} has no counterpart in the reference")
-        return sources, [*missing, *self._unused(sources)]
+        return sources, self._missing(sources)
 
-    def _unused(self, sources: Mapping[str, MadeOf]) -> list[str]:
+    def _missing(self, sources: Mapping[str, MadeOf]) -> list[str]:
+        """What has no counterpart on the other side, in words."""
         taken: dict[str, set[tuple[int, int]]] = {}
         for part in [part for source in sources.values() for part in source.parts]:
             taken.setdefault(part.name, set()).add(part.share)
         whole = {name for name, shares in taken.items() if len(shares) == next(iter(shares))[1]}
-        return [
-            f"the reference's {name} {list(shape)} has no counterpart here"
-            for name, shape in self.theirs.shapes.items()
-            if name not in whole and name not in self.theirs.constants
-            if not any(one in taken or one in self.used for one in self.theirs.aliases(name))
-        ]
+        lost = [name for name in self.ours.shapes if name not in sources and name not in self.ours.constants]
+        problems = [f"{name} {list(self.ours.shapes[name])} has no counterpart in the reference" for name in lost]
+        for name in [name for name in self.theirs.shapes if name not in whole and name not in self.theirs.constants]:
+            if not any(one in taken or one in self.used for one in self.theirs.aliases(name)):
+                problems.append(f"the reference's {name} {list(self.theirs.shapes[name])} has no counterpart here")
+        return problems
 
     def by_structure(self) -> tuple[dict[str, MadeOf], dict[str, str], list[str]]:
         """Pair layers, then parameters of no layer that runs."""
-        ignore = [
+        fixed = [
             {name for one in side.layers for name in one.owned() if {name, *side.aliases(name)}.isdisjoint(side.shapes)}
             for side in (self.ours, self.theirs)
         ]
-        found = self._pair(ignore)
+        found = self._pair(*fixed)
         if found[2]:
-            constants = [
-                names.union(side.constants) for names, side in zip(ignore, (self.ours, self.theirs), strict=True)
-            ]
-            found = min(found, self._pair(constants), key=lambda attempt: len(attempt[2]))
+            others = self._pair(fixed[0].union(self.ours.constants), fixed[1].union(self.theirs.constants))
+            found = min(found, others, key=lambda attempt: len(attempt[2]))
         return found
 
-    def _pair(self, ignore: Sequence[set[str]]) -> tuple[dict[str, MadeOf], dict[str, str], list[str]]:
+    def _pair(self, *ignore: set[str]) -> tuple[dict[str, MadeOf], dict[str, str], list[str]]:
         pairs, left, rest, layers = pair_nodes(self.ours.layers, self.theirs.layers, ignore)
         problems = [f"{node.layer} {_words(node)} has no counterpart in the reference" for node in left]
         problems += [f"the reference's {node.layer} {_words(node)} has no counterpart here" for node in rest]
@@ -351,11 +344,7 @@ class _Pairing:
         whole = {name: parts for name, parts in held.items() if len(parts) == next(iter(parts))[1]}
         sources = {name: joined([parts[share] for share in sorted(parts)]) for name, parts in whole.items()}
         self._outside(sources)
-        if not problems:
-            lost = [name for name in self.ours.shapes if name not in sources and name not in self.ours.constants]
-            words = "belongs to no layer that runs; rename it as in the reference, or add it to --map"
-            problems = [*(f"{name} {words}" for name in lost), *self._unused(sources)]
-        return sources, layers, problems
+        return sources, layers, problems or self._missing(sources)
 
     def _outside(self, sources: dict[str, MadeOf]) -> None:
         """Parameters of no recorded layer: by name, else if only one on each side has the shape."""

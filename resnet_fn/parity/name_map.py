@@ -134,8 +134,7 @@ def squeezed(shape: Sequence[int]) -> Shape:
 
 def joined(pieces: Sequence[Part]) -> MadeOf:
     """A source made of shares; all shares of one array in their order are that array."""
-    parts: list[Part] = []
-    rest = list(pieces)
+    parts, rest = list[Part](), list(pieces)
     while rest:
         name, count = rest[0].name, rest[0].share[1]
         whole = rest[:count] == [Part(name, share=(number, count)) for number in range(count)]
@@ -261,33 +260,30 @@ def resolve(
 
     A ValueError names what its net does not have, or a layer with the options of a parameter.
     """
-    sources: Corrections = {}
-    layers: dict[str, str] = {}
+    sources, layers = Corrections(), dict[str, str]()
     for name, source in corrections.items():
-        inside = {one: one[len(name) + 1 :] for one in ours if one.startswith(f"{name}.")}
+        inside = {one: leaf_name(one[len(name) + 1 :]) for one in ours if one.startswith(f"{name}.")}
+        other = source.names[0] if source.parts else ""
         if name in ours:
-            for one in source.names:
-                if one not in theirs:
-                    raise ValueError(f"--map: {name}: the reference has no {one!r}; {closest(one, theirs)}")
+            if unknown := [one for one in source.names if one not in theirs]:
+                hint = closest(unknown[0], theirs)
+                raise ValueError(f"--map: {name}: the reference has no {unknown[0]!r}; {hint}")
             sources[name] = source
-            if len(source.names) == 1 and source == whole_array(source.names[0]):
-                layers[name.rpartition(".")[0]] = source.names[0].rpartition(".")[0]
-        elif inside and not source.parts:
+            if source == whole_array(other) and "." in name and "." in other:
+                layers[name.rpartition(".")[0]] = other.rpartition(".")[0]
+        elif not inside:
+            raise ValueError(f"--map: {name!r} is no parameter of the net; {closest(name, [*ours, *_layers(ours)])}")
+        elif not other:
             sources |= dict.fromkeys(inside, source)
-        elif inside:
-            if source != whole_array(source.parts[0].name):
-                raise ValueError(f"--map: {name} is a layer; give the reference's layer, or name its parameters")
-            other = source.parts[0].name
+        elif source != whole_array(other):
+            raise ValueError(f"--map: {name} is a layer; give the reference's layer, or name its parameters")
+        else:
             layers[name] = other
             by_leaf = {leaf_name(one[len(other) + 1 :]): one for one in theirs if one.startswith(f"{other}.")}
             if not by_leaf:
                 raise ValueError(f"--map: {name}: the reference has no {other!r}; {closest(other, _layers(theirs))}")
-            for one, leaf in inside.items():
-                if leaf_name(leaf) in by_leaf:
-                    sources[one] = whole_array(by_leaf[leaf_name(leaf)])
-        else:
-            raise ValueError(f"--map: {name!r} is no parameter of the net; {closest(name, [*ours, *_layers(ours)])}")
-    return sources, {ours_layer: layer for ours_layer, layer in layers.items() if ours_layer and layer}
+            sources |= {one: whole_array(by_leaf[leaf]) for one, leaf in inside.items() if leaf in by_leaf}
+    return sources, layers
 
 
 def _layers(names: Mapping[str, Shape]) -> list[str]:
