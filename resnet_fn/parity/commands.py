@@ -23,7 +23,6 @@ from resnet_fn.runtime.malloc import keep_freed
 from resnet_fn.runtime.workers import Workers, join, launched_by_msrun
 
 _LIVE = """examples:
-  python -m resnet_fn.parity --model resnet50 --image-size 64 --batch-size 4 --steps 5
   python -m resnet_fn.parity --model resnet8 --steps 20 --json ladder.json --report out
   python -m resnet_fn.parity --reference torch_net.py:build --net ported.py:build --optimizer adamw
 
@@ -335,8 +334,7 @@ def _with_search(reference: Recording, parsed: argparse.Namespace) -> Recording:
         torch.set_num_threads(max(1, cpu_count() // 2))  # as in `live`
         torch.manual_seed(reference.task.seed)  # as in `record`
         with imports_beside(place):
-            made = flags.returned("--reference", place, build(), torch.nn.Module, "a torch Module")
-            return searcher_of(reference, made)(wanted)
+            return searcher_of(reference, build())(wanted)
 
     return dataclasses.replace(reference, search=search)
 

@@ -45,7 +45,6 @@ class Ladder:
     ties: int = 0
     changed: list[str] = field(default_factory=list)  # changes to the nets that made them comparable, a line each
     environment: list[str] = field(default_factory=list)  # versions, devices and kernels that differ, a line each
-    precision: str = "float32"  # in which the reference's own rounding was measured
     compiled: bool = True  # whether MindSpore's side was
     measured: bool = True  # whether the reference's own rounding was; else tolerances alone decide
     ran: dict[str, int] = field(default_factory=dict)  # how many layers of ours ran in each mode, compared or not
@@ -110,13 +109,11 @@ def compare_recordings(
     # Arrays that are random: two builds of one side differ in them.
     sides = zip(*builds[:2], strict=True) if len(builds) > 1 else ()
     drawn = {name for a, b in sides for name in a if not np.array_equal(a[name], b[name])}
-    first_stages = [
-        inputs_stage(ours.task.batches, theirs.task.batches),
-        _initialisation(ours, theirs, names, builds, drawn)
-        if initialisation
-        else Stage(INITIALISATION, note="not asked for"),
-        _untrained(ours, theirs, names, initialisation, drawn),
-    ]
+    initial = Stage(INITIALISATION, note="not asked for")
+    if initialisation:
+        initial = _initialisation(ours, theirs, names, builds, drawn)
+    untrained = _untrained(ours, theirs, names, initialisation, drawn)
+    first_stages = [inputs_stage(ours.task.batches, theirs.task.batches), initial, untrained]
     layers = compare_layers(ours.layers, theirs.layers, names.layers)
     # Parameters in the order of the forward pass, then those that it does not use.
     used = [name for layer in ours.layers["eval"] for name in layer.owned() if name in names.parameters]
@@ -147,21 +144,21 @@ def compare_recordings(
         changed.append(
             f"without a gradient, which torch leaves without weight decay and this step decays: {few(decayed)}"
         )
-    precision = "float16" if theirs.task.recipe.precision == "fp16" else "float32"
-    ladder = Ladder(all_stages(theirs.rounding), layers, names, notes, changed=changed, precision=precision)
+    half = theirs.task.recipe.precision == "fp16"
+    ladder = Ladder(all_stages(theirs.rounding), layers, names, notes, changed=changed)
     ladder.measured = bool(theirs.rounding)
     ladder.environment = environment_notes(ours.environment, theirs.environment)
     ladder.compiled = "pynative" not in (ours.environment.get("mode"), theirs.environment.get("mode"))
     ladder.ran = {mode: len(one) for mode, one in ours.layers.items()}
     same_layers = ladder.first_layer is None and ladder.first_gradient is not None
-    if same_layers and theirs.flipped and precision == "float32":
+    if same_layers and theirs.flipped and not half:
         # A fault, or ReLU inputs that float32 puts on either side of 0. The rounding of float16 includes many of them.
         width = next((one for one in theirs.flipped if one >= tie_width(layers)), max(theirs.flipped))
         flipped, ladder.ties = theirs.flipped[width]()
         theirs = dataclasses.replace(theirs, rounding=stages.worst_rounding(theirs.rounding, flipped))
         ladder.stages = all_stages(theirs.rounding)
     measured = [one for stage in ladder.stages if stage.name in stages.MEASURED for one in stage.differences]
-    if theirs.rounding and precision == "float32":
+    if theirs.rounding and not half:
         ladder.beyond = sorted((one for one in measured if one.beyond), key=lambda one: -one.beyond)
     evaluation = next(stage for stage in ladder.stages if stage.name == stages.EVAL_FORWARD)
     try:

@@ -223,20 +223,21 @@ def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> N
     """Pair every parameter and layer of a net with the reference's.
 
     If the names agree up to MindSpore's leaf names (`bn1.gamma` for `bn1.weight`), they decide and shapes are only
-    checked. Otherwise layers are paired by their kind, the shapes of their
-    parameters and outputs, and their neighbours; layers that are alike in all of these, by execution order. No weight
-    is ever assumed to be transposed: only `corrections` can declare it.
+    checked. Otherwise layers are paired by their kind, the shapes of their parameters and outputs, and their
+    neighbours; layers that are alike in all of these, by execution order. No weight is ever assumed to be transposed:
+    only `corrections` can declare it.
 
     `corrections` are pairs that are given (`read_map`); a ValueError names those that do not exist or do not fit.
     """
     fixed, named_layers = resolve(corrections or {}, ours.shapes, theirs.shapes)
     used = {name for source in fixed.values() for name in source.names}
-    pairing = _Pairing(ours.without(fixed), theirs.without(used), used)
+    shared = {one for name in used for one in theirs.aliases(name)}  # further names of them
+    mine, others = ours.without(fixed), theirs.without(used)._replace(constants={*theirs.constants, *shared})
     names = {layer.name for layer in theirs.layers}
     how, layers = "names", {layer.name: layer.name for layer in ours.layers if layer.name in names}
-    sources, problems = pairing.by_name()
+    sources, problems = _by_name(mine, others)
     if problems:
-        structured = pairing.by_structure()
+        structured = _by_structure(mine, others)
         if not sources or len(structured[2]) <= len(problems):
             sources, layers, problems = structured
             how = "execution order and shapes"
@@ -288,75 +289,70 @@ def _fit(
     return wrong
 
 
-@dataclasses.dataclass(frozen=True)
-class _Pairing:
-    """What is to be paired; `used` are the reference's arrays that are paired already."""
+def _by_name(ours: Side, theirs: Side) -> tuple[dict[str, MadeOf], list[str]]:
+    """Pair by names that both frameworks share; with what is missing on either side."""
+    common = {common_name(name): name for name in theirs.shapes} | {name: name for name in theirs.shapes}
+    sources = {}
+    for name in ours.shapes:
+        words = [word for own in (name, *ours.aliases(name)) for word in (own, common_name(own))]
+        if known := [common[word] for word in words if word in common]:
+            sources[name] = whole_array(known[0])
+    return sources, _missing(ours, theirs, sources)
 
-    ours: Side
-    theirs: Side
-    used: set[str]
 
-    def by_name(self) -> tuple[dict[str, MadeOf], list[str]]:
-        """Pair by names that both frameworks share; with what is missing on either side."""
-        common = {common_name(name): name for name in self.theirs.shapes} | {one: one for one in self.theirs.shapes}
-        sources = {}
-        for name in self.ours.shapes:
-            words = [word for own in (name, *self.ours.aliases(name)) for word in (own, common_name(own))]
-            if known := [common[word] for word in words if word in common]:
-                sources[name] = whole_array(known[0])
-        return sources, self._missing(sources)
+def _missing(ours: Side, theirs: Side, sources: Mapping[str, MadeOf]) -> list[str]:
+    """What has no counterpart on the other side, in words."""
+    taken: dict[str, set[tuple[int, int]]] = {}
+    for part in [part for source in sources.values() for part in source.parts]:
+        taken.setdefault(part.name, set()).add(part.share)
+    whole = {name for name, shares in taken.items() if len(shares) == next(iter(shares))[1]}
+    lost = [name for name in ours.shapes if name not in sources and name not in ours.constants]
+    problems = [f"{name} {list(ours.shapes[name])} has no counterpart in the reference" for name in lost]
+    for name in [name for name in theirs.shapes if name not in whole and name not in theirs.constants]:
+        if not any(one in taken for one in theirs.aliases(name)):
+            problems.append(f"the reference's {name} {list(theirs.shapes[name])} has no counterpart here")
+    return problems
 
-    def _missing(self, sources: Mapping[str, MadeOf]) -> list[str]:
-        """What has no counterpart on the other side, in words."""
-        taken: dict[str, set[tuple[int, int]]] = {}
-        for part in [part for source in sources.values() for part in source.parts]:
-            taken.setdefault(part.name, set()).add(part.share)
-        whole = {name for name, shares in taken.items() if len(shares) == next(iter(shares))[1]}
-        lost = [name for name in self.ours.shapes if name not in sources and name not in self.ours.constants]
-        problems = [f"{name} {list(self.ours.shapes[name])} has no counterpart in the reference" for name in lost]
-        for name in [name for name in self.theirs.shapes if name not in whole and name not in self.theirs.constants]:
-            if not any(one in taken or one in self.used for one in self.theirs.aliases(name)):
-                problems.append(f"the reference's {name} {list(self.theirs.shapes[name])} has no counterpart here")
-        return problems
 
-    def by_structure(self) -> tuple[dict[str, MadeOf], dict[str, str], list[str]]:
-        """Pair layers, then parameters of no layer that runs."""
-        fixed = [
-            {name for one in side.layers for name in one.owned() if {name, *side.aliases(name)}.isdisjoint(side.shapes)}
-            for side in (self.ours, self.theirs)
-        ]
-        found = self._pair(*fixed)
-        if found[2]:
-            others = self._pair(fixed[0].union(self.ours.constants), fixed[1].union(self.theirs.constants))
-            found = min(found, others, key=lambda attempt: len(attempt[2]))
-        return found
+Structured = tuple[dict[str, MadeOf], dict[str, str], list[str]]  # sources, pairs of layers, problems
 
-    def _pair(self, *ignore: set[str]) -> tuple[dict[str, MadeOf], dict[str, str], list[str]]:
-        pairs, left, rest, layers = pair_nodes(self.ours.layers, self.theirs.layers, ignore)
-        problems = [f"{node.layer} {_words(node)} has no counterpart in the reference" for node in left]
-        problems += [f"the reference's {node.layer} {_words(node)} has no counterpart here" for node in rest]
-        held: dict[str, dict[tuple[int, int], Part]] = defaultdict(dict)
-        for node, other in pairs:
-            for leaf, part in _leaf_pairs(node, other):
-                held[node.leaves[leaf].name][node.leaves[leaf].share] = part
-            if all(one.whole or one.role == "out" for one in (node, other)):
-                layers[node.layer] = other.layer
-        whole = {name: parts for name, parts in held.items() if len(parts) == next(iter(parts))[1]}
-        sources = {name: joined([parts[share] for share in sorted(parts)]) for name, parts in whole.items()}
-        self._outside(sources)
-        return sources, layers, problems or self._missing(sources)
 
-    def _outside(self, sources: dict[str, MadeOf]) -> None:
-        """Parameters of no recorded layer: by name, else if only one on each side has the shape."""
-        taken = {part.name for source in sources.values() for part in source.parts}
-        ours, theirs = dict(self.ours.without(sources).shapes), dict(self.theirs.without(taken).shapes)
-        by_name = {common_name(name): name for name in theirs}
-        for name in [*ours]:
-            if other := by_name.pop(common_name(name), ""):
-                sources[name] = whole_array(other)
-                del ours[name], theirs[other]
-        for name, other in _unique_pairs(ours, theirs):
-            sources[name] = whole_array(other)
+def _by_structure(ours: Side, theirs: Side) -> Structured:
+    """Pair layers, then parameters of no layer that runs; where this fails, without the constants of layers."""
+    fixed, fixed_there = (
+        {name for one in side.layers for name in one.owned() if {name, *side.aliases(name)}.isdisjoint(side.shapes)}
+        for side in (ours, theirs)
+    )
+    found = _by_layers(ours, theirs, fixed, fixed_there)
+    if found[2]:
+        others = _by_layers(ours, theirs, fixed.union(ours.constants), fixed_there.union(theirs.constants))
+        found = min(found, others, key=lambda attempt: len(attempt[2]))
+    return found
+
+
+def _by_layers(ours: Side, theirs: Side, *ignore: set[str]) -> Structured:
+    pairs, left, rest, layers = pair_nodes(ours.layers, theirs.layers, ignore)
+    problems = [f"{node.layer} {_words(node)} has no counterpart in the reference" for node in left]
+    problems += [f"the reference's {node.layer} {_words(node)} has no counterpart here" for node in rest]
+    held: dict[str, dict[tuple[int, int], Part]] = defaultdict(dict)
+    for node, other in pairs:
+        for leaf, part in _leaf_pairs(node, other):
+            held[node.leaves[leaf].name][node.leaves[leaf].share] = part
+        if all(one.whole or one.role == "out" for one in (node, other)):
+            layers[node.layer] = other.layer
+    whole = {name: parts for name, parts in held.items() if len(parts) == next(iter(parts))[1]}
+    sources = {name: joined([parts[share] for share in sorted(parts)]) for name, parts in whole.items()}
+    taken = {part.name for source in sources.values() for part in source.parts}
+    sources |= _outside(ours.without(sources), theirs.without(taken))
+    return sources, layers, problems or _missing(ours, theirs, sources)
+
+
+def _outside(ours: Side, theirs: Side) -> dict[str, MadeOf]:
+    """Parameters of no recorded layer: by name, else if only one on each side has the shape."""
+    by_name = {common_name(name): name for name in theirs.shapes}
+    pairs = {name: by_name[common_name(name)] for name in ours.shapes if common_name(name) in by_name}
+    pairs |= _unique_pairs(ours.without(pairs).shapes, theirs.without(pairs.values()).shapes)
+    return {name: whole_array(other) for name, other in pairs.items()}
 
 
 def _unique_pairs(ours: Mapping[str, Shape], theirs: Mapping[str, Shape]) -> list[tuple[str, str]]:

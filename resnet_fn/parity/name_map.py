@@ -72,14 +72,8 @@ class Part:
         return array.take(range(start, stop), self.axis)
 
     def __str__(self) -> str:
-        words = "-" * (self.sign < 0) + self.name
-        if self.transpose is not None:
-            words += f" transposed {list(self.transpose)}"
-        if self.share[1] > 1:
-            words += f" [part {self.share[0] + 1} of {self.share[1]}]"
-        if self.rows is not None:
-            words += f" [{self.rows[0]}:{self.rows[1]}]" + (f" of axis {self.axis}" if self.axis else "")
-        return words
+        index, count = self.share
+        return "-" * (self.sign < 0) + self.name + (f" [part {index + 1} of {count}]" if count > 1 else "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,8 +112,8 @@ class MadeOf:
         return np.ascontiguousarray(array).reshape(self.shape)
 
     def __str__(self) -> str:
-        words = f"the sum of {', '.join(map(str, self.parts))}" if self.added else " + ".join(map(str, self.parts))
-        return words if self.shape is None else f"{words} as {list(self.shape)}"
+        parts = [str(part) for part in self.parts]
+        return f"the sum of {', '.join(parts)}" if self.added else " + ".join(parts)
 
 
 def whole_array(name: str) -> MadeOf:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from resnet_fn.config.cli import write_text
 from resnet_fn.parity.ladder import Ladder
-from resnet_fn.parity.layers.difference import OK, ROUNDING, UNDECIDED
+from resnet_fn.parity.layers.difference import OK, UNDECIDED
 from resnet_fn.parity.stages import GRADIENTS, SKIPPED, Stage
 from resnet_fn.runtime.disk import finite_or_null
 
@@ -24,12 +24,9 @@ def table(ladder: Ladder) -> str:
     "relative" is ‖a − b‖ / ‖b‖, "allowed" its tolerance, "rounding" the reference's own float32 from its float64.
     """
     lines = [_FORM.format(*row) for row in (COLUMNS, *map(cells, ladder.stages))]
-    if any(stage.verdict == ROUNDING for stage in ladder.stages):
-        own = f"4 x the reference's own {ladder.precision} from float64"
-        lines.append(f"rounding: beyond the tolerance, but no further than {own}")
     if ladder.ties:
         undecided = f"float32 cannot say on which side of 0 {ladder.ties} inputs of a ReLU lie"
-        lines.append(f"          {undecided}, over all batches and updates; the figures allow for both")
+        lines.append(f"rounding: {undecided}, over all batches and updates; the figures allow for both")
     uncompiled = [] if ladder.compiled else ["not compiled (--mode pynative): what compiling changes is not seen"]
     lines += [*ladder.changed, *uncompiled, "", *findings(ladder)]
     if ladder.notes:
