@@ -156,7 +156,7 @@ def _graphs(
     ours: Sequence[Layer], theirs: Sequence[Layer], ignore: Sequence[Collection[str]]
 ) -> tuple[Graph, Graph, list[int], list[int]]:
     """Both nets' graphs, with the finest labels that both have alike; else the graphs that share most labels."""
-    found = []
+    candidates = []
     for apart in (False, True):
         a, b = Graph(ours, apart, ignore[0]), Graph(theirs, apart, ignore[1])
         for rounds in range(_ROUNDS, -1, -1):
@@ -164,8 +164,8 @@ def _graphs(
             first, second = map(Counter, labels)
             if first == second:
                 return a, b, *labels
-        found.append(((first & second).total() / max(1, (first | second).total()), (a, b, *labels)))
-    return max(found, key=lambda one: one[0])[1]
+        candidates.append(((first & second).total() / max(1, (first | second).total()), (a, b, *labels)))
+    return max(candidates, key=lambda one: one[0])[1]
 
 
 def pair_nodes(
@@ -323,11 +323,11 @@ def _by_structure(ours: Side, theirs: Side) -> Structured:
         {name for one in side.layers for name in one.owned() if {name, *side.aliases(name)}.isdisjoint(side.shapes)}
         for side in (ours, theirs)
     )
-    found = _by_layers(ours, theirs, fixed, fixed_there)
-    if found[2]:
-        others = _by_layers(ours, theirs, fixed.union(ours.constants), fixed_there.union(theirs.constants))
-        found = min(found, others, key=lambda attempt: len(attempt[2]))
-    return found
+    first = _by_layers(ours, theirs, fixed, fixed_there)
+    if not first[2]:
+        return first
+    second = _by_layers(ours, theirs, fixed.union(ours.constants), fixed_there.union(theirs.constants))
+    return min(first, second, key=lambda attempt: len(attempt[2]))
 
 
 def _by_layers(ours: Side, theirs: Side, *ignore: set[str]) -> Structured:

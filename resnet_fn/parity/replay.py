@@ -125,7 +125,7 @@ def assert_parity(
         recipe: see `compare_step`; None: plain SGD with momentum, label smoothing and clipping, at a small rate.
         options: further arguments of `compare_step`, or of `replay` with a trace.
 
-    Returns the ladder. An AssertionError with its table says that they differ, or that it is undecided.
+    Returns the ladder. Raises an AssertionError with its table if they differ or if that is undecided.
     """
     from resnet_fn.parity.report import table
 
