@@ -85,10 +85,10 @@ def task_of(parsed: argparse.Namespace) -> Task:
     """The task that the flags describe. Raises a UsageError for an invalid value."""
     of_images = ("steps", "batch_size", "image_size", "in_channels", "num_classes")
     given = {name: value for name in (*of_images, "accumulate") if (value := getattr(parsed, name)) is not None}
-    cli.raise_usage_errors(
-        *((value < 1, f"--{flag_name(name)}: {value} is too small; give 1 or more") for name, value in given.items()),
-        *((parsed.inputs, f"--{flag_name(name)}: --inputs returns the batches") for name in of_images if name in given),
-    )
+    wrong = [(value < 1, f"--{flag_name(name)}: {value} is too small; give 1 or more") for name, value in given.items()]
+    own_batches = "--inputs returns the batches; leave it out"
+    wrong += [(parsed.inputs, f"--{flag_name(name)}: {own_batches}") for name in of_images if name in given]
+    cli.raise_usage_errors(*wrong)
     own = own_functions(parsed)
     allowed = {*_STEP, "loss", "optimizer"} - {*own}
     settings = settings_in(parsed, Recipe).items()

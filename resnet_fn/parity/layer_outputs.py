@@ -73,22 +73,16 @@ def compare_layer(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
     """One execution of both nets; both have outputs."""
     assert ours.output is not None
     assert theirs.output is not None
-    ours_output, theirs_output = _repeated(ours.output, layout(ours.output, theirs.output)(theirs.output))
-    output = _arrays(ours.title, ours_output, theirs_output, theirs.output_rounding)
-    input_ = None
+    output, input_ = _arrays(ours.title, ours.output, theirs.output, theirs.output_rounding), None
     # A port's last projection may be paired with a whole attention: the same output from another input.
     if ours.input is not None and theirs.input is not None and {ours.kind, theirs.kind} != {"attention", "dense"}:
-        theirs_input = layout(ours.input, theirs.input)(theirs.input)
-        input_ = _arrays(ours.title, ours.input, theirs_input, theirs.input_rounding)
+        input_ = _arrays(ours.title, ours.input, theirs.input, theirs.input_rounding)
     hints = attempt(settings_differences, ours, theirs) if output.verdict == DIFFERS else []
-    if output.verdict == DIFFERS:
-        if input_ is not None and input_.verdict == DIFFERS:
-            hints.append(
-                "its input differs already and no earlier layer's output does: look at what happens between the "
-                "layers (a function, a sum, a concatenation)"
-            )
-        if ours_output.shape != theirs_output.shape:
-            hints.append(f"its output is {ours.output.shape} here, {theirs.output.shape} in the reference")
+    if output.verdict == DIFFERS and input_ is not None and input_.verdict == DIFFERS:
+        between = "look at what happens between the layers (a function, a sum, a concatenation)"
+        hints.append(f"its input differs already and no earlier layer's output does: {between}")
+    if output.verdict == DIFFERS and ours.output.size != theirs.output.size:
+        hints.append(f"its output is {ours.output.shape} here, {theirs.output.shape} in the reference")
     return LayerDifference(mode, ours.title, theirs.title, output, input_, tuple(hints))
 
 
@@ -106,15 +100,11 @@ def layout(ours: np.ndarray, theirs: np.ndarray) -> Callable[[np.ndarray], np.nd
     return min(candidates, key=lambda candidate: float(np.linalg.norm(ours - candidate(theirs))))
 
 
-def _repeated(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both arrays; what one side alone repeats for each sample (embedded positions), repeated on both."""
-    for shape in (a.shape, b.shape):
-        if {a.shape, b.shape} in ({shape, shape[1:]}, {shape, (1, *shape[1:])}) and len(shape) > 1:
-            return np.broadcast_to(a, shape), np.broadcast_to(b, shape)
-    return a, b
-
-
 def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float) -> Difference:
+    b = layout(a, b)(b)
+    for shape in (a.shape, b.shape):  # what one side alone repeats for each sample: embedded positions
+        if {a.shape, b.shape} in ({shape, shape[1:]}, {shape, (1, *shape[1:])}) and len(shape) > 1:
+            a, b = np.broadcast_to(a, shape), np.broadcast_to(b, shape)
     if a.shape == b.shape:
         return difference(name, a, b, tolerance=TOLERANCE, rounding=rounding)
     return Difference(name, math.inf, math.inf, 0.0, float(a.size), float(b.size), (), 0.0, TOLERANCE)

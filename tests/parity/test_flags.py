@@ -67,7 +67,7 @@ def test_own_inputs(tmp_path):
     [
         (["--recipe", "digit"], "recipe: 'digit' is unknown; did you mean digits?"),
         (["--batch-size", "4", "--repeats", "3"], "repeats: 3 does not divide the batch size 4"),
-        (["--inputs", "data.py:batches", "--steps", "2"], "--steps: --inputs returns the batches"),
+        (["--inputs", "data.py:batches", "--steps", "2"], "--steps: --inputs returns the batches; leave it out"),
         (
             ["--steps", "0", "--accumulate", "0"],
             "--steps: 0 is too small; give 1 or more; --accumulate: 0 is too small",
