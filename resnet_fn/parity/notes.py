@@ -11,7 +11,7 @@ from resnet_fn.parity.layers.settings import Pads
 from resnet_fn.parity.name_map import NameMap
 
 # Settings with a rule of their own; all others are equal or differ.
-_OWN_RULE = ("pads", "pad_mode", "momentum", "activation", "batch_first")
+_OWN_RULE = ("pads", "pad_mode", "momentum")
 # Kinds that may stand for each other: a dropout's share is compared apart, an attention's last projection may be paired
 # with the whole attention, and outputs show another limit.
 _ALIKE = ({"attention", "dense"}, {"dropout", "identity"}, {"hardtanh", "relu6"})
@@ -73,18 +73,20 @@ def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> li
     if a and b and ("output_size" in a) != ("output_size" in b):
         return [other_class]
     apart = [name for name in a if name in b and name not in _OWN_RULE and not _equal(a[name], b[name])]
+    if "batch_first" in apart and not _same_shape(ours, theirs):  # the sequence comes first on one side
+        apart.remove("batch_first")
     notes = [f"{name} {_number(a[name])} here, {_number(b[name])} in the reference" for name in apart]
     if not notes and None not in (a.get("pads"), b.get("pads")) and a["pads"] != b["pads"]:
         does = "cuts off" if ours.kind == "transposed conv" else "pads"
         notes.append(
             f"pad_mode {a.get('pad_mode', 'pad')} {does} {_words(a['pads'])}, the reference {_words(b['pads'])}"
         )
-    if "momentum" in a and "momentum" in b:
-        notes += _momentum(1 - a["momentum"], b["momentum"])
-    if a.get("activation"):
-        notes.append(f"an activation {a['activation']} after it, none in the reference")
-    if _same_shape(ours, theirs) and a.get("batch_first", False) != b.get("batch_first", False):
-        notes.append(f"batch_first {a.get('batch_first')} here, {b.get('batch_first')} in the reference")
+    if "momentum" in a and "momentum" in b and not math.isclose(a["momentum"], b["momentum"], abs_tol=1e-6):
+        # MindSpore's argument is the weight of the old statistics, torch's that of the new.
+        kept, new = 1 - a["momentum"], b["momentum"]
+        inverted = "momentum inverted: " if math.isclose(kept, new, abs_tol=1e-6) else ""
+        words = f"BatchNorm(momentum={kept:g}) keeps {kept:g} of the old statistics in MindSpore"
+        notes.append(f"{inverted}{words}; torch's momentum={new:g} is momentum={1 - new:g} here")
     return notes
 
 
@@ -122,16 +124,6 @@ def _words(pads: Pads) -> str:
     if len(set(each)) == 1:
         return each[0]
     return f"{each[0]} rows, {each[1]} columns" if len(each) == 2 else ", ".join(each)
-
-
-def _momentum(given: float, theirs: float) -> list[str]:
-    """MindSpore's `momentum` is the weight of the old statistics, torch's that of the new."""
-    if math.isclose(given, 1 - theirs, abs_tol=1e-6):
-        return []
-    words = f"momentum={given:g} here"
-    if math.isclose(given, theirs, abs_tol=1e-6):
-        words = f"momentum inverted: BatchNorm(momentum={given:g}) keeps {given:g} of the old statistics in MindSpore"
-    return [f"{words}; torch's momentum={theirs:g} is momentum={1 - theirs:g} here"]
 
 
 def sharing_notes(names: NameMap, ours: Iterable[tuple[str, ...]]) -> list[str]:

@@ -244,7 +244,7 @@ WRONG: dict[str, tuple[Callable[[], nn.Cell], str]] = {
     "BatchNorm2d": (lambda: nn.BatchNorm2d(4, use_batch_statistics=False), "batch_statistics never here, in training"),
     "LayerNorm": (lambda: nn.LayerNorm((8,)), "eps 1e-07 here, 1e-05"),
     "GroupNorm": (lambda: nn.GroupNorm(4, 4), "num_groups 4 here, 2"),
-    "Linear": (lambda: nn.Dense(8, 3, activation="tanh"), "an activation Tanh() after it, none in the reference"),
+    "Linear": (lambda: nn.Dense(8, 3, activation="tanh"), "activation Tanh() here, none"),
     "Embedding": (lambda: nn.Embedding(6, 4), "padding_idx None here, 0"),
     "MultiheadAttention": (lambda: OwnAttention(4), "num_heads 4 here, 2"),
     "LSTM": (lambda: nn.LSTM(8, 6), "batch_first False here, True"),
