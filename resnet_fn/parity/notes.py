@@ -112,7 +112,7 @@ def _equal(ours: Any, theirs: Any) -> bool:
 
 
 def _number(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value) or "none"
 
 
 def _same_shape(ours: Layer, theirs: Layer) -> bool:

@@ -184,7 +184,7 @@ _TABLE: dict[str, Callable[[Any, Any], Settings]] = {
     "transposed conv": _transposed,
     **dict.fromkeys(("maxpool", "avgpool"), _pool),
     "norm": _norm,
-    "dense": lambda layer, _: {"activation": str(getattr(layer, "activation", None) or "none")},
+    "dense": lambda layer, _: {"activation": str(getattr(layer, "activation", None) or "")},
     "embedding": lambda layer, _: {"padding_idx": getattr(layer, "padding_idx", None)},
     "attention": lambda layer, _: {"num_heads": layer.num_heads, "batch_first": bool(layer.batch_first)},
     **dict.fromkeys(("lstm", "gru", "rnn"), _recurrent),
