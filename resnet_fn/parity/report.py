@@ -5,7 +5,6 @@ import math
 from collections import Counter
 from pathlib import Path
 
-from resnet_fn.config.cli import write_text
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.layers.difference import OK, UNDECIDED
 from resnet_fn.parity.stages import GRADIENTS, SKIPPED, Stage
@@ -155,7 +154,7 @@ def write_json(ladder: Ladder, path: str) -> None:
     }
     difference = lambda item: finite_or_null({**vars(item), "verdict": item.verdict})  # noqa: E731
     text = json.dumps(finite_or_null(content), indent=1, allow_nan=False, default=difference)
-    write_text(Path(path), f"{text}\n")
+    Path(path).write_text(f"{text}\n", encoding="utf-8")
 
 
 def _reason(stage: Stage) -> str:
