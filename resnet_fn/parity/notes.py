@@ -55,8 +55,8 @@ def unmatched_notes(ours: Sequence[Layer], theirs: Sequence[Layer]) -> list[str]
     return settings_notes(mine, others, pairs)
 
 
-def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> list[str]:
-    """The settings in which two layers differ, in words; `probed`: although a probe shows that they are not the same.
+def settings_differences(ours: Layer, theirs: Layer) -> list[str]:
+    """The settings in which two layers differ, in words.
 
     Padding is compared by its zeros on this input: `same` equals padding 1/1 at stride 1, but not at stride 2. Where
     outputs are equal it is not compared, for the zeros may come from a function before the layer. A pool's window is
@@ -67,7 +67,7 @@ def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> li
     if len(kinds) == 2 and kinds != {"conv", "dense"}:
         # The name of a user's class is no evidence; its output is compared instead.
         return [] if ours.is_own or theirs.is_own or kinds in _ALIKE else [other_class]
-    if not probed and {"kernel_size", "output_size"} & (a.keys() | b.keys()):
+    if {"kernel_size", "output_size"} & (a.keys() | b.keys()):
         left_out = _not_shown(ours, theirs)
         a, b = ({name: value for name, value in one.items() if name not in left_out} for one in (a, b))
     if a and b and ("output_size" in a) != ("output_size" in b):
