@@ -80,15 +80,14 @@ def test_what_a_file_leaves_without_effect_of_what_it_extends_is_left_out():
         ('optimizer = "adam"; nesterov = true', "mine.toml line 2: nesterov: True|SGD's|--no-nesterov"),
         ("seed = 1; format = 2", "mine.toml line 2: format: 2|1"),
         ('extends = "digit"', "mine.toml line 1: extends: 'digit'|did you mean digits"),
-        ("extends = 3", "mine.toml line 1: extends: 3|a text"),
+        ("extends = 3", "mine.toml line 1: extends: '3' is unknown"),
         ('extends = "none.toml"', "mine.toml line 1: extends: none.toml|did you mean mine.toml"),
         ('extends = "mine.toml"', "mine.toml line 1: extends: mine.toml|itself; name another recipe"),
         ("[data]; flip = true", "mine.toml line 1: |[data]|no sections|name = value"),
-        ("seed = 1; model = resnet50", "mine.toml line 2: |'model = resnet50'|Invalid value|column 9|quotes"),
-        ("flip = True", "mine.toml line 1: |'flip = True'|Invalid value|column 8|true and false"),
-        ("seed = 1; seed = 2", "mine.toml line 2: |'seed = 2'|Cannot overwrite"),
+        ("seed = 1; model = resnet50", "mine.toml: |Invalid value|line 2, column 9|quotes"),
+        ("flip = True", "mine.toml: |Invalid value|line 1, column 8|true and false"),
+        ("seed = 1; seed = 2", "mine.toml: |Cannot overwrite|line 2"),
         ("milestones = [1,;  2", "mine.toml: |Unclosed array"),
-        ("seed = " + "[" * 100_000, "mine.toml: |nested too deeply"),
         ("lr = 1; ; learning-rate = 2", "mine.toml line 3: learning-rate: |line 1|lr; keep one"),
         ('extends = "finetune"; multi_label = true; loss = "cross_entropy"', "mine.toml line 2: multi_label: True|bce"),
     ],
@@ -148,8 +147,7 @@ def test_a_file_gives_way_to_flags(raises_line):
     write('extends = "finetune"; multi_label = true; loss = "bce"; label_smoothing = 0; monitor = "map"')
     assert parse(["--recipe", "mine.toml"])[0].multi_label
     for flag, value in (("--loss", "cross_entropy"), ("--sampling", "balanced")):
-        named = f"{flag[2:]}: {value!r} does not go with multi_label True"  # the flag, not the classes
-        with raises_line(named, flag, "give --no-multi-label too", kind=UsageError):
+        with raises_line("mine.toml line 2: multi_label: True needs", flag, kind=UsageError):
             parse(["--recipe", "mine.toml", flag, value])
 
 

@@ -31,7 +31,7 @@ def test_mixing_needs_an_even_share_of_each_worker():
 
 def test_a_batch_divides_evenly_or_the_error_lists_sizes_that_do(raises_line):
     assert [split_batch(64, *parts) for parts in ((1, 1), (2, 4), (8, 8))] == [64, 8, 1]
-    with raises_line("batch_size: 64", "3 workers x 2 micro-batches", "60 or 66", "--accumulate"):
+    with raises_line("batch_size: 64", "3 workers x 2 micro-batches", "use 66", "--accumulate"):
         split_batch(64, 3, 2)
     with raises_line("use 12, or"):
         split_batch(5, 3, 4)

@@ -9,7 +9,8 @@ import pytest
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import recipe_text
-from resnet_fn.recipes import RECIPES, read_recipe
+from resnet_fn.config.settings import typed_in
+from resnet_fn.recipes import RECIPES, load_recipe
 from resnet_fn.run.loop import train
 from resnet_fn.train import parse
 
@@ -17,7 +18,7 @@ from resnet_fn.train import parse
 def test_a_files_options_count_where_python_gives_none(write_recipe):
     settings = {"epochs": 3, "log_every": 5, "data_dir": "there", "keep_last": 7}
     given = RunOptions(data_dir="here", keep_last=RunOptions().keep_last)  # typed, though it is the default
-    file = read_recipe(write_recipe(settings), given)
+    file = load_recipe(write_recipe(settings)).complete(**typed_in(given))
     assert (file.make(Recipe).epochs, file.make(RunOptions)) == (3, RunOptions(data_dir="here", log_every=5))
 
 

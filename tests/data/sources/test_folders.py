@@ -9,7 +9,7 @@ from scipy.io import savemat
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.load import load_dataset, open_dataset
-from resnet_fn.data.sources.packing import Packer
+from resnet_fn.data.sources.packing import pack
 from resnet_fn.evaluation.predict import find_images
 
 RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4)
@@ -65,10 +65,8 @@ def test_a_folder_has_the_same_images_for_training_validation_prediction_and_pac
     capsys.readouterr()
     assert [path.relative_to(place).as_posix() for path in find_images([place])] == ordered
     assert capsys.readouterr().err.startswith(f"leaving out 4 of {place}, ")
-    packed = Packer(
-        open_dataset(RECIPE, str(tmp_path / "set"), options=RunOptions(check_files="yes")), tmp_path / "packed", 1
-    )
-    assert packed.samples == 2 * len(ordered)
+    pack(open_dataset(RECIPE, str(tmp_path / "set"), options=RunOptions(check_files="yes")), tmp_path / "packed", 1)
+    assert load_dataset(replace(RECIPE, dataset="mindrecord"), str(tmp_path / "packed")).train.names == tuple(ordered)
 
 
 @pytest.mark.parametrize("place", ["", "train"])
