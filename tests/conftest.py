@@ -343,32 +343,27 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def write_cifar(root: Path, name: str, binary: bool, per_file: int = 40) -> tuple[np.ndarray, np.ndarray]:
     """Write a small CIFAR archive; returns the training images [N, 3, 32, 32] and labels that it holds."""
-    classes = 10 if name == "cifar10" else 100
+    ten, dot, rng, written = name == "cifar10", ".bin" if binary else "", np.random.default_rng(5), []
     ending = {"cifar10": ("batches-bin", "batches-py"), "cifar100": ("binary", "python")}[name][not binary]
-    place = root / f"{'cifar-10' if name == 'cifar10' else 'cifar-100'}-{ending}"
+    place = root / f"{'cifar-10' if ten else 'cifar-100'}-{ending}"
     place.mkdir(parents=True)
-    dot = ".bin" if binary else ""
-    train = [f"data_batch_{k}{dot}" for k in range(1, 6)] if name == "cifar10" else [f"train{dot}"]
-    test = f"test_batch{dot}" if name == "cifar10" else f"test{dot}"
-    rng = np.random.default_rng(5)
-    images, labels = [], []
-    for file in (*train, test):
+    for file in (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch") if ten else ("train", "test"):
         pixels = rng.integers(0, 256, (per_file, 3072), dtype=np.uint8)
-        fine, coarse = rng.integers(0, classes, per_file), rng.integers(0, 20, per_file)
+        fine, coarse = rng.integers(0, 10 if ten else 100, per_file), rng.integers(0, 20, per_file)
         if binary:
-            heads = [fine] if name == "cifar10" else [coarse, fine]
-            np.concatenate([*(head[:, None].astype(np.uint8) for head in heads), pixels], 1).tofile(place / file)
+            heads = [fine] if ten else [coarse, fine]
+            rows = np.concatenate([*(head[:, None].astype(np.uint8) for head in heads), pixels], 1)
+            rows.tofile(place / f"{file}{dot}")
         else:
-            key = b"labels" if name == "cifar10" else b"fine_labels"
+            key = b"labels" if ten else b"fine_labels"
             (place / file).write_bytes(pickle.dumps({b"data": pixels, key: fine.tolist(), b"batch_label": b"x"}, 2))
-        if file != test:
-            images.append(pixels.reshape(-1, 3, 32, 32))
-            labels.append(fine)
+        written.append((pixels.reshape(-1, 3, 32, 32), fine))
     names = [f"class_{k}" for k in range(100)]
-    if name == "cifar100" and binary:
+    if not ten and binary:
         (place / "fine_label_names.txt").write_text("\n".join(names) + "\n")
-    if name == "cifar100" and not binary:
+    elif not ten:
         (place / "meta").write_bytes(pickle.dumps({b"fine_label_names": [n.encode() for n in names]}, 2))
+    images, labels = zip(*written[:-1], strict=True)
     return np.concatenate(images), np.concatenate(labels)
 
 

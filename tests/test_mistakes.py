@@ -59,10 +59,6 @@ $ mkdir outer; mv photographs outer
 $ mkdir outer; mv photographs outer
 --data-dir outer --validation-share 0
 1: data_dir: … 'outer' … give --data-dir outer/photographs
-# a folder of folders of sets
-$ mkdir sets; rm -r photographs/val; cp -r photographs sets/a; cp -r photographs sets/b
---data-dir sets
-1: data_dir: sets/a holds a set, not a class; it holds the folders train … give --data-dir sets/a
 # a folder too high up
 $ mkdir -p outer/other/x; mv photographs outer
 --data-dir outer/other

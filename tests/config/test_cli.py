@@ -14,18 +14,6 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.train import parse
 
 
-def parsed(*words):
-    parser = cli.Parser("export", "", "")
-    cli.add_checkpoint_flags(parser)
-    parser.add_argument("--out")
-    return parser.parse(words)
-
-
-@pytest.mark.parametrize("words", [("run",), ("--checkpoint", "run"), ("--out", "x", "run"), ("run", "--out", "x")])
-def test_a_run_stands_alone_or_after_its_flag(words):
-    assert cli.chosen_checkpoint(parsed(*words)) == "run"
-
-
 def test_flags_may_stand_between_what_has_no_flag():
     parser = cli.Parser("predict", "", "")
     parser.add_argument("images", nargs="+")
@@ -71,27 +59,7 @@ def test_help_lists_the_settings_that_are_used_most_and_help_all_every_one(capsy
     assert 30 <= len(listed["--help"]) <= 40
     not_listed = ["--policy-ops", "3", "--policy", "randaugment", "--dataset", "cifar10"]
     assert parse(not_listed)[0].policy_ops == 3
-
-
-def flags_of(config, *words):
-    parser = cli.Parser("train", "", "", "")
-    cli.add_fields(parser, config, skip=("name",))
-    return cli.settings_in(parser.parse(words), config)
-
-
-@pytest.mark.parametrize(
-    ("config", "words", "given"),
-    [
-        (Recipe, "", {}),
-        (Recipe, "--milestones 30,60.5 --no-nesterov", {"milestones": (30.0, 60.5), "nesterov": False}),
-        (Recipe, "--lr 0.5 --epochs 3 --policy=", {"learning_rate": 0.5, "epochs": 3, "policy": ""}),
-        # text, to be rejected with all else
-        (Recipe, "--epochs 2.5 --learning-rate fast", {"epochs": "2.5", "learning_rate": "fast"}),
-        (RunOptions, "--no-check-files", {"check_files": False}),
-    ],
-)
-def test_only_what_was_given_is_a_setting(config, words, given):
-    assert flags_of(config, *words.split()) == given
+    assert parse(["--recipe", "finetune", "--no-check-files"])[1].check_files == "no"
 
 
 def test_a_path_that_is_not_there_names_the_nearest():

@@ -21,6 +21,10 @@ from resnet_fn.train import parse
     [
         (["--lr", "0.3", "--wd=0", "--bs", "32"], {"learning_rate": 0.3, "weight_decay": 0.0, "batch_size": 32}),
         (["--opt", "adamw", "--beta1", "0.8", "--eps", "0.1"], {"optimizer": "adamw", "momentum": 0.8, "epsilon": 0.1}),
+        (
+            ["--recipe", "imagenet_resnet50_v1", "--milestones", "30,60.5", "--no-nesterov"],
+            {"milestones": (30.0, 60.5)},
+        ),
         (["--min-lr", "0.01", "--data-path", "x", "--output", "y"], {"min_learning_rate": 0.01}),
     ],
 )

@@ -11,8 +11,7 @@ from mindspore import Tensor
 from resnet_fn import recipes
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config.options import RunOptions
-from resnet_fn.config.recipe import Recipe
-from resnet_fn.recipes import RECIPES, differences
+from resnet_fn.recipes import RECIPES
 from resnet_fn.run.build import build_run
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
@@ -65,12 +64,6 @@ def test_two_updates(name, own_net, tmp_path, folder, make_cifar):
         data_dir = tmp_path / "cifar"
     run = two_updates(recipe, data_dir, "graph" if own_net else "pynative")
     assert (run.state.average is not None) == (name == "imagenet_resnet50_v2")
-
-
-def test_differences_are_those_from_the_recipe_of_that_name():
-    assert differences(RECIPES["digits"]) == {}
-    assert differences(dataclasses.replace(RECIPES["digits"], epochs=5, max_shift=0)) == {"max_shift": 0, "epochs": 5}
-    assert differences(Recipe(name="mine", seed=3)) == {"seed": 3}
 
 
 def test_every_recipe_has_its_source_and_its_accuracy():
