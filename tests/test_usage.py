@@ -32,10 +32,7 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
         ("train --recipe digit", "recipe: 'digit'|digits"),
         ("predict nowhere --top x x.png", "--top: |'x'"),
         ("evaluate nowhere --which bets", "--which: |'bets'|last|best"),
-        (
-            "evaluate nowhere --threads two --which last --jsn x",
-            "--threads: 'two'|give a whole number",
-        ),
+        ("evaluate nowhere --threads two", "--threads: 'two'|give a whole number"),
         ("predict nowhere --threshold half x.png", "--threshold: 'half'|give a number"),
         ("predict nowhere --csv a.csv --json x.png", "--csv|--json|one of them"),
         ("predict nowhere --sort doub x.png", "--sort: |'doub'|name|doubt"),
@@ -64,10 +61,7 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
         ("launch --nnodes 2", "--master-port: |8118; --master-addr: 2 machines|that of machine 0"),
         ("launch --master-port 65536", "--master-port: 65536|0..65535"),
         ("launch --worker 2 -- --epochs 5", "'--worker'|--workers?"),
-        (
-            "launch --workers 2 --epochs 5",
-            "'--epochs'|arguments of resnet_fn.train after --",
-        ),
+        ("launch --workers 2 --epochs 5", "'--epochs'|arguments of resnet_fn.train after --"),
         ("inspect a.pth --batch-size 3", "--batch-size|--activations or --gradients"),
         ("inspect a.pth b.pth --gradients", "--activations, --gradients and --out-dir|one checkpoint; leave"),
         ("inspect a.pth --activations", "a weight file|--recipe NAME"),
