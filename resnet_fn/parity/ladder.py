@@ -138,7 +138,7 @@ def compare_recordings(
         changed.append("learning rates are the recipe's: one optimizer alone came with its own, which is not compared")
     if left := [name for name in ours.trainable if name not in {*names.parameters, *itertools.chain(*ours.tied)}]:
         changed.append(f"left out, since --map gives no counterpart: {few(left)}")
-    changed += [line for _, line in compared.without_counterpart()]
+    changed += compared.without_counterpart()
     counted = "each of which has its gradient and its update: norms and updates differ"
     changed += [f"{name}: {one} in the reference, {counted}" for name, one in names.parameters.items() if one.added]
     if decayed:
@@ -187,7 +187,7 @@ def _initialisation(
     compared = [name for name in initial if name in ours.trace.gradients or name in drawn]
     sides = zip(*builds, strict=True) if len(builds) > 1 else ([ours.initial], [initial])
     mine, others = ([{name: one[name] for name in compared} for one in side] for side in sides)
-    return initial_stage(mine, others, names.seams(theirs.initial))
+    return initial_stage(mine, others)
 
 
 def _drawn(builds: Sequence[Builds]) -> set[str]:

@@ -165,23 +165,13 @@ class NameMap:
 
     def rename(self, theirs: Mapping[str, np.ndarray], what: str = VALUES) -> dict[str, np.ndarray]:
         """The reference's arrays under our names, cut and joined as ours are; those that it lacks are left out."""
-        find = self._find(theirs)
+        groups = {name: group for group in self.tied for name in group}
+
+        def find(name: str) -> np.ndarray | None:
+            return next((theirs[one] for one in (name, *groups.get(name, ())) if one in theirs), None)
+
         built = {name: source.build(find, what) for name, source in self.parameters.items()}
         return {name: array for name, array in built.items() if array is not None}
-
-    def seams(self, theirs: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
-        """The rows at which the further parts of our joined arrays begin."""
-        find, seams = self._find(theirs), {}
-        for name, source in self.parameters.items():
-            taken = [part.take(array) for part in source.parts if (array := find(part.name)) is not None]
-            if len(taken) > 1 and not source.join and not source.added:
-                seams[name] = np.cumsum([len(one) for one in taken])[:-1].tolist()
-        return seams
-
-    def _find(self, theirs: Mapping[str, np.ndarray]) -> Callable[[str], np.ndarray | None]:
-        """A function that gives the reference's array of a name, or of another name of the same array."""
-        groups = {name: group for group in self.tied for name in group}
-        return lambda name: next((theirs[one] for one in (name, *groups.get(name, ())) if one in theirs), None)
 
 
 Corrections = dict[str, MadeOf]

@@ -20,12 +20,8 @@ def is_random(call: Callable[[], Arrays], drawn: Callable[[], Any] = tuple) -> b
     """Whether calls return different arrays. A call draws random numbers if it changes `drawn`, a generator's state."""
     before, first = drawn(), call()
     moved = not np.array_equal(before, drawn())
-    return any(is_apart(first, call(), _DRAWN if moved else _RANDOM) for _ in range(_CALLS if moved else 1))
-
-
-def is_apart(first: Arrays, others: Arrays, limit: float = _DRAWN) -> bool:
-    """Whether arrays of the same names differ."""
-    return any(relative_error(first[name], value) > limit for name, value in others.items())
+    limit, calls = (_DRAWN, _CALLS) if moved else (_RANDOM, 1)
+    return any(relative_error(first[name], value) > limit for _ in range(calls) for name, value in call().items())
 
 
 def cut_random(layers: list[Layer], again: Sequence[Layer]) -> str:

@@ -308,7 +308,8 @@ class Comparison:
             elif row.name in (ALONE, LOSS_ALONE):
                 stage = self._optimizer_alone() if row.name == ALONE else self._loss_alone()
             elif row.name == MOVED:
-                stage = self._state_of_training(row)
+                stage = sure(self._values(row, names))  # of what training moves beside weights: statistics, buffers
+                stage.hints = self.without_counterpart() if stage.verdict == DIFFERS else []
             elif row.name == LAST and len(ours.after) == 1:
                 stage = Stage(LAST, note="one update does not show how much momentum is kept; give two or more")
             else:
@@ -361,22 +362,11 @@ class Comparison:
         errors = (max(0.0, error, outputs.get(update, 0.0)) for update, error in of_losses.items())
         return dict(zip(of_losses, itertools.accumulate(errors, max), strict=True))
 
-    def _state_of_training(self, row: Row) -> Stage:
-        """Compares what training moves beside weights (statistics, buffers) by the outputs that both nets then give."""
-        if not (row.values(self.ours.trace) and row.values(self.theirs.trace)):
-            return Stage(MOVED, note="one side has no outputs after the updates; record it again")
-        stage = sure(self._values(row, {}))
-        if stage.verdict == DIFFERS:
-            stage.hints = [line for mode, line in self.without_counterpart() if mode == "evaluation"]
-        return stage
-
-    def without_counterpart(self) -> list[tuple[str, str]]:
-        """What the reference's training moves (`Trace.moved`) and we lack: the mode that shows it, and a line."""
+    def without_counterpart(self) -> list[str]:
+        """A line for each buffer that the reference's training moves and that we lack."""
         ours = {*self.ours.trace.start, *itertools.chain(*map(self.names.sources, self.names.parameters))}
-        words = "training moves it in the reference; it has no counterpart here, and it changes "
-        where = {"": "no output", "training": "outputs in training mode, which later losses alone compare"}
-        moved = [(name, mode) for name, mode in self.theirs.trace.moved.items() if name not in ours]
-        return [(mode, f"{name}: {words}{where.get(mode, 'outputs in evaluation mode')}") for name, mode in moved]
+        moved = [name for name in self.theirs.trace.moved if name not in ours]
+        return [f"{name}: training moves it in the reference; it has no counterpart here" for name in moved]
 
     def _optimizer_alone(self) -> Stage:
         """The changes of all weights by made-up gradients: by the first update, and by all."""

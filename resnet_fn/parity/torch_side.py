@@ -26,7 +26,7 @@ from resnet_fn.parity.layers.record import record_layers, recorded_layers
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.optimizer_settings import RATE, torch_settings
 from resnet_fn.parity.probes import Asked, Caller, attempted, compute_probes, measure
-from resnet_fn.parity.randomness import cut_random, is_apart, is_random
+from resnet_fn.parity.randomness import cut_random, is_random
 from resnet_fn.parity.reference.training import Average, recipe_loss, recipe_optimizer
 from resnet_fn.parity.search import Searcher
 from resnet_fn.parity.trace import (
@@ -433,7 +433,7 @@ def run_torch(
             trace.after.append(state(module))
         if update + 1 == min(LATER, len(batches)):
             trace.last_outputs = run.evaluate(batches[0], _load(copied(module), last) if last else module)
-            trace.moved = _moved(module, buffers, task.first[0])
+            trace.moved = _moved(module, buffers)
     if average is not None:
         trace.average = state(average.module)
     return trace
@@ -503,30 +503,17 @@ class _Run:
         }
 
 
-def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree) -> dict[str, str]:
-    """Buffers that are no longer as at `first`, and the mode in which that changes an output (`Trace.moved`)."""
-
-    @functools.cache  # those of a mode without a name are asked for again for each buffer
-    def outputs(train: bool, name: str = "") -> Arrays:
-        one = copied(module).train(train)
-        if name:
-            layer, _, leaf = name.rpartition(".")
-            setattr(one.get_submodule(layer), leaf, first[name].clone())
-        with torch.no_grad(), torch.random.fork_rng():
-            torch.manual_seed(0)
-            return outputs_of(call(one, tensors(inputs, _dtype_of(module))))
-
-    changes: dict[str, str] = {}
+def _moved(module: torch.nn.Module, first: Mapping[str, torch.Tensor]) -> list[str]:
+    """Buffers that are no longer as at `first`, without statistics and counters."""
+    moved = []
     for name, value in module.named_buffers():
         before = first.get(name)
         if name.rpartition(".")[2] in STATISTICS or before is None or before.shape != value.shape:
             continue
         counts = value.numel() == 1 and value.dtype != torch.bool and float(value - before).is_integer()
-        if counts or torch.equal(before, value):
-            continue
-        modes = {"evaluation": False, "training": True}.items()
-        changes[name] = next((mode for mode, train in modes if is_apart(outputs(train), outputs(train, name))), "")
-    return changes
+        if not counts and not torch.equal(before, value):
+            moved.append(name)
+    return moved
 
 
 _NOISY_RUNS, _NOISY_PROBES = 4, 2

@@ -1,7 +1,7 @@
 """What one side of the ladder computes in a few updates, under its own names, and its task."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
@@ -217,15 +217,12 @@ class Trace:
     builds: list[Arrays] = field(default_factory=list)  # initial values of several nets (`several_builds`)
     # as `eval_outputs`, at the end of `after`: with the reference's weights, and the side's own state
     last_outputs: Arrays = field(default_factory=dict)
-    # buffers that training has moved by then (PyTorch's side, without statistics), and the mode in which their first
-    # values would change an output: "evaluation", "training" or ""
-    moved: dict[str, str] = field(default_factory=dict)
+    moved: Collection[str] = ()  # buffers that training has moved by then; of PyTorch's side, without statistics
     # Of one of several workers: the gradients that its all-reduce took and gave in update 1; what its share of that
-    # update alone makes of statistics; the loss of that share, and in evaluation mode of the batch and of its parts
+    # update alone makes of statistics
     sent: Arrays = field(default_factory=dict)
     received: Arrays = field(default_factory=dict)
     own_statistics: Arrays = field(default_factory=dict)
-    own_losses: list[float] = field(default_factory=list)
 
 
 # ReLU inputs within rounding of 0 are ties: float32 cannot decide on which side of 0 they lie, and with the ReLU's

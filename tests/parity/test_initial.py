@@ -9,7 +9,6 @@ import pytest
 
 from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.initial import initial_stage, several_builds
-from resnet_fn.parity.name_map import MadeOf, NameMap, Part
 from resnet_fn.parity.trace import Arrays
 
 
@@ -64,19 +63,6 @@ def test_what_differs_is_named(words):
     name = words.split(":")[0].split(" ")[0]
     assert len(stage.hints) == 1 or not any(hint.startswith(f"{name}: drawn") for hint in stage.hints)
     assert {item.name.split(" ")[0] for item in stage.differences if item.verdict == "DIFFERS"} == {name}
-
-
-def test_parts_of_unequal_size_are_compared_one_by_one():
-    """Of --map: 24 rows of q, 4 of k, which are drawn too wide, and 4 of v."""
-    weights = {"q": np.zeros((24, 16)), "k": np.zeros((4, 16)), "v": np.zeros((4, 16))}
-    names = NameMap("names", {"qkv": MadeOf(tuple(map(Part, weights)))}, {}, ())
-    rng = np.random.default_rng(0)
-    ours, theirs = ([{"qkv": rng.normal(size=(32, 16))} for _ in range(20)] for _ in range(2))
-    for one in ours:
-        one["qkv"][24:28] *= 2
-    whole, part = initial_stage(ours, theirs, names.seams(weights)).hints
-    assert whole.startswith("qkv: drawn")
-    assert part.startswith("qkv rows 24:28: drawn")
 
 
 def test_builds_of_the_same_nets_agree_and_rounding_is_allowed():

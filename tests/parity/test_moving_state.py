@@ -88,12 +88,11 @@ def test_state_that_moves_otherwise_differs_by_the_outputs():
     assert [stage.name for stage in ladder.stages if stage.verdict == "DIFFERS"] == [STAGE], table(ladder)
 
 
-@pytest.mark.parametrize(("read", "words"), [("", "no output"), ("training", "outputs in training mode")])
-def test_a_buffer_that_moves_and_is_not_read_in_evaluation_is_a_line(read, words):
+@pytest.mark.parametrize("read", ["", "training"])
+def test_a_buffer_that_moves_and_is_not_read_in_evaluation_is_a_line(read):
     ladder = climb(Theirs(read, persistent=False), Ours(name=None))
     assert stage_of(ladder).verdict == "ok", table(ladder)
-    (line,) = [line for line in ladder.changed if line.startswith("center: ")]
-    assert f"changes {words}" in line
+    assert "center: training moves it in the reference; it has no counterpart here" in ladder.changed
     assert read or ladder.agrees
 
 
@@ -122,7 +121,3 @@ def test_weights_are_the_reference_s_and_statistics_each_side_s(tmp_path):
     save_recording(reference, tmp_path / "trace")
     loaded = load_recording(tmp_path / "trace")
     assert replay(loaded, net(0.9), initialisation=False, quick=True, mode="pynative").agrees
-    loaded.trace.last_outputs = {}  # as in a trace that was recorded before there was such a stage
-    stage = stage_of(replay(loaded, net(0.8), initialisation=False, quick=True, mode="pynative"))
-    assert stage.verdict == "skipped"
-    assert "record it again" in stage.note
