@@ -4,7 +4,7 @@ import contextlib
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import mindspore
@@ -255,7 +255,7 @@ def outputs_of(value: Any) -> Arrays:
 def _evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Arrays]:
     """Inputs → outputs of a compiled forward pass; `like` are the outputs on `inputs`, the first."""
     forward, jit = with_inputs(net, inputs), compiler()
-    keep, kept = output_recorder(like, "eval")
+    keep, kept = recorder(like, "eval")
 
     def recorded(x: Any) -> Any:
         outputs = forward(x)
@@ -293,21 +293,21 @@ def run_mindspore(
     inputs, recipe = task.batches[0][0], task.recipe
     evaluate = _evaluation(net, inputs, outputs["eval"])
     trace = Trace(evaluate(inputs), start=state(net), rates=list(rates))
-    shapes = {path: one.shape for path, one in parameters_by_path(net).items() if one.requires_grad}
-    keep_gradients, gradients = recorder(shapes, "gradient")
+    trained = {path: one for path, one in parameters_by_path(net).items() if one.requires_grad}
+    keep_gradients, gradients = recorder(tuple(trained.values()), "gradient", trained)
     shares = [split(tuple(batch), workers.size)[workers.rank] for batch in task.batches]
     micro_batches, sharing = max(1, task.accumulate // workers.size), dict[str, Any]()
-    sent = received = None
+    exchanged = None
     if workers.all_reduce:
-        all_reduce, sent, received = recording_reduce(workers.all_reduce, shapes)
+        all_reduce, *exchanged = recording_reduce(workers.all_reduce, trained)
         sharing["workers"] = workers._replace(all_reduce=all_reduce)
         outputs = {**outputs, "train": first_call(net, split(shares[0], micro_batches)[0][0], True)}
         with unchanged(net.get_parameters()):
             net.set_train(True)
             for share, _ in split(shares[0], micro_batches):
                 call(net, share)
-            trace.own_statistics = {path: value for path, value in state(net).items() if path not in shapes}
-    keep, kept = output_recorder(outputs["train"], "train")
+            trace.own_statistics = {path: value for path, value in state(net).items() if path not in trained}
+    keep, kept = recorder(outputs["train"], "train")
 
     def recording_loss(values: Any, targets: Any) -> Tensor:
         keep(values)
@@ -339,8 +339,8 @@ def run_mindspore(
         trace.train_outputs.append(kept())
         if update == 0:
             trace.clipped = gradients()
-            if sent and received:
-                trace.sent, trace.received = sent(), received()
+            if exchanged:
+                trace.sent, trace.received = (kept_of() for kept_of in exchanged)
         if not runs:
             break
         if update < LATER:
@@ -403,11 +403,12 @@ def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> di
 
 
 def recording_reduce(
-    all_reduce: Reduce, shapes: Mapping[str, Sequence[int]]
+    all_reduce: Reduce, trained: Mapping[str, Parameter]
 ) -> tuple[Reduce, Callable[[], Arrays], Callable[[], Arrays]]:
     """An all-reduce, and what returns the gradients that it took and gave, if it was given all in one call."""
-    (keep_sent, sent), (keep_received, received) = recorder(shapes, "sent"), recorder(shapes, "received")
-    count, first = len(shapes), tuple(next(iter(shapes.values())))
+    like = tuple(trained.values())
+    (keep_sent, sent), (keep_received, received) = (recorder(like, title, trained) for title in ("sent", "received"))
+    count, first = len(like), like[0].shape
 
     def record_and_reduce(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         sums = all_reduce(tensors)
@@ -507,56 +508,45 @@ def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
         raise (MissingKernelError(str(failed)) if kernel else failed) from error
 
 
-def recorder(shapes: Mapping[str, Sequence[int]], title: str) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
-    """A function that compiled code calls to record tensors, and one that returns by name those recorded last."""
+def recorder(like: Any, title: str, names: Iterable[str] = ()) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
+    """A function that compiled code calls to record the tensors of a tree, and one that returns those recorded last.
+
+    `like` is a tree of the same structure and shapes; `names` its tensors' names, if it is not a net's outputs.
+    """
+    tensors = {path: leaf for path, leaf in leaves(like) if isinstance(leaf, Tensor)}
+    paths, names = tuple(tensors), list(names) or list(outputs_of(like))
     parameters = tuple(
-        Parameter(Tensor(np.zeros(shape, np.float32)), name=f"record.{title}.{index}", requires_grad=False)
-        for index, shape in enumerate(shapes.values())
+        Parameter(Tensor(np.zeros(leaf.shape, np.float32)), name=f"record.{title}.{index}", requires_grad=False)
+        for index, leaf in enumerate(tensors.values())
     )
 
-    def keep(tensors: Sequence[Tensor]) -> None:
+    def keep(tree: Any) -> None:
         for index in range(len(parameters)):
-            _assign(parameters[index], tensors[index].astype(mindspore.float32))
+            value = tree
+            for key in paths[index]:
+                value = value[key]
+            _assign(parameters[index], value.astype(mindspore.float32))
 
     def kept() -> Arrays:
-        return {name: parameter.numpy().copy() for name, parameter in zip(shapes, parameters, strict=True)}
+        return {name: parameter.numpy().copy() for name, parameter in zip(names, parameters, strict=True)}
 
     return keep, kept
 
 
-def output_recorder(like: Any, title: str) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
-    """The same of a net's outputs; `like` are those on another batch."""
-    paths = tuple(path for path, leaf in leaves(like) if isinstance(leaf, Tensor))
-    keep, kept = recorder({name: array.shape for name, array in outputs_of(like).items()}, title)
-
-    def keep_outputs(outputs: Any) -> None:
-        tensors: tuple[Tensor, ...] = ()
-        for index in range(len(paths)):
-            value = outputs
-            for key in paths[index]:
-                value = value[key]
-            tensors += (value,)
-        keep(tensors)
-
-    return keep_outputs, kept
+def _no_update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
+    """Leaves the weights as they are."""
 
 
 def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]) -> Optimizer:
     """An optimizer that records its gradients, then updates; None: only records."""
+    state_, after = (optimizer.state, optimizer.update) if optimizer else ((), _no_update)
 
-    def record(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
-        keep(gradients)
-
-    if optimizer is None:
-        return Optimizer((), record)
-    after = optimizer.update
-
-    # Two functions, not one with `if after is not None`: jit would silently leave out the optimizer's operations.
+    # `after` is always a function: with `if after is not None` jit would silently leave out its operations.
     def record_and_update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         keep(gradients)
         after(gradients, learning_rate)
 
-    return Optimizer(optimizer.state, record_and_update)
+    return Optimizer(state_, record_and_update)
 
 
 def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> Optimizer:
