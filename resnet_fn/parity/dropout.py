@@ -146,11 +146,8 @@ def _pairs(ours: Dropping, theirs: Dropping, names: Mapping[str, str]) -> list[t
 
 def dropout_stage(ours: Recording, theirs: Recording, names: Mapping[str, str]) -> Stage:
     """Compare how much both nets drop, of which kind, and by which factor they scale the rest."""
-    if ours.drops is None or theirs.drops is None:
-        missing = "one side has no record of its dropout; record it again"
-        return Stage(DROPOUT, undecided=missing if ours.drops or theirs.drops else "")
     every = (*ours.drops, *theirs.drops)
-    idle = [Counter(round(one.share, 6) for one in side.drops or () if one.once is None) for side in (ours, theirs)]
+    idle = [Counter(round(one.share, 6) for one in side.drops if one.once is None) for side in (ours, theirs)]
     stage, by_share, shares = Stage(DROPOUT), [], []
     for own, other in _pairs(ours.dropping, theirs.dropping, names):
         x, y = (one or Drop("", 0.0, True) for one in (own, other))

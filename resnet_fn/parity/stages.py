@@ -265,22 +265,20 @@ class Comparison:
         return stage in _WEIGHTS and name in self.without_gradient and not (theirs[name] - start).any()
 
     @functools.cached_property
-    def _unsure(self) -> tuple[Arrays, Arrays]:
-        """Elements whose gradients, of the first batch or of any, are rounding, by our names."""
-
-        def apart(ours: Arrays, theirs: Arrays) -> Arrays:
-            masks = {}
-            for name, b in self.names.rename(theirs, name_map.GRADIENTS).items():
-                if name in ours:
+    def _unsure(self) -> Arrays:
+        """Elements whose gradients of any batch are rounding, by our names."""
+        ours, theirs = self.ours.trace, self.theirs.trace
+        pairs = [(ours.clipped, theirs.clipped)]
+        pairs += [(one.gradients, other.gradients) for one, other in zip(ours.later, theirs.later, strict=True)]
+        unsure: Arrays = {}
+        for own, given in pairs:
+            for name, b in self.names.rename(given, name_map.GRADIENTS).items():
+                if name in own:
                     size = np.abs(b)
                     small = (size > 0) & (size <= _NOTHING * size.max(initial=0))
-                    masks[name] = small | (np.abs(ours[name] - b) > _OTHER * size) | (name in self._rounding_only)
-            return masks
-
-        a, b = self.ours.trace, self.theirs.trace
-        first = apart(a.clipped, b.clipped)
-        later = [apart(one.gradients, other.gradients) for one, other in zip(a.later, b.later, strict=True)]
-        return first, {name: np.any([mask, *(one[name] for one in later)], axis=0) for name, mask in first.items()}
+                    apart = small | (np.abs(own[name] - b) > _OTHER * size) | (name in self._rounding_only)
+                    unsure[name] = apart | unsure.get(name, False)
+        return unsure
 
     def all_stages(self, order: Sequence[str]) -> list[Stage]:
         """Returns the stages from "weights" on; `order` lists our parameters and statistics in execution order."""
@@ -421,9 +419,9 @@ class Comparison:
             error = max(error, usual, unit / size)
             if stage in _AFTER and name in self.ours.trace.gradients:
                 tolerance = max(tolerance, _OF_CHANGE * norm(b - start[name]) / size)
-            if largest and name in (unsure := self._unsure[stage != CHANGE]):
+            if largest and name in self._unsure:
                 # Adam changes what is rounding by up to the learning rate, with either sign.
-                a = np.where(unsure[name] & (np.abs(a - b) <= 2 * largest), b, a)
+                a = np.where(self._unsure[name] & (np.abs(a - b) <= 2 * largest), b, a)
             item = difference(name, a, b, tolerance=tolerance, rounding=error)
             if item.verdict in (UNDECIDED, DIFFERS) and name in self._rounding_only:
                 item = replace(item, relative=item.relative * size / (whole or 1.0), rounding=usual)

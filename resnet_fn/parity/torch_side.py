@@ -139,20 +139,16 @@ def record_reference(
     measured = stages.rounding(trace if rounded == "float32" else run(rounded), exact)
     # Adam divides a gradient of rounding by its own size: such a bias drifts, and the statistics behind it with it.
     adaptive = task.own_optimizer or task.recipe.optimizer != "sgd"
-    failed: list[str] = []
     if noisy and adaptive and max(measured[stages.GRADIENTS].values(), default=0.0) >= stages.NOISE:
         weights = {name: trace.after[-1][name] for name in trace.gradients}  # as both sides have them there
-        try:
-            with _Noise(0):
-                moved = run_torch(reference, task, criterion, make_optimizer, rounded, last=weights)
-            noisy.append(stages.drift(moved, first_update, measured, roles["trainable"]))
-        except Exception as error:
-            words = f"could not be trained under noise ({type(error).__name__}: {first_line(error)})"
-            failed.append(f"the reference {words}: drift is not allowed for")
+        with _Noise(0):
+            moved = run_torch(reference, task, criterion, make_optimizer, rounded, last=weights)
+        noisy.append(stages.drift(moved, first_update, measured, roles["trainable"]))
     random_train = cut_random(layers["train"], layers_of(reference, first, True)) if random else ""
 
+    notes = [changed] if changed else []
     asked = probes and rounded == "float32" and not random_eval
-    probed = attempted(lambda: _probes(reference, first, layers["eval"], limits), failed, "PyTorch") if asked else None
+    probed = attempted(lambda: _probes(reference, first, layers["eval"], limits), notes, "PyTorch") if asked else None
 
     def flip(width: float) -> tuple[Rounding, int]:
         with flip_ties(width) as count:
@@ -180,12 +176,12 @@ def record_reference(
         random_eval=random_eval,
         random_train=random_train,
         drops=drops,
-        limits=limits.lines,
+        limits=[line for line, reached in limits.reached.items() if not reached],
         probes=probed[0] if probed else {},
         measure_probes=probed[1] if probed else None,
         **roles,
     )
-    recording.notes += [*([changed] if changed else []), *failed]
+    recording.notes += notes
     trace.builds = several_builds(build, built, {torch: "manual_seed"}) if build else []
     return recording
 
@@ -554,16 +550,11 @@ _LIMITED["normalize"] = ("p", "dim", "eps")
 
 
 class _Limits(torch.overrides.TorchFunctionMode):
-    """Inside, limits of functions that no number reaches are noted: "net.py:31, clamp: nothing below 1e-12"."""
+    """Inside, it is noted whether numbers reach the limits of functions: "net.py:31, clamp: nothing below 1e-12"."""
 
     def __init__(self) -> None:
         super().__init__()
         self.reached: dict[str, bool] = {}
-
-    @property
-    def lines(self) -> list[str]:
-        """Those that were not reached."""
-        return [line for line, reached in self.reached.items() if not reached]
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, kwargs = getattr(function, "__name__", "").rstrip("_"), kwargs or {}

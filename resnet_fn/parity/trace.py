@@ -273,7 +273,7 @@ class Recording:
     random_eval: bool = False
     # what draws random numbers in training mode, with dropout set to 0 (`cut_random`); empty: nothing
     random_train: str = ""
-    drops: list[Drop] | None = None  # its dropout before that (`drops_of`); None: not recorded
+    drops: list[Drop] = field(default_factory=list)  # its dropout before that (`drops_of`)
     probes: Probes = field(default_factory=dict)  # what it computes of other inputs; {}: not asked for
     # raises the rounding of the probes that are asked for, by layer; None: it is known
     measure_probes: Callable[[Mapping[str, Sequence[str]]], None] | None = None
@@ -284,7 +284,7 @@ class Recording:
     @property
     def dropping(self) -> Dropping:
         """`drops`, and the executions that they are of."""
-        return self.drops or (), self.layers["train"]
+        return self.drops, self.layers["train"]
 
 
 STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")

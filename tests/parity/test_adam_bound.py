@@ -45,13 +45,8 @@ def test_a_batch_in_another_order_is_the_same_training():
         assert error <= max(1e-4, ROUNDING_FACTOR * bounds[MOVED]["logits"])
 
 
-def test_drift_is_of_the_trained_module_and_noted_where_it_cannot_be_measured():
-    def refuses(module):
-        assert (torch.ones(99) + torch.ones(99) == 2).all(), "noise"
-        return torch.optim.Adam(module.parameters())
-
+def test_drift_is_of_the_trained_module():
     net = torch.nn.Sequential(*block(), torch.nn.Flatten(), torch.nn.LazyLinear(4))
     net[1].register_buffer("running_var", torch.ones(8), persistent=False)
     task = Task(dataclasses.replace(ADAMW, learning_rate=1e-6), make_batches(2, 16, 1, 8, 4, 0))
     assert record_reference(net, task, probes=False).rounding[MOVED]["logits"] < 1e-4
-    assert "noise (AssertionError: noise): drift is not" in record_reference(net, task, None, refuses).notes[-1]

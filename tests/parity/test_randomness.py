@@ -97,7 +97,6 @@ A, B, FUNCTION = Drop("a", 0.1, True), Drop("b", 0.2, True), Drop("c", 0.1, Fals
         ([B], [A, B], "DIFFERS", "a: p=0 here, 0.1 in the reference"),
         ([A, B], [A], "DIFFERS", "b: p=0.2 here, 0 in the reference"),
         ([A, A], [FUNCTION], "undecided", "a function may"),
-        ([A], None, "undecided", "record it again"),
     ],
 )
 def test_how_much_is_dropped_is_compared(ours, theirs, verdict, words, tmp_path):
