@@ -140,8 +140,6 @@ STAGES = (
 # What is compared on each batch, with the weights before any update.
 EACH_BATCH = [row for row in STAGES if row.name in (EVAL_FORWARD, TRAIN_FORWARD, LOSS, GRADIENTS)]
 _DROPPED = [row for row in STAGES if row.name in (TRAIN_FORWARD, LOSS, GRADIENTS, CHANGE, STATISTICS)]
-# Arrays of which norms and losses are made: their rounding is allowed for there.
-_ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
 _AFTER = (LAST, AVERAGE)
 _WEIGHTS = (CHANGE, *_AFTER)
 # An element whose gradients are further apart, or that is so small beside the largest of its array, is rounding.
@@ -157,17 +155,25 @@ _LENT = 1e-4  # the most rounding that one array stands for in others
 Names = Mapping[str, Sequence[str]]  # our parameters, as a row takes them: "all", "trained", …
 
 
+def _errors(arrays: Arrays, exact: Arrays) -> dict[str, float]:
+    """Each array's relative error; 0 if no number is finite."""
+    errors = {name: relative_error(value, exact[name]) for name, value in arrays.items()}
+    return {name: 0.0 if math.isnan(error) else error for name, error in errors.items()}
+
+
 def rounding(trace: Trace, exact: Trace) -> Rounding:
     """The relative errors of a trace from that of the same net in float64."""
-    rows = [row for row in STAGES if row.tolerance]
-    rows.append(Row(_ALL_GRADIENTS, 1.0, "", lambda trace: {"": flat(trace.gradients)}))
-    rows.append(Row(_OUTPUTS, 1.0, "", lambda trace: _updates(map(flat, trace.train_outputs))))
-    roundings: Rounding = {}
-    for row in rows:
-        errors, exactly = roundings.setdefault(row.name, {}), row.values(exact)
-        for name, value in row.values(trace).items():
-            error = relative_error(value, exactly[name])
-            errors[name] = 0.0 if math.isnan(error) else error
+    roundings = {row.name: _errors(row.values(trace), row.values(exact)) for row in STAGES if row.tolerance}
+    # One number may be close to its float64 by luck; it counts at least what the many are off by of which it is made.
+    outputs = _errors(_updates(map(flat, trace.train_outputs)), _updates(map(flat, exact.train_outputs)))
+    largest = 0.0
+    for update, error in roundings[TRAJECTORY].items():
+        largest = max(largest, error, outputs.get(update, 0.0))
+        roundings[TRAJECTORY][update] = largest
+    gradients = _errors({"all": flat(trace.gradients)}, {"all": flat(exact.gradients)})["all"]
+    made_of = {LOSS: outputs.get("update 1", 0.0), NORM: gradients, MOVED: max(outputs.values(), default=0.0)}
+    for stage, least in made_of.items():
+        roundings[stage] = {name: max(error, least) for name, error in roundings[stage].items()}
     for index, pair in enumerate(zip(trace.later, exact.later, strict=True)):
         roundings |= {f"{name} of batch {index + 2}": errors for name, errors in rounding(*pair).items()}
     for pair in zip(trace.dropped, exact.dropped, strict=True):
@@ -343,22 +349,7 @@ class Comparison:
 
     def _values(self, row: Row, names: Names) -> Stage:
         """A row's arrays by parameter, of `names`, or its outputs or updates."""
-        return self._arrays(row, names[row.of]) if row.of else self._numbers(row, self._least(row.name))
-
-    def _least(self, name: str) -> dict[str, float]:
-        """The least rounding of a number: it may be close to its float64 by luck; what it is made of are many."""
-        outputs = self.rounding.get(_OUTPUTS, {})
-        if name == LOSS:
-            return {"loss": outputs.get("update 1", 0.0)}
-        if name == NORM:
-            return {"norm": self.rounding.get(_ALL_GRADIENTS, {}).get("", 0.0)}
-        if name == MOVED:
-            return dict.fromkeys(self.theirs.trace.last_outputs, max(outputs.values(), default=0.0))
-        if name != TRAJECTORY:
-            return {}
-        of_losses = self.rounding.get(TRAJECTORY, {})  # of each update's loss, at least that of the update before
-        errors = (max(0.0, error, outputs.get(update, 0.0)) for update, error in of_losses.items())
-        return dict(zip(of_losses, itertools.accumulate(errors, max), strict=True))
+        return self._arrays(row, names[row.of]) if row.of else self._numbers(row)
 
     def without_counterpart(self) -> list[str]:
         """A line for each buffer that the reference's training moves and that we lack."""
@@ -439,7 +430,7 @@ class Comparison:
         names = [name for name in self.ours.trace.gradients if name in values]
         return max(float(np.abs(values[name] - (stage != CHANGE) * start[name]).max(initial=0)) for name in names)
 
-    def _numbers(self, row: Row, least: Mapping[str, float]) -> Stage:
+    def _numbers(self, row: Row) -> Stage:
         """Output by output, or update by update."""
         stage, given, theirs = row.name, row.values(self.ours.trace), row.values(self.theirs.trace)
         names = paired_outputs(given, theirs)
@@ -449,8 +440,9 @@ class Comparison:
         more = [name for name in given if name not in names.values()]
         note = f"here alone: {', '.join(more)}" if more else ""
         errors = self.rounding.get(stage, {})
-        roundings = {name: max(errors.get(name, 0.0), least.get(name, 0.0)) for name in theirs}
-        items = [difference(name, given[names[name]], b, row.tolerance, roundings[name]) for name, b in theirs.items()]
+        items = [
+            difference(name, given[names[name]], b, row.tolerance, errors.get(name, 0.0)) for name, b in theirs.items()
+        ]
         # Rounding grows from update to update: losses of which the reference is unsure are left out.
         chaotic = [one for one in items[2:] if stage == TRAJECTORY and one.verdict == UNDECIDED and one.relative >= 0]
         note = f"without {len(chaotic)} from {chaotic[0].name} on: {chaotic[0].doubt}" if chaotic else note

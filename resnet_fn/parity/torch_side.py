@@ -151,9 +151,9 @@ def record_reference(
     probed = attempted(lambda: _probes(reference, first, layers["eval"], limits), notes, "PyTorch") if asked else None
 
     def flip(width: float) -> tuple[Rounding, int]:
-        with flip_ties(width) as count:
+        with FlipTies(width) as ties:
             flipped = run("float32")  # half of float64's time; what float32 costs counts as rounding anyway
-        return stages.rounding(flipped, exact), count()
+        return stages.rounding(flipped, exact), ties.count
 
     recording = make_recording(
         f"PyTorch {torch.__version__.partition('+')[0]}",
@@ -213,14 +213,14 @@ def searcher_of(recording: Recording, module: torch.nn.Module) -> Searcher:
     outputs = outputs_of(first_call(_load(reference, trace.start), task.batches[0][0]))
     if any(relative_error(outputs.get(name, np.nan), one) > 1e-3 for name, one in trace.eval_outputs.items()):
         raise ValueError(f"{recording.file.partition(',')[0]} does not compute what it did when it was recorded")
-    if task.own_loss:
-        return _searcher(reference, task, _no_loss)
+
+    def no_loss(outputs: Any, labels: Any) -> torch.Tensor:
+        raise ValueError("the reference's own loss is not in the trace; compare both nets in one process")
+
     outputs = first_call(reference, task.first[0], True)
-    return _searcher(reference, task, loss_of_logits("the reference", outputs, recipe_loss(task.recipe)))
-
-
-def _no_loss(outputs: Any, labels: Any) -> torch.Tensor:
-    raise ValueError("the reference's own loss is not in the trace; compare both nets in one process")
+    of_recipe = recipe_loss(task.recipe)
+    loss = no_loss if task.own_loss else loss_of_logits("the reference", outputs, of_recipe)
+    return _searcher(reference, task, loss)
 
 
 def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, rounded: str) -> list[Layer]:
@@ -329,15 +329,11 @@ def initialise(module: torch.nn.Module, inputs: Tree) -> None:
 _INSIDE = (os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(__file__)))
 
 
+@torch.no_grad()
 def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]:
     """Run a copy of a module on a batch, floats in the module's type, and record every layer."""
-    module, dtype = copied(module).train(train), _dtype_of(module)
-
-    def run() -> None:
-        with torch.no_grad():
-            call(module, tensors(inputs, dtype))
-
-    return record_layers(module, run)
+    module, given = copied(module).train(train), tensors(inputs, _dtype_of(module))
+    return record_layers(module, lambda: call(module, given))
 
 
 def _dtype_of(module: torch.nn.Module) -> torch.dtype:
@@ -544,6 +540,10 @@ class _Noise(torch.overrides.TorchFunctionMode):
         return leaf * (1 + 2**-23 * torch.randn(leaf.shape, generator=self.generator))
 
 
+_RELUS = {
+    *(torch.nn.functional.relu, torch.nn.functional.relu_),
+    *(torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_),
+}
 # Functions with limits, and the names of their arguments after the first.
 _LIMITED = {"clamp": ("min", "max"), "clip": ("min", "max"), "clamp_min": ("min",), "clamp_max": ("max",)}
 _LIMITED["normalize"] = ("p", "dim", "eps")
@@ -686,32 +686,28 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
     return words
 
 
-@contextlib.contextmanager
-def flip_ties(width: float) -> Iterator[Callable[[], int]]:
+class FlipTies(torch.overrides.TorchFunctionMode):
     """Inside, every torch ReLU moves ties, inputs x with |x| < width · rms(x), to the other side of 0.
 
     relu(x) becomes min(x, 0) for them: the values hardly change, but the gradients 0 and 1 are exchanged. ReLU6 and
-    Hardtanh have two such places. Yields a function that returns the number of ties so far.
+    Hardtanh have two such places. `count` is the number of ties so far.
     """
-    functional = torch.nn.functional
-    relus = {functional.relu, functional.relu_, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_}
-    count = 0
 
-    def flipped(x: torch.Tensor, at: float) -> torch.Tensor:
-        nonlocal count
-        tie = (x.detach() - at).abs() < width * x.detach().square().mean().sqrt()
-        count += int(tie.sum())
+    def __init__(self, width: float) -> None:
+        super().__init__()
+        self.width, self.count = width, 0
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in _RELUS:
+            return self._flipped(args[0], 0.0)
+        if function in (torch.nn.functional.relu6, torch.nn.functional.hardtanh):
+            relu6 = function is torch.nn.functional.relu6
+            least, most = (0.0, 6.0) if relu6 else (kwargs["min_val"], kwargs["max_val"])
+            return least + self._flipped(args[0], least) - self._flipped(args[0], most)
+        return function(*args, **(kwargs or {}))
+
+    def _flipped(self, x: torch.Tensor, at: float) -> torch.Tensor:
+        tie = (x.detach() - at).abs() < self.width * x.detach().square().mean().sqrt()
+        self.count += int(tie.sum())
         above = torch.relu(x - at)  # whose gradient at 0 itself is 0
         return torch.where(tie, x - at - above, above)
-
-    class FlipTies(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if function in relus:
-                return flipped(args[0], 0.0)
-            if function in (functional.relu6, functional.hardtanh):
-                least, most = (0.0, 6.0) if function is functional.relu6 else (kwargs["min_val"], kwargs["max_val"])
-                return least + flipped(args[0], least) - flipped(args[0], most)
-            return function(*args, **(kwargs or {}))
-
-    with FlipTies():
-        yield lambda: count

@@ -258,15 +258,15 @@ RELUS: dict[str, Callable[[Any], Callable[[Any], Any]]] = {
 @pytest.mark.parametrize("kind", list(RELUS))
 def test_an_input_near_zero_takes_the_other_side(torch, kind):
     """And one near 6, where that is a limit."""
-    from resnet_fn.parity.torch_side import flip_ties
+    from resnet_fn.parity.torch_side import FlipTies
 
     relu, limited = RELUS[kind](torch), kind in ("relu6", "hardtanh")
     x = torch.tensor([1e-7, -1e-7, 1.0, -1.0, 6.0 - 1e-7, 9.0], dtype=torch.float64, requires_grad=True)
-    with flip_ties(1e-6) as count:
+    with FlipTies(1e-6) as ties:
         out = relu(x * 1.0)
         out.sum().backward()
     slope = float(not limited)
-    assert (count(), x.grad.tolist()) == (2 + limited, [0.0, 1.0, 1.0, 0.0, slope, slope])
+    assert (ties.count, x.grad.tolist()) == (2 + limited, [0.0, 1.0, 1.0, 0.0, slope, slope])
     assert out.tolist() == pytest.approx([0.0, -1e-7, 1.0, 0.0, 6.0, 6.0 if limited else 9.0], abs=2e-7)
     assert torch.relu(x[:4]).tolist() == [1e-7, 0.0, 1.0, 0.0]  # outside, all is as before
 
