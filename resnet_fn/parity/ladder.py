@@ -21,7 +21,7 @@ from resnet_fn.parity.layer_outputs import LayerDifference, compare_layers, tie_
 from resnet_fn.parity.layers.difference import DIFFERS, UNDECIDED, Difference, difference
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import attempt, settings_notes, sharing_notes, training_notes
-from resnet_fn.parity.optimizer_settings import RATE
+from resnet_fn.parity.optimizers import RATE
 from resnet_fn.parity.probes import Probed, compare_probes
 from resnet_fn.parity.randomness import with_doubts
 from resnet_fn.parity.ranks import with_ranks, worker_causes

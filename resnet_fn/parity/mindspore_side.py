@@ -15,7 +15,6 @@ from mindspore.experimental.optim.optimizer import Optimizer as TorchLike  # of 
 from resnet_fn.config.hints import few, first_line
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.alone import changes_alone, losses_alone, made_up
-from resnet_fn.parity.dropout import drops_of, shared_masks
 from resnet_fn.parity.environment import environment
 from resnet_fn.parity.initial import several_builds
 from resnet_fn.parity.layers.cells import record_cell, unchanged, write
@@ -24,9 +23,9 @@ from resnet_fn.parity.layers.masked import masked
 from resnet_fn.parity.layers.record import leaves, recorded_layers
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.name_map import GRADIENTS, NameMap
-from resnet_fn.parity.optimizer_settings import DECAY, Settings, mindspore_settings, paired, torch_settings
+from resnet_fn.parity.optimizers import DECAY, Settings, mindspore_settings, paired, torch_settings
 from resnet_fn.parity.probes import Caller, attempted, compute_probes, same_attributes
-from resnet_fn.parity.randomness import cut_random, is_random
+from resnet_fn.parity.randomness import cut_random, drops_of, is_random, shared_masks
 from resnet_fn.parity.ranks import check_shares
 from resnet_fn.parity.stages import LOSS, paired_outputs
 from resnet_fn.parity.trace import (
@@ -110,18 +109,10 @@ def record_net(
 ) -> Recording:
     """Train a net for a few updates through the compiled step, without dropout; record what the ladder compares.
 
-    One more update multiplies by masks in place of dropout. The weights before the first update are put back.
-
-    Args:
-        net, task: the net, and the updates.
-        like: the reference, whose weights, weight decays and masks the net takes.
-        loss: (outputs, labels) → scalar; None: the recipe's.
-        optimizer: for the net's trainable parameters (`make_optimizer`, or one of MindSpore's); None: the recipe's.
-        schedule: the learning rate as a function of the update number; None: the recipe's.
-        make_step: a function with the signature of `make_train_step`.
-        build: made the net; with it several are built (`Trace.builds`).
-        workers: with their sum (`with_all_reduce`), share each batch.
-        probes: other inputs are computed, too.
+    One more update multiplies by masks in place of dropout. The weights before the first update are put back. The net
+    takes weights, weight decays and masks of `like`. `loss` is of (outputs, labels), `schedule` of the update's number;
+    these and `optimizer` are the recipe's if None. `build` made the net: with it several are built (`Trace.builds`).
+    `workers` share each batch. `probes`: other inputs are computed, too.
     """
     check_shares(task, workers.size, any(name.endswith(STATISTICS) for name in parameters_by_path(net)))
     recipe, initial, inputs = task.recipe, state(net), task.batches[0][0]
@@ -155,31 +146,25 @@ def record_net(
     theirs = (like.recording.dropping, like.names.layers) if like else ()
     masks = {} if task.accumulate % workers.size else shared_masks((drops, layers["train"]), *theirs)
     random_train = cut_random(layers["train"], random) if random is not None else ""
-    settings: Settings = {}
-    paths = {id(one): path for path, one in parameters_by_path(net).items()}
-    if isinstance(optimizer, TorchLike):
-        settings = torch_settings(optimizer.param_groups, paths)
-    elif isinstance(optimizer, nn.Optimizer):
-        settings = mindspore_settings(optimizer, paths)
-    own = of_mindspore(optimizer, net) if isinstance(optimizer, nn.Optimizer | TorchLike) else optimizer
+    is_mindspores = isinstance(optimizer, nn.Optimizer | TorchLike)
+    own, settings = of_mindspore(optimizer, net) if is_mindspores else (optimizer, {})
     rates = [schedule(update) for update in range(len(task.batches))] if schedule else task.rates
     alone: dict[str, Arrays] = {}
     with contextlib.suppress(MissingKernelError), explained(inputs):
         alone = optimizer_alone(net, own, like) if own else {}
     with without_dropout(cells.items()), masked(net, masks) as set_masks:
-        losses: dict[str, float] = {}
-        arrays = outputs_of(outputs["train"])
-        given = like.recording.trace.train_outputs[0] if like else arrays
-        if loss and (named := paired_outputs(arrays, given)):
-            given = {named[name]: one for name, one in given.items()}
-            losses = losses_alone(loss_of, given, task, outputs["train"], Tensor)
         used, moved = (own, "") if own else _recipe_optimizer(net, recipe, like)
         masking = set_masks if masks else None
         trace = run_mindspore(net, task, rates, criterion, used, make_step, outputs, like, masking, workers)
         assign(net, start)
         if masks:
             layers["dropout"] = layers_of(net, first, True)
-    trace.settings, trace.alone, trace.losses_alone = settings, alone, losses
+    trace.settings, trace.alone = settings, alone
+    arrays = outputs_of(outputs["train"])
+    given = like.recording.trace.train_outputs[0] if like else arrays
+    if loss and (named := paired_outputs(arrays, given)):
+        given = {named[name]: one for name, one in given.items()}
+        trace.losses_alone = losses_alone(loss_of, given, task, outputs["train"], Tensor)
     trace.builds = several_builds(build, state, {mindspore: "set_seed"}) if build else []
     mode = "graph" if compiler() else "pynative"
     recording = make_recording(
@@ -549,8 +534,8 @@ def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]
     return Optimizer(state_, record_and_update)
 
 
-def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> Optimizer:
-    """One of MindSpore's optimizers as a function of gradients and the task's learning rate.
+def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> tuple[Optimizer, Settings]:
+    """One of MindSpore's optimizers as a function of gradients and the task's learning rate, and its settings.
 
     Gradients come in the order of the net's trainable parameters; the optimizer's groups may have another order. Each
     group gets the task's learning rate times its share of the largest, as on the reference's side. A ValueError names
@@ -583,7 +568,10 @@ def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> Optimizer
             arranged += (gradients[place],)
         optimizer(arranged)
 
-    return Optimizer(state_, update)
+    paths = {id(one): path for path, one in parameters_by_path(net).items()}
+    is_like_torch = isinstance(optimizer, TorchLike)
+    settings = torch_settings(optimizer.param_groups, paths) if is_like_torch else mindspore_settings(optimizer, paths)
+    return Optimizer(state_, update), settings
 
 
 def parameters_by_path(net: nn.Cell) -> dict[str, Parameter]:

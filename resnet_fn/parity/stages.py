@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from resnet_fn.parity.layers.difference import (
 )
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import training_notes
-from resnet_fn.parity.optimizer_settings import compare_settings
+from resnet_fn.parity.optimizers import compare_settings
 from resnet_fn.parity.trace import LATER, Arrays, Batch, Recording, Rounding, Trace, named_leaves
 
 INPUTS, INITIALISATION, UNTRAINED, WEIGHTS = "inputs", "initialisation", "untrained arrays", "weights"
@@ -209,14 +209,6 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
             least |= {name: spread for name, spread in spreads.items() if spread >= NOISE}
         grown[stage] = {name: max(error, least[name]) for name, error in errors.items()}
     return grown
-
-
-def drift(noisy: Trace, trace: Trace, measured: Rounding, parameters: Collection[str]) -> Rounding:
-    """How far noise moves what Adam trains: statistics, and weights whose gradient is rounding, which it divides by."""
-    errors, statistics = rounding(noisy, trace), noisy.after[-1].keys() - parameters  # whose names are all given
-    drifting = statistics | {name for name, error in measured[GRADIENTS].items() if error >= NOISE}
-    moved = {stage: {name: one for name, one in errors[stage].items() if name in drifting} for stage in _AFTER}
-    return {**moved, MOVED: errors[MOVED]}
 
 
 def worst_rounding(*roundings: Rounding) -> Rounding:

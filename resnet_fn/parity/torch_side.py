@@ -8,7 +8,6 @@ import itertools
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -17,16 +16,15 @@ import torch
 from resnet_fn.config.hints import few, first_line
 from resnet_fn.parity import stages
 from resnet_fn.parity.alone import changes_alone, losses_alone, made_up
-from resnet_fn.parity.dropout import drops_of, shared_masks
 from resnet_fn.parity.environment import environment
 from resnet_fn.parity.initial import several_builds
 from resnet_fn.parity.layers.difference import relative_error
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import record_layers, recorded_layers
 from resnet_fn.parity.layers.settings import without_dropout
-from resnet_fn.parity.optimizer_settings import RATE, torch_settings
+from resnet_fn.parity.optimizers import RATE, torch_settings
 from resnet_fn.parity.probes import Asked, Caller, attempted, compute_probes, measure
-from resnet_fn.parity.randomness import cut_random, is_random
+from resnet_fn.parity.randomness import cut_random, drops_of, is_random, shared_masks
 from resnet_fn.parity.reference.training import Average, recipe_loss, recipe_optimizer
 from resnet_fn.parity.search import Searcher
 from resnet_fn.parity.trace import (
@@ -53,7 +51,6 @@ from resnet_fn.parity.trace import (
 
 Loss = Callable[[Any, Any], torch.Tensor]
 MakeOptimizer = Callable[[torch.nn.Module], torch.optim.Optimizer]
-_DTYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.float32}  # float16 by autocasting
 
 
 @torch.random.fork_rng()
@@ -69,8 +66,8 @@ def record_reference(
 
     The copy has no dropout, and random numbers for what is fresh (`prepare_reference`). With the recipe's precision
     "fp16" the verdict allows for the error of PyTorch's own automatic mixed precision. `loss` and `make_optimizer`: see
-    `run_torch`; `build` made the module: with it several are built (`Trace.builds`). `probes`: other inputs
-    are computed, too. A ValueError names what fails.
+    `Training`; `build` made the module: with it several are built (`Trace.builds`). `probes`: other inputs are
+    computed, too. A ValueError names what fails.
     """
     task = dataclasses.replace(task, batches=[map_tree(np.array, tuple(batch)) for batch in task.batches])
     inputs = task.batches[0][0]
@@ -97,10 +94,11 @@ def record_reference(
 
     def run(precision: str) -> Trace:
         with _in_float64() if precision == "float64" else contextlib.nullcontext():
-            trace, later = run_torch(reference, task, criterion, make_optimizer, precision), task.batches[1:]
-            trace.later = [_on_batch(reference, task, one, criterion, precision, trace.start) for one in later]
+            trace = Training(reference, task, criterion, precision).train(make_optimizer)
+            for batch in task.batches[1:]:
+                trace.later.append(Training(reference, task, criterion, precision).on_batch(batch, trace.start))
             if dropping is not None:
-                trace.dropped = [run_torch(dropping, task, criterion, make_optimizer, precision, updates=1)]
+                trace.dropped = [Training(dropping, task, criterion, precision).train(make_optimizer, updates=1)]
             return trace
 
     def loss_of(outputs: Tree, labels: Tree) -> np.ndarray:
@@ -134,7 +132,7 @@ def record_reference(
     noisy, first_update = [], dataclasses.replace(trace, later=[], dropped=[])
     for seed in range(_NOISY_RUNS) if rounded == "float32" else ():
         with _Noise(seed):
-            one = _on_batch(reference, task, task.batches[0], criterion, rounded, trace.start)
+            one = Training(reference, task, criterion, rounded).on_batch(task.batches[0], trace.start)
             noisy.append(stages.rounding(one, first_update))
     measured = stages.rounding(trace if rounded == "float32" else run(rounded), exact)
     # Adam divides a gradient of rounding by its own size: such a bias drifts, and the statistics behind it with it.
@@ -142,8 +140,9 @@ def record_reference(
     if noisy and adaptive and max(measured[stages.GRADIENTS].values(), default=0.0) >= stages.NOISE:
         weights = {name: trace.after[-1][name] for name in trace.gradients}  # as both sides have them there
         with _Noise(0):
-            moved = run_torch(reference, task, criterion, make_optimizer, rounded, last=weights)
-        noisy.append(stages.drift(moved, first_update, measured, roles["trainable"]))
+            moved = Training(reference, task, criterion, rounded).train(make_optimizer, last=weights)
+        changes = stages.rounding(moved, first_update)
+        noisy.append({stage: changes[stage] for stage in (stages.LAST, stages.AVERAGE, stages.MOVED)})
     random_train = cut_random(layers["train"], layers_of(reference, first, True)) if random else ""
 
     notes = [changed] if changed else []
@@ -188,7 +187,7 @@ def record_reference(
 
 def _searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:
     """Changes a copy of the module until it computes what the other side does."""
-    run = _Run(module, task, loss, "float32")
+    run = Training(module, task, loss, "float32")
     run.module.eval()  # every layer: some may have been left in another mode than the module
 
     def forward(train: bool) -> Any:
@@ -198,8 +197,9 @@ def _searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:
 
     def backward() -> Arrays:
         run.module.zero_grad()
-        value, _, _ = run.backward(task.batches[0])
-        return {**run.gradients(), stages.LOSS: np.asarray([value])}
+        trace = Trace({}, start={}, rates=[])
+        run.backward(task.batches[0], trace)
+        return {**trace.gradients, stages.LOSS: np.asarray(trace.losses)}
 
     return Searcher(run.module, forward, backward)
 
@@ -305,16 +305,10 @@ def _in_float64() -> Iterator[None]:
 
 
 def copied(module: torch.nn.Module) -> torch.nn.Module:
-    """A copy; what a layer computed of its parameters (the weight of `weight_norm`) is copied as a plain tensor.
-
-    It shares random generators of the module's own: each call then draws other numbers, as `is_random` must see.
-    Generators in lists, dicts or objects that are no layers are copied: what they draw looks fixed.
-    """
+    """A copy; what a layer computed of its parameters (the weight of `weight_norm`) is copied as a plain tensor."""
     values = [value for layer in module.modules() for value in vars(layer).values()]
     known = {id(one): one.detach().clone() for one in values if isinstance(one, torch.Tensor) and not one.is_leaf}
-    kinds = (torch.Generator, np.random.Generator, np.random.RandomState, Random)
-    shared = {id(one): one for one in values if isinstance(one, kinds)}
-    return copy.deepcopy(module, {**known, **shared})
+    return copy.deepcopy(module, known)
 
 
 def initialise(module: torch.nn.Module, inputs: Tree) -> None:
@@ -382,79 +376,64 @@ def with_masks(module: torch.nn.Module, masks: Mapping[str, Sequence[np.ndarray]
     return module
 
 
-def run_torch(
-    module: torch.nn.Module,
-    task: Task,
-    loss: Loss,
-    make_optimizer: MakeOptimizer | None,
-    precision: str,
-    updates: int | None = None,
-    last: Arrays | None = None,
-) -> Trace:
-    """Train a copy of a torch module for a few updates (None: the task's) and record what the ladder compares.
+class Training:
+    """A copy of a module in one precision, and what it computes of a task's batches.
 
-    `loss` is of (outputs, labels), a scalar; `make_optimizer` is of the module, None: the recipe's. Each of its groups
-    gets the task's learning rate times its share of the largest. `precision`: "float32", "float64", or "float16" by
-    automatic mixed precision. `last`: weights with which `last_outputs` are computed, instead of the trained ones.
+    `loss` is of (outputs, labels), a scalar; `precision` is "float32", "float64", or "float16" by automatic mixed
+    precision.
     """
-    run, batches = _Run(module, task, loss, precision), task.batches
-    module, parameters = run.module, run.parameters
-    optimizer, set_rate = _optimizer_of(module, task, make_optimizer)
-    average = Average(module, task.recipe, task.updates_per_epoch) if task.recipe.ema else None
-    trace = Trace(run.evaluate(batches[0]), start=state(module), rates=task.rates)
-    buffers = {name: one.clone() for name, one in module.named_buffers()}
-    trace.settings = torch_settings(optimizer.param_groups, {id(one): name for name, one in parameters.items()})
-    if not make_optimizer:  # the recipe's optimizer has no learning rate of its own
-        del trace.settings[RATE]
-    for update, batch in enumerate(batches[:updates]):
-        set_rate(trace.rates[update])
-        optimizer.zero_grad()
-        value, outputs, parts = run.backward(batch)
-        trace.losses.append(value)
-        trace.train_outputs.append(outputs)
-        if update == 0:
-            trace.gradients, trace.parts = run.gradients(), parts
-        limit = task.recipe.clip_norm or float("inf")
-        trace.norms.append(float(torch.nn.utils.clip_grad_norm_(list(parameters.values()), limit)))
-        if update == 0:
-            trace.clipped = run.gradients()
-        optimizer.step()
-        if average is not None:
-            average.update(module)
-        if update < LATER:
-            trace.after.append(state(module))
-        if update + 1 == min(LATER, len(batches)):
-            trace.last_outputs = run.evaluate(batches[0], _load(copied(module), last) if last else module)
-            trace.moved = _moved(module, buffers)
-    if average is not None:
-        trace.average = state(average.module)
-    return trace
-
-
-def _load(module: torch.nn.Module, values: Arrays) -> torch.nn.Module:
-    module.load_state_dict({name: torch.from_numpy(np.array(one)) for name, one in values.items()}, strict=False)
-    return module
-
-
-def _on_batch(module: torch.nn.Module, task: Task, batch: Batch, loss: Loss, precision: str, start: Arrays) -> Trace:
-    """What a copy of a module computes of a batch before any update: outputs in both modes, loss, gradients."""
-    run = _Run(module, task, loss, precision)
-    trace = Trace(run.evaluate(batch), start=start, rates=[])
-    value, outputs, _ = run.backward(batch)
-    trace.losses, trace.train_outputs, trace.gradients = [value], [outputs], run.gradients()
-    return trace
-
-
-class _Run:
-    """A copy of a module in one precision, and what it computes of a task's batches."""
 
     def __init__(self, module: torch.nn.Module, task: Task, loss: Loss, precision: str) -> None:
-        self.task, self.loss, self.dtype = task, loss, _DTYPES[precision]
+        self.task, self.loss = task, loss
+        self.dtype = torch.float64 if precision == "float64" else torch.float32
         self.module = copied(module).to(self.dtype)
         self.parameters = {name: one for name, one in self.module.named_parameters() if one.requires_grad}
         self.autocast = functools.partial(torch.autocast, "cpu", torch.float16, enabled=precision == "float16")
         # Small gradients would underflow without it.
         self.scale = task.recipe.loss_scale if precision == "float16" else 1.0
+
+    def train(
+        self, make_optimizer: MakeOptimizer | None, updates: int | None = None, last: Arrays | None = None
+    ) -> Trace:
+        """Make a few updates (None: the task's) and record what the ladder compares.
+
+        `make_optimizer` is of the module, None: the recipe's. Each of its groups gets the task's learning rate times
+        its share of the largest. `last`: weights with which `last_outputs` are computed, instead of the trained ones.
+        """
+        module, task, batches = self.module, self.task, self.task.batches
+        optimizer, set_rate = _optimizer_of(module, task, make_optimizer)
+        average = Average(module, task.recipe, task.updates_per_epoch) if task.recipe.ema else None
+        trace = Trace(self.evaluate(batches[0]), start=state(module), rates=task.rates)
+        buffers = {name: one.clone() for name, one in module.named_buffers()}
+        names = {id(one): name for name, one in self.parameters.items()}
+        trace.settings = torch_settings(optimizer.param_groups, names)
+        if not make_optimizer:  # the recipe's optimizer has no learning rate of its own
+            del trace.settings[RATE]
+        for update, batch in enumerate(batches[:updates]):
+            set_rate(trace.rates[update])
+            optimizer.zero_grad()
+            self.backward(batch, trace)
+            limit = task.recipe.clip_norm or float("inf")
+            trace.norms.append(float(torch.nn.utils.clip_grad_norm_(list(self.parameters.values()), limit)))
+            if update == 0:
+                trace.clipped = self.gradients()
+            optimizer.step()
+            if average is not None:
+                average.update(module)
+            if update < LATER:
+                trace.after.append(state(module))
+            if update + 1 == min(LATER, len(batches)):
+                trace.last_outputs = self.evaluate(batches[0], _load(copied(module), last) if last else module)
+                trace.moved = _moved(module, buffers)
+        if average is not None:
+            trace.average = state(average.module)
+        return trace
+
+    def on_batch(self, batch: Batch, start: Arrays) -> Trace:
+        """What is computed of a batch before any update: outputs in both modes, loss, gradients."""
+        trace = Trace(self.evaluate(batch), start=start, rates=[])
+        self.backward(batch, trace)
+        return dataclasses.replace(trace, parts=[])
 
     def evaluate(self, batch: Batch, module: torch.nn.Module | None = None) -> Arrays:
         """The outputs in evaluation mode, of the copy or of another module like it."""
@@ -462,11 +441,10 @@ class _Run:
         with torch.no_grad(), self.autocast():
             return outputs_of(call(net.eval(), tensors(batch[0], self.dtype)))
 
-    def backward(self, batch: Batch) -> tuple[float, Arrays, list[Arrays]]:
+    def backward(self, batch: Batch, trace: Trace) -> None:
         """Run a batch forward and backward in training mode; gradients are added to `parameter.grad`, which is clear.
 
-        Returns the mean loss, the outputs of the last micro-batch, and each micro-batch's gradients; [] of a single
-        one.
+        The trace gets the mean loss, the outputs of the last micro-batch, and, if they are the first, the gradients.
         """
         self.module.train()
         total, parts, count = 0.0, list[Arrays](), self.task.accumulate
@@ -485,7 +463,10 @@ class _Run:
         for parameter in self.parameters.values():
             if self.scale != 1.0 and parameter.grad is not None:
                 parameter.grad /= self.scale
-        return total, outputs_of(outputs), parts
+        trace.losses.append(total)
+        trace.train_outputs.append(outputs_of(outputs))
+        if len(trace.losses) == 1:
+            trace.gradients, trace.parts = self.gradients(), parts
 
     def gradients(self) -> Arrays:
         """Each parameter's, zeros if it has none."""
@@ -493,6 +474,11 @@ class _Run:
             name: np.zeros(tuple(one.shape), np.float32) if one.grad is None else one.grad.numpy().copy()
             for name, one in self.parameters.items()
         }
+
+
+def _load(module: torch.nn.Module, values: Arrays) -> torch.nn.Module:
+    module.load_state_dict({name: torch.from_numpy(np.array(one)) for name, one in values.items()}, strict=False)
+    return module
 
 
 def _moved(module: torch.nn.Module, first: Mapping[str, torch.Tensor]) -> list[str]:
@@ -651,10 +637,8 @@ def call(module: torch.nn.Module, inputs: Tree) -> Any:
 def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
     """Give every fresh BatchNorm random statistics, and all that is trained and constant random numbers, in place.
 
-    Mean 0, variance 1, gamma 1, beta 0, and a scale or bias that is one number, would hide how a port uses and updates
-    them. Statistics are drawn around a batch's, so that activations keep their size in deep nets. A constant c becomes
-    c + 0.2 · |c| · N(0, 1), zeros 0.2 · N(0, 1), and a matrix of zeros, which would hide all layers before it,
-    1/√fan-in · N(0, 1). Other weights stay as they are. Returns what was changed, in words.
+    docs/migrating.md has the numbers. Statistics are drawn around a batch's, so that activations keep their size in
+    deep nets. Returns what was changed, in words.
     """
     generator = torch.Generator().manual_seed(seed)
     norms, changed = [], []

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from resnet_fn.parity.dropout import drops_of, shared_masks
 from resnet_fn.parity.layers.layer import Layer
+from resnet_fn.parity.randomness import drops_of, shared_masks
 from resnet_fn.parity.trace import Drop
 
 IMAGE = np.random.default_rng(0).normal(size=(4, 3, 5, 6))
