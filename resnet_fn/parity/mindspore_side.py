@@ -48,7 +48,7 @@ from resnet_fn.parity.trace import (
     what_failed,
 )
 from resnet_fn.runtime import process
-from resnet_fn.runtime.workers import Reduce, Workers
+from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.average import MovingAverage, make_average
 from resnet_fn.update.groups import weight_decay_groups
 from resnet_fn.update.loss import make_loss
@@ -237,27 +237,6 @@ def outputs_of(value: Any) -> Arrays:
     return {name: leaf.numpy() for name, leaf in named_leaves(value, "logits").items() if isinstance(leaf, Tensor)}
 
 
-def _evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Arrays]:
-    """Inputs → outputs of a compiled forward pass; `like` are the outputs on `inputs`, the first."""
-    forward, jit = with_inputs(net, inputs), compiler()
-    keep, kept = recorder(like, "eval")
-
-    def recorded(x: Any) -> Any:
-        outputs = forward(x)
-        keep(outputs)
-        return outputs
-
-    step = jit(recorded) if jit else recorded
-
-    def evaluate(inputs: Tree) -> Arrays:
-        net.set_train(False)
-        with explained(inputs, compiled=jit is not None):
-            step(arguments(inputs))
-            return kept()
-
-    return evaluate
-
-
 def run_mindspore(
     net: nn.Cell,
     task: Task,
@@ -275,17 +254,41 @@ def run_mindspore(
     `outputs` has the net's on the first batch in evaluation mode ("eval") and on its first micro-batch in training mode
     ("train"), for their structure; `set_masks` lets layers drop by masks, and is called at the end.
     """
-    inputs, recipe = task.batches[0][0], task.recipe
-    evaluate = _evaluation(net, inputs, outputs["eval"])
-    trace = Trace(evaluate(inputs), start=state(net), rates=list(rates))
+    recipe, forward, jit = task.recipe, with_inputs(net, task.batches[0][0]), compiler()
+    keep_eval, kept_eval = recorder(outputs["eval"], "eval")
+
+    def recorded(inputs: Any) -> Any:
+        values = forward(inputs)
+        keep_eval(values)
+        return values
+
+    evaluation = jit(recorded) if jit else recorded
+
+    def evaluate(inputs: Tree) -> Arrays:
+        net.set_train(False)
+        with explained(inputs, compiled=jit is not None):
+            evaluation(arguments(inputs))
+            return kept_eval()
+
+    trace = Trace(evaluate(task.batches[0][0]), start=state(net), rates=list(rates))
     trained = {path: one for path, one in parameters_by_path(net).items() if one.requires_grad}
     keep_gradients, gradients = recorder(tuple(trained.values()), "gradient", trained)
     shares = [split(tuple(batch), workers.size)[workers.rank] for batch in task.batches]
     micro_batches, sharing = max(1, task.accumulate // workers.size), dict[str, Any]()
-    exchanged = None
-    if workers.all_reduce:
-        all_reduce, *exchanged = recording_reduce(workers.all_reduce, trained)
-        sharing["workers"] = workers._replace(all_reduce=all_reduce)
+    if all_reduce := workers.all_reduce:
+        (keep_sent, sent), (keep_received, received) = (
+            recorder(tuple(trained.values()), title, trained) for title in ("sent", "received")
+        )
+        count, first = len(trained), next(iter(trained.values())).shape
+
+        def record_and_reduce(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+            sums = all_reduce(tensors)
+            if len(tensors) == count and tensors[0].shape == first:  # all gradients in one call
+                keep_sent(tensors)
+                keep_received(sums)
+            return sums
+
+        sharing["workers"] = workers._replace(all_reduce=record_and_reduce)
         outputs = {**outputs, "train": first_call(net, split(shares[0], micro_batches)[0][0], True)}
         with unchanged(net.get_parameters()):
             net.set_train(True)
@@ -300,14 +303,24 @@ def run_mindspore(
 
     average = make_average(net, recipe.ema, recipe.ema_every, recipe.ema_start, task.updates_per_epoch)
 
+    # jit would silently leave out the operations of an optimizer behind `if after is not None`.
+    def no_update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
+        pass
+
     def step_with(used: Optimizer | None, clip_norm: float, average: MovingAverage | None = None) -> tuple[Any, Any]:
         """A step, and its state before any update."""
+        after = used.update if used else no_update
+
+        def record_and_update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
+            keep_gradients(gradients)
+            after(gradients, learning_rate)
+
+        update = Optimizer(used.state if used else (), record_and_update)
         scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)
-        update, plan = recording_optimizer(used, keep_gradients), StepPlan(clip_norm, micro_batches)
-        run_state = make_state(net, update, scaler, average)
-        options: dict[str, Any] = {"state": run_state, "metric": no_metric, "plan": plan, "jit": compiler(), **sharing}
+        run_state, plan = make_state(net, update, scaler, average), StepPlan(clip_norm, micro_batches)
+        options: dict[str, Any] = {"state": run_state, "metric": no_metric, "plan": plan, "jit": jit, **sharing}
         before = [(one, one.numpy().copy()) for one in (*run_state.weights, *run_state.training)]
-        return make_step(with_inputs(net, inputs), recording_loss, update, **options), before
+        return make_step(forward, recording_loss, update, **options), before
 
     # A step without clipping or update records the gradients before clipping.
     unclipped = step_with(None, 0.0) if recipe.clip_norm else None
@@ -324,8 +337,8 @@ def run_mindspore(
         trace.train_outputs.append(kept())
         if update == 0:
             trace.clipped = gradients()
-            if exchanged:
-                trace.sent, trace.received = (kept_of() for kept_of in exchanged)
+            if workers.all_reduce:
+                trace.sent, trace.received = sent(), received()
         if not runs:
             break
         if update < LATER:
@@ -334,7 +347,7 @@ def run_mindspore(
             if like and like.recording.trace.after:  # what is compared is all other state
                 theirs = like.recording.trace
                 assign(net, like.names.rename({name: theirs.after[-1][name] for name in theirs.gradients}))
-            trace.last_outputs = evaluate(inputs)
+            trace.last_outputs = evaluate(task.batches[0][0])
             assign(net, trace.after[-1])
     if average is not None and runs:
         averages = {value.name.removeprefix("ema."): value for value in average.averages}
@@ -385,24 +398,6 @@ def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> di
     with unchanged((*parameters.values(), *optimizer.state)):
         assign(net, weights)
         return changes_alone(weights, gradients, update, lambda: {k: one.numpy() for k, one in parameters.items()})
-
-
-def recording_reduce(
-    all_reduce: Reduce, trained: Mapping[str, Parameter]
-) -> tuple[Reduce, Callable[[], Arrays], Callable[[], Arrays]]:
-    """An all-reduce, and what returns the gradients that it took and gave, if it was given all in one call."""
-    like = tuple(trained.values())
-    (keep_sent, sent), (keep_received, received) = (recorder(like, title, trained) for title in ("sent", "received"))
-    count, first = len(like), like[0].shape
-
-    def record_and_reduce(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        sums = all_reduce(tensors)
-        if len(tensors) == count and tensors[0].shape == first:
-            keep_sent(tensors)
-            keep_received(sums)
-        return sums
-
-    return record_and_reduce, sent, received
 
 
 def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResult:
@@ -516,22 +511,6 @@ def recorder(like: Any, title: str, names: Iterable[str] = ()) -> tuple[Callable
         return {name: parameter.numpy().copy() for name, parameter in zip(names, parameters, strict=True)}
 
     return keep, kept
-
-
-def _no_update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
-    """Leaves the weights as they are."""
-
-
-def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]) -> Optimizer:
-    """An optimizer that records its gradients, then updates; None: only records."""
-    state_, after = (optimizer.state, optimizer.update) if optimizer else ((), _no_update)
-
-    # `after` is always a function: with `if after is not None` jit would silently leave out its operations.
-    def record_and_update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
-        keep(gradients)
-        after(gradients, learning_rate)
-
-    return Optimizer(state_, record_and_update)
 
 
 def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> tuple[Optimizer, Settings]:
