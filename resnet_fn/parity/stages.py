@@ -199,11 +199,13 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
 
     `noisy` are the changes of the first batch's arrays (`rounding`) in runs with noise of one unit in the last place.
     """
-    grown = {}
+    grown, outputs = {}, [error for one in noisy for error in one.get(TRAIN_FORWARD, {}).values()]
     for stage, errors in measured.items():
         first = stage.partition(" of batch ")[0].removesuffix(WITH_DROPOUT)
         changes = [one.get(first, {}) for one in noisy]
-        spreads = {name: SPREADS * max((one.get(name, 0.0) for one in changes), default=0.0) for name in errors}
+        # There is no run with noise of later updates: they count at least the change of the outputs in the first.
+        later = max(outputs, default=0.0) if first in (TRAJECTORY, MOVED) else 0.0
+        spreads = {name: SPREADS * max([later, *(one.get(name, 0.0) for one in changes)]) for name in errors}
         least = {name: min(spread, _MOST / ROUNDING_FACTOR) for name, spread in spreads.items()}
         if first == GRADIENTS:  # of one that noise changes as much as this, nothing but rounding is left
             least |= {name: spread for name, spread in spreads.items() if spread >= NOISE}
