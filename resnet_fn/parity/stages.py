@@ -142,8 +142,7 @@ EACH_BATCH = [row for row in STAGES if row.name in (EVAL_FORWARD, TRAIN_FORWARD,
 _DROPPED = [row for row in STAGES if row.name in (TRAIN_FORWARD, LOSS, GRADIENTS, CHANGE, STATISTICS)]
 _AFTER = (LAST, AVERAGE)
 _WEIGHTS = (CHANGE, *_AFTER)
-# An element whose gradients are further apart, or that is so small beside the largest of its array, is rounding.
-_OTHER, _NOTHING = 0.01, 1e-6
+_OTHER = 0.01  # an element whose gradients are further apart is rounding
 
 # A gradient this far from its float64, and this small beside all gradients, is zero except for rounding.
 NOISE, _SMALL = 0.5, 1e-4
@@ -274,9 +273,7 @@ class Comparison:
         for own, given in pairs:
             for name, b in self.names.rename(given, name_map.GRADIENTS).items():
                 if name in own:
-                    size = np.abs(b)
-                    small = (size > 0) & (size <= _NOTHING * size.max(initial=0))
-                    apart = small | (np.abs(own[name] - b) > _OTHER * size) | (name in self._rounding_only)
+                    apart = (np.abs(own[name] - b) > _OTHER * np.abs(b)) | (name in self._rounding_only)
                     unsure[name] = apart | unsure.get(name, False)
         return unsure
 
