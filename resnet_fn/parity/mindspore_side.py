@@ -453,16 +453,12 @@ def call(net: nn.Cell, inputs: Tree) -> Any:
 
 
 def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
-    """A net's outputs on a batch; its mode and state are put back. ValueError, with the inputs, if it fails."""
-    was_training = net.training
+    """A net's outputs on a batch; its state is put back. ValueError, with the inputs, if it fails."""
     net.set_train(train)
-    try:
-        with explained(inputs), unchanged(net.get_parameters() if train else ()):
-            outputs = call(net, inputs)
-            outputs_of(outputs)  # operations may fail after the call
-            return outputs
-    finally:
-        net.set_train(was_training)
+    with explained(inputs), unchanged(net.get_parameters() if train else ()):
+        outputs = call(net, inputs)
+        outputs_of(outputs)  # operations may fail after the call
+        return outputs
 
 
 class MissingKernelError(ValueError):

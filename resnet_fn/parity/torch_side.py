@@ -656,9 +656,7 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
     words = f"random numbers for {len(changed)} constant arrays of the reference: {few(changed)}" if changed else ""
     if not norms:
         return words
-    was_training = module.training
-    module.train(True)
-    call(module, tensors(inputs, torch.float32))
+    call(module.train(), tensors(inputs, torch.float32))
     for layer, momentum in norms:
         layer.momentum = momentum
         mean, variance = layer.get_buffer("running_mean"), layer.get_buffer("running_var")
@@ -666,7 +664,6 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
         variance *= torch.exp(0.5 * torch.randn(variance.shape, generator=generator))
         # A channel that is dead on this batch has variance 0; dividing by √eps would magnify rounding.
         variance.clamp_(min=0.01 * float(variance.mean()) + 1e-3)
-    module.train(was_training)
     return words
 
 
