@@ -328,10 +328,10 @@ def run_mindspore(
     runs = True
     for update, share in enumerate(shares):
         try:
-            result = _call(step, net, share, rates[update])
+            result = _call(step, share, rates[update])
         except MissingKernelError:  # the optimizer's: the net has run before
             step, at_start = step_with(None, recipe.clip_norm)
-            result, runs = _call(step, net, share, rates[update]), False
+            result, runs = _call(step, share, rates[update]), False
         trace.losses.append(float(result.loss.numpy()))
         trace.norms.append(float(result.grad_norm.numpy()))
         trace.train_outputs.append(kept())
@@ -359,7 +359,7 @@ def run_mindspore(
         for parameter, value in before:
             write(parameter, value)
         one = Trace(evaluate(task.batches[update][0]), start=trace.start, rates=[])
-        one.losses = [float(_call(step, net, shares[update], rates[0]).loss.numpy())]
+        one.losses = [float(_call(step, shares[update], rates[0]).loss.numpy())]
         one.train_outputs, one.gradients = [kept()], gradients()
         return one
 
@@ -400,7 +400,7 @@ def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> di
         return changes_alone(weights, gradients, update, lambda: {k: one.numpy() for k, one in parameters.items()})
 
 
-def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResult:
+def _call(step: TrainStep, batch: Batch, rate: float) -> StepResult:
     inputs, labels = batch
     targets = map_tree(Tensor, labels) if named_leaves(labels, "") else None  # compiled code takes no empty tuple
     with explained(inputs, compiled=compiler() is not None):
