@@ -93,7 +93,7 @@ def record_reference(
     rounded = "float16" if task.recipe.precision == "fp16" else "float32"
 
     def run(precision: str) -> Trace:
-        with _in_float64() if precision == "float64" else contextlib.nullcontext():
+        with _Float64() if precision == "float64" else contextlib.nullcontext():
             trace = Training(reference, task, criterion, precision).train(make_optimizer)
             for batch in task.batches[1:]:
                 trace.later.append(Training(reference, task, criterion, precision).on_batch(batch, trace.start))
@@ -226,7 +226,7 @@ def searcher_of(recording: Recording, module: torch.nn.Module) -> Searcher:
 def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, rounded: str) -> list[Layer]:
     """Every layer's executions, with their distance from those in float64."""
     layers = layers_of(reference, inputs, train)
-    with _in_float64():
+    with _Float64():
         exact = {layer.title: layer for layer in layers_of(copied(reference).double(), inputs, train)}
     with torch.autocast("cpu", torch.float16, enabled=rounded == "float16"):
         measured = layers_of(reference, inputs, train) if rounded == "float16" else layers
@@ -259,7 +259,7 @@ def _probes(
 
     def measured(asked: Asked) -> None:
         """Their distance from those in float64; or, if that is more, a multiple of what noise changes."""
-        with _in_float64():
+        with _Float64():
             measure(probes, asked, compute(copied(reference).double(), asked), 1)
         for seed in range(_NOISY_PROBES):
             module = copied(reference)
@@ -270,38 +270,35 @@ def _probes(
     return probes, measured
 
 
-@contextlib.contextmanager
-def _in_float64() -> Iterator[None]:
+class _Float64(torch.overrides.TorchFunctionMode):
     """Inside, tensors that a module makes in float32 are float64: `torch.zeros(…)`, `x.float()`, its constants."""
 
-    def widen(leaf: Any) -> Any:
+    def __enter__(self) -> Any:
+        self.usual = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)  # of `torch.full(…, finfo(dtype).min)`
+        return super().__enter__()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        super().__exit__(kind, error, trace)
+        torch.set_default_dtype(self.usual)
+        if isinstance(error, Exception):
+            frames = [one for one in traceback.extract_tb(trace) if not one.filename.startswith(_INSIDE)]
+            place = "".join(f"{frame.filename}:{frame.lineno}: {frame.line}: " for frame in frames[-1:])
+            words = f"it fails in float64, which measures the rounding to allow ({type(error).__name__}: "
+            fix = "let it compute in its inputs' type, dtype=x.dtype"
+            raise ValueError(f"reference: {place}{words}{first_line(error)}); {fix}") from error
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.Tensor.__deepcopy__:  # whose second argument is all that was copied so far
+            return function(*args, **(kwargs or {}))
+        function = torch.Tensor.double if function is torch.Tensor.float else function
+        wide = functools.partial(torch.utils._pytree.tree_map, self._widen)
+        return wide(function(*wide(args), **wide(kwargs or {})))
+
+    def _widen(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor) and leaf.dtype == torch.float32:
             return leaf.double()
         return torch.float64 if leaf is torch.float32 else leaf
-
-    wide = functools.partial(torch.utils._pytree.tree_map, widen)
-
-    class Widen(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if function is torch.Tensor.__deepcopy__:  # whose second argument is all that was copied so far
-                return function(*args, **(kwargs or {}))
-            function = torch.Tensor.double if function is torch.Tensor.float else function
-            return wide(function(*wide(args), **wide(kwargs or {})))
-
-    usual = torch.get_default_dtype()
-    try:
-        with Widen():
-            torch.set_default_dtype(torch.float64)  # of `torch.full(…, finfo(dtype).min)`
-            yield
-    except Exception as error:
-        frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith(_INSIDE)]
-        place = "".join(f"{frame.filename}:{frame.lineno}: {frame.line}: " for frame in frames[-1:])
-        raise ValueError(
-            f"reference: {place}it fails in float64, which measures the rounding "
-            f"to allow ({type(error).__name__}: {first_line(error)}); let it compute in its inputs' type, dtype=x.dtype"
-        ) from error
-    finally:
-        torch.set_default_dtype(usual)
 
 
 def copied(module: torch.nn.Module) -> torch.nn.Module:
