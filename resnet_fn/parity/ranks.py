@@ -41,8 +41,13 @@ def merge(recordings: Sequence[Recording]) -> Recording:
             rows = {name: [one[name] for one in outputs] for name, array in outputs[0].items() if whole and array.ndim}
             for one in outputs:  # of the last micro-batch, which is the last worker's, or of the batch
                 one.update(outputs[-1] | {name: np.concatenate(arrays) for name, arrays in rows.items()})
-    note = f"recorded by {len(traces)} workers{', without an update with dropout' if whole and first.drops else ''}"
-    return replace(first, ranks=traces, notes=[*first.notes, note])
+    notes = [f"recorded by {len(traces)} workers{', without an update with dropout' if whole and first.drops else ''}"]
+    of_batch = traces[0].own_losses[1:]
+    if not whole and of_batch and not math.isclose(*of_batch, rel_tol=_EXACT):
+        notes.append(
+            "the batch's loss is not the mean of its shares' (counts differ): record both without --accumulate"
+        )
+    return replace(first, ranks=traces, notes=[*first.notes, *notes])
 
 
 def with_ranks(stages: list[Stage], ours: Recording, stages_of: Callable[[Trace], list[Stage]]) -> list[Stage]:
@@ -86,10 +91,15 @@ def worker_causes(case: StageCase) -> list[str]:
 
 
 def _loss(case: StageCase) -> list[str]:
-    losses = [one.losses[0] for one in case.ours.ranks]
-    if np.allclose(losses, losses[0], _EXACT, 0):
-        return []
-    return ["each worker returns the loss of its own share; return the mean over the workers"]
+    ranks, right = case.ours.ranks, case.theirs.trace.losses[0]
+    losses, own = [one.losses[0] for one in ranks], [one.own_losses[0] for one in ranks]
+    if np.allclose(losses, own, _EXACT, 0):
+        return ["each worker returns the loss of its own share; return the mean over the workers"]
+    of_batch = [one for one in ranks[0].own_losses[1:2] if math.isclose(one, right, rel_tol=_EXACT)]
+    if of_batch and np.allclose(losses, np.mean(own), _EXACT, 0):
+        means = few([f"{one:.6g}" for one in own])
+        return [f"the mean of the workers' means, {means}, which are of unequal counts; weigh each by its count"]
+    return []
 
 
 def _gradients(case: StageCase) -> list[str]:
@@ -118,4 +128,16 @@ def _norm(case: StageCase) -> list[str]:
     return [f"{few(counted)}: counted {count} times in the norm, once for each worker"] if counted else []
 
 
-_CAUSES = {LOSS: _loss, GRADIENTS: _gradients, NORM: _norm}
+def _statistics(case: StageCase) -> list[str]:
+    own, after = [one.own_statistics for one in case.ours.ranks], [one.after[0] for one in case.ours.ranks]
+    sources = {"each worker keeps those of its own share": own}
+    sources |= {f"those of rank {rank} alone": [one] * len(own) for rank, one in enumerate(own)}
+
+    def kept(name: str, source: Sequence[Arrays]) -> bool:
+        return all(relative_error(a[name], b[name]) < _EXACT for a, b in zip(after, source, strict=True))
+
+    pairs = [(words, [name for name in case.differing() if kept(name, source)]) for words, source in sources.items()]
+    return [f"{few(names)}: {words}; take the mean over the workers" for words, names in pairs if names]
+
+
+_CAUSES = {LOSS: _loss, GRADIENTS: _gradients, NORM: _norm, STATISTICS: _statistics}

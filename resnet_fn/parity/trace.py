@@ -219,10 +219,11 @@ class Trace:
     last_outputs: Arrays = field(default_factory=dict)
     moved: Collection[str] = ()  # buffers that training has moved by then; of PyTorch's side, without statistics
     # Of one of several workers: the gradients that its all-reduce took and gave in update 1; what its share of that
-    # update alone makes of statistics
+    # update alone makes of statistics; the loss of that share, and in evaluation mode of the batch and of its parts
     sent: Arrays = field(default_factory=dict)
     received: Arrays = field(default_factory=dict)
     own_statistics: Arrays = field(default_factory=dict)
+    own_losses: list[float] = field(default_factory=list)
 
 
 # ReLU inputs within rounding of 0 are ties: float32 cannot decide on which side of 0 they lie, and with the ReLU's
