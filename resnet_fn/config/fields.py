@@ -55,7 +55,7 @@ def setting(
         aliases: PyTorch's and timm's names of its flag, with spaces between.
         choices: the texts that it may be, "a|b|c", and "" if that is the default; without it any text.
         at_least, above, within: bounds of a number, or of each number of a tuple; `within` is an interval, "[0, 1)".
-        per_worker: the workers of a run may have different values (see `shared`); always so where the unit is "path".
+        per_worker: the workers of a run may have different values (see `shared`), as always where the unit is "path".
     """
     assert group in GROUPS, group
     allowed = choices.split("|") if choices else []
@@ -150,7 +150,7 @@ def aliases(*settings_classes: type) -> dict[str, str]:
 def explain(field: Any, value: Any) -> str:
     """Return a setting's line of help: "peak learning rate, for the whole batch; default 0.1*; also --lr".
 
-    `value` stands as the default; if the recipe or run that the help is for sets another than the field's, * marks it.
+    The line shows `value` as the default; a * follows if it is not the field's own (a recipe or a run has set it).
     """
     about, shown = field.metadata, show_value(value)
     text = about["meaning"]

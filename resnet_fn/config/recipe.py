@@ -28,7 +28,7 @@ class Recipe(Settings):
         "digits", "data set", choices=f"digits|cifar10|cifar100|imagefolder|mindrecord|synthetic|{OWN}"
     )
     image_size: int = _data(16, "height and width that the network sees", "pixels", at_least=1, aliases="img-size")
-    repeats: int = _data(1, "times that an update sees each of its images, differently augmented", "times", at_least=1)
+    repeats: int = _data(1, "augmented copies of each image in an update's batch", at_least=1)
     sampling: str = _data("shuffle", "every sample once an epoch, or classes equally often", choices="shuffle|balanced")
     validation_share: float = _data(0.0, "part of every class for validation, if there is no val", within="[0, 1)")
     multi_label: bool = _data(False, "any number of classes an image, in --train-list and --val-list with ; between")
@@ -164,5 +164,5 @@ def check_buildable(recipe: Recipe) -> None:
 def recipe_from_dict(fields: dict[str, Any]) -> Recipe:
     """Rebuild a recipe from JSON types; absent fields take their default, fields without effect are left out."""
     check_names(fields, Recipe)
-    # Not by `Recipe(**fields)`: its keywords count as typed, and what is typed and has no effect is an error.
+    # `Recipe(**fields)` would reject a setting without effect, as if a user had typed it; a saved recipe may have some.
     return changed(unchecked(Recipe, fields))

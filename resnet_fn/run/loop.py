@@ -76,9 +76,11 @@ def train(
     end the process at once (`StopRequest`). No other process can train in the same run folder meanwhile.
 
     A checkpoint holds `Run.state` (`TrainState`, update/state.py: all of the net's parameters and BatchNorm's
-    statistics, the optimizer's state, the loss scaler's, the moving average), `Run.progress` (`Progress`, run/build.py:
-    updates done, last and best evaluation) and what a resume compares; `save` in run/resume.py puts it together. All
-    else follows from the recipe and the update's number: order, augmentation, dropout, learning rate.
+    statistics, the optimizer's state, the loss scaler's, the moving average) as two .safetensors files, and as JSON
+    `Run.progress` (`Progress`, run/build.py: updates done, last and best evaluation) and what a resume compares: the
+    recipe, the data set's classes, preprocessing and order, the class weights, and the number of workers and threads
+    (another number is a note, not an error). `save` in run/resume.py puts it together. All else follows from the recipe
+    and the update's number: order, augmentation, dropout, learning rate.
 
     Raises:
         ValueError: before the first update, for whatever cannot work; names the field, the value and the fix.
@@ -162,7 +164,7 @@ def train_epoch(run: Run) -> int:
     began = time.perf_counter()
     for update in range(progress.update, end):
         # A function of the recipe and the update's number alone: linear warm-up to `learning_rate`, then the recipe's
-        # schedule (the formulas are in update/schedule.py). Skipped updates count, too.
+        # schedule, down to `min_learning_rate` (formulas: update/schedule.py). Skipped updates count, too.
         learning_rate = run.schedule(update)
         batch, (images, labels), data_seconds, error = run.prefetcher.get(update)
         run.prefetcher.start(update + 1)  # in a thread, while the device computes

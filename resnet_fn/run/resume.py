@@ -87,7 +87,7 @@ def find_start(
         if best and not folder.checkpoint_path(best["update"]).exists():
             lost = f"warning: the best checkpoint, after update {best['update']}, is missing"
             print(lost, file=sys.stderr, flush=True)
-            best = None  # `restore` takes its own evaluation, or the run its next
+            best = None  # then it is this checkpoint's own evaluation (`restore`), or else the run's next
         text = json.dumps([str(folder.path), str(checkpoint.path) if checkpoint else "", best])
     path, start, best = json.loads(broadcast_text(text, workers))
     if not workers.is_main:
@@ -191,7 +191,7 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
 
 
 def epochs_notes(update: int, then: int, run: Run) -> list[str]:
-    """Return a line if a run's epochs are not `then`'s: the learning rate may jump; a ValueError if it is over."""
+    """Return a note if a run's epochs are not `then`, the checkpoint's; a ValueError if it has already done more."""
     now, each = run.recipe.epochs, run.feed.updates_per_epoch
     if now == then:
         return []
@@ -212,7 +212,7 @@ def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, all
     differences = [f"classes {changes}"] if changes else []
     if then["samples"] != now["samples"]:
         differences.append(f"samples {then['samples']} → {now['samples']}")
-    if not differences:  # then files may differ; a set in memory has neither of these
+    if not differences:  # the same classes and count, but perhaps other files (a set in memory has neither of these)
         if then.get("files") != now.get("files"):
             differences = ["names or classes of its files"]
         elif then.get("contents") != now.get("contents"):

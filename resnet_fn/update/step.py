@@ -6,24 +6,26 @@ It works in this order; from 3 on it is the function `apply`:
     2  scaled loss and gradients, of one batch or summed over micro-batches
     3  unscale; are this worker's own numbers finite? (a first look; 5 is the full test)
     4  all-reduce, the sum over the workers: of each gradient; of the report; of BatchNorm's statistics, joined to one
-       vector. That makes (gradients + 2) collectives an update (one fewer without BatchNorm), whether or not it is then
-       applied, and however many micro-batches it has
+       vector. That makes (gradients + 2) collectives an update (one fewer without BatchNorm; where gradients are joined
+       to vectors, see below, these count), whether or not it is then applied, and however many micro-batches it has
     5  are all numbers finite, on every worker, and did every worker have its samples?
     6  if so: clip by global norm, optimizer, BatchNorm's statistics become their mean over the workers, moving average
        if not: put back the copy of BatchNorm's statistics; nothing else has changed so far
-    7  adjust the loss scale; return the results
+    7  adjust the loss scale (not if a worker had no samples: then nothing changes); return the results
 
 BatchNorm's statistics are moved by every forward pass: K times in an update of K micro-batches, on each worker by its
-own samples. Their mean over the workers is taken once an update. With `sync_batchnorm` (not with micro-batches) each
-BatchNorm also exchanges its own sums: two more collectives in the forward pass and two in the backward pass.
+own samples. Their mean over the workers is taken once an update. Frozen BatchNorms do not move. With `sync_batchnorm`
+(not with micro-batches) each BatchNorm also exchanges its own sums: two more collectives in the forward pass and two in
+the backward pass.
 
 The report is a small tensor: loss, metric, how many workers withheld their samples (could not read them), flags (the
 caller's own numbers, such as signals received), and which workers were not finite; `exchange.py` has its layout. In
 small nets on a CPU, without a moving average, SGD and Adam join the gradients to a few vectors (`vectors.py`); these
 are then summed, clipped and applied. The learning rate is an argument: `schedule.py` computes it from the recipe and
-the update's number alone (linear warm-up to the peak, then cosine, linear, step or constant); the optimizer may
-multiply it by a factor for each parameter (`groups.py`). All that an update changes, and that a checkpoint must
-therefore hold, is the `TrainState` (`state.py`).
+the update's number alone (linear warm-up to the peak `learning_rate`; then a cosine or a line down to
+`min_learning_rate`, steps at `milestones`, or constant). The optimizer multiplies it by a factor for each parameter,
+which follows from `layer_decay` and `head_learning_rate` (`groups.py`). All that an update changes, and that a
+checkpoint must therefore hold, is the `TrainState` (`state.py`).
 
 One batch is one compiled function. Micro-batches take three, `begin`, `add` for each of them, and `finish`, so that
 memory does not grow with their number.
@@ -217,8 +219,8 @@ def make_train_step(
         """Make the update, or skip it. The arguments are sums over this worker's micro-batches."""
         means, gradients = mean_sums * mean_factor, unscale(gradient_sums, mean_factor / scaler.scale)
         # Is this worker finite? Asked before the exchange, after which nobody could say whose NaN it is. Of several
-        # workers, each looks only at its first gradient: backward ends there, so NaN and infinity of later layers have
-        # spread into it. The full test follows the all-reduce.
+        # workers, each looks only at its first gradient: the backward pass computes it last, from those of all later
+        # layers, so their NaN and infinity have spread into it. The full test follows the all-reduce.
         squared = squared_norms(gradients if all_reduce is None else gradients[:1], ascend)
         norm = norm_of(squared)
         local_finite = is_finite(means[0], norm, statistics)
@@ -265,7 +267,7 @@ def make_train_step(
         mean_sums = Parameter(Tensor(np.zeros(MEANS, np.float32)), name="sum.means", requires_grad=False)
 
         # `begin` and `add` return a constant, for two reasons. A compiled function that returns nothing loses some of
-        # its operations. If it returns a tensor, the next call may wait for that in a busy loop, which takes a core
+        # its operations. If it returned a tensor, the next call might wait for that in a busy loop, which takes a core
         # from the kernels. (On a card `begin` must return a tensor: what clears the status register.)
         @compiled
         def begin() -> Tensor | int:
