@@ -112,10 +112,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(types.ModuleType):
-    """``train``, ``predict`` and others each name a function and a command's file; as attributes the functions win.
-
-    Without this, importing the file ``resnet_fn/train.py`` would put the module where the function was.
-    """
+    """As attributes ``train``, ``predict`` and others are functions, also after a command's file was imported."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in _HOMES and name != "recipes" and isinstance(value, types.ModuleType):

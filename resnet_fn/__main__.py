@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from resnet_fn.config import cli
 from resnet_fn.config.hints import closest
+from resnet_fn.runtime.console import installed_program
 
 COMMANDS = {
     "train": "train a recipe",
@@ -49,7 +50,7 @@ def run() -> NoReturn:
     """Run the command that is typed after "resnet_fn" or "python -m resnet_fn"."""
     arguments = sys.argv[1:]
     name = next((word for word in arguments if word not in _GENERAL), "")
-    program = cli.installed_program()
+    program = installed_program()
     # Workers inherit it: what they print has the form of the command that started them all.
     os.environ.setdefault(cli.FORM, f"{shlex.quote(program) if program else 'python -m resnet_fn'} ")
     if name not in COMMANDS:

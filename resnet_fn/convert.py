@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--to", choices=STYLES, default="ours", help="names to write; default ours")
     parser.add_argument("--model", default="", metavar="NAME", help="the net, if the weights' names do not identify it")
     parser.add_argument("--which", **cli.WHICH)
-    cli.add_non_finite_flag(parser)
+    parser.add_argument("--allow-non-finite", **cli.ALLOW_NON_FINITE)
     parsed = parser.parse(arguments)
     from resnet_fn.weights.load import convert_weights
 

@@ -109,13 +109,10 @@ def _shown(log: str) -> str:
 
 
 def exit_code(ended: dict[str, int], logs: Path, has_scheduler: bool) -> int:
-    """The exit code of the first worker that failed, else the scheduler's; prints which, unless a signal stopped it.
-
-    Without a scheduler on this machine, a log of one is an earlier job's.
-    """
+    """The exit code of the first worker that failed, else the scheduler's; prints which, unless a signal stopped it."""
     failed = sorted(((name, code) for name, code in ended.items() if code), key=lambda end: end[0] == "scheduler")
     name, code = next(iter(failed), ("", 0))
-    log = (logs / "scheduler.log").read_text(errors="replace") if has_scheduler else ""
+    log = (logs / "scheduler.log").read_text(errors="replace") if has_scheduler else ""  # else an earlier job's
     if silent := re.findall(r"The node: (\d+) is timed out", log):
         who, seconds = ", ".join(dict.fromkeys(silent)), os.environ.get("MS_NODE_TIMEOUT", "30")
         why = "it stands still, or its machine is gone; MS_NODE_TIMEOUT=SECONDS waits longer"

@@ -8,8 +8,8 @@ from textwrap import fill
 from typing import Any
 
 from resnet_fn.config import cli
-from resnet_fn.config.hints import closest, few
-from resnet_fn.report.curves import PANELS, Events, draw_panel, smoothing_note
+from resnet_fn.config.hints import few, near_path
+from resnet_fn.report.plots import PANELS, Events, draw_panel
 from resnet_fn.report.run_table import different_updates, group_runs, read_run, run_table
 from resnet_fn.runtime.extras import import_extra
 from resnet_fn.telemetry import read_log
@@ -23,21 +23,19 @@ _EXAMPLES = """examples:
 
 
 def read_events(run: Path) -> list[dict[str, Any]]:
-    """The events of a run's metrics.jsonl; a ValueError where the folder holds none, with the nearest that does."""
+    """The events of a run's metrics.jsonl; a ValueError if the folder holds none."""
     file = run / "metrics.jsonl"
     try:
         events = read_log(file)
     except OSError:
-        near = sorted(p.parent.name for p in run.parent.glob("*/metrics.jsonl")) if run.parent.is_dir() else []
-        hint = closest(run.name, near) if near else "give a run folder"
-        raise ValueError(f"{run}: holds no metrics.jsonl; {hint}") from None
+        raise ValueError(f"{run}: holds no metrics.jsonl; {near_path(run, 'give a run folder')}") from None
     if not events:
         raise ValueError(f"{file}: is still empty; wait for the first update")
     return events
 
 
-def lines_of(runs: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, list[Events]], str, list[str]]:
-    """What is drawn of runs (name → events): the lines with their runs, a note for the reader, and warnings.
+def lines_of(runs: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, list[Events]], list[str]]:
+    """What is drawn of runs (name → events): the lines with their runs, and warnings.
 
     Runs on the same data whose recipes differ in the seed alone are one line, each with a seed of its own.
     """
@@ -55,20 +53,17 @@ def lines_of(runs: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, list[Even
             warnings += different_updates({name: runs[name][-1]["update"] for name in names})
         else:
             lines |= {name: [runs[name]] for name in names}
-    return lines, smoothing_note([recipe.get("label_smoothing", 0.0) for recipe in recipes.values()]), warnings
+    return lines, warnings
 
 
-def draw(lines: dict[str, list[Events]], note: str, out: Path) -> None:
-    """Draw the curves of what `lines_of` gives over updates, each line in its colour; `out`'s ending is the format.
-
-    Raises a ValueError without matplotlib, or if the file cannot be written.
-    """
+def draw(lines: dict[str, list[Events]], out: Path) -> None:
+    """Draw what `lines_of` gives; `out`'s ending is the format. A ValueError without matplotlib, or for a bad `out`."""
     matplotlib = import_extra("matplotlib", "plot")
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 10), layout="constrained")
     for panel, axes in enumerate(figure.subplots(len(PANELS), 1, sharex=True)):
-        draw_panel(axes, panel, {fill(name, 90): runs for name, runs in lines.items()}, note if panel == 0 else "")
+        draw_panel(axes, panel, {fill(name, 90): runs for name, runs in lines.items()})
         axes.label_outer()
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper left")
     try:
@@ -97,8 +92,8 @@ def main(arguments: Sequence[str]) -> int:
         rows, warnings = run_table({run: read_run(Path(run), events) for run, events in runs.items()})
         print("\n".join(rows))
     else:
-        lines, note, warnings = lines_of(runs)
-        draw(lines, note, out)
+        lines, warnings = lines_of(runs)
+        draw(lines, out)
         print(f"curves of {', '.join(parsed.runs)}: {out}")
     for warning in warnings:
         print(warning, file=sys.stderr)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from resnet_fn.config import cli
 from resnet_fn.evaluation.metrics import SAID_FROM
-from resnet_fn.evaluation.task import TOP, task_of
+from resnet_fn.evaluation.task import TOP
 
 _EXAMPLES = """examples:
   python -m resnet_fn.predict runs/first seven.png
@@ -44,19 +44,23 @@ def main(arguments: Sequence[str]) -> int:
     if not images:
         raise cli.UsageError(f"no image is given beside {checkpoint!r}; give RUN IMAGE_OR_FOLDER")
     from resnet_fn.evaluation.loaded_net import load_run
-    from resnet_fn.evaluation.predict import by_doubt, find_images, predict, results_csv
+    from resnet_fn.evaluation.predict import find_images, predict, results_csv
 
     files, where = find_images(images), {"device": parsed.device, "threads": parsed.threads}
     trained = load_run(checkpoint, parsed.which, ema=parsed.ema, allow_non_finite=parsed.allow_non_finite, **where)
-    doubt = parsed.sort == "doubt"
-    cli.raise_usage_errors(*task_of(trained.recipe.multi_label).wrong_flags(parsed.top, least, doubt))
+    several, doubt = trained.recipe.multi_label, parsed.sort == "doubt"
+    cli.raise_usage_errors(
+        (least and not several, "--threshold: this net's images have one class; give --top instead"),
+        (several and parsed.top, "--top: this net's images have any number of classes; give --threshold instead"),
+        (several and doubt, "--sort doubt is of the likeliest class alone; leave it out"),
+    )
     width = max(len(str(path)) for path in files)
     results = predict(trained, files, parsed.top or TOP, least or SAID_FROM)
     bad = sum("error" in result for result in results)
-    if doubt:
-        results = by_doubt(results)
+    if doubt:  # files that cannot be read are last
+        results.sort(key=lambda result: result["top"][0]["probability"] if "top" in result else 2.0)
     if parsed.csv:
-        cli.write_text(Path(parsed.csv), results_csv(results))
+        Path(parsed.csv).write_text(results_csv(results), encoding="utf-8")
         order = ", the least certain first" if doubt else ""
         print(f"{len(files) - bad} predictions in {parsed.csv}{order}")
     for result in results:

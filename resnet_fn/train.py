@@ -18,12 +18,9 @@ from resnet_fn.config.recipe_file import draft_of_run
 from resnet_fn.recipes import RECIPES, load_recipe
 from resnet_fn.runtime import console
 
-# What --help lists: the ten that are used most, and others.
-_FIRST = (
-    *("dataset", "data_dir", "model", "weights", "epochs", "batch_size", "learning_rate", "seed"),
-    *("out_dir", "resume"),
-)
+# What --help lists.
 _SHOWN = (
+    *("dataset", "data_dir", "model", "weights", "epochs", "batch_size", "learning_rate", "seed", "out_dir", "resume"),
     *("image_size", "validation_share", "multi_label", "flip", "policy", "mixup", "freeze", "precision", "schedule"),
     *("warmup_epochs", "loss", "label_smoothing", "class_weights", "optimizer", "momentum", "weight_decay", "ema"),
     *("clip_norm", "monitor", "patience", "data_threads", "accumulate", "device", "threads", "checkpoint_every"),
@@ -55,10 +52,10 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     recipe = base.make(Recipe)
     parser.description = f"{about}\nDefaults are those of the recipe {recipe.name}, * marks what it sets."
     shown = () if "--help-all" in arguments else _SHOWN
-    cli.add_fields(parser, recipe, base.make(RunOptions), skip=("name",), first=_FIRST, shown=shown)
-    parsed, wrong = parser.parse_and_list(arguments)
-    file = base.with_flags(cli.settings_in(parsed, Recipe, RunOptions))
-    cli.raise_usage_errors(*((True, text) for text in (*wrong, *file.faults.values())))
+    cli.add_fields(parser, recipe, base.make(RunOptions), skip=("name",), shown=shown)
+    given = cli.settings_in(parser.parse(arguments), Recipe, RunOptions)
+    with cli.usage_errors():
+        file = base.complete(**given)
     return file.make(Recipe), file.make(RunOptions), file.notes
 
 

@@ -9,7 +9,6 @@ import os
 import pickle
 import re
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -162,6 +161,19 @@ def says() -> Callable[..., None]:
 
 
 @pytest.fixture(scope="session")
+def raises_line(says) -> Callable[..., contextlib.AbstractContextManager[None]]:
+    """`with raises_line(*parts, kind=ValueError)`: the block raises this error, whose message `says` these parts."""
+
+    @contextlib.contextmanager
+    def check(*parts: object, kind: type[Exception] = ValueError) -> Iterator[None]:
+        with pytest.raises(kind) as caught:
+            yield
+        says(caught, *parts)
+
+    return check
+
+
+@pytest.fixture(scope="session")
 def write_recipe() -> Callable[[dict[str, Any]], str]:
     """write_recipe(settings) writes them as the recipe file mine.toml and returns its name."""
 
@@ -187,17 +199,11 @@ def events() -> Callable[..., list[dict[str, Any]]]:
 @pytest.fixture(scope="session")
 def board_events() -> Callable[[Path | str], list[Any]]:
     """board_events(folder): all of its TensorBoard files' events, in the order in which they were written."""
-    from tensorboardX.proto.event_pb2 import Event
+    from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
     def read(folder: Path | str) -> list[Any]:
-        events = []
-        for path in sorted(Path(folder).glob("events.out.tfevents.*")):
-            data, place = path.read_bytes(), 0
-            while place < len(data):  # the length, its checksum, the event, its checksum
-                (length,) = struct.unpack_from("<Q", data, place)
-                events.append(Event.FromString(data[place + 12 : place + 12 + length]))
-                place += 12 + length + 4
-        return events
+        paths = sorted(Path(folder).glob("events.out.tfevents.*"))
+        return [event for path in paths for event in LegacyEventFileLoader(str(path)).Load()]
 
     return read
 

@@ -44,7 +44,7 @@ KEPT = {
     },
     "mindspore.ops.split": "axis becomes dim; we split the first",
     "mindspore.ops.sqrt": "x, the only argument, becomes input",
-    **{f"Tensor.{name}": "not a tensor's here" for name in ("from_numpy", "gather", "norm")},
+    **{f"Tensor.{name}": "not a tensor's here" for name in ("from_numpy", "norm")},
     "Tensor.numpy": "gains a keyword",
     "Tensor.type": "not a tensor's here",
     "mindspore.ops.where": "gains a form with one argument",

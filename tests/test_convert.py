@@ -4,10 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+from mindspore import Tensor
 
 from resnet_fn.config.cli import UsageError
 from resnet_fn.convert import main as convert
+from resnet_fn.data.dataset import eval_batches
+from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.evaluate import main as evaluate
+from resnet_fn.evaluation.loaded_net import load_run
 from resnet_fn.inspect.__main__ import main as inspect
 from resnet_fn.run.loop import train
 from resnet_fn.train import parse
@@ -34,13 +38,18 @@ def test_evaluate_scores_a_weight_file_as_its_run(trained, events):
         evaluate(weights)
 
 
-def test_inspect_sees_the_gradients_of_the_next_update(trained, events, capsys):
+def test_inspect_sees_the_gradients_of_the_next_update_and_the_activations_of_the_average(trained, events, capsys):
     """From the checkpoint after update 5: update 6's loss and gradient norm, as training logged them."""
     folder = str(trained / "run/checkpoints/step-00000005")
     inspect([folder, "--gradients", "--activations", "--batch-size", "240", "--json", "inside.json"])
     out = capsys.readouterr().out
     assert "activations after update 5, evaluation mode, 240 validation images" in out
-    sixth, gradients = events(trained / "run", "train")[5], json.loads(Path("inside.json").read_text())["gradients"]
+    activations, gradients = json.loads(Path("inside.json").read_text()).values()
+    averaged = load_run(folder, ema=True)
+    images, *_ = next(eval_batches(load_digits().test, averaged.input, 240))
+    logits = averaged.net(Tensor(images)).asnumpy()
+    assert (activations[-1]["name"], activations[-1]["max"]) == ("fc", pytest.approx(logits.max(), rel=1e-5))
+    sixth = events(trained / "run", "train")[5]
     assert (sixth["update"], gradients["samples"]) == (6, 240)
     assert gradients["loss"] == pytest.approx(sixth["loss"], rel=1e-5)
     norm = sum(row["norm"] ** 2 for row in gradients["parameters"]) ** 0.5

@@ -172,41 +172,29 @@ def test_every_command_and_script_is_run_on_some_page():
         assert path.name in run, path.name
 
 
-def unknown_flags(module, words, helps={}):  # noqa: B006 (each command is asked once)
-    """The flags among the words after a command that its help does not have."""
-    if module not in helps:
-        program, *more = module.split()
-        command = [
-            sys.executable,
-            *([ROOT / program] if "/" in program else ["-m", program]),
-            *more,
-            "--help-all" if module == "resnet_fn.train" else "--help",
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, f"{module}: {done.stderr}"
-        helps[module] = done.stdout
-    flags = re.findall(r"(?<=\s)--(?:no-)?([\w-]+)", words)
-    return [flag for flag in flags if f"--{flag}" not in helps[module] and f"--[no-]{flag}" not in helps[module]]
+def commands_that_are_not_run(page):
+    """(program, the words after it) in blocks with a marker and between words; a benchmark's part is a program."""
+    text = page.read_text(encoding="utf-8")
+    yield from re.findall(rf"`python (?:-m )?({_PROGRAM})([^`]*)`", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M))
+    for rule, _, block in blocks(page):
+        for line in commands(block) if rule else ():
+            line = re.sub(r"(resnet_fn\.launch\b.*) -- (?!python)", r"\1 python -m resnet_fn.train ", line)
+            yield from re.findall(rf"python (?:-m )?({_PROGRAM})((?:(?!python -m)[^|;&#])*)", line)
 
 
-def test_commands_in_the_text_exist():
-    """`python -m resnet_fn.…` and scripts between words: the module or file is there, and each flag."""
+def test_commands_that_are_not_run_and_their_flags_exist(python):
+    used = {}
     for page in PAGES:
-        words = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
-        for name in re.findall(r"`(scripts/[\w.]+)", words):
+        for program, words in commands_that_are_not_run(page):
+            used.setdefault(program, set()).update(re.findall(r"(?<=\s)--(?:no-)?([\w-]+)", words))
+    for program, flags in used.items():
+        name, *more = program.split()
+        words = [ROOT / name] if "/" in name else ["-m", name]
+        shown = python(*words, *more, "--help-all" if program == "resnet_fn.train" else "--help").stdout
+        assert not [flag for flag in flags if not re.search(rf"--(\[no-\])?{flag}\b", shown)], program
+    for page in PAGES:
+        for name in re.findall(r"`(scripts/[\w.]+)", page.read_text(encoding="utf-8")):
             assert (ROOT / name).exists(), f"{page.name}: {name}"
-        # a benchmark's part has flags of its own
-        for module, flags in re.findall(rf"`python (?:-m )?({_PROGRAM})([^`]*)`", words):
-            assert not unknown_flags(module, flags), f"{page.name}: {module} {flags}"
-
-
-def test_flags_of_commands_that_are_not_run_exist():
-    for page in PAGES:
-        for rule, _, text in blocks(page):
-            for line in commands(text) if rule else ():
-                line = re.sub(r"(resnet_fn\.launch\b.*) -- (?!python)", r"\1 python -m resnet_fn.train ", line)
-                for module, flags in re.findall(rf"python (?:-m )?({_PROGRAM})((?:(?!python -m)[^|;&#])*)", line):
-                    assert not unknown_flags(module, flags), f"{page.name}: {module} {flags}"
 
 
 def test_extras_exist():

@@ -17,11 +17,14 @@ from resnet_fn.weights.files import write_arrays
 COMMAND = ["--recipe", "finetune", "--data-dir", "photographs", "--weights", "net.safetensors", "--batch-size", "4"]
 
 
+NETS = {"net": {}, "stem": {"stem": "imagenet"}, "grey": {"in_channels": 1}, "norm": {"norm": "none"}}
+
+
 @pytest.fixture(scope="module")
 def nets(device, tmp_path_factory):
-    """Weight files: of a small net, with another stem, of grey pictures, and of no ResNet."""
+    """Weight files: of a small net, with another stem, of grey pictures, without BatchNorm, and of no ResNet."""
     place = tmp_path_factory.mktemp("nets")
-    for name, options in (("net", {}), ("stem", {"stem": "imagenet"}), ("grey", {"in_channels": 1})):
+    for name, options in NETS.items():
         net = create_model("resnet8", num_classes=3, **options)
         write_arrays(place / f"{name}.safetensors", {p.name: p.asnumpy() for p in net.get_parameters()})
     write_arrays(place / "vgg.safetensors", {"features.0.weight": np.zeros((64, 3, 3, 3), np.float32)})
@@ -56,6 +59,18 @@ $ mkdir outer; mv photographs outer
 $ mkdir outer; mv photographs outer
 --data-dir outer --validation-share 0
 1: data_dir: … 'outer' … give --data-dir outer/photographs
+# a folder of folders of sets
+$ mkdir sets; rm -r photographs/val; cp -r photographs sets/a; cp -r photographs sets/b
+--data-dir sets
+1: data_dir: sets/a holds a set, not a class; it holds the folders train … give --data-dir sets/a
+# a folder too high up
+$ mkdir -p outer/other/x; mv photographs outer
+--data-dir outer/other
+1: data_dir: outer/other … no images
+# an empty folder
+$ mkdir empty
+--data-dir empty
+1: data_dir: empty holds no class folders … empty/CLASS
 # the folder of one class
 --data-dir photographs/train/bee
 1: data_dir: photographs/train/bee … no folders … --data-dir photographs
@@ -94,6 +109,13 @@ $ printf 'train/no.jpg\tbee\n' >> train.txt
 $ echo bee/1.jpg bee > train.txt
 --train-list train.txt --val-list val.txt
 1: train.txt line 1: photographs/bee/1.jpg does not exist … --data-dir
+# no list
+--train-list nolist.txt --val-list val.txt
+1: train_list: nolist.txt does not exist … give a list of images
+# a folder for a list
+$ echo 'train/bee/00 ü.JPEG bee' > val.txt
+--train-list photographs --val-list val.txt
+1: train_list: photographs cannot be read (Is a directory) … give a list of images
 # a list without classes
 $ echo train/bee/1.jpg > train.txt
 --train-list train.txt --val-list val.txt
@@ -119,6 +141,9 @@ $ printf 'train/bee/00 ü.JPEG\twasp\n' > val.txt
 # weights of another stem
 --weights stem.safetensors --model resnet8
 1: weights: stem.safetensors … 'imagenet' … 'cifar'; give --stem imagenet
+# weights of another norm
+--weights norm.safetensors --model resnet8
+1: weights: norm.safetensors … 'none' … 'batch' … --norm none
 # weights of grey pictures
 --weights grey.safetensors
 1: weights: grey.safetensors … 1 channel … 3; give other weights

@@ -12,8 +12,10 @@ SETUP = configparser.ConfigParser()
 SETUP.read(ROOT / "setup.cfg")
 
 
-def test_importing_the_package_is_quiet_and_does_not_load_mindspore(python):
-    done = python("-c", "import resnet_fn, sys; print('mindspore' in sys.modules)")
+def test_package_and_checkpoints_are_imported_quietly_without_mindspore(python):
+    """A damaged run can be looked at, and checkpoints verified, on a machine without it."""
+    code = "import sys, resnet_fn.checkpoint.folder, resnet_fn.checkpoint.run_folder; print('mindspore' in sys.modules)"
+    done = python("-c", code)
     assert (done.stdout, done.stderr) == ("False\n", "")
 
 
@@ -82,17 +84,6 @@ def test_an_unknown_name_lists_the_known_ones():
         resnet_fn.traine  # noqa: B018
 
 
-def test_the_package_is_marked_as_typed():
-    assert SETUP["options.package_data"]["resnet_fn"] == "py.typed"
-    assert (ROOT / "resnet_fn" / "py.typed").exists()
-
-
-def test_a_weight_file_cannot_run_code_in_any_pytorch_that_is_allowed():
-    """As it can by CVE-2025-32434 before 2.6 and by CVE-2026-24747 before 2.10, though `weights_only` is given."""
-    torch, floor = SETUP["options.extras_require"]["torch"].strip().split(" >=")
-    assert (torch, tuple(map(int, floor.split("."))) >= (2, 10)) == ("torch", True)
-
-
 def test_the_version_is_the_newest_of_the_changelog():
     """Beside it stand the numbers of the formats that it writes."""
     from resnet_fn.checkpoint import folder
@@ -117,15 +108,6 @@ def test_train_takes_a_recipes_name():
         resnet_fn.train("digits", resnet_fn.RunOptions(resume="nowhere"))
 
 
-def test_a_users_environment_is_never_overridden(python):
-    done = python(
-        "-c",
-        "import os; os.environ.update(ONEDNN_MAX_CPU_ISA='SSE41', GLOG_v='2')\n"
-        "import resnet_fn; print(os.environ['ONEDNN_MAX_CPU_ISA'], os.environ['GLOG_v'])",
-    )
-    assert done.stdout == "SSE41 2\n"
-
-
 def test_all_files_that_are_no_modules_are_installed():
     data = {
         path
@@ -133,5 +115,6 @@ def test_all_files_that_are_no_modules_are_installed():
         for pattern in patterns.split(",")
         for path in ROOT.joinpath(*package.split(".")).glob(pattern.strip())
     }
+    assert ROOT / "resnet_fn" / "py.typed" in data
     files = {path for path in (ROOT / "resnet_fn").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
     assert files - data == {path for path in files if path.suffix == ".py"}

@@ -14,11 +14,26 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
     [
         ("train --nesterov False", "unknown argument 'False'|flags start with --|yes/no flags take no value"),
         ("train --data-dir a\udcff", "data_dir: 'a\\udcff'|not UTF-8; rename"),
+        ("train --recipe none.toml", "recipe: none.toml: |does not exist|a recipe's name|.toml"),
+        ("train --amp", "'--amp'|--precision fp16"),
+        ("train --gpu", "'--gpu'|--device CPU or --device Ascend"),
+        ("train --num-workers=4", "'--num-workers'|--data-threads N|python -m resnet_fn.launch --workers N"),
+        ("train --no-nestrov", "'--no-nestrov'|--no-nesterov?"),
+        ("train --no-epoch", "'--no-epoch'|--epochs?"),
+        ("train --no-cuda", "'--no-cuda'|there is no such flag"),
+        ("pack folder out --amp", "'--amp'|there is no such flag"),
+        ("export --format onnx --out x.onnx", "give either RUN or --checkpoint RUN"),
+        ("evaluate run --checkpoint other", "give either RUN or --checkpoint RUN"),
+        ("predict run", "no image is given beside 'run'; give RUN IMAGE_OR_FOLDER"),
+        ("evaluate nowhere --json a/b --report /dev/null/a", "--json: 'a/b'|; --report: '/dev/null/a'|another"),
+        ("evaluate nowhere --json .", "--json: '.' is a folder; give a file"),
+        ("train --recipe mine.json", "recipe: 'mine.json'|recipe files end in .toml"),
+        ("train --recipe digit", "recipe: 'digit'|digits"),
         ("predict nowhere --top x x.png", "--top: |'x'"),
         ("evaluate nowhere --which bets", "--which: |'bets'|last|best"),
         (
-            "evaluate nowhere --threads two --which bets --jsn x",
-            "'--jsn'|--json?; --threads: 'two'|give a whole number; --which: |'bets'|last|best",
+            "evaluate nowhere --threads two --which last --jsn x",
+            "--threads: 'two'|give a whole number",
         ),
         ("predict nowhere --threshold half x.png", "--threshold: 'half'|give a number"),
         ("predict nowhere --csv a.csv --json x.png", "--csv|--json|one of them"),
@@ -40,6 +55,8 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
             "pack folder out --shards 0 --short-side -1 --quality 100",
             "--shards: 0|1..100000|; --short-side: -1|0..65535|; --quality: 100|1..95",
         ),
+        ("plot nowhere --out x.gif", "--out: 'x.gif'|.png, .svg"),
+        ("plot nowhere --table --out x.png", "--out is for curves, --table prints; give one"),
         ("launch --workers 0 --nnodes 0", "--workers: 0|1 or more; --nnodes: 0|1 or more"),
         (f"launch --workers 3 {SECOND_OF_TWO}", "--workers: 3|2 machines"),
         (f"launch --node-rank 2 {SECOND_OF_TWO}", "--node-rank: 2|0..1"),
@@ -47,8 +64,8 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
         ("launch --master-port 65536", "--master-port: 65536|0..65535"),
         ("launch --worker 2 -- --epochs 5", "'--worker'|--workers?"),
         (
-            "launch --workers two --epochs 5",
-            "--workers: 'two'|whole number|'--epochs'|arguments of resnet_fn.train after --",
+            "launch --workers 2 --epochs 5",
+            "'--epochs'|arguments of resnet_fn.train after --",
         ),
         ("inspect a.pth --batch-size 3", "--batch-size|--activations or --gradients"),
         ("inspect a.pth b.pth --gradients", "--activations, --gradients and --out-dir|one checkpoint; leave"),
@@ -58,9 +75,8 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
         ("inspect a.pth --gradients --recipe digit", "recipe: 'digit'|digits?"),
     ],
 )
-def test_wrong_usage_is_an_error_before_any_work(command, parts, says):
+def test_wrong_usage_is_an_error_before_any_work(command, parts, raises_line):
     name, *words = command.split()
     module = importlib.import_module(f"resnet_fn.{name}.__main__" if name == "inspect" else f"resnet_fn.{name}")
-    with pytest.raises(cli.UsageError) as caught:
+    with raises_line(*parts.split("|"), kind=cli.UsageError):
         module.main(words)
-    says(caught, *parts.split("|"))

@@ -85,23 +85,19 @@ def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Map
         body["sha256"] = sha256(json.dumps(body, sort_keys=True).encode())
         write_synced(temporary / MANIFEST, (json.dumps(body, indent=1) + "\n").encode())
         sync(temporary)
-        _replace(folder, temporary)
+        # rename() cannot replace a folder that holds files. If the process dies between the two renames,
+        # `recover_interrupted_replace` puts the old folder back.
+        old = folder.with_name(f"{folder.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        if folder.exists():
+            folder.rename(old)
+        temporary.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
         sync(folder.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     return folder
-
-
-def _replace(folder: Path, temporary: Path) -> None:
-    # rename() cannot replace a folder that holds files. If the process dies between the two renames,
-    # `recover_interrupted_replace` puts the old folder back.
-    old = folder.with_name(f"{folder.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if folder.exists():
-        folder.rename(old)
-    temporary.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def recover_interrupted_replace(checkpoints: Path) -> None:

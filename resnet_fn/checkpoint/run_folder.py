@@ -25,7 +25,7 @@ from resnet_fn.checkpoint.folder import (
     recover_interrupted_replace,
 )
 from resnet_fn.config.fields import to_dict
-from resnet_fn.config.hints import few, near_path
+from resnet_fn.config.hints import near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.runtime.disk import replace_text, sha256, sha256_of_file
@@ -186,15 +186,10 @@ def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
     """Load a checkpoint folder of any name, or the last or best of a run folder; a CheckpointError if there is none."""
     folder, is_one = locate(Path(path))
     if not Path(path).exists():
-        there = ", ".join(sorted({*_runs_in(folder.parent), *_runs_in(Path("runs"))})[-3:])
-        hint = near_path(path, f"there is {there}" if there else "give a run folder")
-        raise CheckpointError(f"{path}: does not exist; {hint}")
+        raise CheckpointError(f"{path}: does not exist; {near_path(path, 'give a run folder')}")
     if is_one:
         return load_checkpoint(Path(path))
-    run = RunFolder(folder)
-    if not run.checkpoints.exists() and (runs := _runs_in(folder)):
-        raise CheckpointError(f"{folder}: is a folder of runs; give one of them: {few(runs, 20)}")
-    return run.best() if which == "best" else run.newest()
+    return RunFolder(folder).best() if which == "best" else RunFolder(folder).newest()
 
 
 def settings_of(path: str) -> dict[str, Any]:
@@ -204,7 +199,3 @@ def settings_of(path: str) -> dict[str, Any]:
     """
     config = RunFolder(locate(Path(path))[0]).config()
     return config or {"recipe": find_checkpoint(Path(path)).state["recipe"], "options": {}}
-
-
-def _runs_in(folder: Path) -> list[str]:
-    return sorted(str(path.parent) for path in folder.glob("*/checkpoints"))

@@ -10,43 +10,28 @@ import dataclasses
 import io
 import os
 import re
-import shutil
 import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from resnet_fn.config.fields import GROUPS, YES_NO_AUTO, explain, flag_name
+from resnet_fn.config.fields import YES_NO_AUTO, explain, flag_name
 from resnet_fn.config.hints import closest_flag, first_line
 
-_OFTEN = "most used"
 _NEEDED = ("mindspore", "numpy", "tqdm", "tensorboardX")  # setup.cfg's install_requires
-# Flags of other projects, the flag here that does their work, and the hint.
-_WORKERS = (
-    "--data-threads",
-    "give --data-threads N to decode images in N threads, or python -m resnet_fn.launch --workers N -- and the flags",
-)
+# Flags of other projects: the flag here that does their work, and the hint.
+_THREADS = "give --data-threads N for N threads, or python -m resnet_fn.launch --workers N -- for N processes"
 _ELSEWHERE = {
     "--amp": ("--precision", "give --precision fp16"),
     "--gpu": ("--device", "MindSpore computes on CPUs and Ascend cards: give --device CPU or --device Ascend"),
-    "--workers": _WORKERS,
-    "--num-workers": _WORKERS,
+    "--workers": ("--data-threads", _THREADS),
+    "--num-workers": ("--data-threads", _THREADS),
 }
-
-
 FORM = "RESNET_FN_FORM"  # in the environment: what is typed before a command's name, unless "python -m resnet_fn."
-
-
-def installed_program() -> str:
-    """Return the installed command that started this process, as it was typed; "" if that was `python -m`."""
-    path = sys.argv[0]
-    if Path(path).name != "resnet_fn":
-        return ""
-    return "resnet_fn" if shutil.which("resnet_fn") == path else path
 
 
 def as_typed(text: str) -> str:
@@ -58,7 +43,9 @@ class UsageError(ValueError):
     """A wrong flag or value: exit code 2."""
 
 
+# Arguments of `add_argument` for flags of several commands.
 WHICH: dict[str, Any] = {"choices": ("last", "best"), "default": "last", "help": "of a run folder; default last"}
+ALLOW_NON_FINITE: dict[str, Any] = {"action": "store_true", "help": "take weights with NaN or infinity in them"}
 
 
 def raise_usage_errors(*faults: tuple[object, str]) -> None:
@@ -76,15 +63,6 @@ def usage_errors() -> Iterator[None]:
         raise UsageError(str(error)) from None
 
 
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Formats the help with one line for most flags: `--[no-]nesterov`."""
-
-    def _format_action_invocation(self, action: argparse.Action) -> str:
-        if isinstance(action, argparse.BooleanOptionalAction):
-            return f"--[no-]{action.option_strings[0].removeprefix('--')}"
-        return super()._format_action_invocation(action)
-
-
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that reports errors in one line and takes no abbreviations; `usage`: the required arguments."""
 
@@ -95,33 +73,18 @@ class Parser(argparse.ArgumentParser):
             description=as_typed(description),
             epilog=as_typed(epilog),
             allow_abbrev=False,
-            formatter_class=partial(_Formatter, max_help_position=30),  # fits 80 columns
+            formatter_class=partial(argparse.RawDescriptionHelpFormatter, max_help_position=30),  # fits 80 columns
         )
         for kind, wanted in ((int, "a whole number"), (float, "a number")):
             self.register("type", kind, partial(_number, kind, wanted))
         self.add_argument("--debug", action="store_true", help="show the traceback of an error")
-        self._wrong: list[str] = []
 
     def error(self, message: str) -> NoReturn:
-        """Raise instead of printing the usage; what is wrong with values comes first."""
-        raise UsageError("; ".join([*self._wrong, message.removeprefix("argument ")]))
-
-    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        try:
-            return super()._get_values(action, arg_strings)
-        except argparse.ArgumentError as error:  # argparse would stop at the first
-            self._wrong.append(str(error).removeprefix("argument "))
-            return None
+        """Raise instead of printing the usage."""
+        raise UsageError(message.removeprefix("argument "))
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
-        """Parse, and reject all that is wrong at once."""
-        parsed, wrong = self.parse_and_list(arguments)
-        raise_usage_errors(*((True, text) for text in wrong))
-        return parsed
-
-    def parse_and_list(self, arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, list[str]]:
-        """Parse, and list what is wrong: unknown flags with the nearest names, and invalid values."""
-        self._wrong.clear()
+        """Parse; a UsageError lists all unknown flags, with the nearest names."""
         parsed, unknown = self.parse_known_intermixed_args(arguments)  # flags may stand between RUN and its images
         flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
         words = [word.partition("=")[0] for word in unknown if word.startswith("-")]
@@ -129,7 +92,9 @@ class Parser(argparse.ArgumentParser):
         wrong = [f"unknown argument {word!r}; {hints.get(word) or closest_flag(word, flags)}" for word in words]
         if unknown and not wrong:
             wrong = [f"unknown argument {unknown[0]!r}; flags start with --; yes/no flags take no value"]
-        return parsed, [*wrong, *self._wrong]
+        if wrong:
+            raise UsageError("; ".join(wrong))
+        return parsed
 
 
 def _number(kind: type, wanted: str, text: str) -> Any:
@@ -149,12 +114,7 @@ def add_checkpoint_flags(parser: Parser, positional: bool = True) -> None:
     group.add_argument("--which", **WHICH)
     averaged = "averaged weights; default: where there are any"
     group.add_argument("--ema", action=argparse.BooleanOptionalAction, help=averaged)
-    add_non_finite_flag(group)
-
-
-def add_non_finite_flag(parser: argparse._ActionsContainer) -> None:
-    """Add --allow-non-finite, with which a command takes weights that it otherwise rejects."""
-    parser.add_argument("--allow-non-finite", action="store_true", help="take weights with NaN or infinity in them")
+    group.add_argument("--allow-non-finite", **ALLOW_NON_FINITE)
 
 
 def chosen_checkpoint(parsed: argparse.Namespace) -> str:
@@ -173,51 +133,36 @@ def add_device_flags(parser: Parser) -> argparse._ArgumentGroup:
 
 
 def add_fields(
-    parser: argparse.ArgumentParser,
-    *configs: Any,
-    skip: Iterable[str] = (),
-    first: Sequence[str] = (),
-    shown: Collection[str] = (),
+    parser: argparse.ArgumentParser, *configs: Any, skip: Collection[str] = (), shown: Collection[str] = ()
 ) -> None:
     """Add one flag for each setting except `skip`; flags that are not given are not in the namespace.
 
     `configs` are dataclasses, or instances, whose values the help shows (with a * if they are not the defaults). The
-    help lists the settings `first` before the groups of the others, of which it lists those `shown`, or all.
+    help lists the settings `shown`, or all.
     """
-    fields = {field.name: (config, field) for config in configs for field in dataclasses.fields(config)}
-    groups = {title: parser.add_argument_group(title) for title in (_OFTEN, *GROUPS)}
-    for name in dict.fromkeys((*first, *fields)):
-        if name in skip:
-            continue
-        config, field = fields[name]
-        about, flag = field.metadata, flag_name(name)
-        group = groups[_OFTEN if name in first else about["group"]]
-        is_shown = not shown or name in first or name in shown
-        options: dict[str, Any] = {
-            "help": explain(field, getattr(config, name)) if is_shown else argparse.SUPPRESS,
-            "default": argparse.SUPPRESS,
-            "dest": name,
-        }
-        if about["choices"] == YES_NO_AUTO:
-            group.add_argument(f"--{flag}", action="store_const", const="yes", **options)
-            options["help"] = "never" if is_shown else argparse.SUPPRESS
-            group.add_argument(f"--no-{flag}", action="store_const", const="no", **options)
-            continue
-        if isinstance(field.default, bool):
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    fields = [(config, field) for config in configs for field in dataclasses.fields(config) if field.name not in skip]
+    for config, field in fields:
+        name, title = field.name, field.metadata["group"]
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        options: dict[str, Any] = {"default": argparse.SUPPRESS, "dest": name}
+        if isinstance(field.default, bool) or field.metadata["choices"] == YES_NO_AUTO:
             options["action"] = argparse.BooleanOptionalAction
         else:
             options["type"] = partial(_convert, type(field.default))
             options["metavar"] = {int: "N", float: "X", tuple: "X,X"}.get(type(field.default), "NAME")
-        group.add_argument(f"--{flag}", **options)
-        for alias in about["aliases"]:
-            parser.add_argument(f"--{alias}", **options | {"help": argparse.SUPPRESS})
+        text = explain(field, getattr(config, name)) if not shown or name in shown else argparse.SUPPRESS
+        groups[title].add_argument(f"--{flag_name(name)}", **options, help=text)
+        for alias in field.metadata["aliases"]:
+            parser.add_argument(f"--{alias}", **options, help=argparse.SUPPRESS)
 
 
 def _convert(wanted: type, text: str) -> Any:
     try:
         return tuple(float(part) for part in text.split(",") if part) if wanted is tuple else wanted(text)
     except ValueError:
-        return text  # rejected with all that is wrong with the settings, see `faults`
+        return text  # rejected with all that is wrong with the settings, see `fields.fault`
 
 
 def settings_in(parsed: argparse.Namespace, *settings_classes: type) -> dict[str, Any]:
@@ -229,9 +174,7 @@ def settings_in(parsed: argparse.Namespace, *settings_classes: type) -> dict[str
 def file_to_write(text: str) -> str:
     """Check the value of a flag that names a file to write (argparse's `type`), before the work; return it."""
     path = Path(text)
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} is a folder; give a file")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written; give a file in a folder that is there")
     return text
 
@@ -242,14 +185,6 @@ def folder_to_write(text: str) -> str:
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written; give another folder")
     return text
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a result file; a ValueError if it cannot be written."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be written ({error.strerror}); give another file") from None
 
 
 def run(command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> NoReturn:
@@ -283,8 +218,6 @@ def _one_line(error: Exception) -> str:
         return first_line(error)
     if isinstance(error, ModuleNotFoundError) and (name := str(error.name).partition(".")[0]) in _NEEDED:
         return f"{name} is not installed; in the folder of the clone: pip install ."
-    if "can't start new thread" in str(error):
-        return "the system starts no more threads for this process; raise its limits (ulimit -u, ulimit -v)"
     if isinstance(error, MemoryError):
         return f"out of memory ({first_line(error)}); give smaller images or a smaller batch"
     return f"{type(error).__name__}: {first_line(error)} (--debug shows the traceback)"

@@ -14,24 +14,7 @@ from typing import Any
 
 from resnet_fn.config.hints import closest
 
-# The groups of the help, in its order, so that each fits a screen.
-GROUPS = (
-    "data",
-    "augmentation",
-    "mixing of images",
-    "net",
-    "weights to start from, and what is trained",
-    "precision",
-    "batch and learning rate",
-    "loss",
-    "optimizer",
-    "evaluation",
-    "the run: where it is kept and goes on",
-    "how updates are computed, not which",
-    "what the run records",
-)
-
-YES_NO_AUTO = ("auto", "yes", "no")  # choices of a setting whose flags are --setting and --no-setting
+YES_NO_AUTO = ["auto", "yes", "no"]  # choices of a setting whose flags are --setting and --no-setting
 OWN = "own"  # stands for a net, a data set or a loss of the caller's own (`resnet_fn.fit`); no flag can give them
 
 
@@ -53,59 +36,47 @@ def setting(
     Args:
         default: its type is the setting's: int, float, bool, str, or tuple of floats.
         aliases: PyTorch's and timm's names of its flag, with spaces between.
-        choices: the texts that it may be, "a|b|c", and "" if that is the default; without it any text.
+        choices: the texts that it may be beside its default, "a|b|c"; without it any text.
         at_least, above, within: bounds of a number, or of each number of a tuple; `within` is an interval, "[0, 1)".
-        per_worker: the workers of a run may have different values (see `shared`), as always where the unit is "path".
+        per_worker: the workers of a run may have different values, as always where the unit is "path".
     """
-    assert group in GROUPS, group
-    allowed = choices.split("|") if choices else []
-    if allowed and default == "":
-        allowed.insert(0, "")
     about: dict[str, Any] = {"group": group, "meaning": meaning, "unit": unit, "aliases": aliases.split()}
-    about |= {"choices": tuple(allowed), "at_least": at_least, "above": above, "within": within}
+    about |= {"choices": choices.split("|") if choices else [], "at_least": at_least, "above": above, "within": within}
     about["per_worker"] = per_worker or unit == "path"
     return dataclasses.field(default=default, metadata=about)
 
 
 def as_declared(field: Any, value: Any) -> Any:
-    """Convert a value to its setting's type: whole numbers for a float, lists of numbers for a tuple; leave others."""
+    """Convert a value to the setting's type: whole numbers for floats, lists for tuples, True for yes; leave others."""
     wanted = type(field.default)
     if wanted is float and type(value) is int:
         return float(value)
-    if wanted is tuple and isinstance(value, list) and _are_numbers(value):
-        return tuple(map(float, value))
+    if wanted is tuple and isinstance(value, list | tuple):
+        return tuple(float(number) if type(number) is int else number for number in value)
+    if field.metadata["choices"] == YES_NO_AUTO and isinstance(value, bool):
+        return "yes" if value else "no"
     return value
-
-
-def _are_numbers(values: Any) -> bool:
-    return all(type(value) in (int, float) for value in values)
 
 
 def fault(field: Any, value: Any) -> str:
     """Return what is wrong with a value by itself, "learning_rate: -1.0 must be above 0"; "" if it is right."""
-    wanted, numbers = type(field.default), value if isinstance(value, tuple) else (value,)
+    about, wanted, numbers = field.metadata, type(field.default), value if isinstance(value, tuple) else (value,)
+    wrong = ""
     # The very type: True is no whole number, though `bool` is a subclass of `int`.
-    if type(value) is not wanted or (wanted is tuple and not _are_numbers(value)):
-        several = "numbers with commas" if isinstance(value, str) else "a list of numbers"  # from a flag; from a file
-        names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", tuple: several}
-        wrong = f"is not {names[wanted]}"
-    elif wanted is str:
-        wrong = _wrong_text(field.metadata["choices"], value)
-    else:
-        wrong = next(filter(None, (_wrong_number(field.metadata, number) for number in numbers)), "")
+    if type(value) is not wanted or (wanted is tuple and any(type(number) is not float for number in value)):
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+        wrong = f"is not {names.get(wanted, 'a list of numbers')}"
+    elif about["choices"] and value not in (*about["choices"], field.default):
+        wrong = f"is unknown; {closest(value, _shown(about['choices']))}"
+    elif wanted is str and value != value.encode(errors="ignore").decode():  # surrogates, which stand for such bytes
+        wrong = "has bytes that are not UTF-8; rename the file or folder"
+    elif wanted in (int, float, tuple):
+        wrong = next(filter(None, (_wrong_number(about, number) for number in numbers)), "")
     return f"{field.name}: {value!r} {wrong}" if wrong else ""
 
 
-def _wrong_text(choices: Sequence[str], value: str) -> str:
-    if choices and value not in choices:
-        return f"is unknown; {closest(value, _shown(choices))}"
-    if value != value.encode(errors="ignore").decode():  # surrogates, which stand for such bytes
-        return "has bytes that are not UTF-8; rename the file or folder"
-    return ""
-
-
 def _shown(choices: Sequence[str]) -> list[str]:
-    return [choice for choice in choices if choice not in ("", OWN)]
+    return [choice for choice in choices if choice != OWN]
 
 
 def _wrong_number(about: Any, number: float) -> str:
@@ -113,7 +84,7 @@ def _wrong_number(about: Any, number: float) -> str:
     if not math.isfinite(number):
         return "is not finite; give a number"
     if least is not None and number < least:
-        return f"{'is negative' if least == 0 else 'is too small'}; give {least} or more"
+        return f"is too small; give {least} or more"
     if above is not None and number <= above:
         return f"must be above {above}"
     if within:
@@ -133,18 +104,18 @@ def check_value(settings_class: type, name: str, value: Any) -> None:
 
 def check_names(names: Iterable[str], *settings_classes: type, what: str = "") -> None:
     """Reject a name that is no setting of these classes; the ValueError has the nearest ones."""
-    fields = [field for settings_class in settings_classes for field in dataclasses.fields(settings_class)]
-    known, others = sorted(field.name for field in fields), aliases(*settings_classes)
+    known = all_names(*settings_classes)
     for name in names:
-        if name not in known:
-            hint = f"did you mean {others[name]}?" if name in others else closest(name, known)
+        if known.get(name) != name:
+            hint = f"did you mean {known[name]}?" if name in known else closest(name, known)
             raise ValueError(f"{what or settings_classes[0].__name__.lower()}: unknown setting {name!r}; {hint}")
 
 
-def aliases(*settings_classes: type) -> dict[str, str]:
-    """Return the setting of each name that PyTorch or timm has for one, as names in Python: {"lr": "learning_rate"}."""
+def all_names(*settings_classes: type) -> dict[str, str]:
+    """Return each setting by its own name and by those that PyTorch and timm have for it: {"lr": "learning_rate"}."""
     fields = [field for settings_class in settings_classes for field in dataclasses.fields(settings_class)]
-    return {alias.replace("-", "_"): field.name for field in fields for alias in field.metadata["aliases"]}
+    others = {alias.replace("-", "_"): field.name for field in fields for alias in field.metadata["aliases"]}
+    return {field.name: field.name for field in fields} | others
 
 
 def explain(field: Any, value: Any) -> str:
@@ -178,8 +149,3 @@ def show_value(value: object) -> str:
 def to_dict(config: Any) -> dict[str, Any]:
     """Return the settings of a recipe or of options as JSON types."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(config).items()}
-
-
-def shared(config: Any) -> dict[str, Any]:
-    """Return the settings that must be alike on all workers of a run."""
-    return {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if not f.metadata["per_worker"]}

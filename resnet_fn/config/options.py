@@ -24,11 +24,7 @@ class RunOptions(Settings):
     check_files: str = _run("auto", "decode all image files first; auto: up to 20,000 of them", choices="auto|yes|no")
     allow_other_data: bool = _run(False, "resume with another training set than the checkpoint's")
     data_threads: int = _each(0, "threads that decode images, per worker; 0: even shares", "threads", at_least=0)
-    feed: str = _compute(
-        "float32",
-        "how images go to the device: normalised, or as bytes (image files without mixup, cutmix and erasing)",
-        choices="float32|uint8",
-    )
+    feed: str = _compute("float32", "images to the device: normalised, or as bytes (files)", choices="float32|uint8")
     accumulate: int = _compute(1, "parts of a worker's share; each has its own BatchNorm", "micro-batches", at_least=1)
     mode: str = _compute("graph", "an update as one compiled function, or as none", choices="graph|pynative")
     device: str = _compute("CPU", "where to compute", choices="CPU|Ascend")

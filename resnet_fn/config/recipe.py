@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from resnet_fn.config.fields import OWN, check_names, setting
-from resnet_fn.config.rules import mixes, of_files
+from resnet_fn.config.rules import OF_FILES
 from resnet_fn.config.settings import Settings, changed, unchecked
 
 _data = partial(setting, "data")
@@ -114,7 +114,7 @@ class Recipe(Settings):
     @property
     def of_files(self) -> bool:
         """Whether images are decoded from files (or records) when an update needs them."""
-        return of_files(self.dataset)
+        return self.dataset in OF_FILES
 
     @property
     def colours(self) -> bool:
@@ -124,7 +124,7 @@ class Recipe(Settings):
     @property
     def mixes(self) -> bool:
         """Whether labels are probabilities, float32 [n, classes], in every batch of the run."""
-        return mixes(self.mixup, self.cutmix)
+        return self.mixup > 0 or self.cutmix > 0
 
     @property
     def evaluation_size(self) -> int:
@@ -141,12 +141,12 @@ class Recipe(Settings):
         """Warnings about settings that are allowed and rarely meant, a line each; the run's header shows them."""
         notes = []
         if late := ", ".join(f"{epoch:g}" for epoch in self.milestones if epoch >= self.epochs):
-            end = f"the run ends after epoch {self.epochs}"
-            notes.append(f"milestones {late}: {end}; the learning rate never drops there")
+            notes.append(f"milestones {late}: the run ends after epoch {self.epochs}; no drop is reached there")
         if self.optimizer in ("lars", "lamb") and not self.weight_decay:
             plain = "SGD" if self.optimizer == "lars" else "Adam"
-            adapts = f"{self.optimizer} adapts the rate of layers with weight decay only"
-            notes.append(f"weight_decay 0: {adapts}; this is plain {plain}")
+            notes.append(
+                f"weight_decay 0: {self.optimizer} adapts layers with weight decay only; this is plain {plain}"
+            )
         if self.optimizer in ("adam", "adamw") and self.learning_rate >= 0.05:
             moves = "Adam moves every weight by about that much in an update; 0.001 is usual"
             notes.append(f"learning_rate {self.learning_rate:g}: {moves}")

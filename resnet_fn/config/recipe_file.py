@@ -13,23 +13,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.fields import aliases, check_names, to_dict
+from resnet_fn.config.fields import all_names, check_names, to_dict
 from resnet_fn.config.hints import closest, near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.settings import Draft, Source, Value, unchecked, values_of
+from resnet_fn.config.settings import Draft, Source, Value, draft_of, unchecked
 
 ENDING = ".toml"
 FORMAT = 1  # of a recipe file, in its line `format`
 _FIELDS = {field.name: field for config in (Recipe, RunOptions) for field in dataclasses.fields(config)}
-_NAMES = {name: name for name in _FIELDS} | aliases(Recipe, RunOptions)
+_NAMES = all_names(Recipe, RunOptions)
 # Options that a run leaves out of its own recipe file.
 _OWN_PLACE = ("out_dir", "resume", "allow_other_data", "progress")
-
-
-def draft_of(recipe: Recipe, options: RunOptions = RunOptions()) -> Draft:
-    """Make a draft of a recipe and options, in which nothing counts as typed."""
-    return Draft(values_of(recipe, Source.RECIPE) | values_of(options, Source.RECIPE))
 
 
 def draft_of_run(settings: Mapping[str, Any]) -> Draft:
@@ -46,11 +41,11 @@ def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path,
     number, place = entries.pop("format", (FORMAT, ""))
     if number != FORMAT:
         raise ValueError(f"{place}: format: {number!r} is not {FORMAT}, the only one that this version reads")
-    base = draft_of(Recipe())
+    base = draft_of(Recipe(), RunOptions())
     if "extends" in entries:
         word, place = entries.pop("extends")
         try:
-            base = _extended(path, word, named, (*above, path.resolve()))
+            base = _extended(path, str(word), named, (*above, path.resolve()))
         except ValueError as error:
             raise ValueError(f"{place}: extends: {error}") from None
     values = {**base.values, "name": Value(_FIELDS["name"], path.stem, Source.FILE)}
@@ -60,25 +55,22 @@ def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path,
         if name is None:
             raise ValueError(f"{place}: unknown setting {word!r}; {closest(word.replace('-', '_'), _NAMES)}")
         if name in words:
-            line = values[name].place.rpartition(" ")[2]
-            raise ValueError(f"{place}: {word}: is given on line {line} already, as {words[name]}; keep one")
+            raise ValueError(f"{place}: {word}: {values[name].place} gives it already, as {words[name]}; keep one")
         words[name], values[name] = word, Value(_FIELDS[name], value, Source.FILE, place)
     return Draft(values, base.notes)
 
 
-def _extended(path: Path, word: Any, named: Mapping[str, Recipe], above: tuple[Path, ...]) -> Draft:
-    if not isinstance(word, str):
-        raise ValueError(f"{word!r} is not a text")
+def _extended(path: Path, word: str, named: Mapping[str, Recipe], above: tuple[Path, ...]) -> Draft:
     if not word.endswith(ENDING):
         if word not in named:
             raise ValueError(f"{word!r} is unknown; {closest(word, named)}")
-        return draft_of(named[word])
+        return draft_of(named[word], RunOptions())
     other = path.parent / word
     if other.resolve() in above:
         raise ValueError(f"{word} extends itself; name another recipe")
     draft = read_recipe_file(other, named, above).complete()  # what is extended must be whole
-    values = draft_of(draft.make(Recipe), draft.make(RunOptions)).values
-    return Draft({name: value._replace(place=draft.values[name].place) for name, value in values.items()}, draft.notes)
+    values = {name: value._replace(source=Source.RECIPE) for name, value in draft.values.items()}
+    return Draft(values, draft.notes)
 
 
 def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
@@ -89,18 +81,9 @@ def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
     except FileNotFoundError:
         hint = near_path(path, f"give a recipe's name, or a file that ends in {ENDING}")
         raise ValueError(f"{path}: does not exist; {hint}") from None
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror}); give a file") from None
-    except RecursionError:
-        raise ValueError(f"{path}: is nested too deeply; write one name and value for each setting") from None
     except tomllib.TOMLDecodeError as error:
-        wrong = f"{path}: is not TOML ({error})"
-        if match := re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", str(error)):
-            why, line, column = match.groups()
-            start = text.splitlines()[int(line) - 1].strip()
-            wrong = f"{path} line {line}: {start!r} is not TOML ({why}, column {column})"
         fix = "text stands in quotes, yes and no are true and false, several numbers are [1, 2]"
-        raise ValueError(f"{wrong}; {fix}") from None
+        raise ValueError(f"{path}: is not TOML: {error}; {fix}") from None
     entries = {}
     for word, value in settings.items():
         key = re.escape(word)
@@ -114,8 +97,7 @@ def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
 
 def recipe_text(recipe: Recipe, options: RunOptions) -> str:
     """Return a recipe file that reproduces a run: all settings with an effect, and the options that were changed."""
-    typed = {name: value._replace(source=Source.FILE) for name, value in values_of(recipe, Source.FILE).items()}
-    idle = Draft(typed).with_flags({}).faults  # a file that gave them would be rejected
+    idle = dict(draft_of(recipe).with_flags(vars(recipe)).faults)  # a file that gave them would be rejected
     values = {name: value for name, value in to_dict(recipe).items() if name not in idle}
     usual = to_dict(RunOptions())
     values |= {k: v for k, v in to_dict(options).items() if v != usual[k] and k not in _OWN_PLACE}
@@ -124,8 +106,3 @@ def recipe_text(recipe: Recipe, options: RunOptions) -> str:
         groups[_FIELDS[name].metadata["group"]] += f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
     parts = (f"\n# {title}\n{lines}" for title, lines in groups.items())
     return f"format = {FORMAT}\n{''.join(parts)}".replace("\x7f", "\\u007f")
-
-
-def check_together(recipe: Recipe, options: RunOptions) -> None:
-    """Raise a ValueError if options have no effect with a recipe, or are invalid."""
-    Draft(values_of(recipe, Source.RECIPE) | values_of(options, Source.FLAG)).complete()

@@ -13,33 +13,25 @@ class Rule(NamedTuple):
     fields: str  # the settings that need it, with spaces between
     holds: Callable[..., Any]  # the condition; its parameters are the settings that it reads, by name
     text: str  # the reason, then the fix: "is for sets in memory; give 0". "{epochs}" in it is that setting's value
-    # No source gives way, because the recipe would be another: the error names the stronger one's setting.
-    keep: bool = False
+    keep: bool = False  # an error even if only a weaker source gave it: without it the recipe would be another
     instead: Any = None  # where the setting that it reads is from the weaker source, it becomes this; else as `keep`
 
 
-_IN_PYTHON = "is what resnet_fn.fit is given, in Python; give a name of this package's"
+KEEP = True  # the fourth entry of a rule
+# Data sets whose images are decoded from files (or records) when an update needs them.
+OF_FILES = ("imagefolder", "mindrecord")
 _ADAM = ("adam", "adamw", "lamb")  # optimizers with the gradients' average square
-
-
-def of_files(dataset: str) -> bool:
-    """Whether images are decoded from files (or records) when an update needs them."""
-    return dataset in ("imagefolder", "mindrecord")
-
-
-def mixes(mixup: float, cutmix: float) -> bool:
-    """Whether labels are probabilities, float32 [n, classes], in every batch of the run."""
-    return mixup > 0 or cutmix > 0
+_FILES = "is for sets of image files; leave it out"
+_IN_PYTHON = "is what resnet_fn.fit is given, in Python; give a name of this package's"
 
 
 def _trains_head(freeze: str, train_only: str) -> bool:
-    """Whether the last layer is trained: see `models.parts.select`."""
+    """Whether the last layer's weights are trained: see `models.parts.select`."""
 
-    def named(path: str, names: str) -> bool:
-        return any(fnmatchcase(word, name.strip()) for name in names.split(",") for word in ("fc", path))
+    def head_in(names: str) -> bool:
+        return any(fnmatchcase(word, name.strip()) for name in names.split(",") for word in ("fc", "fc.weight"))
 
-    paths = ("fc.weight", "fc.bias")
-    return not all(named(path, freeze) or (train_only and not named(path, train_only)) for path in paths)
+    return not head_in(freeze) and (not train_only or head_in(train_only))
 
 
 # A rule stands below those that change what it reads.
@@ -52,71 +44,49 @@ RULES = (
         lambda dataset: dataset != OWN,
         "is for this package's data sets and nets; leave it out: fit takes arrays and net as they are",
     ),
-    Rule(
-        "loss",
-        lambda loss, dataset: loss != OWN or dataset == OWN,
-        "is a function that resnet_fn.fit is given; give cross_entropy, bce or focal",
-    ),
-    Rule("dataset", lambda dataset, model: dataset != OWN or model == OWN, _IN_PYTHON, keep=True),
-    Rule("model", lambda dataset, model: model != OWN or dataset == OWN, _IN_PYTHON, keep=True),
+    Rule("loss", lambda loss, dataset: loss != OWN or dataset == OWN, "is for resnet_fn.fit; give cross_entropy"),
+    Rule("dataset", lambda dataset, model: dataset != OWN or model == OWN, _IN_PYTHON, KEEP),
+    Rule("model", lambda dataset, model: model != OWN or dataset == OWN, _IN_PYTHON, KEEP),
     # data
     Rule("monitor", lambda monitor, multi_label: monitor != "map" or multi_label, "needs --multi-label"),
-    Rule("multi_label", lambda dataset: dataset == "imagefolder", "needs --dataset imagefolder", keep=True),
+    Rule("multi_label", lambda dataset: dataset == "imagefolder", "needs --dataset imagefolder", KEEP),
     Rule("multi_label", lambda loss: loss != "cross_entropy", "needs --loss bce or focal", instead="bce"),
     Rule("multi_label", lambda label_smoothing: label_smoothing == 0, "needs --label-smoothing 0", instead=0.0),
     Rule("multi_label", lambda monitor: monitor != "top1", "needs --monitor map, macro_f1 or loss", instead="map"),
     Rule("multi_label", lambda class_weights: not class_weights, "goes without --class-weights", instead=""),
     Rule("multi_label", lambda sampling: sampling == "shuffle", "needs --sampling shuffle", instead="shuffle"),
-    Rule(
-        "train_list val_list",
-        lambda train_list, val_list: train_list and val_list,
-        "needs both --train-list and --val-list",
-    ),
+    Rule("train_list val_list", lambda train_list, val_list: train_list and val_list, "needs both lists; give both"),
     Rule("validation_share", lambda dataset: dataset == "imagefolder", "is for --dataset imagefolder; leave it out"),
     Rule("synthetic_samples synthetic_classes", lambda dataset: dataset == "synthetic", "needs --dataset synthetic"),
-    Rule("on_bad_sample check_files data_threads", of_files, "is for sets of image files; leave it out"),
+    Rule("on_bad_sample check_files data_threads", lambda dataset: dataset in OF_FILES, _FILES),
     # images
-    Rule(
-        "max_shift max_rotation max_zoom crop_padding",
-        lambda dataset: not of_files(dataset),
-        "is for sets in memory; give 0 (image files take crop_scale, flip and policy)",
-    ),
-    Rule("crop_scale", of_files, "is for sets of image files; leave it out (sets in memory take crop_padding)"),
+    Rule("crop_scale eval_resize", lambda dataset: dataset in OF_FILES, _FILES),
+    Rule("max_shift max_rotation", lambda dataset: dataset not in OF_FILES, "is for sets in memory; give 0"),
+    Rule("max_zoom crop_padding", lambda dataset: dataset not in OF_FILES, "is for sets in memory; give 0"),
     Rule("policy color_jitter", lambda dataset: dataset != "digits", "needs colour images, which the digits are not"),
-    Rule(
-        "policy_ops policy_noise policy_magnitude", lambda policy: policy == "randaugment", "needs --policy randaugment"
-    ),
-    Rule("eval_resize", of_files, "is for sets of image files; sets in memory are resized to --eval-size"),
+    Rule("policy_ops policy_noise", lambda policy: policy == "randaugment", "needs --policy randaugment"),
+    Rule("policy_magnitude", lambda policy: policy == "randaugment", "needs --policy randaugment"),
     Rule(
         "eval_resize",
         lambda eval_resize, eval_size, image_size: eval_resize >= (eval_size or image_size),
         "is below the crop, eval_size {eval_size}, or image_size {image_size} where that is 0; give 0",
     ),
     # mixing of images
-    Rule(
-        "mixup cutmix mix_off_epochs",
-        lambda mix_off_epochs, epochs: mix_off_epochs < epochs,
-        "needs --mix-off-epochs below epochs ({epochs})",
-    ),
-    Rule("mix_off_epochs label_threshold", mixes, "needs --mixup or --cutmix"),
-    Rule("mix_switch", lambda mixup, cutmix: mixup > 0 and cutmix > 0, "needs both --mixup and --cutmix"),
+    Rule("mixup cutmix mix_off_epochs", lambda mix_off_epochs, epochs: mix_off_epochs < epochs, "needs more epochs"),
+    Rule("mix_off_epochs label_threshold", lambda mixup, cutmix: mixup or cutmix, "needs --mixup or --cutmix"),
+    Rule("mix_switch", lambda mixup, cutmix: mixup and cutmix, "needs both --mixup and --cutmix"),
     Rule("label_threshold", lambda loss: loss != "cross_entropy", "needs --loss bce or focal"),
     # net and weights
     Rule("sync_batchnorm zero_init_residual", lambda norm: norm == "batch", "needs --norm batch"),
     Rule("which reset_head", lambda weights: weights, "needs weights; give --weights FILE"),
-    Rule("train_only", lambda freeze: not freeze, "goes without --freeze {freeze}; give one of them", keep=True),
+    Rule("train_only", lambda freeze: not freeze, "goes without --freeze {freeze}; give one of them", KEEP),
     Rule("head_learning_rate", _trains_head, "needs a last layer that is trained; leave it out, or --freeze"),
     # updates
-    Rule(
-        "repeats",
-        lambda repeats, batch_size: batch_size % repeats == 0,
-        "does not divide the batch size {batch_size}",
-        keep=True,
-    ),
+    Rule("repeats", lambda repeats, batch_size: batch_size % repeats == 0, "does not divide batch {batch_size}", KEEP),
     Rule(
         "accumulate",
         lambda accumulate, sync_batchnorm: accumulate == 1 or not sync_batchnorm,
-        "micro-batches are normalised one by one, which --sync-batchnorm is to prevent; give --accumulate 1",
+        "normalises micro-batches one by one; give --accumulate 1 or --no-sync-batchnorm",
     ),
     Rule("nesterov", lambda optimizer: optimizer == "sgd", "is SGD's, not {optimizer}'s; give --no-nesterov"),
     Rule("nesterov", lambda momentum: momentum > 0, "needs momentum above 0; give --no-nesterov"),
@@ -124,29 +94,24 @@ RULES = (
     Rule("trust_coefficient", lambda weight_decay: weight_decay > 0, "needs weight decay; give --weight-decay above 0"),
     Rule("beta2 epsilon", lambda optimizer: optimizer in _ADAM, "needs --optimizer adam, adamw or lamb"),
     Rule("milestones milestone_factor", lambda schedule: schedule == "step", "needs --schedule step"),
-    Rule("schedule", lambda schedule, milestones: schedule != "step" or milestones, "needs --milestones", keep=True),
+    Rule("schedule", lambda schedule, milestones: schedule != "step" or milestones, "needs --milestones", KEEP),
     Rule("min_learning_rate", lambda schedule: schedule in ("cosine", "linear"), "needs --schedule cosine or linear"),
     Rule(
         "min_learning_rate",
         lambda min_learning_rate, learning_rate: min_learning_rate <= learning_rate,
         "is above learning_rate {learning_rate}",
-        keep=True,
+        KEEP,
     ),
-    Rule("warmup_epochs", lambda warmup_epochs, epochs: warmup_epochs <= epochs, "is above epochs {epochs}", keep=True),
+    Rule("warmup_epochs", lambda warmup_epochs, epochs: warmup_epochs <= epochs, "is above epochs {epochs}", KEEP),
     Rule("ema ema_start", lambda ema_start, epochs: ema_start < epochs, "needs --ema-start below epochs ({epochs})"),
     Rule("ema_every ema_start", lambda ema: ema > 0, "needs --ema"),
     Rule(
         "loss",
         lambda loss, label_smoothing, class_weights: loss != OWN or not (label_smoothing or class_weights),
         "is a function, which takes neither label_smoothing nor class_weights; leave them out",
-        keep=True,
+        KEEP,
     ),
     Rule("smoothing_over", lambda label_smoothing: label_smoothing > 0, "needs --label-smoothing"),
-    Rule("loss_scale loss_scale_interval", lambda precision: precision == "fp16", "needs --precision fp16"),
-    Rule(
-        "max_skips",
-        lambda precision: precision == "fp16",
-        "needs --precision fp16; in float32 the first overflow ends the run",
-    ),
+    Rule("loss_scale loss_scale_interval max_skips", lambda precision: precision == "fp16", "needs --precision fp16"),
     Rule("fast_math", lambda device: device == "Ascend", "needs --device Ascend; CPU kernels repeat to the bit"),
 )

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from resnet_fn.config.fields import as_declared, check_names, explain, fault, flag_name, show_value
+from resnet_fn.config.fields import as_declared, check_names, explain, fault, show_value
 from resnet_fn.config.rules import RULES
 
 _Settings = TypeVar("_Settings", bound="Settings")
@@ -21,10 +21,9 @@ _Settings = TypeVar("_Settings", bound="Settings")
 class Source(enum.IntEnum):
     """Who gave a value, the weakest first. The user typed what `FILE` and `FLAG` give."""
 
-    DEFAULT = 0  # or equal to the default
-    RECIPE = 1  # a named recipe, a file that the user's file extends, or the run that resumes
-    FILE = 2  # the user's own recipe file
-    FLAG = 3  # or a keyword in Python
+    RECIPE = 0  # a named recipe, a file that the user's file extends, the run that resumes, or the setting's default
+    FILE = 1  # the user's own recipe file
+    FLAG = 2  # or a keyword in Python
 
 
 class Value(NamedTuple):
@@ -32,7 +31,7 @@ class Value(NamedTuple):
 
     field: Any  # its declaration, see `fields.setting`
     value: Any  # of any type; another than the default's is a fault
-    source: Source = Source.DEFAULT  # who gave it
+    source: Source = Source.RECIPE  # who gave it
     place: str = ""  # its line in a file, "mine.toml line 3"; "" if it is from no file
 
     @property
@@ -51,8 +50,8 @@ class Draft(NamedTuple):
 
     values: Mapping[str, Value]
     notes: tuple[str, ...] = ()  # a line for each setting that gave way and was not at its default
-    # By setting, what is wrong with it (invalid, or typed and without effect), after its line of a file.
-    faults: Mapping[str, str] = {}
+    # What is wrong: a setting that is invalid, or typed and without effect, and the text, after its line of a file.
+    faults: tuple[tuple[str, str], ...] = ()
 
     def with_flags(self, given: Mapping[str, Any]) -> "Draft":
         """Return the draft with the flags that were given, checked, and without what then has no effect.
@@ -62,52 +61,39 @@ class Draft(NamedTuple):
         flags = {name: Value(self.values[name].field, value, Source.FLAG) for name, value in given.items()}
         values = {**self.values, **flags}
         values = {name: value._replace(value=as_declared(value.field, value.value)) for name, value in values.items()}
-        gave_way = set()
         notes = list(self.notes)
-        faults: dict[str, str] = {}
-
-        def add_fault(name: str, text: str) -> None:
-            text = f"{values[name].place}: {text}" if values[name].place else text
-            faults[name] = f"{faults[name]}; {text}" if name in faults else text
-
-        for name, value in values.items():
-            if wrong := fault(value.field, value.value):
-                add_fault(name, wrong)
-        known = values.keys() - faults.keys()
+        faults = [(name, text) for name, value in values.items() if (text := fault(value.field, value.value))]
+        valid = values.keys() - dict(faults)
+        on = {name for name in valid if values[name].is_on}
         for rule in RULES:
-            reads = inspect.signature(rule.holds).parameters
-            plain = {name: values[name].value for name in reads if name in known}
+            reads = inspect.signature(rule.holds).parameters.keys()
+            plain = {name: values[name].value for name in reads & valid}
             if len(plain) < len(reads) or rule.holds(**plain):
                 continue
-            needs = rule.text.format(**plain)
-            reason = needs.partition(";")[0]
-            for name in rule.fields.split():
-                if name not in known or name in gave_way or not values[name].is_on:
-                    continue
+            text = rule.text.format(**plain)
+            reason = text.partition(";")[0]
+            for name in [name for name in rule.fields.split() if name in on]:
+                mine = values[name]
                 other = max((read for read in reads if read != name), key=lambda read: values[read].source)
-                mine, its = values[name], values[other]
-                weaker = mine.source < its.source
-                may_give_way = rule.instead is None and not rule.keep
+                its = values[other]
                 if rule.instead is not None and its.source < mine.source:  # the other becomes what this one needs
-                    values[other] = Value(its.field, rule.instead, mine.source)
+                    values[other] = its._replace(value=rule.instead, source=mine.source, place="")
                     notes.append(f"{other} {show_value(its.value)} is left out: {name} {reason}")
-                elif may_give_way and (weaker or mine.source < Source.FILE):  # this one is left out
-                    values[name] = Value(mine.field, mine.off, its.source)
-                    gave_way.add(name)
-                    notes += [f"{name} {show_value(mine.value)} is left out: it {reason}"] * bool(mine.source)
-                elif weaker:  # the error names the setting of the stronger source
-                    flag = f"--{'no-' * (mine.value is True)}{flag_name(name)}"
-                    what = f"{its.value!r} does not go with {name} {mine.value!r}"
-                    add_fault(other, f"{other}: {what}, which {needs}; give {flag} too")
+                elif not rule.keep and rule.instead is None and mine.source < max(its.source, Source.FILE):
+                    values[name] = mine._replace(value=mine.off, source=its.source)
+                    on.remove(name)
+                    if mine.value != mine.field.default:
+                        notes.append(f"{name} {show_value(mine.value)} is left out: it {reason}")
                 else:
-                    add_fault(name, f"{name}: {mine.value!r} {needs}")
-        return Draft(values, tuple(notes), faults)
+                    faults.append((name, f"{name}: {mine.value!r} {text}"))
+        places = {name: f"{value.place}: " for name, value in values.items() if value.place}
+        return Draft(values, tuple(notes), tuple((name, places.get(name, "") + text) for name, text in faults))
 
     def complete(self, **given: Any) -> "Draft":
         """Return the draft with other settings, checked as a whole; a ValueError lists all that is wrong."""
         draft = self.with_flags(given)
         if draft.faults:
-            raise ValueError("; ".join(draft.faults.values()))
+            raise ValueError("; ".join(text for _, text in draft.faults))
         return draft
 
     def make(self, settings_class: "type[_Settings]") -> "_Settings":
@@ -141,7 +127,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Settle the values; keywords count as typed, and so does what is not at its default."""
-        vars(self).update(vars(Draft(values_of(self, Source.FLAG)).complete().make(type(self))))
+        defaults = unchecked(type(self), {})
+        vars(self).update(vars(changed(defaults, **typed_in(self))))
 
 
 def unchecked(config: type[_Settings], values: Mapping[str, Any]) -> _Settings:
@@ -151,17 +138,19 @@ def unchecked(config: type[_Settings], values: Mapping[str, Any]) -> _Settings:
     return new
 
 
-def values_of(config: Any, source: Source) -> dict[str, Value]:
-    """Return all settings as `Value`s: `source` gave those that its user passed, or that are not at their defaults."""
-    values = {}
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        is_given = field.name in config.typed or value != field.default
-        values[field.name] = Value(field, value, source if is_given else Source.DEFAULT)
-    return values
+def typed_in(config: Any) -> dict[str, Any]:
+    """Return the settings that were passed to the constructor, or that are not at their defaults."""
+    usual = {field.name: field.default for field in dataclasses.fields(config)}
+    return {name: value for name, value in vars(config).items() if name in config.typed or value != usual[name]}
+
+
+def draft_of(*configs: Any) -> Draft:
+    """Make a draft of recipe and options, in which nothing counts as typed."""
+    fields = [(config, field) for config in configs for field in dataclasses.fields(config)]
+    return Draft({field.name: Value(field, getattr(config, field.name)) for config, field in fields})
 
 
 def changed(config: Any, **given: Any) -> Any:
     """Return settings with other values, without what then has no effect; a ValueError lists all that is wrong."""
     check_names(given, type(config))
-    return Draft(values_of(config, Source.RECIPE)).complete(**given).make(type(config))
+    return draft_of(config).complete(**given).make(type(config))

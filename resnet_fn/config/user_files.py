@@ -57,15 +57,15 @@ def _place(module: ModuleType | None) -> Path | None:
 def load_function(place: str, flag: str) -> Any:
     """Import "path/to/file.py:function"; a UsageError if there is none, a ValueError if the file fails."""
     path, _, name = place.rpartition(":")
-    if not path or not name:
-        raise UsageError(f"{flag}: {place!r} is not FILE:FUNCTION; give for example nets/mine.py:build")
+    if not path.endswith(".py") or not name:
+        raise UsageError(f"{flag}: {place!r} is not FILE.py:FUNCTION; give for example nets/mine.py:build")
     if not Path(path).is_file():
         raise UsageError(f"{flag}: there is no file {path}; {near_path(path, 'give FILE.py:FUNCTION')}")
     resolved = Path(path).resolve()
     if resolved not in _loaded:
         spec = importlib.util.spec_from_file_location(f"resnet_fn_user_{len(_loaded)}_{resolved.stem}", resolved)
-        if spec is None or spec.loader is None:
-            raise UsageError(f"{flag}: {path} is not a Python file; its name must end in .py")
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module  # jit looks functions up by their module
         try:

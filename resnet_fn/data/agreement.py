@@ -1,8 +1,6 @@
-"""Workers agree before they compute together: on settings, code and versions, on the data, and on the first state.
+"""Workers agree before they compute, each time by a collective: on settings, code, versions, data and first state."""
 
-Each comparison is a collective: all ranks make it, in the same order, and all end with the same error.
-"""
-
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -10,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.fields import shared, show_value
+from resnet_fn.config.fields import show_value
 from resnet_fn.config.hints import few
 from resnet_fn.data.dataset import DataSet, Split
 from resnet_fn.runtime import versions
@@ -35,13 +33,14 @@ def require_alike(values: Mapping[str, Any], workers: Workers, fix: str) -> None
 
 
 def check_settings(workers: Workers, *configs: Any, **more: Any) -> None:
-    """Compare the settings that must agree (`shared` and `more`), this package's code, and the versions."""
+    """Compare all settings that are not `per_worker`, this package's code, the versions, and `more`."""
     if workers.size == 1:
         return
     values = {"resnet_fn's code": versions.sources()[:_DIGITS]}
     values |= {name: versions.installed(name) for name in ("mindspore", "numpy", "pillow")}
     for config in configs:
-        values |= shared(config)
+        fields = [field for field in dataclasses.fields(config) if not field.metadata["per_worker"]]
+        values |= {field.name: getattr(config, field.name) for field in fields}
     require_alike(values | more, workers, "start all workers with the same settings, code and versions")
 
 

@@ -118,8 +118,7 @@ _SIGNED = {
 # What TrivialAugmentWide and RandAugment choose from, each as likely.
 CHOICE = ("Identity", *_SIGNED, "Posterize", "Solarize", "AutoContrast", "Equalize")
 
-# AutoAugment's policies (Cubuk et al., arXiv 1805.09501, tables 7 and 9): pairs of operation, probability, strength of
-# 0..9.
+# AutoAugment's policies (Cubuk et al., arXiv 1805.09501, tables 7 and 9): operation, probability, strength of 0..9.
 CIFAR10 = """
 Invert 0.1, Contrast 0.2 6;           Rotate 0.7 2, TranslateX 0.3 9;    Sharpness 0.8 1, Sharpness 0.9 3
 ShearY 0.5 8, TranslateY 0.7 9;       AutoContrast 0.5, Equalize 0.9;    ShearY 0.2 7, Posterize 0.3 7
@@ -151,10 +150,7 @@ PAIRS = {
 
 
 def magnitude(name: str, level: int, size: int, policy: str) -> float:
-    """Return an operation's magnitude (`OPERATIONS`) for an image of `size` pixels; it is positive, without a sign.
-
-    `level` is 0..30, or 0..9 for autoaugment; `policy` is as in `Recipe`.
-    """
+    """Return an operation's magnitude, without its sign, at `level` 0..30 (autoaugment: 0..9), for `size` pixels."""
     bins, wide = _AUTO_BINS if policy == "autoaugment" else _BINS, policy == "trivialaugment"
     if name in _SIGNED:
         kind = _SIGNED[name]

@@ -14,8 +14,7 @@ def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> t
     """Return the weight of each class in the loss, from the training samples' labels, int [N]; () if all are 1.
 
     "balanced" is N / (classes · samples of the class), as in scikit-learn. Weights of a file (a line "CLASS WEIGHT" for
-    each class, else a ValueError) are scaled so that their mean over the training samples is 1, as that of balanced
-    ones is: the learning rate keeps its meaning.
+    each class, else a ValueError) are scaled so that their mean over the training samples is 1, as that of balanced.
     """
     if not setting:
         return ()

@@ -26,11 +26,7 @@ from resnet_fn.runtime.workers import Workers
 
 
 def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dtype: str = "float32") -> "Feed":
-    """Make the feed of a data set. Its images are normalised, or with "uint8" as they were decoded.
-
-    Raises:
-        ValueError: see `Plan` and `check_feed`.
-    """
+    """Make a data set's feed, of normalised images or with "uint8" as decoded. Errors: see `Plan` and `check_feed`."""
     check_feed(recipe, dtype)
     if isinstance(dataset.train, Split):
         return MemoryFeed(dataset, recipe, workers)
@@ -70,8 +66,7 @@ class MemoryFeed(Plan):
         """Return this worker's share of an update: images float32 [n, C, H, W] (see `make_feed`) and their labels.
 
         Labels are int32 [n], or with mixup, CutMix or several classes an image float32 [n, classes], throughout. Arrays
-        of a caller's own, inputs and targets, are handed out as they are. A `BadSampleError` names a file that cannot
-        be read or decoded.
+        of a caller's own are handed out as they are. A `BadSampleError` names a file that cannot be read or decoded.
         """
         recipe, spec = self.recipe, self._input
         epoch, place = divmod(update, self.updates_per_epoch)

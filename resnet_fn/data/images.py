@@ -1,8 +1,4 @@
-"""Arrays of images, in NumPy: scaled, resized and normalised to a net's input, and augmented in training.
-
-An augmentation's random numbers are drawn from (seed, epoch, sample). To add one for sets in memory: its settings in
-config/recipe.py; a row of `DRAWS` here; the function, here or in augment.py; and its call in `feed.MemoryFeed.batch`.
-"""
+"""Arrays of images, in NumPy: scaled, resized and normalised to a net's input, and augmented in training."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -27,10 +23,7 @@ def prepare(images: np.ndarray, image_size: int, spec: InputSpec) -> np.ndarray:
 
 
 def normalise(planes: np.ndarray, spec: InputSpec, result: np.ndarray) -> np.ndarray:
-    """Compute (pixels / full_scale − mean) / std, float32, in this order: torchvision's ToTensor, Normalize to the bit.
-
-    `planes` are uint8 [N, C, H, W]; `result`, float32 of that shape, is written and returned.
-    """
+    """Write torchvision's (pixels / full_scale − mean) / std of uint8 [N, C, H, W] into `result`, float32."""
     mean, std = spec.moments
     np.copyto(result, planes)
     result /= np.float32(spec.full_scale)
@@ -79,8 +72,7 @@ def random_affine(
     """Shift, rotate and zoom each image, float32 [N, C, H, W], about its centre, with bilinear interpolation.
 
     `draws`, [N, 4] in [−1, 1), are vertical and horizontal shift, rotation (degrees) and zoom (fraction of 1) as
-    shares of their maxima; shifts are whole pixels, all of them equally likely. `fill`, [C], is the value outside the
-    image (a black pixel after normalisation).
+    shares of their maxima; shifts are whole pixels, all of them equally likely. `fill`, [C], is a black pixel's value.
     """
     count, channels, height, width = images.shape
     shift = np.round(draws[:, :2] * (max_shift + 0.5)).clip(-max_shift, max_shift)

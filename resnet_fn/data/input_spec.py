@@ -31,10 +31,6 @@ class InputSpec:
         """Return mean and std as float32 arrays [C]."""
         return np.array(self.mean, np.float32), np.array(self.std, np.float32)
 
-    def for_image_files(self) -> "InputSpec":
-        """Return the same input for 8-bit image files, whose full scale is always 255."""
-        return dataclasses.replace(self, full_scale=255.0)
-
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON types, for a checkpoint's "dataset"."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()}

@@ -1,7 +1,6 @@
 """mixup, CutMix and random erasing, on the host, for the normalised images of one worker's part of an update.
 
-Neighbours in the random order are mixed (0 with 1, 2 with 3, …) with one weight and box per update, so that the pairs
-are the same for any number of workers.
+Neighbours in the random order are mixed (0 with 1, …), the same for any number of workers, with one weight and box.
 """
 
 from typing import NamedTuple
@@ -48,8 +47,7 @@ def draw_mixing(
 ) -> Mixing:
     """Draw an update's mixing: mixup (arXiv 1710.09412) or CutMix (arXiv 1905.04899, equations 1 and 2).
 
-    `mixup` and `cutmix` are alphas of Beta(alpha, alpha), 0 for never; `switch` is the probability of CutMix if both
-    are on; height and width are in pixels.
+    `mixup` and `cutmix` are alphas of Beta(alpha, alpha), 0 for never; `switch` is CutMix's probability beside mixup.
     """
     cuts = bool(cutmix) and (not mixup or rng.random() < switch)
     alpha = cutmix if cuts else mixup
@@ -67,8 +65,7 @@ def draw_mixing(
 def mix(images: np.ndarray, labels: np.ndarray, classes: int, mixing: Mixing | None) -> tuple[np.ndarray, np.ndarray]:
     """Mix neighbouring pairs of an even number of images, float32 [n, C, H, W]; returns them and float32 [n, classes].
 
-    `labels` are int32 [n] or float32 [n, classes]. Without `mixing` they still become probabilities, so that no step
-    recompiles.
+    `labels` are int32 [n] or float32 [n, classes]; also without `mixing` the result is float32: no step recompiles.
     """
     shares = labels
     if labels.ndim == 1:

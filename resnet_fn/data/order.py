@@ -37,12 +37,8 @@ def split_batch(batch_size: int, workers: int, accumulate: int) -> int:
     parts = workers * accumulate
     if batch_size % parts == 0:
         return batch_size // parts
-    below, above = batch_size // parts * parts, -(-batch_size // parts) * parts
-    values = " or ".join(str(value) for value in (below, above) if value)
-    raise ValueError(
-        f"batch_size: {batch_size} does not divide into {workers} workers x {accumulate} micro-batches; "
-        f"use {values}, or another --accumulate"
-    )
+    wrong = f"batch_size: {batch_size} does not divide into {workers} workers x {accumulate} micro-batches"
+    raise ValueError(f"{wrong}; use {-(-batch_size // parts) * parts}, or another --accumulate")
 
 
 def epoch_order(seed: int, epoch: int, samples: int) -> np.ndarray:
@@ -57,8 +53,7 @@ class Plan:
     An epoch has samples // batch_size updates and leaves out the rest: all batches are whole, so that the step
     compiles once. With repeated augmentation (Hoffer et al., arXiv 1901.09335) an update holds batch_size / repeats
     different samples, each `repeats` times, and an epoch has as many updates as without. `share` is the number of
-    samples of one update on this worker. A ValueError if the batch is larger than the training set, or if a worker's
-    share cannot be mixed in pairs.
+    samples of an update on this worker. A ValueError if the training set is too small, or `share` has no pairs to mix.
     """
 
     def __init__(self, recipe: Recipe, labels: np.ndarray, workers: Workers) -> None:

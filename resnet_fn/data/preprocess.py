@@ -12,7 +12,6 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import colour
 from resnet_fn.data.order import Streams
 
-Box = tuple[int, int, int, int]
 _MOST_RESIZED = 50_000_000  # pixels of a resized image beyond which only the crop is computed
 
 
@@ -60,10 +59,7 @@ def has_no_white(image: Any) -> bool:
 
 
 def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
-    """Decode, resize the shorter side to `resize` pixels, at least `crop` (bilinear, antialiased), and cut the centre.
-
-    Returns uint8 [crop, crop, 3]. Errors: see `open_upright`.
-    """
+    """Decode, resize the shorter side to `resize` (bilinear, antialiased), cut the centre: uint8 [crop, crop, 3]."""
     from PIL import Image
 
     image = open_upright(data)
@@ -85,8 +81,7 @@ def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
 def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number: int) -> np.ndarray:
     """Return a training image: `RandomResizedCrop`, `RandomHorizontalFlip`, `ColorJitter`, then a policy.
 
-    `Plan` explains epoch, repeat and number, which choose the random numbers. Returns uint8 [image_size, image_size,
-    3], perhaps with negative strides. Errors: see `open_upright`.
+    `Plan` explains epoch, repeat and number. Returns uint8 [image_size, image_size, 3]. Errors: see `open_upright`.
     """
     from PIL import Image
 
@@ -98,13 +93,13 @@ def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number
     image = image.crop(box).resize((size, size), Image.Resampling.BILINEAR)
     if not recipe.colours:
         pixels = np.asarray(image)
-        return pixels[:, ::-1] if mirrored else pixels
+        return pixels[:, ::-1] if mirrored else pixels  # faster than Pillow's transpose
     if mirrored:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     return np.asarray(colour(image, recipe, epoch, repeat, number))
 
 
-def draw_box(width: int, height: int, smallest: float, rng: np.random.Generator) -> Box:
+def draw_box(width: int, height: int, smallest: float, rng: np.random.Generator) -> tuple[int, int, int, int]:
     """Draw Inception's random crop (Szegedy et al., arXiv 1409.4842), as torchvision's `RandomResizedCrop.get_params`.
 
     Area smallest..1 of the image, aspect ratio 3/4..4/3 (log-uniform), whole pixels; after ten boxes that do not fit,

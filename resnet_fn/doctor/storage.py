@@ -33,8 +33,7 @@ def rename(folder: Path) -> tuple[bool, str]:
         locked = lock.take(folder)
     left = sorted(name for name in os.listdir(folder) if name.startswith(".tmp"))
     replaced = path.read_text() == "new" and not left
-    words = ["" if fine else "not " for fine in (replaced, locked)]
-    return replaced and locked, f"a file was {words[0]}replaced in one step, the folder {words[1]}locked"
+    return replaced and locked, f"a file replaced in one step: {replaced}, the folder locked: {locked}"
 
 
 def free_space(folder: Path) -> tuple[bool, str]:

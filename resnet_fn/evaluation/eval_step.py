@@ -16,7 +16,6 @@ from resnet_fn.update.step import Compile
 class EvalResult(NamedTuple):
     """Results of each sample: cross-entropy, float32 [n]; the most likely class and the label's rank, int32 [n].
 
-    With a loss of the caller's own each sample has the mean of its batch, and without classes the class and rank 0.
     With multi-label targets the loss is binary cross-entropy, the mean over the classes, and the rank is 0, or the
     number of classes if logits are not finite. `logits`: float32 [n, classes], if they were asked for.
     """

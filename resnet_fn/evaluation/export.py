@@ -1,8 +1,4 @@
-"""Export of a trained net. The file is kept only if it gives the net's own logits.
-
-FILE.json beside it has the input shape, preprocessing constants, class names, origin and the differences measured. An
-ONNX file holds the same in its metadata, a safetensors file in its header.
-"""
+"""Export of a trained net. The file is kept only if it gives the net's own logits."""
 
 import json
 from collections.abc import Callable
@@ -49,8 +45,7 @@ def export(
 
     Args:
         run: a run folder (its last checkpoint), a checkpoint folder, or the result of `load_run`.
-        out: the file to write, .mindir, .onnx or .safetensors (weights only); replaced if it exists. FILE.json is
-            written beside it.
+        out: the .mindir, .onnx or .safetensors file (weights only) to write or replace, with FILE.json beside it.
         batch: images at a time that the file takes; 0 for any number.
         images: float32 [N, C, H, W], what the answers are compared on; None: the first images of the validation set.
         data_dir: the data set's folder; "": that of training.
@@ -84,7 +79,7 @@ def export(
 
 
 def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]:
-    """Return what a user of the file needs, as JSON types. The preprocessing is for image files, as in `predict`."""
+    """Return FILE.json, which an ONNX file has in its metadata and a safetensors file in its header, as JSON types."""
     spec, meaning = trained.input, task_of(trained.recipe.multi_label).output
     shape, logits = [batch or None, spec.channels, spec.image_size, spec.image_size], [batch or None, len(spec.classes)]
     return {

@@ -57,12 +57,16 @@ class LoadedNet:
     @property
     def preprocessing(self) -> dict[str, Any]:
         """The preprocessing of image files, as JSON types; `preprocess` applies it."""
-        fields, other = self.input.for_image_files().to_dict(), ("classes", "data_dir", "train_list", "val_list")
+        fields, other = self._file_input.to_dict(), ("classes", "data_dir", "train_list", "val_list")
         return {name: value for name, value in fields.items() if name not in other}
+
+    @property
+    def _file_input(self) -> InputSpec:  # the full scale of image files is 255, whatever the training set's was
+        return dataclasses.replace(self.input, full_scale=255.0)
 
     def preprocess(self, file: str | Path) -> np.ndarray:
         """Read an image file as the net's input, float32 [1, channels, image_size, image_size]; else a ValueError."""
-        spec = self.input.for_image_files()  # their full scale is 255, whatever the training set's was
+        spec = self._file_input
         pixels = read_pixels(Path(file), spec.channels, spec.eval_resize, spec.image_size)
         return prepare(pixels, spec.image_size, spec)
 
@@ -103,8 +107,7 @@ def load_run(
     Args:
         source: a run folder or a checkpoint folder.
         which: of a run folder, the "last" or the "best" checkpoint.
-        ema: take the averaged weights (EMA); False: the weights themselves; None: averaged ones where there are any,
-            as training's own evaluation does.
+        ema: take averaged weights (EMA); False: the weights themselves; None: averaged ones where there are any.
         image_size: height and width of the net's input; 0 for the recipe's own.
         precision: see `Recipe`; "" for the recipe's own.
         allow_non_finite: accept weights with NaN or infinity.
@@ -137,10 +140,8 @@ def load_run(
 def load_weight_file(
     file: str | Path, recipe: Recipe, which: str = "last", *, allow_non_finite: bool = False, **data: Any
 ) -> tuple[LoadedNet, DataSet, WeightFile]:
-    """Build a recipe's net for its data set (`open_dataset`), and load a weight file (`read_weights`) into it.
-
-    How fast a recipe file's training reads is not for here: `data_threads` and `progress` of `data`'s options.
-    """
+    """Build a recipe's net for its data set (`open_dataset`), and load a weight file (`read_weights`) into it."""
+    # What a recipe file gives for training's speed is not for here.
     data["options"] = dataclasses.replace(data.get("options", RunOptions()), data_threads=0, progress=False)
     weights = read_weights(file, which)
     recipe = name_model(recipe, weights)

@@ -33,10 +33,7 @@ def class_scores(right: np.ndarray, support: np.ndarray, predicted: np.ndarray) 
 
 
 def averages(scores: dict[str, np.ndarray], every_class: bool = False) -> dict[str, dict[str, float]]:
-    """Average the class scores over the classes that occur: "macro", alike, and "weighted", by their support.
-
-    With `every_class` a class that never occurs counts as 0, as in scikit-learn's multi-label scores.
-    """
+    """Average scores over classes that occur, or over `every_class`: "macro", alike, "weighted", by support."""
     there = (scores["support"] + scores["predicted"] > 0) | every_class
     weights = scores["support"] / max(scores["support"].sum(), 1)
     names = ("precision", "recall", "f1")
@@ -68,10 +65,7 @@ def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
 
 
 def confident_mistakes(confidence: np.ndarray, right: np.ndarray, limit: int) -> np.ndarray:
-    """Return flat indices of wrong predictions, the most confident first, int64 [≤ limit]; ties keep their order.
-
-    `confidence` and `right` (bool) are of one shape: a prediction for each sample, or for each sample and class.
-    """
+    """Return flat indices of wrong predictions, the most confident first, int64 [≤ limit]; ties keep their order."""
     wrong = np.flatnonzero(~right)
     return wrong[np.argsort(-confidence.flat[wrong], kind="stable")][:limit]
 
@@ -132,10 +126,8 @@ def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> 
 def gallery(labels: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[int, list[int]]:
     """Select each class's own samples: up to 3 of the smallest doubt, then up to 3 of the largest, the worst last.
 
-    Args:
-        labels: of each sample its class [N], or 1 for each class that it has [N, classes].
-        doubt: [N, classes] or [N, 1], smaller for more confidence in that class; NaN is the least confident.
-        f1: of each class; of more than 30 the weakest are shown.
+    `labels` are classes [N], or 1 for each class of a sample [N, classes]; `doubt`, [N, classes] or [N, 1], is smaller
+    for more confidence in that class, NaN the least confident. Of more than 30 classes those of the lowest `f1`.
     """
     there = np.unique(labels) if labels.ndim == 1 else np.flatnonzero((labels > 0).any(0))
     doubt = np.broadcast_to(doubt, (len(labels), len(f1)))

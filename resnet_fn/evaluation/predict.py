@@ -61,7 +61,7 @@ def predict(
     trained = run if isinstance(run, LoadedNet) else load_run(run)
     spec, step = trained.input, trained.eval_step
     labels, task = Tensor(np.zeros(BLOCK, np.int32)), task_of(trained.recipe.multi_label)
-    limit, least = task.shown(len(spec.classes), top, threshold)
+    limit, least = (len(spec.classes), threshold) if trained.recipe.multi_label else (top, 0.0)
     results = []
     for start in range(0, len(files), BLOCK):
         part = files[start : start + BLOCK]
@@ -84,11 +84,6 @@ def predict(
             ]
             results.append(errors.get(place, {"file": str(path), "top": likely}))
     return results
-
-
-def by_doubt(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Sort results of `predict` by doubt: the least certain first, files that cannot be read last."""
-    return sorted(results, key=lambda result: result["top"][0]["probability"] if "top" in result else 2.0)
 
 
 def results_csv(results: Sequence[dict[str, Any]]) -> str:

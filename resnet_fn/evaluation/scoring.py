@@ -36,9 +36,6 @@ def score(
 ) -> Scores:
     """Score every sample of the validation split once, sharing the work among the ranks; all ranks get all scores.
 
-    Each rank fills its samples' rows of an array over the whole split; the sum over the ranks is exact, since all
-    addends but one are zero.
-
     Args:
         stop_flags: called before each batch and at the end, see `StopRequest`; the ranks sum them, and leave together.
         all_classes: keep the probabilities of all classes, samples · classes float32 on every rank (multi-label

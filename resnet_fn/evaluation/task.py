@@ -1,7 +1,4 @@
-"""The two tasks, one class an image and multi-label; all differences of their evaluation are here.
-
-Needs NumPy only, because commands use a task's messages before they load MindSpore.
-"""
+"""The two tasks, one class an image and multi-label: all that differs in their evaluation. It needs NumPy only."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -88,14 +85,6 @@ class Task:
         """Return the averages of `by_class` over the classes: see `metrics.averages`."""
         return metrics.averages(self.by_class(scores, labels, classes), self.every_class)
 
-    def shown(self, classes: int, top: int, threshold: float) -> tuple[int, float]:
-        """Return the largest number of classes in a prediction, and their least probability."""
-        return top, 0.0
-
-    def wrong_flags(self, top: int | None, threshold: float | None, doubt: bool) -> list[tuple[object, str]]:
-        """Return flags of `predict` that have no meaning for this task, as arguments of `cli.raise_usage_errors`."""
-        return [(threshold, "--threshold: this net's images have one class; give --top instead")]
-
     def predicted(self, scores: Scores, index: int) -> np.ndarray:
         """Return the predicted classes of a sample, ascending."""
         return scores.prediction[index : index + 1]
@@ -153,15 +142,6 @@ class _AnyClasses(Task):
     def by_class(self, scores: Scores, labels: np.ndarray, classes: int) -> dict[str, np.ndarray]:
         there, predicted = labels > 0, scores.every >= metrics.SAID_FROM
         return metrics.class_scores((there & predicted).sum(0), there.sum(0), predicted.sum(0))
-
-    def shown(self, classes: int, top: int, threshold: float) -> tuple[int, float]:
-        return classes, threshold
-
-    def wrong_flags(self, top: int | None, threshold: float | None, doubt: bool) -> list[tuple[object, str]]:
-        return [
-            (top, "--top: this net's images have any number of classes; give --threshold instead"),
-            (doubt, "--sort doubt is of the likeliest class alone; leave it out"),
-        ]
 
     def predicted(self, scores: Scores, index: int) -> np.ndarray:
         return np.flatnonzero(scores.every[index] >= metrics.SAID_FROM)

@@ -55,7 +55,9 @@ def main(arguments: Sequence[str]) -> int:
     if board and board.error is not None:
         raise ValueError(f"out_dir: {parsed.out_dir} cannot be written ({board.error.strerror}); make room")
     if parsed.json:
-        cli.write_text(Path(parsed.json), json.dumps(finite_or_null(result), indent=1, allow_nan=False) + "\n")
+        Path(parsed.json).write_text(
+            json.dumps(finite_or_null(result), indent=1, allow_nan=False) + "\n", encoding="utf-8"
+        )
     return 0
 
 

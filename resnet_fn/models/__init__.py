@@ -70,8 +70,7 @@ def create_model(
         initialisation: "torchvision", "torch", "he_uniform" or "xavier_uniform", drawn from `mindspore.set_seed`.
         zero_init_residual: start every block as the identity.
         precision: "fp32", or "fp16" for convolutions and Dense in float16 with float32 weights and BatchNorm.
-        image_size: height and width of the images, pixels. Only `genet50` and `genet50_plus` depend on it: their
-            gather has a weight for every position.
+        image_size: height and width of the images, pixels; only weights of `genet50` and `genet50_plus` depend on it.
 
     Raises:
         ValueError: an unknown name, with the nearest valid ones.

@@ -1,7 +1,6 @@
 """Squeeze-excite and gather-excite multiply the channels of the residual branch before the addition.
 
-Parameters are named as timm's: the block's `se.fc1`, `se.fc2`; `se.gather.conv1`, `se.gather.norm1`, `se.mlp.fc1`,
-`se.mlp.fc2`.
+Parameters are named as timm's: `se.fc1`, `se.fc2`; `se.gather.conv1`, `se.gather.norm1`, `se.mlp.fc1`, `se.mlp.fc2`.
 """
 
 from collections import OrderedDict

@@ -16,8 +16,7 @@ class BatchNorm2d(nn.BatchNorm2d):
 
     Mean and variance (Ioffe and Szegedy, arXiv 1502.03167, algorithm 1) are two sums over the ranks, which must have
     equally many samples. The gradient of such a sum is the sum of the gradients, so the backward pass needs no code.
-    The moving variance uses the unbiased variance, as in PyTorch and MindSpore. (`nn.SyncBatchNorm` has no CPU
-    kernel.)
+    The moving variance is unbiased, as in PyTorch and MindSpore. (`nn.SyncBatchNorm` has no CPU kernel.)
     """
 
     ranks = 1  # workers whose samples are normalised together in training; 1: MindSpore's own operation

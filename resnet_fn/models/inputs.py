@@ -1,7 +1,6 @@
 """A net also takes masks for stochastic depth and dropout, and images as bytes, which are normalised here.
 
-The masks are drawn on the host, as a pure function of (seed, update, sample), because a checkpoint cannot restore the
-random numbers of MindSpore's own Dropout.
+The masks are drawn on the host, because a checkpoint cannot restore the random numbers of MindSpore's own Dropout.
 """
 
 from collections.abc import Callable
@@ -26,8 +25,7 @@ def make_masks(recipe: Recipe, net: nn.Cell, workers: Workers = Workers()) -> Ma
     sample with probability drop_path · b / (B − 1). Dropout (Hinton et al., arXiv 1207.0580) is on the last layer's
     input. Values that stay are divided by the probability of staying, so that evaluation needs no masks.
 
-    The result masks(update) is () if the recipe has neither; else `keep`, float32 [n, blocks], and `mask`, float32
-    [n, features]; the one that is off is None.
+    masks(update) is () without both; else (`keep` float32 [n, blocks] or None, `mask` float32 [n, features] or None).
     """
     if not (recipe.drop_path or recipe.dropout):
         return lambda _: ()

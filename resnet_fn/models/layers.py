@@ -1,8 +1,4 @@
-"""This module alone has the arguments of layers that MindSpore will rename, remove or give another default.
-
-Each default that will change is written out. When MindSpore changes them, only this file must change
-(tests/test_announced.py).
-"""
+"""This module alone has the arguments of layers that MindSpore will rename, remove or give another default."""
 
 from typing import Any
 
@@ -16,16 +12,8 @@ def conv_arguments(padding: int = 0, groups: int = 1, bias: bool = False) -> dic
     return {"pad_mode": "pad", "padding": padding, "dilation": 1, "group": groups, "has_bias": bias}
 
 
-def norm_arguments() -> dict[str, Any]:
-    """Return PyTorch's BatchNorm: moving = 0.9 · moving + 0.1 · batch, which a later MindSpore will call 0.1."""
-    return {"eps": 1e-5, "momentum": 0.9, "affine": True}
-
-
-def max_pool_arguments() -> dict[str, Any]:
-    """Return a MaxPool2d's arguments after kernel and stride, with a padding of 1."""
-    return {"pad_mode": "pad", "padding": 1}
-
-
-def average_pool_arguments() -> dict[str, Any]:
-    """Return an AvgPool2d's arguments after kernel and stride; on an odd size it averages the pixels inside."""
-    return {"pad_mode": "same"}
+# PyTorch's BatchNorm: moving = 0.9 · moving + 0.1 · batch, which a later MindSpore will call 0.1.
+NORM: dict[str, Any] = {"eps": 1e-5, "momentum": 0.9, "affine": True}
+# Of pools, after kernel and stride; on an odd size the average is over the pixels inside.
+MAX_POOL: dict[str, Any] = {"pad_mode": "pad", "padding": 1}
+AVERAGE_POOL: dict[str, Any] = {"pad_mode": "same"}

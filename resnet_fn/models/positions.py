@@ -1,7 +1,6 @@
 """Sum over the positions of a feature map, and broadcast to them, by operations that are fast on a CPU.
 
-MindSpore's own kernels for both are slow there, and each keeps two buffers of the larger shape for good. Products with
-a vector of ones are fast and keep nothing, and so do their gradients (docs/lab.md).
+MindSpore's own kernels for both are slow there and keep buffers; products with a vector of ones do not (docs/lab.md).
 """
 
 import functools
@@ -26,10 +25,7 @@ def _by_products(dtype: mindspore.Type) -> bool:
 
 
 def total(x: Tensor, standard: bool = False) -> Tensor:
-    """Return the sums over positions, [N, C, H, W] to [N, C, 1, 1].
-
-    `standard` uses MindSpore's own operation, which is always used except for float32 on a CPU.
-    """
+    """Return the sums over positions, [N, C, H, W] to [N, C, 1, 1]; `standard`: always by MindSpore's own operation."""
     if standard or not _by_products(x.dtype):
         return _sum(x, (2, 3))
     n, c, height, width = x.shape
@@ -44,10 +40,7 @@ def mean(x: Tensor, standard: bool = False) -> Tensor:
 
 
 def broadcast_hw(factor: Tensor, x: Tensor, standard: bool = False) -> Tensor:
-    """Broadcast `factor` to the shape of x, [N, C, H, W], to multiply, divide or add it; exact.
-
-    `standard` returns it unchanged, so that MindSpore broadcasts it; only float32 on a CPU is broadcast here.
-    """
+    """Broadcast `factor` to x, [N, C, H, W], to multiply, divide or add it; `standard`: MindSpore does that later."""
     if standard or not _by_products(factor.dtype):
         return factor
     n, c, height, width = x.shape

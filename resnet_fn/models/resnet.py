@@ -1,9 +1,4 @@
-"""Residual networks (He et al., arXiv 1512.03385) have torchvision's parameter names and padding here.
-
-Settings that ports often get wrong are explicit here: padding 1/1 (never `same`, which pads 0/1 at stride 2),
-the bottleneck's stride on its 3x3 convolution (torchvision's "v1.5"), BatchNorm eps 1e-5 and momentum 0.9
-(which PyTorch calls 0.1: the meaning is inverted).
-"""
+"""Residual networks (He et al., arXiv 1512.03385) have torchvision's parameter names and padding here."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -13,14 +8,14 @@ from mindspore import Tensor, nn, ops
 
 from resnet_fn.models.attention import Norm, make_gate
 from resnet_fn.models.batchnorm import BatchNorm2d
-from resnet_fn.models.layers import Dense, average_pool_arguments, conv_arguments, max_pool_arguments, norm_arguments
+from resnet_fn.models.layers import AVERAGE_POOL, MAX_POOL, NORM, Dense, conv_arguments
 from resnet_fn.models.positions import broadcast_hw
 from resnet_fn.models.winograd import Conv2d
 
 
 def batch_norm(channels: int) -> nn.Cell:
     """Return a BatchNorm over [N, channels, H, W] with PyTorch's eps and momentum."""
-    return BatchNorm2d(channels, **norm_arguments())
+    return BatchNorm2d(channels, **NORM)
 
 
 def conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1, groups: int = 1) -> Conv2d:
@@ -31,16 +26,13 @@ def conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1, grou
 class MaxPool2d(nn.MaxPool2d):
     """3x3 maxima at stride 2, padded by 1 on every side as in PyTorch: `same` would shift them by a pixel.
 
-    `nn.MaxPool2d(pad_mode="pad")` is `ops.MaxPool3DWithArgmax`, which Ascend cards compute, gradient included, on
-    their scalar cores (mindspore/ops/_op_impl/aicpu). On a card the input is padded with zeros and then
-    pooled `valid`, both on the vector cores, as in MindSpore's own ResNet. A ReLU's outputs are never negative, so
-    zeros change nothing. On a CPU this is slower. Exported files need it, too: ONNX has no such operation, and
-    MindIR would fix its batch.
+    `nn.MaxPool2d(pad_mode="pad")` is `ops.MaxPool3DWithArgmax`, which Ascend cards compute on their scalar cores
+    (mindspore/ops/_op_impl/aicpu), ONNX does not have, and MindIR has for one batch size only. With `standard` the
+    input, a ReLU's output, is padded with zeros and then pooled `valid`, which is slower on a CPU.
     """
 
     def __init__(self) -> None:
-        super().__init__(3, 2, **max_pool_arguments())
-        # Whether padding is an operation of its own; see `standard_operations`.
+        super().__init__(3, 2, **MAX_POOL)
         self.standard = mindspore.get_current_device().device_target == "Ascend"
         self.border = ops.Pad(((0, 0), (0, 0), (1, 1), (1, 1)))
         self.maxima = ops.MaxPool(3, 2, "valid")
@@ -56,8 +48,6 @@ class Block(nn.Cell):
     `width` is the number of channels between the convolutions, `stride` the first 3x3 convolution's, `groups` a
     Bottleneck's 3x3 convolution's; `gate` is attention on the residual branch, `downsample` the shortcut's projection.
     """
-
-    expansion, last_norm = 1, ""
 
     def __init__(
         self,
@@ -107,7 +97,7 @@ class BasicBlock(Block):
 
 
 class Bottleneck(Block):
-    """A bottleneck reduces by 1x1, convolves by 3x3 (stride, groups), and expands by 1x1 to four times the planes."""
+    """A bottleneck reduces by 1x1, convolves by 3x3 (with the stride, as torchvision's "v1.5"), and expands by 1x1."""
 
     expansion, last_norm = 4, "bn3"
 
@@ -145,8 +135,7 @@ class ResNet(nn.Cell):
     """A residual network: stem, stages of blocks, mean over H and W, one Dense layer.
 
     Input float32 [N, in_channels, H, W]; output logits [N, num_classes]. Parameters are named as torchvision's (the
-    D stem and attention as timm's), with MindSpore's leaf names: `layer1.0.bn1.gamma`. `norm` makes the layer after
-    each convolution from its channels. Only the gather of GENet's θ and θ⁺ depends on `image_size`.
+    D stem and attention as timm's), with MindSpore's leaf names: `layer1.0.bn1.gamma`. Of `image_size`: `create_model`.
     """
 
     def __init__(
@@ -174,8 +163,7 @@ class ResNet(nn.Cell):
     def construct(self, x: Tensor, keep: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """Map images [N, in_channels, H, W] to logits [N, num_classes].
 
-        In training, `keep` [N, blocks] multiplies what each block adds to its shortcut. `mask` [N, features] multiplies
-        the last layer's input (see `make_masks`).
+        `keep` [N, blocks] multiplies what blocks add to shortcuts, `mask` [N, features] fc's input: see `make_masks`.
         """
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         if keep is None:
@@ -222,5 +210,5 @@ def _projection(channels: int, out: int, stride: int, average: bool, norm: Norm)
     if not average:
         return nn.SequentialCell([conv(channels, out, 1, stride), norm(out)])
     # As PyTorch's ceil_mode with count_include_pad=False.
-    pool = nn.Identity() if stride == 1 else nn.AvgPool2d(2, stride, **average_pool_arguments())
+    pool = nn.Identity() if stride == 1 else nn.AvgPool2d(2, stride, **AVERAGE_POOL)
     return nn.SequentialCell([pool, conv(channels, out, 1), norm(out)])

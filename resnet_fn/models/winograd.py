@@ -91,8 +91,7 @@ def convolve(x: Tensor, weight: Tensor) -> Tensor:
     """Return the 3x3 convolution of stride 1 with zero padding 1.
 
     It maps float32 [N, C, H, W] and [O, C, 3, 3] to [N, O, H, W]. Products with a transposed right side move the last
-    axis to the front, so that nothing is copied to change the order. Below, a and b count products along width and
-    height, s and t count tiles.
+    axis to the front without a copy. Below, a and b count products along width and height, s and t count tiles.
     """
     n, c, height, width = x.shape
     o = weight.shape[0]
@@ -135,10 +134,7 @@ def use_winograd(net: nn.Cell, wanted: bool = True) -> list[Conv2d]:
 
 @contextlib.contextmanager
 def standard_operations(net: nn.Cell) -> Iterator[None]:
-    """Make a context in which the net computes by operations that exported files can hold.
-
-    These are MindSpore's own convolutions and sums over positions (of gates), and a max-pool without padding.
-    """
+    """Make a context in which the net computes by operations that exported files can hold: MindSpore's own."""
     convolutions = use_winograd(net, False)
     others = [cell for _, cell in net.cells_and_names() if getattr(cell, "standard", None) is False]
     for cell in others:

@@ -1,7 +1,6 @@
 """Each named recipe is a function, whose docstring gives the source and the accuracy to expect.
 
-Only the accuracy of `digits` was measured with this package; the others are published results of the same settings, on
-the named hardware.
+Only that of `digits` was measured with this package; others are published results of the same settings.
 """
 
 import functools
@@ -12,8 +11,8 @@ from typing import Any
 from resnet_fn.config.hints import closest
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.recipe_file import ENDING, draft_of, read_recipe_file
-from resnet_fn.config.settings import Draft, Source, changed, values_of
+from resnet_fn.config.recipe_file import ENDING, read_recipe_file
+from resnet_fn.config.settings import Draft, changed, draft_of
 
 RECIPES: dict[str, Recipe] = {}  # by name, in the order of this file
 
@@ -87,8 +86,7 @@ def cifar10_resnet50() -> Recipe:
 def cifar100_resnet18() -> Recipe:
     """ResNet-18 on CIFAR-100: 75.61 % in weiaicunzai/pytorch-cifar100 (one GPU), the best of its epochs.
 
-    https://github.com/weiaicunzai/pytorch-cifar100, after arXiv 1708.04552: learning rate 0.1, divided by 5 after 60,
-    120 and 160 of 200 epochs.
+    https://github.com/weiaicunzai/pytorch-cifar100, arXiv 1708.04552: rate 0.1, divided by 5 after 60, 120, 160 epochs.
     """
     rate = {"schedule": "step", "warmup_epochs": 1.0, "milestones": (60.0, 120.0, 160.0), "milestone_factor": 0.2}
     return _cifar(dataset="cifar100", model="resnet18", epochs=200, **rate, max_rotation=15.0, nesterov=True)
@@ -173,19 +171,10 @@ def recipe(name: str) -> Recipe:
 def load_recipe(name: str) -> Draft:
     """Return a recipe by its name, or from a .toml file with its options; unchecked, because flags may follow."""
     if name.endswith(ENDING):
-        try:
-            return read_recipe_file(Path(name), RECIPES)
-        except ValueError as error:
-            raise ValueError(f"recipe: {error}" if str(error).startswith(f"{name}: ") else str(error)) from None
+        return read_recipe_file(Path(name), RECIPES)
     if {".", "/"} & set(name):
         raise ValueError(f"recipe: {name!r} is unknown; recipe files end in .toml")
-    return draft_of(recipe(name))
-
-
-def read_recipe(name: str, options: RunOptions) -> Draft:
-    """Return a checked recipe by its name or from a file; options that its user passed override the file's."""
-    values = values_of(options, Source.FLAG).items()
-    return load_recipe(name).complete(**{key: value.value for key, value in values if value.source is Source.FLAG})
+    return draft_of(recipe(name), RunOptions())
 
 
 def differences(recipe: Recipe) -> dict[str, Any]:

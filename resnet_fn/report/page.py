@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from resnet_fn.config.fields import OWN
 from resnet_fn.evaluation.metrics import SAID_FROM
-from resnet_fn.report.curves import PANELS, smoothing_note
+from resnet_fn.report.plots import PANELS
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c1c1c; max-width: 1080px; margin: 2rem auto; padding: 0 1rem; }
@@ -24,10 +24,7 @@ thead th { position: sticky; top: 0; background: #fff; border-bottom: 2px solid 
 .matrix tbody th { position: sticky; left: 0; }
 .matrix td { text-align: center; min-width: 1.75rem; padding: .15rem 0; border: 1px solid #fff; }
 .matrix span { writing-mode: vertical-rl; transform: rotate(180deg); } .tall { max-height: 36rem; }
-.scroll { overflow: auto; scrollbar-color: #999 #eee; background:  /* where there is more, its edge has a shadow */
-  linear-gradient(90deg, #fff 40%, #fff0) left / 3rem 100%, linear-gradient(-90deg, #fff 40%, #fff0) right / 3rem 100%,
-  linear-gradient(90deg, #0004, #0000) left / .8rem 100%, linear-gradient(-90deg, #0004, #0000) right / .8rem 100%;
-  background-attachment: local, local, scroll, scroll; background-repeat: no-repeat; }
+.scroll { overflow: auto; scrollbar-color: #999 #eee; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(var(--least), 1fr)); gap: 1rem .8rem; }
 .curves { --least: 300px; } .mistakes { --least: 170px; } .gallery { --least: 100px; } .grid img { width: 100%; }
 figure { margin: 0; } figcaption { font-size: .9rem; line-height: 1.35; overflow-wrap: anywhere; }
@@ -40,6 +37,7 @@ figure img[src*="/png;"] { image-rendering: pixelated; } footer { color: #777; m
   .dense th, .dense td { padding: .15rem .1rem; font-size: .66rem; } .dense th:not(.text) { writing-mode: vertical-rl; }
 }
 """
+_CURVES = "<h2>Precision and recall</h2><p>Of each class, over the probability from which on a sample is taken for it."
 NO_CLASS = "no class"
 _TABLE_UP_TO = 100  # classes; of a larger confusion matrix the pairs most often confused
 _ROWS, _COLUMNS = 20, 11  # of a table that a narrow window shows at once
@@ -66,7 +64,7 @@ def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) ->
         *_run(report, pictures),
         *_confusion(report),
         *_classes(report),
-        *_curves(plots),
+        *([_CURVES, image("precision-recall curves", plots["curves"])] if "curves" in plots else []),
         *_thresholds(report),
         *_calibration(report, plots),
         *mistakes(report, pictures),
@@ -128,10 +126,9 @@ def _facts(report: dict[str, Any]) -> list[str]:
 def _run(report: dict[str, Any], pictures: Pictures) -> list[str]:
     if not pictures.curves:
         return []
-    note = smoothing_note([report["checkpoint"]["label_smoothing"]])
     images = (image(f"curves of the {panel[0]}", file) for panel, file in zip(PANELS, pictures.curves, strict=True))
-    words = f"<p>The dotted line is the update that was scored. {note}</p>"
-    return ["<h2>The run</h2>", words, f'<div class="grid curves">{"".join(images)}</div>']
+    words = "<h2>The run</h2><p>The dotted line is the update that was scored.</p>"
+    return [words, f'<div class="grid curves">{"".join(images)}</div>']
 
 
 def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
@@ -139,10 +136,7 @@ def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
         return []
     parts = ["<h2>Calibration</h2>"]
     if smoothing := report["checkpoint"]["label_smoothing"]:
-        parts.append(
-            f"<p>Trained with label smoothing {smoothing:g}: the net was never to be quite certain. A confidence below "
-            "the accuracy, and a calibration error that comes of it, is what it was taught.</p>"
-        )
+        parts.append(f"<p>Label smoothing {smoothing:g} in training lowers a net's confidence below its accuracy.</p>")
     if "reliability" in plots:
         return [*parts, image("reliability diagram", plots["reliability"])]
     rows = []
@@ -204,12 +198,6 @@ def _classes(report: dict[str, Any]) -> list[str]:
         values = ("" if row.get(key) is None else number(row[key], form) for key, (_, form) in columns.items())
         cells.append([text(row["name"]), *values])
     return ["<h2>Classes</h2>", table(("class", *(title for title, _ in columns.values())), cells)]
-
-
-def _curves(plots: dict[str, bytes]) -> list[str]:
-    words = "<p>Each class on its own, over the probability from which on a sample is taken for it.</p>"
-    parts = ["<h2>Precision and recall</h2>", words]
-    return [*parts, image("precision-recall curves", plots["curves"])] if "curves" in plots else []
 
 
 def _thresholds(report: dict[str, Any]) -> list[str]:

@@ -1,16 +1,27 @@
-"""The report's plots, drawn by matplotlib where it is installed."""
+"""Plots of a report, and the curves of runs over updates, drawn by matplotlib where it is installed."""
 
 import importlib.util
 import io
 import warnings
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 _COLOURS = 10  # curves with a colour and a name
 _BLUE, _RED, _GREY = "#3b6fb6", "#c0504d", "#8a8a8a"
+Events = Sequence[dict[str, Any]]  # of a run's metrics.jsonl
+# title, axis label, (event, field, line style) of each curve
+PANELS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
+    ("loss", "loss", (("train", "loss", "-"), ("eval", "loss", "o-"))),
+    ("accuracy", "top-1 or mAP", (("train", "accuracy", "-"), ("eval", "top1", "o-"), ("eval", "map", "o-"))),
+    ("learning rate", "learning rate", (("train", "lr", "-"),)),
+)
 
 
 def available() -> bool:
@@ -93,3 +104,45 @@ def png(figure: "Figure") -> bytes:
         # Without this the file would name matplotlib's version: two machines, two files.
         figure.savefig(data, format="png", dpi=110, metadata={"Software": None})
     return data.getvalue()
+
+
+def draw_run(events: Events, update: int) -> list[bytes]:
+    """Return a run's `PANELS` as PNG files, with a dotted line at `update`; [] without matplotlib or a log."""
+    if not available() or not events:
+        return []
+    from matplotlib.figure import Figure
+
+    files = []
+    for panel in range(len(PANELS)):
+        figure = Figure(figsize=(4.6, 3.2), layout="constrained")
+        axes = figure.add_subplot()
+        draw_panel(axes, panel, {"": [events]})
+        axes.axvline(update, color="black", linestyle=":", linewidth=1)
+        files.append(png(figure))
+    return files
+
+
+def draw_panel(axes: "Axes", panel: int, lines: Mapping[str, Sequence[Events]]) -> None:
+    """Draw one of `PANELS`: for each line its runs' curves, of several the mean and one standard deviation (n - 1)."""
+    title, quantity, curves = PANELS[panel]
+    axes.set_title(title + ": training thin, validation with dots" * (len(curves) > 1), fontsize=10)
+    axes.set(xlabel="update", ylabel=quantity)
+    axes.grid(alpha=0.3)
+    plain_numbers(axes.xaxis, axes.yaxis)
+    for index, (name, runs) in enumerate(lines.items()):
+        for kind, field, style in curves:
+            updates, values = _values(runs, kind, field)
+            thin = kind == "train" and len(curves) > 1
+            width, alpha, label = (0.8, 0.6, None) if thin else (1.5, 1.0, plain(name))
+            mean = values.mean(0)
+            axes.plot(updates, mean, style, color=f"C{index}", lw=width, alpha=alpha, markersize=3, label=label)
+            if len(runs) > 1:
+                deviation = values.std(0, ddof=1)
+                axes.fill_between(updates, mean - deviation, mean + deviation, color=f"C{index}", alpha=0.2, lw=0)
+
+
+def _values(runs: Sequence[Events], kind: str, field: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the updates [n] at which all runs have the field, and its values [runs, n]; NaN if not finite."""
+    rows = [{e["update"]: e[field] for e in events if e["event"] == kind and field in e} for events in runs]
+    updates = sorted(set.intersection(*map(set, rows)))
+    return np.array(updates), np.array([[row[update] for update in updates] for row in rows], float)

@@ -37,10 +37,7 @@ def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> EvaluatedRun:
 
 
 def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
-    """Group the names of runs whose recipes differ only in the seed; titles are the settings in which groups differ.
-
-    A run of `fit` is a group of its own, and its title has its name.
-    """
+    """Group the names of runs whose recipes differ only in the seed; titles are the settings in which groups differ."""
     groups: dict[str, list[str]] = {}
     for name, recipe in recipes.items():
         key = json.dumps({setting: value for setting, value in recipe.items() if setting not in _ALIKE})

@@ -1,7 +1,6 @@
 """Write an evaluation's report: report.json, predictions.csv and one self-contained report.html.
 
-The same checkpoint and options give the same bytes, for any number of workers and any batch size: nothing in the
-files depends on the clock, the machine or the order of the work; the date is the checkpoint's.
+The same checkpoint and options give the same bytes, for any workers and batch size; the date is the checkpoint's.
 """
 
 import csv
@@ -21,7 +20,6 @@ from resnet_fn.evaluation import metrics
 from resnet_fn.evaluation.evaluate import Evaluation
 from resnet_fn.evaluation.task import summarise
 from resnet_fn.report import plots
-from resnet_fn.report.curves import draw_run
 from resnet_fn.report.page import Pictures, page
 from resnet_fn.report.pictures import class_maps, heat_picture, sample_name, sample_pictures
 from resnet_fn.runtime.console import printable
@@ -53,7 +51,7 @@ def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
     dataset, scores = evaluation.dataset, evaluation.scores
     assert evaluation.trained.checkpoint
     log = run_of(evaluation.trained.checkpoint.path) / "metrics.jsonl"
-    curves = draw_run(read_log(log), report["checkpoint"]["update"]) if log.is_file() else []
+    curves = plots.draw_run(read_log(log), report["checkpoint"]["update"]) if log.is_file() else []
     if isinstance(dataset.test, Arrays):  # not images
         return Pictures(curves=curves)
     mistakes = scores.task.mistakes(scores, dataset.test.labels, MISTAKES)

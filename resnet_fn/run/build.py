@@ -13,7 +13,7 @@ from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.recipe_file import check_together
+from resnet_fn.config.settings import draft_of, typed_in
 from resnet_fn.data.balance import class_balance, class_weights, describe_balance
 from resnet_fn.data.dataset import DataSet, blank_batch
 from resnet_fn.data.feed import Feed, check_feed, make_feed
@@ -128,15 +128,15 @@ def build_run(
     A recipe that names no model gets that of its weights. `recipe.weights` is not read if there is a checkpoint, which
     `restore` puts into the run. Net, data and loss are `own`'s if it is given, else the recipe's.
     """
-    check_together(recipe, options)
+    draft_of(recipe, RunOptions()).complete(**typed_in(options))  # options that have no effect are an error
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     check_feed(recipe, options.feed)
-    if own:
-        source, dataset, own_loss = None, own.dataset, own.loss
-    else:
-        recipe, source = (recipe, None) if checkpoint else read_start(recipe)
-        dataset = open_dataset(recipe, options=options, workers=workers, run=folder.path if checkpoint else None)
-        own_loss = None
+    source = None
+    if not own and not checkpoint:
+        recipe, source = read_start(recipe)
+    resumed = folder.path if checkpoint else None
+    dataset = own.dataset if own else open_dataset(recipe, options=options, workers=workers, run=resumed)
+    own_loss = own.loss if own else None
     feed = make_feed(dataset, recipe, workers, options.feed)
     total = recipe.epochs * feed.updates_per_epoch
     blank = blank_batch(dataset, recipe.batch_size // workers.size, recipe.image_size, recipe.mixes, options.feed)

@@ -1,7 +1,6 @@
 """What a run prints: a header before the first update, a table of its epochs, the time it took, its best result."""
 
 import math
-import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 from resnet_fn.config.fields import OWN, show_value
 from resnet_fn.data.balance import BALANCED
 from resnet_fn.data.dataset import Arrays
-from resnet_fn.evaluation.task import TOP, task_of
+from resnet_fn.evaluation.task import task_of
 from resnet_fn.models.batchnorm import is_statistic
 from resnet_fn.recipes import differences
 from resnet_fn.run.build import Run
@@ -20,7 +19,7 @@ from resnet_fn.runtime.console import wrapped
 from resnet_fn.runtime.process import kernel_threads
 
 # Titles of the metrics' columns.
-_TITLES = {"top1": "val top-1", "map": "val mAP", "top5": "val top-5", "macro_f1": "macro F1"}
+_TITLES = {"top1": "val top-1", "map": "val mAP", "macro_f1": "macro F1"}
 
 
 def header(run: Run, start: Path | None) -> list[str]:
@@ -58,34 +57,25 @@ def header(run: Run, start: Path | None) -> list[str]:
 
 
 def epoch_lines(run: Run) -> str:
-    """Return the row of an evaluated epoch, the first with the titles above; restart the epoch's clock.
-
-    The monitored metric has a column; top-5 and macro F1 have theirs if the terminal is wide enough.
-    """
+    """Return the row of an evaluated epoch, the first with the titles above; restart the epoch's clock."""
     recipe, progress, pace, last = run.recipe, run.progress, run.pace, run.progress.last
     classes = run.dataset.classes
     assert last is not None
     seconds, left = time.perf_counter() - pace.began, run.total - progress.update
     rate = recipe.batch_size * len(pace.seconds) / sum(pace.seconds) if pace.seconds else 0
     to_come = (seconds - pace.compiling) / len(pace.seconds) * left if pace.seconds and left else 0
-    before = [
+    names = dict.fromkeys((recipe.monitor, task_of("map" in last).metric))
+    rows = [
         ("epoch", 7, f"{last['epoch'] + 1}/{recipe.epochs}"),
         ("train loss", 10, f"{np.mean(pace.losses):.4f}" if pace.losses else "-"),
         *([("train acc", 9, f"{np.mean(pace.accuracies):.2%}" if pace.losses else "-")] if classes else []),
         ("val loss", 8, f"{last['loss']:.4f}"),
-    ]
-    after = [
+        *((_TITLES[name], 9, f"{last[name]:.2%}") for name in names if name in last and name in _TITLES),
         ("lr", 8, f"{run.schedule(progress.update - 1):.3g}"),
         ("images/s", 8, f"{rate:.0f}" if rate else "-"),
-        ("time", 6, _clock(seconds)),
-        ("left", 6, _clock(to_come) if to_come else "-"),
+        ("time", 6, clock(seconds)),
+        ("left", 6, clock(to_come) if to_come else "-"),
     ]
-    kinds = dict.fromkeys((recipe.monitor, task_of("map" in last).metric, "top5", "macro_f1"))
-    several = len(classes) > TOP
-    names = [kind for kind in kinds if kind in last and kind in _TITLES and (several or kind != "top5")]
-    metrics = [(_TITLES[name], 9, f"{last[name]:.2%}") for name in names]
-    room = shutil.get_terminal_size().columns - sum(width + 1 for _, width, _ in (*before, *after)) + 1
-    rows = [*before, *metrics[: max(1, room // 10)], *after]
     lines = [" ".join(cell.rjust(width) for _, width, cell in rows)]
     if not pace.epochs:
         lines.insert(0, " ".join(title.rjust(width) for title, width, _ in rows))
@@ -100,17 +90,8 @@ def describe_best(monitor: str, best: Mapping[str, Any], last: Mapping[str, Any]
     return f"best {name} {best_value} (update {best['update']}), last {last_value}"
 
 
-def duration(seconds: float) -> str:
-    """Return a time as text: "8.2 s", "3 min 05 s" or "2 h 10 min"."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
-
-
-def _clock(seconds: float) -> str:
-    """Return a time as the clock of a table: "0:08", "12:05" or "2h10"."""
+def clock(seconds: float) -> str:
+    """Return a time as text: "0:08", "12:05" or "2h10"."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}h{minutes % 60:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
 

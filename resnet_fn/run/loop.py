@@ -13,15 +13,16 @@ from resnet_fn.config.fields import OWN
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.recipe_file import recipe_text
+from resnet_fn.config.settings import typed_in
 from resnet_fn.data.agreement import check_settings, check_state
 from resnet_fn.data.images import like_float_feed
 from resnet_fn.data.sources.scan import write_bad_files
 from resnet_fn.data.sources.validation import write_validation
 from resnet_fn.evaluation.scoring import StoppedError, score
 from resnet_fn.evaluation.task import all_metrics
-from resnet_fn.recipes import read_recipe
+from resnet_fn.recipes import load_recipe
 from resnet_fn.run.build import Own, Run, build_run
-from resnet_fn.run.console import duration, epoch_lines, header
+from resnet_fn.run.console import clock, epoch_lines, header
 from resnet_fn.run.failures import stop_bad_sample, stop_evaluation, stop_not_finite
 from resnet_fn.run.resume import find_start, restore, save, save_is_due
 from resnet_fn.runtime import process
@@ -89,7 +90,7 @@ def train(
     """
     began = time.perf_counter()
     if isinstance(recipe, str):
-        file = read_recipe(recipe, options)
+        file = load_recipe(recipe).complete(**typed_in(options))
         recipe, options, left_out = file.make(Recipe), file.make(RunOptions), file.notes
     # Before any file is touched: msrun's scheduler process does not return from here.
     workers = process.start(options.device, options.threads, options.fast_math)
@@ -118,7 +119,7 @@ def train(
                 log.say("compiling…")
             stopped = run_epochs(run)
             if run.progress.update > start and not stopped:
-                log.say(f"total time {duration(time.perf_counter() - began)}")
+                log.say(f"total time {clock(time.perf_counter() - began)}")
         barrier(workers)  # the first process to end with an error code takes the others with it
     progress = run.progress
     return TrainResult(run.folder.path, progress.update, progress.last, progress.best, stopped)
@@ -237,18 +238,15 @@ def evaluate_epoch(run: Run) -> int:
     """
     progress, dataset = run.progress, run.dataset
     run.stop_request.install_handlers()
-    failure: Exception | None = None
-    with averaged(run.state.average):
-        try:
-            size, flags = run.options.eval_batch_size, run.stop_request.stop_flags
+    size, flags = run.options.eval_batch_size, run.stop_request.stop_flags
+    try:
+        with averaged(run.state.average):
             scores = score(run.eval_step, dataset, size, run.workers, flags, fills=run.recipe.loss != OWN)
             metrics = all_metrics(scores, dataset.test.labels, len(dataset.classes))
-        except StoppedError as signalled:
-            return signalled.number
-        except Exception as error:
-            failure = error
-    if failure:  # now the net has the weights that are to be saved
-        stop_evaluation(run, failure)
+    except StoppedError as signalled:
+        return signalled.number
+    except Exception as error:  # the net has the weights again that are to be saved
+        stop_evaluation(run, error)
     epoch = (progress.update - 1) // run.feed.updates_per_epoch
     progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **metrics}
     progress.update_best(run.recipe.monitor, metrics)

@@ -25,7 +25,6 @@ from resnet_fn.runtime.disk import finite_or_null
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.process import EXACT_THREADS, kernel_environment
 from resnet_fn.runtime.workers import Workers, broadcast_text
-from resnet_fn.update.schedule import make_schedule
 
 
 def save(run: Run) -> None:
@@ -155,20 +154,21 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequen
     if not recipe.model:  # the weights named the net, at the start of the run only
         ours |= {"model": theirs["model"], "norm": theirs["norm"], "stem": recipe.stem or theirs["stem"]}
     keys = [key for key in ours if key not in may_differ and ours[key] != theirs[key]]
-    if keys:
-        differences = ", ".join(f"{key} {theirs[key]!r} → {ours[key]!r}" for key in keys)
-        run = checkpoint.path.parent.parent
-        wrong = f"resume: {checkpoint.path} was made by another recipe ({differences})"
-        if recipe.dataset == OWN:
-            wrong = f"resume: {checkpoint.path} was made with other settings ({differences})"
-            more = f"; for more epochs: fit(…, resume={str(run)!r}, epochs={recipe.epochs}), without out_dir"
-            longer = more if keys == ["epochs"] else ""
-            raise ValueError(f"{wrong}; call fit with its own; for another run give another out_dir{longer}")
-        fix = "for another run give another --out-dir, without --resume"
-        if keys == ["epochs"]:
-            longer = f"--resume {shlex.quote(str(run))} --epochs {recipe.epochs}, without --out-dir"
-            fix = f"{fix}; for more epochs of this one give {longer}"
-        raise ValueError(f"{wrong}; to go on with its own give --resume {run} alone; {fix}")
+    if not keys:
+        return
+    differences = ", ".join(f"{key} {theirs[key]!r} → {ours[key]!r}" for key in keys)
+    run = str(checkpoint.path.parent.parent)
+    if recipe.dataset == OWN:
+        fix = "call fit with its own; for another run give another out_dir"
+        longer = f"fit(…, resume={run!r}, epochs={recipe.epochs}), without out_dir"
+    else:
+        fix = (
+            f"to go on with its own give --resume {run} alone; for another run give another --out-dir, without --resume"
+        )
+        longer = f"give --resume {shlex.quote(run)} --epochs {recipe.epochs}, without --out-dir"
+    if keys == ["epochs"]:
+        fix = f"{fix}; for more epochs of this one {longer}"
+    raise ValueError(f"resume: {checkpoint.path} was made with other settings ({differences}); {fix}")
 
 
 def restore(run: Run, checkpoint: Checkpoint) -> None:
@@ -192,17 +192,14 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
 
 def epochs_notes(update: int, then: int, run: Run) -> list[str]:
     """Return a note if a run's epochs are not `then`, the checkpoint's; a ValueError if it has already done more."""
-    now, each = run.recipe.epochs, run.feed.updates_per_epoch
+    now = run.recipe.epochs
     if now == then:
         return []
     if update > run.total:
-        raise ValueError(f"epochs: {now} are fewer than the run has done, {update / each:.4g}; give more")
-    before, after = (
-        make_schedule(dataclasses.replace(run.recipe, epochs=epochs), each)(update) for epochs in (then, now)
-    )
-    rate = f"the learning rate is {after:.3g}, and was to be {before:.3g}"
+        done = update / run.feed.updates_per_epoch
+        raise ValueError(f"epochs: {now} are fewer than the run has done, {done:.4g}; give more")
     mixing = "; mix_off_epochs counts from the new end" * bool(run.recipe.mix_off_epochs)
-    return [f"resuming with epochs {now} instead of {then}: {rate}{mixing}"]
+    return [f"resuming with epochs {now} instead of {then}: the learning rate is {run.schedule(update):.3g}{mixing}"]
 
 
 def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, allow_other: bool) -> list[str]:
@@ -212,13 +209,14 @@ def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, all
     differences = [f"classes {changes}"] if changes else []
     if then["samples"] != now["samples"]:
         differences.append(f"samples {then['samples']} → {now['samples']}")
-    if not differences:  # the same classes and count, but perhaps other files (a set in memory has neither of these)
-        if then.get("files") != now.get("files"):
-            differences = ["names or classes of its files"]
-        elif then.get("contents") != now.get("contents"):
-            differences = ["contents of its files, of which the names are the same"]
-        elif then.get("arrays") != now.get("arrays"):
-            differences = ["values of the training or validation arrays"]
+    contents = {
+        "files": "names or classes of its files",
+        "contents": "contents of its files, of which the names are the same",
+        "arrays": "values of the training or validation arrays",
+    }
+    for name, what in contents.items():  # a set of files has the first two, one in memory the last
+        if not differences and then.get(name) != now.get(name):
+            differences = [what]
     text = f"another training set than the checkpoint's ({', '.join(differences)})"
     if differences and not allow_other:
         fix = "give the same data, another --out-dir, or --allow-other-data"
@@ -242,11 +240,10 @@ def layout_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Compare two `parallel_layout`s; returns a line for each difference, and one if threads may change bits."""
     notes = []
     for name in (name for name in now if now[name] != then[name]):
+        what, follows = f"{name} {now[name]}", "other bits may follow"
         if name in ("workers", "micro-batches"):
-            what, follows = f"{now[name]} {name}", "the same samples, but other bits follow; "
-            follows += "BatchNorm normalises each part on its own"
-        else:
-            what, follows = f"{name} {now[name]}", "other bits may follow"
+            what = f"{now[name]} {name}"
+            follows = "the same samples, but other bits follow; BatchNorm normalises each part on its own"
         notes.append(f"resuming with {what} instead of {then[name]}: {follows}")
     # A note even if nothing differs: with more threads MindSpore splits convolutions by times that it measures anew.
     if (threads := min(now["thread count"], now["CPU count"])) > EXACT_THREADS:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.cli import installed_program
 from resnet_fn.runtime.parent import msrun_command
 
 LAUNCHED_BY = "RESNET_FN_LAUNCHED_BY"  # in a worker's environment: the words of the launcher's command, as JSON
@@ -58,6 +57,14 @@ def aligned(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
     """Return the rows of a table as lines: the first column to the left, the others to the right."""
     first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
     return [gap.join([row[0].ljust(first), *map(str.rjust, row[1:], others)]) for row in rows]
+
+
+def installed_program() -> str:
+    """Return the installed command that started this process, as it was typed; "" if that was `python -m`."""
+    path = sys.argv[0]
+    if Path(path).name != "resnet_fn":
+        return ""
+    return "resnet_fn" if shutil.which("resnet_fn") == path else path
 
 
 def typed_command() -> list[str]:

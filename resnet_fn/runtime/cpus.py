@@ -24,10 +24,7 @@ def processor() -> str:
 
 
 def cpu_count() -> int:
-    """Return the number of CPUs that this process may use, by its affinity mask and its quota.
-
-    `keep_to_one_cpu` does not change the result: each of several workers may ask for as many CPUs as a single one.
-    """
+    """Return how many CPUs this process may use, by affinity and quota, as before `keep_to_one_cpu`."""
     return min(len(_counted or os.sched_getaffinity(0)), cpu_quota())
 
 

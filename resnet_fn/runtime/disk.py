@@ -50,8 +50,7 @@ def no_room(path: Path, error: OSError, run: Path) -> OSError:
 def replace_file(path: Path) -> Iterator[Path]:
     """Give the block a temporary file beside `path`, which replaces `path` when the block ends.
 
-    If the block raises, the file is removed and `path` stays as it was. The new file has the umask's mode
-    (MindSpore's writers leave 0400).
+    If the block raises, `path` stays as it was. The new file has the umask's mode (MindSpore's writers leave 0400).
     """
     # Not the process number alone: on a shared disk two machines may have the same.
     temporary = path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(4)}-{path.name}")

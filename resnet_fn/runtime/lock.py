@@ -26,8 +26,7 @@ def was_locked(folder: Path, has_run: bool = False) -> bool:
 class FolderLock:
     """A lock on the file `lock` in a folder. The file names its holder, and the end of the context releases it.
 
-    The kernel also releases it when the process ends in any way. Forked processes do not hold it (with flock they
-    would), and it works between machines on NFS.
+    The kernel also releases it when the process ends. Forked processes do not hold it, and it works over NFS.
     """
 
     def __init__(self) -> None:

@@ -9,10 +9,7 @@ _LARGEST, _LARGEST_MMAP, _AT_A_TIME = 2**31 - 1, 32 << 20, 256 << 20  # bytes; g
 
 
 def limit_arenas(limit: int) -> None:
-    """Have malloc keep at most `limit` arenas, unless MALLOC_ARENA_MAX is set.
-
-    Without a limit, new threads take up to 8 arenas per CPU, and memory grows until each has held the largest images.
-    """
+    """Have malloc keep at most `limit` arenas, not 8 for each CPU, unless MALLOC_ARENA_MAX is set."""
     if "MALLOC_ARENA_MAX" not in os.environ:
         _set((_M_ARENA_MAX, limit))
 

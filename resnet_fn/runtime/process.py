@@ -1,9 +1,7 @@
-"""A process sets its environment, device and threads once.
-
-`prepare_environment` runs when the package is imported, before MindSpore; it imports nothing heavy.
-"""
+"""A process sets its environment, device and threads once, `prepare_environment` before MindSpore is imported."""
 
 import contextlib
+import glob
 import os
 import stat
 import sys
@@ -21,8 +19,7 @@ if TYPE_CHECKING:
     from resnet_fn.runtime.workers import Workers
 
 
-# With more CPU threads a convolution's last bits depend on how many MindSpore gives it, chosen by time in its first
-# launches (docs/mindspore.md).
+# With more CPU threads MindSpore chooses by time how many compute a convolution: other last bits (docs/mindspore.md).
 EXACT_THREADS = 4
 # oneDNN's newest instruction set, and the precision of its products.
 _CHOOSE_KERNELS = ("ONEDNN_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE")
@@ -37,13 +34,12 @@ def prepare_environment() -> None:
         os.environ["MS_OM_PATH"] = _private_folder()
     # All-reduce on CPU gives up after 30 s by default; a rank may rightly be late (rank 0 writes a checkpoint).
     os.environ.setdefault("MS_CPU_COMM_OP_TIMEOUT", "600")
-    if not _has_card():
+    if not glob.glob("/dev/davinci*"):  # no card
         # A call of a compiled function computes in the calling thread. Otherwise that thread spins while it waits, on a
         # core that the kernels need (docs/mindspore.md).
         os.environ.setdefault("MS_DEV_HOST_BLOCKING_RUN", "1")
     if versions.at_least(2, 9) and _has_avx512():
-        # From 2.9 on oneDNN's slow reference kernel computes 3x3 convolutions with AVX-512, its JIT GEMM kernel with
-        # AVX2 as the ceiling.
+        # From 2.9 on oneDNN computes 3x3 convolutions by its slow reference kernel with AVX-512, not with AVX2.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 
 
@@ -56,10 +52,6 @@ def _private_folder() -> str:
     if not stat.S_ISDIR(there.st_mode) or there.st_uid != os.getuid() or there.st_mode & 0o022:
         path = tempfile.mkdtemp(prefix="resnet_fn-")
     return path
-
-
-def _has_card() -> bool:
-    return any(name.startswith("davinci") for name in os.listdir("/dev")) if os.path.isdir("/dev") else False
 
 
 def _has_avx512() -> bool:

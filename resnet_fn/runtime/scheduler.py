@@ -43,8 +43,7 @@ def wait_for_workers_then_exit() -> None:
     get the same signal, and need the scheduler while they save. MindSpore's scheduler holds Python's lock until it
     ends, so neither a handler nor a thread could run in it.
 
-    Threads do not survive a fork, so call this before any are started (OpenBLAS restarts its own). Outside the main
-    thread nothing is done.
+    Threads do not survive a fork: call this before any are started. Outside the main thread nothing is done.
     """
     if not in_main_thread():
         return

@@ -28,8 +28,7 @@ class StopRequest:
     the main thread, where Python allows no handlers. A SIGHUP that is ignored (nohup) stays ignored.
 
     While MindSpore compiles or runs a compiled function, its own handler turns a SIGINT into a SIGTERM. To distinguish
-    the two, a command blocks SIGINT before NumPy and MindSpore start threads, which inherit the block. A thread then
-    waits for the SIGINT here.
+    the two, a command blocks SIGINT before NumPy and MindSpore start threads, which inherit this; a thread waits here.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,4 @@
-"""A worker has a rank and a number of workers, and exchanges values with all ranks on the host.
-
-The functions here run between updates; the sums inside a step are in update/exchange.py.
-"""
+"""A worker has a rank and exchanges values with all ranks on the host; update/exchange.py has sums inside a step."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -9,19 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.hints import closest
-
 Reduce = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 class Workers(NamedTuple):
-    """This process's place among the workers of a run.
-
-    Attributes:
-        rank, size: number of this worker, from 0, and number of workers.
-        all_reduce: sums each tensor of a sequence over the workers, inside jit; a step of several workers needs it
-            (`with_all_reduce`).
-    """
+    """This process's `rank`, from 0, among `size` workers; `all_reduce` sums tensors inside jit (`with_all_reduce`)."""
 
     rank: int = 0
     size: int = 1
@@ -42,7 +31,7 @@ def join(device: str = "CPU") -> Workers:
     """Join the run's other workers, if msrun started this process. Further calls return the same.
 
     msrun's scheduler process never returns from here, so touch no file before. A ValueError if the scheduler's port is
-    taken, if MS_ROLE is unknown, or if a platform has started one process but announces several.
+    taken, or if a platform has started one process but announces several.
     """
     global _joined
     if _joined is None:
@@ -70,9 +59,6 @@ def _check_platform() -> None:
 
 
 def _join(device: str) -> Workers:
-    roles = ("MS_WORKER", "MS_SCHED")
-    if os.environ["MS_ROLE"] not in roles:
-        raise ValueError(f"MS_ROLE: {os.environ['MS_ROLE']!r} is unknown; {closest(os.environ['MS_ROLE'], roles)}")
     from mindspore import communication
 
     from resnet_fn.runtime import scheduler
@@ -97,17 +83,8 @@ def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
 
 def exchange_numbers(values: np.ndarray, workers: Workers) -> np.ndarray:
     """Return the sum over all ranks of int64 numbers below 2^48, each zero on all ranks but one; all must call it."""
-    return join_halves(sum_over_ranks(split_halves(values), workers))
-
-
-def split_halves(values: np.ndarray) -> np.ndarray:
-    """Return the upper and the lower 24 bits of such numbers, float32 [2, N], which are exact."""
-    return np.stack(np.divmod(values, 2**24)).astype(np.float32)
-
-
-def join_halves(halves: np.ndarray) -> np.ndarray:
-    """Return the numbers, int64 [N]."""
-    upper, lower = halves.astype(np.int64)
+    halves = np.stack(np.divmod(values, 2**24)).astype(np.float32)  # of 24 bits each, which float32 holds
+    upper, lower = sum_over_ranks(halves, workers).astype(np.int64)
     return upper * 2**24 + lower
 
 

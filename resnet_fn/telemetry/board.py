@@ -1,8 +1,4 @@
-"""TensorBoard gets curves, the first batch, the config, and the run as a row of the hyper-parameter table.
-
-Curves are grouped by the first part of their names: eval/, train/, train_gradient_norm/, train_system/,
-train_update_norm/, train_weight_norm/. TensorBoard sorts them and unfolds the first two.
-"""
+"""TensorBoard gets curves, the first batch, the config, and the run as a row of the hyper-parameter table."""
 
 import logging
 import sys
@@ -16,8 +12,8 @@ from resnet_fn.config.hints import first_line
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.recipes import RECIPES
+from resnet_fn.runtime.console import printable
 from resnet_fn.runtime.disk import no_room
-from resnet_fn.telemetry.batch_picture import draw_batch
 
 # tensorboardX imports torch wherever it is, for tensors of torch alone: 1.2 s of every start, and 180 MB.
 if _no_torch := "torch" not in sys.modules:
@@ -47,6 +43,7 @@ SCALARS = {
     "checkpoint": {"stall_seconds": "train_system/checkpoint_stall_seconds"},
 }
 _FP16_ONLY = ("loss_scale", "skipped")  # flat lines in float32
+_SHOWN = 16  # images of the first batch, in two rows
 
 
 class SummaryWriter(tensorboardX.SummaryWriter):
@@ -100,9 +97,11 @@ class Board:
                 self._writer.add_scalar(f"train_{kind}_norm/{group}", value, update)
 
     def batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
-        """Add the run's first batch as the net gets it, with its labels; an error here gives a warning only."""
+        """Add the run's first images as the net gets them, and their labels; an error here gives a warning only."""
         try:
-            self._writer.add_image("train/first_batch", draw_batch(images, labels, classes), 0, dataformats="HWC")
+            self._writer.add_text("config/first_batch", _describe_batch(images, labels, classes), 0)
+            grey = images[:_SHOWN] / 5.0 + 0.5  # a fixed scale, so that a wrong normalisation shows: -2.5 is black
+            self._writer.add_images("train/first_batch", np.clip(grey, 0, 1), 0)
         except Exception as error:
             print(f"warning: no picture of the first batch: {first_line(error)}", file=sys.stderr, flush=True)
 
@@ -128,6 +127,18 @@ class Board:
         # first, and every curve's last point is a metric, evaluation's first.
         _, begin, self._session_end = hparams(values, {})
         self._writer.file_writer.add_summary(begin, 0)
+
+
+def _describe_batch(images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> str:
+    """Return mean and deviation of each channel, and the classes of the first labels, [N] or [N, classes]."""
+    lines = [
+        f"- channel {c}: mean {images[:, c].mean():.2f} ± {images[:, c].std():.2f}" for c in range(images.shape[1])
+    ]
+    for number, label in enumerate(labels[:_SHOWN], 1):
+        shares = {label: 1.0} if labels.ndim == 1 else {place: label[place] for place in np.flatnonzero(label)}
+        names = (f"{printable(classes[place])} {share:.0%}" for place, share in shares.items())
+        lines.append(f"- image {number}: {', '.join(names) or 'no class'}")
+    return "\n".join(lines)
 
 
 def _table(config: Recipe | RunOptions, base: Recipe | RunOptions, title: str) -> str:

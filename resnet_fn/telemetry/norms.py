@@ -1,8 +1,4 @@
-"""Norms of gradients, weights and updates by group of layers show parts that do not learn or that diverge.
-
-The step computes the gradients' norms anyway. Norms of weights and updates are computed on the host, from copies, and
-only in updates that are logged.
-"""
+"""Norms of gradients, weights and updates by group of layers show parts that do not learn or that diverge."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -14,10 +10,7 @@ from resnet_fn.models.parts import group_of
 
 
 class LayerNorms:
-    """Measures norms of `TrainState.trained` in each update that is a multiple of `every` (0: in none).
-
-    `group` returns the group of layers of a parameter's name.
-    """
+    """Measures norms of `TrainState.trained`, by the `group` of each name, in every `every`-th update (0: in none)."""
 
     def __init__(self, trained: Sequence[Parameter], every: int, group: Callable[[str], str] = group_of) -> None:
         self._weights = trained

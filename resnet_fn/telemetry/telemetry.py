@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.runtime.disk import finite_or_null, no_room, replace_file
+from resnet_fn.runtime.disk import finite_or_null, no_room, replace_text
 from resnet_fn.telemetry import read_log
 from resnet_fn.telemetry.board import Board
 
@@ -163,6 +163,4 @@ def memory_mb() -> float:
 def _drop_events_after(log: Path, update: int) -> None:
     """Cut events of later updates (and damaged lines) from a log that a stopped run left."""
     if log.exists():
-        kept = [json.dumps(event) + "\n" for event in read_log(log) if event["update"] <= update]
-        with replace_file(log) as file:
-            file.write_text("".join(kept), encoding="utf-8")
+        replace_text(log, "".join(json.dumps(event) + "\n" for event in read_log(log) if event["update"] <= update))

@@ -109,8 +109,7 @@ def lars(groups: Groups, momentum: float = 0.9, trust_coefficient: float = 0.001
 
     λ = trust · |p| / (|g| + decay · |p|);  v ← momentum · v + lr · λ · (g + decay · p);  p ← p − v.
 
-    λ is 1 for parameters without weight decay (of norm layers, and biases), and for one whose weights or gradients are
-    zero.
+    λ is 1 for parameters without weight decay, and for one whose weights or gradients are zero.
 
     `groups`: see `parameter_groups`; `trust_coefficient`: the largest step, relative to the layer's weights.
 
@@ -141,9 +140,7 @@ def lamb(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: floa
     p ← p − lr · |p| / |u| · u.
 
     Parameters without weight decay, and one whose weights or step are zero, take the plain step lr · u. timm's Lamb
-    does the same; the A1–A3 recipes (arXiv 2110.00476) were trained with it.
-
-    `groups`: see `parameter_groups`.
+    does the same; the A1–A3 recipes (arXiv 2110.00476) were trained with it. `groups`: see `parameter_groups`.
 
     Returns:
         State `momentum.<parameter>` and `variance.<parameter>`, float32, and `lamb_updates`, t; see `Optimizer`.

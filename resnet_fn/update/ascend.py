@@ -23,8 +23,7 @@ def no_overflow(tensors: Sequence[Tensor]) -> Tensor:
 
     Cards of the 910 training series, and later ones with MS_ASCEND_CHECK_OVERFLOW_MODE=SATURATION_MODE, compute the
     largest number instead of infinity and 0 instead of NaN, so no norm shows an overflow. Their status registers do:
-    `amp.all_finite` waits for the tensors, then reads and clears the registers (mindspore/amp.py, `_all_finite`); on
-    other devices it tests the tensors.
+    `amp.all_finite` reads and clears the registers (mindspore/amp.py, `_all_finite`); elsewhere it tests the tensors.
     """
     return mindspore.amp.all_finite(tensors)
 

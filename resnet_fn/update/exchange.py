@@ -6,14 +6,10 @@ The report is float32 [3 + flags + workers]. This file alone packs and unpacks i
     1              metric, likewise
     2              withheld: the number of workers without samples for this update; if any, nothing is updated
     3 …            flags: the caller's numbers, summed (the signals that the workers received)
-    the last       not finite: 1 for each worker whose own loss, gradients (of several workers: the first layer's) or
-                   BatchNorm statistics were not finite
+    the last       not finite: 1 for each worker whose own loss, gradients or BatchNorm statistics were not finite
 
 It is summed right after the gradients, so that all workers have it in the same update and take the same decision.
-NaN and infinity survive the sum; the last entries show which workers had them.
-
-An update has an all-reduce for each gradient (in small nets for each of a few vectors of gradients: `vectors.py`), one
-for the report, and one for all of BatchNorm's statistics; `sync_batchnorm` adds four for each BatchNorm.
+NaN and infinity survive the sum; the last entries show which workers had them. `step.py` lists all collectives.
 """
 
 from collections.abc import Sequence
@@ -43,11 +39,9 @@ class Report(NamedTuple):
 
 
 def make_flags(more: Sequence[float] | np.ndarray = (), withheld: bool = False) -> Tensor:
-    """Make the numbers that a worker passes to the others with an update: float32 [1 + k].
+    """Make the numbers that a worker passes to the others with an update, which are summed: float32 [1 + k].
 
-    Args:
-        more: k numbers that are summed over the workers.
-        withheld: this worker has no samples for the update (a file cannot be read): no worker may apply it.
+    `more` are k numbers; `withheld`: this worker has no samples (a file cannot be read), and no worker may update.
     """
     return Tensor(np.array([withheld, *more], np.float32))
 
@@ -109,12 +103,10 @@ def _after(event: Tensor, value: Tensor) -> Tensor:
 def mean_over_workers(
     statistics: Sequence[Parameter], mean_factor: float, all_reduce: Reduce, after: Tensor
 ) -> Gradients:
-    """Compute the mean of BatchNorm's moving statistics over the workers, inside jit.
+    """Compute the mean of BatchNorm's moving statistics over the workers, inside jit; () if there are none.
 
     Each worker has normalised its own samples; with the means all workers hold the same net, bit for bit.
-
-    There may be no statistics. `mean_factor` is 1 / workers. The sum waits for the tensor `after`, because in the
-    middle of the backward pass it would wait for the slowest worker.
+    `mean_factor` is 1 / workers. The sum waits for the tensor `after`: see `with_all_reduce`.
     """
     if not statistics:
         return ()

@@ -1,7 +1,6 @@
 """These pure functions change gradients between differentiation and the optimizer, inside jit.
 
-Operations on many tensors go through `map_tensors` (HyperMap), because the time to compile a comprehension or a loop
-grows with the square of the number of tensors.
+Many tensors go through `map_tensors` (HyperMap): the time to compile a loop grows with the square of their number.
 """
 
 from collections.abc import Sequence
@@ -28,10 +27,7 @@ def assign_tensors(targets: Sequence[Parameter], values: Sequence[Tensor]) -> No
 
 
 def unscale(gradients: Gradients, factor: Tensor) -> Gradients:
-    """Multiply every gradient by `factor` (1 / (loss scale · micro-batches · workers)), in float32.
-
-    Because it divides by the workers, the sum of the all-reduce that follows is the mean.
-    """
+    """Multiply gradients, in float32, by 1 / (loss scale · micro-batches · workers): their sum is then a mean."""
     return map_tensors(ops.partial(_unscaled, factor), gradients)
 
 
@@ -73,11 +69,8 @@ def global_norm(gradients: Gradients) -> Tensor:
 def clip_by_global_norm(gradients: Gradients, norm: Tensor, clip_norm: float, by_operation: bool = False) -> Gradients:
     """Scale all gradients by clip_norm / max(norm, clip_norm): Pascanu et al., arXiv 1211.5063.
 
-    On a card this is `ops.clip_by_global_norm`. On a CPU the norm is known already, and the operation would compute it
-    again. A test compares the two.
-
     `norm` is the gradients' `global_norm`, and must be finite (`ops.clip_by_global_norm([inf, 1])` gives `[nan, 0]`). A
-    `clip_norm` of 0 turns clipping off. `by_operation` uses MindSpore's operation, which 2.10 deprecates.
+    `clip_norm` of 0 turns clipping off. `by_operation`, for cards, uses MindSpore's operation, which 2.10 deprecates.
     """
     if clip_norm == 0:
         return gradients

@@ -15,8 +15,7 @@ _NORM_LAYERS = (
     *(mint.nn.BatchNorm1d, mint.nn.BatchNorm2d, mint.nn.BatchNorm3d, mint.nn.SyncBatchNorm),
 )
 
-# In the order of the gradients: a parameter, which then has no weight decay; (parameter, weight decay); or (parameter,
-# weight decay, factor of its learning rate).
+# In the order of the gradients: a parameter alone, or with its weight decay, or also a factor of its learning rate.
 Groups = Sequence[Parameter | tuple[Parameter, float] | tuple[Parameter, float, float]]
 
 
@@ -42,8 +41,7 @@ def weight_decay_groups(net: nn.Cell, weight_decay: float, decay_all: bool = Fal
     """Pair every trainable parameter with its weight decay, in the order of `net.trainable_params()`.
 
     Parameters of norm layers and biases have none, unless `decay_all` is set. Norm layers are recognised by class, not
-    by name: a layer scale called `gamma` is a weight like others. (`nn.Momentum` with a plain list silently leaves
-    BatchNorm out.)
+    by name: a layer scale called `gamma` is a weight like others.
     """
     spared = {
         id(parameter)

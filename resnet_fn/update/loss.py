@@ -17,9 +17,8 @@ _one_hot, _ONE, _ZERO = ops.OneHot(), Tensor(1.0, mindspore.float32), Tensor(0.0
 def smooth_targets(labels: Tensor, classes: int, smoothing: float = 0.0, over: str = "all") -> Tensor:
     """Return labels, [N] int32 classes or [N, C] float32 probabilities t, as smoothed probabilities, float32 [N, C].
 
-    "all" (PyTorch; Szegedy et al., arXiv 1512.00567): (1 − s) · t + s / C for every class. "others"
-    (`CrossEntropySmooth` of MindSpore's scripts): 1 − s for the label and s / (C − 1) for each other class; it equals
-    "all" with s · C / (C − 1).
+    "all" (PyTorch; Szegedy et al., arXiv 1512.00567): (1 − s) · t + s / C for every class. "others" (MindSpore's
+    `CrossEntropySmooth`): 1 − s for the label, s / (C − 1) for each other class, as "all" with s · C / (C − 1).
     """
     targets = _one_hot(labels, classes, _ONE, _ZERO) if labels.ndim == 1 else labels
     targets = targets.astype(mindspore.float32)
@@ -73,8 +72,7 @@ def make_loss(
     Args:
         smoothing: label smoothing, a fraction of 1.
         kind: "cross_entropy"; "bce", the mean over samples *and* classes (timm's BinaryCrossEntropy); "focal", with
-            the paper's alpha 0.25 and gamma 2, summed over the classes (a mean over them would all but vanish) and
-            the mean over the samples.
+            the paper's alpha 0.25 and gamma 2, the mean over the samples of the sum over the classes.
         over: which classes the smoothing goes to: "all" or "others".
         weights: a factor for each class's part of the loss; (): none. The mean is over the samples, not
             over their weights, so that parts of a batch add up to it.

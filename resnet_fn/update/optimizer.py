@@ -51,10 +51,7 @@ def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) 
 
     g ← g + decay · p;  v ← momentum · v + g;  p ← p − lr · (g + momentum · v)  with Nesterov, else  p ← p − lr · v.
 
-    Args:
-        groups: see `parameter_groups`.
-        momentum: 0 <= momentum < 1.
-        nesterov: Nesterov's form (Sutskever et al., 2013).
+    `groups`: see `parameter_groups`; 0 <= momentum < 1; `nesterov`: Nesterov's form (Sutskever et al., 2013).
 
     Returns:
         `state`: one buffer `momentum.<parameter>` for each parameter, float32, zeros at first.

@@ -1,7 +1,4 @@
-"""Learning rates are pure functions of the update number, computed on the host.
-
-An update number counts optimizer updates from 0; accumulation and workers do not change it.
-"""
+"""Learning rates are pure functions of the update number, which counts from 0, computed on the host."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,12 +15,7 @@ def cosine_warmup(step: int, total: int, warmup: int, peak: float, floor: float 
     lr = floor + (peak − floor) · (1 + cos(π · t)) / 2,
          t = (step − warmup) / (total − warmup)                        afterwards; `floor` from step = total on
 
-    Args:
-        step: update number, from 0.
-        total: updates in the whole run.
-        warmup: updates of the warm-up, 0 for none; at most `total`.
-        peak: the highest learning rate.
-        floor: the learning rate at the end of the cosine.
+    `step` is an update's number, from 0; `total` and `warmup` are numbers of updates, of the whole run and the warm-up.
 
     Raises:
         ValueError: a negative step, warmup outside 0..total, or floor above peak.
@@ -66,10 +58,7 @@ def _check(step: int, total: int, warmup: int) -> None:
 
 
 def make_schedule(recipe: Recipe, updates_per_epoch: float) -> Schedule:
-    """Return the recipe's learning rate as a function of the update number.
-
-    With `updates_per_epoch` below 1, a whole recipe is compressed into fewer updates than it has epochs.
-    """
+    """Return the recipe's learning rate by update number; `updates_per_epoch` below 1 compresses the whole recipe."""
     total, warmup = round(recipe.epochs * updates_per_epoch), round(recipe.warmup_epochs * updates_per_epoch)
     milestones = [round(epoch * updates_per_epoch) for epoch in recipe.milestones]
     peak, floor = recipe.learning_rate, recipe.min_learning_rate

@@ -32,23 +32,14 @@ class Optimizer(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """Weights and everything else that an update changes.
+    """Weights and everything else that an update changes."""
 
-    Attributes:
-        weights: all of the net's Parameters, BatchNorm's statistics among them.
-        trained: the weights that have a gradient, in the optimizer's order.
-        statistics: BatchNorm's statistics, which each training pass changes, float32 [channels] each.
-        optimizer: the optimizer's state.
-        scaler: the loss scaler, whose four scalars are state.
-        average: the weights' moving average, which is then what is evaluated.
-    """
-
-    weights: tuple[Parameter, ...]
-    trained: tuple[Parameter, ...]
-    statistics: tuple[Parameter, ...]
-    optimizer: tuple[Parameter, ...]
-    scaler: DynamicLossScaler
-    average: MovingAverage | None = None
+    weights: tuple[Parameter, ...]  # all of the net's Parameters, BatchNorm's statistics among them
+    trained: tuple[Parameter, ...]  # the weights that have a gradient, in the optimizer's order
+    statistics: tuple[Parameter, ...]  # BatchNorm's, which each training pass changes, float32 [channels] each
+    optimizer: tuple[Parameter, ...]  # the optimizer's state
+    scaler: DynamicLossScaler  # the loss scaler, whose four scalars are state
+    average: MovingAverage | None = None  # of the weights, which is then evaluated
 
     @property
     def training(self) -> tuple[Parameter, ...]:
@@ -60,13 +51,9 @@ class TrainState:
 def make_state(
     net: nn.Cell, optimizer: Optimizer, scaler: DynamicLossScaler | None = None, average: MovingAverage | None = None
 ) -> TrainState:
-    """Join the state of a net and of its optimizer.
+    """Join the state of a net and of an optimizer that was made for the net's trainable parameters, in order.
 
-    Args:
-        net: its trainable parameters are those that the optimizer was made for, in order.
-        optimizer: see `momentum_sgd`.
-        scaler: the loss scaler; None: `DynamicLossScaler.off()`.
-        average: the moving average, if there is one (`moving_average`).
+    Without a `scaler` it is `DynamicLossScaler.off()`; `average` comes from `moving_average`.
     """
     return TrainState(
         weights=tuple(net.get_parameters()),

@@ -1,7 +1,4 @@
-"""Weight files become NumPy arrays by name: `.safetensors`, MindSpore's `.ckpt`, PyTorch's `.pth`.
-
-No code from a file runs: `.pth` is read by `torch.load(weights_only=True)` only.
-"""
+"""Weight files (.safetensors, .ckpt, .pth) become NumPy arrays by name; no code from a file runs."""
 
 import contextlib
 import pickle

@@ -14,11 +14,10 @@ from resnet_fn.config.fields import OWN
 from resnet_fn.config.hints import closest, few
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.models import MODELS, create_model
-from resnet_fn.models.attention import GatherExcite
 from resnet_fn.update.average import averages_of
 from resnet_fn.weights.files import Arrays, read_arrays, write_arrays
 from resnet_fn.weights.names import STYLES, differences, is_basic, recognise_style, rename, to_ours
-from resnet_fn.weights.recognise import HEAD, WeightsError, ambiguity, check_fit, recognise_model, same_parameters
+from resnet_fn.weights.recognise import HEAD, WeightsError, check_fit, recognise_model, same_parameters
 
 File = str | Path
 
@@ -41,9 +40,8 @@ class WeightFile:
 def read_weights(file: File, which: str = "last") -> WeightFile:
     """Read weights in any style and format: `.pth`, `.safetensors`, `.ckpt`, or a checkpoint or run folder of ours.
 
-    Weights of a run of `fit` keep their names, whatever they are.
     `which` selects a run folder's "last" or "best" intact checkpoint. Averaged weights are preferred. A ValueError if
-    the file does not exist, has unknown names, or is for a net that computes something else than ours.
+    the file does not exist, has unknown names (not a run of `fit`), or is for a net that computes something else.
     """
     source = read_any_weights(file, which)
     if source.useless:
@@ -99,9 +97,8 @@ def load_weights(
     check_fit({name: parameter.shape for name, parameter in parameters.items()}, arrays, str(source.path))
     if not allow_non_finite:
         check_finite(arrays, source.path)
-    for warning in (source.warning, _other_function(net, source.model)):
-        if warning:
-            print(f"warning: {source.path}: {warning}", file=sys.stderr, flush=True)
+    if source.warning:
+        print(f"warning: {source.path}: {source.warning}", file=sys.stderr, flush=True)
     assign(tuple(parameters.values()), arrays)
 
 
@@ -180,8 +177,7 @@ def convert_weights(
     if useless:
         raise WeightsError(f"to: {to!r}: {warning}")
     write_arrays(Path(target), {rename(name, to, is_basic(shapes)): read.arrays[name] for name in shapes})
-    unsure = "" if model or read.model else ambiguity(net_options["name"])
-    warnings = [text for text in (read.warning, warning, unsure) if text]
+    warnings = [text for text in (read.warning, warning) if text]
     styles = {"from": read.style, "to": to}
     return {"model": net_options["name"], "path": read.path, **styles, "tensors": len(shapes), "warnings": warnings}
 
@@ -218,15 +214,3 @@ def other_classes(source: WeightFile, classes: Sequence[str]) -> str:
     if set(source.classes) == set(classes):
         return "for these classes in another order"
     return f"for other classes ({few(source.classes)})"
-
-
-def _other_function(net: nn.Cell, model: str) -> str:
-    """Return a warning if the parameters fit two models and the file does not name this one."""
-    minus, plain = "genet50_minus", same_parameters("genet50_minus")[0]
-    gated = any(isinstance(cell, GatherExcite) and cell.gather is None for _, cell in net.cells_and_names())
-    if gated and model != minus:
-        known = f"are {model}'s" if model else f"may be {plain}'s"
-        return f"these weights {known}, which has the parameters of {minus} but no gates; this net has gates"
-    if not gated and model == minus:
-        return f"these weights are {minus}'s, which has the parameters of {plain} and gates; this net has none"
-    return ""

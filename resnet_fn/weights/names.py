@@ -66,10 +66,7 @@ def recognise_style(names: Iterable[str]) -> str:
 
 
 def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
-    """Return our name for each name of a file, the inverse of `rename`; a name of another style maps to itself.
-
-    Torch's leaf names are ambiguous (`bn1.weight`, `conv1.weight`): a module with a running mean is a norm.
-    """
+    """Return our name for each name of a file, the inverse of `rename`; a torch module with running mean is a norm."""
     names = strip_extras(names)
     if style == "torchvision":
         norms = {name.rpartition(".")[0] for name in names if name.endswith((".running_mean", ".running_var"))}

@@ -17,7 +17,7 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.sources.load import data_threads, open_dataset
-from resnet_fn.data.sources.packing import Packer
+from resnet_fn.data.sources.packing import pack
 
 DESCRIPTION = """rates: images/s of each data pipeline, and of PyTorch's DataLoader if torch is installed
 (workers: the number of its workers that is fastest; ratios: ours over its)."""
@@ -65,7 +65,7 @@ def _runs(root: Path, batch_size: int, threads: int) -> dict[str, Run]:
         recipe = Recipe(dataset=name, image_size=224, batch_size=batch_size, flip=True)
         dataset = open_dataset(recipe, str(root / folder), options=RunOptions(data_threads=threads))
         if name == "imagefolder":
-            Packer(dataset, root / "records", shards=2, short_side=256, threads=threads).write()
+            pack(dataset, root / "records", shards=2, short_side=256, threads=threads)
         runs[name] = _epochs(dataset, recipe)
     pictures = open_dataset(CIFAR)
     runs["cifar"] = _epochs(pictures, CIFAR)

@@ -29,14 +29,13 @@ def write(folder, update=7, seed=0):
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
-def test_poisoned_state_is_never_saved(tmp_path, poison):
+def test_poisoned_state_is_never_saved(tmp_path, raises_line, poison):
     write(tmp_path, 1)
     poisoned = arrays()
     poisoned["layer1.0.conv1.weight"][1, 2, 0, 0] = poison
     for weights, training in ((poisoned, arrays()), (arrays(), poisoned)):
-        with pytest.raises(CheckpointError) as caught:
+        with raises_line("not saved", "layer1.0.conv1.weight holds a value that is not finite", kind=CheckpointError):
             write_checkpoint(tmp_path / "step-00000002", weights, training, STATE)
-        assert "not saved (layer1.0.conv1.weight holds a value that is not finite)" in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
 
 
@@ -60,16 +59,14 @@ def sign(folder, **body):
     (folder / "manifest.json").write_text(json.dumps(body))
 
 
-def test_another_format_is_rejected_in_one_line_and_no_earlier_checkpoint_is_tried(tmp_path, capsys):
+def test_another_format_is_rejected_in_one_line_and_no_earlier_checkpoint_is_tried(tmp_path, capsys, raises_line):
     run = RunFolder(tmp_path)
     run.checkpoints.mkdir()
     for update in (1, 2):
         folder = write(run.checkpoints, update)
         sign(folder, format=1, files={})
-    with pytest.raises(ValueError) as caught:
+    with raises_line(f"{folder}: has format 1, and this version reads 2; ", "start a new run"):
         run.newest()
-    assert str(caught.value).startswith(f"{folder}: has format 1, and this version reads 2; ")
-    assert "start a new run" in str(caught.value)
     assert capsys.readouterr().err == ""
 
 
@@ -81,9 +78,3 @@ def test_a_manifest_without_its_keys_is_damaged(tmp_path, files):
         (folder / "manifest.json").write_text(text)
         with pytest.raises(CheckpointError, match=r"manifest\.json: damaged \(it is no manifest\); use another"):
             load_checkpoint(folder)
-
-
-def test_the_format_needs_no_mindspore(python):
-    """A damaged run can be looked at, and checkpoints verified, on a machine without it."""
-    code = "import sys, resnet_fn.checkpoint.folder, resnet_fn.checkpoint.run_folder; print('mindspore' in sys.modules)"
-    assert python("-c", code).stdout == "False\n"

@@ -73,7 +73,7 @@ def test_a_path_that_is_not_there_names_what_is(checkpoint):
     checkpoint("runs/digits-1", 5)
     for path, message in (
         ("runs/digits-2", r"^runs/digits-2: does not exist; did you mean runs/digits-1\?"),
-        ("runs", "^runs: is a folder of runs; give one of them: runs/digits-1$"),
+        ("runs", "^runs: holds no checkpoint; give a run folder or a checkpoint folder"),
         ("empty", "^empty: holds no checkpoint; give a run folder or a checkpoint folder"),
     ):
         Path("empty").mkdir(exist_ok=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from resnet_fn.config import cli
+from resnet_fn.config.hints import near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.predict import main
 from resnet_fn.train import parse
 
 
@@ -26,17 +26,6 @@ def test_a_run_stands_alone_or_after_its_flag(words):
     assert cli.chosen_checkpoint(parsed(*words)) == "run"
 
 
-@pytest.mark.parametrize("words", [(), ("run", "--checkpoint", "other")])
-def test_one_run_is_needed(words):
-    with pytest.raises(cli.UsageError, match=r"^give either RUN or --checkpoint RUN: a run folder or a checkpoint"):
-        cli.chosen_checkpoint(parsed(*words))
-
-
-def test_predict_needs_an_image_beside_the_run():
-    with pytest.raises(cli.UsageError, match=r"^no image is given beside 'run'; give RUN IMAGE_OR_FOLDER$"):
-        main(["run"])
-
-
 def test_flags_may_stand_between_what_has_no_flag():
     parser = cli.Parser("predict", "", "")
     parser.add_argument("images", nargs="+")
@@ -44,42 +33,10 @@ def test_flags_may_stand_between_what_has_no_flag():
     assert parser.parse(["run", "--top", "3", "a.png", "b.png"]).images == ["run", "a.png", "b.png"]
 
 
-@pytest.mark.parametrize(
-    ("flag", "instead"),
-    [
-        ("--amp", "--precision fp16"),
-        ("--gpu", "--device CPU or --device Ascend"),
-        ("--num-workers=4", "--data-threads N|python -m resnet_fn.launch --workers N"),
-    ],
-)
-def test_flags_of_other_projects_lead_to_ours(flag, instead, says):
-    parser = cli.Parser("train", "")
-    cli.add_fields(parser, Recipe, RunOptions)
-    with pytest.raises(cli.UsageError) as caught:
-        parser.parse([flag])
-    says(caught, flag.partition("=")[0], *instead.split("|"))
-    with pytest.raises(cli.UsageError, match="there is no such flag"):  # nor --precision, --device or --data-threads
-        cli.Parser("pack", "").parse([flag])
-
-
 def test_a_reader_that_leaves_is_no_error():
     command = f"{sys.executable} -m resnet_fn.train --help | head -n 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_place_that_cannot_be_written_is_rejected_before_the_work(says):
-    Path("file").touch()
-    parser = cli.Parser("evaluate", "", "")
-    parser.add_argument("--json", type=cli.file_to_write)
-    parser.add_argument("--report", type=cli.folder_to_write)
-    assert parser.parse(["--json", "new.json", "--report", "new/folder"]).json == "new.json"
-    assert parser.parse(["--json", "file", "--report", "."]).report == "."
-    with pytest.raises(cli.UsageError) as caught:
-        parser.parse(["--json", "none/new.json", "--report", "file/below"])
-    says(caught, "--json: 'none/new.json' ", "a folder that is there", "--report: 'file/below' ", "another folder")
-    with pytest.raises(cli.UsageError, match=r"^--json: '\.' is a folder; give a file$"):
-        parser.parse(["--json", "."])
 
 
 @pytest.mark.parametrize(
@@ -109,7 +66,7 @@ def test_help_lists_the_settings_that_are_used_most_and_help_all_every_one(capsy
             parse([flag])
         text = capsys.readouterr().out
         assert "--help-all " in text
-        listed[flag] = [name for name in every if re.search(rf"^  --(\[no-\])?{name} ", text, re.M)]
+        listed[flag] = [name for name in every if re.search(rf"^  --{name}[ ,]", text, re.M)]
     assert listed["--help-all"] == [name for name in every if name != "name"]
     assert 30 <= len(listed["--help"]) <= 40
     not_listed = ["--policy-ops", "3", "--policy", "randaugment", "--dataset", "cifar10"]
@@ -130,8 +87,18 @@ def flags_of(config, *words):
         (Recipe, "--lr 0.5 --epochs 3 --policy=", {"learning_rate": 0.5, "epochs": 3, "policy": ""}),
         # text, to be rejected with all else
         (Recipe, "--epochs 2.5 --learning-rate fast", {"epochs": "2.5", "learning_rate": "fast"}),
-        (RunOptions, "--no-check-files", {"check_files": "no"}),
+        (RunOptions, "--no-check-files", {"check_files": False}),
     ],
 )
 def test_only_what_was_given_is_a_setting(config, words, given):
     assert flags_of(config, *words.split()) == given
+
+
+def test_a_path_that_is_not_there_names_the_nearest():
+    """Wherever on the way it goes wrong; and the whole of it where that is there."""
+    Path("runs/first/checkpoints/step-00000066").mkdir(parents=True)
+    Path("runs/frist/checkpoints").mkdir(parents=True)
+    whole = "runs/firs/checkpoints/step-00000066"
+    assert near_path(whole, "x") == "did you mean runs/first/checkpoints/step-00000066?"
+    assert near_path("rums", "x") == "did you mean runs?"
+    assert near_path("/quite/elsewhere", "give a folder") == "give a folder"

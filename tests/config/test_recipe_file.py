@@ -70,6 +70,7 @@ def test_what_a_file_leaves_without_effect_of_what_it_extends_is_left_out():
         ("epochs = 3; batch_sise = 8", "mine.toml line 2: |'batch_sise'|did you mean batch_size"),
         ('batch_size = "many"', "mine.toml line 1: batch_size: 'many'|a whole number"),
         ('nesterov = "no"', "mine.toml line 1: nesterov: 'no'|true or false"),
+        ("epochs = 3; batch_size = 0", "mine.toml line 2: batch_size: 0|give 1 or more"),
         ("model = 18", "mine.toml line 1: model: 18|a text"),
         ("milestones = 3", "mine.toml line 1: milestones: 3|a list of numbers"),
         (
@@ -79,25 +80,22 @@ def test_what_a_file_leaves_without_effect_of_what_it_extends_is_left_out():
         ('optimizer = "adam"; nesterov = true', "mine.toml line 2: nesterov: True|SGD's|--no-nesterov"),
         ("seed = 1; format = 2", "mine.toml line 2: format: 2|1"),
         ('extends = "digit"', "mine.toml line 1: extends: 'digit'|did you mean digits"),
-        ("extends = 3", "mine.toml line 1: extends: 3|a text"),
+        ("extends = 3", "mine.toml line 1: extends: '3' is unknown"),
         ('extends = "none.toml"', "mine.toml line 1: extends: none.toml|did you mean mine.toml"),
         ('extends = "mine.toml"', "mine.toml line 1: extends: mine.toml|itself; name another recipe"),
         ("[data]; flip = true", "mine.toml line 1: |[data]|no sections|name = value"),
-        ("seed = 1; model = resnet50", "mine.toml line 2: |'model = resnet50'|Invalid value|column 9|quotes"),
-        ("flip = True", "mine.toml line 1: |'flip = True'|Invalid value|column 8|true and false"),
-        ("seed = 1; seed = 2", "mine.toml line 2: |'seed = 2'|Cannot overwrite"),
+        ("seed = 1; model = resnet50", "mine.toml: |Invalid value|line 2, column 9|quotes"),
+        ("flip = True", "mine.toml: |Invalid value|line 1, column 8|true and false"),
+        ("seed = 1; seed = 2", "mine.toml: |Cannot overwrite|line 2"),
         ("milestones = [1,;  2", "mine.toml: |Unclosed array"),
-        ("seed = " + "[" * 100_000, "mine.toml: |nested too deeply"),
         ("lr = 1; ; learning-rate = 2", "mine.toml line 3: learning-rate: |line 1|lr; keep one"),
         ('extends = "finetune"; multi_label = true; loss = "cross_entropy"', "mine.toml line 2: multi_label: True|bce"),
     ],
 )
-def test_mistakes_have_their_line(text, parts, says):
+def test_mistakes_have_their_line(text, parts, raises_line):
     write(text)
-    with pytest.raises(UsageError) as caught:
+    with raises_line(*parts.split("|"), kind=UsageError):
         parse(["--recipe", "mine.toml"])
-    says(caught, *parts.split("|"))
-    assert str(caught.value).startswith("mine.toml") or str(caught.value).startswith("recipe: mine.toml: ")
 
 
 def test_each_value_has_its_line():
@@ -141,7 +139,7 @@ def test_what_a_run_writes_is_the_same_recipe_where_something_was_left_out(words
     assert left_out
 
 
-def test_a_file_gives_way_to_flags(says):
+def test_a_file_gives_way_to_flags(raises_line):
     write('extends = "finetune"; loss = "cross_entropy"; sampling = "balanced"')
     recipe, _, left_out = parse(["--recipe", "mine.toml", "--multi-label"])
     assert (recipe.loss, recipe.sampling) == ("bce", "shuffle")
@@ -149,9 +147,8 @@ def test_a_file_gives_way_to_flags(says):
     write('extends = "finetune"; multi_label = true; loss = "bce"; label_smoothing = 0; monitor = "map"')
     assert parse(["--recipe", "mine.toml"])[0].multi_label
     for flag, value in (("--loss", "cross_entropy"), ("--sampling", "balanced")):
-        with pytest.raises(UsageError) as caught:  # the flag, not the classes
+        with raises_line("mine.toml line 2: multi_label: True needs", flag, kind=UsageError):
             parse(["--recipe", "mine.toml", flag, value])
-        says(caught, f"{flag[2:]}: {value!r} does not go with multi_label True", flag, "give --no-multi-label too")
 
 
 def test_a_run_resumes_without_the_options_that_have_no_effect_by_todays_rules():

@@ -46,8 +46,8 @@ def test_a_setting_without_effect_is_rejected_where_it_was_typed_though_it_be_th
     ("words", "parts"),
     [
         (
-            "--bach-size 3 --epochs x --milestones 30;60",
-            "--bach-size|--batch-size|epochs: 'x'|milestones: '30;60' is not",
+            "--epochs x --milestones 30;60",
+            "epochs: 'x'|milestones: '30;60' is not",
         ),
         (
             "--learning-rate fast --eval-batch-size 0",
@@ -57,26 +57,25 @@ def test_a_setting_without_effect_is_rejected_where_it_was_typed_though_it_be_th
             "--batch-size y --loss-scale 64 --keep-last 1 --trust-coefficient 0.1",
             "batch_size: 'y'|keep_last: 1|2 or more|trust_coefficient: 0.1|lars|loss_scale: 64.0|--precision fp16",
         ),
-        ("--recipe imagenet_resnet50_v2 --bs 6", "batch_size: 6 does not go with repeats 4|give --repeats too"),
+        ("--recipe imagenet_resnet50_v2 --bs 6", "repeats: 4 does not divide|6"),
         (
             "--recipe imagenet_resnet50_v2 --epochs 3",
-            "epochs: 3 does not go with warmup_epochs 5.0|give --warmup-epochs",
+            "warmup_epochs: 5.0 is above epochs 3",
         ),
         ("--recipe finetune --multi-label --class-weights balanced", "multi_label: True|--class-weights"),
         ("--recipe finetune --freeze stem --train-only fc", "train_only: 'fc'|--freeze stem|give one"),
         ("--multi-label", "multi_label: True|--dataset imagefolder"),
-        ("--recipe imagenet_resnet50_v1 --milestones", "schedule 'step'|needs --milestones|give --schedule too"),
+        ("--recipe imagenet_resnet50_v1 --milestones", "schedule: 'step'|needs --milestones"),
         ("--dataset own", "dataset: 'own'|resnet_fn.fit"),
         ("--model own", "model: 'own'|resnet_fn.fit|give a name"),
         ("--optimizer lars --weight-decay 0 --trust-coefficient 0.1", "trust_coefficient: 0.1|--weight-decay above 0"),
-        ("--sync-batchnorm --accumulate 2", "accumulate: 2|--sync-batchnorm|--accumulate 1"),
+        ("--sync-batchnorm --accumulate 2", "accumulate: 2|--accumulate 1|--no-sync-batchnorm"),
     ],
 )
-def test_what_does_not_go_together_names_fields_values_and_fix(words, parts, says):
+def test_what_does_not_go_together_names_fields_values_and_fix(words, parts, raises_line):
     flags = [*words.split(), ""] if words.endswith("--milestones") else words.split()
-    with pytest.raises(UsageError) as caught:
+    with raises_line(*parts.split("|"), kind=UsageError):
         parse(flags)
-    says(caught, *parts.split("|"))
 
 
 @pytest.mark.parametrize(

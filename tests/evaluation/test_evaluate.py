@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 
+import mindspore
 import pytest
 
 from resnet_fn.checkpoint.folder import load_checkpoint, write_checkpoint
 from resnet_fn.evaluation.evaluate import evaluate
+from resnet_fn.models import create_model
 from resnet_fn.plot import read_events
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -55,3 +57,25 @@ def test_reports_are_the_same_bytes_for_any_batch_size_and_number_of_workers(tra
         first = Path("one", file).read_bytes()
         for other in ("two", "workers"):
             assert Path(other, file).read_bytes() == first, f"{other}/{file}"
+
+
+SMALL = {"dataset": "imagefolder", "model": "resnet8", "image_size": 8, "eval_resize": 8}
+
+
+def test_a_weight_file_is_scored_with_the_check_of_files_of_the_recipe_file(folder, write_recipe, main):
+    mindspore.save_checkpoint(create_model("resnet8", num_classes=3), "net.ckpt")
+    bad = folder / "val" / "bee" / "00 ü.JPEG"
+    bad.write_bytes(bad.read_bytes()[:300])
+    for check, message in (("auto", "1 of 9 validation files are bad"), ("no", "00 ü.JPEG: cannot be decoded")):
+        recipe = write_recipe({**SMALL, "data_dir": str(folder), "check_files": check})
+        with pytest.raises(ValueError, match=message):
+            main("evaluate", "--weights", "net.ckpt", "--recipe", recipe)
+    assert sorted(path.name for path in folder.iterdir()) == ["train", "val"]  # nothing beside the data
+
+
+def test_weights_for_other_classes_are_rejected_with_what_can_be_done(folder, write_recipe, main, raises_line):
+    mindspore.save_checkpoint(create_model("resnet8", num_classes=4), "net.ckpt")
+    # More threads than there are CPUs here: how fast training reads is not for an evaluation.
+    recipe = write_recipe({**SMALL, "data_dir": str(folder), "data_threads": 9999})
+    with raises_line("net.ckpt: ", "fc.weight (4, 64) instead of (3, 64)", "; train --weights FILE makes a new head"):
+        main("evaluate", "--weights", "net.ckpt", "--recipe", recipe)

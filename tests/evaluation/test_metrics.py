@@ -4,10 +4,12 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import sklearn.metrics as sklearn
 from scipy.special import softmax
+from sklearn.calibration import calibration_curve
 
 from resnet_fn.evaluation import metrics
-from resnet_fn.evaluation.task import ANY_CLASSES, ONE_CLASS, Scores
+from resnet_fn.evaluation.task import ANY_CLASSES, ONE_CLASS, Scores, describe_scores
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +24,6 @@ def guesses():
 
 
 def test_class_scores_are_scikit_learns(guesses):
-    import sklearn.metrics as sklearn
-
     labels, _, predictions = guesses
     confusion = metrics.confusion_matrix(labels, predictions, 7)
     assert (confusion == sklearn.confusion_matrix(labels, predictions, labels=range(7))).all()
@@ -37,12 +37,10 @@ def test_class_scores_are_scikit_learns(guesses):
 
 
 def test_calibration_is_scikit_learns(guesses):
-    import sklearn.calibration as sklearn
-
     labels, logits, predictions = guesses
     confidence, right = softmax(logits, axis=1).max(1), predictions == labels
     ours = metrics.calibration(confidence, right)
-    accuracy, mean = sklearn.calibration_curve(right, confidence, n_bins=metrics.BINS, strategy="uniform")
+    accuracy, mean = calibration_curve(right, confidence, n_bins=metrics.BINS, strategy="uniform")
     filled = [row for row in ours["bins"] if row["count"]]
     np.testing.assert_allclose([row["accuracy"] for row in filled], accuracy, rtol=1e-12)
     np.testing.assert_allclose([row["confidence"] for row in filled], mean, rtol=1e-12)
@@ -78,14 +76,10 @@ def test_what_a_report_holds_grows_with_samples_and_classes_not_with_the_classes
     counts = {(row["label"], row["prediction"]): row["count"] for row in report["confused"]}
     label, prediction = labels[0].item(), predictions[0].item()
     assert counts[str(label), str(prediction)] == ((labels == label) & (predictions == prediction)).sum()
-    import sklearn.metrics as sklearn
-
     assert f1 == pytest.approx(sklearn.f1_score(labels, predictions, average="macro"), rel=1e-12)
 
 
 def test_the_threshold_table_is_scikit_learns():
-    import sklearn.metrics as sklearn
-
     rng = np.random.default_rng(3)
     positive = rng.random(80) < 0.3
     probability = (0.4 * positive + 0.6 * rng.random(80)).astype(np.float32)
@@ -104,16 +98,11 @@ def test_the_threshold_table_is_scikit_learns():
 
 
 def test_mean_average_precision_is_scikit_learns_ties_and_absent_classes_included():
-    # Ranked: right, wrong, right: 1/2 · 1 + 1/2 · 2/3. With a tie of all: the share of positives.
-    ranked = metrics.average_precisions(np.array([[1], [0], [1]]), np.array([[0.9], [0.8], [0.7]]))
-    assert ranked.tolist() == [0.5 + 0.5 * 2 / 3]
-    assert metrics.average_precisions(np.array([[1], [0], [0], [0]]), np.full((4, 1), 0.5)) == 0.25
     rng = np.random.default_rng(0)
     labels = (rng.random((60, 5)) < [0.5, 0.1, 0.9, 0.3, 0.0]).astype(np.float32)
     probabilities = rng.random((60, 5)).round(1).astype(np.float32)
     areas = metrics.average_precisions(labels, probabilities)
     assert np.isnan(areas[4])  # no sample: it does not count
-    sklearn = pytest.importorskip("sklearn.metrics")
     expected = sklearn.average_precision_score(labels[:, :4], probabilities[:, :4], average=None)
     np.testing.assert_allclose(areas[:4], expected, rtol=1e-12)
     assert metrics.mean_average_precision(areas) == pytest.approx(expected.mean(), abs=1e-12)
@@ -124,14 +113,11 @@ def test_scores_of_several_classes_are_each_classs_own():
     labels = np.float32([[1, 1, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0]])
     probabilities = np.float32([[0.9, 0.4, 0.1], [0.5, 0.7, 0.2], [0.6, 0.8, 0.3], [0.1, 0.2, 0.4]])
     scores = ANY_CLASSES.by_class(Scores(np.float32(0), np.int32(0), np.int32(0), None, probabilities), labels, 3)
-    assert scores["precision"].tolist() == [2 / 3, 1 / 2, 0]
-    assert scores["recall"].tolist() == [1, 1 / 2, 0]
-    assert scores["f1"].tolist() == [0.8, 0.5, 0]
-    assert (scores["support"].tolist(), scores["predicted"].tolist()) == ([2, 2, 0], [3, 2, 0])
-    averages = metrics.averages(scores, every_class=True)
-    assert averages["macro"]["f1"] == pytest.approx(1.3 / 3)  # the absent class counts, as 0
-    sklearn = pytest.importorskip("sklearn.metrics")
-    for kind, values in averages.items():
+    theirs = sklearn.precision_recall_fscore_support(labels, probabilities >= 0.5, zero_division=0)
+    for name, values in zip(("precision", "recall", "f1", "support"), theirs, strict=True):
+        np.testing.assert_allclose(scores[name], values, rtol=1e-12, err_msg=name)
+    assert scores["predicted"].tolist() == [3, 2, 0]
+    for kind, values in metrics.averages(scores, every_class=True).items():  # the absent class counts, as 0
         expected = sklearn.precision_recall_fscore_support(labels, probabilities >= 0.5, average=kind, zero_division=0)
         assert list(values.values()) == pytest.approx(expected[:3], rel=1e-12), kind
 
@@ -141,8 +127,6 @@ def of_class(labels, classes):
 
 
 def test_curves_are_scikit_learns_ties_included():
-    import sklearn.metrics as sklearn
-
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 90)
     probabilities = rng.random((90, 4)).round(1).astype(np.float32)  # a step of 0.1: ties
@@ -187,3 +171,27 @@ def test_wrong_statements_are_classes_predicted_or_missed_the_most_confident_fir
     for limit in (9, 2):
         assert mistakes(positive, probabilities, [0.5, 0.5], limit) == wrong[:limit]
     assert metrics.gallery(positive, -probabilities, [0.0, 0.0, 0.0]) == {0: [0], 2: [0, 1]}  # each by its own class
+
+
+def test_top_classes_are_the_softmax_in_order():
+    logits = np.float32([[0, 1, 1, -2], [np.nan, 1, 0, 0]])
+    top = ONE_CLASS.top_classes(logits, 3)
+    exponentials = np.exp(np.float64([1, 1, 0, -2]))
+    assert top[0].tolist()[:3] == [1, 2, 0]  # equal logits rank by class
+    np.testing.assert_allclose(top[0, 3:], exponentials[:3] / exponentials.sum(), rtol=1e-7)
+    assert top[1, 3:].tolist() == [0, 0, 0]
+
+
+def test_top_5_needs_more_than_five_classes():
+    metrics = {"loss": 1.5, "top1": 0.5, "top5": 1.0, "count": 4}
+    assert describe_scores(metrics, "abcde") == "loss 1.5000, top-1 50.00%"
+    assert describe_scores(metrics, "abcdef") == "loss 1.5000, top-1 50.00%, top-5 100.00%"
+    assert describe_scores({"loss": 0.5, "map": 0.25, "count": 4}, "abcdef") == "loss 0.5000, mAP 25.00%"
+
+
+def test_probabilities_of_several_classes_keep_their_digits_at_both_ends():
+    logits = np.float32([[0, -80, 30], [np.nan, 1, 0]])
+    probabilities = ANY_CLASSES.probabilities(logits)
+    np.testing.assert_allclose(probabilities[0], [0.5, np.exp(-80.0), 1 / (1 + np.exp(-30.0))], rtol=1e-12)
+    assert probabilities[1].tolist() == [0, 0, 0]
+    assert ANY_CLASSES.top_classes(logits, 2)[0].tolist() == [2, 0, np.float32(probabilities[0, 2]), 0.5]

@@ -35,6 +35,11 @@ class Launcher:
         words = [*command, *RUN, *more, "--out-dir", str(folder)]
         return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
+    def train(self, *more, command=("-m", "resnet_fn.train"), inside=(), **popen):
+        """Start training in one process, with these flags more."""
+        words = [*inside, sys.executable, *map(str, command), *RUN, *map(str, more)]
+        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **popen)
+
     def finish(self, *arguments, code=0, seconds=200, **options):
         """Start the launcher as `start` does; what it printed, once it has ended with this exit code."""
         process = self.start(*arguments, **options)

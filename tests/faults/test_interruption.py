@@ -33,7 +33,7 @@ def start(folder, more=()):
 
 @pytest.fixture(scope="module")
 def finish(python):
-    return lambda folder, more=(): python(*command(folder, more)[1:], seconds=300).stdout
+    return lambda folder, more=(), inside=(): python(*[*inside, *command(folder, more)][1:], seconds=300).stdout
 
 
 @pytest.fixture(scope="module")
@@ -150,12 +150,16 @@ def end_at_once(process, number, code):
     output, _ = process.communicate(timeout=60)
     assert process.returncode == code, output
     assert time.monotonic() - sent < 5
+    return output
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
-def test_signals_before_the_first_update_end_it_at_once(wait_until, number, code, tmp_path):
-    """In a list of images that never ends, then while the first update is compiled: there is nothing to save."""
+def test_signals_before_the_first_update_end_it_at_once(wait_until, installed, all_cpus, number, code, tmp_path):
+    """In a list of images that never ends, then while the first update is compiled: there is nothing to save.
+
+    On all CPUs, where NumPy has threads, one of which may get a Ctrl-C.
+    """
     fifo = tmp_path / "train.txt"
     os.mkfifo(fifo)
     (tmp_path / "val.txt").write_text("a.jpg 0\nb.jpg 1\n")
@@ -168,33 +172,13 @@ def test_signals_before_the_first_update_end_it_at_once(wait_until, number, code
     os.close(writer)
     assert not (tmp_path / "files").exists()
 
-    process = start(tmp_path / "run")
-    wait_until((tmp_path / "run" / "config.json").exists, 120, process)
-    end_at_once(process, number, code)
-    assert RunFolder(tmp_path / "run").updates() == []
-    assert not list((tmp_path / "run").rglob("*tmp*"))
-
-
-@pytest.mark.slow
-def test_ctrl_c_while_the_first_update_is_compiled_on_all_cpus(installed, all_cpus, wait_until, tmp_path):
     process = popen([*all_cpus, *command(tmp_path / "run", form=(installed, "train"))])
     wait_until((tmp_path / "run" / "config.json").exists, 120, process)
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 130, output
-    assert output.splitlines()[-1] == "interrupted before the first update: there is nothing to save"
-
-
-@pytest.mark.slow
-def test_ctrl_c_after_the_first_update_on_all_cpus(launcher, all_cpus, tmp_path):
-    """Where NumPy has threads, one of which may get the signal. (Two workers: test_launcher.py.)"""
-    run = tmp_path / "run"
-    process = popen([*all_cpus, *command(run)])
-    launcher.wait_for_update(run, process)
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 130, output
-    assert f"SIGINT: stopping after update {RunFolder(run).newest().state['update']}\n" in output
+    output = end_at_once(process, number, code)
+    if number == signal.SIGINT:
+        assert output.splitlines()[-1] == "interrupted before the first update: there is nothing to save"
+    assert RunFolder(tmp_path / "run").updates() == []
+    assert not list((tmp_path / "run").rglob("*tmp*"))
 
 
 SCRIPT = """
@@ -231,13 +215,16 @@ def test_ctrl_c_ends_the_reading_of_flags(installed):
 
 
 @pytest.mark.slow
-def test_exit_codes_of_signals(launcher, finish, installed, last_state, tmp_path):
-    """SIGTERM: 143, SIGINT: 130, SIGHUP: 129, within the 30 s that a pre-emption leaves; the same command goes on."""
+def test_exit_codes_of_signals(launcher, finish, installed, all_cpus, last_state, tmp_path):
+    """SIGTERM: 143, SIGINT: 130, SIGHUP: 129, within the 30 s that a pre-emption leaves; the same command goes on.
+
+    On all CPUs, as above. (Two workers: test_launcher.py.)
+    """
     folder, newest, uncompiled = tmp_path / "run", 0, ("--mode", "pynative")
     forms = (["-m", "resnet_fn.train"], [installed, "train"], ["-m", "resnet_fn", "train"])
     codes = ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129))
     for form, (number, code) in zip(forms, codes, strict=True):
-        process = popen(command(folder, uncompiled, form))
+        process = popen([*all_cpus, *command(folder, uncompiled, form)])
         launcher.wait_for_update(folder, process, newest)
         process.send_signal(number)
         process.send_signal(number)
@@ -250,6 +237,6 @@ def test_exit_codes_of_signals(launcher, finish, installed, last_state, tmp_path
         again = shlex.join(command(folder, uncompiled, form)[form[0] == installed :])
         assert f"{number.name}: stopping after update {newest}\n" in output
         assert f"\nto go on:\n{again}\n" in output
-    assert f"resuming after update {newest} from " in finish(folder, uncompiled)
-    finish(tmp_path / "unbroken", uncompiled)
+    assert f"resuming after update {newest} from " in finish(folder, uncompiled, all_cpus)
+    finish(tmp_path / "unbroken", uncompiled, all_cpus)
     assert last_state(folder) == last_state(tmp_path / "unbroken")

@@ -87,6 +87,7 @@ def nan_on_one_rank(launcher, run):
     ) in output
     kept = np.load(run / "not-finite-00000008-rank-1.npz")
     assert kept["indices"].tolist() == indices.tolist()
+    assert kept["labels"].tolist() == load_digits().train.labels[indices].tolist()
     assert np.argwhere(np.isnan(kept["images"])).tolist() == [[5, 0, 3, 3]]
     assert [path.name for path in run.glob("not-finite-*")] == ["not-finite-00000008-rank-1.npz"]
     assert max(RunFolder(run).updates()) == 7

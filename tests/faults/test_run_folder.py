@@ -5,20 +5,13 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from resnet_fn.checkpoint.run_folder import RunFolder
 
-TRAIN = [sys.executable, "-m", "resnet_fn.train"]
-RECIPE = ["--model", "resnet8", "--norm", "none", "--image-size", "8", "--batch-size", "240", "--epochs", "200"]
-FLAGS = [*RECIPE, "--mode", "pynative", "--checkpoint-every", "1", "--threads", "1", "--no-progress"]
-
-
-def start(*words, command=(*TRAIN, *FLAGS)):
-    return subprocess.Popen([*command, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+LONG = ("--epochs", "200")
 
 
 def stop(process):
@@ -38,19 +31,20 @@ def files(folder):
 
 @pytest.mark.slow
 def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock(launcher, python):
-    first = start("--out-dir", "run")
+    first = launcher.train(*LONG, "--out-dir", "run")
     launcher.wait_for_update(Path("run"), first, 1)
     first.send_signal(signal.SIGSTOP)
     before = files(Path("run"))
     for words in (["--out-dir", "run"], ["--resume", "run"]):
-        second = python("-m", "resnet_fn.train", *FLAGS, *words, code=1)
-        assert f"is in use by process {first.pid} on " in second.stderr
+        second = launcher.train(*LONG, *words)
+        assert f"is in use by process {first.pid} on " in second.communicate()[0]
+        assert second.returncode == 1
         assert files(Path("run")) == before
     python("-m", "resnet_fn.evaluate", "--checkpoint", "run")
     assert files(Path("run")) == before
     first.kill()
     first.communicate()
-    third = start("--out-dir", "run")
+    third = launcher.train(*LONG, "--out-dir", "run")
     launcher.wait_for_update(Path("run"), third, max(RunFolder(Path("run")).updates()))
     stop(third)
 
@@ -61,11 +55,11 @@ def test_the_printed_line_goes_on_without_an_out_dir(launcher, wait_until, tmp_p
     odd = tmp_path / "it's a folder"
     odd.mkdir()
     os.chdir(odd)
-    process = start("--log-every", "2")
+    process = launcher.train(*LONG, "--log-every", "2")
     first = wait_until(lambda: next(Path().glob("runs/*"), None), 120, process)
     launcher.wait_for_update(first, process, 1)
     line, update = stop(process)
-    assert line == shlex.join([*TRAIN, *FLAGS, "--log-every", "2", "--resume", str(first)])
+    assert line == shlex.join([*process.args, "--resume", str(first)])
     again = subprocess.Popen(line, shell=True, stdout=subprocess.PIPE, text=True, start_new_session=True)
     launcher.wait_for_update(first, again, update)
     os.killpg(again.pid, signal.SIGKILL)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.inspect import __main__ as inspect
+from resnet_fn.inspect.statistics import compare_arrays, comparison_table
 from resnet_fn.models import create_model
 from resnet_fn.weights.files import write_arrays
 
@@ -42,13 +43,10 @@ def test_command_compares_frameworks(write_resnet8, capsys):
     assert lines[5:] == ["45 of 47 parameters that both have are equal"]
 
 
-def test_another_net_ends_in_one_line(write_resnet8):
+def test_another_net_ends_in_one_line(write_resnet8, raises_line):
     write_resnet8("a.safetensors")
     write_arrays("b.safetensors", {f"encoder.{place}": np.ones(2, np.float32) for place in range(3)})
-    message = (
-        "^OTHER: another net than CHECKPOINT: of 3 and 47 arrays only 0 with the same name and shape in both; give"
-    )
-    with pytest.raises(ValueError, match=message):
+    with raises_line("OTHER: another net than CHECKPOINT: of 3 and 47 arrays only 0 with the same name and shape"):
         inspect.main(["a.safetensors", "b.safetensors"])
 
 
@@ -105,3 +103,16 @@ def test_a_recipe_file_says_which_lists(folder, write_recipe):
     settings |= {"image_size": 24, "eval_size": 24, "eval_resize": 32}
     recipe = write_recipe(settings)
     assert inspect.main(["b.safetensors", "--activations", "--batch-size", "2", "--recipe", recipe]) == 0
+
+
+def test_differences_are_largest_first():
+    ours = {name: np.ones(4) for name in "abc"} | {"d": np.ones(2), "e": np.ones(1), "n": np.array([np.nan])}
+    theirs = {**ours, "a": np.array([1, 1, 1, 1.1]), "b": np.array([1, 1, 1, 3.0]), "d": np.ones(3), "f": np.ones(1)}
+    del theirs["e"]
+    found = compare_arrays(ours, theirs)
+    assert [item.name for item in found.differences] == ["b", "a"]
+    assert found.differences[0].relative == pytest.approx(2 / 12**0.5)
+    assert (found.differences[0].ours, found.differences[0].theirs, found.differences[0].place) == (1.0, 3.0, (3,))
+    assert (found.same, found.missing, found.unexpected) == (2, ["f"], ["e"])
+    assert found.shapes == ["d (2,) here, (3,) there"]
+    assert comparison_table(found)[-1] == "2 of 4 parameters that both have are equal"

@@ -1,4 +1,4 @@
-"""A residual block in PyTorch, and a port of it to MindSpore under other names and in another order."""
+"""What several tests of the ladder share: torch and its seed, the tables in docs/parity.md, a pair's matching."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mindspore import Tensor, nn
 
 
 @pytest.fixture(autouse=True)
@@ -33,29 +32,6 @@ def table_in_docs() -> Callable[[str, str], list[str]]:
 
 
 @pytest.fixture(scope="session")
-def reference(torch: Any) -> type:
-    """A block whose shortcut convolution has the shape of its last one, under names of its own."""
-
-    class Reference(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first = torch.nn.Conv2d(3, 8, 3, padding=1)
-            self.norm = torch.nn.BatchNorm2d(8)
-            self.inner = torch.nn.Conv2d(8, 8, 3, padding=1, bias=False)
-            self.inner_norm = torch.nn.BatchNorm2d(8)
-            self.skip = torch.nn.Sequential(torch.nn.Conv2d(8, 8, 3, padding=1, bias=False), torch.nn.BatchNorm2d(8))
-            self.pool = torch.nn.AdaptiveAvgPool2d(1)
-            self.head = torch.nn.Linear(8, 5)
-
-        def forward(self, x):
-            x = torch.relu(self.norm(self.first(x)))
-            out = self.inner_norm(self.inner(torch.relu(x - 0.1)))
-            return self.head(self.pool(torch.relu(out + self.skip(x))).flatten(1))
-
-    return Reference
-
-
-@pytest.fixture(scope="session")
 def paired(torch: Any) -> Callable[..., Any]:
     """paired(net, module, inputs, modes): which is which, and both nets' layers, of the net with the module's weights.
 
@@ -79,34 +55,3 @@ def paired(torch: Any) -> Callable[..., Any]:
         return names, layers_of(mindspore_side, net), theirs
 
     return pair
-
-
-class Ported(nn.Cell):
-    """The same; the shortcut is computed first, and nothing has its old name.
-
-    Args:
-        classes: 5, as the reference.
-        shift: between two layers, 0.1 as in the reference; anything else is a fault of no layer.
-    """
-
-    def __init__(self, classes: int = 5, shift: float = 0.1) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(3, 8, 3, pad_mode="pad", padding=1, has_bias=True)
-        self.bn_a = nn.BatchNorm2d(8)
-        self.short = nn.SequentialCell([nn.Conv2d(8, 8, 3, pad_mode="pad", padding=1), nn.BatchNorm2d(8)])
-        self.body = nn.Conv2d(8, 8, 3, pad_mode="pad", padding=1)
-        self.bn_b = nn.BatchNorm2d(8)
-        self.relu = nn.ReLU()
-        self.classify = nn.Dense(8, classes)
-        self.shift = shift
-
-    def construct(self, x: Tensor) -> Tensor:
-        x = self.relu(self.bn_a(self.stem(x)))
-        short = self.short(x)
-        x = self.bn_b(self.body(self.relu(x - self.shift)))
-        return self.classify(self.relu(x + short).mean((2, 3)))
-
-
-@pytest.fixture
-def ported() -> type[Ported]:
-    return Ported

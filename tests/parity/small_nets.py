@@ -2,21 +2,26 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import mindspore
 import numpy as np
 import pytest
-from mindspore import Parameter, Tensor, nn
+from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.report import table
+from resnet_fn.parity.stages import Stage
 from resnet_fn.parity.trace import Batch
 from resnet_fn.recipes import recipe
 from resnet_fn.update.gradients import global_norm
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
+from resnet_fn.parity.torch_side import record_reference  # noqa: E402, F401 (imports torch; tests take it from here)
+
 t = torch.nn
 
 SGD = dataclasses.replace(recipe("digits"), clip_norm=0.0, label_smoothing=0.0, learning_rate=0.02)
@@ -30,6 +35,14 @@ def draw(*shape: int) -> np.ndarray:
 
 def labels(count: int, kinds: int = 3) -> np.ndarray:
     return np.random.randint(0, kinds, count).astype(np.int32)
+
+
+def vector() -> Batch:
+    return draw(6, 8), labels(6)
+
+
+def images() -> Batch:
+    return draw(4, 3, 8, 8), labels(4)
 
 
 def ones(*shape: int) -> Parameter:
@@ -75,13 +88,27 @@ class DropPath(t.Module):
         return x * (torch.rand((len(x), *[1] * (x.ndim - 1))) >= self.drop_prob) / (1 - self.drop_prob)
 
 
+class PortedPath(nn.Cell):
+    """Drop-path as in MindCV, a dropout layer inside; perhaps without the factor of what it keeps."""
+
+    def __init__(self, share: float, scales: bool = True) -> None:
+        super().__init__()
+        self.keep_prob, self.dropout, self.scales = 1 - share, nn.Dropout(p=share), scales
+
+    def construct(self, x: Tensor) -> Tensor:
+        if self.keep_prob == 1.0 or not self.training:
+            return x
+        kept = x * self.dropout(ops.ones((x.shape[0],) + (1,) * (x.ndim - 1), x.dtype))
+        return kept if self.scales else kept * self.keep_prob
+
+
 def module(forward: Callable[..., Any], **parts: Any) -> t.Module:
     """A function as a module, and its parameters and layers."""
     return _with(type("Part", (t.Module,), {"forward": forward})(), parts)
 
 
 def cell(construct: Callable[..., Any], **parts: Any) -> nn.Cell:
-    return _with(type("Part", (nn.Cell,), {"construct": construct})(), parts)
+    return _with(type("Ported", (nn.Cell,), {"construct": construct})(), parts)
 
 
 def theirs(forward: Callable[..., Any], *layers: Any, **parts: Any) -> Any:
@@ -99,24 +126,55 @@ def _with(net: Any, parts: dict[str, Any]) -> Any:
     return net
 
 
+FILE = """
+import numpy as np
+{imports}
+
+class Net(nn.{base}):
+    def __init__(self):
+        super().__init__()
+        {layers}
+
+    def {method}(self, x):
+        {body}
+"""
+BATCHES = """
+import numpy as np
+def batches():
+    draw = np.random.default_rng(0)
+    return [(draw.normal(size=(4, 8)).astype(np.float32), np.array([0, 1, 2, 0], np.int32))]
+"""
+FRAMEWORKS = {
+    "torch": {"imports": "import torch\nfrom torch import nn", "base": "Module", "method": "forward"},
+    "mindspore": {"imports": "from mindspore import Parameter, Tensor, nn, ops", "base": "Cell", "method": "construct"},
+}
+
+
+def write_net(path: str, framework: str, layers: str, body: str, imports: str = "") -> None:
+    """A file with `Net`, for the command; statements are parted by "; "."""
+    words, end = FRAMEWORKS[framework], "\n" + 8 * " "
+    text = FILE.format(**words, layers=layers.replace("; ", end), body=body.replace("; ", end))
+    Path(path).write_text(imports + text)
+
+
 def ladder_of(net: nn.Cell, module: Any, batches: Sequence[Batch], use: Any = SGD, **options: Any) -> Ladder:
-    """The ladder without initial values."""
-    return compare_step(net, module, batches, use, **{"initialisation": False, **options})
+    """The ladder, by default uncompiled and without initial values, probes and a search for causes."""
+    return compare_step(
+        net, module, batches, use, **{"initialisation": False, "quick": True, "mode": "pynative", **options}
+    )
+
+
+def stage_of(ladder: Ladder, name: str) -> Stage:
+    (stage,) = [stage for stage in ladder.stages if stage.name == name]
+    return stage
 
 
 def agrees(net: nn.Cell, module: Any, batches: Sequence[Batch], use: Any = SGD, **options: Any) -> Ladder:
-    """The ladder of a right port, by default without probes and uncompiled."""
-    ladder = ladder_of(net, module, batches, use, **{"quick": True, "mode": "pynative", **options})
+    """The ladder of a right port."""
+    ladder = ladder_of(net, module, batches, use, **options)
     assert ladder.agrees, table(ladder)
     assert not ladder.probed.findings, ladder.probed.lines()
     return ladder
-
-
-class Result(NamedTuple):
-    """What the ladder reads of a step."""
-
-    loss: Tensor
-    grad_norm: Tensor
 
 
 def own_step(
@@ -139,7 +197,7 @@ def own_step(
                 sums = gradients if sums is None else [s + g for s, g in zip(sums, gradients, strict=True)]
             gradients = change(net, sums, plan)
             optimizer.update(gradients, rate)
-            return Result(value, global_norm(gradients))
+            return SimpleNamespace(loss=value, grad_norm=global_norm(gradients))
 
         return step
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import mindspore
 import numpy as np
@@ -10,7 +11,7 @@ from mindspore import nn, ops
 
 from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.report import table
-from small_nets import SGD, ladder_of, torch
+from small_nets import SGD, agrees, ladder_of, ours, stage_of, t, theirs, torch, write_net
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -18,44 +19,35 @@ ONE, TWO = np.random.default_rng(0).normal(size=(2, 6, 8)).astype(np.float32)
 LABELS = np.array([0, 1, 2, 0, 1, 2], np.int32)
 
 
-class Theirs(torch.nn.Module):
+def their_forward(self, x):
     """Its GELU adds a millionth to the outputs."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.act, self.head = torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.Linear(8, 3)
-
-    def forward(self, x):
-        x = self.first(x)
-        return self.head(x + 1e-6 * self.act(x))
+    x = self.first(x)
+    return self.head(x + 1e-6 * self.act(x))
 
 
-class Ours(nn.Cell):
-    def __init__(self, approximate=False, cuts=""):
-        super().__init__()
-        self.first, self.act, self.head = nn.Dense(8, 8), nn.GELU(approximate), nn.Dense(8, 3)
-        self.cuts = cuts
+def reference():
+    return theirs(their_forward, first=t.Linear(8, 8), act=t.GELU())
+
+
+def climb(clip_norm=0.0, second=TWO, approximate=False, cuts=""):
+    """The ladder of a port whose inputs above 3 are cut in some mode, or gradients where they are."""
 
     def construct(self, x):
         kept = (x < 3).astype(mindspore.float32)
-        if self.cuts == ("training" if self.training else "evaluation"):
+        if cuts == ("training" if self.training else "evaluation"):
             x = ops.minimum(x, 3)
         x = self.first(x)
-        if self.cuts == "gradients":
+        if cuts == "gradients":
             x = x * kept + ops.stop_gradient(x * (1 - kept))
         return self.head(x + 1e-6 * self.act(x))
 
-
-def climb(clip_norm=0.0, second=TWO, **fault):
-    batches = [(ONE, LABELS), (second, LABELS)]
-    task = dataclasses.replace(SGD, clip_norm=clip_norm)
-    return ladder_of(Ours(**fault), Theirs(), batches, task, quick=True, mode="pynative")
+    net, batches = ours(construct, first=nn.Dense(8, 8), act=nn.GELU(approximate)), [(ONE, LABELS), (second, LABELS)]
+    return ladder_of(net, reference(), batches, dataclasses.replace(SGD, clip_norm=clip_norm))
 
 
 def test_a_layer_of_small_weight_is_compared_by_its_own_output():
     ladder = climb(approximate=True)
-    verdicts = {stage.name: stage.verdict for stage in ladder.stages}
-    assert verdicts["eval forward"] == verdicts["gradients"] == "ok", table(ladder)
+    assert stage_of(ladder, "eval forward").verdict == stage_of(ladder, "gradients").verdict == "ok", table(ladder)
     assert ladder.first_stage.name == "eval layers"
     assert ladder.first_stage.first.name == ladder.first_layer.name == "act"
 
@@ -70,8 +62,7 @@ def test_a_layer_of_small_weight_is_compared_by_its_own_output():
     ],
 )
 def test_what_a_later_batch_alone_shows(cuts, stage, clip_norm):
-    """Inputs above 3 are cut, or gradients where they are; the first batch has none."""
-    assert ONE.max() < 3
+    assert ONE.max() < 3  # so that the first batch has nothing to cut
     ladder = climb(clip_norm, TWO + 2, cuts=cuts)
     assert ladder.first_stage.name == f"{stage}, later batches", table(ladder)
     assert ladder.first_stage.first.name.endswith(" of batch 2")
@@ -82,56 +73,33 @@ def test_what_a_later_batch_alone_shows(cuts, stage, clip_norm):
 @pytest.mark.parametrize("clip_norm", [0.0, 0.5])
 def test_each_batch_has_its_loss_and_gradients_of_the_first_weights(clip_norm):
     """By torch, batch by batch, from a copy that no update has changed."""
-    module, net = Theirs(), Ours()
+    module, net = reference(), ours(their_forward, first=nn.Dense(8, 8), act=nn.GELU(approximate=False))
     batches = [(ONE, LABELS), (TWO, LABELS), (TWO + 2, LABELS)]
-    task = dataclasses.replace(SGD, clip_norm=clip_norm)
-    ladder = ladder_of(net, module, batches, task, quick=True, mode="pynative")
-    assert ladder.agrees, table(ladder)
-    stages = {stage.name: stage for stage in ladder.stages}
+    ladder = agrees(net, module, batches, dataclasses.replace(SGD, clip_norm=clip_norm))
     for number, (images, labels) in enumerate(batches[1:], 2):
         module.zero_grad()
         loss = torch.nn.functional.cross_entropy(module(torch.from_numpy(images)), torch.from_numpy(labels).long())
         loss.backward()
-        (item,) = [one for one in stages["loss, later batches"].differences if one.name == f"loss of batch {number}"]
+        (item,) = [
+            one for one in stage_of(ladder, "loss, later batches").differences if one.name == f"loss of batch {number}"
+        ]
         assert item.ours == pytest.approx(loss.item(), rel=1e-6)
-        named = {one.name: one for one in stages["gradients, later batches"].differences}
+        named = {one.name: one for one in stage_of(ladder, "gradients, later batches").differences}
         item = named[f"head.bias of batch {number}"]
         assert item.ours == pytest.approx(float(module.head.bias.grad[item.place]), rel=1e-5)
 
 
-THEIRS = """
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm, self.head = nn.LayerNorm(48), nn.Linear(48, 10)
-
-    def forward(self, x):
-        return self.head(self.norm(x.reshape(len(x), -1)))
-"""
-OURS = """
-from mindspore import nn
-
-class Net(nn.Cell):
-    def __init__(self):
-        super().__init__()
-        self.norm, self.head = nn.LayerNorm((48,), epsilon=EPS), nn.Dense(48, 10)
-
-    def construct(self, x):
-        return self.head(self.norm(x.reshape(len(x), -1)))
-"""
-
-
 @pytest.mark.parametrize(("epsilon", "code"), [("1e-5", 0), ("2e-5", 1)])
-def test_what_the_tolerance_alone_lets_pass_is_named_and_fails_if_strict(epsilon, code, tmp_path, capsys):
-    (tmp_path / "theirs.py").write_text(THEIRS)
-    (tmp_path / "ours.py").write_text(OURS.replace("EPS", epsilon))
-    words = ["--reference", "theirs.py:Net", "--net", "ours.py:Net", "--image-size", "4", "--steps", "2"]
-    assert (
-        main([*words, "--no-initialisation", "--json", "ladder.json", "--strict", "--quick", "--mode=pynative"]) == code
+def test_what_the_tolerance_alone_lets_pass_is_named_and_fails_if_strict(epsilon, code, capsys):
+    body = "return self.head(self.norm(x.reshape(len(x), -1)))"
+    write_net("theirs.py", "torch", "self.norm, self.head = nn.LayerNorm(48), nn.Linear(48, 10)", body)
+    layers = f"self.norm, self.head = nn.LayerNorm((48,), epsilon={epsilon}), nn.Dense(48, 10)"
+    write_net("ours.py", "mindspore", layers, body)
+    words = (
+        "--reference theirs.py:Net --net ours.py:Net --image-size 4 --steps 2 --no-initialisation --json ladder.json"
     )
-    out, ladder = capsys.readouterr().out, json.loads((tmp_path / "ladder.json").read_text())
+    assert main([*words.split(), "--strict", "--quick", "--mode=pynative"]) == code
+    out, ladder = capsys.readouterr().out, json.loads(Path("ladder.json").read_text())
     assert ladder["agrees"]
     assert bool(ladder["beyond_rounding"]) == bool(code)
     assert ("within tolerance; " in out) == bool(code)

@@ -4,14 +4,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mindspore import Tensor, nn, ops
+from mindspore import nn
 
 from resnet_fn.parity import causes
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.notes import settings_notes
 from resnet_fn.parity.stages import Stage
-from resnet_fn.update.state import Optimizer
-from small_nets import draw, labels, ladder_of, ours, t, theirs, torch
+from resnet_fn.update.optimizer import momentum_sgd
+from small_nets import Ours, Theirs, draw, labels, ladder_of, ours, t, theirs, torch, vector
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -35,7 +35,7 @@ def test_a_layer_that_was_left_in_evaluation_mode_is_searched_as_it_is_recorded(
     module = theirs(lambda net, x: net.head(net.part(x) * 0.5), t.BatchNorm1d(8))
     module.part.eval().running_mean.fill_(0.5)  # as of a backbone that was trained before
     net = ours(lambda net, x: net.head(net.part(x) * (0.25 if net.training else 0.5)), nn.BatchNorm1d(8))
-    ladder = ladder_of(net, module, [(draw(4, 8), labels(4))], mode="pynative")
+    ladder = ladder_of(net, module, [(draw(4, 8), labels(4))], quick=False)
     (cause,) = ladder.first_computed.hints
     assert "multiplied by 0.5^2 for multiplied by 0.5 here" in cause
 
@@ -51,27 +51,12 @@ def test_a_comparison_of_settings_may_fail():
     assert "Error" in note
 
 
-def with_tanh(self: Any, x: Tensor) -> Tensor:
-    return self.head(ops.tanh(self.fc(x)))
-
-
-def forgets_the_variance(net: nn.Cell) -> Optimizer:
-    """Adam whose variance stays zero."""
-    weights = tuple(net.trainable_params())
-
-    def update(gradients: Any, learning_rate: Tensor) -> None:
-        for index in range(len(weights)):
-            ops.assign(weights[index], weights[index] - learning_rate * gradients[index])
-
-    return Optimizer((), update)
-
-
 def test_an_optimizer_of_which_no_way_divides_by_zero():
     """With β2 = 0 in the reference, a way of it has β2 = 1, and 1 − β^t is 0."""
-    module = theirs(lambda self, x: self.head(torch.tanh(self.fc(x))), fc=t.Linear(8, 8))
-    net = ours(with_tanh, fc=nn.Dense(8, 8))
+    module, net = Theirs(t.Linear(8, 8), t.Tanh()), Ours(nn.Dense(8, 8), nn.Tanh())
     adam = lambda one: torch.optim.Adam(one.parameters(), 0.01, (0.9, 0.0))  # noqa: E731
-    own = {"optimizer": forgets_the_variance(net), "reference_optimizer": adam}
-    ladder = ladder_of(net, module, [(draw(6, 8), labels(6))] * 2, quick=True, mode="pynative", **own)
+    forgets_the_variance = momentum_sgd([(parameter, 0.0) for parameter in net.trainable_params()], 0.0)
+    own = {"optimizer": forgets_the_variance, "reference_optimizer": adam}
+    ladder = ladder_of(net, module, [vector()] * 2, **own)
     assert ladder.first_stage.name == "optimizer alone"
     assert not any("Error" in hint for hint in ladder.first_stage.hints)

@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,6 +67,28 @@ def test_what_differs_is_named(words):
     assert {item.name.split(" ")[0] for item in stage.differences if item.verdict == "DIFFERS"} == {name}
 
 
+SINGLE: dict[str, Callable[[Any], np.ndarray]] = {
+    "": lambda rng: rng.normal(0, 1, (50, 40)),
+    "kurtosis": lambda rng: rng.uniform(-(3**0.5), 3**0.5, (50, 40)),  # its standard deviation is 1
+    "std": lambda rng: rng.normal(0, 1.3, (50, 40)),
+    "mean": lambda rng: rng.normal(0.3, 1, (50, 40)),
+}
+
+
+@pytest.mark.parametrize("moment", SINGLE)
+def test_of_one_build_of_each_side_the_moment_that_differs_is_named(moment):
+    def drawn(kind: str, seed: int) -> list[Arrays]:
+        rng = np.random.default_rng(seed)
+        return [{"weight": SINGLE[kind](rng), "gamma": np.ones(40), "few": rng.normal(size=4)}]
+
+    for seed in range(20):
+        assert initial_stage(drawn(moment, seed), drawn(moment, 1000 + seed)).verdict == "ok"
+        stage = initial_stage(drawn(moment, seed), drawn("", 1000 + seed))
+        if moment:
+            assert (stage.verdict, stage.first.name) == ("DIFFERS", f"weight {moment}")
+            assert stage.hints[0].startswith("weight: drawn in ")
+
+
 def test_builds_of_the_same_nets_agree_and_rounding_is_allowed():
     def rounded(arrays: Arrays, rng: Any) -> Arrays:
         return {"table": np.nextafter(arrays["table"], np.float32(2))}
@@ -92,37 +116,6 @@ def test_each_build_has_a_seed_of_its_own_whatever_the_build_seeds():
     assert len(several_builds(build, lambda net: {"w": np.zeros(2**22)}, {})) == 2
 
 
-THEIRS = """
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("frequencies", 3 * torch.randn(48))
-        self.register_buffer("table", torch.arange(48.0))
-        self.head = nn.Linear(48, 10)
-
-    def forward(self, x):
-        return self.head(torch.sin(self.frequencies * x.reshape(len(x), -1) + self.table))
-"""
-OURS = """
-import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
-
-class Net(nn.Cell):
-    def __init__(self):
-        super().__init__()
-        drawn = FREQUENCIES.astype(np.float32)
-        self.frequencies = Parameter(Tensor(drawn), requires_grad=False)
-        self.table = Parameter(Tensor(np.arange(48, dtype=np.float32)), requires_grad=False)
-        self.head = nn.Dense(48, 10)
-
-    def construct(self, x):
-        return self.head(ops.sin(self.frequencies * x.reshape(len(x), -1) + self.table))
-"""
-
-
 @pytest.mark.parametrize(
     ("drawn", "words"),
     [
@@ -131,25 +124,19 @@ class Net(nn.Cell):
         ("np.zeros(48)", "all 0 here, drawn in"),
     ],
 )
-def test_a_buffer_that_is_drawn_is_compared_by_its_moments(drawn, words, tmp_path, capsys):
-    pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
-    (tmp_path / "theirs.py").write_text(THEIRS)
-    (tmp_path / "ours.py").write_text(OURS.replace("FREQUENCIES", drawn))
-    nets = [
-        "--reference",
-        "theirs.py:Net",
-        "--net",
-        "ours.py:Net",
-        "--image-size",
-        "4",
-        "--steps",
-        "2",
-        "--quick",
-        "--mode",
-        "pynative",
-    ]
-    assert main([*nets, "--json", "ladder.json"]) == bool(words)
-    ladder = json.loads((tmp_path / "ladder.json").read_text())
+def test_a_buffer_that_is_drawn_is_compared_by_its_moments(drawn, words, capsys):
+    from small_nets import write_net
+
+    layers = 'self.register_buffer("frequencies", 3 * torch.randn(48)); self.head = nn.Linear(48, 10); '
+    layers += 'self.register_buffer("table", torch.arange(48.0))'
+    body = "return self.head({}.sin(self.frequencies * x.reshape(len(x), -1) + self.table))"
+    write_net("theirs.py", "torch", layers, body.format("torch"))
+    layers = f"self.frequencies = Parameter(Tensor({drawn}.astype(np.float32)), requires_grad=False); "
+    layers += "self.table = Parameter(Tensor(np.arange(48, dtype=np.float32)), requires_grad=False); "
+    write_net("ours.py", "mindspore", layers + "self.head = nn.Dense(48, 10)", body.format("ops"))
+    nets = "--reference theirs.py:Net --net ours.py:Net --image-size 4 --steps 2 --quick --mode pynative"
+    assert main([*nets.split(), "--json", "ladder.json"]) == bool(words)
+    ladder = json.loads(Path("ladder.json").read_text())
     by_name = {stage["name"]: stage for stage in ladder["stages"]}
     assert [item["name"] for item in by_name["untrained arrays"]["differences"]] == ["table"]
     differing = [stage["name"] for stage in ladder["stages"] if stage["verdict"] == "DIFFERS"]

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from mindspore import Parameter, nn
+from mindspore import nn
 
 from resnet_fn.parity.matching import Side, match
-
-pytest.importorskip("torch", reason="compares with torch: pip install torch")
+from small_nets import cell, module, ones, t, torch
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -26,7 +25,7 @@ def test_names_that_agree_up_to_leaf_names_decide():
 
 @pytest.fixture
 def matched(paired):
-    return lambda net, module: paired(net, module, IMAGES, ())[0]
+    return lambda net, reference: paired(net, reference, IMAGES, ())[0]
 
 
 def pairs(ours, theirs, tied=(), constants=((), ())):
@@ -62,34 +61,19 @@ def test_constants_need_no_counterpart():
     assert pairs(ours, ours, constants=({"table"}, {"table"})) == ({"fc.weight": "fc.weight", "table": "table"}, ())
 
 
-def test_a_class_of_the_users_is_known_by_its_parameters(matched, torch):
+def test_a_class_of_the_users_is_known_by_its_parameters(matched):
     """MindCV's GRN between Dense layers is timm's GlobalResponseNorm between convolutions of one pixel."""
 
-    class GRN(nn.Cell):
-        def __init__(self):
-            super().__init__()
-            self.gamma = Parameter(np.ones((1, 1, 1, 6), np.float32))
-            self.beta = Parameter(np.ones((1, 1, 1, 6), np.float32))
-
-        def construct(self, x):
-            return x * self.gamma + self.beta
-
-    class GlobalResponseNorm(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.ones(6))
-            self.bias = torch.nn.Parameter(torch.ones(6))
-
-        def forward(self, x):
-            return x * self.weight[:, None, None] + self.bias[:, None, None]
-
-    class Last(nn.Cell):
-        def construct(self, x):
-            return x.transpose(0, 2, 3, 1)
-
-    net = nn.SequentialCell(Last(), nn.Dense(3, 6), GRN(), nn.Dense(6, 4))
-    module = torch.nn.Sequential(torch.nn.Conv2d(3, 6, 1), GlobalResponseNorm(), torch.nn.Conv2d(6, 4, 1))
-    found = matched(net, module)
+    norm = module(
+        lambda self, x: x * self.weight[:, None, None] + self.bias[:, None, None],
+        weight=t.Parameter(torch.ones(6)),
+        bias=t.Parameter(torch.ones(6)),
+    )
+    grn = cell(lambda self, x: x * self.gamma + self.beta, gamma=ones(1, 1, 1, 6), beta=ones(1, 1, 1, 6))
+    channels_last = cell(lambda self, x: x.transpose(0, 2, 3, 1))
+    net = nn.SequentialCell(channels_last, nn.Dense(3, 6), grn, nn.Dense(6, 4))
+    reference = t.Sequential(t.Conv2d(3, 6, 1), norm, t.Conv2d(6, 4, 1))
+    found = matched(net, reference)
     assert found.problems == ()
     names = ("1.weight", "1.bias", "2.gamma", "2.beta", "3.weight", "3.bias")
     sources = [f"{layer}.{leaf}" for layer in range(3) for leaf in ("weight", "bias")]
@@ -97,8 +81,8 @@ def test_a_class_of_the_users_is_known_by_its_parameters(matched, torch):
         zip(names, sources, strict=True)
     )
     # Where one does not fit, the others are not called missing.
-    module[2] = torch.nn.Conv2d(6, 5, 1)
-    assert matched(net, module).problems == (
+    reference[2] = t.Conv2d(6, 5, 1)
+    assert matched(net, reference).problems == (
         "3 weight [4, 6], bias [4] has no counterpart in the reference",
         "the reference's 2 weight [5, 6], bias [5] has no counterpart here",
     )

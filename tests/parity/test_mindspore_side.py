@@ -80,12 +80,6 @@ def test_every_kind_of_dropout_is_set_to_0_and_put_back():
     assert not (net.lstm(x)[0] == net.lstm(x)[0]).all()
 
 
-class TwoLayers(nn.Cell):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = nn.Dense(3, 3, has_bias=False), nn.Dense(3, 3, has_bias=False)
-
-
 class Named(nn.Cell):
     def construct(self, x, **more):
         return x + more.get("mask", 0)
@@ -94,8 +88,8 @@ class Named(nn.Cell):
 def test_what_cannot_be_used_is_refused():
     with pytest.raises(ValueError, match="construct takes x, more, and there is an input 'mask'; give it an argument"):
         with_inputs(Named(), {"x": np.ones(2), "mask": np.ones(2)})
-    net, other = TwoLayers(), TwoLayers()
+    net, other = (nn.SequentialCell(nn.Dense(3, 3)) for _ in range(2))
     with pytest.raises(ValueError, match="optimizer: Momentum has a learning rate for each step of its own"):
         of_mindspore(nn.Momentum(net.trainable_params(), nn.ExponentialDecayLR(0.1, 0.9, 4), 0.9), net)
-    with pytest.raises(ValueError, match=r"optimizer: Momentum updates .*weight, which the net does not train"):
+    with pytest.raises(ValueError, match=r"optimizer: Momentum updates .*weight.* which the net does not train"):
         of_mindspore(nn.Momentum(other.trainable_params(), 0.1, 0.9), net)

@@ -3,69 +3,67 @@
 import dataclasses
 
 import pytest
+from mindspore import nn
 
 from resnet_fn.models import create_model
-from resnet_fn.parity.replay import assert_parity, compare_step
-from resnet_fn.parity.report import table
+from resnet_fn.parity.replay import assert_parity
 from resnet_fn.parity.trace import make_batches
 from resnet_fn.recipes import recipe
+from small_nets import Ours, Theirs, agrees, ladder_of, ours, stage_of, t, theirs, vector
 
-RECIPE = dataclasses.replace(recipe("digits"), learning_rate=0.02)
 pytestmark = pytest.mark.usefixtures("device")
 
 
-@pytest.fixture
-def resnet8(torch):
+@pytest.mark.slow
+def test_resnet8_agrees_over_20_clipped_updates_in_micro_batches():
     from resnet_fn.parity.reference.nets import reference_net
 
-    return create_model("resnet8", num_classes=10), reference_net("resnet8", num_classes=10)
-
-
-@pytest.mark.slow
-def test_resnet8_agrees_over_20_clipped_updates_in_micro_batches(resnet8):
-    use = dataclasses.replace(RECIPE, clip_norm=0.5)
-    ladder = compare_step(*resnet8, make_batches(20, 8, 3, 16, 10), use, accumulate=2)
-    assert ladder.agrees, table(ladder)
-    worst = {stage.name: max(item.relative for item in stage.differences) for stage in ladder.stages}
-    assert worst["eval forward"] < 1e-5
-    assert worst["gradients"] < 1e-4
-    assert worst["weights after update 5"] < 1e-4
-    assert worst["loss trajectory"] < 1e-3
-    assert worst["weights"] == 0
+    nets = create_model("resnet8", num_classes=10), reference_net("resnet8", num_classes=10)
+    use = dataclasses.replace(recipe("digits"), learning_rate=0.02, clip_norm=0.5)
+    whole = {"initialisation": True, "quick": False, "mode": "graph"}
+    ladder = agrees(*nets, make_batches(20, 8, 3, 16, 10), use, accumulate=2, **whole)
+    bounds = {"eval forward": 1e-5, "gradients": 1e-4, "weights after update 5": 1e-4, "loss trajectory": 1e-3}
+    for name, most in {"weights": 0, **bounds}.items():
+        assert max(item.relative for item in stage_of(ladder, name).differences) <= most, name
     assert {stage.verdict for stage in ladder.stages} == {"ok"}
     assert len(ladder.layers) == 2 * len({(layer.name) for layer in ladder.layers})
     assert ladder.notes == []
-    norm = next(stage for stage in ladder.stages if stage.name == "gradient norm").differences[0]
-    assert norm.ours > 0.5  # so that it did clip
+    assert stage_of(ladder, "gradient norm").differences[0].ours > 0.5  # so that it did clip
 
 
-def test_a_missing_layer_stops_at_the_weights(ported, reference):
-    ladder = compare_step(ported(classes=4), reference(), make_batches(1, 8, 3, 12, 4), RECIPE)
+def test_an_array_of_another_shape_stops_at_the_weights():
+    net, module = Ours(nn.Sigmoid(), classes=4), Theirs(t.Sigmoid())
+    ladder = ladder_of(net, module, [vector()])
     assert [stage.name for stage in ladder.stages] == ["inputs", "weights"]
-    assert ladder.first_stage.name == "weights"
     assert ladder.first_stage.hints == [
-        "classify weight [4, 8], bias [4] has no counterpart in the reference",
-        "the reference's head weight [5, 8], bias [5] has no counterpart here",
+        "head.weight is (4, 8) here, (3, 8) in the reference",
+        "head.bias is (4,) here, (3,) in the reference",
     ]
 
 
-def test_an_assertion_shows_the_table_and_the_first_difference(ported, reference):
-    torch_net, batches = reference(), make_batches(1, 8, 3, 12, 5)
-    net, options = ported(shift=0.2), {"initialisation": False, "quick": True, "mode": "pynative"}
+def pair(shift):
+    """A port that takes off `shift` between two layers, and its reference, which takes off 0.1."""
+    net = ours(lambda n, x: n.head(n.part(x) - shift), nn.Dense(8, 8))
+    return net, theirs(lambda n, x: n.head(n.part(x) - 0.1), t.Linear(8, 8))
+
+
+def test_an_assertion_shows_the_table_and_the_first_difference():
+    options = {"batches": [vector()], "initialisation": False, "quick": True, "mode": "pynative"}
     with pytest.raises(AssertionError) as error:
-        assert_parity(net, torch_net, batches, **options)
+        assert_parity(*pair(0.2), **options)
     text = str(error.value)
     assert text.startswith("the net does not compute what its reference does\nstage  ")
     assert "first stage that differs: eval forward" in text
-    assert "first layer that differs: body (the reference's inner) in evaluation mode" in text
+    assert "first layer that differs: head in evaluation mode" in text
     assert "its input differs already and no earlier layer's output does: look at what happens between" in text
-    assert assert_parity(ported(), torch_net, batches, **options).agrees
+    assert assert_parity(*pair(0.1), **options).agrees
 
 
-def test_an_assertion_takes_a_module_with_batches_or_a_trace(ported, reference):
+def test_an_assertion_takes_a_module_with_batches_or_a_trace():
+    net, module = pair(0.1)
     with pytest.raises(ValueError, match=r"^batches: are needed beside a module; give one \(inputs, labels\) for each"):
-        assert_parity(ported(), reference())
+        assert_parity(net, module)
     with pytest.raises(ValueError, match=r"^batches, recipe: the trace has its own; leave them out$"):
-        assert_parity(ported(), "trace", make_batches(1, 8, 3, 12, 5))
+        assert_parity(net, "trace", [vector()])
     with pytest.raises(ValueError, match=r"^trace: there is no manifest.json; give the folder that"):
-        assert_parity(ported(), "trace")
+        assert_parity(net, "trace")

@@ -1,21 +1,39 @@
 """PyTorch's side: what is recorded of a module, and what is done to it before."""
 
+import copy
 import dataclasses
+import re
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+from mindspore import nn, ops
 
+from resnet_fn.parity.ladder import Ladder
+from resnet_fn.parity.layers.difference import ROUNDING_FACTOR, relative_error
 from resnet_fn.parity.layers.settings import without_dropout
+from resnet_fn.parity.replay import assert_parity
+from resnet_fn.parity.report import table
+from resnet_fn.parity.stages import LAST, MOVED
 from resnet_fn.parity.trace import Task, make_batches
 from resnet_fn.recipes import recipe
 
-pytest.importorskip("torch", reason="PyTorch's side needs torch: pip install torch")
-from resnet_fn.parity.torch_side import layers_of, optimizer_alone, prepare_reference, record_reference
+torch = pytest.importorskip("torch", reason="PyTorch's side needs torch: pip install torch")
+from resnet_fn.parity.torch_side import (  # noqa: E402
+    FlipTies,
+    layers_of,
+    optimizer_alone,
+    prepare_reference,
+    record_reference,
+)
+from small_nets import SGD, draw, labels, ladder_of, ours, t, theirs  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("device")
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 3, 6, 6)).astype(np.float32)
 
 
-def test_transformers_run_layer_by_layer_in_evaluation_mode_too(torch):
+def test_transformers_run_layer_by_layer_in_evaluation_mode_too():
     layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     net = torch.nn.Sequential(torch.nn.TransformerEncoder(layer, 1))
     tokens = np.random.default_rng(0).normal(size=(2, 3, 8)).astype(np.float32)
@@ -25,7 +43,7 @@ def test_transformers_run_layer_by_layer_in_evaluation_mode_too(torch):
     assert len(attention.further) == 2
 
 
-def test_a_module_that_asks_for_its_version_is_put_back(torch):
+def test_a_module_that_asks_for_its_version_is_put_back():
     """As torchvision's MNASNet does when it loads."""
 
     class Versioned(torch.nn.Module):
@@ -48,7 +66,7 @@ def test_a_module_that_asks_for_its_version_is_put_back(torch):
     assert not net.norm.running_mean.any()
 
 
-def test_every_kind_of_dropout_is_set_to_0_and_put_back(torch):
+def test_every_kind_of_dropout_is_set_to_0_and_put_back():
     class DropPath(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -80,7 +98,7 @@ BATCHES = make_batches(2, 8, 3, 12, 5)
 
 
 @pytest.mark.parametrize("way", ["zeros", "float", "constant", "refused"])
-def test_a_module_that_makes_float32_inside_is_compared_with_float64(torch, way):
+def test_a_module_that_makes_float32_inside_is_compared_with_float64(way):
     class Net(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -105,20 +123,20 @@ def test_a_module_that_makes_float32_inside_is_compared_with_float64(torch, way)
     assert torch.get_default_dtype() == torch.float32
 
 
-def test_fresh_statistics_are_drawn_and_trained_ones_kept(torch, reference):
-    net = reference()
-    net.inner_norm.running_mean += 3
-    net.inner_norm.weight.data += torch.arange(8.0)
-    gamma = net.inner_norm.weight.detach().clone()
-    prepare_reference(net, BATCHES[0][0], 0)
-    assert net.norm.running_mean.abs().min() > 0
-    assert net.norm.weight.min() > 0.4
-    assert net.norm.weight.unique().numel() == 8
-    assert net.norm.momentum == 0.1
-    assert torch.equal(net.inner_norm.weight, gamma)
+def test_fresh_statistics_are_drawn_and_trained_ones_kept():
+    fresh, trained = t.BatchNorm2d(8), t.BatchNorm2d(8)
+    trained.running_mean += 3
+    trained.weight.data += torch.arange(8.0)
+    gamma = trained.weight.detach().clone()
+    prepare_reference(t.Sequential(t.Conv2d(3, 8, 3), fresh, trained), BATCHES[0][0], 0)
+    assert fresh.running_mean.abs().min() > 0
+    assert fresh.weight.min() > 0.4
+    assert fresh.weight.unique().numel() == 8
+    assert fresh.momentum == 0.1
+    assert torch.equal(trained.weight, gamma)
 
 
-def test_constants_that_are_trained_get_noise_and_frozen_ones_are_kept(torch):
+def test_constants_that_are_trained_get_noise_and_frozen_ones_are_kept():
     net = torch.nn.Linear(400, 300)
     net.gate = torch.nn.Parameter(torch.zeros(500))
     net.table = torch.nn.Parameter(torch.zeros(4, 4), requires_grad=False)
@@ -134,7 +152,7 @@ def test_constants_that_are_trained_get_noise_and_frozen_ones_are_kept(torch):
     assert not net.table.any()
 
 
-def test_what_the_optimizers_function_freezes_has_no_gradient_and_torchs_generator_is_left_alone(torch):
+def test_what_the_optimizers_function_freezes_has_no_gradient_and_torchs_generator_is_left_alone():
     net = torch.nn.Sequential(
         torch.nn.Conv2d(3, 4, 3), torch.nn.Dropout(0.5), torch.nn.Flatten(), torch.nn.Linear(400, 5)
     )
@@ -148,3 +166,109 @@ def test_what_the_optimizers_function_freezes_has_no_gradient_and_torchs_generat
     recording = record_reference(net, Task(recipe("digits"), BATCHES), make_optimizer=make_optimizer, probes=False)
     assert [*recording.trace.gradients] == list(recording.trainable) == ["3.weight", "3.bias"]
     assert torch.equal(torch.get_rng_state(), before)
+
+
+RELUS = {
+    "torch.relu": torch.relu,
+    "functional": t.functional.relu,
+    "layer": t.ReLU(),
+    "layer in place": t.ReLU(inplace=True),
+    "method": torch.Tensor.relu,
+    "relu6": t.functional.relu6,
+    "hardtanh": t.Hardtanh(0.0, 6.0),
+}
+
+
+@pytest.mark.parametrize("kind", RELUS)
+def test_an_input_near_zero_takes_the_other_side(kind):
+    """And one near 6, where that is a limit."""
+    relu, limited = RELUS[kind], kind in ("relu6", "hardtanh")
+    x = torch.tensor([1e-7, -1e-7, 1.0, -1.0, 6.0 - 1e-7, 9.0], dtype=torch.float64, requires_grad=True)
+    with FlipTies(1e-6) as ties:
+        out = relu(x * 1.0)
+        out.sum().backward()
+    slope = float(not limited)
+    assert (ties.count, x.grad.tolist()) == (2 + limited, [0.0, 1.0, 1.0, 0.0, slope, slope])
+    assert out.tolist() == pytest.approx([0.0, -1e-7, 1.0, 0.0, 6.0, 6.0 if limited else 9.0], abs=2e-7)
+    assert torch.relu(x[:4]).tolist() == [1e-7, 0.0, 1.0, 0.0]  # outside, all is as before
+
+
+def climb(fault: float = 1.0, rows: int = 6, zeros: int = 3, compare: Callable[..., Ladder] = ladder_of) -> Ladder:
+    """Of a port that adds 1e-12 to what the ReLU is given, and whose gradient there is `fault` times as large.
+
+    Of so many samples the ReLU's inputs are 0 to the last bit in PyTorch.
+    """
+
+    def construct(self, x):
+        x = self.first(x)
+        x = x * fault + ops.stop_gradient(x * (1.0 - fault))
+        return self.head(ops.relu(x + 1e-12))
+
+    module = theirs(lambda n, x: n.head(torch.relu(n.first(x))), first=t.Linear(8, 8))
+    t.init.zeros_(module.first.bias)
+    module.first.bias.data[0] = -1e-20  # else it is one number, which is replaced by random ones
+    batches = [(draw(rows, 8), labels(rows)) for _ in range(2)]
+    for inputs, _ in batches:
+        inputs[:zeros] = 0
+    net = ours(construct, first=nn.Dense(8, 8))
+    return compare(net, module, batches, SGD, initialisation=False, quick=True, mode="pynative")
+
+
+def test_sides_that_float32_cannot_decide_are_rounding_while_they_are_few():
+    ladder = climb(rows=2000, zeros=1)
+    assert ladder.agrees, table(ladder)
+    assert ladder.ties == 2 * 2 * 8  # batches · evaluation and training · units; the bias moves in update 1
+    assert "float32 cannot say on which side of 0 32 inputs of a ReLU lie" in table(ladder)
+
+
+def test_where_they_are_many_nothing_is_decided():
+    with pytest.raises(AssertionError, match=r"^it is undecided whether the net computes") as error:
+        climb(compare=assert_parity)
+    assert "float32 cannot say on which side of 0 96 inputs of a ReLU lie" in str(error.value)
+    assert re.search(r"\n  gradients: first.bias: the reference itself is 0.\d+ of its size away", str(error.value))
+
+
+def test_a_wrong_gradient_beside_them_is_found():
+    ladder = climb(fault=2.0)
+    assert ladder.first_stage.name == "gradients"
+    assert ladder.first_gradient.name == "first.weight"  # by a factor of 2; the bias' gradient could be anything
+    assert ladder.first_gradient.verdict == "DIFFERS"
+
+
+# The bound of what Adam has trained: it divides even a gradient that is rounding by its own size.
+ADAM = dataclasses.replace(recipe("digits"), optimizer="adamw", nesterov=False, learning_rate=1e-3)
+
+
+def block() -> list:
+    """The gradient of a bias before BatchNorm is rounding; the statistics follow the bias."""
+    return [torch.nn.LazyConv2d(8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU()]
+
+
+def test_a_batch_in_another_order_is_the_same_training():
+    """Sums over a batch round otherwise then. In torch alone, both trainings are as far apart as is allowed."""
+    net = torch.nn.Sequential(*block(), *block(), torch.nn.Flatten(), torch.nn.LazyLinear(4))
+    batches = make_batches(5, 16, 1, 8, 4, 0)
+    recording = record_reference(net, Task(ADAM, batches), probes=False)
+    trained, bounds = recording.trace, recording.rounding
+    for seed in range(2):
+        order = np.random.default_rng(seed).permutation(16)
+        shuffled = [(images[order], labels[order]) for images, labels in batches]
+        again = record_reference(net, Task(ADAM, shuffled), probes=False).trace
+        errors = {name: relative_error(again.after[-1][name], value) for name, value in trained.after[-1].items()}
+        assert errors["4.running_mean"] > 1e-4  # further than the tolerance
+        for name, error in errors.items():
+            assert error <= max(1e-4, ROUNDING_FACTOR * bounds[LAST][name]), name
+        weights = {name: trained.after[-1][name] for name in trained.gradients}  # as the ladder has them there
+        state = {name: torch.from_numpy(array) for name, array in {**again.after[-1], **weights}.items()}
+        other = copy.deepcopy(net).eval()
+        other.load_state_dict(state, strict=False)
+        outputs = other(torch.from_numpy(batches[0][0])).detach().numpy()
+        error = relative_error(outputs, trained.last_outputs["logits"])
+        assert error <= max(1e-4, ROUNDING_FACTOR * bounds[MOVED]["logits"])
+
+
+def test_drift_is_of_the_trained_module():
+    net = torch.nn.Sequential(*block(), torch.nn.Flatten(), torch.nn.LazyLinear(4))
+    net[1].register_buffer("running_var", torch.ones(8), persistent=False)
+    task = Task(dataclasses.replace(ADAM, learning_rate=1e-6), make_batches(2, 16, 1, 8, 4, 0))
+    assert record_reference(net, task, probes=False).rounding[MOVED]["logits"] < 1e-4

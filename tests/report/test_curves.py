@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from resnet_fn.report.curves import draw_panel, draw_run, smoothing_note
+from resnet_fn.report.plots import draw_panel, draw_run
 
 
 def events(losses, scale=1):
@@ -12,10 +12,10 @@ def events(losses, scale=1):
     return [*rows, {"event": "eval", "update": 2 * scale, "loss": losses[1], "top1": 0.5}]
 
 
-def panel(number, lines, note=""):
+def panel(number, lines):
     figure = Figure()
     axes = figure.add_subplot()
-    draw_panel(axes, number, lines, note)
+    draw_panel(axes, number, lines)
     figure.canvas.draw()
     return axes
 
@@ -36,8 +36,6 @@ def test_axes_have_plain_numbers():
     assert axes.xaxis.get_offset_text().get_text() == axes.yaxis.get_offset_text().get_text() == ""
 
 
-def test_a_run_is_three_pictures_and_label_smoothing_is_named():
+def test_a_run_is_three_pictures():
     assert [data[:4] for data in draw_run(events([1.0, 2.0]), 2)] == [b"\x89PNG"] * 3
     assert draw_run([], 2) == []
-    assert smoothing_note([0.0, 0.1, 0.1, 0.2]).startswith("Label smoothing 0.1, 0.2 raises the training loss")
-    assert smoothing_note([0.0]) == ""

@@ -56,16 +56,12 @@ def sources(text):
     return [base64.b64decode(data) for data in re.findall(r'src="data:image/\w+;base64,([^"]*)"', text)]
 
 
-def test_what_went_wrong_comes_before_calibration():
+def test_the_page_needs_no_network_escapes_names_and_has_what_went_wrong_before_calibration():
     text = page(make_report(), {}, PICTURES)
     assert re.findall("<h2>(.*?)</h2>", text) == [
         *("Confusion matrix", "Most often confused", "Classes", "Calibration", "The 2 most confident mistakes"),
         "Class by class",
     ]
-
-
-def test_the_page_needs_no_network_and_escapes_names():
-    text = page(make_report(), {}, PICTURES)
     assert "run a&lt;b, update 3, 2026-11-23" in text
     assert "<b>data</b>: digits: 1,437 training images, 3 classes; /sets/d&lt;<br>" in text
     assert "mine: 9 epochs, batch size 32, sgd, learning rate 0.1, seed 7" in text

@@ -14,7 +14,6 @@ from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.models import build_net
 from resnet_fn.report.pictures import class_maps, heat_picture, sample_name, sample_pictures
-from resnet_fn.runtime.console import printable
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -46,10 +45,6 @@ def test_a_file_is_shown_as_it_is_cut(photographs, size, kind, tolerance):
         assert pixels.shape == wanted.shape
         assert np.abs(pixels.astype(int) - wanted).mean() <= tolerance
         assert sample_name(dataset, index) == f"{files[index].parent.name}/{files[index].name}"
-
-
-def test_names_that_are_no_utf8_are_told_in_escapes():
-    assert printable(b"\xff\xc3\xbc.png".decode("utf-8", "surrogateescape")) == "\\xffü.png"
 
 
 @pytest.mark.parametrize("model", ["resnet8", "resnet18"])

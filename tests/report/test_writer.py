@@ -10,19 +10,16 @@ from pathlib import Path
 import mindspore
 import numpy as np
 import pytest
+import sklearn.metrics as metrics
 from scipy.special import softmax
 
-from resnet_fn.data.dataset import Split
+from resnet_fn.data.dataset import Split, eval_batches
 from resnet_fn.evaluation.metrics import average_precisions
 from resnet_fn.evaluation.task import summarise
 from resnet_fn.report.writer import build_report, predictions_csv, write_report
 
 
 def test_report_agrees_with_scikit_learn_on_a_nets_own_logits(evaluation):
-    import sklearn.metrics as metrics
-
-    from resnet_fn.data.dataset import eval_batches
-
     dataset = evaluation.dataset
     ((images, labels, _),) = eval_batches(dataset.test, dataset.input, 360)
     logits = evaluation.trained.net(mindspore.Tensor(images)).asnumpy().astype(np.float64)

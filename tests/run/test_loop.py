@@ -70,7 +70,8 @@ def test_workers_and_micro_batches_compute_the_same_numbers(msrun, python, compa
     compare_runs("one", "two")
     log = msrun(4, "-m", "resnet_fn.train", *flags, "--mode", "pynative", "--out-dir", "four")  # not compiled 4 times
     assert "4 workers" in log
-    assert "compiling" not in Path("logs/worker_3.log").read_text()  # rank 0 alone speaks
+    lines = Path("logs/worker_3.log").read_text().splitlines()
+    assert all("[INFO]" in line for line in lines)  # rank 0 alone speaks
     compare_runs("one", "four")
 
 
@@ -178,26 +179,14 @@ def test_a_resumed_run_with_patience_ends_where_the_unbroken_one_does(device, ev
     assert again.history["eval"][-1] == again.last
     assert last_state("run") == (state, arrays)
     assert state["without_gain"] == 2
+    counts = [row["training_images"] for row in state["class_balance"]]
+    assert counts == np.bincount(load_digits().train.labels).tolist()
     train(recipe, options)
     assert f"complete: it ended after update {result.updates}" in capsys.readouterr().out
     kept = load_checkpoint(Path("run/checkpoints/step-00000005")).weights
     frozen = [name for name in kept if name.startswith(("conv1", "bn1", "layer1"))]
     assert len(frozen) == 15
     assert all(kept[name].tobytes() == arrays[name] for name in frozen)
-
-
-@pytest.mark.slow
-def test_two_workers_compute_uncompiled_what_they_compute_compiled(python, events):
-    """MindSpore announces that workers compile nothing after 2.11."""
-    words = ["--model", "resnet8", "--image-size", "16", "--batch-size", "240", "--epochs", "1"]
-    losses = []
-    for mode in ("graph", "pynative"):
-        options = ("--mode", mode, "--threads", "1", "--no-progress", "--out-dir", mode)
-        python("-m", "resnet_fn.launch", "--workers", "2", "--log-dir", f"logs-{mode}", "--", *words, *options)
-        losses.append([(event["loss"], event["grad_norm"]) for event in events(mode, "train")])
-    assert len(losses[0]) == 5
-    np.testing.assert_allclose(losses[1][0], losses[0][0], rtol=1e-6)
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-3)  # rounding grows from update to update
 
 
 @pytest.mark.slow

@@ -6,20 +6,17 @@ import re
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
-from mindspore import ops
 
 from resnet_fn.checkpoint.run_folder import RunFolder, settings_of
 from resnet_fn.config.options import RunOptions
-from resnet_fn.config.recipe import Recipe, recipe_from_dict
-from resnet_fn.run.build import Progress, build_run
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.run.build import Progress
 from resnet_fn.run.loop import train
-from resnet_fn.run.resume import find_start, layout_notes, parallel_layout, restore, save, save_is_due
+from resnet_fn.run.resume import find_start, layout_notes, parallel_layout, save_is_due
 from resnet_fn.runtime import process
 from resnet_fn.runtime.disk import sha256_of_file
 from resnet_fn.runtime.lock import FolderLock
-from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.train import parse
 
@@ -33,10 +30,9 @@ def start(lock, recipe=RECIPE, **options):
 
 
 def rejected(lock, recipe=RECIPE, **options):
-    """The one line of the error."""
+    """The text of the error."""
     with pytest.raises(ValueError) as caught:
         start(lock, recipe, **options)
-    assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
@@ -124,12 +120,11 @@ def test_a_best_checkpoint_that_is_missing_is_the_best_no_more(checkpoint, lock,
     assert capsys.readouterr().err == "warning: the best checkpoint, after update 5, is missing\n"
 
 
-def test_another_recipe_is_rejected_with_its_differences(checkpoint, lock):
+def test_another_recipe_is_rejected_with_its_differences(checkpoint, lock, says):
     checkpoint("run", 5)
     other = dataclasses.replace(RECIPE, learning_rate=0.1, model="resnet20", name="other")
-    text = rejected(lock, other, out_dir="run")
-    for part in ("(model 'resnet8' → 'resnet20', learning_rate 0.2 → 0.1)", "--resume run alone", "another --out-dir"):
-        assert part in text
+    changes = "(model 'resnet8' → 'resnet20', learning_rate 0.2 → 0.1)"
+    says(rejected(lock, other, out_dir="run"), changes, "--resume run alone", "another --out-dir")
 
 
 def test_resume_alone_takes_the_runs_own_recipe_and_options(checkpoint, lock):
@@ -143,13 +138,11 @@ def test_resume_alone_takes_the_runs_own_recipe_and_options(checkpoint, lock):
         assert find_start(again, given, Workers(), lock)[1].state["update"] == 5
 
 
-def test_only_a_run_that_is_named_may_get_other_epochs(checkpoint, lock):
+def test_only_a_run_that_is_named_may_get_other_epochs(checkpoint, lock, says):
     checkpoint("run", 5)
     longer = dataclasses.replace(RECIPE, epochs=4)
     assert start(lock, longer, resume="run")[1].state["update"] == 5
-    text = rejected(lock, longer, out_dir="run")
-    for part in ("(epochs 3 → 4)", "give --resume run --epochs 4, without --out-dir"):
-        assert part in text
+    says(rejected(lock, longer, out_dir="run"), "(epochs 3 → 4)", "give --resume run --epochs 4, without --out-dir")
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "constant"])
@@ -222,34 +215,6 @@ def test_a_checkpoint_that_lies_in_no_run_folder_is_put_into_one_as_the_error_ha
 def test_an_epochs_end_is_saved_when_it_is_due_best_or_last(every, saved):
     assert [update for update in (5, 10, 15) if save_is_due(Progress(update), every, is_over=update == 15)] == saved
     assert save_is_due(Progress(5, {"top1": 0.5, "update": 5}), every, is_over=False)
-
-
-def build(**changes):
-    options = RunOptions(progress=False)
-    recipe = dataclasses.replace(RECIPE, **changes)
-    return build_run(recipe, options, Workers(), RunFolder(Path("run")), StopRequest())
-
-
-def bits(run):
-    return {parameter.name: parameter.asnumpy().tobytes() for parameter in (*run.state.weights, *run.state.training)}
-
-
-def test_what_was_saved_comes_back_bit_for_bit():
-    run = build(sampling="balanced")
-    for parameter in run.state.weights:
-        ops.assign(parameter, parameter + 0.25)
-    run.progress = Progress(7, {"top1": 0.5, "update": 5}, {"update": 5, "top1": 0.5}, 2)
-    save(run)
-    run.writer.wait()
-    saved = run.folder.newest()
-    assert saved.state["epoch"] == 1
-    assert recipe_from_dict(saved.state["recipe"]) == run.recipe
-    counts = [row["training_images"] for row in saved.state["class_balance"]]
-    assert counts == np.bincount(run.dataset.train.labels).tolist()
-    other = build(sampling="balanced")
-    restore(other, saved)
-    assert other.progress == run.progress
-    assert bits(other) == bits(run)
 
 
 def test_a_resume_with_other_micro_batches_or_workers_says_that_other_bits_follow():

@@ -7,14 +7,15 @@ from resnet_fn.runtime import process
 
 
 @pytest.mark.skipif(any(Path("/dev").glob("davinci*")), reason="this machine has a card, where it is left alone")
-def test_calls_compute_in_the_calling_thread_unless_the_user_says_otherwise(python):
-    code = "import os, resnet_fn; print(os.environ['MS_DEV_HOST_BLOCKING_RUN'])"
-    for given, expected in (({}, "1"), ({"MS_DEV_HOST_BLOCKING_RUN": "0"}, "0")):
-        assert python("-c", code, without="MS_DEV_HOST_BLOCKING_RUN", **given).stdout.strip() == expected
+def test_calls_compute_in_the_calling_thread_and_a_users_environment_is_never_overridden(python):
+    users = {"MS_DEV_HOST_BLOCKING_RUN": "0", "ONEDNN_MAX_CPU_ISA": "SSE41", "GLOG_v": "2"}
+    code = f"import os, resnet_fn; print(*(os.environ.get(name) for name in {[*users]}))"
+    assert python("-c", code, without="MS_DEV_HOST_BLOCKING_RUN").stdout.startswith("1 ")
+    assert python("-c", code, **users).stdout == "0 SSE41 2\n"
 
 
 def test_negative_threads_and_mindspores_compile_cache_are_rejected(monkeypatch):
-    with pytest.raises(ValueError, match=r"^threads: -1 is negative; give 0 or more$"):
+    with pytest.raises(ValueError, match=r"^threads: -1 is too small; give 0 or more$"):
         process.start("CPU", -1)
     monkeypatch.setenv("MS_COMPILER_CACHE_ENABLE", "1")
     with pytest.raises(ValueError, match="MS_COMPILER_CACHE_ENABLE=1 makes MindSpore return garbage"):

@@ -1,10 +1,12 @@
 """What TensorBoard gets, read back from the event files."""
 
 import dataclasses
+import io
 import shutil
 
 import numpy as np
 import pytest
+from PIL import Image
 from tensorboardX.proto import event_pb2
 
 from resnet_fn.config.options import RunOptions
@@ -36,6 +38,27 @@ def test_a_picture_never_ends_a_run(tmp_path, capsys):
     board.batch(np.zeros((1, 1, 8, 8), np.float32), np.array([3]), ["one class"])  # which has no fourth
     board.close(whole=True)
     assert capsys.readouterr().err == "warning: no picture of the first batch: list index out of range\n"
+
+
+def test_the_first_batch_has_a_fixed_grey_scale_and_its_labels(tmp_path, board_events):
+    """0 is mid-grey, 2.5 white, -2.5 black, whatever else is in the batch: one that is not centred looks pale."""
+    images = np.zeros((5, 1, 8, 8), np.float32)
+    images[1], images[2], images[3], images[4] = 2.5, -2.5, 1.25, 9.0
+    labels = {"hard": np.array([0, 1, 1, 1, 1]), "soft": np.float32([[1, 1], [0.25, 0.75], [0, 0], [0, 1], [0, 1]])}
+    for name, of_images in labels.items():
+        board = Board(tmp_path / name, SMALL, RunOptions(), 0)
+        board.batch(images, of_images, ["猫", "b\udcff"])
+        board.close(whole=False)
+    ((_, picture),) = values(board_events(tmp_path / "hard"), "train/first_batch")
+    pixels = np.asarray(Image.open(io.BytesIO(picture.image.encoded_image_string)))
+    assert pixels.shape == (8, 40, 3)
+    assert pixels[0, ::8, 0].tolist() == [127, 255, 0, 191, 255]
+    ((_, text),) = values(board_events(tmp_path / "hard"), "config/first_batch/text_summary")
+    lines = text.tensor.string_val[0].decode().splitlines()
+    assert lines[:3] == ["- channel 0: mean 2.05 ± 3.85", "- image 1: 猫 100%", "- image 2: b\\xff 100%"]
+    ((_, text),) = values(board_events(tmp_path / "soft"), "config/first_batch/text_summary")
+    lines = text.tensor.string_val[0].decode().splitlines()
+    assert lines[1:4] == ["- image 1: 猫 100%, b\\xff 100%", "- image 2: 猫 25%, b\\xff 75%", "- image 3: no class"]
 
 
 @pytest.mark.parametrize("allowed", [1, 2])

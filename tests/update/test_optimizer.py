@@ -199,12 +199,3 @@ def test_the_heads_rate_and_frozen_parts():
     recipe = dataclasses.replace(RECIPE, head_learning_rate=0.5, layer_decay=0.5, freeze="stem,layer1")
     rates = factors(recipe)
     assert {name.split(".")[0]: value for name, value in rates.items()} == {"layer2": 0.25, "layer3": 0.5, "fc": 10}
-
-
-def test_a_row_without_a_factor_has_the_plain_rate():
-    net = build_net(RECIPE, SPEC)
-    pairs = weight_decay_groups(net, 0.1)
-    assert unzip_groups(pairs)[2] == (1.0,) * len(pairs)
-    assert unzip_groups(pairs)[:2] == tuple(zip(*pairs, strict=True))
-    assert factors(RECIPE) == {parameter.name: 1.0 for parameter, _ in pairs}
-    assert unzip_groups([]) == ((), (), ())

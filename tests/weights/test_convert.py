@@ -1,13 +1,10 @@
 """Weights from one project's names and format to another's: byte-identical, and computing the same."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from mindspore import Tensor
 
 from resnet_fn import convert
-from resnet_fn.checkpoint.folder import save_checkpoint
 from resnet_fn.models import create_model
 from resnet_fn.weights import names
 from resnet_fn.weights.files import read_arrays
@@ -55,32 +52,3 @@ def test_command(capsys, written):
     assert "layer1.0.bn1d.gamma" in read_arrays("b.ckpt")
     with pytest.raises(ValueError, match=r"b\.txt: cannot be written; end its name in \.safetensors"):
         convert.main(["a.safetensors", "b.txt"])
-
-
-@pytest.mark.slow
-def test_one_line_tells_of_the_ambiguity(capsys):
-    """A bare file does not say; a checkpoint of ours does, and then it is a fact."""
-    net = create_model("genet50_minus", num_classes=2, initialisation="he_uniform")
-    parameters = list(net.get_parameters())
-    folder = Path("run/checkpoints/step-00000001")
-    save_checkpoint(
-        folder, parameters, [], {"update": 1, "recipe": {"model": "genet50_minus"}, "dataset": {"classes": []}}
-    )
-    known = convert_weights("run", "a.safetensors")
-    assert (known["model"], known["warnings"]) == ("genet50_minus", [])
-    unsure = convert_weights("a.safetensors", "b.safetensors")
-    assert (unsure["model"], unsure["warnings"]) == (
-        "resnet50",
-        [
-            "resnet50 and genet50_minus have the same parameters; read as resnet50: if they are another model's, "
-            "give --model NAME"
-        ],
-    )
-    assert convert_weights("a.safetensors", "b.safetensors", model="genet50_minus")["warnings"] == []
-    load_weights(net, "run")
-    assert capsys.readouterr().err == ""
-    load_weights(net, "a.safetensors")
-    assert capsys.readouterr().err == (
-        "warning: a.safetensors: these weights may be resnet50's, which has the parameters of genet50_minus but no "
-        "gates; this net has gates\n"
-    )

@@ -11,11 +11,7 @@ _KINDS = "biuf"  # of NumPy's dtypes: bool, integers, floats
 
 
 def check_arrays(train: Any, validation: Any) -> tuple[Arrays, Arrays]:
-    """Check two pairs of inputs and targets; float64 becomes float32, and integers [N] become int32 classes.
-
-    Raises:
-        ValueError: names "train" or "validation", and what is wrong with it.
-    """
+    """Check two pairs of inputs and targets, else a ValueError; float64 becomes float32, integers [N] int32 classes."""
     first, other = _split(train, "train"), _split(validation, "validation")
     pairs = {"inputs": (first.images, other.images), "targets": (first.labels, other.labels)}
     for what, arrays in pairs.items():

@@ -166,8 +166,7 @@ def read_ahead(
 ) -> Generator[tuple[Item, Result], None, None]:
     """Yield each item with function(item), computed in threads, in order; an error is raised when its item is due.
 
-    Only a window of `ahead` items is held, by default 4 for each thread. Threads end with the iteration, or when it is
-    closed.
+    Only a window of `ahead` items is held, by default 4 for each thread. Threads end when the iteration ends.
     """
     # When Python ends, it has waited for the threads and emptied its modules, and an open iteration is closed last.
     pool, finalizing = ThreadPoolExecutor(threads), sys.is_finalizing

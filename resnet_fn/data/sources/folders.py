@@ -77,8 +77,6 @@ def _check_classes(place: Path, classes: list[str], files: FileSplit) -> None:
         wrong = f"{place} holds one class only, {classes[0]!r}"
         fix = "lay the images out with a folder for each class, and give their parent folder"
         fix = _look_inside(place / classes[0]) or fix
-    elif around := [name for name in classes if (place / name / "train").is_dir()]:
-        wrong, fix = f"{place / around[0]} holds a set, not a class", _look_inside(place / around[0])
     else:
         return
     raise ValueError(f"data_dir: {wrong}; {fix}")
@@ -127,13 +125,16 @@ def _list_flat_val(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]
             f"{root / 'val'}: has no class folders, and {missing} is not in {root}; extract the development kit "
             "ILSVRC2012_devkit_t12.tar.gz there (https://image-net.org/download), or sort the images into folders"
         )
+    from scipy.io import loadmat  # a dependency of MindSpore
+
     try:
         numbers = [int(line) for line in truth.read_text().split()]
-    except ValueError as error:
-        raise ValueError(f"{truth}: is not one number a line ({error}); extract the development kit again") from None
+        rows = loadmat(str(meta), squeeze_me=True)["synsets"]
+        folders = {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in rows}
+    except Exception as error:
+        raise ValueError(f"{truth} or {meta}: is damaged ({error}); extract the development kit again") from None
     if len(numbers) != len(names):
         raise ValueError(f"{truth}: has {len(numbers)} lines for {len(names)} images in {root / 'val'}; complete them")
-    folders = _class_numbers(meta)
     labels = {number: classes.index(name) for number, name in folders.items() if name in classes}
     if unknown := [number for number in numbers if number not in labels]:
         raise ValueError(f"{truth}: number {unknown[0]} is {folders.get(unknown[0])}, which train has no folder for")
@@ -143,13 +144,3 @@ def _list_flat_val(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]
 
 def _find_file(root: Path, name: str) -> Path | None:
     return next((root / place / name for place in _PLACES if (root / place / name).is_file()), None)
-
-
-def _class_numbers(meta: Path) -> dict[int, str]:
-    from scipy.io import loadmat  # a dependency of MindSpore
-
-    try:
-        rows = loadmat(str(meta), squeeze_me=True)["synsets"]
-        return {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in rows}
-    except Exception as error:
-        raise ValueError(f"{meta}: cannot be read ({error}); extract the development kit again") from None

@@ -30,12 +30,8 @@ def load_lists(
 ) -> DataSet:
     """Make a data set of the image files that two lists name, relative to `data_dir`; without the first none train.
 
-    Args:
-        known: a trained net's classes; without, those of `train_list`, sorted, as numbers if all are whole numbers.
-        several: an image has any number of classes; else it has one.
-
-    Raises:
-        ValueError: names the list, the line and the fix.
+    `known` are a trained net's classes; else those of `train_list`, sorted, as numbers if all are whole numbers. With
+    `several` an image has any number of classes. A ValueError names the list, the line and the fix.
     """
     train = _read("train_list", train_list, data_dir, several, looked_for=not known) if train_list else []
     val = _read("val_list", val_list, data_dir, several)
@@ -63,14 +59,8 @@ def _notes(train: Sequence[Row], val: Sequence[Row], classes: Sequence[str], sev
     both = [row.path for row in val if os.path.normpath(row.path) in seen]
     if both:
         yield f"warning: {len(both)} images are in both lists, {both[0]} among them: the evaluation flatters the net"
-    there = {label for row in val for label in row.labels}
-    if missing := [name for name in classes if name not in there]:
-        yield f"the validation list has no images of {few(missing)}"
     if not several and (joined := next((name for name in classes if ";" in name), "")):
         yield f"warning: {joined!r} is one class here; for images of several give --multi-label"
-    if several:
-        counts = np.bincount([min(len(row.labels), 2) for row in (*train, *val)], minlength=3)
-        yield f"classes     {counts[0]:,} images have none, {counts[1]:,} one, {counts[2]:,} several"
 
 
 def _read(option: str, name: str, data_dir: str, several: bool, looked_for: bool = True) -> list[Row]:

@@ -15,19 +15,13 @@ from resnet_fn.data.dataset import DataSet, check_labels
 from resnet_fn.data.input_spec import InputSpec, renamed
 from resnet_fn.data.sources.bundled import load_digits, make_synthetic
 from resnet_fn.data.sources.cifar import load_cifar
-from resnet_fn.data.sources.files import FileSplit, is_image
+from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.folders import load_folder
 from resnet_fn.data.sources.lists import load_lists
-from resnet_fn.data.sources.records import INDEX, load_records
+from resnet_fn.data.sources.records import load_records
 from resnet_fn.data.sources.scan import check_files, read_bad_files
 from resnet_fn.runtime.cpus import cpu_count, cpu_share
 from resnet_fn.runtime.workers import Workers
-
-_SIGNS = {  # files in a folder of each of the other sets
-    "mindrecord": (INDEX,),
-    "cifar10": ("data_batch_1*", "cifar-10-*/data_batch_1*"),
-    "cifar100": ("meta", "fine_label_names.txt", "cifar-100-*/meta", "cifar-100-*/fine_label_names.txt"),
-}
 
 
 def open_dataset(
@@ -85,22 +79,14 @@ def open_dataset(
                 counts = f"{len(missing)} of the {len(dataset.classes)} classes"
                 notes.append(f"the {what} has no images of {counts}: {few(missing, 5)}")
     if "train" in splits and recipe.name == "digits" and isinstance(dataset.train, FileSplit):
-        notes += _note_on_size(recipe.image_size, recipe.learning_rate, dataset.train.path(0))
+        from PIL import Image
+
+        path, size = dataset.train.path(0), recipe.image_size
+        with Image.open(path) as image:
+            if min(image.size) >= 4 * size:
+                wrong = f"{path} has {image.width} x {image.height} pixels, and the recipe digits trains on {size}"
+                notes.append(f"warning: {wrong}, at a learning rate of {recipe.learning_rate}; give --recipe finetune")
     return dataclasses.replace(dataset, notes=tuple(notes))
-
-
-def _note_on_size(size: int, learning_rate: float, path: str) -> list[str]:
-    """Return a warning if photographs are trained with the recipe digits: it is the default, perhaps not chosen."""
-    from PIL import Image
-
-    with Image.open(path) as image:
-        width, height = image.size
-    if min(width, height) < 4 * size:
-        return []
-    return [
-        f"warning: {path} has {width} x {height} pixels, the net sees {size} x {size}, at a learning rate of "
-        f"{learning_rate}: the recipe digits is for small images; give --recipe imagenet_resnet50_v1"
-    ]
 
 
 def load_dataset(
@@ -118,11 +104,8 @@ def load_dataset(
         raise ValueError(f"val_list: is for --dataset imagefolder, and this is {name}; leave it out")
     if name in ("digits", "synthetic"):
         if data_dir:
-            looks = [other for other, signs in _SIGNS.items() if any(any(Path(data_dir).glob(sign)) for sign in signs)]
-            own = any(is_image(path.name) for depth in ("*/*", "*/*/*") for path in Path(data_dir).glob(depth))
-            hint = "pictures of your own, a folder for each class, are for --recipe finetune" if own else "leave it out"
-            hint = f"it looks like --dataset {looks[0]}" if looks else hint
-            raise ValueError(f"data_dir: {data_dir!r} is given, but the set {name} needs none; {hint}")
+            fix = "give --dataset cifar10, cifar100 or mindrecord, or --recipe finetune for pictures of your own"
+            raise ValueError(f"data_dir: {data_dir!r} is given, but the set {name} needs none; leave it out, or {fix}")
         synthetic = recipe.synthetic_samples, recipe.synthetic_classes, recipe.image_size
         dataset = load_digits() if name == "digits" else make_synthetic(*synthetic)
     elif not data_dir:

@@ -8,7 +8,6 @@ OUT/train-00000-of-00008.mindrecord and its .db, …
 
 import dataclasses
 import json
-import re
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from resnet_fn.config.hints import first_line
 from resnet_fn.data.dataset import BadSampleError, DataSet
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.sources.files import color_spec, decode_batches
@@ -48,9 +46,9 @@ class RecordSplit:
                 yield from zip(part.tolist(), images, strict=True)
 
     def undecodable(self, index: int) -> BadSampleError:
-        """Return the error for a sample that cannot be decoded."""
+        """Return the error for a sample that cannot be read or decoded."""
         name = f"sample {index} ({self.names[index]})"
-        return BadSampleError(f"data: {name} of the packed set cannot be decoded; pack the set again")
+        return BadSampleError(f"data: {name} of the packed set cannot be read; pack the set again, then resume")
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
         """See `Samples`: torchvision's evaluation preprocessing."""
@@ -59,36 +57,20 @@ class RecordSplit:
     def _read(self, order: np.ndarray) -> Generator[bytes, None, None]:
         from mindspore import dataset as engine
 
-        rows = None
+        rows, index, numbers = None, int(order[0]), order.tolist()
         try:
-            for index in order.tolist():
-                try:
-                    if rows is None:
-                        sampler, columns = engine.SubsetSampler(order.tolist()), ["image", "index"]
-                        records = engine.MindDataset(
-                            list(self.files), columns, sampler=sampler, num_parallel_workers=self.threads
-                        )
-                        rows = records.create_dict_iterator(num_epochs=1, output_numpy=True)
-                    row = next(rows)
-                except (RuntimeError, ValueError) as error:
-                    raise BadSampleError(f"data: {_cause_of(error)}; check the packed files, then resume") from None
+            files, sampler = list(self.files), engine.SubsetSampler(numbers)
+            records = engine.MindDataset(files, ["image", "index"], self.threads, sampler=sampler)
+            rows = records.create_dict_iterator(num_epochs=1, output_numpy=True)
+            for index, row in zip(numbers, rows, strict=True):
                 if int(row["index"]) != index:
                     raise RuntimeError(f"MindDataset gave sample {int(row['index'])} instead of {index}")
                 yield row["image"].tobytes()
+        except (RuntimeError, ValueError) as error:  # with the sample before, if the next cannot be read
+            raise self.undecodable(index) from error
         finally:
             if rows is not None:
                 rows.stop()
-
-
-def _cause_of(error: Exception) -> str:
-    """Return the message of an error of MindSpore's data pipeline, without its place in MindSpore's code."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    for heading in ("Error Message:", "Exception"):
-        marks = [number for number, line in enumerate(lines) if heading in line]
-        causes = [line for line in lines[marks[0] + 1 :] if line and not line.startswith("-")] if marks else []
-        if causes:
-            return re.sub(r"^(\[[^]]*] ?)+", "", causes[0]).rstrip(".")
-    return first_line(error).rstrip(".")
 
 
 def load_records(data_dir: str, threads: int) -> DataSet:
@@ -124,11 +106,10 @@ def _open_split(root: Path, name: str, index: dict[str, Any], threads: int) -> R
         labels, names = np.load(root / f"{name}-labels.npy"), json.loads((root / f"{name}-names.json").read_text())
     except (OSError, ValueError) as error:
         raise ValueError(f"{root}: {name}'s labels or names cannot be read ({error}); pack the set again") from None
-    for kind, values in (("labels.npy", labels), ("names.json", names)):
-        samples = sum(shard["samples"] for shard in shards)
-        if len(values) != samples:
-            wrong = f"has {len(values)} entries, the shards have {samples} samples"
-            raise ValueError(f"{root / f'{name}-{kind}'}: {wrong}; pack again")
+    samples = sum(shard["samples"] for shard in shards)
+    if len(labels) != samples or len(names) != samples:
+        wrong = f"{len(labels)} labels and {len(names)} names for {samples} samples in the shards"
+        raise ValueError(f"{root}: has {wrong} of {name}; pack the set again")
     files = tuple(str(root / shard["name"]) for shard in shards)
     digests = "\n".join(digest for shard in shards for digest in shard["sha256"].values())
     return RecordSplit(files, labels, threads, tuple(names), digests.encode())

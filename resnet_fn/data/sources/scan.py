@@ -1,7 +1,4 @@
-"""The check of image files before the first update: their sizes, and whether they can be decoded.
-
-If there are few, or on request, each is decoded by Pillow at an eighth of its size: every byte is read.
-"""
+"""The check of image files before the first update: their sizes, and whether Pillow decodes them, to an eighth."""
 
 import dataclasses
 import io
@@ -26,7 +23,7 @@ from resnet_fn.runtime.workers import Workers, exchange_numbers, gather_texts
 MOST_CHECKED = 20_000  # files of training and validation together that are decoded by default
 MOST_PIXELS = 178_956_970  # PIL's own limit: 512 MB as RGB
 BAD_FILES = "bad_files.txt"
-_UNREADABLE, _DAMAGED = "cannot be read", "cut or damaged"
+_DAMAGED = "cut or damaged"
 _AT_A_TIME = 32  # files for a thread at a time: to hand over one costs more than to read its size
 
 
@@ -40,7 +37,7 @@ def examine(path: str, decode: bool = True) -> tuple[int, str]:
             return status.st_size, "" if status.st_size else "empty"
         data = Path(path).read_bytes()
     except OSError as error:
-        return 0, "missing" if isinstance(error, FileNotFoundError) else _UNREADABLE
+        return 0, "missing" if isinstance(error, FileNotFoundError) else "unreadable"
     return len(data), _examine_bytes(data)
 
 
@@ -107,8 +104,7 @@ def check_files(
         on_bad: "error" (a ValueError names the first ones and their faults), or "skip" to leave bad files out (on all
             ranks alike), for which all are decoded.
         check: whether files are decoded: "yes", "no", or "auto": if all splits have at most `MOST_CHECKED`.
-        left_out: `bad_files` of a resumed run: these files are left out, and no file is decoded again; None: there are
-            none yet.
+        left_out: `bad_files` of a resumed run, which leaves them out and decodes no file again; None: of a new run.
     """
     files = {half: split for half in ("train", "test") if isinstance(split := getattr(dataset, half), FileSplit)}
     count = sum(len(split) for split in files.values())
@@ -132,7 +128,7 @@ def check_files(
             counts.append(f"{len(bad)} of {len(split)} {what}")
             names = _names(split, dataset)
             lines += [f"{names[index]}\t{fault}" for index, fault in bad.items()]
-            faults = [_describe(split.path(index), fault) for index, fault in bad.items()]
+            faults = [f"{split.path(index)!r} is {fault}" for index, fault in bad.items()]
             named += faults
             notes.append(f"skipping {counts[-1]} files: {few(faults, 3, '; ')}")
             if skip and len(bad) == len(split):
@@ -154,10 +150,6 @@ def _names(split: FileSplit, dataset: DataSet) -> list[str]:
     """Return the files' paths relative to the data folder, which may be moved."""
     folder = os.path.relpath(os.path.realpath(split.root), os.path.realpath(dataset.input.data_dir))
     return [os.path.normpath(os.path.join(folder, name)) for name in split.names]
-
-
-def _describe(path: str, fault: str) -> str:
-    return f"{path!r} {'' if fault == _UNREADABLE else 'is '}{fault}"
 
 
 def write_bad_files(folder: Path, dataset: DataSet) -> None:

@@ -25,20 +25,19 @@ def test_both_versions_give_the_bytes_that_were_written(tmp_path, make_cifar, re
     assert load_dataset(recipe, str(inner)).train.labels.tolist() == labels.tolist()
 
 
-def test_a_missing_folder_and_no_folder_are_explained(tmp_path):
+def test_a_missing_folder_and_no_folder_are_explained(tmp_path, raises_line):
     with pytest.raises(ValueError, match="data_dir: the set cifar10 needs one; give --data-dir FOLDER"):
         load_dataset(TEN)
     with pytest.raises(ValueError, match=r"'nowhere' is not a folder; get cifar-10-binary.tar.gz from https://www.cs"):
         load_dataset(TEN, "nowhere")
     (tmp_path / "cifar-10-binary.tar.gz").touch()
-    message = "looked for data_batch_1.bin or data_batch_1 in .*, found cifar-10-binary.tar.gz; get .* extract it there"
-    with pytest.raises(ValueError, match=message):
+    with raises_line("data_batch_1.bin or data_batch_1", "found cifar-10-binary.tar.gz", "extract it there"):
         load_dataset(TEN, str(tmp_path))
     with pytest.raises(ValueError, match="the set digits needs none; leave it out"):
         load_dataset(Recipe(), str(tmp_path))
 
 
-def test_missing_and_cut_files_are_named(tmp_path, make_cifar):
+def test_missing_and_cut_files_are_named(tmp_path, make_cifar, raises_line):
     make_cifar(tmp_path, "cifar10", True)
     os.remove(tmp_path / "cifar-10-batches-bin" / "data_batch_3.bin")
     with pytest.raises(ValueError, match=r"cifar-10-batches-bin lacks data_batch_3.bin; get"):
@@ -46,18 +45,15 @@ def test_missing_and_cut_files_are_named(tmp_path, make_cifar):
     make_cifar(tmp_path, "cifar100", True)
     file = tmp_path / "cifar-100-binary" / "train.bin"
     file.write_bytes(file.read_bytes()[:-1])
-    message = r"train.bin: 122959 bytes are not whole records of 3074; the file is cut: extract the archive again"
-    with pytest.raises(ValueError, match=message):
+    with raises_line("train.bin: 122959 bytes are not whole records of 3074", "extract the archive again"):
         load_dataset(HUNDRED, str(tmp_path))
 
 
-def test_a_label_that_is_no_class_is_named(tmp_path, make_cifar):
+def test_a_label_that_is_no_class_is_named(tmp_path, make_cifar, raises_line):
     make_cifar(tmp_path, "cifar10", True)
     file = tmp_path / "cifar-10-batches-bin" / "data_batch_2.bin"
     file.write_bytes(b"\xc8" + file.read_bytes()[1:])
-    with pytest.raises(
-        ValueError, match=r"^training set: sample 40 has label 200, outside 0\.\.9 \(1 such samples\); fix"
-    ):
+    with raises_line("training set: sample 40 has label 200, outside 0..9 (1 such samples); fix"):
         open_dataset(TEN, str(tmp_path))
 
 

@@ -1,11 +1,13 @@
 """Packing an image folder: only missing shards are written, also after a kill; shrunk images keep their shape."""
 
 import io
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -65,3 +67,23 @@ def test_shrunk_images_keep_their_shape_and_small_ones_their_bytes(make_photogra
     assert shrink(data, 375, 90) is data
     reference = np.asarray(make_photograph(0, 500, 375).resize((341, 256), Image.BICUBIC), float)
     assert np.abs(np.asarray(Image.open(io.BytesIO(small)), float) - reference).mean() < 4
+
+
+def test_bad_files_are_named_or_left_out(folder):
+    (folder / "train" / "bee" / "00 ü.JPEG").write_bytes(b"no image")
+    flags = [str(folder), "out", "--shards", "4", "--no-progress"]
+    with pytest.raises(ValueError, match="on_bad_sample: 1 of 21 training files are bad"):
+        main(flags)
+    assert main([*flags, "--on-bad-sample", "skip"]) == 0
+    assert len(load_dataset(RECORDS, "out").train) == 20
+    assert json.loads(Path("out/index.json").read_text(encoding="utf-8"))["classes"][0] == "bee"
+
+
+def test_names_that_are_no_utf8_are_packed_and_come_back(folder):
+    odd = b"caf\xe9".decode("utf-8", "surrogateescape")
+    for half in ("train", "val"):
+        (folder / half / "bee").rename(folder / half / odd)
+    assert main([str(folder), "out", "--shards", "1", "--no-progress"]) == 0
+    dataset = load_dataset(RECORDS, "out")
+    assert dataset.classes == load_dataset(replace(RECORDS, dataset="imagefolder"), str(folder)).classes
+    assert (dataset.classes[0], dataset.train.names[0]) == (odd, f"{odd}/00 ü.JPEG")

@@ -35,32 +35,25 @@ def save(run, update, value):
     run.prune(update, keep_last=2)
 
 
-def traced(act, *arguments):
-    """Call `act` and call `arguments[0]()` before every line of the save, in the thread that does it."""
-    before, *rest = arguments
+def save_killed_before(line, run):
+    """Save 30 as update 3 in a child process that dies before this line of the save; its exit code."""
+    pid, left = os.fork(), [line]
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
     def trace(frame, event, _):
         if frame.f_code.co_filename not in FILES:
             return None
         if event == "line":
-            before()
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            left[0] -= 1
         return trace
 
     sys.settrace(trace)
-    threading.settrace(trace)  # the hashing thread too
-    try:
-        act(*rest)
-    finally:
-        sys.settrace(None)
-        threading.settrace(None)
-
-
-def in_child(act):
-    pid = os.fork()
-    if pid == 0:
-        act()
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    threading.settrace(trace)  # the hashing threads too
+    save(run, 3, 30)
+    os._exit(0)
 
 
 def prepare(folder, replacing):
@@ -71,18 +64,6 @@ def prepare(folder, replacing):
     return run
 
 
-def killer(line):
-    """Counts lines and kills this process before line number `line`."""
-    count = [0]
-
-    def before():
-        if count[0] == line:
-            os.kill(os.getpid(), signal.SIGKILL)
-        count[0] += 1
-
-    return before
-
-
 def main(folder):
     result = {}
     for replacing in (False, True):
@@ -90,7 +71,7 @@ def main(folder):
         line = 0
         while True:
             run = prepare(folder, replacing)
-            code = in_child(lambda run=run, line=line: traced(save, killer(line), run, 3, 30))
+            code = save_killed_before(line, run)
             assert code in (0, -signal.SIGKILL), code
             recover_interrupted_replace(run.checkpoints)
             loaded = run.newest()

@@ -31,8 +31,7 @@ def test_padding_as_it_is_given():
 
 
 @pytest.mark.parametrize(("size", "kernel", "stride", "dilation"), SIZES)
-def test_torch_padding_is_that_many_zeros(size, kernel, stride, dilation):
-    torch = pytest.importorskip("torch")
+def test_torch_padding_is_that_many_zeros(torch, size, kernel, stride, dilation):
     images = torch.randn(2, 3, *size)
     for padding in [(1, 2), 0, "valid", *(["same"] if stride == 1 else [])]:
         conv = torch.nn.Conv2d(3, 4, kernel, stride, padding, dilation)
