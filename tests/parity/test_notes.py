@@ -65,7 +65,6 @@ def test_equivalent_pools_are_not_accused_of_what_differs_before_them(name, torc
         for pool, make, image in ((ours, ms.Tensor, x), (theirs(torch.nn), torch.from_numpy, x + 1))
     ]
     assert settings_differences(*sides) == []
-    assert len(settings_differences(*sides, probed=True)) == 1
 
 
 def test_what_this_input_does_not_show_is_set_differently(torch):
