@@ -14,7 +14,7 @@ from resnet_fn.parity.layer_outputs import LayerDifference, layout
 from resnet_fn.parity.layers.difference import DIFFERS, FITS, relative_error
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import attempt, sharing_notes
-from resnet_fn.parity.optimizer_causes import optimizer_causes
+from resnet_fn.parity.optimizers import optimizer_causes
 from resnet_fn.parity.stages import Stage
 from resnet_fn.parity.trace import Arrays, Recording, Wanted, named_leaves
 

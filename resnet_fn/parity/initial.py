@@ -1,7 +1,6 @@
 """Initial values: what repeats in each of several builds is compared as it is, what is drawn by its distribution."""
 
 import contextlib
-import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -88,9 +87,10 @@ def _blocks(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, slice]]:
     """The whole array, then its blocks of rows."""
     yield name, slice(None)
     rows = shape[0] if shape else 0
-    for count in [count for count in _BLOCKS if rows > count and rows % count == 0]:
-        for start, end in itertools.pairwise(range(0, rows + 1, rows // count)):
-            yield f"{name} rows {start}:{end}", slice(start, end)
+    for count in _BLOCKS:
+        size = rows // count
+        for start in range(0, rows, size) if rows > count and rows % count == 0 else ():
+            yield f"{name} rows {start}:{start + size}", slice(start, start + size)
 
 
 def _is_orthogonal(array: np.ndarray) -> bool:

@@ -21,7 +21,7 @@ from resnet_fn.parity.layer_outputs import LayerDifference, compare_layers, tie_
 from resnet_fn.parity.layers.difference import DIFFERS, UNDECIDED, Difference, difference
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import attempt, settings_notes, sharing_notes, training_notes
-from resnet_fn.parity.optimizer_settings import RATE
+from resnet_fn.parity.optimizers import RATE
 from resnet_fn.parity.probes import Probed, compare_probes
 from resnet_fn.parity.randomness import with_doubts
 from resnet_fn.parity.ranks import with_ranks, worker_causes
@@ -137,7 +137,7 @@ def compare_recordings(
         changed.append("learning rates are the recipe's: one optimizer alone came with its own, which is not compared")
     if left := [name for name in ours.trainable if name not in {*names.parameters, *itertools.chain(*ours.tied)}]:
         changed.append(f"left out, since --map gives no counterpart: {few(left)}")
-    changed += [line for _, line in compared.without_counterpart()]
+    changed += compared.without_counterpart()
     counted = "each of which has its gradient and its update: norms and updates differ"
     changed += [f"{name}: {one} in the reference, {counted}" for name, one in names.parameters.items() if one.added]
     if decayed := [name for name in order if name in idle and after and (after[0][name] != start[name]).any()]:
