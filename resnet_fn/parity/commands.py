@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config import cli
-from resnet_fn.config.user_files import imports_beside, load_function
 from resnet_fn.parity import flags
 from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.name_map import Corrections, read_map
@@ -20,6 +19,7 @@ from resnet_fn.parity.trace_folder import load_recording, save_share
 from resnet_fn.runtime.disk import sha256_of_file
 from resnet_fn.runtime.extras import import_extra
 from resnet_fn.runtime.malloc import keep_freed
+from resnet_fn.runtime.user_files import imports_beside, load_function
 from resnet_fn.runtime.workers import Workers, join, launched_by_msrun
 
 _LIVE = """examples:

@@ -10,9 +10,9 @@ from resnet_fn.config.cli import add_fields, settings_in
 from resnet_fn.config.fields import flag_name
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import changed
-from resnet_fn.config.user_files import imports_beside, load_function
 from resnet_fn.parity.trace import Task, make_batches, recipe_batches
 from resnet_fn.recipes import load_recipe
+from resnet_fn.runtime.user_files import imports_beside, load_function
 
 # The settings of an update beside optimizer and loss, which may also be functions of the user's own.
 _STEP = (
