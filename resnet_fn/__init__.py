@@ -22,7 +22,7 @@ import sys
 
 
 def _obstacle() -> str:
-    """Why the package cannot work here, before anything that would fail without a word of it; "" where it can."""
+    """Return why the package cannot work here, or ""; it is called before imports that would fail less clearly."""
     here, version = os.path.dirname(os.path.realpath(__file__)), sys.version_info[:2]
     if not (3, 11) <= version <= (3, 12):  # setup.cfg's python_requires
         return f"Python {version[0]}.{version[1]} is too {'old' if version < (3, 11) else 'new'}: use 3.11 or 3.12"
@@ -49,7 +49,7 @@ from resnet_fn.runtime.process import prepare_environment
 
 # MindSpore reads these variables while its library loads, so they must be set before anybody imports it.
 prepare_environment()
-# As early as possible: a worker must not outlive an msrun that waits for it.
+# As early as possible: a worker must end when the msrun process that started it ends.
 _parent = os.getppid()
 if msrun_command():
     die_with_parent(_parent)
@@ -106,13 +106,13 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    # help() would print every docstring behind these names, 1,250 lines; the one above lists them.
+    # For these names help() would print all their docstrings, 1,250 lines; the module's docstring lists the names.
     by_pydoc = any(frame.f_code.co_name == "docmodule" for frame, _ in traceback.walk_stack(None))
     return [] if by_pydoc else sorted(__all__)
 
 
 class _Package(types.ModuleType):
-    """As attributes ``train``, ``predict`` and others are functions, also after a command's file was imported."""
+    """Keep ``resnet_fn.train`` the function, although importing the module ``resnet_fn.train`` would replace it."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in _HOMES and name != "recipes" and isinstance(value, types.ModuleType):

@@ -1,10 +1,10 @@
-"""resnet_fn COMMAND, python -m resnet_fn COMMAND: run a command; without one, list them all."""
+"""`resnet_fn COMMAND` and `python -m resnet_fn COMMAND` run a command; without COMMAND they list all commands."""
 
 import signal
 import sys
 
 if __name__ == "__main__" or sys.argv[0].endswith("/resnet_fn"):  # the installed command, which imports this module
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # as in train.py, and for the same reason
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # train.py says why
 
 import importlib
 import importlib.util
@@ -35,7 +35,7 @@ _GENERAL = ("-h", "--help", "--debug")
 
 
 def list_commands(arguments: Sequence[str]) -> int:
-    """Print the list; for any argument that asks for something else, an error with the nearest command."""
+    """Print all commands; a UsageError names the nearest command if `arguments` has a word that is not a command."""
     for word in arguments:
         if word not in _GENERAL:
             raise cli.UsageError(f"unknown argument {word!r}; {closest(word, COMMANDS)}")
@@ -51,14 +51,14 @@ def run() -> NoReturn:
     arguments = sys.argv[1:]
     name = next((word for word in arguments if word not in _GENERAL), "")
     program = installed_program()
-    # Workers inherit it: what they print has the form of the command that started them all.
+    # Workers inherit this variable, so that they print commands in the form that the user typed.
     os.environ.setdefault(cli.FORM, f"{shlex.quote(program) if program else 'python -m resnet_fn'} ")
     if name not in COMMANDS:
         cli.run("resnet_fn", list_commands, arguments)
     arguments.remove(name)
     module = f"resnet_fn.{name}"
     spec = importlib.util.find_spec(module)
-    if spec and spec.submodule_search_locations:  # a room, whose command is its __main__
+    if spec and spec.submodule_search_locations:  # a package: its module __main__ is the command
         module += ".__main__"
     cli.run(name, importlib.import_module(module).main, arguments)
 

@@ -1,4 +1,4 @@
-"""python -m resnet_fn.convert: weights from one project's names and format to another's."""
+"""The command convert rewrites weights from one project's names and file format to another's."""
 
 import sys
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ formats by ending: .safetensors, .ckpt (MindSpore), .pth and .pt (PyTorch; needs
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Convert, and print which names were recognised."""
+    """Convert weights, and print which project's names were recognised."""
     about = "Convert weights: recognised, compared with the net, every bit kept."
     parser = cli.Parser("convert", about, _EXAMPLES, "SOURCE TARGET")
     parser.add_argument("source", metavar="SOURCE", help="a weight file, a checkpoint folder or a run folder")

@@ -1,4 +1,4 @@
-"""python -m resnet_fn.evaluate: score a checkpoint on its validation set."""
+"""The command evaluate scores a checkpoint on its validation set."""
 
 import json
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _EXAMPLES = """examples:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Evaluate, print the metrics, and write them as JSON and as a report if asked."""
+    """Evaluate a checkpoint, print the metrics, and write JSON (--json) and a report (--report)."""
     flags = cli.Parser("evaluate", "Score a checkpoint on every validation image, once each.", _EXAMPLES, "RUN")
     cli.add_checkpoint_flags(flags)
     group = flags.add_argument_group("instead of a checkpoint")

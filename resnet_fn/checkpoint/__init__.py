@@ -1,1 +1,1 @@
-"""A run stores checkpoints, which are complete or absent, in a run folder."""
+"""A run stores checkpoints in its run folder; each checkpoint is either complete or absent."""

@@ -1,14 +1,14 @@
-"""A checkpoint is a folder that is complete or absent.
+"""A checkpoint is a folder that is either complete or absent.
 
     checkpoints/step-00000440/
         weights.safetensors     the net: weights and BatchNorm statistics, float32, under the net's own names
-        training.safetensors    the rest of `TrainState`: of the optimizer, the loss scaler, the moving average
-        state.json              where the run stands, and what a resume compares: `save` in run/resume.py defines it
-        manifest.json           written last: the format's number; size and sha256 of each file; name, shape, dtype,
-                                sha256 of each tensor
+        training.safetensors    the rest of `TrainState`: state of the optimizer, the loss scaler, the moving average
+        state.json              the run's progress, and the values that a resume compares (`save` in run/resume.py)
+        manifest.json           written last: the format's number; size and sha256 of each file; name, shape, dtype
+                                and sha256 of each tensor
 
-A folder is written under a temporary name, its files and itself synced, then renamed. All that is read is checked
-against the manifest: MindSpore loads a truncated `.ckpt` without an error, and safetensors has no payload checksum.
+The folder is written under a temporary name; its files and the folder are synced; then it is renamed. Reading checks all
+bytes against the manifest: MindSpore loads a truncated `.ckpt` without error, safetensors has no payload checksum.
 """
 
 import dataclasses
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from mindspore import Parameter
 
 MANIFEST = "manifest.json"
-FORMAT = 2  # of all that a checkpoint folder holds, state.json's entries included; another number is not read
+FORMAT = 2  # number of the format of all files, state.json's entries included; only this format is read
 _WEIGHTS, _TRAINING, _STATE = "weights.safetensors", "training.safetensors", "state.json"
 Arrays = Mapping[str, np.ndarray]
 
 
 class CheckpointError(ValueError):
-    """A checkpoint is damaged, missing, or of another net; the message names the file and the fix."""
+    """A checkpoint is damaged, missing, or belongs to another net; the message names the file and the fix."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,21 +50,21 @@ class Checkpoint:
 def save_checkpoint(
     folder: Path, weights: "Sequence[Parameter]", training: "Sequence[Parameter]", state: Mapping[str, Any]
 ) -> Path:
-    """Write `folder` (`…/step-NNNNNNNN`, replaced if it exists) completely or not at all; return it once on the disk.
+    """Write `folder` (`…/step-NNNNNNNN`, replaced if it exists) completely or not at all; return its path when synced.
 
-    `weights` are the net's, `training` the optimizer's and the scaler's; `state` has JSON types.
+    `weights`: Parameters of the net; `training`: those of optimizer, loss scaler, average; `state` has JSON types.
 
     Raises:
-        CheckpointError: a weight or state is not finite; such state is never saved.
+        CheckpointError: a value in `weights` or `training` is NaN or infinite; nothing is saved.
         OSError: the folder cannot be written; an earlier checkpoint of that name stays intact.
     """
-    # No copies: the caller waits for the write, and cannot change the Parameters meanwhile.
+    # The arrays need not be copied: the caller waits for the write, and cannot change the Parameters meanwhile.
     weights_now, training_now = ({p.name: p.numpy() for p in parameters} for parameters in (weights, training))
     return write_checkpoint(folder, weights_now, training_now, state)
 
 
 def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Mapping[str, Any]) -> Path:
-    """Write copies of arrays as `save_checkpoint` does; may run in another thread beside training."""
+    """Write arrays (copies, which training does not change) as `save_checkpoint` does; any thread may call this."""
     folder = Path(folder)
     temporary = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
     tensors = {_WEIGHTS: weights, _TRAINING: training}
@@ -79,7 +79,7 @@ def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Map
         write_synced(temporary / _STATE, text)
         files[_STATE] = {"size": len(text), "sha256": sha256(text)}
         body = {"format": FORMAT, "files": files}
-        # With a checksum of its own: a bit flipped in the manifest must not look like damage of another file.
+        # The manifest has its own checksum: a bit flipped in it must not look like damage to another file.
         body["sha256"] = sha256(json.dumps(body, sort_keys=True).encode())
         write_synced(temporary / MANIFEST, (json.dumps(body, indent=1) + "\n").encode())
         sync(temporary)
@@ -99,7 +99,7 @@ def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Map
 
 
 def recover_interrupted_replace(checkpoints: Path) -> None:
-    """Put back the old checkpoint if a crash ended its replacement."""
+    """Rename `step-NNNNNNNN.old` back to `step-NNNNNNNN` where a crash interrupted the replacement of a checkpoint."""
     for old in checkpoints.glob("step-*.old"):
         folder = old.with_suffix("")
         if not folder.exists():
@@ -107,7 +107,7 @@ def recover_interrupted_replace(checkpoints: Path) -> None:
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
-    """Read a checkpoint folder; a CheckpointError if a file is missing or differs, a ValueError for another format."""
+    """Read a checkpoint folder; a CheckpointError if a file is missing or damaged, a ValueError for another format."""
     folder = Path(folder)
     manifest = _read_manifest(folder)
     read: dict[str, Any] = {}
@@ -142,7 +142,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{folder / MANIFEST}: damaged ({error}); use another checkpoint") from None
     except (KeyError, TypeError, AttributeError, RecursionError):
         raise CheckpointError(f"{folder / MANIFEST}: damaged (it is no manifest); use another checkpoint") from None
-    if number != FORMAT:  # no CheckpointError: the one before would be of that format, too
+    if number != FORMAT:  # no CheckpointError: it would make `newest` try older checkpoints, of the same format
         fix = "use the version of resnet_fn that wrote it, or start a new run"
         raise ValueError(f"{folder}: has format {number}, and this version reads {FORMAT}; {fix}")
     return manifest

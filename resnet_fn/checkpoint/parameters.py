@@ -1,4 +1,4 @@
-"""A net's Parameters are copied to arrays and back by exact names and shapes."""
+"""Parameters are copied to NumPy arrays and back; names and shapes must match exactly."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def copy_arrays(parameters: "Sequence[Parameter]", into: dict[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
-    """Copy Parameters to arrays by name: new ones, or those of an earlier call (`into`), because new memory is slow."""
+    """Copy Parameters to arrays by name; `into`, an earlier call's result, is overwritten, as new memory is slow."""
     copies = {}
     for parameter in parameters:
         array = parameter.numpy()
@@ -25,7 +25,7 @@ def copy_arrays(parameters: "Sequence[Parameter]", into: dict[str, np.ndarray] |
 
 
 def misfits(wanted: Mapping[str, Sequence[int]], arrays: Arrays) -> dict[str, list[str]]:
-    """Return the names that do not fit, by kind: "missing", "unexpected", "of another shape"."""
+    """Compare arrays with `wanted`, shapes by name; return misfits: "missing", "unexpected", "of another shape"."""
     faults = {
         "missing": [name for name in wanted if name not in arrays],
         "unexpected": [name for name in arrays if name not in wanted],
@@ -39,7 +39,7 @@ def misfits(wanted: Mapping[str, Sequence[int]], arrays: Arrays) -> dict[str, li
 
 
 def check_finite(arrays: Arrays, source: object) -> None:
-    """Reject NaN and infinity, which a ReLU can hide behind plausible outputs; a ValueError names and counts them."""
+    """Raise a ValueError that counts NaN and infinity in each array: a ReLU can hide them behind plausible outputs."""
     bad = {name: array.size - int(np.isfinite(array).sum()) for name, array in sorted(arrays.items())}
     lines = [f"{count} of {arrays[name].size} values of {name}" for name, count in bad.items() if count]
     if lines:
@@ -48,7 +48,7 @@ def check_finite(arrays: Arrays, source: object) -> None:
 
 
 def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object) -> None:
-    """Put arrays into Parameters, or none; a CheckpointError lists what is missing, unexpected or of another shape."""
+    """Copy all arrays into the Parameters; a CheckpointError, and no copy, if names or shapes differ."""
     if faults := misfits({parameter.name: parameter.shape for parameter in parameters}, arrays):
         text = "; ".join(f"{kind}: {few(names)}" for kind, names in faults.items())
         raise CheckpointError(f"{source}: belongs to another net ({text}); give the net or recipe it was saved with")
@@ -56,17 +56,17 @@ def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object
 
 
 def restore_state(state: "TrainState", checkpoint: Checkpoint) -> None:
-    """Restore all that an update changes; a CheckpointError for another net's, a ValueError if not finite."""
+    """Copy a checkpoint into `state`; a CheckpointError if it is another net's, a ValueError if it is not finite."""
     check_finite({**checkpoint.weights, **checkpoint.training}, checkpoint.path)
     assign_all(state.weights, checkpoint.weights, checkpoint.path)
     assign_all(state.training, checkpoint.training, checkpoint.path)
 
 
 def assign(parameters: "Sequence[Parameter]", arrays: Arrays) -> None:
-    """Put arrays into the Parameters of the same names and shapes, so that compiled functions see them."""
+    """Copy arrays into the Parameters of the same names and shapes, so that compiled functions use the new values."""
     from mindspore import Tensor, ops  # here, so that checkpoints can be written and verified without MindSpore
 
     write = ops.Assign()
     for parameter in parameters:
-        # Not `set_data` or `load_param_into_net`, which compiled functions do not see.
+        # Compiled functions do not see values that `set_data` or `load_param_into_net` sets.
         write(parameter, Tensor(np.array(arrays[parameter.name])).astype(parameter.dtype))

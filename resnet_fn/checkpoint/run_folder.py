@@ -1,4 +1,4 @@
-"""A run folder has these files; this module decides which checkpoints are used and which are removed.
+"""A run folder holds a run's files; this module decides which of its checkpoints are used and which are removed.
 
 runs/first/
     config.json   recipe.toml   metrics.jsonl   events.out.tfevents.*   checkpoints/step-NNNNNNNN/   lock
@@ -34,10 +34,10 @@ from resnet_fn.runtime.versions import installed
 from resnet_fn.runtime.workers import Workers, broadcast_text
 
 _STEP = re.compile(r"step-(\d{8})")
-# What a killed run leaves half written, in `checkpoints` and beside it.
+# Names of what a killed run leaves half written: folders in `checkpoints`, files in the run folder.
 _LEFT = re.compile(r"step-\d{8}\.tmp-(\d+|pruned)")
 _LEFT_FILE = re.compile(r"\.tmp-\d+-[0-9a-f]{8}-(config|recipe|metrics|validation|bad_files)\.\w+")
-# Files that a run writes at its start; other programs may have written one, too.
+# Files that a run writes at its start; another program may have written files of these names.
 _FILES = ("config.json", "recipe.toml", "metrics.jsonl")
 
 
@@ -57,14 +57,14 @@ class RunFolder:
         return self.checkpoints / f"step-{update:08d}"
 
     def updates(self) -> list[int]:
-        """Return the updates of all checkpoints, ascending; leftovers of interrupted saves do not count."""
+        """Return the update numbers of all complete checkpoints, ascending."""
         if not self.checkpoints.is_dir():
             return []
         matches = (_STEP.fullmatch(path.name) for path in self.checkpoints.iterdir())
         return sorted(int(match[1]) for match in matches if match)
 
     def newest(self) -> Checkpoint:
-        """Load the newest intact checkpoint. Warns of newer damaged ones; a CheckpointError if none is intact."""
+        """Load the newest intact checkpoint and warn of damaged newer ones; a CheckpointError if none is intact."""
         updates = self.updates()
         if not updates:
             raise CheckpointError(f"{self.path}: holds no checkpoint; give a run folder or a checkpoint folder")
@@ -76,28 +76,28 @@ class RunFolder:
         raise CheckpointError(f"{self.path}: none of its {len(updates)} checkpoints is intact; start a new run")
 
     def best(self) -> Checkpoint:
-        """Load the best checkpoint by the recipe's monitored metric; the newest intact checkpoint names it."""
+        """Load the checkpoint with the best monitored metric, which is recorded in the newest intact checkpoint."""
         best = self.newest().state["best"]
         if best is None:
             raise CheckpointError(f"{self.path}: has not been evaluated yet, so none is best; use --which last")
         return load_checkpoint(self.checkpoint_path(best["update"]))
 
     def prune(self, newest: int, keep_last: int, keep_every: int = 0, best: int | None = None) -> None:
-        """Remove leftovers of interrupted saves, and all but `keep_last` of the checkpoints up to `newest`.
+        """Keep the last `keep_last` checkpoints up to update `newest`; remove older ones and incomplete saves.
 
-        The one of update `best`, and those whose update is a multiple of `keep_every`, stay too. Checkpoints after
-        `newest` are damaged, and will be made again.
+        The checkpoint of update `best` and those at multiples of `keep_every` are kept too. Checkpoints after `newest`
+        are damaged; they stay until the resumed run overwrites them.
         """
         for update in [update for update in self.updates() if update <= newest][:-keep_last]:
             if update != best and not (keep_every and update % keep_every == 0):
-                # Renamed first: a checkpoint that is half removed must not have a checkpoint's name.
+                # It is renamed before it is removed: a half-removed folder must not have a checkpoint's name.
                 self.checkpoint_path(update).rename(self.checkpoint_path(update).with_suffix(".tmp-pruned"))
         for path in self.checkpoints.iterdir():
             if _LEFT.fullmatch(path.name):
                 shutil.rmtree(path, ignore_errors=True)
 
     def open(self, lock: FolderLock) -> None:
-        """Lock the folder if it has checkpoints, and put back what a crash left; a ValueError if it is in use."""
+        """Lock a folder with checkpoints, and finish a checkpoint replacement that a crash interrupted; or a ValueError."""
         others = [name for name in _FILES if (self.path / name).exists()]
         if others and not self.updates() and not was_locked(self.path, has_run=bool(self.config())):
             raise ValueError(f"out_dir: {self.path}/{others[0]} was not written by a run; give another --out-dir")
@@ -106,10 +106,10 @@ class RunFolder:
             recover_interrupted_replace(self.checkpoints)
 
     def reserve(self, workers: Workers, is_new: bool) -> "RunFolder":
-        """Have rank 0 make a new run's folder, under another name if this one was just taken; all ranks call it."""
+        """Make a new run's folder on rank 0, as `path-2`, `path-3` … if it exists; all ranks call this, and get it."""
         path = self.path
         if workers.is_main and is_new:
-            with contextlib.suppress(OSError):  # `create` names it
+            with contextlib.suppress(OSError):  # `create` reports the error
                 path.parent.mkdir(parents=True, exist_ok=True)
                 for number in itertools.count(2):
                     try:
@@ -126,7 +126,7 @@ class RunFolder:
             lock.take(self.path)
             self.checkpoints.mkdir(exist_ok=True)
             with tempfile.TemporaryFile(dir=self.checkpoints):
-                pass  # a folder may be there and still not take files
+                pass  # a folder may exist and still refuse new files
         except OSError as error:
             raise ValueError(f"out_dir: {self.path} cannot be written ({error.strerror}); give another") from None
 
@@ -134,12 +134,12 @@ class RunFolder:
         """Return the contents of config.json; {} if no run wrote it."""
         try:
             config = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):  # the last: nested too deeply
+        except (OSError, ValueError, RecursionError):  # RecursionError: JSON that is nested too deeply
             return {}
         return config if isinstance(config, dict) and {"recipe", "options"} <= config.keys() else {}
 
     def write_config(self, recipe: Recipe, options: RunOptions, workers: Workers, recipe_file: str) -> list[str]:
-        """Write config.json (settings, versions) and `recipe_file`; if a user changed that, return a line instead."""
+        """Write config.json, and `recipe_file` as recipe.toml; if a user changed recipe.toml, keep it, return a note."""
         from resnet_fn import __version__
 
         config = {
@@ -152,7 +152,7 @@ class RunFolder:
                 "python": platform.python_version(),
             },
         }
-        for left in self.path.iterdir():  # of a process that was killed; the lock keeps others out
+        for left in self.path.iterdir():  # a killed process left them: the lock keeps living ones out
             if _LEFT_FILE.fullmatch(left.name):
                 left.unlink()
         path = self.path / "recipe.toml"
@@ -162,19 +162,19 @@ class RunFolder:
             replace_text(path, recipe_file, "surrogateescape")
             written = sha256(recipe_file.encode("utf-8", "surrogateescape"))
         config["recipe_file"] = written
-        # Written last: if it is there, all of the run's settings are.
+        # config.json is written last: if it exists, recipe.toml does too.
         replace_text(self.path / "config.json", json.dumps(config, indent=1) + "\n")
         return [f"{path} has been changed since the run wrote it, and stays as it is"] if changed else []
 
 
 def run_of(checkpoint: Path) -> Path:
-    """Return the run folder of a checkpoint by its path, because `checkpoints` may be a link to another disk."""
+    """Return a checkpoint's run folder, from the path as it was given: `checkpoints` may be a link to another disk."""
     named = Path(os.path.abspath(checkpoint))
     return (named if named.parent.name == "checkpoints" else named.resolve()).parent.parent
 
 
 def locate(path: Path) -> tuple[Path, bool]:
-    """Return the run folder that a path is or is inside of, and whether the path is one checkpoint."""
+    """Return the run folder that `path` is, or is inside of, and whether `path` is one checkpoint."""
     named = Path(os.path.abspath(path))
     if named.name == "checkpoints" and RunFolder(named.parent).updates():
         path = path.parent if path.name == named.name else named.parent
@@ -183,7 +183,7 @@ def locate(path: Path) -> tuple[Path, bool]:
 
 
 def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
-    """Load a checkpoint folder of any name, or the last or best of a run folder; a CheckpointError if there is none."""
+    """Load `path`, a checkpoint folder, or a run folder's "last" or "best" (`which`); a CheckpointError if none."""
     folder, is_one = locate(Path(path))
     if not Path(path).exists():
         raise CheckpointError(f"{path}: does not exist; {near_path(path, 'give a run folder')}")
@@ -193,6 +193,6 @@ def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
 
 
 def settings_of(path: str) -> dict[str, Any]:
-    """Return the "recipe" and "options" of a run or checkpoint, as JSON types; a CheckpointError if it has none."""
+    """Return {"recipe", "options"} of a run or checkpoint folder, as JSON types; a CheckpointError if none exist."""
     config = RunFolder(locate(Path(path))[0]).config()
     return config or {"recipe": find_checkpoint(Path(path)).state["recipe"], "options": {}}

@@ -1,12 +1,12 @@
-"""Named arrays are stored in the safetensors format, and the files are hashed.
+"""Named arrays are written to safetensors files, hashed, and read back.
 
-The format (https://github.com/huggingface/safetensors): 8 bytes with the header's length, little endian; the header,
-JSON, {name: {"dtype", "shape", "data_offsets"}}, filled with spaces; the arrays' bytes without gaps.
+A file (https://github.com/huggingface/safetensors) has 8 bytes with the header's length, little endian; the header in
+JSON, {name: {"dtype", "shape", "data_offsets"}}, padded with spaces; the arrays' bytes without gaps.
 
-The reader is the safetensors package's, which checks the header but returns the arrays in no order. Its writer does not
-serve: it sorts the arrays by dtype and name, and neither syncs the file nor hashes or tests what it writes. The writer
-here hashes some bytes while the disk writes others. With safetensors' writer and separate hashing, a ResNet-50 with
-momentum takes 1.5 times as long.
+Files are read with the safetensors package, which checks the header but does not keep the arrays' order. Its writer is
+not used: it sorts the arrays by dtype and name, and does not sync the file, hash the bytes or reject NaN. This module's
+writer hashes some bytes while the disk writes others. With safetensors' writer and separate hashing, saving a ResNet-50
+with momentum takes 1.5 times as long.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ _CHUNK = 1 << 16  # elements that are hashed at a time
 
 
 def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
-    """Write arrays in their order, and texts into the header; a ValueError if the format has no code for a dtype."""
+    """Write `arrays` in their order, and `metadata` into the header; a ValueError if the format lacks a dtype."""
     with open(path, "wb") as file:
         file.write(_header(arrays, metadata))
         for array in arrays.values():
@@ -38,7 +38,7 @@ def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Ma
 
 
 def read_safetensors(data: bytes) -> dict[str, np.ndarray]:
-    """Return the arrays in a file's bytes, in order; bfloat16 as float32. A ValueError if the header is invalid."""
+    """Read arrays from a file's bytes, in the file's order; bfloat16 becomes float32. A ValueError if it is invalid."""
     from safetensors import SafetensorError, deserialize  # MindSpore brings it
 
     try:
@@ -59,13 +59,13 @@ def read_safetensors(data: bytes) -> dict[str, np.ndarray]:
 
 
 def write_tensor_files(folder: Path, files: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, Any]]:
-    """Write contiguous arrays, by name and by file, to new safetensors files, hash them and sync them all.
+    """Write new safetensors files from {file name: {array name: contiguous array}}, hash and sync them.
 
-    Returns for each file its "size", "header_sha256", and its "tensors", {name: {"shape", "dtype", "sha256"}}: every
-    byte is covered. A ValueError if an array holds a value that is not finite, or a dtype that has no code.
+    Returns by file name {"size", "header_sha256", "tensors": {array name: {"shape", "dtype", "sha256"}}}. Raises a
+    ValueError if an array holds NaN or infinity, or has a dtype that the format lacks.
     """
     headers = {name: _header(arrays) for name, arrays in files.items()}
-    # SHA-256 runs at about the speed of one core's write(): two threads, so that it ends before the disk does.
+    # Two threads hash: one would be about as fast as write(), and hashing should end before the disk does.
     with ThreadPoolExecutor(2) as hashers:
         described = {name: hashers.map(_describe, arrays, arrays.values()) for name, arrays in files.items()}
         for name, arrays in files.items():
@@ -86,7 +86,7 @@ def write_tensor_files(folder: Path, files: Mapping[str, Mapping[str, np.ndarray
 
 
 def read_tensor_file(path: Path, expected: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Read a safetensors file; a ValueError names what differs from `expected`, which `write_tensor_files` returned."""
+    """Read a safetensors file; a ValueError names what differs from `expected`, its entry by `write_tensor_files`."""
     data = path.read_bytes()
     if len(data) != expected["size"]:
         raise ValueError(f"it has {len(data)} bytes instead of {expected['size']}")
@@ -119,7 +119,7 @@ def _bytes(array: np.ndarray) -> memoryview:
 
 def _describe(name: str, array: np.ndarray) -> dict[str, Any]:
     digest, flat = hashlib.sha256(), array.reshape(-1)
-    for start in range(0, flat.size, _CHUNK):  # small enough to be in the cache for the test after the hash
+    for start in range(0, flat.size, _CHUNK):  # chunks that are still in the cache for `isfinite` after the hash
         part = flat[start : start + _CHUNK]
         digest.update(_bytes(part))
         if array.dtype.kind == "f" and not np.isfinite(part).all():

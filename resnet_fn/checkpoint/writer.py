@@ -13,20 +13,20 @@ from resnet_fn.update.state import TrainState
 
 
 class CheckpointWriter:
-    """Writes one checkpoint at a time in a thread of its own; as a context, it ends when the last one is written.
+    """Writes one checkpoint at a time in its own thread; leaving the `with` block waits for the last one.
 
-    The next call, or at the latest the end of the context, raises the error of a failed save. `state` is None on ranks
-    that save nothing. The memory for its copy is allocated here, because training must not wait while it is zeroed.
+    The next call, or the end of the block, raises the error of a failed save. `state` is None on ranks that save
+    nothing. The constructor allocates memory for a copy of `state`, so that training never waits for the allocation.
     """
 
     def __init__(self, state: TrainState | None) -> None:
         self._parameters = (state.weights, state.training) if state else ((), ())
         self._copies = [copy_arrays(parameters) for parameters in self._parameters]
         self._thread = ThreadPoolExecutor(1, "checkpoint")
-        self._saves: list[Future[dict[str, Any]]] = []  # the last one may not be done; their events were not asked for
+        self._saves: list[Future[dict[str, Any]]] = []  # those that `poll` has not returned; the last may be running
 
     def save(self, folder: Path, state: Mapping[str, Any], then: Callable[[], None]) -> None:
-        """Wait for an earlier save, copy the state; write it in the background, and then call `then`."""
+        """Wait for the last save and copy the Parameters; in the background write the copy, then call `then`."""
         began = time.perf_counter()
         self.wait()
         self._copies = [copy_arrays(*pair) for pair in zip(self._parameters, self._copies, strict=True)]
@@ -34,7 +34,7 @@ class CheckpointWriter:
         self._saves.append(self._thread.submit(self._write, folder, dict(state), then, event))
 
     def poll(self) -> list[dict[str, Any]]:
-        """Return the events of saves that were completed since the last call; raise a failed save's error."""
+        """Return one event per save completed since the last call, for metrics.jsonl; raise a failed save's error."""
         done = [save for save in self._saves if save.done()]
         self._saves = [save for save in self._saves if save not in done]
         return [save.result() for save in done]

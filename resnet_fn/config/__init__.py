@@ -1,1 +1,1 @@
-"""Settings: what defines an update, what only decides how it is computed, and the flags made from both."""
+"""Settings define an update (`Recipe`) or only how it is computed (`RunOptions`); flags are made from both."""

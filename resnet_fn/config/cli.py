@@ -1,7 +1,7 @@
-"""What commands share: flags, errors in one line, exit codes.
+"""All commands share these flags, one-line errors and exit codes.
 
-Exit codes: 0 done; 1 an error, in one line on stderr (`--debug` shows the traceback); 2 wrong usage; 143
-(SIGTERM), 130 (SIGINT) and 129 (SIGHUP): stopped by a signal, with a checkpoint saved.
+Exit codes: 0 success; 1 an error, in one line on stderr (`--debug` shows the traceback); 2 wrong usage; 143
+(SIGTERM), 130 (SIGINT), 129 (SIGHUP): a signal stopped the run, which saved a checkpoint.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from resnet_fn.config.fields import YES_NO_AUTO, explain, flag_name
 from resnet_fn.config.hints import closest_flag, first_line
 
 _NEEDED = ("mindspore", "numpy", "tqdm", "tensorboardX")  # setup.cfg's install_requires
-# Flags of other projects: the flag here that does their work, and the hint.
+# Flags of other projects, with the flag here that does the same, and the hint.
 _THREADS = "give --data-threads N for N threads, or python -m resnet_fn.launch --workers N -- for N processes"
 _ELSEWHERE = {
     "--amp": ("--precision", "give --precision fp16"),
@@ -35,7 +35,7 @@ FORM = "RESNET_FN_FORM"  # in the environment: what is typed before a command's 
 
 
 def as_typed(text: str) -> str:
-    """Return a text with its commands in the form that was typed: `resnet_fn train` for `python -m resnet_fn.train`."""
+    """Return a text with `python -m resnet_fn.train` replaced by `resnet_fn train` if the user typed that form."""
     return re.sub(r"python -m resnet_fn\.(?=\w)", lambda _: os.environ.get(FORM, "python -m resnet_fn."), text)
 
 
@@ -49,14 +49,14 @@ ALLOW_NON_FINITE: dict[str, Any] = {"action": "store_true", "help": "take weight
 
 
 def raise_usage_errors(*faults: tuple[object, str]) -> None:
-    """Raise a UsageError of all texts whose condition holds: (condition, text)."""
+    """Raise a UsageError with the texts of those pairs (condition, text) whose condition is true."""
     if wrong := [text for is_so, text in faults if is_so]:
         raise UsageError("; ".join(wrong))
 
 
 @contextlib.contextmanager
 def usage_errors() -> Iterator[None]:
-    """A context that turns a ValueError into a UsageError: what was typed is wrong."""
+    """In this context a ValueError becomes a UsageError: its cause is what the user typed."""
     try:
         yield
     except ValueError as error:
@@ -64,7 +64,7 @@ def usage_errors() -> Iterator[None]:
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that reports errors in one line and takes no abbreviations; `usage`: the required arguments."""
+    """This ArgumentParser raises UsageErrors and accepts no abbreviated flags; `usage` names the required arguments."""
 
     def __init__(self, command: str, description: str, epilog: str = "", usage: str = "") -> None:
         super().__init__(
@@ -80,11 +80,11 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
     def error(self, message: str) -> NoReturn:
-        """Raise instead of printing the usage."""
+        """Raise a UsageError, where argparse would print the usage and exit."""
         raise UsageError(message.removeprefix("argument "))
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
-        """Parse; a UsageError lists all unknown flags, with the nearest names."""
+        """Parse `arguments` (default: sys.argv); a UsageError lists all unknown flags, each with the nearest name."""
         parsed, unknown = self.parse_known_intermixed_args(arguments)  # flags may stand between RUN and its images
         flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
         words = [word.partition("=")[0] for word in unknown if word.startswith("-")]
@@ -105,7 +105,7 @@ def _number(kind: type, wanted: str, text: str) -> Any:
 
 
 def add_checkpoint_flags(parser: Parser, positional: bool = True) -> None:
-    """Add the flags that choose a trained net; `positional`: RUN may stand alone, see `chosen_checkpoint`."""
+    """Add the flags that choose a trained net; with `positional`, RUN may be given without --checkpoint."""
     if positional:
         parser.add_argument("run", nargs="?", metavar="RUN", help="a run folder or a checkpoint folder")
     group = parser.add_argument_group("which net")
@@ -118,14 +118,14 @@ def add_checkpoint_flags(parser: Parser, positional: bool = True) -> None:
 
 
 def chosen_checkpoint(parsed: argparse.Namespace) -> str:
-    """Return the path that was given as RUN or as --checkpoint; a UsageError if neither was, or both."""
+    """Return the path given as RUN or as --checkpoint; a UsageError if both or neither are given."""
     if bool(parsed.run) == bool(parsed.checkpoint):
         raise UsageError("give either RUN or --checkpoint RUN: a run folder or a checkpoint folder")
     return parsed.run or parsed.checkpoint
 
 
 def add_device_flags(parser: Parser) -> argparse._ArgumentGroup:
-    """Add the flags that choose where to compute; returns their group."""
+    """Add the flags --device and --threads; return their argument group."""
     group = parser.add_argument_group("where it is computed")
     group.add_argument("--device", choices=("CPU", "Ascend"), default="CPU", help="default CPU")
     group.add_argument("--threads", type=int, default=0, metavar="N", help="CPU kernel threads; 0: all CPUs")
@@ -135,10 +135,10 @@ def add_device_flags(parser: Parser) -> argparse._ArgumentGroup:
 def add_fields(
     parser: argparse.ArgumentParser, *configs: Any, skip: Collection[str] = (), shown: Collection[str] = ()
 ) -> None:
-    """Add one flag for each setting except `skip`; flags that are not given are not in the namespace.
+    """Add one flag for each setting except `skip`; a flag that the user does not give is absent from the namespace.
 
-    `configs` are dataclasses, or instances, whose values the help shows (with a * if they are not the defaults). The
-    help lists the settings `shown`, or all.
+    `configs` are `Recipe`, `RunOptions` or instances of them; the help shows their values, with a * if they are not the
+    defaults. The help lists only the settings `shown`; all if `shown` is empty.
     """
     groups: dict[str, argparse._ArgumentGroup] = {}
     fields = [(config, field) for config in configs for field in dataclasses.fields(config) if field.name not in skip]
@@ -162,17 +162,17 @@ def _convert(wanted: type, text: str) -> Any:
     try:
         return tuple(float(part) for part in text.split(",") if part) if wanted is tuple else wanted(text)
     except ValueError:
-        return text  # rejected with all that is wrong with the settings, see `fields.fault`
+        return text  # `fields.fault` rejects this text later, so that one error lists all wrong settings
 
 
 def settings_in(parsed: argparse.Namespace, *settings_classes: type) -> dict[str, Any]:
-    """Return the fields of these dataclasses that were given as flags."""
+    """Return, by name, the values in `parsed` that are fields of these dataclasses."""
     names = {field.name for settings_class in settings_classes for field in dataclasses.fields(settings_class)}
     return {name: value for name, value in vars(parsed).items() if name in names}
 
 
 def file_to_write(text: str) -> str:
-    """Check the value of a flag that names a file to write (argparse's `type`), before the work; return it."""
+    """Return the path of a file to write after checking that it can be written; for argparse's `type`."""
     path = Path(text)
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written; give a file in a folder that is there")
@@ -180,7 +180,7 @@ def file_to_write(text: str) -> str:
 
 
 def folder_to_write(text: str) -> str:
-    """Check the value of a flag that names a folder to write, as `file_to_write`; the folder may be missing."""
+    """Return the path of a folder to write after checking that it is or can be made writable; for argparse's `type`."""
     there = next(place for place in (Path(text), *Path(text).absolute().parents) if place.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written; give another folder")
@@ -188,17 +188,17 @@ def folder_to_write(text: str) -> str:
 
 
 def run(command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command and leave the process with its exit code; an error is one line on stderr."""
+    """Run a command's `main` and exit with its code; an error is printed as one line on stderr."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a file name may hold what the terminal cannot show
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata are no fault of the pixels
+        sys.stdout.reconfigure(errors="backslashreplace")  # for file names with characters that the terminal lacks
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # about odd metadata, which leave the pixels correct
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # a way in may block it while modules are imported
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # train.py blocks it during imports
         sys.exit(main(arguments))
     except UsageError as error:
         code, message = 2, str(error)
-    except BrokenPipeError:  # nobody reads any more (`| head`)
+    except BrokenPipeError:  # the reader of stdout has ended (`| head`)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except KeyboardInterrupt:
@@ -212,7 +212,7 @@ def run(command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[
 
 
 def _one_line(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:  # its own text is "[Errno 28] …"
+    if isinstance(error, OSError) and error.strerror:  # str(error) would start with "[Errno 28]"
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, ValueError | OSError) and str(error).strip():
         return first_line(error)

@@ -1,10 +1,10 @@
-"""How one setting is declared and checked. This field of the class `Recipe` is all that a setting needs:
+"""This module declares and checks single settings. A setting is one field of the class `Recipe`, for example:
 
     learning_rate: float = setting("batch and learning rate", 0.2, "peak learning rate", above=0, aliases="lr")
 
-It makes the flags `--learning-rate` and `--lr`, their line of `--help` ("peak learning rate; default 0.2; also --lr"),
-the names `learning_rate` and `lr` in a recipe file, and the keyword in `Recipe(learning_rate=0.1)`. Whoever gives -1
-reads "learning_rate: -1.0 must be above 0". What settings need of each other is in a table of its own, `rules.RULES`.
+The field defines the flags `--learning-rate` and `--lr`, their help ("peak learning rate; default 0.2; also --lr"), the
+names `learning_rate` and `lr` in a recipe file, and the keyword of `Recipe(learning_rate=0.1)`. The value -1 gives the
+error "learning_rate: -1.0 must be above 0". Conditions between several settings are in the table `rules.RULES`.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from typing import Any
 from resnet_fn.config.hints import closest
 
 YES_NO_AUTO = ["auto", "yes", "no"]  # choices of a setting whose flags are --setting and --no-setting
-OWN = "own"  # stands for a net, a data set or a loss of the caller's own (`resnet_fn.fit`); no flag can give them
+OWN = "own"  # value where a caller of `resnet_fn.fit` passes an own net, data set or loss; no flag accepts it
 
 
 def setting(
@@ -34,11 +34,11 @@ def setting(
     """Declare a setting: a field of the dataclass `Recipe` or `RunOptions`.
 
     Args:
-        default: its type is the setting's: int, float, bool, str, or tuple of floats.
-        aliases: PyTorch's and timm's names of its flag, with spaces between.
-        choices: the texts that it may be beside its default, "a|b|c"; without it any text.
+        default: the default value; its type (int, float, bool, str, or tuple of floats) is the setting's type.
+        aliases: other names of the flag, as in PyTorch and timm, separated by spaces.
+        choices: the allowed texts beside the default, "a|b|c"; if empty, any text is allowed.
         at_least, above, within: bounds of a number, or of each number of a tuple; `within` is an interval, "[0, 1)".
-        per_worker: the workers of a run may have different values, as always where the unit is "path".
+        per_worker: whether the workers of a run may have different values; always so if the unit is "path".
     """
     about: dict[str, Any] = {"group": group, "meaning": meaning, "unit": unit, "aliases": aliases.split()}
     about |= {"choices": choices.split("|") if choices else [], "at_least": at_least, "above": above, "within": within}
@@ -47,7 +47,7 @@ def setting(
 
 
 def as_declared(field: Any, value: Any) -> Any:
-    """Convert a value to the setting's type: whole numbers for floats, lists for tuples, True for yes; leave others."""
+    """Convert int to float, list to tuple, True to "yes", if `field`'s type asks for it; return other values as is."""
     wanted = type(field.default)
     if wanted is float and type(value) is int:
         return float(value)
@@ -59,16 +59,16 @@ def as_declared(field: Any, value: Any) -> Any:
 
 
 def fault(field: Any, value: Any) -> str:
-    """Return what is wrong with a value by itself, "learning_rate: -1.0 must be above 0"; "" if it is right."""
+    """Return the error of a value that its declaration forbids, "learning_rate: -1.0 must be above 0"; else ""."""
     about, wanted, numbers = field.metadata, type(field.default), value if isinstance(value, tuple) else (value,)
     wrong = ""
-    # The very type: True is no whole number, though `bool` is a subclass of `int`.
+    # Types are compared with `is`, because `bool` is a subclass of `int`, and True is no whole number here.
     if type(value) is not wanted or (wanted is tuple and any(type(number) is not float for number in value)):
         names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
         wrong = f"is not {names.get(wanted, 'a list of numbers')}"
     elif about["choices"] and value not in (*about["choices"], field.default):
         wrong = f"is unknown; {closest(value, _shown(about['choices']))}"
-    elif wanted is str and value != value.encode(errors="ignore").decode():  # surrogates, which stand for such bytes
+    elif wanted is str and value != value.encode(errors="ignore").decode():  # Python's surrogates stand for bad bytes
         wrong = "has bytes that are not UTF-8; rename the file or folder"
     elif wanted in (int, float, tuple):
         wrong = next(filter(None, (_wrong_number(about, number) for number in numbers)), "")
@@ -103,7 +103,7 @@ def check_value(settings_class: type, name: str, value: Any) -> None:
 
 
 def check_names(names: Iterable[str], *settings_classes: type, what: str = "") -> None:
-    """Reject a name that is no setting of these classes; the ValueError has the nearest ones."""
+    """Raise a ValueError, with the nearest names, if a name is not a setting of these classes."""
     known = all_names(*settings_classes)
     for name in names:
         if known.get(name) != name:
@@ -112,7 +112,7 @@ def check_names(names: Iterable[str], *settings_classes: type, what: str = "") -
 
 
 def all_names(*settings_classes: type) -> dict[str, str]:
-    """Return each setting by its own name and by those that PyTorch and timm have for it: {"lr": "learning_rate"}."""
+    """Return the setting's name for each name and alias: {"learning_rate": "learning_rate", "lr": "learning_rate"}."""
     fields = [field for settings_class in settings_classes for field in dataclasses.fields(settings_class)]
     others = {alias.replace("-", "_"): field.name for field in fields for alias in field.metadata["aliases"]}
     return {field.name: field.name for field in fields} | others
@@ -121,7 +121,7 @@ def all_names(*settings_classes: type) -> dict[str, str]:
 def explain(field: Any, value: Any) -> str:
     """Return a setting's line of help: "peak learning rate, for the whole batch; default 0.1*; also --lr".
 
-    The line shows `value` as the default; a * follows if it is not the field's own (a recipe or a run has set it).
+    `value` is shown as the default, with a * if it differs from the field's default (a recipe or a run set it).
     """
     about, shown = field.metadata, show_value(value)
     text = about["meaning"]

@@ -1,4 +1,4 @@
-"""What an error message has beside the fault: the nearest name or path, the first few of many."""
+"""These functions make parts of error messages: the nearest valid name or path, the first few of many items."""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def closest(word: str, known: Iterable[str], main: Iterable[str] = ()) -> str:
-    """Return a hint for an unknown name: the nearest valid ones; if none is near, `main` or the first of all."""
+    """Return a hint for an unknown word: the nearest of `known`; if none is near, `main`, or the first of `known`."""
     names = list(known)
     near = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
     if near and len(names) > 4:
@@ -15,7 +15,7 @@ def closest(word: str, known: Iterable[str], main: Iterable[str] = ()) -> str:
 
 
 def closest_flag(word: str, flags: Iterable[str]) -> str:
-    """Return a hint for a flag that does not exist: the nearest; dashes and "no-" do not make two flags alike."""
+    """Return a hint with the existing flags nearest to `word`; leading dashes and "no-" are ignored in comparing."""
     no = "--no-" if word.startswith("--no-") else "--"
     bare = dict.fromkeys(flag.removeprefix("--").removeprefix("no-") for flag in flags)
     near = difflib.get_close_matches(word.removeprefix(no).lstrip("-").replace("_", "-"), bare, n=3, cutoff=0.6)
@@ -24,7 +24,7 @@ def closest_flag(word: str, flags: Iterable[str]) -> str:
 
 
 def near_path(path: str | Path, otherwise: str) -> str:
-    """Return a hint for a path that does not exist: the nearest that do, or `otherwise`."""
+    """Return a hint with the existing paths nearest to `path`, which does not exist; `otherwise` if none is near."""
     there = wrong = Path(path)
     while not there.exists() and there != there.parent:
         there, wrong = there.parent, there
@@ -36,12 +36,12 @@ def near_path(path: str | Path, otherwise: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text that has words (MindSpore frames its own with dashes)."""
+    """Return the first line of an error's text that is not only dashes (MindSpore puts lines of dashes around texts)."""
     lines = [line.strip(" -") for line in str(error).splitlines()]
     return next((line for line in lines if line), type(error).__name__)
 
 
 def few(items: Sequence[object], limit: int = 3, separator: str = ", ") -> str:
-    """Return the first items of a list as text, and how many more there are."""
+    """Return the first `limit` items as text, and the number of the others: "a, b, c and 4 more"."""
     more = f" and {len(items) - limit} more" if len(items) > limit else ""
     return separator.join(map(str, items[:limit])) + more

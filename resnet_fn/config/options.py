@@ -1,4 +1,4 @@
-"""Settings of how a run is computed and recorded; they never change samples or learning rate of an update."""
+"""`RunOptions` decide how a run is computed and recorded; they never change an update's samples or learning rate."""
 
 import dataclasses
 from functools import partial
@@ -14,7 +14,7 @@ _record = partial(setting, "what the run records", per_worker=True)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions(Settings):
-    """How a run is computed and recorded. The constructor raises ValueErrors with the field, the value and the fix."""
+    """These settings decide how a run is computed and recorded. ValueErrors name the field, the value and the fix."""
 
     out_dir: str = _run("", "run folder; empty: runs/<recipe>-<time>", "path", aliases="output")
     resume: str = _run("auto", "auto: go on if the run folder holds a run; never; or a run or checkpoint", "path")

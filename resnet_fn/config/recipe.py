@@ -1,4 +1,4 @@
-"""What defines an update: (recipe, update number) → (samples, learning rate, new state)."""
+"""A `Recipe` and an update's number define the samples, the learning rate and the result of the update."""
 
 import dataclasses
 from functools import partial
@@ -22,7 +22,7 @@ _evaluation = partial(setting, "evaluation")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe(Settings):
-    """What defines an update: equal recipes compute the same. ValueErrors name the field, the value and the fix."""
+    """These settings define all updates. The constructor's ValueErrors name the field, the value and the fix."""
 
     dataset: str = _data(
         "digits", "data set", choices=f"digits|cifar10|cifar100|imagefolder|mindrecord|synthetic|{OWN}"
@@ -90,7 +90,7 @@ class Recipe(Settings):
     loss: str = _loss("cross_entropy", "loss", choices=f"cross_entropy|bce|focal|{OWN}")
     label_smoothing: float = _loss(0.1, "probability spread over all classes", within="[0, 1)", aliases="smoothing")
     smoothing_over: str = _loss("all", "smooth over all C classes (PyTorch) or the C - 1 others", choices="all|others")
-    # May be a path, which differs between workers; they compare the weights instead (`data.agreement.check_state`).
+    # A path may differ between workers; they compare the weights in the file (`data.agreement.check_state`).
     class_weights: str = _loss("", "balanced, or a file with lines CLASS WEIGHT; empty: all 1", per_worker=True)
 
     optimizer: str = _optimizer("sgd", "the optimizer", choices="sgd|adam|adamw|lars|lamb", aliases="opt")
@@ -113,32 +113,32 @@ class Recipe(Settings):
 
     @property
     def of_files(self) -> bool:
-        """Whether images are decoded from files (or records) when an update needs them."""
+        """Return whether images are decoded from files or records during training; else the data set is in memory."""
         return self.dataset in OF_FILES
 
     @property
     def colours(self) -> bool:
-        """Whether the colours of training images vary."""
+        """Return whether augmentation changes the colours of training images."""
         return bool(self.policy or self.color_jitter)
 
     @property
     def mixes(self) -> bool:
-        """Whether labels are probabilities, float32 [n, classes], in every batch of the run."""
+        """Return whether labels are probabilities, float32 [n, classes], as mixup and CutMix need them."""
         return self.mixup > 0 or self.cutmix > 0
 
     @property
     def evaluation_size(self) -> int:
-        """Height and width of an image in evaluation, in pixels: `eval_size`, or `image_size` if that is 0."""
+        """Return height and width of an image in evaluation, in pixels: `eval_size`, or `image_size` if that is 0."""
         return self.eval_size or self.image_size
 
     @property
     def evaluation_resize(self) -> int:
-        """Shorter side of an image file before evaluation's centre crop, in pixels; by default crop / 0.875."""
+        """Return the shorter side, in pixels, to which evaluation resizes an image file before the centre crop."""
         return self.eval_resize or round(self.evaluation_size / 0.875)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Warnings about settings that are allowed and rarely meant, a line each; the run's header shows them."""
+        """Return warnings, one line each, about settings that are allowed but rarely intended."""
         notes = []
         if late := ", ".join(f"{epoch:g}" for epoch in self.milestones if epoch >= self.epochs):
             notes.append(f"milestones {late}: the run ends after epoch {self.epochs}; no drop is reached there")
@@ -154,7 +154,7 @@ class Recipe(Settings):
 
 
 def check_buildable(recipe: Recipe) -> None:
-    """Raise a ValueError if net and data are a caller's own (`resnet_fn.fit`): no command can build them."""
+    """Raise a ValueError if a caller of `resnet_fn.fit` passed the net and data: no command can build these."""
     if OWN in (recipe.dataset, recipe.model):
         text = "net and data of this run are a caller's own, which only resnet_fn.fit has; in Python call it again with"
         fix = "the run's out_dir, or load the weights: resnet_fn.load_weights(net, RUN)"
@@ -162,7 +162,7 @@ def check_buildable(recipe: Recipe) -> None:
 
 
 def recipe_from_dict(fields: dict[str, Any]) -> Recipe:
-    """Rebuild a recipe from JSON types; absent fields take their default, fields without effect are left out."""
+    """Make a recipe from JSON types; fields that are absent or without effect get their default."""
     check_names(fields, Recipe)
-    # `Recipe(**fields)` would reject a setting without effect, as if a user had typed it; a saved recipe may have some.
+    # `Recipe(**fields)` would reject settings without effect, which a user may not type but a saved recipe may have.
     return changed(unchecked(Recipe, fields))

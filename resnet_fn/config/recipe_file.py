@@ -1,6 +1,6 @@
-"""A recipe as a TOML file: the settings that flags would change, with their names and checks, a line each.
+"""A TOML file gives a recipe: one setting a line, named and checked as its flag is.
 
-extends = "imagenet_resnet50_v1"    a recipe's name, or another file; without it the settings' own defaults
+extends = "imagenet_resnet50_v1"    a recipe's name, or another file; without this line the settings' defaults
 epochs = 30
 lr = 0.05
 """
@@ -20,15 +20,15 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import Draft, Source, Value, draft_of, unchecked
 
 ENDING = ".toml"
-FORMAT = 1  # of a recipe file, in its line `format`
+FORMAT = 1  # number of the file's format, in its line `format`
 _FIELDS = {field.name: field for config in (Recipe, RunOptions) for field in dataclasses.fields(config)}
 _NAMES = all_names(Recipe, RunOptions)
-# Options that a run leaves out of its own recipe file.
+# Options that say where a run is kept; they are left out of the recipe file that the run writes.
 _OWN_PLACE = ("out_dir", "resume", "allow_other_data", "progress")
 
 
 def draft_of_run(settings: Mapping[str, Any]) -> Draft:
-    """Make a draft of the settings in a run's config.json that a resume takes: all except where the run is kept."""
+    """Make a draft from the settings in a run's config.json, without those of `_OWN_PLACE`, where the run is kept."""
     check_names(settings["recipe"], Recipe)
     check_names(settings["options"], RunOptions, what="options")
     options = {name: value for name, value in settings["options"].items() if name not in _OWN_PLACE}
@@ -36,7 +36,7 @@ def draft_of_run(settings: Mapping[str, Any]) -> Draft:
 
 
 def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path, ...] = ()) -> Draft:
-    """Read a recipe file and what it extends, a recipe in `named` or a file not `above` it; errors name the line."""
+    """Read a recipe file and what it extends: a recipe of `named` or a file, but none of `above`, which extend it."""
     entries = read_toml(path)
     number, place = entries.pop("format", (FORMAT, ""))
     if number != FORMAT:
@@ -68,13 +68,13 @@ def _extended(path: Path, word: str, named: Mapping[str, Recipe], above: tuple[P
     other = path.parent / word
     if other.resolve() in above:
         raise ValueError(f"{word} extends itself; name another recipe")
-    draft = read_recipe_file(other, named, above).complete()  # what is extended must be whole
+    draft = read_recipe_file(other, named, above).complete()  # the extended file must be valid by itself
     values = {name: value._replace(source=Source.RECIPE) for name, value in draft.values.items()}
     return Draft(values, draft.notes)
 
 
 def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
-    """Return the values of a TOML file, and where each stands, "mine.toml line 3"; a ValueError if it is invalid."""
+    """Read a TOML file; return {name: (value, its place, as "mine.toml line 3")}. A ValueError if it is invalid."""
     try:
         text = path.read_bytes().decode("utf-8-sig", "surrogateescape").replace("\r\n", "\n")
         settings = tomllib.loads(text + "\n")
@@ -96,8 +96,8 @@ def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
 
 
 def recipe_text(recipe: Recipe, options: RunOptions) -> str:
-    """Return a recipe file that reproduces a run: all settings with an effect, and the options that were changed."""
-    idle = dict(draft_of(recipe).with_flags(vars(recipe)).faults)  # a file that gave them would be rejected
+    """Return the text of a recipe file: all settings of `recipe` with an effect, and options that are not defaults."""
+    idle = dict(draft_of(recipe).with_flags(vars(recipe)).faults)  # settings that a file may not give
     values = {name: value for name, value in to_dict(recipe).items() if name not in idle}
     usual = to_dict(RunOptions())
     values |= {k: v for k, v in to_dict(options).items() if v != usual[k] and k not in _OWN_PLACE}

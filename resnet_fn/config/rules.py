@@ -1,4 +1,4 @@
-"""What settings need of each other: a table that reads from top to bottom, which `settings.Draft` applies."""
+"""The table `RULES` holds the conditions between settings; `settings.Draft` applies them from top to bottom."""
 
 from collections.abc import Callable
 from fnmatch import fnmatchcase
@@ -8,25 +8,25 @@ from resnet_fn.config.fields import OWN
 
 
 class Rule(NamedTuple):
-    """A setting that has no effect, or makes no sense, unless a condition holds."""
+    """A rule names settings that have no effect, or make no sense, unless a condition holds."""
 
-    fields: str  # the settings that need it, with spaces between
-    holds: Callable[..., Any]  # the condition; its parameters are the settings that it reads, by name
-    text: str  # the reason, then the fix: "is for sets in memory; give 0". "{epochs}" in it is that setting's value
-    keep: bool = False  # an error even if only a weaker source gave it: without it the recipe would be another
-    instead: Any = None  # where the setting that it reads is from the weaker source, it becomes this; else as `keep`
+    fields: str  # names of the settings that need the condition, separated by spaces
+    holds: Callable[..., Any]  # the condition; its parameters are named after the settings that it reads
+    text: str  # reason and fix, "is for sets in memory; give 0"; "{epochs}" is replaced by that setting's value
+    keep: bool = False  # raise an error, even where the setting would otherwise be reset to its default
+    instead: Any = None  # new value of the setting that `holds` reads, if a weaker source gave it; else as `keep`
 
 
-KEEP = True  # the fourth entry of a rule
+KEEP = True  # value for `Rule.keep`
 # Data sets whose images are decoded from files (or records) when an update needs them.
 OF_FILES = ("imagefolder", "mindrecord")
-_ADAM = ("adam", "adamw", "lamb")  # optimizers with the gradients' average square
+_ADAM = ("adam", "adamw", "lamb")  # optimizers that average the squares of the gradients
 _FILES = "is for sets of image files; leave it out"
 _IN_PYTHON = "is what resnet_fn.fit is given, in Python; give a name of this package's"
 
 
 def _trains_head(freeze: str, train_only: str) -> bool:
-    """Whether the last layer's weights are trained: see `models.parts.select`."""
+    """Return whether the last layer's weights are trained, as `models.parts.select` would decide."""
 
     def head_in(names: str) -> bool:
         return any(fnmatchcase(word, name.strip()) for name in names.split(",") for word in ("fc", "fc.weight"))
@@ -34,7 +34,7 @@ def _trains_head(freeze: str, train_only: str) -> bool:
     return not head_in(freeze) and (not train_only or head_in(train_only))
 
 
-# A rule stands below those that change what it reads.
+# A rule that reads a setting stands below the rules that change this setting.
 RULES = (
     # a caller's own net, data and loss
     Rule(

@@ -1,1 +1,1 @@
-"""The data room: everything from a data set to a worker's part of an update (order, augmentation, mixing, feeds)."""
+"""This package turns a data set into each worker's batches: order, augmentation, mixing, feeds."""

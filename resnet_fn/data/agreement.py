@@ -1,4 +1,4 @@
-"""Workers agree before they compute, each time by a collective: on settings, code, versions, data and first state."""
+"""Before training, workers compare settings, code, versions, data and first state; all of them call each function."""
 
 import dataclasses
 import hashlib
@@ -14,12 +14,12 @@ from resnet_fn.data.dataset import DataSet, Split
 from resnet_fn.runtime import versions
 from resnet_fn.runtime.workers import Workers, gather_texts
 
-_DIGITS = 12  # of a SHA-256, in an error's text
+_DIGITS = 12  # hexadecimal digits of a SHA-256 that an error shows
 _SPLITS = {"train": "training images", "test": "validation images"}
 
 
 def require_alike(values: Mapping[str, Any], workers: Workers, fix: str) -> None:
-    """Raise a ValueError, the same on every rank, that names each value that differs from rank 0's, and the fix."""
+    """Raise the same ValueError on all ranks if a value differs from rank 0's; it names the values and the fix."""
     text = json.dumps({name: show_value(value) for name, value in values.items()})
     first, *others = map(json.loads, gather_texts(text, workers))
     wrong = [
@@ -33,7 +33,7 @@ def require_alike(values: Mapping[str, Any], workers: Workers, fix: str) -> None
 
 
 def check_settings(workers: Workers, *configs: Any, **more: Any) -> None:
-    """Compare all settings that are not `per_worker`, this package's code, the versions, and `more`."""
+    """Compare between workers: this package's code, versions, `more`, and all settings that are not `per_worker`."""
     if workers.size == 1:
         return
     values = {"resnet_fn's code": versions.sources()[:_DIGITS]}
@@ -45,7 +45,7 @@ def check_settings(workers: Workers, *configs: Any, **more: Any) -> None:
 
 
 def check_data(workers: Workers, dataset: DataSet, splits: Iterable[str]) -> None:
-    """Compare classes and splits: names and sizes of files and records, every byte of arrays in memory."""
+    """Compare classes and splits between workers: by files' names and sizes, or every byte of arrays in memory."""
     if workers.size == 1:
         return
     values = {"classes": _digest(name.encode("utf-8", "surrogateescape") for name in dataset.classes)}
@@ -57,7 +57,7 @@ def check_data(workers: Workers, dataset: DataSet, splits: Iterable[str]) -> Non
 
 
 def check_state(workers: Workers, parameters: Iterable[Any], class_weights: Iterable[float] = ()) -> None:
-    """Compare what workers start with, bit for bit: Parameters by name, and the classes' weights in the loss."""
+    """Compare the first values of all Parameters, and the classes' weights in the loss, between workers, bit by bit."""
     if workers.size == 1:
         return
     state = _digest(part for parameter in parameters for part in (parameter.name.encode(), parameter.numpy()))

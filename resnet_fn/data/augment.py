@@ -1,7 +1,7 @@
-"""Augmentation of colour images: crop and flip (in memory), jitter and torchvision's policies (files too).
+"""Colour images are augmented by crop and flip (only sets in memory), colour jitter and torchvision's policies.
 
-The colours give torchvision's pixels on PIL images, with its defaults (nearest pixel, black edges); the random
-numbers are ours. https://github.com/pytorch/vision/blob/v0.28.0/torchvision/transforms/autoaugment.py
+Jitter and policies give the same pixels as torchvision on PIL images with its defaults (nearest pixel, black edges), but
+draw other random numbers. https://github.com/pytorch/vision/blob/v0.28.0/torchvision/transforms/autoaugment.py
 """
 
 import math
@@ -21,8 +21,8 @@ _BLACK = (0, 0, 0)
 def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: bool) -> np.ndarray:
     """Pad with black, cut a random window of the old size, mirror half of the images (arXiv 1512.03385, section 4.2).
 
-    `images` are uint8 [N, H, W, C]; `draws`, [N, 3] in [0, 1), are vertical place, horizontal place, and mirrored if
-    below 1/2 and `flip` is set; `padding` is in pixels on each side.
+    `images` are uint8 [N, H, W, C]; `padding` is in pixels on each side. The columns of `draws`, [N, 3] in [0, 1), are
+    the window's vertical and horizontal place, and a number below 1/2 where the image is mirrored if `flip` is set.
     """
     height, width = images.shape[1:3]
     top, left = ((draws[:, :2] * (2 * padding + 1)).astype(int) - padding).T.tolist()
@@ -37,7 +37,7 @@ def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: boo
 
 
 def colour(image: Any, recipe: Recipe, epoch: int, repeat: int, number: int) -> Any:
-    """Apply `ColorJitter`, then a policy, to a PIL image in RGB; `Plan` explains epoch, repeat and number."""
+    """Apply `ColorJitter`, then the policy, to an RGB PIL image; epoch, repeat and number seed the random numbers."""
 
     def stream(kind: int) -> np.random.Generator:
         return np.random.default_rng([recipe.seed, epoch, kind, repeat, number])
@@ -56,7 +56,7 @@ def colour(image: Any, recipe: Recipe, epoch: int, repeat: int, number: int) -> 
 def colour_arrays(
     images: np.ndarray, recipe: Recipe, epoch: int, repeats: Iterable[int], numbers: Iterable[int]
 ) -> np.ndarray:
-    """Apply `colour` to each image of an array, uint8 [N, H, W, 3], by its (repeat, number)."""
+    """Apply `colour` to each of `images`, uint8 [N, H, W, 3], with its entries of `repeats` and `numbers`."""
     from PIL import Image
 
     places = zip(images, repeats, numbers, strict=True)
@@ -64,7 +64,7 @@ def colour_arrays(
 
 
 def enhance(image: Any, name: str, factor: float) -> Any:
-    """Mix an image with its grey, black, … version: Pillow's `ImageEnhance`; factor 1 changes nothing."""
+    """Apply Pillow's `ImageEnhance.NAME(image).enhance(factor)`; factor 1 leaves the image unchanged."""
     from PIL import ImageEnhance
 
     return getattr(ImageEnhance, name)(image).enhance(factor)
@@ -87,8 +87,8 @@ def _image_ops(name: str, image: Any, *values: float) -> Any:
     return getattr(ImageOps, name)(image, *values)
 
 
-# Functions of an RGB image and a magnitude: a shear's tangent, pixels, degrees, an enhancement's factor minus 1, bits
-# to keep, or the lowest level to invert; the others ignore it.
+# Functions of an RGB image and a magnitude, which is a shear's tangent, pixels, degrees, an enhancement's factor minus
+# 1, bits to keep, or the lowest level to invert; other functions ignore the magnitude.
 OPERATIONS: dict[str, Callable[[Any, float], Any]] = {
     "Identity": lambda image, _: image,
     "ShearX": lambda image, m: _affine(image, 1, _tangent(m), 0, 0, 1, 0),
@@ -107,7 +107,7 @@ OPERATIONS: dict[str, Callable[[Any, float], Any]] = {
     "Invert": lambda image, _: _image_ops("invert", image),
 }
 
-_BINS = 31  # strengths of TrivialAugment and RandAugment
+_BINS = 31  # number of levels of TrivialAugment and RandAugment; AutoAugment has 10
 _AUTO_BINS = 10
 _WIDEST = {"Shear": 0.99, "Translate": 32.0, "Rotate": 135.0, "Enhance": 0.99}  # TrivialAugmentWide
 _USUAL = {"Shear": 0.3, "Rotate": 30.0, "Enhance": 0.9}  # translation: 150 of 331 pixels
@@ -115,10 +115,10 @@ _SIGNED = {
     **{"ShearX": "Shear", "ShearY": "Shear", "TranslateX": "Translate", "TranslateY": "Translate", "Rotate": "Rotate"},
     **dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), "Enhance"),
 }
-# What TrivialAugmentWide and RandAugment choose from, each as likely.
+# Operations that TrivialAugmentWide and RandAugment choose from, with equal probability.
 CHOICE = ("Identity", *_SIGNED, "Posterize", "Solarize", "AutoContrast", "Equalize")
 
-# AutoAugment's policies (Cubuk et al., arXiv 1805.09501, tables 7 and 9): operation, probability, strength of 0..9.
+# AutoAugment's policies (Cubuk et al., arXiv 1805.09501, tables 7 and 9): operation, probability, level 0..9.
 CIFAR10 = """
 Invert 0.1, Contrast 0.2 6;           Rotate 0.7 2, TranslateX 0.3 9;    Sharpness 0.8 1, Sharpness 0.9 3
 ShearY 0.5 8, TranslateY 0.7 9;       AutoContrast 0.5, Equalize 0.9;    ShearY 0.2 7, Posterize 0.3 7
@@ -142,7 +142,7 @@ Solarize 0.6 5, AutoContrast 0.6;     Invert 0.6, Equalize 1.0;          Color 0
 Equalize 0.8, Equalize 0.6
 """
 
-# By `Recipe.of_files`: sets in memory have small images.
+# Keys are `Recipe.of_files`: image files use ImageNet's policy, sets in memory, with small images, CIFAR-10's.
 PAIRS = {
     of_files: [[operation.split() for operation in pair.split(",")] for pair in re.split("[;\n]", policy.strip())]
     for of_files, policy in ((True, IMAGENET), (False, CIFAR10))
@@ -150,7 +150,7 @@ PAIRS = {
 
 
 def magnitude(name: str, level: int, size: int, policy: str) -> float:
-    """Return an operation's magnitude, without its sign, at `level` 0..30 (autoaugment: 0..9), for `size` pixels."""
+    """Return an operation's magnitude without sign at `level`, 0..30 (autoaugment: 0..9); `size` is the image's width."""
     bins, wide = _AUTO_BINS if policy == "autoaugment" else _BINS, policy == "trivialaugment"
     if name in _SIGNED:
         kind = _SIGNED[name]
@@ -162,10 +162,10 @@ def magnitude(name: str, level: int, size: int, policy: str) -> float:
 
 
 def choose(settings: Recipe, size: int, rng: np.random.Generator) -> list[tuple[str, float]]:
-    """Return a policy's operations for one image, in order, with their magnitudes; none without a policy.
+    """Draw the policy's operations for one image of width `size`; return pairs (name, magnitude), [] without a policy.
 
-    TrivialAugmentWide: arXiv 2103.10158; RandAugment: arXiv 1909.13719; its `policy_noise` is timm's mstd: normal
-    around the strength, drawn for each operation.
+    TrivialAugmentWide: arXiv 2103.10158; RandAugment: arXiv 1909.13719. `policy_noise` is timm's mstd, the standard
+    deviation of RandAugment's level, which is then drawn for each operation.
     """
     policy, chosen = settings.policy, []
     if policy == "autoaugment":
@@ -188,7 +188,7 @@ def choose(settings: Recipe, size: int, rng: np.random.Generator) -> list[tuple[
 
 
 def _linspace(start: float, end: float, count: int) -> np.ndarray:
-    """Compute torch.linspace with its float32 rounding, because a pixel's place may depend on it."""
+    """Compute torch.linspace with the same float32 rounding, which can decide where a pixel lands."""
     first, last = np.float32(start), np.float32(end)
     step, places = float((last - first) / np.float32(count - 1)), np.arange(count)
     values = np.where(places < count // 2, first + step * places, last - step * (count - 1 - places))

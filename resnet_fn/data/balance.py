@@ -1,4 +1,4 @@
-"""Unbalanced sets: the weight of each class in the loss, and an order that sees every class equally often."""
+"""For unbalanced sets: class weights in the loss, and an order of samples in which all classes are equally frequent."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,10 +11,10 @@ BALANCED = "balanced"
 
 
 def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> tuple[float, ...]:
-    """Return the weight of each class in the loss, from the training samples' labels, int [N]; () if all are 1.
+    """Return the loss's class weights for `setting`: "balanced", a file, or "" (returns ()); `labels` are int [N].
 
-    "balanced" is N / (classes · samples of the class), as in scikit-learn. Weights of a file (a line "CLASS WEIGHT" for
-    each class, else a ValueError) are scaled so that their mean over the training samples is 1, as that of balanced.
+    "balanced" gives N / (classes · samples of the class), as in scikit-learn. A file has a line "CLASS WEIGHT" for each
+    class, else a ValueError; its weights are scaled so that their mean over the N training samples is 1.
     """
     if not setting:
         return ()
@@ -27,7 +27,7 @@ def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> t
 
 
 def class_balance(sampling: str, weights: Sequence[float], classes: int, labels: np.ndarray) -> list[dict[str, float]]:
-    """Describe the balance of classes, a row for each class; [] if the recipe does not balance them."""
+    """Return for each class its images, loss weight and times seen an epoch; [] if classes are not balanced."""
     if not weights and sampling != BALANCED:
         return []
     counts = np.bincount(labels, minlength=classes).tolist()
@@ -43,7 +43,7 @@ def class_balance(sampling: str, weights: Sequence[float], classes: int, labels:
 
 
 def describe_balance(rows: Sequence[Mapping[str, float]], classes: Sequence[str]) -> str:
-    """Return the rows of `class_balance` as one line of text."""
+    """Return the rows that `class_balance` made as one line of text."""
     texts = [
         f"{name} {row['training_images']:,} of weight {row['loss_weight']:.3g}, seen {row['times_seen']:.3g} times"
         for name, row in zip(classes, rows, strict=True)
@@ -52,9 +52,9 @@ def describe_balance(rows: Sequence[Mapping[str, float]], classes: Sequence[str]
 
 
 def balanced_order(rng: np.random.Generator, labels: np.ndarray) -> np.ndarray:
-    """Return the order of an epoch in which every class is seen equally often: int32 [N]; `labels` are int [N].
+    """Draw the order of an epoch, int32 [N], in which all classes are equally frequent; `labels` are int [N].
 
-    Each of K classes has N / K places, rounded up or down; no sample comes again before all of its class have come.
+    Each of K classes gets N / K places, rounded up or down. A sample repeats only after all others of its class came.
     """
     counts = np.unique(labels, return_counts=True)[1]
     by_class = np.split(np.argsort(labels, kind="stable").astype(np.int32), np.cumsum(counts)[:-1])

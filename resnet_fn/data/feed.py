@@ -1,10 +1,10 @@
-"""Training batches: a pure function of (seed, update) for any number of workers, threads and micro-batches.
+"""A feed makes training batches, which depend only on (seed, update), not on workers, threads or micro-batches.
 
-How a worker's part of an update is made, in this order:
+A worker's part of an update is made in this order:
 
-    order       which samples: a permutation drawn from (seed, epoch)                          order.py
-    pixels      from memory here, or decoded from files                                        file_feed.py
-    vary        crop, flip, colour, drawn from (seed, epoch, sample)              augment.py; preprocess.py
+    order       the samples, in an order drawn from (seed, epoch)                              order.py
+    pixels      from memory in this module, or decoded from files                              file_feed.py
+    vary        crop, flip, colour, drawn from (seed, epoch, sample)              augment.py, preprocess.py
     normalise   (pixels / full scale - mean) / std                                             images.py
     shift, rotate, zoom (in memory)                                                            images.py
     erase, mix  erased rectangles; mixup or CutMix, and its soft labels                        mix.py
@@ -26,7 +26,7 @@ from resnet_fn.runtime.workers import Workers
 
 
 def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dtype: str = "float32") -> "Feed":
-    """Make a data set's feed, of normalised images or with "uint8" as decoded. Errors: see `Plan` and `check_feed`."""
+    """Make a data set's feed of images in this `dtype`: "float32", normalised, or "uint8", not normalised."""
     check_feed(recipe, dtype)
     if isinstance(dataset.train, Split):
         return MemoryFeed(dataset, recipe, workers)
@@ -41,9 +41,9 @@ def check_feed(recipe: Recipe, dtype: str) -> None:
 
 
 class MemoryFeed(Plan):
-    """The training samples of every update, in memory; `batch` and `indices` may run in two threads at a time."""
+    """This feed makes batches from samples in memory; `batch` and `indices` may run in two threads at a time."""
 
-    _MOST_PREPARED = 64 << 20  # bytes of normalised images that are kept, to spare small sets the work every epoch
+    _MOST_PREPARED = 64 << 20  # bytes: a set whose normalised images take no more is normalised once, for all epochs
 
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers()) -> None:
         super().__init__(recipe, dataset.train.labels, workers)
@@ -57,16 +57,16 @@ class MemoryFeed(Plan):
             self._prepared = self._split.images  # as they are
         elif size <= self._MOST_PREPARED and not changes_bytes:
             self._prepared = prepare(self._split.images, recipe.image_size, dataset.input)
-        # What a resumed run must have in common with this one to get the same bits, as JSON types.
+        # Values (JSON types) that a resumed run compares with the checkpoint's: equal ones give equal batches.
         self.reproducibility_key: dict[str, Any] = {"samples": len(self._split)}
         if dataset.digest:
             self.reproducibility_key["arrays"] = dataset.digest
 
     def batch(self, update: int) -> Batch:
-        """Return this worker's share of an update: images float32 [n, C, H, W] (see `make_feed`) and their labels.
+        """Return this worker's share of an update: images, float32 or uint8 [n, C, H, W], and their labels.
 
-        Labels are int32 [n], or with mixup, CutMix or several classes an image float32 [n, classes], throughout. Arrays
-        of a caller's own are handed out as they are. A `BadSampleError` names a file that cannot be read or decoded.
+        Labels are int32 [n], or, with mixup, CutMix or several classes an image, float32 [n, classes]. Arrays passed to
+        `resnet_fn.fit` are not changed. A `BadSampleError` names a file that cannot be read or decoded.
         """
         recipe, spec = self.recipe, self._input
         epoch, place = divmod(update, self.updates_per_epoch)
@@ -89,7 +89,7 @@ class MemoryFeed(Plan):
         return erase_and_mix(recipe, batch, len(spec.classes), update, epoch, draws.get("erasing"))
 
     def close(self) -> None:
-        """End all threads, of which there are none here. Further calls do nothing."""
+        """Do nothing: this feed, unlike `FileFeed`, has no threads to end."""
 
 
 Feed = MemoryFeed | FileFeed

@@ -1,7 +1,7 @@
-"""A feed from image files or records, decoded by Pillow in threads.
+"""`FileFeed` makes batches from image files or records, which threads decode with Pillow.
 
-Files are read ahead in order (`FileSplit.stream`). A thread decodes, crops, colours and normalises an image straight
-into its place in the batch; the next update's images are begun before this update's are awaited.
+Files are read ahead in order (`FileSplit.stream`). Each thread decodes, crops, colours and normalises one image and
+writes it to its place in the batch. The next update's images are begun before this update's are complete.
 """
 
 import sys
@@ -27,9 +27,9 @@ from resnet_fn.runtime.workers import Workers
 
 
 class FileFeed(Plan):
-    """What `MemoryFeed` does, from files or records; a run that starts at any update reads only that update's files.
+    """This feed has the methods of `MemoryFeed`, for files or records. No update needs the files of earlier ones.
 
-    With `as_bytes` images are uint8, as they were decoded; for recipes that neither erase nor mix.
+    With `as_bytes` images are uint8, not normalised; the recipe must neither erase nor mix.
     """
 
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), as_bytes: bool = False) -> None:
@@ -44,10 +44,10 @@ class FileFeed(Plan):
         self._begun: dict[int, tuple[np.ndarray, list[Future[None]]]] = {}  # by update: images, futures of each
         self._pool: ThreadPoolExecutor | None = None
         self._samples: Generator[tuple[int, bytes], None, None]
-        limit_arenas(self._split.threads + 2)  # decoding, reading, and the caller's
+        limit_arenas(self._split.threads + 2)  # decoding threads, the reading thread, the caller's thread
 
     def batch(self, update: int) -> Batch:
-        """See `MemoryFeed`."""
+        """Return this worker's share of an update, as `MemoryFeed.batch` does."""
         try:
             images = self._decoded(update)
         except BaseException:  # the images that were begun are incomplete
@@ -62,9 +62,9 @@ class FileFeed(Plan):
         batch = images, self.labels[self.indices(update)]
         return erase_and_mix(self.recipe, batch, len(self._input.classes), update, epoch, erasing)
 
-    @cached_property  # of a million files 0.3 s, which no checkpoint should wait for
+    @cached_property  # it takes 0.3 s for a million files; a checkpoint should not wait for that
     def reproducibility_key(self) -> dict[str, Any]:
-        """Return the set's size and hashes of its files' names, labels and sizes."""
+        """Return values that a resume compares: the set's size, hashes of its files' names, labels and sizes."""
         contents = self._split.contents
         return {
             "samples": len(self._split),
@@ -74,7 +74,7 @@ class FileFeed(Plan):
         }
 
     def close(self) -> None:
-        """See `MemoryFeed`."""
+        """End all threads and drop images that were begun; the next `batch` starts anew."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._samples.close()
@@ -82,12 +82,12 @@ class FileFeed(Plan):
             self._begun.clear()
 
     def _numbers(self, update: int) -> list[tuple[int, int]]:
-        """Return the (repeat, number) of each place, which choose its random numbers; see `Plan`."""
+        """Return (repeat, number) for each image of an update; they are part of the seed of its augmentation."""
         epoch, place = divmod(update, self.updates_per_epoch)
         return list(zip(self._repeats, self.epoch(epoch)[1][place].tolist(), strict=True))
 
     def _decoded(self, update: int) -> np.ndarray:
-        """Return an update's images; begins the next update's."""
+        """Return an update's decoded images, and begin to decode the next update's."""
         if update not in self._begun:
             self.close()
             epoch, place = divmod(update, self.updates_per_epoch)
@@ -97,13 +97,13 @@ class FileFeed(Plan):
         if (update + 1) % self.updates_per_epoch:
             self._begin(update + 1)  # decoded while the device computes
         images, decoded = self._begun.pop(update)
-        wait(decoded, return_when=FIRST_EXCEPTION)  # wakes once, not for each image: the threads need the interpreter
+        wait(decoded, return_when=FIRST_EXCEPTION)  # one wake-up, not one per image: the threads need the GIL
         for future in decoded:
             future.result()
         return images
 
     def _begin(self, update: int) -> None:
-        """Hand an update's images to the threads; reading errors are raised by `batch`."""
+        """Give an update's images to the decoding threads; errors while reading are stored, and `batch` raises them."""
         assert self._pool is not None
         images, epoch, numbers = self._buffers.take(), update // self.updates_per_epoch, self._numbers(update)
         decoded: list[Future[None]] = []
@@ -132,7 +132,7 @@ class FileFeed(Plan):
 
 
 class Buffers:
-    """Arrays reused once no caller holds them: new memory makes a feed of photographs 1.07 to 1.11 times as slow."""
+    """Reuses arrays that no caller holds any more: with new ones a feed of photographs takes 1.07 to 1.11 times longer."""
 
     _HELD_HERE = 3  # references to an unused array in `take`: its list, its variable, the call that counts
     _MOST = 4  # arrays that are kept
@@ -142,7 +142,7 @@ class Buffers:
         self._arrays: list[np.ndarray] = []
 
     def take(self) -> np.ndarray:
-        """Return an array with any content that no caller holds."""
+        """Return an array that no caller holds; its values are arbitrary."""
         for array in self._arrays:
             if sys.getrefcount(array) == self._HELD_HERE:
                 return array

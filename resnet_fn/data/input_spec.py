@@ -1,4 +1,4 @@
-"""The input of a net. The data set defines it, every checkpoint stores it, and evaluation and prediction read it."""
+"""`InputSpec` describes a net's input. A data set defines it, checkpoints store it, evaluation and prediction read it."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -12,36 +12,36 @@ from resnet_fn.config.hints import few
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputSpec:
-    """The classes and images that a net is for."""
+    """Describes the classes of a net and the images that it expects."""
 
-    name: str  # the data set's
-    classes: tuple[str, ...]  # their names; a label, and a logit's place, is an index into them
+    name: str  # name of the data set
+    classes: tuple[str, ...]  # class names, in the order of labels and logits
     channels: int
     image_size: int  # height and width of an image in evaluation, pixels
-    eval_resize: int = 0  # shorter side of an image before its centre is cut, pixels; 0: the whole image is resized
-    data_dir: str = ""  # the set's folder, absolute; "": it needs none
-    train_list: str = ""  # the list that names its training images, absolute; "": those of its folders
-    val_list: str = ""  # the same of the validation images
-    full_scale: float  # the pixel value that becomes 1
-    mean: tuple[float, ...]  # of each channel, of the training pixels divided by full_scale
-    std: tuple[float, ...]
+    eval_resize: int = 0  # shorter side of an image before the centre crop, pixels; 0: resize without a crop
+    data_dir: str = ""  # absolute path of the data set's folder; "" for sets without a folder
+    train_list: str = ""  # absolute path of the file that lists the training images; "" if folders give them
+    val_list: str = ""  # absolute path of the file that lists the validation images; "" if folders give them
+    full_scale: float  # pixels are divided by it
+    mean: tuple[float, ...]  # mean of each channel over the training pixels / full_scale
+    std: tuple[float, ...]  # standard deviation of each channel, likewise
 
     @property
     def moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean and std as float32 arrays [C]."""
+        """Return mean and standard deviation as float32 arrays [C]."""
         return np.array(self.mean, np.float32), np.array(self.std, np.float32)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON types, for a checkpoint's "dataset"."""
+        """Return the fields as JSON types, for the entry "dataset" of a checkpoint's state.json."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "InputSpec":
-        """Rebuild an input from JSON types; absent fields take their default."""
+        """Make an `InputSpec` from JSON types; absent fields get their default."""
         values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()}
         return cls(**values)
 
 
 def renamed(before: Sequence[str], now: Sequence[str]) -> str:
-    """Describe which names have changed; "" if none has."""
+    """Return the first changed class names as text, "'a' → 'b', …"; "" if all are equal."""
     return few([f"{old!r} → {new!r}" for old, new in zip_longest(before, now) if old != new])

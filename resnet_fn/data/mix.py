@@ -1,6 +1,6 @@
-"""mixup, CutMix and random erasing, on the host, for the normalised images of one worker's part of an update.
+"""mixup, CutMix and random erasing change the normalised images of a worker's part of an update, on the host.
 
-Neighbours in the random order are mixed (0 with 1, …), the same for any number of workers, with one weight and box.
+Neighbours in the batch are mixed (0 with 1, 2 with 3, …), with one weight and one box for all pairs of an update.
 """
 
 from typing import NamedTuple
@@ -12,10 +12,10 @@ from resnet_fn.data.order import Batch, Streams
 
 
 class Mixing(NamedTuple):
-    """What an update mixes, as `draw_mixing` drew it."""
+    """Holds the weight and box that `draw_mixing` drew for an update."""
 
-    weight: float  # of each sample's own image and label; its neighbour has 1 − weight
-    # (top, bottom, left, right) of the neighbour's pixels in CutMix; None: mixup.
+    weight: float  # weight of a sample's own image and label; those of its neighbour get 1 − weight
+    # CutMix: (top, bottom, left, right) of the box that is filled with the neighbour's pixels; mixup: None.
     box: tuple[int, int, int, int] | None = None
 
 
@@ -24,8 +24,8 @@ def erase_and_mix(
 ) -> Batch:
     """Apply the recipe's erasing and mixing to a worker's part of an update; `update` and `epoch` count from 0.
 
-    `batch` is float32 [n, C, H, W], normalised, and labels int32 [n] or float32 [n, classes]; `erasing` is [n, 5], see
-    `erase`, or None if the recipe erases nothing.
+    `batch` is (normalised images float32 [n, C, H, W], labels int32 [n] or float32 [n, classes]); `erasing` holds
+    random numbers [n, 5] for `erase`, or is None if the recipe erases nothing.
     """
     images, labels = batch
     if erasing is not None:
@@ -47,14 +47,14 @@ def draw_mixing(
 ) -> Mixing:
     """Draw an update's mixing: mixup (arXiv 1710.09412) or CutMix (arXiv 1905.04899, equations 1 and 2).
 
-    `mixup` and `cutmix` are alphas of Beta(alpha, alpha), 0 for never; `switch` is CutMix's probability beside mixup.
+    `mixup` and `cutmix` are alphas of Beta(alpha, alpha), 0 if not used; if both are, `switch` is CutMix's probability.
     """
     cuts = bool(cutmix) and (not mixup or rng.random() < switch)
     alpha = cutmix if cuts else mixup
     weight = float(rng.beta(alpha, alpha))
     if not cuts:
         return Mixing(weight)
-    # The box has the share 1 − weight of the area; cut at the border, its real share counts.
+    # The box covers 1 − weight of the image; where the border cuts the box, the weight is computed from its real area.
     half_y, half_x = int(0.5 * np.sqrt(1 - weight) * height), int(0.5 * np.sqrt(1 - weight) * width)
     y, x = int(rng.integers(height)), int(rng.integers(width))
     top, bottom = max(y - half_y, 0), min(y + half_y, height)
@@ -63,9 +63,9 @@ def draw_mixing(
 
 
 def mix(images: np.ndarray, labels: np.ndarray, classes: int, mixing: Mixing | None) -> tuple[np.ndarray, np.ndarray]:
-    """Mix neighbouring pairs of an even number of images, float32 [n, C, H, W]; returns them and float32 [n, classes].
+    """Mix images, float32 [n, C, H, W], n even, in neighbouring pairs; return them and labels, float32 [n, classes].
 
-    `labels` are int32 [n] or float32 [n, classes]; also without `mixing` the result is float32: no step recompiles.
+    `labels` are int32 [n] or float32 [n, classes]. If `mixing` is None, only the labels are converted.
     """
     shares = labels
     if labels.ndim == 1:
@@ -92,9 +92,9 @@ def _neighbours(array: np.ndarray) -> np.ndarray:
 def erase(images: np.ndarray, draws: np.ndarray, probability: float) -> np.ndarray:
     """Set a random rectangle of some images to 0, the mean colour (Zhong et al., arXiv 1708.04896).
 
-    Area 2 % to 33 % of the image, aspect ratio 0.3 to 3.3 (log-uniform), as torchvision's RandomErasing; but a
-    rectangle that is too large is cut to fit, where torchvision draws again up to ten times. `images` are float32
-    [N, C, H, W]; `draws`, [N, 5] in [0, 1), are whether, area, aspect ratio, vertical and horizontal place.
+    The area is 2 % to 33 % of the image, the aspect ratio 0.3 to 3.3 (log-uniform), as in torchvision's RandomErasing;
+    a rectangle that is too large is cut, where torchvision draws up to ten times. `images` are float32 [N, C, H, W].
+    `draws` [N, 5] in [0, 1): erase if below `probability`; area; aspect ratio; vertical place; horizontal place.
     """
     chosen = np.flatnonzero(draws[:, 0] < probability)
     if not len(chosen):

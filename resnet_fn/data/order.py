@@ -1,4 +1,4 @@
-"""Which samples an update sees, and the random numbers that vary them: pure functions of (seed, epoch or update)."""
+"""This module chooses the samples of each update; they depend only on the recipe, its seed and the update's number."""
 
 from functools import lru_cache
 
@@ -12,10 +12,10 @@ Batch = tuple[np.ndarray, np.ndarray]  # images and labels
 
 
 class Streams:
-    """The numbers of all random streams; each is part of the seed of a NumPy generator.
+    """A fixed ID for each random stream; it is part of the seed of that stream's NumPy generator.
 
-    A stream number never changes, or every run would. Streams of one number differ in their other words. A new net's
-    weights are drawn after MindSpore's `set_seed(seed + 1)`, parity's batches have 20 and 21; 6 and 7 are retired.
+    The comments list a seed's parts. An ID never changes, because all runs would. Streams of one ID have seeds of other
+    lengths. Parity's batches use 20 and 21; 6 and 7 are unused. Initial weights use MindSpore's `set_seed(seed + 1)`.
     """
 
     ORDER = 1  # seed, epoch, 1: an epoch's order
@@ -23,7 +23,7 @@ class Streams:
     CROP = 3  # seed, epoch, 3: padded crop and flip; whole epochs, in memory
     ERASING = 4  # seed, epoch, 4
     MIXING = 5  # seed, update, 5: mixup and CutMix
-    VALIDATION = 8  # seed, 8: which files validate
+    VALIDATION = 8  # seed, 8: the files that are split off for validation
     VIEW = 8  # seed, epoch, 8, repeat, number: a file's random resized crop and flip
     JITTER = 9  # seed, epoch, 9, repeat, number: brightness, contrast and saturation
     POLICY = 10  # seed, epoch, 10, repeat, number
@@ -33,7 +33,7 @@ class Streams:
 
 
 def split_batch(batch_size: int, workers: int, accumulate: int) -> int:
-    """Return the number of samples of one micro-batch: batch_size / (workers · accumulate); else a ValueError."""
+    """Return the samples of a micro-batch, batch_size / (workers · accumulate); a ValueError if that is not whole."""
     parts = workers * accumulate
     if batch_size % parts == 0:
         return batch_size // parts
@@ -42,18 +42,18 @@ def split_batch(batch_size: int, workers: int, accumulate: int) -> int:
 
 
 def epoch_order(seed: int, epoch: int, samples: int) -> np.ndarray:
-    """Return an epoch's order of the samples: a permutation of 0..samples−1, int32, from (seed, epoch) alone."""
-    # int32 takes half the memory of permutation(samples), and is shuffled to the same order.
+    """Return an epoch's order of the samples, a permutation of 0..samples−1, int32, which depends on seed and epoch."""
+    # An int32 array is shuffled to the same order as permutation(samples), and takes half the memory.
     return np.random.default_rng([seed, epoch, Streams.ORDER]).permutation(np.arange(samples, dtype=np.int32))
 
 
 class Plan:
-    """The updates of a run over training samples of these labels.
+    """A plan assigns training samples to the updates of a run; it is the base class of the feeds.
 
-    An epoch has samples // batch_size updates and leaves out the rest: all batches are whole, so that the step
-    compiles once. With repeated augmentation (Hoffer et al., arXiv 1901.09335) an update holds batch_size / repeats
-    different samples, each `repeats` times, and an epoch has as many updates as without. `share` is the number of
-    samples of an update on this worker. A ValueError if the training set is too small, or `share` has no pairs to mix.
+    An epoch has samples // batch_size updates and leaves out the remaining samples: all batches have one size, so that
+    the step compiles once. With repeated augmentation (Hoffer et al., arXiv 1901.09335) an update has batch_size /
+    repeats different samples, each `repeats` times; the updates of an epoch stay as many. `share` is the number of this
+    worker's samples of an update. A ValueError if batch_size exceeds the set, or mixing needs pairs and `share` is odd.
     """
 
     def __init__(self, recipe: Recipe, labels: np.ndarray, workers: Workers) -> None:
@@ -72,12 +72,12 @@ class Plan:
             )
 
     def indices(self, update: int) -> np.ndarray:
-        """Return the samples of this worker's share of an update, in order: int64 [share]."""
+        """Return the numbers of this worker's samples of an update, in order: int64 [share]."""
         epoch, place = divmod(update, self.updates_per_epoch)
         return self.epoch(epoch)[0][place].astype(np.int64)
 
     def _draw(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return this worker's samples of an epoch, and their random numbers' places: int32 [updates, share]."""
+        """Return this worker's samples of an epoch, and the rows of their random numbers: both int32 [updates, share]."""
         recipe, samples = self.recipe, len(self.labels)
         if recipe.sampling != BALANCED:
             order = self._share_of(epoch_order(recipe.seed, epoch, samples))
@@ -92,6 +92,6 @@ class Plan:
         return np.tile(unique, self.recipe.repeats)[:, start : start + self.share].copy()
 
     def repeat_numbers(self) -> np.ndarray:
-        """Return the number of the sample's repeat, from 0, for each place in this worker's share: int64 [share]."""
+        """Return for each sample of this worker's share which repeat it is, from 0: int64 [share]."""
         places = self.workers.rank * self.share + np.arange(self.share)
         return places // (self.recipe.batch_size // self.recipe.repeats)

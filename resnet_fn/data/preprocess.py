@@ -1,4 +1,4 @@
-"""Decoding of one image file for evaluation and training: torchvision's pixels, computed by PIL."""
+"""These functions decode one image file for evaluation or training, with PIL, to the pixels that torchvision gives."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ _MOST_RESIZED = 50_000_000  # pixels of a resized image beyond which only the cr
 
 @contextlib.contextmanager
 def naming(undecodable: Callable[[int], ValueError], index: int) -> Iterator[None]:
-    """A context for decoding sample `index`: any error of the decoder becomes `undecodable(index)`."""
+    """In this context, which decodes sample `index`, any error of the decoder becomes `undecodable(index)`."""
     try:
         yield
     except MemoryError:  # not the sample's fault
@@ -29,9 +29,9 @@ def naming(undecodable: Callable[[int], ValueError], index: int) -> Iterator[Non
 def open_upright(data: bytes, mode: str = "RGB") -> Any:
     """Decode a file's bytes to a PIL image, turned by its EXIF orientation (which torchvision's loader ignores).
 
-    `mode` is "RGB", or "L" for grey. Errors are the decoder's own, and a ValueError if it `has_no_white`.
+    `mode` is "RGB", or "L" for grey. Raises PIL's errors, and a ValueError if the format does not define white.
     """
-    from PIL import Image  # a dependency of MindSpore; imported late, it costs start-up time
+    from PIL import Image  # installed with MindSpore; imported here, because it slows the start of commands
 
     image = Image.open(io.BytesIO(data))
     if has_no_white(image):
@@ -41,14 +41,14 @@ def open_upright(data: bytes, mode: str = "RGB") -> Any:
         turn = _TURNS.get(image.getexif().get(0x0112))
     except Exception:  # damaged metadata, intact pixels
         turn = None
-    if image.mode.startswith("I"):  # 16 bits, which PIL's convert would cut at 255
+    if image.mode.startswith("I"):  # pixels of 16 bits, which PIL's `convert` would clip at 255
         image = Image.fromarray(((np.asarray(image).astype(np.int32) + 128) // 257).astype(np.uint8))
     if turn is not None:
         image = image.transpose(turn)
-    return image if image.mode == mode else image.convert(mode)  # convert would copy
+    return image if image.mode == mode else image.convert(mode)  # `convert` always copies
 
 
-# EXIF orientation → PIL's Transpose that undoes it: mirrored, upside down, …
+# For each EXIF orientation, the PIL `Transpose` that undoes it.
 _TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 NO_WHITE = "of 32-bit or float pixels, whose white is not defined; save it with 8 or 16 bits"
 
@@ -59,7 +59,7 @@ def has_no_white(image: Any) -> bool:
 
 
 def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
-    """Decode, resize the shorter side to `resize` (bilinear, antialiased), cut the centre: uint8 [crop, crop, 3]."""
+    """Decode a file, resize its shorter side to `resize` pixels, crop the centre; return uint8 [crop, crop, 3]."""
     from PIL import Image
 
     image = open_upright(data)
@@ -79,9 +79,9 @@ def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
 
 
 def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number: int) -> np.ndarray:
-    """Return a training image: `RandomResizedCrop`, `RandomHorizontalFlip`, `ColorJitter`, then a policy.
+    """Decode a file; apply torchvision's `RandomResizedCrop`, `RandomHorizontalFlip`, `ColorJitter`, then the policy.
 
-    `Plan` explains epoch, repeat and number. Returns uint8 [image_size, image_size, 3]. Errors: see `open_upright`.
+    Epoch, repeat and number seed the random numbers. Returns uint8 [image_size, image_size, 3].
     """
     from PIL import Image
 
@@ -102,8 +102,8 @@ def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number
 def draw_box(width: int, height: int, smallest: float, rng: np.random.Generator) -> tuple[int, int, int, int]:
     """Draw Inception's random crop (Szegedy et al., arXiv 1409.4842), as torchvision's `RandomResizedCrop.get_params`.
 
-    Area smallest..1 of the image, aspect ratio 3/4..4/3 (log-uniform), whole pixels; after ten boxes that do not fit,
-    the largest in the centre. Returns left, top, right, bottom.
+    The area is `smallest` to 1 of the image, the aspect ratio 3/4 to 4/3 (log-uniform). After ten draws that do not fit,
+    the crop is the largest box in the centre. Returns left, top, right, bottom in pixels.
     """
     lowest, highest = 3 / 4, 4 / 3
     for _ in range(10):

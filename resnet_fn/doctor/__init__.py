@@ -1,1 +1,1 @@
-"""Tests of this installation and this machine."""
+"""This package tests the installation and the machine."""

@@ -1,4 +1,4 @@
-"""python -m resnet_fn.doctor: test whether this installation and this machine compute correctly."""
+"""The command doctor tests whether this installation and this machine compute correctly."""
 
 import json
 import tempfile
@@ -21,9 +21,9 @@ _EXAMPLES = """examples:
   python -m resnet_fn.launch --workers 2 -- python -m resnet_fn.doctor
   python -m resnet_fn.doctor ported.py:Net
 """
-# A test: its name, the function that answers (ok, text), and what the result means for a user.
+# (name of the check, function that returns (ok, text), meaning of the result for a user)
 Check = tuple[str, Callable[[], tuple[bool, str]], str]
-Finding = dict[str, Any]  # "name", "ok", "found" (the answer) and "means" of a check
+Finding = dict[str, Any]  # result of a check: "name", "ok", "found" (the text), "means" (the meaning)
 
 
 def checks(folder: Path, workers: Workers) -> list[Check]:
@@ -48,7 +48,7 @@ def checks(folder: Path, workers: Workers) -> list[Check]:
 
 
 def attempt(check: Check) -> Finding:
-    """The finding of a check; one that raises is broken."""
+    """Run a check and return its finding; a check that raises an error is broken."""
     name, run, means = check
     try:
         ok, text = run()
@@ -58,7 +58,7 @@ def attempt(check: Check) -> Finding:
 
 
 def on_all_ranks(findings: list[Finding], workers: Workers) -> list[Finding]:
-    """The findings of all ranks: a check that failed on any of them is broken."""
+    """Combine the findings of all ranks: a check that failed on any rank is broken."""
     counts = sum_over_ranks(np.array([not finding["ok"] for finding in findings], np.float32), workers)
     texts = [f"broken on {count:.0f} of {workers.size} workers (see each one's log)" for count in counts]
     return [
@@ -68,7 +68,7 @@ def on_all_ranks(findings: list[Finding], workers: Workers) -> list[Finding]:
 
 
 def line(finding: Finding) -> str:
-    """A finding in two lines."""
+    """Return a finding as two lines of text."""
     title = f"{'ok' if finding['ok'] else 'BROKEN':7} {finding['name']}"
     return f"{title:20} {finding['found']}\n{'':20} {finding['means']}"
 
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str]) -> int:
     for finding in findings if workers.is_main else [finding for finding in local if not finding["ok"]]:
         print(line(finding))
     broken = [finding["name"] for finding in findings if not finding["ok"]]
-    barrier(workers)  # the first to end with an error code takes the others with it
+    barrier(workers)  # when the first worker exits with an error code, msrun ends the others
     if workers.is_main:
         if parsed.json:
             written = {**description, "findings": findings, "broken": broken}

@@ -1,4 +1,4 @@
-"""What MindSpore computes here, against float64, whatever its version; each check returns (ok, a line)."""
+"""These checks compare MindSpore's results on this machine with float64; each returns (ok, a line of text)."""
 
 import timeit
 
@@ -19,8 +19,8 @@ from resnet_fn.update.step import StepPlan, make_train_step
 
 Answer = tuple[bool, str]
 
-# A convolution's time over that of a matrix product with as many multiplications: 1 to 2 with oneDNN, up to 15 before
-# MindSpore 2.9, 110 with oneDNN's reference kernel.
+# Limit of a convolution's time divided by the time of a matrix product with as many multiplications. The quotient is 1
+# to 2 with oneDNN, up to 15 before MindSpore 2.9, 110 with oneDNN's reference kernel.
 _SLOW = 40
 
 
@@ -29,7 +29,7 @@ def _relative(values: np.ndarray, exact: np.ndarray) -> float:
 
 
 def batchnorm() -> Answer:
-    """BatchNorm's momentum has the sense that the nets expect; MindSpore 2.11 announces another default."""
+    """Check that a batch has weight 0.1 in BatchNorm's moving mean; MindSpore 2.11 reverses momentum's meaning."""
     cell = batch_norm(1)
     cell.set_train(True)
     batch = np.array([1.0, 3.0, 5.0, 11.0], np.float32).reshape(4, 1, 1, 1)
@@ -39,7 +39,7 @@ def batchnorm() -> Answer:
 
 
 def nesterov() -> Answer:
-    """Two updates of momentum SGD with Nesterov and weight decay."""
+    """Check two updates of SGD with Nesterov momentum and weight decay."""
     rng = np.random.default_rng(0)
     value, gradients = rng.normal(size=3), rng.normal(size=(2, 3))
     weight = Parameter(Tensor(value.astype(np.float32)), name="doctor.weight")
@@ -61,7 +61,7 @@ def nesterov() -> Answer:
 
 
 def convolution() -> Answer:
-    """A 3x3 convolution's precision (HF32 shows as 1e-4 and more), and on a CPU its kernel, by its speed."""
+    """Check a 3x3 convolution's precision (HF32 has errors of 1e-4 and more) and, on a CPU, its speed."""
     rng = np.random.default_rng(0)
     x, cell = rng.normal(size=(2, 16, 8, 8)).astype(np.float32), conv(16, 16, 3)
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
@@ -80,7 +80,7 @@ def convolution() -> Answer:
 
 
 def clip() -> Answer:
-    """Norm and clipping of large gradients, as the step computes them."""
+    """Check the norm and the clipping of large gradients, as the training step computes them."""
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(size, np.float32) for size in (9 * 512 * 512, 1000)]
     exact = float(np.sqrt(sum((array.astype(np.float64) ** 2).sum() for array in arrays)))
@@ -100,7 +100,7 @@ def clip() -> Answer:
 
 
 def transfer() -> Answer:
-    """Arrays go to the device and back, also those that begin at no multiple of 64 bytes."""
+    """Check that arrays return unchanged from the device, also if their address is no multiple of 64 bytes."""
     memory = np.random.default_rng(0).integers(0, 256, 1 << 22, np.uint8)
     begin = -memory.ctypes.data % 64
     places = [(begin + shift, size) for shift in (0, 1, 4, 60) for size in (1, 1000, 999_999)]
@@ -112,7 +112,7 @@ def transfer() -> Answer:
 
 
 def all_reduce(workers: Workers) -> Answer:
-    """The sum over the ranks of a whole number, and of one that is not finite."""
+    """Check the sum over all ranks of whole numbers, and of numbers of which one is infinite."""
     bad = np.inf if workers.rank == 1 else 1.0
     total, infinite = sum_over_ranks(np.array([workers.rank + 1.0, bad], np.float32), workers)
     expected = workers.size * (workers.size + 1) / 2
@@ -121,7 +121,7 @@ def all_reduce(workers: Workers) -> Answer:
 
 
 def overflow() -> Answer:
-    """A float16 overflow is noticed, on cards that saturate too, and does not count for the next update."""
+    """Check that a float16 overflow is detected, even on cards that saturate, and only in its own update."""
 
     @mindspore.jit
     def square(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -138,7 +138,7 @@ def overflow() -> Answer:
 
 
 def skip() -> Answer:
-    """An update with NaN in its batch: nothing changes but the loss scale, which halves."""
+    """Check that an update with NaN in its batch changes only the loss scale, which is halved."""
     net, scaler = Dense(4, 3), DynamicLossScaler(initial=1024.0)
     weights = net.trainable_params()
     optimizer = momentum_sgd([(parameter, 0.0) for parameter in weights], 0.9)

@@ -38,7 +38,7 @@ _FUNCTIONS = re.compile(
 
 
 def changing_defaults(layer: type[nn.Cell]) -> dict[str, str]:
-    """The default that is to come, by argument: from the signature and the sentences of a layer's docstring."""
+    """Return {argument: new default} for the changes that a layer's docstring announces."""
     text = " ".join((layer.__doc__ or "").partition("Args:")[0].split())
     changes, now = dict(_SILENT.get(layer.__name__, {})), inspect.signature(layer.__init__).parameters
     if signature := re.search(rf"``(?:[\w.]*\.)?{layer.__name__}\((.*?)\)``", text):
@@ -58,7 +58,7 @@ def changing_defaults(layer: type[nn.Cell]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _recorded(layers: dict[type[nn.Cell], dict[str, str]]) -> Iterator[dict[int, tuple[nn.Cell, type, set[str]]]]:
-    """Inside, the arguments that each new layer of these classes is given are recorded, by the layer's id."""
+    """In this context, record for each new layer of these classes, by its id, the arguments that it was given."""
     given: dict[int, tuple[nn.Cell, type, set[str]]] = {}
     before = {layer: layer.__init__ for layer in layers}
 
@@ -82,7 +82,7 @@ def _recorded(layers: dict[type[nn.Cell], dict[str, str]]) -> Iterator[dict[int,
 
 
 def resting_settings(place: str) -> list[str]:
-    """A line for each default that layers of the net at FILE:NAME rest on and that changes, with what to write."""
+    """Return a line for each changing default that the net at `place`, FILE:NAME, uses, with the argument to write."""
     kinds = [kind for kind in vars(nn).values() if isinstance(kind, type) and issubclass(kind, nn.Cell)]
     layers = {kind: rests for kind in kinds if (rests := changing_defaults(kind))} | {nn.Dropout: {}}
     build = load_function(place, "net")
@@ -104,7 +104,7 @@ def resting_settings(place: str) -> list[str]:
 
 
 def changing_calls(file: Path) -> list[str]:
-    """A line for each call in a file that may change, by its syntax alone: functions of MindSpore's, and methods."""
+    """Return a line for each call in a file whose result may change in a later MindSpore; the file is only parsed."""
     tree, names = ast.parse(file.read_text()), {}
     for node in ast.walk(tree):
         for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():

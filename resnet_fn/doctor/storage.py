@@ -1,4 +1,4 @@
-"""Whether files can be written and read back here; each check returns (ok, a line for the report)."""
+"""These checks write files in the run's folder and read them back; each returns (ok, a line for the report)."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ _LEAST = 2.0  # GB: five checkpoints of ResNet-50 with momentum, of 0.2 GB each,
 
 
 def checkpoint(folder: Path) -> tuple[bool, str]:
-    """A checkpoint is written and read back, with values that decimal text would round."""
+    """Check that a checkpoint is read back bit for bit, with values that decimal text would round."""
     values = np.array([1 / 3, -0.0, np.float32(1e-45), 65504.0], np.float32)
     weight = Parameter(Tensor(values), name="doctor.saved")
     saved = load_checkpoint(save_checkpoint(folder / "step-00000001", [weight], [], {"update": 1}))
@@ -24,7 +24,7 @@ def checkpoint(folder: Path) -> tuple[bool, str]:
 
 
 def rename(folder: Path) -> tuple[bool, str]:
-    """An existing file is replaced by a synced rename, and the folder can be locked."""
+    """Check that a rename replaces an existing file, and that the folder can be locked."""
     path = folder / "file"
     for text in ("old", "new"):
         with replace_file(path) as temporary:
@@ -37,6 +37,6 @@ def rename(folder: Path) -> tuple[bool, str]:
 
 
 def free_space(folder: Path) -> tuple[bool, str]:
-    """There is room for a run's checkpoints."""
+    """Check that the disk has room for a run's checkpoints."""
     free = shutil.disk_usage(folder).free / 1e9
     return free >= _LEAST, f"{free:.1f} GB free; a run keeps up to 5 checkpoints, ResNet-50's have 0.2 GB each"

@@ -1,1 +1,1 @@
-"""What is done with a checkpoint: exact scores, metrics, predictions, exported files."""
+"""This package uses checkpoints: it computes scores, metrics and predictions, and exports files."""

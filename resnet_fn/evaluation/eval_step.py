@@ -1,4 +1,4 @@
-"""The evaluation of one batch. It is a compiled function of its own, because compiled functions ignore `set_train`."""
+"""One batch is evaluated by its own compiled function: compiled functions ignore a later `set_train`."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from resnet_fn.update.step import Compile
 
 
 class EvalResult(NamedTuple):
-    """Results of each sample: cross-entropy, float32 [n]; the most likely class and the label's rank, int32 [n].
+    """Holds for each sample the cross-entropy, float32 [n], the most likely class and the label's rank, int32 [n].
 
     With multi-label targets the loss is binary cross-entropy, the mean over the classes, and the rank is 0, or the
     number of classes if logits are not finite. `logits`: float32 [n, classes], if they were asked for.
@@ -28,7 +28,7 @@ class EvalResult(NamedTuple):
 
 EvalStep = Callable[[Tensor, Tensor], EvalResult]
 
-_argmax = ops.Argmax(1)  # `logits.argmax`, and `ops.arange` for this, compile to the same and take 0.3 s longer
+_argmax = ops.Argmax(1)  # `logits.argmax`, and `ops.arange` for `_numbers`, compile to the same 0.3 s more slowly
 _gather = ops.GatherD()
 
 
@@ -43,11 +43,11 @@ def make_eval_step(
     """Compile the evaluation of one batch.
 
     Args:
-        net: maps images to logits.
+        net: the net, which maps images to logits.
         with_logits: return the logits too.
         jit: see `make_train_step`.
-        loss: (outputs, targets) → the mean loss over the batch, which each sample then has; None: cross-entropy. Its
-            targets may be anything; where they are not int32 [n], prediction and rank are 0.
+        loss: (outputs, targets) → mean loss of the batch, which is returned for each sample; None: cross-entropy. If
+            its targets are not int32 [n], prediction and rank are 0.
 
     Returns:
         eval_step(images, labels): images [n, C, H, W] float32, labels [n] int32, or multi-label [n, classes] float32.

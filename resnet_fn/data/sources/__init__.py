@@ -1,1 +1,1 @@
-"""Where samples come from: each kind of data set, its files, and whether they can be read."""
+"""This package reads each kind of data set, and checks whether its files can be read."""

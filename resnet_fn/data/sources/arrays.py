@@ -1,4 +1,4 @@
-"""Arrays of a caller's own (`resnet_fn.fit`): checked, and in dtypes that MindSpore computes with."""
+"""Arrays that a caller passes to `resnet_fn.fit` are checked and converted to dtypes that MindSpore computes with."""
 
 import hashlib
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 
 from resnet_fn.data.dataset import Arrays
 
-_KINDS = "biuf"  # of NumPy's dtypes: bool, integers, floats
+_KINDS = "biuf"  # kinds of NumPy dtypes that are allowed: bool, integers, floats
 
 
 def check_arrays(train: Any, validation: Any) -> tuple[Arrays, Arrays]:
@@ -23,7 +23,7 @@ def check_arrays(train: Any, validation: Any) -> tuple[Arrays, Arrays]:
 
 
 def are_classes(targets: np.ndarray) -> bool:
-    """Return whether targets that were checked are classes."""
+    """Return whether targets, as `check_arrays` returned them, are class labels."""
     return targets.ndim == 1 and targets.dtype == np.int32
 
 
@@ -33,7 +33,7 @@ def describe(array: Any) -> str:
 
 
 def digest(*splits: Arrays) -> str:
-    """Return the SHA-256 of all values, with their dtypes and shapes."""
+    """Return the SHA-256 of the values, dtypes and shapes of all arrays in `splits`."""
     result = hashlib.sha256()
     for array in (array for split in splits for array in (split.images, split.labels)):
         result.update(describe(array).encode())

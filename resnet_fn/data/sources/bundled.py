@@ -1,4 +1,4 @@
-"""Data without a folder: the digits that come with the package, and generated images."""
+"""Two data sets need no folder: the digits, which come with the package, and generated images."""
 
 from importlib import resources
 
@@ -31,9 +31,9 @@ def load_digits() -> DataSet:
 
 
 def make_synthetic(samples: int, classes: int, image_size: int) -> DataSet:
-    """Make colour images, a coarse pattern per class plus noise: learnable, and the same for the same arguments.
+    """Make colour images, a coarse pattern per class plus noise; equal arguments give equal images.
 
-    `samples` are training images, equally many of each class; the test split has an eighth, at least one per class.
+    `samples` is the number of training images, spread evenly over the classes; the test split has an eighth as many.
     """
     rng = np.random.default_rng([0, samples, classes, image_size])
     coarse = rng.integers(48, 208, (classes, 4, 4, 3), dtype=np.uint8)

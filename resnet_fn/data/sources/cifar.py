@@ -1,6 +1,6 @@
-"""CIFAR-10 and CIFAR-100 from the archives of https://www.cs.toronto.edu/~kriz/cifar.html, binary or python version.
+"""This module reads CIFAR-10 and CIFAR-100, binary or python version (https://www.cs.toronto.edu/~kriz/cifar.html).
 
-MindSpore's own readers want exactly 10,000 (50,000) records per file.
+MindSpore's own readers are not used, because they accept only files of exactly 10,000 (50,000) records.
 """
 
 import pickle
@@ -17,7 +17,7 @@ _CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "fro
 
 
 class _Layout(NamedTuple):
-    """File names of one archive, and the number of label bytes before an image (the last is the class)."""
+    """Describes an archive: its file names, and the number of label bytes before an image (the last is the class)."""
 
     folder: str
     train: tuple[str, ...]
@@ -90,7 +90,7 @@ def _read(path: Path, layout: _Layout) -> Split:
                 raise ValueError(f"data of {pixels.dtype} {pixels.shape} for labels of {labels.shape}")
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: is not a CIFAR batch ({error}); extract the archive again") from None
-    # Rows are planes, red, green, blue, each row by row.
+    # A row of `pixels` holds an image's red, then green, then blue plane.
     images = np.ascontiguousarray(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
     return Split(images, labels.astype(np.int32))
 
@@ -109,10 +109,10 @@ _ALLOWED |= {(f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads arrays only: a pickle can otherwise run any code."""
+    """This unpickler makes only NumPy arrays, because a pickle could otherwise run any code."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Reject every name that no array needs."""
+        """Return the class of this name; an UnpicklingError if arrays do not need it."""
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"asks for {module}.{name}, which no CIFAR file needs")
         return super().find_class(module.replace("numpy._core", "numpy.core"), name)

@@ -1,4 +1,4 @@
-"""Image files as samples: which files are images, how threads read them ahead, how evaluation decodes them."""
+"""Image files are listed, read ahead by threads, and decoded for evaluation."""
 
 import dataclasses
 import errno
@@ -23,8 +23,8 @@ from resnet_fn.data.preprocess import eval_pixels, naming
 
 _FIX = "fix it and go on, or begin another run with --on-bad-sample skip"
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-READERS = 16  # threads: with 2 ms of latency one thread reads 500 files a second, 16 read 8,000
-_AHEAD = 4  # items for each thread that are begun ahead: 64 files of 110 kB are 7 MB
+READERS = 16  # reading threads: at 2 ms of latency one thread reads 500 files a second, 16 read 8,000
+_AHEAD = 4  # items begun ahead, per thread: 64 files of 110 kB take 7 MB
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 NOT_REGULAR = "not a regular file"
 
@@ -33,15 +33,15 @@ Result = TypeVar("Result")
 
 
 def is_image(name: str) -> bool:
-    """Return whether a file has the ending of an image; `scan` checks its contents."""
+    """Return whether a file's name has the ending of an image; its contents are not read."""
     return name.lower().endswith(ENDINGS)
 
 
 def list_images(folder: str | Path) -> tuple[list[str], list[str]]:
-    """List the image files below a folder, at any depth, and the names that are left out, relative to the folder.
+    """Return the image files below a folder, at any depth, and the other names, all as paths relative to the folder.
 
-    Images are in the order of torchvision's ImageFolder: folder by folder, then by name. Left out are files without an
-    image's ending, and whatever has a name that begins with a dot: those are the system's (".DS_Store", "._bee.jpg").
+    Images are in the order of torchvision's ImageFolder: folder by folder, then by name. The other names are files
+    without an image's ending, and all that begin with a dot, which systems make (".DS_Store", "._bee.jpg").
     Links to folders are followed, and each folder is read once.
     """
 
@@ -66,13 +66,13 @@ def list_images(folder: str | Path) -> tuple[list[str], list[str]]:
 
 
 def describe_left_out(folder: str | Path, left_out: Sequence[str]) -> list[str]:
-    """Return a line about what `list_images` has left out; [] if it is nothing."""
+    """Return one line about the names that `list_images` left out; [] if it left out none."""
     which = "no images by their ending, or names that begin with a dot"
     return [f"leaving out {len(left_out)} of {folder}, {which}: {few(left_out, 2)}"] if left_out else []
 
 
 def read_regular(path: str | Path) -> bytes:
-    """Read a file. Raises an OSError if it is no regular file, because reading a FIFO or a device might never end."""
+    """Read a file; an OSError if it is not a regular file, because reading a FIFO or a device might never end."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
     with open(path, "rb") as file:
@@ -81,34 +81,34 @@ def read_regular(path: str | Path) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class FileSplit:
-    """Image files and their labels."""
+    """A split of a data set whose images are files, with their labels."""
 
     root: str  # the folder that `names` are relative to
     names: tuple[str, ...]  # paths, sorted by class, then name
-    labels: np.ndarray  # see `Samples`
-    # int64 [N]: bytes when the command began; empty: not known yet
+    labels: np.ndarray  # int32 [N], or float32 [N, classes] with several classes an image
+    # File sizes when the command began, in bytes, int64 [N]; empty until the files are checked.
     sizes: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
-    threads: int = 1  # that decode
+    threads: int = 1  # number of decoding threads
 
     def __len__(self) -> int:
         return len(self.names)
 
     @property
     def listing(self) -> bytes:
-        """What identifies the set: the files' names."""
+        """Return the files' names as bytes, which identify the set."""
         return "\0".join(self.names).encode("utf-8", "surrogateescape")
 
     @property
     def contents(self) -> bytes:
-        """What stands for the files' contents, which are not read: their sizes."""
+        """Return the files' sizes as bytes; they stand for the contents, which would take long to read."""
         return self.sizes.tobytes()
 
     def path(self, index: int) -> str:
-        """Return a sample's file."""
+        """Return the path of a sample's file."""
         return os.path.join(self.root, self.names[index])
 
     def read(self, index: int) -> bytes:
-        """Return a sample's bytes; a BadSampleError if it cannot be read, or has changed since the command began."""
+        """Return the bytes of a sample's file; a BadSampleError if it is unreadable or has changed in size."""
         try:
             data = read_regular(self.path(index))
         except OSError as error:
@@ -122,8 +122,8 @@ class FileSplit:
         return BadSampleError(f"{self.path(index)}: cannot be decoded; {_FIX}")
 
     def stream(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
-        """Yield each sample's number and bytes, in this order, read ahead by threads; errors are those of `read`."""
-        return read_ahead(self.read, map(int, order))  # a list of an epoch's would be 46 MB for ImageNet
+        """Yield (number, file's bytes) of each sample in `order`, read ahead by threads; errors are those of `read`."""
+        return read_ahead(self.read, map(int, order))  # a list of all numbers would take 46 MB for ImageNet
 
     def keep(self, wanted: np.ndarray) -> "FileSplit":
         """Return the split with only those samples for which `wanted` (bool [N]) is true."""
@@ -135,7 +135,7 @@ class FileSplit:
         )
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
-        """See `Samples`: torchvision's evaluation preprocessing."""
+        """Yield images as `Samples.eval_images` does, with torchvision's evaluation preprocessing."""
         return decode_batches(self.stream, self.undecodable, batches, spec, self.threads)
 
 
@@ -146,7 +146,7 @@ def decode_batches(
     spec: InputSpec,
     threads: int,
 ) -> Iterator[np.ndarray]:
-    """Yield what a split's `eval_images` does, decoded one batch ahead of the caller; its threads end with it."""
+    """Yield an evaluation's images, float32 [n, C, H, W], for each batch of sample numbers; decode one batch ahead."""
 
     def pixels(sample: tuple[int, bytes]) -> np.ndarray:
         index, data = sample
@@ -164,11 +164,11 @@ def decode_batches(
 def read_ahead(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int = READERS, ahead: int = 0
 ) -> Generator[tuple[Item, Result], None, None]:
-    """Yield each item with function(item), computed in threads, in order; an error is raised when its item is due.
+    """Yield (item, function(item)) in the items' order, computed in threads; an item's error is raised in its turn.
 
-    Only a window of `ahead` items is held, by default 4 for each thread. Threads end when the iteration ends.
+    At most `ahead` items, by default 4 per thread, are computed in advance. Threads end when the iteration ends.
     """
-    # When Python ends, it has waited for the threads and emptied its modules, and an open iteration is closed last.
+    # If Python exits during an iteration, this generator is closed after threads have ended and `sys` is empty.
     pool, finalizing = ThreadPoolExecutor(threads), sys.is_finalizing
     waiting: deque[tuple[Item, Future[Result]]] = deque()
     source = iter(items)
@@ -193,7 +193,7 @@ def color_spec(
     size: int = 224,
     resize: int = 256,
 ) -> InputSpec:
-    """Return the input of a net for 8-bit colour images; `load_dataset` replaces the sizes by the recipe's."""
+    """Make an `InputSpec` for 8-bit colour images; `load_dataset` replaces the sizes by the recipe's."""
     return InputSpec(
         name=name,
         classes=tuple(classes),

@@ -1,4 +1,4 @@
-"""Image folders: train/CLASS/*.JPEG and val/CLASS/*.JPEG, ImageNet's flat val, or one folder to be split."""
+"""Image folders are train/CLASS/*.JPEG and val/CLASS/*.JPEG, ImageNet's flat val, or one folder to be split."""
 
 import dataclasses
 import os
@@ -16,10 +16,10 @@ _PLACES = ("", "val", "data", "ILSVRC2012_devkit_t12/data")
 
 
 def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, run: Path | None = None) -> DataSet:
-    """List an image folder. Classes are the sorted folder names of train; val gets the same numbers.
+    """List the images of a data set's folder. The classes are the sorted names of the folders in train.
 
-    `data_dir` holds train/CLASS/ and val/CLASS/; with `share` the classes may lie in it, or in train/ alone, and
-    `split_off` takes the validation split. A ValueError for a wrong layout names what is missing and the fix.
+    `data_dir` holds train/CLASS/ and val/CLASS/. If it has no val/ and `share` is above 0, the class folders lie in
+    train/ or in `data_dir`, and `split_off` makes the validation split. A ValueError names what is missing and the fix.
     """
     root = Path(data_dir)
     whole = bool(share) and not (root / "val").is_dir()
@@ -83,7 +83,7 @@ def _check_classes(place: Path, classes: list[str], files: FileSplit) -> None:
 
 
 def _look_inside(folder: Path) -> str:
-    """Return the fix if a folder's own folders may be the classes; "" if it has none."""
+    """Return a fix, --data-dir FOLDER, if `folder` has inner folders, which may be the classes; else ""."""
     inner = _class_folders(folder)
     condition = "" if "train" in inner else " if these are the classes"
     return f"it holds the folders {few(inner)}: give --data-dir {folder}{condition}" if inner else ""
@@ -96,7 +96,7 @@ def _class_folders(root: Path) -> list[str]:
 
 
 def _list_classes(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]]:
-    """Return the images below class folders, and a line about what is left out: see `list_images`."""
+    """Return the images below the class folders, and a line about names that `list_images` left out."""
     names: list[str] = []
     labels: list[int] = []
     left_out = [name for name in os.listdir(root) if name.startswith(".")] if root.is_dir() else []
@@ -110,7 +110,7 @@ def _list_classes(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]]
 
 
 def _list_flat_val(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]]:
-    """List `root/val/*.JPEG`, as `_list_classes`, with the labels of the official ground truth.
+    """Return the images `root/val/*.JPEG` with labels from the official ground truth, and a line as `_list_classes`.
 
     `ILSVRC2012_validation_ground_truth.txt` has a number 1..1000 per image, in the order of the file names; `meta.mat`
     maps numbers to class folders (WordNet ids). The numbers are *not* in alphabetical order.

@@ -18,7 +18,7 @@ _LOOKED_AT = 20  # if none of a list's first files exists, the list was made for
 
 
 class Row(NamedTuple):
-    """One image of a list: its place, as "train.txt line 3", its path and its classes."""
+    """An image of a list: its line, as "train.txt line 3", its path and its classes."""
 
     place: str
     path: str
@@ -28,10 +28,10 @@ class Row(NamedTuple):
 def load_lists(
     data_dir: str, train_list: str, val_list: str, threads: int, known: Sequence[str] = (), several: bool = False
 ) -> DataSet:
-    """Make a data set of the image files that two lists name, relative to `data_dir`; without the first none train.
+    """Make a data set from two lists of image files, with paths relative to `data_dir`; `train_list` may be "".
 
-    `known` are a trained net's classes; else those of `train_list`, sorted, as numbers if all are whole numbers. With
-    `several` an image has any number of classes. A ValueError names the list, the line and the fix.
+    The classes are `known`, those of a trained net, or else those of `train_list`, sorted, as numbers if all are whole
+    numbers. With `several` an image has any number of classes. A ValueError names the list, the line and the fix.
     """
     train = _read("train_list", train_list, data_dir, several, looked_for=not known) if train_list else []
     val = _read("val_list", val_list, data_dir, several)

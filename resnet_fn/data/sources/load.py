@@ -1,4 +1,4 @@
-"""Opening of a recipe's data set."""
+"""`open_dataset` opens and checks the data set that a recipe names."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -37,16 +37,16 @@ def open_dataset(
     """Open a recipe's data set, and check its labels and image files.
 
     Args:
-        recipe: names the set, evaluation's preprocessing, and the treatment of bad files.
-        data_dir: the set's folder; "": that of the options, or as in training.
-        options: lists of images, decoding threads, whether files are checked, and whether that shows a bar.
-        workers: they share the check of image files.
-        splits: those to check.
-        run: a run that is resumed or evaluated: its validation split and list of bad files are used again; None: new.
-        trained_on: a trained net's input: the set must have its classes; folder and lists are its own if not given.
+        recipe: its settings give the set, the preprocessing of evaluation, and the treatment of bad files.
+        data_dir: folder of the set; "": `options.data_dir`, or else the folder in `trained_on`.
+        options: lists of images, decoding threads, whether files are checked, whether a progress bar is shown.
+        workers: all workers, which share the check of image files.
+        splits: the splits to check, "train", "test" or both.
+        run: folder of a resumed or evaluated run, whose validation split and list of bad files are used; None: new run.
+        trained_on: input of a trained net: the set must have the same classes; default of folder and lists.
 
     Raises:
-        ValueError: no or a wrong folder, bad files, a label that is no class, or other classes than in training.
+        ValueError: the folder is missing or wrong, files are bad, a label is no class, or classes differ from training.
     """
     run = Path(run) if run else None
     if trained_on:
@@ -96,7 +96,7 @@ def load_dataset(
     run: Path | None = None,
     classes: Sequence[str] = (),
 ) -> DataSet:
-    """Load or list a recipe's data set, unchecked; arguments and errors as `open_dataset` and `load_lists`."""
+    """Load arrays or list files of a recipe's data set, without checking files; see `open_dataset` for arguments."""
     check_buildable(recipe)
     name, threads, data_dir = recipe.dataset, data_threads(options.data_threads), data_dir or options.data_dir
     lists = options.train_list, options.val_list
@@ -140,7 +140,7 @@ def load_dataset(
 
 
 def data_threads(threads: int) -> int:
-    """Return the number of decoding threads, by default this process's CPUs. A ValueError if it exceeds the CPUs."""
+    """Return the number of decoding threads, for 0 this worker's share of CPUs; a ValueError if it exceeds the CPUs."""
     most = cpu_count()
     if threads > most:
         cpus = f"{most} CPU{'s' * (most > 1)}"

@@ -1,7 +1,7 @@
-"""Write an image folder as MindRecord shards; an interrupted packing can be continued.
+"""`pack` writes an image folder as MindRecord shards; a second call continues an interrupted one.
 
-Each shard is written in a temporary folder (a MindRecord file must keep its name), read back and compared, moved into
-place and described by a small JSON beside it. `index.json` is written last.
+Each shard is written in a temporary folder (a MindRecord file cannot be renamed), read back, compared, and moved to the
+output folder, with a JSON file that describes it. `index.json` is written last.
 """
 
 import io
@@ -27,7 +27,7 @@ _SCHEMA = {"image": {"type": "bytes"}, "label": {"type": "int32"}, "index": {"ty
 
 
 def shrink(data: bytes, short_side: int, quality: int) -> bytes:
-    """Return the image as a JPEG of this shorter side (antialiased), or its own bytes if it is no larger."""
+    """Return the image as a JPEG with `short_side` pixels (antialiased); the bytes unchanged if it is not larger."""
     from PIL import Image
 
     image = open_upright(data)
@@ -49,10 +49,10 @@ def pack(
     threads: int = 1,
     advance: Callable[[int], object] = lambda samples: None,
 ) -> int:
-    """Write the missing shards of a data set of checked image files, then the index; return how many were missing.
+    """Write the shards that are missing in `out`, then the index; return the number of shards written.
 
-    `shards` are files per split. Training images are shrunk to `short_side` pixels, as JPEGs of `quality` 1..95; 0
-    keeps their own bytes, as evaluation images always keep theirs. `advance` gets the samples of each finished shard.
+    `dataset` has checked image files; `shards` is their number per split. Training images are shrunk to `short_side`
+    pixels, as JPEGs of `quality` 1..95 (0: not shrunk). `advance` is called with each finished shard's sample count.
     """
     splits = {"train": cast(FileSplit, dataset.train), "val": cast(FileSplit, dataset.test)}
     files = (split.listing + split.labels.tobytes() + split.contents for split in splits.values())
@@ -90,7 +90,7 @@ def pack(
 
 
 def _finished(out: Path, shard: str) -> dict[str, Any] | None:
-    """Return the description of a shard that is there, whose contents are those that were written."""
+    """Return the JSON description of a shard whose files exist and have the recorded sha256; else None."""
     try:
         entry: dict[str, Any] = json.loads((out / f"{shard}.json").read_text())
         intact = all(sha256_of_file(out / file) == digest for file, digest in entry["sha256"].items())

@@ -1,4 +1,4 @@
-"""Packed image folders: sharded MindRecord files that `python -m resnet_fn.pack` wrote.
+"""This module reads packed image folders: MindRecord shards that `python -m resnet_fn.pack` wrote.
 
 OUT/index.json              format, classes, moments, and of each shard: name, samples, size, sha256
 OUT/train-labels.npy        int32 [N]; OUT/val-labels.npy
@@ -24,21 +24,21 @@ INDEX, FORMAT = "index.json", 2
 
 @dataclasses.dataclass(frozen=True)
 class RecordSplit:
-    """Samples in MindRecord shards: columns image (a file's bytes), label and index (its place in the split)."""
+    """A split in MindRecord shards; their columns are image (a file's bytes), label, index (number in the split)."""
 
     files: tuple[str, ...]  # the shards, in the order of the samples
     labels: np.ndarray  # int32 [N]
-    threads: int  # that decode
-    names: tuple[str, ...]  # of the files that were packed
-    contents: bytes  # the shards' sha256, a line each
-    listing: ClassVar[bytes] = b""  # see `FileSplit`: `contents` identify records
+    threads: int  # number of decoding threads
+    names: tuple[str, ...]  # names of the image files that were packed
+    contents: bytes  # sha256 of each shard's files, a line each
+    listing: ClassVar[bytes] = b""  # empty, unlike in `FileSplit`: `contents` identifies the set
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def stream(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
-        """Yield each sample's number and bytes, in this order; a BadSampleError if they can no longer be read."""
-        # MindDataset takes no more numbers than it has samples. To open one of 400,000 takes 50 ms.
+        """Yield (number, file's bytes) of each sample in `order`; a BadSampleError if a shard cannot be read."""
+        # MindDataset takes at most as many numbers as it has samples; opening one of 400,000 samples takes 50 ms.
         count = min(len(self), max(1024, len(self) // 64))
         for start in range(0, len(order), count):
             part = order[start : start + count]
@@ -51,7 +51,7 @@ class RecordSplit:
         return BadSampleError(f"data: {name} of the packed set cannot be read; pack the set again, then resume")
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
-        """See `Samples`: torchvision's evaluation preprocessing."""
+        """Yield images as `Samples.eval_images` does, with torchvision's evaluation preprocessing."""
         return decode_batches(self.stream, self.undecodable, batches, spec, self.threads)
 
     def _read(self, order: np.ndarray) -> Generator[bytes, None, None]:
@@ -66,7 +66,7 @@ class RecordSplit:
                 if int(row["index"]) != index:
                     raise RuntimeError(f"MindDataset gave sample {int(row['index'])} instead of {index}")
                 yield row["image"].tobytes()
-        except (RuntimeError, ValueError) as error:  # with the sample before, if the next cannot be read
+        except (RuntimeError, ValueError) as error:  # `index` may be the sample before the bad one
             raise self.undecodable(index) from error
         finally:
             if rows is not None:
@@ -74,7 +74,7 @@ class RecordSplit:
 
 
 def load_records(data_dir: str, threads: int) -> DataSet:
-    """Open a set that `pack` wrote; ValueError names what is missing or damaged."""
+    """Open a data set that `pack` wrote; a ValueError names the file that is missing or damaged."""
     root = Path(data_dir)
     try:
         index = json.loads((root / INDEX).read_text())

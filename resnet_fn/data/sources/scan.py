@@ -1,4 +1,4 @@
-"""The check of image files before the first update: their sizes, and whether Pillow decodes them, to an eighth."""
+"""Image files are checked before the first update: their sizes, and whether Pillow decodes them (JPEGs at 1/8 size)."""
 
 import dataclasses
 import io
@@ -20,15 +20,15 @@ from resnet_fn.data.sources.files import NOT_REGULAR, READERS, FileSplit, read_a
 from resnet_fn.runtime.disk import replace_text
 from resnet_fn.runtime.workers import Workers, exchange_numbers, gather_texts
 
-MOST_CHECKED = 20_000  # files of training and validation together that are decoded by default
+MOST_CHECKED = 20_000  # a set of at most so many files, both splits together, is decoded by default
 MOST_PIXELS = 178_956_970  # PIL's own limit: 512 MB as RGB
 BAD_FILES = "bad_files.txt"
 _DAMAGED = "cut or damaged"
-_AT_A_TIME = 32  # files for a thread at a time: to hand over one costs more than to read its size
+_AT_A_TIME = 32  # files a thread gets at once: passing a single one costs more than reading its size
 
 
 def examine(path: str, decode: bool = True) -> tuple[int, str]:
-    """Return a file's size in bytes and its fault, "" if it has none. Without `decode` it is not read."""
+    """Return a file's size in bytes and its fault, or "" if it is good. Without `decode` the contents are not read."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
@@ -66,7 +66,7 @@ def _examine_bytes(data: bytes) -> str:
 
 
 def scan_files(split: FileSplit, decode: bool, workers: Workers, progress: bool) -> tuple[np.ndarray, dict[int, str]]:
-    """Call `examine` for a split's files, each on one rank; return all sizes, int64 [N], and the faults by number."""
+    """Call `examine` for a split's files, shared among ranks; return all sizes, int64 [N], and {file number: fault}."""
     local = range(workers.rank, len(split), workers.size)
     sizes, faults = np.zeros(len(split), np.int64), dict[int, str]()
 
@@ -98,13 +98,13 @@ def check_files(
     splits: Sequence[str] = ("train", "test"),
     left_out: tuple[str, ...] | None = None,
 ) -> DataSet:
-    """Read the sizes of a data set's files and find the bad ones: the data set of good files, with the others' names.
+    """Check a data set's files; return the data set with the good files, their sizes, and the bad files' names.
 
     Args:
-        on_bad: "error" (a ValueError names the first ones and their faults), or "skip" to leave bad files out (on all
-            ranks alike), for which all are decoded.
-        check: whether files are decoded: "yes", "no", or "auto": if all splits have at most `MOST_CHECKED`.
-        left_out: `bad_files` of a resumed run, which leaves them out and decodes no file again; None: of a new run.
+        on_bad: "error": a ValueError names the first bad files and their faults; "skip": bad files are left out, on
+            all ranks, and all files are decoded.
+        check: whether files are decoded: "yes", "no", or "auto" (only if there are at most `MOST_CHECKED`).
+        left_out: `bad_files` of a resumed run; they are left out, and no file is decoded again. None for a new run.
     """
     files = {half: split for half in ("train", "test") if isinstance(split := getattr(dataset, half), FileSplit)}
     count = sum(len(split) for split in files.values())
@@ -147,19 +147,19 @@ def check_files(
 
 
 def _names(split: FileSplit, dataset: DataSet) -> list[str]:
-    """Return the files' paths relative to the data folder, which may be moved."""
+    """Return the files' paths relative to the data folder, so that they stay valid when it is moved."""
     folder = os.path.relpath(os.path.realpath(split.root), os.path.realpath(dataset.input.data_dir))
     return [os.path.normpath(os.path.join(folder, name)) for name in split.names]
 
 
 def write_bad_files(folder: Path, dataset: DataSet) -> None:
-    """List the files that were left out, lines "path from the data folder, tab, fault", if any were looked for."""
+    """Write the bad files to bad_files.txt, a line "path, tab, fault" each; nothing if files were not checked."""
     if dataset.bad_files is not None:
         replace_text(folder / BAD_FILES, "".join(f"{line}\n" for line in dataset.bad_files), "surrogateescape")
 
 
 def read_bad_files(folder: Path) -> tuple[str, ...] | None:
-    """Return the lines of `write_bad_files`; None if the folder has none."""
+    """Return the lines of the folder's bad_files.txt; None if there is no such file."""
     try:
         lines = (folder / BAD_FILES).read_text(encoding="utf-8", errors="surrogateescape").split("\n")[:-1]
     except OSError:

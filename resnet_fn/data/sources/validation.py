@@ -1,4 +1,4 @@
-"""A validation split from a folder that has none; a run stores it and never changes it."""
+"""These functions split validation files off a folder that has none; a run stores the split and never changes it."""
 
 import json
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ FILE = "validation.json"
 def hold_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
     """Return a mask of validation samples, bool [N]: the same fraction `share` of every class, drawn from the seed.
 
-    Of n images of a class round(share · n), at least one of two or more, and never all of them.
+    Of a class with n images round(share · n) are chosen, at least one (if n is 2 or more) and never all.
     """
     rng = np.random.default_rng([seed, Streams.VALIDATION])
     held = np.zeros(len(labels), bool)
@@ -28,7 +28,7 @@ def hold_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def split_off(files: FileSplit, share: float, seed: int, run: Path | None = None) -> tuple[FileSplit, FileSplit]:
-    """Split files by the record in a run's folder (`write_validation`), or by `hold_out`; new files are to train."""
+    """Split files as the run's validation.json lists them (files that it lacks train), or else by `hold_out`."""
     path = run and run / FILE
     if path and path.exists():
         known = set(json.loads(path.read_text(encoding="utf-8")))
@@ -44,6 +44,6 @@ def split_off(files: FileSplit, share: float, seed: int, run: Path | None = None
 
 
 def write_validation(run: Path, names: Sequence[str]) -> None:
-    """Record the validation files in a run folder; nothing if none were split off."""
+    """Write the names of validation files to validation.json in a run folder; nothing if there are none."""
     if names:
         replace_text(run / FILE, json.dumps(sorted(names), indent=0) + "\n")
