@@ -4,7 +4,7 @@ import signal
 import sys
 
 if __name__ == "__main__" or sys.argv[0].endswith("/resnet_fn"):  # the installed command, which imports this module
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # train.py says why
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # train.py gives the reason
 
 import importlib
 import importlib.util

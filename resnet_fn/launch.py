@@ -1,4 +1,4 @@
-"""python -m resnet_fn.launch: train on several workers, on one machine or several."""
+"""The command launch trains on several workers, on one machine or several."""
 
 import argparse
 import json
@@ -24,14 +24,14 @@ _EXAMPLES = """examples:
   python -m resnet_fn.launch --workers 16 --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 \\
       --master-port 8118 -- --out-dir /shared/runs/sixteen
 """
-# What MindCluster's operator gives each pod of a job in Kubernetes.
+# Environment variables that MindCluster's operator sets in each pod of a Kubernetes job.
 _POD = ("MS_ROLE", "MS_WORKER_NUM", "MS_LOCAL_WORKER", "MS_NODE_RANK", "MS_SCHED_HOST", "MS_SCHED_PORT")
 _AFTER_FAILURE = 3.0  # seconds for the other workers to print their errors
 _AFTER_END = 10.0  # seconds for the scheduler to see that all workers have left
 
 
 def pod_defaults() -> dict[str, Any]:
-    """The flags' defaults: in a pod of MindCluster those of its job. UsageError if a variable is no number."""
+    """Return the flags' defaults, in a MindCluster pod from its variables; a UsageError if one is no number."""
     given = {name: os.environ.get(name, "") for name in _POD}
     if not given["MS_LOCAL_WORKER"]:
         return {"workers": 2, "nnodes": 1, "node_rank": 0, "master_addr": None, "master_port": 0}
@@ -50,7 +50,7 @@ def pod_defaults() -> dict[str, Any]:
 
 
 def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Flags, validated (UsageError), and the command that each worker runs."""
+    """Return the checked flags and the command that each worker runs; a UsageError if a flag is wrong."""
     about = "Start workers with msrun, pass signals on to them, and exit with the code of the first that fails."
     parser = cli.Parser("launch", about, _EXAMPLES, "")
     parser.usage = f"{parser.usage} -- [flags of train, or python or resnet_fn and a command]"
@@ -89,7 +89,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def watch(processes: WorkerProcesses, first_log: Path, signals: list[int]) -> None:
-    """Pass signals on and show the first worker's log, until all have ended or shortly after one has failed."""
+    """Forward signals to the workers and print the first one's log, until all end or 3 seconds after one fails."""
     deadline = float("inf")
     with open(first_log, encoding="utf-8", errors="replace", newline="") as log:
         while processes.running and time.monotonic() < deadline:
@@ -104,15 +104,15 @@ def watch(processes: WorkerProcesses, first_log: Path, signals: list[int]) -> No
 
 
 def _shown(log: str) -> str:
-    """A worker's output without the lines that MindSpore prints, at any log level, when a process ends."""
+    """Return a worker's output without the "[INFO]" lines that MindSpore prints when a process ends."""
     return re.sub(r"^\[INFO\] .*\n?", "", log, flags=re.M)
 
 
 def exit_code(ended: dict[str, int], logs: Path, has_scheduler: bool) -> int:
-    """The exit code of the first worker that failed, else the scheduler's; prints which, unless a signal stopped it."""
+    """Return the exit code of the first failed worker, else the scheduler's; print a failure that no signal caused."""
     failed = sorted(((name, code) for name, code in ended.items() if code), key=lambda end: end[0] == "scheduler")
     name, code = next(iter(failed), ("", 0))
-    log = (logs / "scheduler.log").read_text(errors="replace") if has_scheduler else ""  # else an earlier job's
+    log = (logs / "scheduler.log").read_text(errors="replace") if has_scheduler else ""  # or an earlier job's
     if silent := re.findall(r"The node: (\d+) is timed out", log):
         who, seconds = ", ".join(dict.fromkeys(silent)), os.environ.get("MS_NODE_TIMEOUT", "30")
         why = "it stands still, or its machine is gone; MS_NODE_TIMEOUT=SECONDS waits longer"
@@ -129,9 +129,9 @@ def exit_code(ended: dict[str, int], logs: Path, has_scheduler: bool) -> int:
 def main(arguments: Sequence[str]) -> int:
     """Start the workers, watch them, and leave no process behind."""
     given, command = parse(arguments)
-    for name in _POD:  # this process is no worker, and msrun sets its workers' own
+    for name in _POD:  # this process is no worker; msrun sets these variables for the workers
         os.environ.pop(name, None)
-    typed = [*console.typed_command(), *([] if "--" in arguments else ["--"])]  # what is added must reach the workers
+    typed = [*console.typed_command(), *([] if "--" in arguments else ["--"])]  # added flags must reach the workers
     console.outlive_console()
     port, local = given.master_port, given.workers // given.nnodes
     if given.node_rank == 0:

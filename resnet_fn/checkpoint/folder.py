@@ -7,8 +7,8 @@
         manifest.json           written last: the format's number; size and sha256 of each file; name, shape, dtype
                                 and sha256 of each tensor
 
-The folder is written under a temporary name; its files and the folder are synced; then it is renamed. Reading checks all
-bytes against the manifest: MindSpore loads a truncated `.ckpt` without error, safetensors has no payload checksum.
+The folder is written under a temporary name; its files and the folder are synced; then it is renamed. Reading checks
+all bytes against the manifest: MindSpore loads a truncated `.ckpt` without error, safetensors has no payload checksum.
 """
 
 import dataclasses

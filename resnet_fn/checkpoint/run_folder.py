@@ -97,7 +97,7 @@ class RunFolder:
                 shutil.rmtree(path, ignore_errors=True)
 
     def open(self, lock: FolderLock) -> None:
-        """Lock a folder with checkpoints, and finish a checkpoint replacement that a crash interrupted; or a ValueError."""
+        """Lock the folder if it has checkpoints, and finish a checkpoint replacement that a crash interrupted."""
         others = [name for name in _FILES if (self.path / name).exists()]
         if others and not self.updates() and not was_locked(self.path, has_run=bool(self.config())):
             raise ValueError(f"out_dir: {self.path}/{others[0]} was not written by a run; give another --out-dir")
@@ -139,7 +139,7 @@ class RunFolder:
         return config if isinstance(config, dict) and {"recipe", "options"} <= config.keys() else {}
 
     def write_config(self, recipe: Recipe, options: RunOptions, workers: Workers, recipe_file: str) -> list[str]:
-        """Write config.json, and `recipe_file` as recipe.toml; if a user changed recipe.toml, keep it, return a note."""
+        """Write config.json, and `recipe_file` as recipe.toml; keep and report a recipe.toml that a user changed."""
         from resnet_fn import __version__
 
         config = {

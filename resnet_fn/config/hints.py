@@ -36,7 +36,7 @@ def near_path(path: str | Path, otherwise: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text that is not only dashes (MindSpore puts lines of dashes around texts)."""
+    """Return the first line of an error's text that is not only dashes, as MindSpore prints around its texts."""
     lines = [line.strip(" -") for line in str(error).splitlines()]
     return next((line for line in lines if line), type(error).__name__)
 

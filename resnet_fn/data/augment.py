@@ -1,7 +1,7 @@
 """Colour images are augmented by crop and flip (only sets in memory), colour jitter and torchvision's policies.
 
-Jitter and policies give the same pixels as torchvision on PIL images with its defaults (nearest pixel, black edges), but
-draw other random numbers. https://github.com/pytorch/vision/blob/v0.28.0/torchvision/transforms/autoaugment.py
+Jitter and policies give torchvision's pixels on PIL images, with its defaults (nearest pixel, black edges), but draw
+other random numbers. https://github.com/pytorch/vision/blob/v0.28.0/torchvision/transforms/autoaugment.py
 """
 
 import math
@@ -150,7 +150,7 @@ PAIRS = {
 
 
 def magnitude(name: str, level: int, size: int, policy: str) -> float:
-    """Return an operation's magnitude without sign at `level`, 0..30 (autoaugment: 0..9); `size` is the image's width."""
+    """Return an operation's magnitude without sign at `level`, 0..30 (autoaugment: 0..9); `size` is the width."""
     bins, wide = _AUTO_BINS if policy == "autoaugment" else _BINS, policy == "trivialaugment"
     if name in _SIGNED:
         kind = _SIGNED[name]

@@ -132,7 +132,7 @@ class FileFeed(Plan):
 
 
 class Buffers:
-    """Reuses arrays that no caller holds any more: with new ones a feed of photographs takes 1.07 to 1.11 times longer."""
+    """Reuses arrays that no caller holds any more: with new ones a feed of photographs takes 7 to 11 % longer."""
 
     _HELD_HERE = 3  # references to an unused array in `take`: its list, its variable, the call that counts
     _MOST = 4  # arrays that are kept

@@ -1,4 +1,4 @@
-"""`InputSpec` describes a net's input. A data set defines it, checkpoints store it, evaluation and prediction read it."""
+"""`InputSpec` describes a net's input: a data set defines it, checkpoints store it, and evaluation reads it."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

@@ -48,12 +48,12 @@ def epoch_order(seed: int, epoch: int, samples: int) -> np.ndarray:
 
 
 class Plan:
-    """A plan assigns training samples to the updates of a run; it is the base class of the feeds.
+    """A plan assigns training samples to a run's updates; it is the base class of the feeds.
 
-    An epoch has samples // batch_size updates and leaves out the remaining samples: all batches have one size, so that
-    the step compiles once. With repeated augmentation (Hoffer et al., arXiv 1901.09335) an update has batch_size /
-    repeats different samples, each `repeats` times; the updates of an epoch stay as many. `share` is the number of this
-    worker's samples of an update. A ValueError if batch_size exceeds the set, or mixing needs pairs and `share` is odd.
+    An epoch has samples // batch_size updates and leaves out the rest: all batches have one size, so that the step
+    compiles once. With repeated augmentation (Hoffer et al., arXiv 1901.09335) an update has batch_size / repeats
+    different samples, each `repeats` times; an epoch has as many updates as without. `share` is the number of this
+    worker's samples of an update. A ValueError if the set is smaller than a batch, or if mixup meets an odd `share`.
     """
 
     def __init__(self, recipe: Recipe, labels: np.ndarray, workers: Workers) -> None:
@@ -77,7 +77,7 @@ class Plan:
         return self.epoch(epoch)[0][place].astype(np.int64)
 
     def _draw(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return this worker's samples of an epoch, and the rows of their random numbers: both int32 [updates, share]."""
+        """Return this worker's samples of an epoch, and the rows of their random numbers, int32 [updates, share]."""
         recipe, samples = self.recipe, len(self.labels)
         if recipe.sampling != BALANCED:
             order = self._share_of(epoch_order(recipe.seed, epoch, samples))

@@ -102,8 +102,8 @@ def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number
 def draw_box(width: int, height: int, smallest: float, rng: np.random.Generator) -> tuple[int, int, int, int]:
     """Draw Inception's random crop (Szegedy et al., arXiv 1409.4842), as torchvision's `RandomResizedCrop.get_params`.
 
-    The area is `smallest` to 1 of the image, the aspect ratio 3/4 to 4/3 (log-uniform). After ten draws that do not fit,
-    the crop is the largest box in the centre. Returns left, top, right, bottom in pixels.
+    The area is `smallest` to 1 of the image, the aspect ratio 3/4 to 4/3 (log-uniform). After ten draws that do not
+    fit, the crop is the largest box in the centre. Returns left, top, right, bottom in pixels.
     """
     lowest, highest = 3 / 4, 4 / 3
     for _ in range(10):

@@ -1,4 +1,4 @@
-"""Which settings of a net rest on a default that a later MindSpore changes."""
+"""This module finds arguments of a net's layers that are left to a default that a later MindSpore changes."""
 
 import ast
 import contextlib
@@ -15,7 +15,7 @@ from mindspore import nn
 from resnet_fn.config.hints import few
 from resnet_fn.runtime.user_files import imports_beside, load_function
 
-# What docstrings do not announce in words that `changing_defaults` reads: the default that comes.
+# New defaults by layer and argument, for changes that `changing_defaults` cannot read in MindSpore's docstrings.
 _SAME = {"pad_mode": "0, without `same`"}
 _STRIDE = {"stride": "kernel_size"}
 _SILENT: dict[str, dict[str, str]] = {

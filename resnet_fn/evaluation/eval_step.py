@@ -51,10 +51,10 @@ def make_eval_step(
 
     Returns:
         eval_step(images, labels): images [n, C, H, W] float32, labels [n] int32, or multi-label [n, classes] float32.
-        A label of rank 0 is the prediction, of rank < 5 in the top 5; equal logits rank by class. If logits are not
-        finite the rank is last, so that a broken net scores nothing. It sets the net to evaluation mode.
+        Rank 0 means that the label is the prediction, rank < 5 that it is in the top 5; equal logits rank by class. If
+        logits are not finite, the rank is the last. The net is set to evaluation mode.
 
-        After its first call, on a CPU, a ValueError names Parameters that have other memory since: see `FixedMemory`.
+        On a CPU, later calls raise a ValueError if a Parameter has new memory: see `FixedMemory`.
     """
 
     def scores(images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:

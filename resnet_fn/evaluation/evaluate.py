@@ -1,4 +1,4 @@
-"""Evaluation of a checkpoint, or of a bare weight file, on its validation set."""
+"""These functions evaluate a checkpoint, or a weight file with a recipe, on a validation set."""
 
 import dataclasses
 import sys
@@ -22,25 +22,25 @@ from resnet_fn.runtime.workers import Workers
 from resnet_fn.weights.load import other_classes
 
 TTA = ("none", "flip")
-_ALL_UP_TO = 20_000_000  # probabilities, 80 MB on every rank; a larger set keeps those of the likeliest classes
+_ALL_UP_TO = 20_000_000  # samples · classes (80 MB); above, only probabilities of the likeliest classes are kept
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """The scores of a checkpoint on its validation set, with everything that a report needs."""
+    """Holds the scores of a checkpoint on its validation set, and all else that a report needs."""
 
     trained: LoadedNet  # the net and its checkpoint
-    dataset: DataSet  # whose split `test`, the validation set, was scored
-    scores: Scores  # with the likeliest classes; the same on every rank
-    options: dict[str, Any]  # "which", "tta", "ema", "image_size"
-    workers: Workers  # this process's place
+    dataset: DataSet  # the data set; its split `test`, the validation set, was scored
+    scores: Scores  # scores of each sample, including the likeliest classes; the same on every rank
+    options: dict[str, Any]  # arguments of `evaluate_in_detail`: "which", "tta", "ema", "image_size"
+    workers: Workers  # this process's rank and the number of workers
 
 
 def evaluate(checkpoint: str | Path, which: str = "last", **options: Any) -> dict[str, Any]:
     """Evaluate a checkpoint on its validation set; arguments as in `evaluate_in_detail`.
 
     Returns:
-        See `all_metrics`: {"loss", "top1", "top5", "count", "macro_f1"}, fractions of 1; the same on every rank.
+        {"loss", "top1", "top5", "count", "macro_f1"}, rates as fractions of 1, the same on every rank: `all_metrics`.
     """
     detail = evaluate_in_detail(checkpoint, which, **options)
     return all_metrics(detail.scores, detail.dataset.test.labels, len(detail.dataset.classes))
@@ -92,7 +92,7 @@ def evaluate_in_detail(
 
 
 def keeps_all_classes(dataset: DataSet) -> bool:
-    """Return whether a report keeps the probabilities of all classes: not of a large set."""
+    """Return whether the set is small enough that a report keeps the probabilities of all classes."""
     return len(dataset.test) * len(dataset.classes) <= _ALL_UP_TO
 
 
@@ -108,10 +108,10 @@ def evaluate_weights(
     options: RunOptions = RunOptions(),
     allow_non_finite: bool = False,
 ) -> tuple[Scores, DataSet]:
-    """Evaluate a bare weight file, of any project (`read_weights`), on a recipe's validation set, and return that, too.
+    """Evaluate a weight file of any project on a recipe's validation set; return the scores and the data set.
 
-    A weight file has neither data nor preprocessing: both, and the net, are the recipe's. Prints which file is
-    loaded, and warns if its classes are known and differ from the data set's. Errors: see `load_weight_file`.
+    The recipe gives the net, the data and the preprocessing, which a weight file does not hold. Prints the file's path,
+    and warns if the file names classes other than the data set's. Errors: see `load_weight_file`.
     """
     workers = process.start(device, threads)
     check_settings(workers, recipe, which=which, check_files=options.check_files, batch_size=batch_size)

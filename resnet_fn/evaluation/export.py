@@ -1,4 +1,4 @@
-"""Export of a trained net. The file is kept only if it gives the net's own logits."""
+"""`export` writes a trained net to a file, which is kept only if it computes the same logits as the net."""
 
 import json
 from collections.abc import Callable
@@ -22,16 +22,16 @@ from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.extras import import_extra
 
 DYNAMIC = 0
-_IMAGES = 128  # of the validation set, on which a file is verified
-INPUT, OUTPUT = "images", "logits"  # names in a graph
-# Largest difference of a logit, relative to the largest logit (at least 1).
+_IMAGES = 128  # number of validation images on which a file is verified
+INPUT, OUTPUT = "images", "logits"  # names of a graph's input and output
+# Largest allowed difference of a logit, divided by the largest logit (at least 1), by the recipe's precision.
 TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2}
 
 Forward = Callable[[np.ndarray], np.ndarray]
 
 
 class ExportError(ValueError):
-    """The exported file's logits differ from the net's, or it cannot be made; no file was left behind."""
+    """The exported file cannot be made, or its logits differ from the net's; no file was left."""
 
 
 def export(
@@ -46,16 +46,16 @@ def export(
     Args:
         run: a run folder (its last checkpoint), a checkpoint folder, or the result of `load_run`.
         out: the .mindir, .onnx or .safetensors file (weights only) to write or replace, with FILE.json beside it.
-        batch: images at a time that the file takes; 0 for any number.
-        images: float32 [N, C, H, W], what the answers are compared on; None: the first images of the validation set.
-        data_dir: the data set's folder; "": that of training.
+        batch: fixed batch size of the exported net; 0: any batch size.
+        images: the images on which the file's logits are compared with the net's, float32 [N, C, H, W]; None: the
+            first 128 of the validation set.
 
     Returns:
         The contents of FILE.json.
 
     Raises:
-        ExportError: the answers differ; no file is left.
-        ValueError: another ending, or a folder that cannot be written.
+        ExportError: the logits differ; no file is left.
+        ValueError: `out` has another ending, or its folder cannot be written.
     """
     out = Path(out)
     kind = out.suffix.removeprefix(".")
@@ -79,7 +79,7 @@ def export(
 
 
 def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]:
-    """Return FILE.json, which an ONNX file has in its metadata and a safetensors file in its header, as JSON types."""
+    """Return the contents of FILE.json, as JSON types; ONNX metadata and safetensors headers hold them, too."""
     spec, meaning = trained.input, task_of(trained.recipe.multi_label).output
     shape, logits = [batch or None, spec.channels, spec.image_size, spec.image_size], [batch or None, len(spec.classes)]
     return {
@@ -95,7 +95,7 @@ def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]
 
 
 def compare(trained: LoadedNet, answers: Forward, images: np.ndarray, batch: int) -> dict[str, Any]:
-    """Compare the file's logits with the net's; an ExportError if one differs by more than the tolerance."""
+    """Compare the file's logits, which `answers` computes, with the net's; an ExportError if they differ too much."""
     size = batch or len(images)
     rows = max(len(images) // size, 1) * size
     images = np.resize(images, (rows, *images.shape[1:]))  # whole batches; too few images are repeated
@@ -103,7 +103,7 @@ def compare(trained: LoadedNet, answers: Forward, images: np.ndarray, batch: int
     trained.net.set_train(False)
     expected = np.concatenate([trained.net(Tensor(part)).numpy().astype(np.float32) for part in parts])
     if batch == DYNAMIC:
-        # A second batch size shows whether the first was frozen into the file.
+        # A second batch size tests that the file accepts any batch size.
         parts.append(images[:1])
         expected = np.concatenate((expected, expected[:1]))
     try:
@@ -146,7 +146,7 @@ def _texts(card: dict[str, Any]) -> dict[str, str]:
 
 
 def _save(file: Path, model: Any) -> None:
-    """Write an ONNX or MindIR model with its input and output, which MindSpore numbers, named `INPUT` and `OUTPUT`."""
+    """Write an ONNX or MindIR model after renaming its input and output, which MindSpore numbers."""
     graph = model.graph
     names = {graph.input[0].name: INPUT, graph.output[0].name: OUTPUT}
     for end in (*graph.input, *graph.output):
@@ -172,10 +172,10 @@ def _read_mindir(file: Path, _: LoadedNet) -> Forward:
 
 
 def _write_onnx(trained: LoadedNet, file: Path, card: dict[str, Any]) -> None:
-    import_extra("onnxruntime", "--format onnx")  # an error before the work, not after
+    import_extra("onnxruntime", "--format onnx")  # if it is missing, the error comes before the work
     onnx = import_extra("onnx", "--format onnx")
-    # MindSpore's exporter has no dynamic shapes. Nothing in these nets depends on the batch size, so the first
-    # dimension of input and output is renamed afterwards; `compare` runs two sizes to make sure.
+    # MindSpore's exporter has no dynamic shapes. These nets compute alike for any batch size, so the first dimension of
+    # input and output is made dynamic in the file; `compare` tests two batch sizes.
     batch, *shape = card["input"]["shape"]
     _export(trained, file, Tensor(np.zeros((batch or 2, *shape), np.float32)), "ONNX")
     model = onnx.load(str(file))
@@ -203,7 +203,7 @@ def _write_safetensors(trained: LoadedNet, file: Path, card: dict[str, Any]) -> 
 
 def _read_safetensors(file: Path, trained: LoadedNet) -> Forward:
     read = mindspore.load_checkpoint(str(file), format="safetensors")
-    net = build_net(trained.recipe, trained.input)  # a new one, so that the answers can only come from the file
+    net = build_net(trained.recipe, trained.input)  # a new net, so that its weights can only come from the file
     assign_all(tuple(net.get_parameters()), {name: value.numpy() for name, value in read.items()}, file)
     net.set_train(False)
     return lambda images: net(Tensor(images)).numpy().astype(np.float32)

@@ -1,4 +1,4 @@
-"""A trained net from a checkpoint, as evaluation, prediction and export use it."""
+"""`load_run` loads a trained net from a checkpoint, for evaluation, prediction and export."""
 
 import dataclasses
 import functools
@@ -31,41 +31,41 @@ from resnet_fn.weights.load import WeightFile, load_weights, name_model, read_we
 
 @dataclasses.dataclass(frozen=True)
 class LoadedNet:
-    """A net with a checkpoint's weights, in evaluation mode, and the input that it expects."""
+    """Holds a net with loaded weights, in evaluation mode, and describes the input that it expects."""
 
     net: nn.Cell  # maps float32 [N, channels, image_size, image_size] to logits [N, classes]
-    recipe: Recipe  # the checkpoint's, with the image size and precision that were asked for
+    recipe: Recipe  # recipe of the checkpoint, with `image_size` and `precision` as given to `load_run`
     input: InputSpec  # the images that the net expects
-    checkpoint: Checkpoint | None  # that the weights come from; None for a bare weight file
-    averaged: bool = False  # whether these are averaged weights (EMA)
+    checkpoint: Checkpoint | None  # source of the weights; None if this is a weight file
+    averaged: bool = False  # whether the weights are the moving average (EMA)
 
     @property
     def update(self) -> int:
-        """The number of updates that the net has seen; 0 for a bare weight file."""
+        """Return the number of updates that trained the net; 0 for a weight file."""
         return int(self.checkpoint.state["update"]) if self.checkpoint else 0
 
     @functools.cached_property
     def eval_step(self) -> EvalStep:
-        """The evaluation of a batch, with logits: one for every use, as MindSpore keeps 20 MB of each for good."""
+        """Return one shared evaluation step with logits: MindSpore keeps 20 MB of each compiled step until it ends."""
         return make_eval_step(self.net, with_logits=True)
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The class name of each logit."""
+        """Return the class name of each logit."""
         return self.input.classes
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """The preprocessing of image files, as JSON types; `preprocess` applies it."""
+        """Return the description of the preprocessing that `preprocess` applies to image files, as JSON types."""
         fields, other = self._file_input.to_dict(), ("classes", "data_dir", "train_list", "val_list")
         return {name: value for name, value in fields.items() if name not in other}
 
     @property
-    def _file_input(self) -> InputSpec:  # the full scale of image files is 255, whatever the training set's was
+    def _file_input(self) -> InputSpec:  # pixels of image files reach 255, those of the training set may not
         return dataclasses.replace(self.input, full_scale=255.0)
 
     def preprocess(self, file: str | Path) -> np.ndarray:
-        """Read an image file as the net's input, float32 [1, channels, image_size, image_size]; else a ValueError."""
+        """Read an image file as float32 [1, channels, image_size, image_size]; a ValueError if it cannot be read."""
         spec = self._file_input
         pixels = read_pixels(Path(file), spec.channels, spec.eval_resize, spec.image_size)
         return prepare(pixels, spec.image_size, spec)
@@ -74,7 +74,7 @@ class LoadedNet:
 def read_pixels(path: Path, channels: int, resize: int = 0, crop: int = 0) -> np.ndarray:
     """Decode an image file to uint8 [1, H, W, channels]: grey for one channel, RGB for three.
 
-    It is turned by its EXIF orientation; with `resize` (the shorter side) and `crop` it is cut as in evaluation.
+    The image is turned by its EXIF orientation. With `resize`, the shorter side in pixels, it is cropped to `crop`.
     Raises a ValueError if the file cannot be read, is damaged, or is no image.
     """
     from PIL import UnidentifiedImageError
@@ -106,16 +106,16 @@ def load_run(
 
     Args:
         source: a run folder or a checkpoint folder.
-        which: of a run folder, the "last" or the "best" checkpoint.
-        ema: take averaged weights (EMA); False: the weights themselves; None: averaged ones where there are any.
-        image_size: height and width of the net's input; 0 for the recipe's own.
+        which: "last" or "best" checkpoint of a run folder.
+        ema: True: load averaged weights (EMA); False: the trained weights; None: averaged ones if there are any.
+        image_size: height and width of the net's input, in pixels; 0 for the recipe's own.
         precision: see `Recipe`; "" for the recipe's own.
         allow_non_finite: accept weights with NaN or infinity.
         device, threads: see `process.start`.
 
     Raises:
-        ValueError: names weights that are not finite.
-        CheckpointError: no intact checkpoint there, it does not fit its own recipe, or it holds no EMA weights.
+        ValueError: weights are not finite.
+        CheckpointError: there is no intact checkpoint, or it does not fit its recipe, or lacks the EMA weights.
     """
     process.start(device, threads)
     checkpoint = find_checkpoint(Path(source), which)
@@ -125,7 +125,7 @@ def load_run(
         recipe = changed(recipe, precision=precision)
     spec = InputSpec.from_dict(checkpoint.state["dataset"])
     if image_size:
-        # eval_resize 0: the shorter side in proportion. The net is built for the size that it was trained with.
+        # With eval_resize 0 the recipe computes the shorter side from the new size.
         recipe = changed(recipe, eval_size=image_size, eval_resize=0)
         resize = recipe.evaluation_resize if spec.eval_resize else 0
         spec = dataclasses.replace(spec, image_size=image_size, eval_resize=resize)
@@ -141,7 +141,7 @@ def load_weight_file(
     file: str | Path, recipe: Recipe, which: str = "last", *, allow_non_finite: bool = False, **data: Any
 ) -> tuple[LoadedNet, DataSet, WeightFile]:
     """Build a recipe's net for its data set (`open_dataset`), and load a weight file (`read_weights`) into it."""
-    # What a recipe file gives for training's speed is not for here.
+    # Options of a recipe file for training's speed do not apply to evaluation.
     data["options"] = dataclasses.replace(data.get("options", RunOptions()), data_threads=0, progress=False)
     weights = read_weights(file, which)
     recipe = name_model(recipe, weights)
@@ -152,7 +152,7 @@ def load_weight_file(
 
 
 def assign_checkpoint(net: nn.Cell, checkpoint: Checkpoint, ema: bool | None = None) -> bool:
-    """Assign a checkpoint's weights to its net; returns whether they are averaged. `ema`, errors: see `load_run`."""
+    """Copy a checkpoint's weights to `net`; return whether they are averaged. For `ema` and errors see `load_run`."""
     averages = averages_of(checkpoint.training)
     if ema and not averages:
         raise CheckpointError(f"{checkpoint.path}: holds no EMA weights; leave out --ema, or train with --ema 0.999")
@@ -169,7 +169,7 @@ def open_trained_dataset(
     splits: Sequence[str] = ("test",),
     val_list: str = "",
 ) -> DataSet:
-    """Open the data set of a checkpoint, which must have its classes; `data_dir`, `val_list`: "" for its own."""
+    """Open a checkpoint's data set, which must have the net's classes; "" takes the folder or list of training."""
     assert trained.checkpoint
     more: dict[str, Any] = {"run": trained.checkpoint.path.parent.parent, "trained_on": trained.input}
     options = unchecked(RunOptions, {"val_list": val_list, "progress": False})
@@ -177,7 +177,7 @@ def open_trained_dataset(
 
 
 class FlipAverage(nn.Cell):
-    """Computes the mean of an image's logits and its mirror image's: test-time augmentation."""
+    """Computes the mean of the logits of an image and of its mirror image (test-time augmentation)."""
 
     def __init__(self, net: nn.Cell) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Metrics of an evaluation, in NumPy: confusion matrix, per-class scores, calibration, worst mistakes."""
+"""Metrics of an evaluation are computed here in NumPy: confusion matrix, scores by class, calibration, mistakes."""
 
 import math
 from collections.abc import Sequence
@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 BINS = 15
-_POINTS = 101  # of a curve
-_CURVES_UP_TO = 100  # classes
-_SHOWN, _GALLERY_UP_TO = 3, 30  # images at each end, classes
+_POINTS = 101  # most points of a precision-recall curve
+_CURVES_UP_TO = 100  # most classes for which curves are computed
+_SHOWN, _GALLERY_UP_TO = 3, 30  # a gallery's best and worst images per class; its most classes
 SAID_FROM = 0.5  # multi-label: the decision threshold, the lowest probability at which a class counts as predicted
 
 
 def confusion_matrix(labels: np.ndarray, predictions: np.ndarray, classes: int) -> np.ndarray:
-    """Count samples, integers [N] in 0..classes−1, by true class (row) and predicted class (column): int64 [C, C]."""
+    """Count samples by true class (row) and predicted class (column), int64 [C, C]; both arguments are integers [N]."""
     places = labels.astype(np.int64) * classes + predictions
     return np.bincount(places, minlength=classes * classes).reshape(classes, classes)
 
@@ -22,8 +22,8 @@ def confusion_matrix(labels: np.ndarray, predictions: np.ndarray, classes: int) 
 def class_scores(right: np.ndarray, support: np.ndarray, predicted: np.ndarray) -> dict[str, np.ndarray]:
     """Compute precision, recall and F1 of each class; 0 for a class that never occurs or is never predicted.
 
-    Of int64 [C], the samples of each class that are predicted as it, all samples of it, and all that are predicted as
-    it: "precision", "recall", "f1" float64 [C]; "support" and "predicted" as given.
+    Arguments, int64 [C]: `right`, the samples of each class predicted correctly; `support`, all samples of the class;
+    `predicted`, all samples predicted as the class. Returns "precision", "recall", "f1", float64 [C], and the last two.
     """
     right = right.astype(np.float64)
     precision = right / np.maximum(predicted, 1)
@@ -33,7 +33,7 @@ def class_scores(right: np.ndarray, support: np.ndarray, predicted: np.ndarray) 
 
 
 def averages(scores: dict[str, np.ndarray], every_class: bool = False) -> dict[str, dict[str, float]]:
-    """Average scores over classes that occur, or over `every_class`: "macro", alike, "weighted", by support."""
+    """Average scores over classes that occur, or all if `every_class`: "macro" equally, "weighted" by support."""
     there = (scores["support"] + scores["predicted"] > 0) | every_class
     weights = scores["support"] / max(scores["support"].sum(), 1)
     names = ("precision", "recall", "f1")
@@ -44,10 +44,10 @@ def averages(scores: dict[str, np.ndarray], every_class: bool = False) -> dict[s
 
 
 def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
-    """Compute the expected calibration error (Guo et al., arXiv 1706.04599) of predictions, `right` or wrong, bool [N].
+    """Compute the expected calibration error (Guo et al., arXiv 1706.04599); `confidence` and `right` (bool) are [N].
 
-    15 bins of equal width over 0..1, open below and closed above; the first takes 0 too. Returns "error", Σ count/N ·
-    |accuracy − confidence|, and "bins", of which an empty one has None as "confidence" and "accuracy".
+    The 15 bins of 0..1 have equal width and include their upper end. Returns "error", Σ count/N · |accuracy −
+    confidence|, and "bins"; "confidence" and "accuracy" of an empty bin are None.
     """
     exact = confidence.astype(np.float64)
     edges = np.linspace(0.0, 1.0, BINS + 1)
@@ -65,13 +65,13 @@ def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
 
 
 def confident_mistakes(confidence: np.ndarray, right: np.ndarray, limit: int) -> np.ndarray:
-    """Return flat indices of wrong predictions, the most confident first, int64 [≤ limit]; ties keep their order."""
+    """Return the flat indices of at most `limit` wrong predictions, the most confident first; ties keep their order."""
     wrong = np.flatnonzero(~right)
     return wrong[np.argsort(-confidence.flat[wrong], kind="stable")][:limit]
 
 
 def confused_pairs(labels: np.ndarray, predictions: np.ndarray) -> list[tuple[int, int, int]]:
-    """Return (true class, predicted class, count) of each confused pair of integers [N], the most frequent first."""
+    """Return (true class, predicted class, count) for wrong predictions, the most frequent pair first."""
     wrong = labels != predictions
     pairs, counts = np.unique(np.stack((labels[wrong], predictions[wrong]), 1), axis=0, return_counts=True)
     order = np.argsort(-counts, kind="stable")
@@ -79,22 +79,22 @@ def confused_pairs(labels: np.ndarray, predictions: np.ndarray) -> list[tuple[in
 
 
 def precision_recall(positive: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compute precision and recall at each score as the threshold, the highest score first.
+    """Compute precision and recall with each distinct score as the threshold, the highest first.
 
     `positive` is bool [N], at least one true, `scores` float [N]. Returns float64 [distinct scores] twice, as
     scikit-learn's `precision_recall_curve` without its last point.
     """
     order = np.argsort(-scores, kind="stable")
     right = np.cumsum(positive[order])
-    last = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))  # of each score
+    last = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))  # last place of each score
     return right[last] / (last + 1), right[last] / positive.sum()
 
 
 def average_precisions(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     """Return each class's average precision, float64 [C]; NaN for a class without samples.
 
-    The area under its precision-recall curve as steps, Σ (R_n − R_n−1) · P_n: scikit-learn's definition. `labels`
-    [N, C] are 1 for each class that a sample has, else 0; `probabilities` are [N, C].
+    It is Σ (R_n − R_n−1) · P_n over the steps of the precision-recall curve, as in scikit-learn. `labels` [N, C] are 1
+    for each class that a sample has, else 0; `probabilities` are [N, C].
     """
     areas = np.full(labels.shape[1], np.nan)
     for index in np.flatnonzero((labels > 0).any(0)):
@@ -112,7 +112,7 @@ def mean_average_precision(areas: np.ndarray) -> float:
 def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> list[dict[str, Any]]:
     """Compute each class's precision-recall curve; `positive` bool, `probabilities` float32, both [N, classes].
 
-    At up to 101 of the thresholds, the highest first; empty for a class without samples, and above 100 classes for all.
+    A curve has at most 101 points, the highest threshold first; it is empty without samples, or above 100 classes.
     """
     curves: list[dict[str, Any]] = [{"recall": [], "precision": []} for _ in range(probabilities.shape[1])]
     for index in np.flatnonzero(positive.any(0) & (len(curves) <= _CURVES_UP_TO)):
@@ -124,10 +124,10 @@ def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> 
 
 
 def gallery(labels: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[int, list[int]]:
-    """Select each class's own samples: up to 3 of the smallest doubt, then up to 3 of the largest, the worst last.
+    """Select from each class's samples up to 3 with the smallest doubt, then up to 3 with the largest, the worst last.
 
-    `labels` are classes [N], or 1 for each class of a sample [N, classes]; `doubt`, [N, classes] or [N, 1], is smaller
-    for more confidence in that class, NaN the least confident. Of more than 30 classes those of the lowest `f1`.
+    `labels` are classes [N], or [N, classes] with 1 for each class of a sample. `doubt`, [N, classes] or [N, 1], is
+    small where the net is confident of that class. Of more than 30 classes, the 30 with the lowest `f1` are taken.
     """
     there = np.unique(labels) if labels.ndim == 1 else np.flatnonzero((labels > 0).any(0))
     doubt = np.broadcast_to(doubt, (len(labels), len(f1)))
@@ -144,8 +144,8 @@ def gallery(labels: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[
 def threshold_table(positive: np.ndarray, probability: np.ndarray) -> list[dict[str, float | int]]:
     """Compute the scores of two classes at the decision thresholds 0.05, 0.1, …, 0.95; 0 where there are no samples.
 
-    `positive` is bool [N], `probability` [N] that of the positive class; "predicted" are the samples at or above a
-    threshold, "false_alarms" the share of the negatives there.
+    `positive` is bool [N], `probability`, float [N], that of the positive class. "predicted" counts the samples at or
+    above the threshold; "false_alarms" is the share of all negative samples that are among them.
     """
     rows: list[dict[str, float | int]] = []
     for threshold in (number / 20 for number in range(1, 20)):

@@ -1,4 +1,4 @@
-"""Predictions for image files, with a checkpoint's net, classes and preprocessing."""
+"""`predict` classifies image files with a checkpoint's net, classes and preprocessing."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ from resnet_fn.runtime.console import printable
 
 
 def find_images(paths: Iterable[str | Path]) -> list[Path]:
-    """List image files: the given files, and the images of folders. A line names what is left out.
+    """Return the given image files and all images in given folders; print a line about other files in the folders.
 
     Raises a ValueError for a path that does not exist (with the nearest that does), or a folder without images.
     """
@@ -32,7 +32,7 @@ def find_images(paths: Iterable[str | Path]) -> list[Path]:
             if not inside:
                 raise ValueError(f"{path}: holds no images ({', '.join(ENDINGS)}); give image files or their folder")
             files += [path / name for name in inside]
-        elif path.exists() or path.is_symlink():  # a bad file, if it leads nowhere
+        elif path.exists() or path.is_symlink():  # a link to nothing counts as a file that cannot be read
             files.append(path)
         else:
             raise ValueError(f"{path}: does not exist; {near_path(path, 'give an image file or a folder')}")
@@ -46,16 +46,16 @@ def predict(
 
     Args:
         run: a run folder (its last checkpoint), a checkpoint folder, or the result of `load_run`.
-        images: files, and folders of them (`find_images`).
-        top: how many of the likeliest classes to return.
-        threshold: decision threshold of a multi-label net, which returns the classes of this probability or more.
+        images: image files, and folders of images.
+        top: number of the likeliest classes to return.
+        threshold: lowest probability of a class that is returned; for multi-label nets, which ignore `top`.
 
     Returns:
-        For each file {"file", "top": [{"class", "index", "probability"}, …]}, the likeliest first; they do not depend
-        on the other files (the net sees a fixed number at a time). For a file that cannot be read {"file", "error"}.
+        For each file {"file", "top": [{"class", "index", "probability"}, …]}, the likeliest first. A file's result does
+        not depend on the other files: the batch size is fixed. For a file that cannot be read {"file", "error"}.
 
     Raises:
-        ValueError: a path that does not exist, or a folder without images.
+        ValueError: a path does not exist, or a folder holds no images.
     """
     files = find_images([images] if isinstance(images, str | Path) else images)
     trained = run if isinstance(run, LoadedNet) else load_run(run)

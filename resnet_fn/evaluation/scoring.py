@@ -1,4 +1,4 @@
-"""Exact scores: each sample counts once, and the bits do not depend on workers and batch size."""
+"""`score` counts each sample exactly once; its bits do not depend on the number of workers or the batch size."""
 
 import signal
 from collections.abc import Callable
@@ -18,7 +18,7 @@ BLOCK = 64
 
 
 class StoppedError(Exception):
-    """The signal `number` has ended an evaluation between two batches, on every rank."""
+    """A signal, `number`, ended an evaluation between two batches, on every rank."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -37,14 +37,14 @@ def score(
     """Score every sample of the validation split once, sharing the work among the ranks; all ranks get all scores.
 
     Args:
-        stop_flags: called before each batch and at the end, see `StopRequest`; the ranks sum them, and leave together.
-        all_classes: keep the probabilities of all classes, samples · classes float32 on every rank (multi-label
-            always does); the evaluation step must return logits.
-        fills: fill the last block with the first sample; False for a loss that is a mean over its block.
+        stop_flags: called before each batch and at the end (see `StopRequest`); if one rank has a flag, all ranks stop.
+        all_classes: keep the probabilities of all classes, float32 [samples, classes], as multi-label always does; the
+            evaluation step must return logits.
+        fills: fill up the last block with the first sample; give False if the loss is a mean over its block.
 
     Raises:
-        StoppedError: a rank got a signal.
-        BadSampleError: a rank cannot read or decode a sample; names it, on every rank.
+        StoppedError: a rank received a signal; raised on every rank.
+        BadSampleError: a rank cannot read or decode a sample; raised on every rank.
         RuntimeError: a sample was scored twice or not at all.
     """
     split = dataset.test

@@ -1,4 +1,4 @@
-"""The two tasks, one class an image and multi-label: all that differs in their evaluation. It needs NumPy only."""
+"""A `Task`, one class an image or multi-label, holds what differs in their evaluation. It needs only NumPy."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,33 +12,33 @@ _MATRIX_UP_TO = 1000  # classes; a report's confusion matrix of 22,000 would be 
 
 
 class Scores(NamedTuple):
-    """Scores of each sample, in the split's order; arrays of shape [N] unless another is given."""
+    """Holds scores of each sample, in the split's order, as arrays of shape [N] unless another is given."""
 
     loss: np.ndarray  # float32, usually cross-entropy without smoothing; see `EvalResult`
     prediction: np.ndarray  # int32, the likeliest class
-    # int32, 0 if the sample is right. One class: the label's rank among the logits, below 5 if in the top five.
-    # Multi-label: for how many classes the decision (yes from a probability of SAID_FROM on) is wrong.
+    # int32, 0 if the prediction is right. One class: the label's rank among the logits, below 5 if in the top five.
+    # Multi-label: the number of classes whose decision (yes if the probability is at least SAID_FROM) is wrong.
     rank: np.ndarray
     # float32 [N, 2, k]: the k = min(5, classes) likeliest classes and their probabilities (all 0 if a logit is not
     # finite); None if the evaluation step returns no logits.
     top: np.ndarray | None = None
-    probabilities: np.ndarray | None = None  # float32 [N, classes], of all classes; None if they were not asked for
+    probabilities: np.ndarray | None = None  # float32 [N, classes], of all classes; None if they were not kept
     areas: np.ndarray | None = None  # float64 [classes], multi-label only: see `average_precisions`
 
     @property
     def task(self) -> "Task":
-        """The task of these scores."""
+        """Return the task of these scores."""
         return ONE_CLASS if self.areas is None else ANY_CLASSES
 
     @property
     def every(self) -> np.ndarray:
-        """`probabilities`, which are never None for multi-label."""
+        """Return `probabilities`, which must not be None; for multi-label they never are."""
         assert self.probabilities is not None
         return self.probabilities
 
 
 class Task:
-    """One class an image: how labels are compared with logits, and the names of results."""
+    """This task has one class an image; it compares labels with logits and names the results."""
 
     metric, title = "top1", "top-1"  # the main metric's name in events, and in texts
     needs_logits = False  # whether scoring needs all logits
@@ -47,11 +47,11 @@ class Task:
     wrong_by = "rank"  # the name of `Scores.rank` in the report
 
     def positive(self, labels: np.ndarray, classes: int) -> np.ndarray:
-        """Return which samples belong to which class, bool [N, classes]."""
+        """Return whether each sample belongs to each class, bool [N, classes]."""
         return labels[:, None] == np.arange(classes)
 
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """Return the probabilities of logits [n, classes], float64; all 0 in a row where one is not finite."""
+        """Compute probabilities, float64 [n, classes], from logits; a row with a logit that is not finite gives 0."""
         finite = np.isfinite(logits).all(1, keepdims=True)
         return np.where(finite, self._probabilities(np.where(finite, logits.astype(np.float64), 0.0)), 0.0)
 
@@ -60,20 +60,20 @@ class Task:
         return exponentials / exponentials.sum(1, keepdims=True)
 
     def top_classes(self, logits: np.ndarray, limit: int = TOP) -> np.ndarray:
-        """Return the k = min(limit, classes) likeliest classes of logits [n, classes], then their probabilities.
+        """Return the k = min(limit, classes) likeliest classes of each row of logits, then their probabilities.
 
-        Float32 [n, 2k]. Equal logits rank by class; where one is not finite, all are equal.
+        The result is float32 [n, 2k]. Equal logits rank by class; in a row with NaN or infinity all count as equal.
         """
         finite = np.isfinite(logits).all(1, keepdims=True)
         order = np.argsort(-np.where(finite, logits.astype(np.float64), 0.0), axis=1, kind="stable")[:, :limit]
         return np.concatenate((order, np.take_along_axis(self.probabilities(logits), order, 1)), 1).astype(np.float32)
 
     def complete(self, scores: Scores, labels: np.ndarray) -> Scores:
-        """Add to the scores of a whole split those that need all its samples."""
+        """Return the scores of a whole split with fields added that need all its samples."""
         return scores
 
     def summarise(self, scores: Scores) -> dict[str, float]:
-        """Return the results except the loss, as fractions of 1."""
+        """Return the metrics other than the loss, as fractions of 1."""
         return {f"top{k}": float((scores.rank < k).sum() / len(scores.rank)) for k in (1, TOP)}
 
     def by_class(self, scores: Scores, labels: np.ndarray, classes: int) -> dict[str, np.ndarray]:
@@ -90,7 +90,7 @@ class Task:
         return scores.prediction[index : index + 1]
 
     def doubt(self, scores: Scores) -> np.ndarray:
-        """Return each sample's doubt, [N, classes] or [N, 1]: smaller for more confidence in that class."""
+        """Return for each sample a number that is smaller the surer the net is of the class: [N, classes] or [N, 1]."""
         return scores.loss[:, None]
 
     def of_class(self, scores: Scores, index: int, label: int) -> tuple[float, bool]:
@@ -98,7 +98,7 @@ class Task:
         return float(np.exp(-np.float64(scores.loss[index]))), bool(scores.rank[index] < 1)
 
     def mistakes(self, scores: Scores, labels: np.ndarray, limit: int) -> list[tuple[int, int, float]]:
-        """Return the most confident mistakes: sample, the class predicted (or missed) wrongly, and the confidence."""
+        """Return the most confident mistakes as (sample, wrongly predicted or missed class, confidence)."""
         confidence = _confidence(scores)
         places = metrics.confident_mistakes(confidence, scores.rank < 1, limit).tolist()
         return [(place, int(scores.prediction[place]), float(confidence[place])) for place in places]
@@ -117,7 +117,7 @@ class Task:
 
 
 class _AnyClasses(Task):
-    """Multi-label: any number of classes an image."""
+    """This task has any number of classes an image (multi-label)."""
 
     metric, title = "map", "mAP"
     needs_logits = every_class = True
@@ -128,7 +128,7 @@ class _AnyClasses(Task):
         return labels > 0
 
     def _probabilities(self, logits: np.ndarray) -> np.ndarray:
-        return np.exp(-np.logaddexp(0, -logits))  # neither end loses digits
+        return np.exp(-np.logaddexp(0, -logits))  # exact for large positive and negative logits
 
     def complete(self, scores: Scores, labels: np.ndarray) -> Scores:
         wrong = ((scores.every >= metrics.SAID_FROM) != (labels > 0)).sum(1, dtype=np.int32)
@@ -154,7 +154,7 @@ class _AnyClasses(Task):
         return probability, probability >= metrics.SAID_FROM
 
     def mistakes(self, scores: Scores, labels: np.ndarray, limit: int) -> list[tuple[int, int, float]]:
-        # The loss is the mean over all classes: NaN or infinite if one logit is. No confidence then.
+        # The loss, a mean over classes, is not finite if one logit is not; the confidence is then 0.
         finite, there = np.isfinite(scores.loss)[:, None], labels > 0
         confidence = np.where(there, 1 - scores.every, scores.every).astype(np.float64) * finite
         places = metrics.confident_mistakes(confidence, there == (scores.every >= metrics.SAID_FROM), limit).tolist()
@@ -179,16 +179,16 @@ def _confidence(scores: Scores) -> np.ndarray:
 
 
 def summarise(scores: Scores) -> dict[str, Any]:
-    """Return {"loss", "top1", "top5", "count"}, multi-label {"loss", "map", "count"}: mean loss, fractions of 1."""
+    """Return {"loss", "top1", "top5", "count"}, for multi-label {"loss", "map", "count"}; rates are fractions of 1."""
     count = len(scores.loss)
     loss = float(scores.loss.astype(np.float64).sum() / count)
     return {"loss": loss, **scores.task.summarise(scores), "count": count}
 
 
 def all_metrics(scores: Scores, labels: np.ndarray, classes: int) -> dict[str, Any]:
-    """Return the results of `summarise` and "macro_f1", everything that a recipe can monitor; else loss and count."""
+    """Return the results of `summarise` and "macro_f1"; only loss and count if `classes` is 0."""
     results = summarise(scores)
-    if not classes:  # a caller's own targets
+    if not classes:  # targets that `resnet_fn.fit` was given are no classes
         return {name: results[name] for name in ("loss", "count")}
     return {**results, "macro_f1": scores.task.averages(scores, labels, classes)["macro"]["f1"]}
 

@@ -1,1 +1,1 @@
-"""A look into a checkpoint: its arrays, its activations, its gradients."""
+"""This package shows a checkpoint's arrays, activations and gradients."""

@@ -1,4 +1,4 @@
-"""python -m resnet_fn.inspect: look into a checkpoint, compare two, see a net's activations and gradients."""
+"""The command inspect shows a checkpoint's arrays, activations and gradients, or compares two checkpoints."""
 
 import argparse
 import contextlib
@@ -35,7 +35,7 @@ Write = Callable[[int, str, str, np.ndarray], None]  # a histogram: update, kind
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the tables asked for; write histograms and JSON if asked."""
+    """Print the tables that the flags choose; write histograms (--out-dir) and JSON (--json)."""
     parsed = _parser().parse(arguments)
     how = _check(parsed)
     process.start(parsed.device, parsed.threads)
@@ -81,7 +81,7 @@ def _parser() -> cli.Parser:
 
 
 def _check(parsed: argparse.Namespace) -> dict[str, Any]:
-    """Reject flags that would be ignored. Returns the arguments of `open_net` beside the checkpoint."""
+    """Raise a UsageError for flags that would be ignored; return arguments of `open_net` beside the checkpoint."""
     runs, size = parsed.activations or parsed.gradients, parsed.batch_size
     given = [f"--{flag_name(name)}" for name in _OF_A_BATCH if getattr(parsed, name) is not None]
     changes = {name: getattr(parsed, name) for name in ("model", "stem") if getattr(parsed, name) is not None}
@@ -104,13 +104,13 @@ def _check(parsed: argparse.Namespace) -> dict[str, Any]:
 
 
 def _add_histogram(board: Any, update: int, kind: str, name: str, values: np.ndarray) -> None:
-    if board and (finite := values[np.isfinite(values)]).size:  # a histogram has no place for the others
-        # TensorBoard's names know no brackets: "layer1.0.relu (2)" is layer1.0.relu.call2.
+    if board and (finite := values[np.isfinite(values)]).size:  # a histogram cannot show NaN and infinity
+        # TensorBoard's names cannot have brackets: "layer1.0.relu (2)" becomes layer1.0.relu.call2.
         board.add_histogram(f"{kind}/{name}".replace(" (", ".call").rstrip(")"), finite, update)
 
 
 def _read(file: str, which: str) -> Any:
-    """Return a `WeightFile`, and print what it is."""
+    """Read a file or folder as a `WeightFile`, and print its path, model and names' style."""
     from resnet_fn.weights.load import read_any_weights
 
     source = read_any_weights(file, which if Path(file).is_dir() else "last")  # one of two may be a file

@@ -1,4 +1,4 @@
-"""A net to look into, and what its layers give on a batch: activations, and the gradients of its loss."""
+"""These functions record a net's activations, or the gradients of its loss, on one batch."""
 
 import contextlib
 import dataclasses
@@ -30,29 +30,29 @@ from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import recorded_layers
 from resnet_fn.update.loss import make_loss
 
-# Is called with each array as it is computed: its kind, name and values. All of them together can be gigabytes.
+# A function that is called with the kind, name and values of each array, one by one: all together can be gigabytes.
 Visitor = Callable[[str, str, np.ndarray], None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Gradients:
-    """The gradients of one batch."""
+    """Holds statistics of the gradients of one batch."""
 
     samples: int
-    loss: float  # their mean loss, without weight decay
-    layers: list[ArrayStatistics]  # of gradients at the layers' outputs, in execution order
-    parameters: list[ArrayStatistics]  # of the parameters' gradients, before clipping
+    loss: float  # mean loss of the samples, without weight decay
+    layers: list[ArrayStatistics]  # statistics of gradients at the layers' outputs, in execution order
+    parameters: list[ArrayStatistics]  # statistics of the parameters' gradients, before clipping
     relative: dict[str, float]  # ‖gradient‖ / ‖parameter‖, by the parameter's name
 
 
 def open_net(
     source: str | Path, recipe: Recipe | None = None, which: str = "last", **data: Any
 ) -> tuple[LoadedNet, DataSet]:
-    """Build the net of a run or checkpoint folder, or with `recipe` of a weight file, in float32; open its data set.
+    """Build in float32 the net of a run or checkpoint folder, or of a weight file and `recipe`; open its data set.
 
-    `data`: see `open_dataset`. A ValueError names weights or a data set that do not fit.
+    `data` are arguments of `open_dataset`. A ValueError names weights or a data set that do not fit the net.
     """
-    precision = "fp32"  # whatever the recipe's: half precision would add overflow of its own
+    precision = "fp32"  # also if the recipe has fp16, which would add overflows
     if recipe is None:
         trained = load_run(source, which, precision=precision, allow_non_finite=True)
         return trained, open_trained_dataset(trained, splits=("train", "test"), **data)
@@ -60,10 +60,10 @@ def open_net(
 
 
 def activations(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor) -> tuple[int, list[ArrayStatistics]]:
-    """Every layer's output, in evaluation mode on the first `limit` validation samples, in execution order.
+    """Record every layer's output in evaluation mode, on the first `limit` validation samples, in execution order.
 
-    The weights are those that an evaluation scores: their moving average, where there is one.
-    Returns how many samples there were, and one row for each layer.
+    The weights are the moving average if there is one, as in an evaluation.
+    Returns the number of samples, and one row of statistics for each layer.
     """
     net = loaded.net
     if loaded.checkpoint:
@@ -74,7 +74,7 @@ def activations(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor)
 
     def note(layer: Layer) -> None:
         if layer.output is not None:
-            output = layer.output.astype(np.float32)  # as the net gave it
+            output = layer.output.astype(np.float32)  # the dtype of the net's output
             rows.append(array_statistics(layer.title, output))
             visit("activations", layer.title, output)
 
@@ -83,9 +83,9 @@ def activations(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor)
 
 
 def gradients(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor) -> Gradients:
-    """The gradients that the net's next update would have, in training mode, on the first samples of its batch.
+    """Compute the gradients of the net's next update, in training mode, on the first `limit` samples of its batch.
 
-    The weights are training's own, not their moving average. A bare weight file gets the recipe's first batch.
+    The weights are the trained ones, not their moving average. With a weight file, the batch is the recipe's first.
     """
     net, recipe = loaded.net, loaded.recipe
     if loaded.checkpoint:
@@ -112,7 +112,7 @@ def gradients(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor) -
 
 
 def _add_hooks(name: str, layer: nn.Cell, rows: dict[str, ArrayStatistics | None], visit: Visitor) -> list[Any]:
-    """Add hooks: when the layer runs, it gets a place in `rows`; backward, the statistics of its output's gradient."""
+    """Add hooks: the forward pass reserves the layer's entry in `rows`, the backward pass fills in the statistics."""
     titles: list[str] = []
 
     def forward(*_: object) -> None:
@@ -120,7 +120,7 @@ def _add_hooks(name: str, layer: nn.Cell, rows: dict[str, ArrayStatistics | None
         rows[titles[-1]] = None
 
     def backward(_: nn.Cell, given: object, gradient: tuple[Tensor | None, ...]) -> None:
-        title = titles.pop()  # backward, the last call comes first
+        title = titles.pop()  # the backward pass visits the calls in reverse order
         if isinstance(gradient[0], Tensor):
             rows[title] = array_statistics(title, gradient[0].numpy())
             visit("output_gradients", title, gradient[0].numpy())

@@ -1,4 +1,4 @@
-"""What an array is like in a few numbers, how two sets of arrays differ, and tables of both."""
+"""These functions compute statistics of arrays, compare two sets of arrays, and make tables of the results."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -14,22 +14,22 @@ _NAMED = 10  # names of one kind; the JSON file has them all
 
 @dataclasses.dataclass(frozen=True)
 class ArrayStatistics:
-    """An array in a few numbers. Computed in float64 over its finite values; NaN where it has none."""
+    """Holds statistics of an array's finite values, computed in float64; NaN if no value is finite."""
 
-    name: str  # of the parameter or layer
+    name: str  # name of the parameter or layer
     shape: tuple[int, ...]
     dtype: str
     mean: float
-    std: float  # the population's, divided by n
+    std: float  # standard deviation, with divisor n
     min: float
     max: float
     norm: float
-    zeros: float  # the fraction of 1 that is exactly 0
-    not_finite: int  # how many values are NaN or infinite
+    zeros: float  # share of values that are exactly 0, in 0..1
+    not_finite: int  # number of values that are NaN or infinite
 
 
 def array_statistics(name: str, array: np.ndarray) -> ArrayStatistics:
-    """The statistics of an array of any shape and number type."""
+    """Compute the statistics of an array of any shape and number type."""
     values = np.asarray(array, np.float64).ravel()
     finite = values[np.isfinite(values)]
     some = finite if finite.size else np.full(1, np.nan)
@@ -46,7 +46,7 @@ def statistics_table(
     dtype: bool = False,
     relative: Mapping[str, float] | None = None,
 ) -> list[str]:
-    """Lines: a head, then one line for each array, under the title of their names; which columns to show beside."""
+    """Return a table as lines: a head, whose first column is `title`, and a line an array; flags add columns."""
     cells = [[title, "shape", *["dtype"] * dtype, "mean", "std", "min", "max", "norm"]]
     cells[0] += ["zeros"] * zeros + ["/ weights"] * (relative is not None)
     for row in rows:
@@ -60,17 +60,17 @@ def statistics_table(
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Two sets of arrays."""
+    """Holds the result of comparing two sets of arrays."""
 
-    differences: list[Difference]  # of names that both have in one shape with other values; largest relative first
-    same: int  # how many names have equal values in both
+    differences: list[Difference]  # for arrays of one name and shape with different values; largest relative first
+    same: int  # number of names with equal values in both
     missing: list[str]  # names that only the second has
     unexpected: list[str]  # names that only the first has
     shapes: list[str]  # "name (3,) here, (4,) there" for each name with two shapes
 
 
 def compare_arrays(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> Comparison:
-    """Compare two sets of arrays by name; a ValueError if not a tenth of the smaller is in both in one shape."""
+    """Compare two sets of arrays by name; a ValueError if under 10 % of the smaller set match in name and shape."""
     both = [name for name in ours if name in theirs]
     alike = dict.fromkeys(name for name in both if ours[name].shape == theirs[name].shape)
     if 10 * len(alike) < min(len(ours), len(theirs)):
@@ -88,7 +88,7 @@ def compare_arrays(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarr
 
 
 def comparison_table(compared: Comparison) -> list[str]:
-    """Lines: what only one of them has, then the differences, then how many are equal."""
+    """Return lines with the names that only one set has, then the differences, then the number of equal arrays."""
     kinds = {"only in the other": compared.missing, "only here": compared.unexpected, "other shapes": compared.shapes}
     lines = [f"{kind} ({len(names)}): {few(names, _NAMED)}" for kind, names in kinds.items() if names]
     if compared.differences:

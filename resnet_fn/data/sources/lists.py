@@ -1,4 +1,4 @@
-"""Image files named in lists: a line "path class" for each, or CSV with a header; several classes as "a;b"."""
+"""Lists name image files: one line "PATH CLASS" an image, or CSV with a header; "a;b" gives an image two classes."""
 
 import csv
 import os

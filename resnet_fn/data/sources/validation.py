@@ -15,7 +15,7 @@ FILE = "validation.json"
 
 
 def hold_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Return a mask of validation samples, bool [N]: the same fraction `share` of every class, drawn from the seed.
+    """Draw a mask of validation samples, bool [N], with the fraction `share` of each class.
 
     Of a class with n images round(share · n) are chosen, at least one (if n is 2 or more) and never all.
     """
