@@ -1,4 +1,4 @@
-"""python -m resnet_fn.pack: an image folder as MindRecord shards."""
+"""The command pack writes an image folder as MindRecord shards."""
 
 from collections.abc import Sequence
 from pathlib import Path

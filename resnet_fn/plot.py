@@ -1,4 +1,4 @@
-"""python -m resnet_fn.plot: draw the curves of one or several runs, or compare them in a table."""
+"""The command plot draws the curves of one or several runs, or compares the runs in a table."""
 
 import contextlib
 import sys
@@ -23,7 +23,7 @@ _EXAMPLES = """examples:
 
 
 def read_events(run: Path) -> list[dict[str, Any]]:
-    """The events of a run's metrics.jsonl; a ValueError if the folder holds none."""
+    """Return the events of a run's metrics.jsonl; a ValueError if the file is missing or empty."""
     file = run / "metrics.jsonl"
     try:
         events = read_log(file)
@@ -35,13 +35,13 @@ def read_events(run: Path) -> list[dict[str, Any]]:
 
 
 def lines_of(runs: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, list[Events]], list[str]]:
-    """What is drawn of runs (name → events): the lines with their runs, and warnings.
+    """Group runs, {name: events}, to lines of a plot; return {title: events of each run}, and warnings.
 
-    Runs on the same data whose recipes differ in the seed alone are one line, each with a seed of its own.
+    Runs on the same data whose recipes differ only in the seed share a line, if all their seeds differ.
     """
     recipes: dict[str, dict[str, Any]] = {}
     for name, events in runs.items():
-        with contextlib.suppress(ValueError):  # of a run without a recipe, or an evaluation, a line of its own
+        with contextlib.suppress(ValueError):  # a run without a recipe or an evaluation gets its own line
             recipes[name] = read_run(Path(name), events).recipe
     lines: dict[str, list[Events]] = {name: [events] for name, events in runs.items() if name not in recipes}
     warnings: list[str] = []
@@ -57,7 +57,7 @@ def lines_of(runs: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, list[Even
 
 
 def draw(lines: dict[str, list[Events]], out: Path) -> None:
-    """Draw what `lines_of` gives; `out`'s ending is the format. A ValueError without matplotlib, or for a bad `out`."""
+    """Draw lines, as `lines_of` returns them, to `out`, in the format of its ending; a ValueError if this fails."""
     matplotlib = import_extra("matplotlib", "plot")
     from matplotlib.figure import Figure
 
@@ -74,7 +74,7 @@ def draw(lines: dict[str, list[Events]], out: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Draw, and say where; or print a table."""
+    """Draw the curves and print the file's name, or print a table."""
     about = "Draw loss, accuracy and learning rate of runs, or compare them in a table. Seeds share a line."
     flags = cli.Parser("plot", about, _EXAMPLES, "RUN …")
     flags.add_argument("runs", nargs="+", metavar="RUN", help="run folders")

@@ -1,4 +1,4 @@
-"""python -m resnet_fn.predict: name the likeliest classes of image files."""
+"""The command predict names the likeliest classes of image files."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ _EXAMPLES = """examples:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Predict, and print a table or JSON lines, or write CSV; unreadable files are named and do not stop the others."""
+    """Predict; print a table or JSON lines, or write CSV. Files that cannot be read are named, and do not stop it."""
     about = "Name the likeliest classes of images, with their probabilities."
     flags = cli.Parser("predict", about, _EXAMPLES, "RUN IMAGE_OR_FOLDER …")
     paths = "image files or folders, after RUN (a run or checkpoint folder) unless --checkpoint gives it"

@@ -1,4 +1,4 @@
-"""This room builds nets by name (`MODELS` has one row for each variant) and the net that a recipe describes."""
+"""This package builds nets by name (`MODELS` has one row for each variant), and the net that a recipe describes."""
 
 import dataclasses
 
@@ -17,8 +17,8 @@ from resnet_fn.models.winograd import use_winograd
 
 
 def _cifar(depth: int) -> Design:
-    # Section 4.2 of the paper: 6n + 2 layers, three stages of n blocks, 16, 32 and 64 channels. Its shortcuts pad with
-    # zeros (option A), ours are projections (option B): 2,752 parameters more (resnet20: 272,474).
+    # Section 4.2 of the paper: 6n + 2 layers, three stages of n blocks, 16, 32 and 64 channels. The paper's shortcuts
+    # pad with zeros (option A); ours are projections (option B), with 2,752 more parameters (resnet20: 272,474).
     blocks = (depth - 2) // 6
     return Design(BasicBlock, (blocks, blocks, blocks), (16, 32, 64), stem="cifar")
 
@@ -63,9 +63,9 @@ def create_model(
             (`se_resnet18`, `34`, `50`, `101`); gather-excite θ⁻, θ and θ⁺ (`genet50_minus`, `genet50`,
             `genet50_plus`); and the CIFAR family of the paper (`resnet20`, `resnet32`, `resnet44`, `resnet56`,
             `resnet110`; `resnet8` is the same family's smallest).
-        num_classes: outputs.
+        num_classes: number of classes, the size of the last layer's output.
         in_channels: channels of the images, float32 [N, in_channels, H, W].
-        stem: "imagenet", "cifar", "d" (ResNet-D: timm's `resnet50d`), or "" for the family's own.
+        stem: "imagenet", "cifar", "d" (ResNet-D, as timm's `resnet50d`), or "" for the stem that belongs to `name`.
         norm: "batch", or "none" for a net without BatchNorm.
         initialisation: "torchvision", "torch", "he_uniform" or "xavier_uniform", drawn from `mindspore.set_seed`.
         zero_init_residual: start every block as the identity.
@@ -73,7 +73,7 @@ def create_model(
         image_size: height and width of the images, pixels; only weights of `genet50` and `genet50_plus` depend on it.
 
     Raises:
-        ValueError: an unknown name, with the nearest valid ones.
+        ValueError: `name` is unknown; the message has the nearest valid names.
     """
     if name not in MODELS:
         raise ValueError(f"model: {name!r} is unknown; {closest(name, MODELS)}")
@@ -84,7 +84,7 @@ def create_model(
         use_winograd(net)
     else:
         for _, cell in net.cells_and_names():
-            # A gather sums over a whole map: float32, as a mean.
+            # BatchNorm and the gather, which sums over a whole feature map, stay in float32.
             if isinstance(cell, nn.BatchNorm2d | GlobalDepthwise):
                 cell.to_float(mindspore.float32)
             elif isinstance(cell, nn.Conv2d | Dense):
@@ -93,7 +93,7 @@ def create_model(
 
 
 def build_net(recipe: Recipe, spec: InputSpec) -> ResNet:
-    """Return the recipe's net for a data set, initialised from the recipe's seed; frozen parts have no gradient."""
+    """Return the recipe's net for a data set, initialised from the recipe's seed, with its frozen parts frozen."""
     if recipe.model in ("genet50", "genet50_plus") and recipe.evaluation_size != recipe.image_size:
         raise ValueError(
             f"model: {recipe.model} fits one image size only, and is evaluated at {recipe.evaluation_size} instead of "

@@ -11,8 +11,8 @@ from mindspore import Tensor, nn, ops
 from resnet_fn.models.layers import conv_arguments
 from resnet_fn.models.positions import broadcast_hw, mean, total
 
-Norm = Callable[[int], nn.Cell]  # what follows a convolution, by its channels
-REDUCTION = 16  # both papers' r: C → C/16 → C
+Norm = Callable[[int], nn.Cell]  # makes the layer after a convolution, from the number of channels
+REDUCTION = 16  # r in both papers: C → C/16 → C channels
 
 
 class Excite(nn.Cell):
@@ -25,12 +25,12 @@ class Excite(nn.Cell):
         self.relu = nn.ReLU()
 
     def construct(self, context: Tensor) -> Tensor:
-        """Map [N, C, 1, 1] to the same."""
+        """Map [N, C, 1, 1] to [N, C, 1, 1]."""
         return self.fc2(self.relu(self.fc1(self.relu(context))))
 
 
 class SqueezeExcite(Excite):
-    """x · σ(W₂ relu(W₁ mean(x))), [N, C, H, W] to the same (Hu et al., arXiv 1709.01507, equations 2–4).
+    """Computes x · σ(W₂ relu(W₁ mean(x))) of x [N, C, H, W] (Hu et al., arXiv 1709.01507, equations 2–4).
 
     r = 16 in every block, as in the paper: 64 channels squeeze to 4, which timm's `seresnet18` and `34` round to 8.
     """
@@ -38,13 +38,13 @@ class SqueezeExcite(Excite):
     standard = False  # see `positions.broadcast_hw`; also in `GlobalDepthwise` and `GatherExcite`
 
     def construct(self, x: Tensor) -> Tensor:
-        """Map [N, C, H, W] to the same."""
+        """Map [N, C, H, W] to [N, C, H, W]."""
         context = mean(x, self.standard)
         return x * broadcast_hw(ops.sigmoid(self.fc2(self.relu(self.fc1(context)))), x, self.standard)
 
 
 class GlobalDepthwise(nn.Conv2d):
-    """A depthwise convolution whose kernel is the whole feature map: [N, C, S, S] to [N, C, 1, 1].
+    """This depthwise convolution has a kernel as large as the feature map: it maps [N, C, S, S] to [N, C, 1, 1].
 
     It is computed as a sum of products, which is faster on a CPU and has no limit of the kernel's size on a card.
     """
@@ -67,7 +67,7 @@ class GlobalDepthwise(nn.Conv2d):
 
 
 class GatherExcite(nn.Cell):
-    """x · σ(excite(gather(x))) at global extent, [N, C, S, S] to the same (Hu et al., arXiv 1810.12348, section 3).
+    """Computes x · σ(excite(gather(x))) of x [N, C, S, S], at global extent (Hu et al., arXiv 1810.12348, section 3).
 
     θ⁻ gathers by the mean and has no parameters. θ gathers by one depthwise convolution over the whole map and
     BatchNorm. θ⁺ adds ReLU and the 1x1 excite to θ. This follows the authors' Caffe models (RN50-GEPF, GEP, GEPP), with
@@ -86,7 +86,7 @@ class GatherExcite(nn.Cell):
         self.mlp = Excite(channels) if variant == "plus" else None
 
     def construct(self, x: Tensor) -> Tensor:
-        """Map [N, C, S, S] to the same."""
+        """Map [N, C, S, S] to [N, C, S, S]."""
         context = mean(x, self.standard) if self.gather is None else self.gather(x)
         if self.mlp is not None:
             context = self.mlp(context)

@@ -8,7 +8,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from resnet_fn.models.positions import broadcast_hw, total
 
 _assign, _sum = ops.Assign(), ops.ReduceSum(keep_dims=True)
-_STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")  # of nn.BatchNorm, mint.nn.BatchNorm
+_STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")  # names in nn and mint.nn
 
 
 class BatchNorm2d(nn.BatchNorm2d):
@@ -20,7 +20,7 @@ class BatchNorm2d(nn.BatchNorm2d):
     """
 
     ranks = 1  # workers whose samples are normalised together in training; 1: MindSpore's own operation
-    all_reduce: Any = None  # sums a tensor over them
+    all_reduce: Any = None  # function that sums a tensor over these workers
 
     def construct(self, x: Tensor) -> Tensor:
         """Map [N, C, H, W], float32, to the same shape."""
@@ -37,12 +37,12 @@ class BatchNorm2d(nn.BatchNorm2d):
         return centred * broadcast_hw(scale, x) + broadcast_hw(self.beta.reshape(1, -1, 1, 1), x)
 
     def _move(self, moving: Tensor, value: Tensor) -> None:
-        # `momentum` is the new value's weight: nn.BatchNorm2d keeps 1 - its argument.
+        # `self.momentum` is the new value's weight: nn.BatchNorm2d stores 1 - momentum, its argument.
         _assign(moving, moving * (1.0 - self.momentum) + ops.stop_gradient(value).reshape(-1) * self.momentum)
 
 
 def synchronise(net: nn.Cell, ranks: int, all_reduce: Callable[[Tensor], Tensor]) -> None:
-    """Make all BatchNorms of a net except frozen ones normalise over all workers' samples: see `BatchNorm2d`."""
+    """Set all BatchNorms of a net, except frozen ones, to normalise over all workers' samples: see `BatchNorm2d`."""
     for _, cell in net.cells_and_names():
         if isinstance(cell, BatchNorm2d) and cell.use_batch_statistics is not False:
             cell.ranks, cell.all_reduce = ranks, all_reduce
@@ -54,7 +54,7 @@ def is_statistic(path: str) -> bool:
 
 
 def batchnorm_statistics(net: nn.Cell) -> tuple[Parameter, ...]:
-    """Return the moving statistics, float32 [channels] each, that a training pass of a net changes: not frozen ones."""
+    """Return the moving statistics, float32 [channels] each, of all BatchNorms of a net that are not frozen."""
     frozen = {
         id(parameter)
         for _, cell in net.cells_and_names()

@@ -19,15 +19,15 @@ def _uniform_fan_in(fan_in: int) -> Initializer:
 
 
 def _truncated_normal(fan_in: int) -> Initializer:
-    # a and b are bounds of the values (MindSpore 2.10), not multiples of sigma: two standard deviations.
+    # a and b are bounds of the values in MindSpore 2.10, not multiples of sigma; here they are two standard deviations.
     return TruncatedNormal(sigma=0.01, a=-0.02, b=0.02)
 
 
 # name: (convolution weight, Dense weight, bias of either), each as a function of the layer's fan-in
 INITIALISATIONS: dict[str, tuple[Callable[[int], Initializer | str], ...]] = {
-    # torchvision's ResNet: He-normal over fan-out; torch.nn.Linear's own defaults.
+    # torchvision's ResNet: convolutions are He-normal over fan-out, the last layer has torch.nn.Linear's defaults.
     "torchvision": (lambda _: HeNormal(mode="fan_out", nonlinearity="relu"), _uniform_fan_in, _uniform_fan_in),
-    # torch's layer defaults everywhere; in MindSpore's accuracy-gap guide they gave 92.98 instead of 91.96.
+    # torch's layer defaults everywhere; in MindSpore's accuracy-gap guide they gave 92.98 % instead of 91.96 %.
     "torch": (_uniform_fan_in, _uniform_fan_in, _uniform_fan_in),
     # MindSpore's GENet and ResNet scripts.
     "he_uniform": (lambda _: HeUniform(nonlinearity="relu"), _truncated_normal, lambda _: "zeros"),

@@ -1,4 +1,4 @@
-"""A net also takes masks for stochastic depth and dropout, and images as bytes, which are normalised here.
+"""This module makes masks for stochastic depth and dropout, and normalises uint8 images on the device.
 
 The masks are drawn on the host, because a checkpoint cannot restore the random numbers of MindSpore's own Dropout.
 """
@@ -19,13 +19,13 @@ Masks = Callable[[int], tuple[Tensor | None, ...]]
 
 
 def make_masks(recipe: Recipe, net: nn.Cell, workers: Workers = Workers()) -> Masks:
-    """Return the random inputs of a net's `construct` for this worker's samples of an update.
+    """Return a function masks(update) that makes the net's random inputs for this worker's samples of an update.
 
     Stochastic depth (Huang et al., arXiv 1603.09382) is linear as in the paper and timm: block b of B is left out for a
     sample with probability drop_path · b / (B − 1). Dropout (Hinton et al., arXiv 1207.0580) is on the last layer's
     input. Values that stay are divided by the probability of staying, so that evaluation needs no masks.
 
-    masks(update) is () without both; else (`keep` float32 [n, blocks] or None, `mask` float32 [n, features] or None).
+    It returns (`keep` float32 [n, blocks] or None, `mask` float32 [n, features] or None); () if the recipe has neither.
     """
     if not (recipe.drop_path or recipe.dropout):
         return lambda _: ()
@@ -35,7 +35,7 @@ def make_masks(recipe: Recipe, net: nn.Cell, workers: Workers = Workers()) -> Ma
     depth = recipe.drop_path * np.arange(blocks) / max(blocks - 1, 1)
 
     def draw(stream: int, update: int, left_out: np.ndarray) -> Tensor:
-        # Drawn for all samples of the update: the numbers do not depend on the workers.
+        # Numbers are drawn for all samples of the update, so that they do not depend on the number of workers.
         rng = np.random.default_rng([recipe.seed, update, stream])
         stays = rng.random((recipe.batch_size, len(left_out)))[local] >= left_out
         return Tensor((stays / (1.0 - left_out)).astype(np.float32))

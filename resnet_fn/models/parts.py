@@ -1,4 +1,4 @@
-"""A net's parts have names, by which they are frozen or trained."""
+"""A net's parts have names; settings name the parts that are frozen or trained."""
 
 import re
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ def group_of(name: str) -> str:
 
 
 def layer_numbers(paths: Iterable[str]) -> dict[str, int]:
-    """Number a net's layers (0: the stem, then the blocks, then the last layer); return each parameter's number."""
+    """Return {parameter: number of its layer}; the stem has number 0, then come the blocks, then the last layer."""
     layers: dict[str, tuple[int, ...]] = {path: (2 if group_of(path) == HEAD else 0,) for path in paths}
     for path in layers:
         if match := re.match(r"layer(\d+)\.(\d+)\.", path):
@@ -28,10 +28,10 @@ def layer_numbers(paths: Iterable[str]) -> dict[str, int]:
 
 
 def freeze(net: nn.Cell, frozen: str = "", trained: str = "") -> None:
-    """Freeze the parameters of `frozen`, and all but those of `trained`: comma-separated names, see `select`.
+    """Freeze the parts `frozen`, or all parts except `trained`; both are comma-separated names, see `select`.
 
-    A BatchNorm whose parameters are all frozen normalises by its moving statistics in training too, and keeps them.
-    A ValueError names an unknown name with the nearest ones, or reports that nothing is left to train.
+    A BatchNorm whose parameters are all frozen uses its moving statistics in training, too, and does not change them.
+    A ValueError for an unknown name has the nearest names; another reports that nothing is left to train.
     """
     if not frozen and not trained:
         return
@@ -54,7 +54,7 @@ def select(paths: Iterable[str], names: str, setting: str) -> set[str]:
     Names are comma-separated: "stem", a module or parameter ("layer1", "layer1.0.conv1"), or a pattern of their names
     ("*.bn?", "layer[12]"). A ValueError names the `setting` if no parameter matches a name.
     """
-    names_of = {}  # of each parameter: its group, the modules around it, itself
+    names_of = {}  # names that match each parameter: its group's, its modules', its own
     for path in paths:
         parts = path.split(".")
         names_of[path] = [group_of(path), *(".".join(parts[:count]) for count in range(1, len(parts) + 1))]

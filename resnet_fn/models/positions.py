@@ -1,6 +1,6 @@
-"""Sum over the positions of a feature map, and broadcast to them, by operations that are fast on a CPU.
+"""These functions sum over a feature map's positions, or broadcast to them, by operations that are fast on a CPU.
 
-MindSpore's own kernels for both are slow there and keep buffers; products with a vector of ones do not (docs/lab.md).
+MindSpore's own CPU kernels for sum and broadcast are slow and keep buffers, unlike products with ones (docs/lab.md).
 """
 
 import functools
@@ -25,7 +25,7 @@ def _by_products(dtype: mindspore.Type) -> bool:
 
 
 def total(x: Tensor, standard: bool = False) -> Tensor:
-    """Return the sums over positions, [N, C, H, W] to [N, C, 1, 1]; `standard`: always by MindSpore's own operation."""
+    """Sum over positions, [N, C, H, W] to [N, C, 1, 1]; with `standard`, always by MindSpore's own operation."""
     if standard or not _by_products(x.dtype):
         return _sum(x, (2, 3))
     n, c, height, width = x.shape
@@ -33,14 +33,14 @@ def total(x: Tensor, standard: bool = False) -> Tensor:
 
 
 def mean(x: Tensor, standard: bool = False) -> Tensor:
-    """Return the means over positions. Arguments and result: see `total`."""
+    """Average over positions, [N, C, H, W] to [N, C, 1, 1]; `standard` as in `total`."""
     if standard or not _by_products(x.dtype):
         return _mean(x, (2, 3))  # in float16 a sum may be too large
     return total(x) / (x.shape[2] * x.shape[3])
 
 
 def broadcast_hw(factor: Tensor, x: Tensor, standard: bool = False) -> Tensor:
-    """Broadcast `factor` to x, [N, C, H, W], to multiply, divide or add it; `standard`: MindSpore does that later."""
+    """Broadcast `factor` to x, [N, C, H, W]; with `standard` return `factor`, which MindSpore will broadcast itself."""
     if standard or not _by_products(factor.dtype):
         return factor
     n, c, height, width = x.shape

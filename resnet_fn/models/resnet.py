@@ -1,4 +1,4 @@
-"""Residual networks (He et al., arXiv 1512.03385) have torchvision's parameter names and padding here."""
+"""These residual networks (He et al., arXiv 1512.03385) have torchvision's parameter names and padding."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1, grou
 
 
 class MaxPool2d(nn.MaxPool2d):
-    """3x3 maxima at stride 2, padded by 1 on every side as in PyTorch: `same` would shift them by a pixel.
+    """Computes 3x3 maxima at stride 2, padded by 1 on every side as in PyTorch: `same` would shift them by a pixel.
 
     `nn.MaxPool2d(pad_mode="pad")` is `ops.MaxPool3DWithArgmax`, which Ascend cards compute on their scalar cores
     (mindspore/ops/_op_impl/aicpu), ONNX does not have, and MindIR has for one batch size only. With `standard` the
@@ -85,14 +85,14 @@ class BasicBlock(Block):
     expansion, last_norm = 1, "bn2"
 
     def convolutions(self, channels: int, width: int, out: int, stride: int, groups: int) -> Iterator[Conv2d]:
-        """Yield the layers in order; a ValueError for `groups` or a `width`, which this block does not have."""
+        """Yield the two convolutions; a ValueError if `groups` is not 1 or `width` is not `out`."""
         if groups != 1 or width != out:
             raise ValueError(f"groups: {groups} and a width of {width} need Bottleneck; BasicBlock has neither")
         yield conv(channels, out, 3, stride)
         yield conv(out, out, 3)
 
     def branch(self, x: Tensor) -> Tensor:
-        """Return the convolutions, [N, C, H, W] to [N, C', H', W']."""
+        """Compute the residual branch, [N, C, H, W] to [N, C', H', W']."""
         return self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
 
 
@@ -102,40 +102,40 @@ class Bottleneck(Block):
     expansion, last_norm = 4, "bn3"
 
     def convolutions(self, channels: int, width: int, out: int, stride: int, groups: int) -> Iterator[Conv2d]:
-        """Yield the layers in order."""
+        """Yield the three convolutions."""
         yield conv(channels, width, 1)
         yield conv(width, width, 3, stride, groups)
         yield conv(width, out, 1)
 
     def branch(self, x: Tensor) -> Tensor:
-        """Return the convolutions, [N, C, H, W] to [N, C', H', W']."""
+        """Compute the residual branch, [N, C, H, W] to [N, C', H', W']."""
         x = self.relu(self.bn1(self.conv1(x)))
         return self.bn3(self.conv3(self.relu(self.bn2(self.conv2(x)))))
 
 
 @dataclasses.dataclass(frozen=True)
 class Design:
-    """The settings of one variant of a net."""
+    """Holds the settings of one variant of a net."""
 
     block: type[BasicBlock] | type[Bottleneck]
-    depths: tuple[int, ...]  # blocks in each stage
-    # The stages' channels before the block's expansion; from the second stage on, the first block strides.
+    depths: tuple[int, ...]  # number of blocks in each stage
+    # The stages' channels before the block's expansion. From the second stage on, the first block has stride 2.
     planes: tuple[int, ...] = (64, 128, 256, 512)
     # "imagenet" (7x7 stride 2, then 3x3 max-pool stride 2), "cifar" (3x3 stride 1, no pool), or "d" for ResNet-D (He et
     # al., arXiv 1812.01187): three 3x3 convolutions and the max-pool, and shortcuts that average 2x2 before a
     # projection of stride 1; timm's `resnet50d`.
     stem: str = "imagenet"
-    groups: int = 1  # of the bottleneck's 3x3 convolution (ResNeXt, arXiv 1611.05431)
+    groups: int = 1  # groups of the bottleneck's 3x3 convolution (ResNeXt, arXiv 1611.05431)
     # The bottleneck's width is planes · base_width / 64 · groups (Wide ResNet, arXiv 1605.07146: 128).
     base_width: int = 64
-    attention: str = ""  # see `make_gate`
+    attention: str = ""  # name of the attention in each block, see `make_gate`
 
 
 class ResNet(nn.Cell):
-    """A residual network: stem, stages of blocks, mean over H and W, one Dense layer.
+    """A residual network has a stem, stages of blocks, a mean over H and W, and one Dense layer.
 
     Input float32 [N, in_channels, H, W]; output logits [N, num_classes]. Parameters are named as torchvision's (the
-    D stem and attention as timm's), with MindSpore's leaf names: `layer1.0.bn1.gamma`. Of `image_size`: `create_model`.
+    D stem and attention as timm's), with MindSpore's leaf names: `layer1.0.bn1.gamma`. `image_size`: as `create_model`.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class ResNet(nn.Cell):
             size = -(-size // stride)
             stages.append(_stage(design, index, channels, stride, size, norm))
             channels = planes * design.block.expansion
-            # Attributes, not a list: torchvision's names are layer1, layer2, …
+            # Stages are attributes, not a list, so that their names are layer1, layer2, … as in torchvision.
             setattr(self, f"layer{index + 1}", stages[-1])
         self._stages = tuple(stages)
         self.blocks = tuple(block for stage in stages for block in stage)
@@ -163,7 +163,7 @@ class ResNet(nn.Cell):
     def construct(self, x: Tensor, keep: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """Map images [N, in_channels, H, W] to logits [N, num_classes].
 
-        `keep` [N, blocks] multiplies what blocks add to shortcuts, `mask` [N, features] fc's input: see `make_masks`.
+        `keep` [N, blocks] multiplies the residual branches, `mask` [N, features] the input of fc: see `make_masks`.
         """
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         if keep is None:
@@ -209,6 +209,6 @@ def _stage(design: Design, index: int, channels: int, stride: int, size: int, no
 def _projection(channels: int, out: int, stride: int, average: bool, norm: Norm) -> nn.SequentialCell:
     if not average:
         return nn.SequentialCell([conv(channels, out, 1, stride), norm(out)])
-    # As PyTorch's ceil_mode with count_include_pad=False.
+    # The pool computes what PyTorch's does with ceil_mode=True and count_include_pad=False.
     pool = nn.Identity() if stride == 1 else nn.AvgPool2d(2, stride, **AVERAGE_POOL)
     return nn.SequentialCell([pool, conv(channels, out, 1), norm(out)])

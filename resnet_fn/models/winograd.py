@@ -1,11 +1,11 @@
-"""Compute 3x3 convolutions of stride 1 as matrix products, with four times fewer multiplications.
+"""This module computes 3x3 convolutions of stride 1 as matrix products, with a quarter of the multiplications.
 
 This is Winograd's minimal filtering F(4x4, 3x3) (Lavin and Gray, arXiv 1509.09308). Along one axis, four outputs of a
 filter of three taps take six products instead of twelve:
 
     y = Aᵀ [(G w) · (B d)],    d: six inputs, w: three taps, y: four outputs,
 
-and along both axes 36 instead of 144. The equation is exact; in float32 the rounding error is 9e-7 of the output's
+Along both axes 36 products replace 144. The equation is exact; in float32 the rounding error is 9e-7 of the output's
 size (3e-7 in a direct convolution). MindSpore's own convolution on a CPU, im2col and a matrix product, is slower for
 every shape of a ResNet (docs/lab.md). MindSpore differentiates the matrix products.
 """
@@ -20,9 +20,9 @@ from mindspore import Tensor, nn, ops
 
 TILE, TAPS = 4, 3  # outputs of one tile and taps of the filter, along one axis
 PRODUCTS = TILE + TAPS - 1
-# Where the polynomials are evaluated, beside infinity. The usual 0, ±1, ±2 have twice the rounding error.
+# Points, beside infinity, at which the polynomials are evaluated. The usual 0, ±1, ±2 have twice the rounding error.
 POINTS = (0.0, 0.75, -0.75, 1.5, -1.5)
-LEAST_CHANNELS = 16  # a stem of 1 to 3 channels gains nothing
+LEAST_CHANNELS = 16  # fewest input channels; a stem with 1 to 3 is not faster by `convolve`
 
 _times_transposed = ops.MatMul(transpose_b=True)
 _transposed_times = ops.MatMul(transpose_a=True)
@@ -51,7 +51,7 @@ def cook_toom() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def axis_matrices(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the matrices that map one axis of an image to its tiles' products, and these to outputs.
+    """Return two matrices for one axis of an image: pixels to the tiles' products, and products to outputs.
 
     Each is float32 [6 · tiles, size], rows ordered by product, then tile. The first includes the zero padding and the
     tiles' overlap; the second drops outputs beyond the last pixel.
@@ -123,7 +123,7 @@ class Conv2d(nn.Conv2d):
 
 
 def use_winograd(net: nn.Cell, wanted: bool = True) -> list[Conv2d]:
-    """Switch `convolve` on (on a CPU only) or off in a float32 net's convolutions that fit; returns those changed."""
+    """Switch `convolve` on (only on a CPU) or off in a float32 net's convolutions that fit; return the changed ones."""
     wanted = wanted and mindspore.get_current_device().device_target == "CPU"
     cells = [cell for _, cell in net.cells_and_names() if isinstance(cell, Conv2d) and cell.fits()]
     changed = [cell for cell in cells if cell.winograd != wanted]
@@ -134,7 +134,7 @@ def use_winograd(net: nn.Cell, wanted: bool = True) -> list[Conv2d]:
 
 @contextlib.contextmanager
 def standard_operations(net: nn.Cell) -> Iterator[None]:
-    """Make a context in which the net computes by operations that exported files can hold: MindSpore's own."""
+    """In this context the net computes only by MindSpore's own operations, which exported files can hold."""
     convolutions = use_winograd(net, False)
     others = [cell for _, cell in net.cells_and_names() if getattr(cell, "standard", None) is False]
     for cell in others:

@@ -1,6 +1,6 @@
-"""Each named recipe is a function, whose docstring gives the source and the accuracy to expect.
+"""Each named recipe is a function; its docstring gives the source of the settings and the expected accuracy.
 
-Only that of `digits` was measured with this package; others are published results of the same settings.
+Only the accuracy of `digits` was measured with this package; the others are published results of the same settings.
 """
 
 import functools
@@ -18,7 +18,7 @@ RECIPES: dict[str, Recipe] = {}  # by name, in the order of this file
 
 
 def _named(build: Callable[[], Recipe]) -> Callable[..., Recipe]:
-    """Put a recipe into `RECIPES` by its function's name, and let callers change settings: `digits(epochs=2)`."""
+    """Store a recipe in `RECIPES` under its function's name; let callers change settings, as `digits(epochs=2)`."""
     name = build.__name__
     RECIPES[name] = changed(build(), name=name)
 
@@ -26,7 +26,7 @@ def _named(build: Callable[[], Recipe]) -> Callable[..., Recipe]:
     def varied(**values: Any) -> Recipe:
         return changed(RECIPES[name], **values)
 
-    del varied.__wrapped__  # help() shows that it takes values
+    del varied.__wrapped__  # so that help() shows the signature of `varied`
     return varied
 
 
@@ -169,7 +169,7 @@ def recipe(name: str) -> Recipe:
 
 
 def load_recipe(name: str) -> Draft:
-    """Return a recipe by its name, or from a .toml file with its options; unchecked, because flags may follow."""
+    """Return the draft of a named recipe or of a .toml file, unchecked, because flags may still change it."""
     if name.endswith(ENDING):
         return read_recipe_file(Path(name), RECIPES)
     if {".", "/"} & set(name):
@@ -178,6 +178,6 @@ def load_recipe(name: str) -> Draft:
 
 
 def differences(recipe: Recipe) -> dict[str, Any]:
-    """Return the settings that differ from the named recipe's; if no recipe has that name, from the defaults."""
+    """Return the settings that differ from the named recipe of the same name, or, without one, from the defaults."""
     base = RECIPES.get(recipe.name, Recipe(name=recipe.name))
     return {name: value for name, value in vars(recipe).items() if value != getattr(base, name)}

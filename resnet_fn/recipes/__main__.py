@@ -1,4 +1,4 @@
-"""python -m resnet_fn.recipes [NAME or FILE]: list the recipes, or show one with what each setting means."""
+"""The command recipes lists the recipes, or shows one recipe or recipe file with the meaning of each setting."""
 
 import dataclasses
 import inspect
@@ -30,7 +30,7 @@ def about(name: str) -> str:
 
 
 def details(name: str) -> str:
-    """Return the settings of one recipe; * marks those that differ from the default, with the line of a file."""
+    """Return the settings of a recipe or recipe file as text; * marks those that differ from the default."""
     file = load_recipe(name).complete()
     chosen, options = file.make(Recipe), vars(file.make(RunOptions))
     title = [chosen.name] if name not in recipes.RECIPES else [name, about(name)]

@@ -1,1 +1,1 @@
-"""An evaluation as a page: its numbers, plots and files."""
+"""This package writes an evaluation's report: metrics, plots, pictures, a table of predictions."""

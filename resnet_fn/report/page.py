@@ -1,4 +1,4 @@
-"""The report as one HTML page that opens without a network."""
+"""This module makes a report's HTML page, which needs no other file and no network."""
 
 import base64
 import html
@@ -39,12 +39,12 @@ figure img[src*="/png;"] { image-rendering: pixelated; } footer { color: #777; m
 """
 _CURVES = "<h2>Precision and recall</h2><p>Of each class, over the probability from which on a sample is taken for it."
 NO_CLASS = "no class"
-_TABLE_UP_TO = 100  # classes; of a larger confusion matrix the pairs most often confused
-_ROWS, _COLUMNS = 20, 11  # of a table that a narrow window shows at once
+_TABLE_UP_TO = 100  # most classes of a confusion matrix on the page; above, only the most confused pairs are shown
+_ROWS, _COLUMNS = 20, 11  # most rows and columns of a table that a narrow window shows without scrolling
 
 
 class Pictures(NamedTuple):
-    """Image files: one for each mistake, the same with a heat map, those of the gallery in turn, the run's curves."""
+    """Image files of a page: mistakes, the mistakes with heat maps, the gallery's images in order, the run's curves."""
 
     mistakes: Sequence[bytes] = ()
     heatmaps: Sequence[bytes] = ()
@@ -53,7 +53,7 @@ class Pictures(NamedTuple):
 
 
 def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) -> str:
-    """Return a report (`build_report`) as HTML, with its plots (`draw_all`; else tables) and its pictures."""
+    """Return a report, made by `build_report`, as HTML, with plots of `draw_all` (tables if {}) and pictures."""
     made = report["checkpoint"]
     title = "A net of your own" if made["model"] == OWN else f"{made['model']} on {made['dataset']}"
     body = [
@@ -76,7 +76,7 @@ def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) ->
 
 
 def document(title: str, body: Sequence[str], style: str = "") -> str:
-    """Return an HTML document that needs no other file; `style` is CSS beside the shared one."""
+    """Return an HTML document that needs no other file; `style` is CSS in addition to the shared CSS."""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width"><title>{text(title)}</title>\n'
@@ -88,7 +88,7 @@ def _tiles(report: dict[str, Any]) -> str:
     metrics = [
         *([("top-1", number(report["top1"], ".2%"))] if "top1" in report else []),
         *([("top-5", number(report["top5"], ".2%"))] if "top5" in report and len(report["classes"]) > 5 else []),
-        # A loss of the caller's own is a mean over its samples; a report needs one of each.
+        # A report needs a loss for each sample, which a loss given to `fit` does not have: it shows cross-entropy.
         ("cross-entropy" if report["recipe"]["loss"] == OWN else "loss", number(report["loss"])),
         ("macro F1", number(report["averages"]["macro"]["f1"])),
         *([("mean average precision", number(area))] if (area := report["mean_average_precision"]) is not None else []),
@@ -104,7 +104,7 @@ def _samples(report: dict[str, Any]) -> str:
 
 
 def _facts(report: dict[str, Any]) -> list[str]:
-    """Return on which data the net was trained, by which recipe, and how it was scored."""
+    """Return paragraphs that name the data, the recipe and the options of the evaluation."""
     data, options, recipe = report["data"], report["options"], report["recipe"]
     images = f"{data['training_images']:,} training {_samples(report)}, " * bool(data["training_images"])
     folder = f"; {data['folder']}" * bool(data["folder"])
@@ -172,7 +172,7 @@ def _confusion(report: dict[str, Any]) -> list[str]:
 
 
 def _count(count: int, of_class: int, right: bool) -> str:
-    """Return a cell: the darker, the larger the share of its true class."""
+    """Return a cell of the confusion matrix; the larger its share of the true class, the darker it is."""
     if not count:
         return "<td></td>"
     share = count / of_class
@@ -189,7 +189,7 @@ def _classes(report: dict[str, Any]) -> list[str]:
     area = report["mean_average_precision"]
     if area is not None:
         columns["average_precision"] = ("average precision", ".4f")
-    rows = [  # the averages first: below a thousand classes nobody would find them
+    rows = [  # averages come first: nobody would look for them below a thousand classes
         {"name": f"{name} average", **values, "support": report["count"]} for name, values in report["averages"].items()
     ]
     rows[0]["average_precision"] = area
@@ -220,7 +220,7 @@ def _thresholds(report: dict[str, Any]) -> list[str]:
 
 
 def mistakes(report: dict[str, Any], pictures: Pictures) -> list[str]:
-    """Return the most confident mistakes, each beside the evidence for it (of "not X", for X)."""
+    """Return the most confident mistakes as HTML, each beside the heat map of the predicted (or missed) class."""
     if not report["mistakes"]:
         return ["<h2>Mistakes</h2>", "<p>None.</p>"]
     if not pictures.mistakes:  # no images
@@ -241,7 +241,7 @@ def mistakes(report: dict[str, Any], pictures: Pictures) -> list[str]:
 
 
 def gallery(report: dict[str, Any], pictures: Pictures) -> list[str]:
-    """Return the surest images of each class and the worst."""
+    """Return the gallery as HTML: each class's images of which the net is surest, then those it is least sure of."""
     if report["gallery"] and not pictures.gallery:  # no images
         return []
     shown, there = report["gallery"], sum(row["support"] > 0 for row in report["classes"])
@@ -266,7 +266,7 @@ def gallery(report: dict[str, Any], pictures: Pictures) -> list[str]:
 
 
 def text(value: object) -> str:
-    """Return a value as text of a page, escaped."""
+    """Return a value as text that is escaped for HTML."""
     return html.escape(str(value))
 
 
@@ -276,7 +276,7 @@ def number(value: float | None, form: str = ".4f") -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
-    """Return a table that scrolls; cells are HTML, the first `text_columns` stand left."""
+    """Return a scrolling table; cells are HTML, and the first `text_columns` columns are aligned left."""
 
     def cells(tag: str, row: Sequence[str]) -> str:
         kinds = ['class="text"' if place < text_columns else "" for place in range(len(row))]
@@ -289,13 +289,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: in
 
 
 def scrolling(content: str, rows: int, columns: int) -> str:
-    """Return content in a box that scrolls, with a hint if the content is sure to be wider in a narrow window."""
+    """Return HTML content in a scrolling box, with a hint if it has too many rows or columns for a narrow window."""
     tall = rows > _ROWS
     hint = '<p class="hint">Scroll for what does not fit.</p>' * (tall or columns > _COLUMNS)
     return f'{hint}<div class="scroll{" tall" * tall}" tabindex="0">{content}</div>'
 
 
 def image(alt: str, data: bytes) -> str:
-    """Return an image file inside the page."""
+    """Return an img tag that holds the image file `data`."""
     kind = "png" if data.startswith(b"\x89PNG") else "jpeg"
     return f'<img alt="{text(alt)}" src="data:image/{kind};base64,{base64.b64encode(data).decode()}">'

@@ -1,4 +1,4 @@
-"""A sample's name and picture, and a map of the net's evidence for a class (Grad-CAM of its last stage)."""
+"""These functions make names and pictures of samples, and maps of the evidence for a class (Grad-CAM)."""
 
 import io
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from mindspore import Tensor, nn
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.runtime.console import printable
 
-_PNG_UP_TO = 64  # pixels; a PNG of a photograph has five times the bytes of a JPEG
-_AT_A_TIME = 8  # images
+_PNG_UP_TO = 64  # largest width of a PNG, in pixels; a PNG of a photograph has five times the bytes of a JPEG
+_AT_A_TIME = 8  # images in a batch
 _HEAT, _OPACITY = np.array([255.0, 40.0, 0.0]), 0.7
 
 
@@ -23,7 +23,7 @@ def sample_name(dataset: DataSet, index: int) -> str:
 
 
 def sample_pictures(dataset: DataSet, indices: list[int]) -> list[bytes]:
-    """Return validation images as evaluation sees them, not normalised: small ones as PNG, photographs as JPEG."""
+    """Return validation images, cropped as in evaluation but not normalised: small ones as PNG, others as JPEG."""
     from PIL import Image
 
     mean, std = (values[:, None, None] for values in dataset.input.moments)
@@ -37,12 +37,12 @@ def sample_pictures(dataset: DataSet, indices: list[int]) -> list[bytes]:
 
 
 def class_maps(net: nn.Cell, images: np.ndarray, classes: Sequence[int]) -> np.ndarray:
-    """Compute Grad-CAM (arXiv 1610.02391) of the last stage: float32 [n, h, w], 0 to 1 where there is any evidence.
+    """Compute Grad-CAM (arXiv 1610.02391) of the last stage: float32 [n, h, w] from 0 to 1; all 0 without evidence.
 
     A ResNet ends in the mean over height and width and one Dense layer: the gradient of a logit by a channel of the
     last stage is that channel's weight over H · W. So the map is relu(Σ weight · channel), and needs no gradient.
 
-    `net`, a `ResNet`, is set to evaluation mode; `images` are float32 [n, C, H, W]; `classes`: one for each image.
+    `net`, a `ResNet`, is set to evaluation mode; `images` are float32 [n, C, H, W]; `classes` has a class for each.
     """
     net.set_train(False)
     features: list[np.ndarray] = []
@@ -62,7 +62,7 @@ def class_maps(net: nn.Cell, images: np.ndarray, classes: Sequence[int]) -> np.n
 
 
 def heat_picture(picture: bytes, heat: np.ndarray) -> bytes:
-    """Return an image file with a map, float32 [h, w] from 0 to 1, laid over it in red, in its own format."""
+    """Lay a map, float32 [h, w] from 0 to 1, in red over an image file; return it in the same file format."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(picture))

@@ -1,4 +1,4 @@
-"""Plots of a report, and the curves of runs over updates, drawn by matplotlib where it is installed."""
+"""These functions draw a report's plots, and curves of runs over updates, with matplotlib if it is installed."""
 
 import importlib.util
 import io
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-_COLOURS = 10  # curves with a colour and a name
+_COLOURS = 10  # most curves that get a colour and a name
 _BLUE, _RED, _GREY = "#3b6fb6", "#c0504d", "#8a8a8a"
-Events = Sequence[dict[str, Any]]  # of a run's metrics.jsonl
+Events = Sequence[dict[str, Any]]  # the events of a run's metrics.jsonl
 # title, axis label, (event, field, line style) of each curve
 PANELS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
     ("loss", "loss", (("train", "loss", "-"), ("eval", "loss", "o-"))),
@@ -30,12 +30,12 @@ def available() -> bool:
 
 
 def plain(name: str) -> str:
-    """Return a name as a label of matplotlib's, which would typeset what stands between two dollar signs."""
+    """Escape a name for a matplotlib label: matplotlib would typeset text between two dollar signs as mathematics."""
     return name.replace("$", r"\$")
 
 
 def plain_numbers(*every: "Axis") -> None:
-    """Write an axis's numbers as by hand: 20,000 and 0.00001; no powers of ten, no common offset."""
+    """Format the numbers of axes as 20,000 and 0.00001, without powers of ten and without a common offset."""
     for axis in every:
         axis.set_major_formatter(lambda value, _: f"{value:,.10f}".rstrip("0").rstrip("."))
         axis.set_minor_formatter(lambda value, _: "")
@@ -54,7 +54,7 @@ def draw_all(report: dict[str, Any]) -> dict[str, bytes]:
 
 
 def plot_reliability(calibration: dict[str, Any]) -> "Figure":
-    """Plot accuracy against confidence in each bin, above how many samples the bin holds."""
+    """Plot each bin's accuracy against its confidence, and below it the bin's number of samples."""
     from matplotlib.figure import Figure
 
     rows = [row for row in calibration["bins"] if row["count"]]
@@ -76,7 +76,7 @@ def plot_reliability(calibration: dict[str, Any]) -> "Figure":
 
 
 def plot_curves(report: dict[str, Any]) -> "Figure":
-    """Plot precision against recall of each class: up to `_COLOURS` in colours, with names; more in grey."""
+    """Plot precision against recall of each class, in colours with names, or in grey if there are more than 10."""
     from matplotlib.figure import Figure
 
     pairs = [pair for pair in zip(report["classes"], report["curves"], strict=True) if pair[1]["recall"]]
@@ -100,8 +100,8 @@ def png(figure: "Figure") -> bytes:
     """Return a figure as a PNG file, the same bytes each time."""
     data = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # letters that the font lacks are boxes; the tables have them
-        # Without this the file would name matplotlib's version: two machines, two files.
+        warnings.simplefilter("ignore")  # about letters that the font lacks; the page's tables show them
+        # Without this setting the file would name matplotlib's version, and differ between machines.
         figure.savefig(data, format="png", dpi=110, metadata={"Software": None})
     return data.getvalue()
 
@@ -123,7 +123,7 @@ def draw_run(events: Events, update: int) -> list[bytes]:
 
 
 def draw_panel(axes: "Axes", panel: int, lines: Mapping[str, Sequence[Events]]) -> None:
-    """Draw one of `PANELS`: for each line its runs' curves, of several the mean and one standard deviation (n - 1)."""
+    """Draw one of `PANELS`: a line for each entry of `lines`, for several runs their mean ± standard deviation."""
     title, quantity, curves = PANELS[panel]
     axes.set_title(title + ": training thin, validation with dots" * (len(curves) > 1), fontsize=10)
     axes.set(xlabel="update", ylabel=quantity)
@@ -142,7 +142,7 @@ def draw_panel(axes: "Axes", panel: int, lines: Mapping[str, Sequence[Events]]) 
 
 
 def _values(runs: Sequence[Events], kind: str, field: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the updates [n] at which all runs have the field, and its values [runs, n]; NaN if not finite."""
+    """Return the updates [n] at which all runs have the field, and the field's values [runs, n], NaN for null."""
     rows = [{e["update"]: e[field] for e in events if e["event"] == kind and field in e} for events in runs]
     updates = sorted(set.intersection(*map(set, rows)))
     return np.array(updates), np.array([[row[update] for update in updates] for row in rows], float)

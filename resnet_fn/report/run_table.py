@@ -1,4 +1,4 @@
-"""Runs grouped by recipe (only the seed differs in a group), and their table of means and deviations."""
+"""Runs whose recipes differ only in the seed form a group; the table has each group's means and deviations."""
 
 import json
 import os
@@ -12,12 +12,12 @@ from resnet_fn.config.fields import OWN, show_value
 from resnet_fn.evaluation.task import task_of
 from resnet_fn.runtime.console import aligned
 
-_ALIKE = ("seed", "name")  # settings that make no line of their own
-_DATA = ("data_dir", "train_list", "val_list")  # options that do
+_ALIKE = ("seed", "name")  # settings in which the runs of a group may differ
+_DATA = ("data_dir", "train_list", "val_list")  # options in which they may not
 
 
 class EvaluatedRun(NamedTuple):
-    """A run: its recipe as JSON types, its data's folder, and its evaluations so far."""
+    """Holds a run's recipe as JSON types, including the data's paths, and its evaluations so far."""
 
     recipe: dict[str, Any]
     evaluations: list[dict[str, Any]]
@@ -37,7 +37,7 @@ def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> EvaluatedRun:
 
 
 def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
-    """Group the names of runs whose recipes differ only in the seed; titles are the settings in which groups differ."""
+    """Group runs, {name: recipe}, whose recipes differ only in the seed; return {title of the group: names}."""
     groups: dict[str, list[str]] = {}
     for name, recipe in recipes.items():
         key = json.dumps({setting: value for setting, value in recipe.items() if setting not in _ALIKE})
@@ -56,16 +56,16 @@ def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
 
 
 def different_updates(last: Mapping[str, int]) -> list[str]:
-    """Return a warning if runs of one line have different numbers of updates."""
+    """Return a warning if runs that are averaged in one line have done different numbers of updates, {run: updates}."""
     where = ", ".join(f"{name} at {update}" for name, update in last.items())
     return [f"warning: runs of one line stand at different updates: {where}"] * (len({*last.values()}) > 1)
 
 
 def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
-    """Return the lines of the table, and warnings: runs of a group that stand at different updates, equal seeds.
+    """Return the table's lines, and warnings of groups with equal seeds or different numbers of updates.
 
-    The last and best top-1 (mAP where images have any number of classes) and the last loss are means, with the standard
-    deviation of a sample (n − 1) where there are two runs or more. A ValueError for runs of both kinds.
+    Columns are means over a group's last and best top-1 (mAP for multi-label) and last loss; for two runs or more with
+    the standard deviation (divisor n − 1). A ValueError if only some runs are multi-label.
     """
     tasks = {name: task_of(run.recipe.get("multi_label")) for name, run in runs.items()}
     (name, task), *others = tasks.items()
@@ -98,7 +98,7 @@ def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
 
 
 def _mean(values: Sequence[float | None], scale: float = 1.0, unit: str = "") -> str:
-    if not values:  # a caller's own targets are no classes
+    if not values:  # runs of `fit` whose targets are no classes have no top-1
         return "-"
     numbers = [scale * value for value in values if value is not None]
     if len(numbers) < len(values):

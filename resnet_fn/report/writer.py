@@ -1,6 +1,6 @@
-"""Write an evaluation's report: report.json, predictions.csv and one self-contained report.html.
+"""This module writes an evaluation's report: report.json, predictions.csv and one self-contained report.html.
 
-The same checkpoint and options give the same bytes, for any workers and batch size; the date is the checkpoint's.
+Equal checkpoints and options give equal bytes for any number of workers and batch size; the date is the checkpoint's.
 """
 
 import csv
@@ -30,7 +30,7 @@ MISTAKES = 36
 
 
 def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
-    """Write the report's three files (rank 0 alone) and return report.json's contents; a ValueError if that fails."""
+    """Write the report's three files on rank 0; return the contents of report.json. A ValueError if writing fails."""
     report = build_report(evaluation)
     if evaluation.workers.is_main:
         files = {
@@ -61,14 +61,14 @@ def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
     if mistakes:
         places = [np.array([index]) for index, _, _ in mistakes]
         images = np.concatenate([*dataset.test.eval_images(places, dataset.input)])
-        # Of "not X", X: a map shows evidence for a class alone.
+        # A missed class X, "not X" in the report, gets the map of the evidence for X.
         maps = class_maps(evaluation.trained.net, images, [predicted for _, predicted, _ in mistakes])
         heatmaps = [heat_picture(picture, heat) for picture, heat in zip(of_mistakes, maps, strict=True)]
     return Pictures(of_mistakes, heatmaps, sample_pictures(dataset, shown), curves)
 
 
 def build_report(evaluation: Evaluation) -> dict[str, Any]:
-    """Return all metrics as JSON types; one that is not finite is None."""
+    """Return all metrics as JSON types; a value that is not finite becomes None."""
     scores, trained, task = evaluation.scores, evaluation.trained, evaluation.scores.task
     classes, labels = [printable(name) for name in trained.input.classes], evaluation.dataset.test.labels
     by_class = task.by_class(scores, labels, len(classes))
@@ -127,7 +127,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _classes_of(evaluation: Evaluation, index: int) -> np.ndarray:
-    one = evaluation.dataset.test.labels[index : index + 1]  # all samples would be a bool for each and each class
+    one = evaluation.dataset.test.labels[index : index + 1]  # for all samples it would be [N, classes]
     return np.flatnonzero(evaluation.scores.task.positive(one, len(evaluation.dataset.classes)))
 
 

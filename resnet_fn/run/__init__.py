@@ -1,1 +1,1 @@
-"""The training loop, what it is built from, and what stops it."""
+"""This package builds, trains, resumes and stops a run."""

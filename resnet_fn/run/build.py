@@ -1,4 +1,4 @@
-"""A run: its parts, and how they are built from the recipe."""
+"""`build_run` builds all parts of a run from a recipe and options."""
 
 import dataclasses
 import math
@@ -43,25 +43,25 @@ from resnet_fn.weights.load import read_start, start_from
 
 @dataclasses.dataclass
 class Progress:
-    """Where a run stands: what a checkpoint holds of the run beside the tensors."""
+    """Holds a run's progress, which a checkpoint stores beside the tensors."""
 
     update: int = 0  # updates done
-    # {"top1", "update"} (no top1 where images have any number of classes) and what the recipe monitors, of the best
-    # evaluation; None before the first.
+    # {"update", "top1", the monitored metric} of the best evaluation, without "top1" for multi-label; None before the
+    # first evaluation.
     best: dict[str, Any] | None = None
-    last: dict[str, Any] | None = None  # the latest evaluation, None before the first
-    without_gain: int = 0  # evaluations since the last improvement
+    last: dict[str, Any] | None = None  # the latest evaluation; None before the first
+    without_gain: int = 0  # number of evaluations since the last improvement
 
     @property
     def is_evaluated(self) -> bool:
-        """Whether the last evaluation was of this state."""
+        """Return whether the last evaluation was done after the latest update."""
         return self.last is not None and self.last["update"] == self.update
 
     def update_best(self, monitor: str, metrics: Mapping[str, Any]) -> None:
-        """Take an evaluation as the best if it is finite and none was better; an equal one is taken, but is no gain."""
+        """Record an evaluation as the best if it is finite and none was better; an equal one is no improvement."""
         value, best = metrics[monitor], None if self.best is None else self.best[monitor]
         self.without_gain += 1
-        if not metrics["loss"] < math.inf:  # NaN neither
+        if not metrics["loss"] < math.inf:  # infinity or NaN
             return
         if best is None or (value < best if monitor == "loss" else value > best):
             self.without_gain = 0
@@ -73,44 +73,44 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True)
 class Own:
-    """A caller's own net, data set and loss, in place of those that a recipe names."""
+    """Holds the net, data set and loss that a caller passes to `fit`, in place of those that a recipe names."""
 
     net: nn.Cell
     dataset: DataSet
-    loss: Loss | None = None  # (outputs, targets) → their mean loss; None: the recipe's
+    loss: Loss | None = None  # (outputs, targets) → mean loss; None: the recipe's loss
 
 
 @dataclasses.dataclass(kw_only=True)
 class Run:
-    """A run, with all parts that its loop needs."""
+    """Holds all parts that the training loop needs."""
 
-    recipe: Recipe  # what defines its updates
-    options: RunOptions  # how they are computed, recorded and kept
-    workers: Workers  # which worker this process is, of how many
-    folder: RunFolder  # where the run is kept
+    recipe: Recipe  # settings that define the updates
+    options: RunOptions  # settings of how updates are computed and recorded
+    workers: Workers  # this process's rank and the number of workers
+    folder: RunFolder  # the run's folder
     dataset: DataSet
     feed: Feed  # the training samples of every update
     state: TrainState  # all that an update changes on the device
     train_step: TrainStep  # the compiled function of an update
     eval_step: EvalStep  # the compiled function of an evaluation's batch
-    masks: Masks  # the net's further inputs, beside images
+    masks: Masks  # makes the net's inputs beside images: masks of stochastic depth and dropout
     schedule: Schedule  # the learning rate of every update
-    total: int  # how many updates the run has
-    class_weights: tuple[float, ...]  # the classes' weights in the loss; (): all equal
-    class_balance: list[dict[str, float]]  # how an unbalanced set's classes are treated, see `class_balance`
+    total: int  # number of updates of the whole run
+    class_weights: tuple[float, ...]  # weight of each class in the loss; (): all equal
+    class_balance: list[dict[str, float]]  # a row for each class, if classes are balanced: see `balance.class_balance`
     notes: list[str]  # lines for the run's header
     stop_request: StopRequest  # records the signals that this process gets
     prefetcher: Prefetcher  # hands out the feed's batches, one update ahead
     writer: CheckpointWriter  # writes checkpoints in the background
     norms: LayerNorms  # measures the norms of layers
-    # Logs, and shows progress: silent until the folder is there, and on all ranks but 0.
+    # Writes the log and shows progress; silent until the run's folder exists, and on all ranks except 0.
     telemetry: Telemetry = dataclasses.field(default_factory=SilentTelemetry)
     pace: Pace = dataclasses.field(default_factory=Pace)  # the losses and times of the current epoch
-    progress: Progress = dataclasses.field(default_factory=Progress)  # where the run stands
+    progress: Progress = dataclasses.field(default_factory=Progress)  # updates done, best and last evaluation
 
     @property
     def is_over(self) -> bool:
-        """Whether all updates are done, or the recipe's patience is exhausted."""
+        """Return whether all updates are done, or the recipe's `patience` is exhausted."""
         return self.progress.update >= self.total or 0 < self.recipe.patience <= self.progress.without_gain
 
 
@@ -123,10 +123,10 @@ def build_run(
     checkpoint: Checkpoint | None = None,
     own: Own | None = None,
 ) -> Run:
-    """Build a run, at update 0; whatever cannot work raises a ValueError, before the first update.
+    """Build a run at update 0; a ValueError if settings, data or weights do not fit together.
 
-    A recipe that names no model gets that of its weights. `recipe.weights` is not read if there is a checkpoint, which
-    `restore` puts into the run. Net, data and loss are `own`'s if it is given, else the recipe's.
+    If the recipe names no model, the weights determine it. With a `checkpoint`, `recipe.weights` is not read; `restore`
+    loads the checkpoint later. If `own` is given, it has the net, the data and the loss; else the recipe names them.
     """
     draft_of(recipe, RunOptions()).complete(**typed_in(options))  # options that have no effect are an error
     split_batch(recipe.batch_size, workers.size, options.accumulate)

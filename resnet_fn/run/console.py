@@ -1,4 +1,4 @@
-"""What a run prints: a header before the first update, a table of its epochs, the time it took, its best result."""
+"""A run prints a header before the first update, a table row for each epoch, and its best result."""
 
 import math
 import time
@@ -23,7 +23,7 @@ _TITLES = {"top1": "val top-1", "map": "val mAP", "macro_f1": "macro F1"}
 
 
 def header(run: Run, start: Path | None) -> list[str]:
-    """Return the lines before the first update: net, data, device, run folder, notes, checkpoint to start from."""
+    """Return the lines to print before the first update; `start` is the checkpoint that the run resumes from."""
     recipe, dataset, options, progress = run.recipe, run.dataset, run.options, run.progress
     values = sum(math.prod(p.shape) for p in run.state.weights if not is_statistic(p.name))
     trained = sum(math.prod(p.shape) for p in run.state.weights if p.requires_grad)
@@ -57,7 +57,7 @@ def header(run: Run, start: Path | None) -> list[str]:
 
 
 def epoch_lines(run: Run) -> str:
-    """Return the row of an evaluated epoch, the first with the titles above; restart the epoch's clock."""
+    """Return the table row of an evaluated epoch, with the titles above the first row; restart `run.pace`."""
     recipe, progress, pace, last = run.recipe, run.progress, run.pace, run.progress.last
     classes = run.dataset.classes
     assert last is not None

@@ -1,4 +1,4 @@
-"""What ends a run with an error, on all workers alike: a sample that cannot be read, numbers that are not finite."""
+"""These functions end a run with an error on all workers: after unreadable samples or numbers that are not finite."""
 
 from typing import NoReturn
 
@@ -13,11 +13,11 @@ from resnet_fn.runtime.workers import barrier, gather_texts
 
 
 class NotFiniteError(ValueError):
-    """Training cannot go on; the message names update, ranks, samples, and the last good checkpoint."""
+    """Loss or gradients are not finite; the message names update, ranks, samples, and the last good checkpoint."""
 
 
 def stop_bad_sample(run: Run, error: BadSampleError | None) -> None:
-    """End the run on all ranks, with a checkpoint; `error`: this rank's bad sample, None if another rank has one."""
+    """Save a checkpoint and end the run on all ranks; `error` is this rank's, None if the bad sample is another's."""
     update, workers = run.progress.update, run.workers
     where = describe_bad_samples(error, workers)
     if update:
@@ -29,9 +29,9 @@ def stop_bad_sample(run: Run, error: BadSampleError | None) -> None:
 
 
 def stop_evaluation(run: Run, error: Exception) -> NoReturn:
-    """End the run with the error of an evaluation, with a checkpoint: a resumed run begins with that evaluation.
+    """Save a checkpoint and end the run with an evaluation's error; a resumed run begins with that evaluation.
 
-    All ranks have a `BadSampleError` alike. Other errors are perhaps this rank's alone: no collective follows.
+    A `BadSampleError` is raised on all ranks. Another error may be only this rank's, so no collective follows.
     """
     save(run)
     if not isinstance(error, BadSampleError):
@@ -44,7 +44,7 @@ def stop_evaluation(run: Run, error: Exception) -> NoReturn:
 
 
 def finish_log(run: Run) -> None:
-    """Wait until checkpoints and log are written, on all ranks: the first to end with an error ends the others."""
+    """Wait until all ranks have written checkpoints and log, because the first rank that ends ends the others."""
     run.writer.wait()
     run.telemetry.checkpointed(run.writer.poll())
     run.telemetry.flush()
@@ -54,8 +54,8 @@ def finish_log(run: Run) -> None:
 def stop_not_finite(run: Run, batch: Batch, not_finite: np.ndarray, skipped_in_row: int) -> None:
     """End the run on all ranks without a checkpoint; each suspect rank writes its samples to not-finite-….npz.
 
-    `not_finite`, [workers], is 1 for each rank whose own loss or gradients were not finite. If there is none (the fault
-    is in a later layer, or in the sum over the ranks), all ranks are suspect.
+    `not_finite`, [workers], is 1 for each rank whose own loss or gradients were not finite. If no rank has a 1 (the
+    fault arose in a later layer, or in the sum over the ranks), all ranks are suspect.
     """
     folder, workers, update = run.folder, run.workers, run.progress.update
     indices = run.feed.indices(update - 1)
@@ -76,6 +76,6 @@ def stop_not_finite(run: Run, batch: Batch, not_finite: np.ndarray, skipped_in_r
 
 
 def suspect_samples(images: np.ndarray, indices: np.ndarray) -> str:
-    """Return the first indices of the samples [n, …] that are not finite; of all samples if none is."""
+    """Return, as text, the first indices of images [n, …] that are not finite; if all are finite, of all images."""
     wrong = ~np.isfinite(images).reshape(len(images), -1).all(1)
     return few((indices[wrong] if wrong.any() else indices).tolist(), 12, " ")

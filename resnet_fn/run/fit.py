@@ -1,4 +1,4 @@
-"""Training of a caller's own net on arrays, by the loop that trains recipes."""
+"""`fit` trains a caller's own net on arrays, by the loop that trains recipes."""
 
 import sys
 from collections.abc import Sequence
@@ -42,14 +42,14 @@ def fit(
     A resume repeats every bit, except with dropout: a checkpoint cannot restore MindSpore's own random numbers.
 
     Args:
-        net: is trained in place, except parameters of `requires_grad = False`. Compile your own functions of the net
-            after this call: on a CPU parameters may get other memory, and functions compiled before read the old.
+        net: the net, trained in place except parameters with `requires_grad = False`. Compile your own functions of the
+            net after this call: on a CPU parameters may get new memory, and functions compiled before read the old.
         train: inputs and targets, two NumPy arrays [N, …] of any shape; float64 becomes float32. Targets that are
             integers [N] are classes; others need a loss of your own.
-        validation: the same, for validation.
+        validation: inputs and targets for validation, as `train`.
         loss: a loss of `Recipe`, or a function (outputs, targets) → the mean loss over the samples, a scalar tensor:
             a `def` or an nn.Cell. MindSpore does not compile partials, methods and many lambdas.
-        settings: fields of `Recipe` and `RunOptions`; those of this package's own nets and images are rejected.
+        settings: fields of `Recipe` and `RunOptions`; fields for this package's own nets and images are rejected.
 
     Returns:
         See `train`. The net has the weights of the last update; `load_weights(net, result.best_checkpoint)` loads the
@@ -57,8 +57,8 @@ def fit(
         cross-entropy as its loss. Each call writes it anew, also that of a run which was complete.
 
     Raises:
-        ValueError: before the first update, for settings and arrays that cannot work, and for what a forward pass of
-            two samples shows; and what `train` raises.
+        ValueError: settings or arrays cannot work, or the net or loss fails on two samples; raised before the first
+            update. Also the errors of `train`.
     """
     splits = check_arrays(train, validation)
     recipe, options = _read_settings(splits[0], loss, settings)
@@ -113,7 +113,7 @@ def _in_float32(loss: Loss) -> Loss:
 
 
 def _notes(net: nn.Cell) -> tuple[str, ...]:
-    """Return a line for the run's header if the net drops values by random numbers of MindSpore's own."""
+    """Return a warning for the run's header if the net has dropout layers, which use MindSpore's random numbers."""
     names = []
     for name, cell in net.cells_and_names():
         if type(cell).__name__.startswith("Dropout"):
@@ -127,10 +127,10 @@ def _notes(net: nn.Cell) -> tuple[str, ...]:
 
 
 def _try(net: nn.Cell, loss: Loss | None, split: Arrays) -> tuple[str, ...]:
-    """Compute net and loss of two samples, and return the names of the classes; () if the targets are none.
+    """Compute net and loss of two samples; return the names of the classes, () if the targets are no classes.
 
     Raises:
-        ValueError: net or loss cannot compute them, or return something of another shape.
+        ValueError: the net or the loss fails, or returns a value of a wrong shape.
     """
     if not isinstance(net, nn.Cell) or not net.trainable_params():
         raise ValueError(f"net: {type(net).__name__} has no parameters to train; give an nn.Cell that has some")
@@ -160,9 +160,9 @@ def _name(value: Any) -> str:
 
 
 def _report(own: Own, recipe: Recipe, options: RunOptions, workers: Workers, result: loop.TrainResult) -> None:
-    """Write the report of the best checkpoint, or print why not; the net has its own weights again after it.
+    """Write the report of the best checkpoint, or print why not; afterwards restore the net's weights.
 
-    Its loss is each sample's cross-entropy, also with a loss of one's own, which is a mean over its samples.
+    The report's loss is each sample's cross-entropy; a loss function given to `fit` only returns means over samples.
     """
     assert result.best_checkpoint is not None
     fault = ""
@@ -182,7 +182,7 @@ def _report(own: Own, recipe: Recipe, options: RunOptions, workers: Workers, res
         every = keeps_all_classes(own.dataset)
         scores = score(step, own.dataset, options.eval_batch_size, workers, all_classes=every)
         how = {"which": "best", "tta": "none", "ema": averaged, "image_size": 0}
-        try:  # the run is complete, and its result is not to be lost
+        try:  # the run is complete: an error here must not lose its result
             write_report(Evaluation(trained, own.dataset, scores, how, workers), result.run / "report")
         except ValueError as error:
             _warn(str(error), workers)

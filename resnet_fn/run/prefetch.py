@@ -1,4 +1,4 @@
-"""A feed one update ahead of the step: a thread prepares the next batch while the device computes."""
+"""`Prefetcher` prepares the next update's batch in a thread, while the device computes the current update."""
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,16 +15,16 @@ from resnet_fn.update.ascend import on_ascend
 
 
 class Prepared(NamedTuple):
-    """An update's batch."""
+    """Holds an update's batch as arrays and as tensors."""
 
-    batch: Batch  # its arrays, which must not be written while the step computes
-    tensors: tuple[Tensor, ...]  # the same as tensors
-    seconds: float  # the time that preparing them took
-    error: BadSampleError | None = None  # why the batch is blank; None: it is not
+    batch: Batch  # images and labels as arrays, which must not be written while the step computes
+    tensors: tuple[Tensor, ...]  # images and labels as tensors
+    seconds: float  # time to prepare the batch
+    error: BadSampleError | None = None  # the reason if this is the blank batch, else None
 
 
 class Prefetcher:
-    """Hands out a feed's batches, the next prepared in a thread; `blank` replaces one that cannot be read."""
+    """Returns a feed's batches, and prepares the next one in a thread; `blank` replaces a batch that cannot be read."""
 
     def __init__(self, feed: Feed, total: int, blank: Batch) -> None:
         self._feed, self._total, self._blank = feed, total, blank
@@ -33,13 +33,13 @@ class Prefetcher:
         self._prepared: dict[int, Future[Prepared]] = {}  # by update, one at most
 
     def get(self, update: int) -> Prepared:
-        """Return this worker's share of an update, prepared now if not begun.
+        """Return this worker's share of an update; prepare it now if `start` was not called for this update.
 
-        Raises the feed's errors, except a `BadSampleError`, which is returned.
+        Raises the feed's errors, except a `BadSampleError`, which the result holds as `error`.
         """
         if update not in self._prepared:
             self.start(update)
-        return self._prepared.pop(update).result()  # nothing is kept: the memory is for a later batch
+        return self._prepared.pop(update).result()  # no reference is kept, so that a later batch can reuse the memory
 
     def start(self, update: int) -> None:
         """Start to prepare an update's batch in a thread, if the run has that update."""
@@ -47,7 +47,7 @@ class Prefetcher:
             self._prepared = {update: self._thread.submit(self._prepare, update)}
 
     def close(self) -> None:
-        """Wait until no thread prepares anything; nothing can be prepared any more."""
+        """End the thread, after waiting for the batch that it prepares."""
         self._thread.shutdown()
 
     def _prepare(self, update: int) -> Prepared:
@@ -61,10 +61,10 @@ class Prefetcher:
 
 
 def to_device(array: np.ndarray, card: bool = False) -> Any:
-    """Return a tensor that reads an array's own memory (`Tensor(array)` copies); for a card a copy.
+    """Return a tensor that shares an array's memory (`Tensor(array)` copies it); for a card, a copy.
 
-    MindSpore holds a reference to the array as long as it may read it (a compiled function: until its next call). Do
-    not write to it before. An array that is not contiguous is copied. On a card the copy is the one way that every
-    version of CANN defines: see docs/ascend.md.
+    MindSpore keeps a reference to the array as long as it may read the memory (a compiled function: until its next
+    call); do not write to the array before. An array that is not contiguous is copied. For a card only a copy is
+    defined in every version of CANN: see docs/ascend.md.
     """
     return Tensor(array) if card else mindspore.from_numpy(array)

@@ -1,4 +1,4 @@
-"""Resuming: what a checkpoint holds (`save`), where a run starts (`find_start`), how it goes on (`restore`)."""
+"""`save` defines a checkpoint's contents, `find_start` chooses where a run starts, `restore` loads a checkpoint."""
 
 import dataclasses
 import functools
@@ -28,21 +28,21 @@ from resnet_fn.runtime.workers import Workers, broadcast_text
 
 
 def save(run: Run) -> None:
-    """Have rank 0 write a checkpoint in the background: `run.state`'s arrays, and JSON; remove those no longer kept."""
+    """Write a checkpoint of `run` on rank 0, in the background, then remove checkpoints that are no longer kept."""
     if not run.workers.is_main:
         return
     progress, options = run.progress, run.options
     saved = {
-        # Where the run stands: the fields of `Progress` (run/build.py).
+        # The run's progress: the fields of `Progress` (run/build.py).
         **finite_or_null(dataclasses.asdict(progress)),
         "epoch": progress.update // run.feed.updates_per_epoch,
-        # What a resume compares, by `check_same_recipe`, `data_notes`, `layout_notes` and `restore`.
+        # Values that a resume compares, in `check_same_recipe`, `data_notes`, `layout_notes` and `restore`.
         "recipe": to_dict(run.recipe),
         "dataset": run.dataset.input.to_dict(),  # classes and preprocessing, which evaluation and export need, too
         "feed": run.feed.reproducibility_key,
         "parallel_layout": parallel_layout(options, run.workers),
         "class_weights": list(run.class_weights),
-        # For the page of an evaluation (report/writer.py).
+        # Values for an evaluation's report (report/writer.py).
         "class_balance": run.class_balance,
     }
     best = progress.best["update"] if progress.best else None
@@ -52,7 +52,7 @@ def save(run: Run) -> None:
 
 
 def save_is_due(progress: Progress, every: int, is_over: bool) -> bool:
-    """Whether to save after an epoch: always, but with `checkpoint_every` only if it is due, the best or the last."""
+    """Return whether to save after an epoch: always if `every` is 0, else if a save is due, or the best or the last."""
     is_best = progress.best is not None and progress.best["update"] == progress.update
     return not every or progress.update % every == 0 or is_best or is_over
 
@@ -60,7 +60,7 @@ def save_is_due(progress: Progress, every: int, is_over: bool) -> bool:
 def find_start(
     recipe: Recipe, options: RunOptions, workers: Workers, lock: FolderLock
 ) -> tuple[RunFolder, Checkpoint | None]:
-    """Return the run's folder, and the checkpoint from which it starts; None: it starts at update 0.
+    """Return the run's folder, and the checkpoint from which the run starts, or None if it starts at update 0.
 
         --resume        --out-dir    folder                       starts from
         auto            none         runs/<recipe>-<time>, new    update 0
@@ -69,19 +69,19 @@ def find_start(
         a run R         none or R    R                            R's newest checkpoint
         a checkpoint C  none or R    R, the run that has C        C; rejected if R has newer ones
 
-    Rank 0 decides for all. It locks a folder that has checkpoints, and makes nothing yet.
+    Rank 0 decides for all ranks. It locks a folder that has checkpoints; a new folder is made later.
 
     Raises:
-        CheckpointError, ValueError: nothing to resume, another recipe, or a folder that is another run's or in use.
+        CheckpointError, ValueError: there is nothing to resume, the recipe differs, or the folder is in use.
     """
     text = ""
-    if workers.is_main:  # if this raises, rank 0 ends, and that ends the other workers, which wait in the broadcast
+    if workers.is_main:  # an error here ends rank 0, and so the other workers, which wait in the broadcast
         folder, checkpoint = _choose(recipe, options, lock)
         best = checkpoint.state["best"] if checkpoint else None
         if best and not folder.checkpoint_path(best["update"]).exists():
             lost = f"warning: the best checkpoint, after update {best['update']}, is missing"
             print(lost, file=sys.stderr, flush=True)
-            best = None  # then it is this checkpoint's own evaluation (`restore`), or else the run's next
+            best = None  # `restore` then takes this checkpoint's evaluation, if it has one, as the best
         text = json.dumps([str(folder.path), str(checkpoint.path) if checkpoint else "", best])
     path, start, best = json.loads(broadcast_text(text, workers))
     if not workers.is_main:
@@ -90,7 +90,7 @@ def find_start(
             raise CheckpointError(f"{start}: this rank cannot see it; put the run folder where all machines can")
         checkpoint = load_checkpoint(Path(start)) if start else None
     if checkpoint:
-        checkpoint.state["best"] = best  # rank 0's, on all ranks
+        checkpoint.state["best"] = best  # the same on all ranks
     return folder, checkpoint
 
 
@@ -133,7 +133,7 @@ def _check_named(named: Path, run: RunFolder, out_dir: str) -> None:
 
 
 def _how_to_branch(run: RunFolder, to: str, update: int) -> str:
-    """Return the commands that copy a run as it stood after an update, as the end of an error's text."""
+    """Return text for an error: the shell commands that copy a run to `to`, as the run was after `update`."""
     newer = [RunFolder(Path(to)).checkpoint_path(number) for number in run.updates() if number > update]
     copy = _shell(["cp", "-r", f"{run.path}/.", to], ["rm", "-r", *newer] if newer else [])
     return f"to branch off there, copy the run: {copy}; then --resume {shlex.quote(to)}, without --out-dir"
@@ -144,9 +144,9 @@ def _shell(*commands: Sequence[object]) -> str:
 
 
 def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequence[str] = ("name",)) -> None:
-    """Raise a ValueError that lists the differences if the recipe is not the checkpoint's, except in some fields."""
+    """Raise a ValueError that lists all fields, except `may_differ`, in which recipe and checkpoint differ."""
     ours, theirs = to_dict(recipe), to_dict(recipe_from_dict(checkpoint.state["recipe"]))
-    if not recipe.model:  # the weights named the net, at the start of the run only
+    if not recipe.model:  # the weights determined the model when the run began
         ours |= {"model": theirs["model"], "norm": theirs["norm"], "stem": recipe.stem or theirs["stem"]}
     keys = [key for key in ours if key not in may_differ and ours[key] != theirs[key]]
     if not keys:
@@ -167,7 +167,7 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequen
 
 
 def restore(run: Run, checkpoint: Checkpoint) -> None:
-    """Put what `save` has written into a run that was just built, bit for bit; `Run.notes` gets what differs now."""
+    """Load a checkpoint into a run that was just built, bit for bit; add notes about differences to `run.notes`."""
     saved = checkpoint.state
     run.notes += data_notes(saved, run.dataset.classes, run.feed, run.options.allow_other_data)
     run.notes += epochs_notes(saved["update"], saved["recipe"]["epochs"], run)
@@ -177,16 +177,16 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     if setting not in ("", BALANCED) and saved["class_weights"] != list(run.class_weights):
         fix = "put it back, or start another run"
         raise ValueError(f"class_weights: {setting} has changed since {checkpoint.path}; {fix}")
-    # JSON has no NaN: `save` has written null.
+    # JSON has no NaN: `save` wrote null instead.
     last = saved["last"] and {name: math.nan if value is None else value for name, value in saved["last"].items()}
     run.progress = progress = Progress(saved["update"], saved["best"], last, saved["without_gain"])
     if last and progress.is_evaluated and not progress.best:  # the best checkpoint is missing: take this one
         progress.update_best(run.recipe.monitor, last)
-        progress.without_gain = saved["without_gain"]  # which has counted this evaluation already
+        progress.without_gain = saved["without_gain"]  # this number already counts the evaluation
 
 
 def epochs_notes(update: int, then: int, run: Run) -> list[str]:
-    """Return a note if a run's epochs are not `then`, the checkpoint's; a ValueError if it has already done more."""
+    """Return a note if the run's epochs differ from `then`, the checkpoint's; a ValueError if `update` exceeds them."""
     now = run.recipe.epochs
     if now == then:
         return []
@@ -198,7 +198,7 @@ def epochs_notes(update: int, then: int, run: Run) -> list[str]:
 
 
 def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, allow_other: bool) -> list[str]:
-    """Return a line for each allowed difference from a checkpoint's training set; a ValueError for others."""
+    """Compare the training set with `saved`, a checkpoint's state; return notes, a ValueError unless `allow_other`."""
     now, then = feed.reproducibility_key, saved["feed"]
     changes = renamed(saved["dataset"]["classes"], classes)
     differences = [f"classes {changes}"] if changes else []
@@ -209,7 +209,7 @@ def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, all
         "contents": "contents of its files, of which the names are the same",
         "arrays": "values of the training or validation arrays",
     }
-    for name, what in contents.items():  # a set of files has the first two, one in memory the last
+    for name, what in contents.items():  # files have the first two entries, arrays of `fit` the last
         if not differences and then.get(name) != now.get(name):
             differences = [what]
     text = f"another training set than the checkpoint's ({', '.join(differences)})"
@@ -225,13 +225,13 @@ def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, all
 
 
 def parallel_layout(options: RunOptions, workers: Workers) -> dict[str, Any]:
-    """Return into which parts an update is split, and what chooses its kernels: JSON types, by printed names."""
+    """Return the parts into which an update is split, and what chooses its kernels, as JSON types."""
     kernels = {"mode": options.mode, "fast-math": "on" if options.fast_math else "off", **kernel_environment()}
     return {"workers": workers.size, "micro-batches": options.accumulate, **kernels}
 
 
 def layout_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Compare two `parallel_layout`s; returns a line for each difference, and one if threads may change bits."""
+    """Compare two results of `parallel_layout`; return a note for each difference, and one about many threads."""
     notes = []
     for name in (name for name in now if now[name] != then[name]):
         what, follows = f"{name} {now[name]}", "other bits may follow"
@@ -239,7 +239,7 @@ def layout_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
             what = f"{now[name]} {name}"
             follows = "the same samples, but other bits follow; BatchNorm normalises each part on its own"
         notes.append(f"resuming with {what} instead of {then[name]}: {follows}")
-    # A note even if nothing differs: with more threads MindSpore splits convolutions by times that it measures anew.
+    # This note comes even without differences: with more threads MindSpore splits convolutions by measured times.
     if (threads := min(now["thread count"], now["CPU count"])) > EXACT_THREADS:
         anew = f"resuming with {threads} threads, which MindSpore shares out anew: other bits may follow"
         notes.append(f"{anew}; runs with --threads {EXACT_THREADS} or fewer keep their bits")
