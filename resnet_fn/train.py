@@ -1,9 +1,9 @@
-"""python -m resnet_fn.train: train a recipe."""
+"""The command train trains a recipe."""
 
 import signal
 
 if __name__ == "__main__":
-    # NumPy starts threads when it is imported, which keep the mask that they inherit: see StopRequest.
+    # NumPy's import starts threads, which inherit the signal mask: SIGINT must be blocked before. See StopRequest.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 import shlex
@@ -18,7 +18,7 @@ from resnet_fn.config.recipe_file import draft_of_run
 from resnet_fn.recipes import RECIPES, load_recipe
 from resnet_fn.runtime import console
 
-# What --help lists.
+# The settings that --help lists.
 _SHOWN = (
     *("dataset", "data_dir", "model", "weights", "epochs", "batch_size", "learning_rate", "seed", "out_dir", "resume"),
     *("image_size", "validation_share", "multi_label", "flip", "policy", "mixup", "freeze", "precision", "schedule"),
@@ -34,7 +34,7 @@ _EXAMPLES = """examples:
 
 
 def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]]:
-    """Turn flags into a recipe, options, and a line for each setting left out; all validated (UsageError)."""
+    """Return recipe, options and a line for each dropped setting from the flags; a UsageError lists wrong flags."""
     about = "Train a recipe; every flag changes one of its fields\n(python -m resnet_fn.recipes NAME lists them)."
     parser = cli.Parser("train", about, _EXAMPLES, "")
     names = f"a .toml file, or one of {', '.join(RECIPES)}"
@@ -60,23 +60,23 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
 
 
 def resume_flags(options: RunOptions, run: Path) -> list[str]:
-    """The flags to add to a stopped run's command so that it resumes; the last of equal flags counts."""
+    """Return the flags to add to a stopped run's command so that it resumes `run`; the last of equal flags counts."""
     if options.out_dir:
         return ["--resume", "auto"] if options.resume == "never" else []
     return [] if Path(options.resume).resolve() == run.resolve() else ["--resume", str(run)]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Train, and print the result and the commands to use it with."""
+    """Train; print the best result and commands that use it, or, if a signal stopped the run, the command to resume."""
     recipe, options, left_out = parse(arguments)
     console.outlive_console()
-    # Before MindSpore's threads start, as above. From here on Ctrl-C stops the run after an update.
+    # SIGINT is blocked before MindSpore's threads start, too. From here on Ctrl-C stops the run after an update.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     from resnet_fn.run.console import describe_best
     from resnet_fn.run.loop import train
     from resnet_fn.runtime.workers import join
 
-    command = console.typed_command()  # now: the process that started the workers may be gone when they stop
+    command = console.typed_command()  # read now, because msrun may have ended when the run stops
     result = train(recipe, options, left_out)
     if result.stopped:
         if join().is_main:

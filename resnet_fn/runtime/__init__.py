@@ -1,1 +1,1 @@
-"""This room sets up the process: device and threads, other workers, signals, packages that only some commands need."""
+"""This package sets up the process: device, threads, other workers, signals, packages that only some commands need."""

@@ -1,4 +1,4 @@
-"""A run reads the console's width and the command that was typed, and outlives the console."""
+"""These functions handle the console: its width, the command that the user typed, and the loss of the console."""
 
 import json
 import os
@@ -15,7 +15,7 @@ LAUNCHED_BY = "RESNET_FN_LAUNCHED_BY"  # in a worker's environment: the words of
 
 
 class _Lossy:
-    """A stream that never fails: if its file is full or no longer read, the rest of the output is dropped."""
+    """Wraps an output stream so that writing never fails: if nobody reads it or the disk is full, text is dropped."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -39,14 +39,14 @@ class _Lossy:
 def outlive_console() -> None:
     """Make this process continue if stdout or stderr is closed, full, or no longer read."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
-        pass  # one of the three was closed: the next file to be opened must not get its number, and its output
+        pass  # if stdin, stdout or stderr is closed, the next opened file would get its number and its output
     os.close(descriptor)
     for name in ("stdout", "stderr"):
         setattr(sys, name, _Lossy(getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")))  # noqa: SIM115
 
 
 def wrapped(text: str, indent: int) -> str:
-    """Return a line for a terminal, broken between words; unchanged if stdout is no terminal."""
+    """Return a text wrapped to the terminal's width, later lines indented; unchanged if stdout is no terminal."""
     if not sys.stdout.isatty():
         return text
     width, later = shutil.get_terminal_size().columns, " " * indent
@@ -54,13 +54,13 @@ def wrapped(text: str, indent: int) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
-    """Return the rows of a table as lines: the first column to the left, the others to the right."""
+    """Return the rows of a table as lines; the first column is aligned left, the others right."""
     first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
     return [gap.join([row[0].ljust(first), *map(str.rjust, row[1:], others)]) for row in rows]
 
 
 def installed_program() -> str:
-    """Return the installed command that started this process, as it was typed; "" if that was `python -m`."""
+    """Return the installed command `resnet_fn`, as the user typed it; "" if `python -m` started this process."""
     path = sys.argv[0]
     if Path(path).name != "resnet_fn":
         return ""
@@ -68,7 +68,7 @@ def installed_program() -> str:
 
 
 def typed_command() -> list[str]:
-    """Return the command that was typed; in a worker, the command of msrun or `resnet_fn.launch`, which started it."""
+    """Return the words of the command that the user typed; in a worker, those of msrun or `resnet_fn.launch`."""
     if "MS_ROLE" not in os.environ:  # msrun did not start this process
         program = installed_program()
         return [program, *sys.argv[1:]] if program else sys.orig_argv

@@ -1,4 +1,4 @@
-"""Each process may use some CPUs, which the job's workers on this machine share."""
+"""These functions count the CPUs that a process may use, and share them among the job's workers on this machine."""
 
 import contextlib
 import os
@@ -10,12 +10,12 @@ from pathlib import Path
 from resnet_fn.runtime.workers import launched_by_msrun
 
 _JOB = ("MS_ROLE", "MS_SCHED_HOST", "MS_SCHED_PORT")  # equal in all workers of a job
-_counted: set[int] = set()  # what this process could use before `keep_to_one_cpu`
-_PLACE = ("MS_NODE_ID", "DEVICE_ID")  # what msrun gives each of them; its own child processes inherit it
+_counted: set[int] = set()  # CPUs that this process could use before `keep_to_one_cpu`
+_PLACE = ("MS_NODE_ID", "DEVICE_ID")  # variables that differ between a job's workers; child processes inherit them
 
 
 def processor() -> str:
-    """Return the processor's model as Linux names it; elsewhere its architecture."""
+    """Return the processor's model as Linux names it; on other systems its architecture."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             if line.startswith("model name"):
@@ -24,19 +24,19 @@ def processor() -> str:
 
 
 def cpu_count() -> int:
-    """Return how many CPUs this process may use, by affinity and quota, as before `keep_to_one_cpu`."""
+    """Return the number of CPUs that affinity and quota allowed this process before `keep_to_one_cpu`."""
     return min(len(_counted or os.sched_getaffinity(0)), cpu_quota())
 
 
 def cpu_quota(root: Path = Path("/")) -> int:
-    """Return the CPUs that the control groups of this process allow (cgroup v1 and v2), at least 1."""
+    """Return the number of CPUs that this process's control groups (cgroup v1 and v2) allow, at least 1."""
     quota = sys.maxsize
     with contextlib.suppress(OSError):  # no /proc: not Linux
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             if not controllers or "cpu" in controllers.split(","):
                 mount = root / "sys/fs/cgroup" / controllers
-                place = mount / path.lstrip("/")  # in a container it may be the host's path, which is not there
+                place = mount / path.lstrip("/")  # in a container this may be a path of the host, which does not exist
                 for folder in (place, *place.parents[: len(place.parts) - len(mount.parts)]):
                     quota = min(quota, _quota_of(folder))
     return quota
@@ -53,10 +53,10 @@ def _quota_of(folder: Path) -> int:
 
 
 def cpu_share() -> int:
-    """Return the number of CPUs for this worker, at least 1; without msrun, all CPUs that it may use.
+    """Return the number of CPUs for this worker, at least 1; without msrun, all CPUs that the process may use.
 
-    MindSpore only has the number of workers on all machines, so this machine's workers are counted as processes. Call
-    this function after `workers.join`, when all have started.
+    MindSpore reports only the number of workers on all machines, so this machine's worker processes are counted. Call
+    this function after `workers.join`, when all workers have started.
     """
     mine = os.sched_getaffinity(0)
     masks = list(local_workers().values()) or [mine]
@@ -64,21 +64,21 @@ def cpu_share() -> int:
 
 
 def shared(mine: Collection[int], masks: Collection[Collection[int]]) -> int:
-    """Return the number of CPUs for a worker; workers share each CPU of their masks evenly."""
+    """Return the number of CPUs for the worker with mask `mine`; workers share each CPU of their `masks` evenly."""
     return max(1, int(sum(1 / sum(cpu in mask for mask in masks) for cpu in mine) + 1e-9))
 
 
 def keep_to_one_cpu() -> None:
-    """Give this worker a CPU of its own, if there are as many workers on this machine as CPUs that they may use.
+    """Bind this worker to one CPU if this machine has as many workers as CPUs that they may use.
 
     A process that may use two CPUs computes with at least two threads, which would disturb the other workers.
     """
     cpus, workers = os.sched_getaffinity(0), local_workers()
     own = {place: {cpu} for place, cpu in zip(sorted(workers), sorted(cpus), strict=False)}
-    # Where somebody else has divided the CPUs, the masks differ; those who come first here have their own already.
+    # Workers that are bound already have one CPU. Other masks mean that somebody else divided the CPUs.
     if len(workers) == len(cpus) and all(workers[place] in (cpus, own[place]) for place in workers):
         _counted.update(cpus)
-        for thread in os.listdir("/proc/self/task"):  # what sums the gradients has threads already
+        for thread in os.listdir("/proc/self/task"):  # all-reduce already has threads
             with contextlib.suppress(ProcessLookupError):
                 os.sched_setaffinity(int(thread), own.get(_place(os.environ), cpus))
 
@@ -94,7 +94,7 @@ def local_workers() -> dict[tuple[str, ...], set[int]]:
     job = {name: os.environ.get(name) for name in _JOB}
     masks: dict[tuple[str, ...], set[int]] = {}
     for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):  # another user's, or it ended meanwhile
+        with contextlib.suppress(OSError):  # the process is another user's, or ended
             words = (entry.partition("=") for entry in os.fsdecode(path.read_bytes()).split("\0"))
             environment = {name: value for name, _, value in words}
             if all(environment.get(name) == value for name, value in job.items()):

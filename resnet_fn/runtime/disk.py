@@ -39,7 +39,7 @@ def sync(path: Path) -> None:
 
 
 def no_room(path: Path, error: OSError, run: Path) -> OSError:
-    """Return the error that ends a run if its folder `run` can no longer be written."""
+    """Return the OSError to raise when `path`, in the run folder `run`, cannot be written because of `error`."""
     return OSError(
         f"{path}: cannot be saved ({error.strerror or error}); make room, then give the same command with "
         f"--out-dir {run} to resume from the last checkpoint"
@@ -48,11 +48,11 @@ def no_room(path: Path, error: OSError, run: Path) -> OSError:
 
 @contextlib.contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
-    """Give the block a temporary file beside `path`, which replaces `path` when the block ends.
+    """In this context, write to the yielded temporary file beside `path`; it replaces `path` at the end.
 
-    If the block raises, `path` stays as it was. The new file has the umask's mode (MindSpore's writers leave 0400).
+    After an error `path` stays as it was. The new file has the umask's mode (MindSpore's writers leave 0400).
     """
-    # Not the process number alone: on a shared disk two machines may have the same.
+    # The name also has a random part: on a shared disk two machines may have equal process numbers.
     temporary = path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
     try:
         temporary.touch()
@@ -71,13 +71,13 @@ def replace_file(path: Path) -> Iterator[Path]:
 
 
 def replace_text(path: Path, text: str, errors: str = "strict") -> None:
-    """Write a text file as `replace_file` does, in UTF-8."""
+    """Replace a file's contents by `text` in UTF-8, completely or not at all."""
     with replace_file(path) as file:
         file.write_text(text, encoding="utf-8", errors=errors)
 
 
 def finite_or_null(value: Any) -> Any:
-    """Return a nested value for JSON: None instead of NaN and infinity, lists instead of tuples."""
+    """Return a nested value for JSON, with None in place of NaN and infinity, and lists in place of tuples."""
     if isinstance(value, dict):
         return {key: finite_or_null(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

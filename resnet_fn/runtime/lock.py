@@ -12,9 +12,9 @@ _HOLDER = "process "
 
 
 def was_locked(folder: Path, has_run: bool = False) -> bool:
-    """Return whether a run has left its lock in a folder. Reading the lock of this process would release it.
+    """Return whether a folder holds a run's lock file. Reading the file would release a lock of this process.
 
-    In a folder with a run (`has_run`), a lock without text counts: a loss of power leaves it empty or full of NULs.
+    In a folder with a run (`has_run`), a file without text counts, too: after a loss of power it is empty or has NULs.
     """
     try:
         text = (folder / "lock").read_text(encoding="utf-8", errors="replace")
@@ -26,19 +26,19 @@ def was_locked(folder: Path, has_run: bool = False) -> bool:
 class FolderLock:
     """A lock on the file `lock` in a folder. The file names its holder, and the end of the context releases it.
 
-    The kernel also releases it when the process ends. Forked processes do not hold it, and it works over NFS.
+    The kernel also releases the lock when the process ends. Forked processes do not hold it. It works over NFS.
     """
 
     def __init__(self) -> None:
         self._file: TextIO | None = None
 
     def take(self, folder: Path) -> bool:
-        """Take the lock, once; return False, with a warning, if the disk has no locks. A ValueError if it is taken."""
+        """Take a folder's lock; return False, with a warning, if the disk has no locks; a ValueError if it is held."""
         if self._file is not None:
             return True
         locked = True
         try:
-            # Open as long as the lock is held.
+            # The file stays open as long as the lock is held.
             file = open(folder / "lock", "a+", encoding="utf-8", errors="replace")  # noqa: SIM115
         except OSError as error:
             raise ValueError(f"out_dir: {folder} cannot be written ({error.strerror}); give another") from None

@@ -3,19 +3,19 @@
 import ctypes
 import os
 
-# Of glibc's malloc.h.
+# Constants of glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 _LARGEST, _LARGEST_MMAP, _AT_A_TIME = 2**31 - 1, 32 << 20, 256 << 20  # bytes; glibc refuses a higher mmap threshold
 
 
 def limit_arenas(limit: int) -> None:
-    """Have malloc keep at most `limit` arenas, not 8 for each CPU, unless MALLOC_ARENA_MAX is set."""
+    """Limit malloc to `limit` arenas, where the default is 8 for each CPU, unless MALLOC_ARENA_MAX is set."""
     if "MALLOC_ARENA_MAX" not in os.environ:
         _set((_M_ARENA_MAX, limit))
 
 
 def keep_freed() -> None:
-    """Have malloc keep freed memory, because PyTorch frees every tensor at once and fresh pages are slow."""
+    """Set malloc to keep freed memory: PyTorch frees each tensor immediately, and new pages of memory are slow."""
     _set((_M_MMAP_THRESHOLD, _LARGEST_MMAP), (_M_TRIM_THRESHOLD, _LARGEST), (_M_TOP_PAD, _AT_A_TIME))
 
 

@@ -1,4 +1,4 @@
-"""This process takes over the processes that msrun starts on this machine, as its children."""
+"""The launcher adopts the processes that msrun starts on this machine as its children, to get their exit codes."""
 
 import contextlib
 import ctypes
@@ -18,7 +18,7 @@ _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
 def claim_port(address: str, port: int) -> int:
-    """Return the port, or a free port for 0; an OSError if it is taken, or the address is not this machine's."""
+    """Return `port`, or a free port for 0; an OSError if the port is taken or the address is another machine's."""
     family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
@@ -27,27 +27,27 @@ def claim_port(address: str, port: int) -> int:
 
 
 def shell_code(status: int) -> int:
-    """Return the exit code for a status from `os.waitpid`; 128 + n for a process that signal n has killed."""
+    """Return the exit code for a status from `os.waitpid`, which is 128 + n for a process that signal n killed."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
 
 def describe_exit(code: int) -> str:
-    """Describe an exit code from `shell_code` in words, with the name of a signal."""
+    """Return an exit code, as `shell_code` returns it, as text with the signal's name: "exit code 137 (SIGKILL)"."""
     with contextlib.suppress(ValueError):
         return f"exit code {code} ({signal.Signals(code - 128).name})"
     return f"exit code {code}"
 
 
 class WorkerProcesses:
-    """The workers of this machine; on machine 0 also the scheduler.
+    """Starts and watches the workers of this machine, and on machine 0 also the scheduler.
 
-    Without `--join True` msrun ends as soon as they run. Linux then makes this process, the nearest "subreaper" above
-    them, their parent, so it gets their exit codes.
+    Without `--join True` msrun ends as soon as the workers run. Linux then makes this process, the nearest "subreaper"
+    above them, their parent, so that this process gets their exit codes.
     """
 
     def __init__(self) -> None:
-        self._inherited = set(parent.children(os.getpid()))  # whatever was started before the launcher took its place
+        self._inherited = set(parent.children(os.getpid()))  # children started before the launcher
         self.running: dict[int, str] = {}  # process id → name: scheduler, worker_0, worker_1, …
         self.ended: dict[str, int] = {}  # name → exit code, see `shell_code`, in the order of their ends
 
@@ -63,7 +63,7 @@ class WorkerProcesses:
         become = ("python", Path(parent.__file__).absolute(), os.getpid(), *command)
         words = [str(word) for word in (msrun, *flags, "--log_dir", logs, *become)]
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        # In a session of its own: Ctrl-C reaches the workers through this process, once.
+        # The workers get their own session, so that Ctrl-C reaches them only once, through this process.
         environment = {**os.environ, **variables, "PATH": path}
         done = subprocess.run(words, env=environment, capture_output=True, start_new_session=True)
         started = self._children()
@@ -74,21 +74,21 @@ class WorkerProcesses:
         self.running = dict(zip(started, names[-len(started) :], strict=True))
 
     def _children(self) -> list[int]:
-        """Return the processes that msrun has started: children in other sessions, not inherited."""
+        """Return the ids of the processes that msrun started: new children in other sessions."""
         below = [pid for pid in parent.children(os.getpid()) if pid not in self._inherited]
         return [pid for pid in below if os.getsid(pid) != os.getsid(0)]
 
     def send(self, number: int) -> None:
-        """Send a signal to every worker, not to the scheduler: workers end at once if it ends before them."""
+        """Send a signal to every worker, not to the scheduler: if the scheduler ended first, all workers would end."""
         for pid, name in self.running.items():
             if name != "scheduler":
                 os.kill(pid, number)
 
     def poll(self) -> None:
-        """Update `running` and `ended`."""
-        with contextlib.suppress(ChildProcessError):  # nobody is left
+        """Move processes that have ended from `running` to `ended`."""
+        with contextlib.suppress(ChildProcessError):  # no child is left
             while (end := os.waitpid(-1, os.WNOHANG))[0]:
-                if name := self.running.pop(end[0], ""):  # else an orphan of one of them
+                if name := self.running.pop(end[0], ""):  # other ids are orphans of a worker
                     self.ended[name] = shell_code(end[1])
 
     def kill(self) -> None:

@@ -1,4 +1,4 @@
-"""Workers save and end when the process that started them (msrun or the launcher) dies.
+"""Workers save a checkpoint and end when the process that started them (msrun or the launcher) dies.
 
 python parent.py PID COMMAND…    wait until PID is this process's parent, then become COMMAND, which ends with PID
 """
@@ -16,7 +16,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h; it holds across exec
 
 
 def die_with_parent(parent: int, number: int = signal.SIGTERM) -> None:
-    """Have the kernel send this process a signal when its parent dies; at once if `parent` is no longer its parent."""
+    """Ask the kernel to send this process a signal when its parent dies; send it now if `parent` has already died."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os.kill(os.getpid(), number)
@@ -35,8 +35,8 @@ def children(parent: int) -> list[int]:
     """Return the ids of a process's children, the oldest first."""
     processes = []
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it ended meanwhile
-            fields = path.read_text(errors="replace").rpartition(")")[2].split()  # from the third, see proc(5)
+        with contextlib.suppress(OSError):  # the process ended
+            fields = path.read_text(errors="replace").rpartition(")")[2].split()  # from the third field, see proc(5)
             if int(fields[1]) == parent:
                 processes.append((int(fields[19]), int(path.parent.name)))
     return [pid for _, pid in sorted(processes)]

@@ -1,4 +1,4 @@
-"""A process sets its environment, device and threads once, `prepare_environment` before MindSpore is imported."""
+"""A process calls `prepare_environment` before it imports MindSpore, and `start`, for device and threads, once."""
 
 import contextlib
 import glob
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from resnet_fn.runtime.workers import Workers
 
 
-# With more CPU threads MindSpore chooses by time how many compute a convolution: other last bits (docs/mindspore.md).
+# With more CPU threads MindSpore measures how many should compute a convolution: last bits vary (docs/mindspore.md).
 EXACT_THREADS = 4
-# oneDNN's newest instruction set, and the precision of its products.
+# Variables that choose oneDNN's newest instruction set and the precision of its products.
 _CHOOSE_KERNELS = ("ONEDNN_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE")
 
 
 def prepare_environment() -> None:
     """Set the variables that MindSpore reads while it loads. A value that the user has set is never overridden."""
-    # GLOG levels: 0 debug, 1 info, 2 warning, 3 error. MindSpore's C++ warnings are not for users of a recipe.
+    # GLOG levels: 0 debug, 1 info, 2 warning, 3 error. MindSpore's C++ warnings do not help users of a recipe.
     os.environ.setdefault("GLOG_v", "3")
-    # A failing compilation writes rank_0/om/analyze_fail.ir below this folder; by default the user's current one.
+    # A failed compilation writes rank_0/om/analyze_fail.ir below this folder, by default the current folder.
     if "MS_OM_PATH" not in os.environ:
         os.environ["MS_OM_PATH"] = _private_folder()
-    # All-reduce on CPU gives up after 30 s by default; a rank may rightly be late (rank 0 writes a checkpoint).
+    # All-reduce on CPU fails after 30 s by default, but a rank may take longer (rank 0 writes a checkpoint).
     os.environ.setdefault("MS_CPU_COMM_OP_TIMEOUT", "600")
     if not glob.glob("/dev/davinci*"):  # no card
         # A call of a compiled function computes in the calling thread. Otherwise that thread spins while it waits, on a
@@ -44,7 +44,7 @@ def prepare_environment() -> None:
 
 
 def _private_folder() -> str:
-    """Return this user's folder among the temporary files; never a link, nor a folder that another user made."""
+    """Return a temporary folder that belongs to this user; never a link or a folder that another user made."""
     path = os.path.join(tempfile.gettempdir(), f"resnet_fn-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
@@ -56,7 +56,7 @@ def _private_folder() -> str:
 
 def _has_avx512() -> bool:
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="ascii", errors="replace") as cpuinfo:
-        return any(line.startswith("flags") and " avx512f " in line + " " for line in cpuinfo)  # x86's; not ARM's
+        return any(line.startswith("flags") and " avx512f " in line + " " for line in cpuinfo)  # on x86 only
     return False
 
 
@@ -68,7 +68,7 @@ def kernel_threads(threads: int) -> int:
 
 
 def set_once(setting: Callable[[Any], None], value: object) -> None:
-    """Call a function of MindSpore that a process may call once; print its name if it was called before."""
+    """Call `setting(value)`, a MindSpore function that a process may call only once; warn if it was called before."""
     try:
         setting(value)
     except RuntimeError as error:
@@ -94,7 +94,7 @@ def kernel_environment() -> dict[str, Any]:
 
 
 def use_exact_kernels() -> None:
-    """Make a card repeat the same bits and compute in float32, not HF32. Call this before `communication.init`.
+    """Set a card to repeat the same bits and to compute in float32, not HF32. Call this before `communication.init`.
 
     By default convolutions round to HF32, matrix products do not (mindspore/device_context/ascend/op_precision.py).
     """
@@ -109,16 +109,16 @@ def use_exact_kernels() -> None:
 def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Workers":
     """Choose the device and its kernels, before the first operation, and join the run's other workers (`workers.join`).
 
-    msrun's scheduler process never returns from here: touch no file before. Further calls change nothing.
+    In msrun's scheduler process this call never returns: write no file before it. Further calls change nothing.
 
     Args:
-        device: "CPU" or "Ascend"; "": the device on which this process computes already, else the CPU.
-        threads: see `kernel_threads`.
-        fast_math: on a card, do not call `use_exact_kernels`.
+        device: "CPU" or "Ascend"; "": the device of an earlier call, else the CPU.
+        threads: number of CPU kernel threads; 0: this process's share of the CPUs.
+        fast_math: on a card, allow HF32 and results that vary (`use_exact_kernels` is not called).
 
     Raises:
-        ValueError: MindSpore's own compile cache is on, which computes garbage (docs/lab.md); or device or number of
-            threads is invalid, or differs from what this process has started with.
+        ValueError: MindSpore's compile cache is on, which computes garbage (docs/lab.md); or device or threads are
+            invalid, or differ from an earlier call's.
     """
     check_value(RunOptions, "threads", threads)
     device = device or started.get("device", "CPU")
@@ -144,13 +144,13 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
     try:
         mindspore.set_device(device)
     except (RuntimeError, ValueError) as error:
-        # After an operation no device can be chosen any more; the right one may be in use already.
+        # After the first operation no device can be chosen; this is no error if the right one is in use.
         if mindspore.get_current_device().device_target != device:
             raise ValueError(f"device: {device!r} is not available here ({first_line(error)}); use CPU") from None
     if device == "CPU":
         from mindspore.device_context.cpu import op_tuning
 
-        join(device)  # before the workers are all there, they cannot be counted
+        join(device)  # workers can be counted only when all have started
         if threads <= 1:
             keep_to_one_cpu()
         started.update(threads=kernel_threads(threads), cpus=len(os.sched_getaffinity(0)))
@@ -162,10 +162,10 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
 
 
 def context(name: str) -> Any:
-    """Return a setting of MindSpore's; read here alone, since `get_context` will be removed without one replacement."""
+    """Return a setting of MindSpore. Only this function calls `get_context`, which a later MindSpore will remove."""
     import mindspore
 
     return mindspore.get_context(name)
 
 
-started: dict[str, Any] = {}  # a process has one device and one thread pool, which MindSpore does not all report
+started: dict[str, Any] = {}  # device and threads that `start` has set, which MindSpore does not all report

@@ -1,4 +1,4 @@
-"""msrun starts MindSpore's scheduler beside the workers: this module handles its port, its end and its loss."""
+"""msrun starts MindSpore's scheduler beside the workers; this module handles the scheduler's port, end and loss."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from resnet_fn.runtime.signals import SIGNALS, heeded, in_main_thread
 
 _PATIENCE = 20.0  # seconds; as long MindSpore itself tries to find a lost scheduler again
 _CONNECT = 5.0
-_AFTER_WORKERS = 10.0  # seconds for MindSpore's scheduler to see that they have left
+_AFTER_WORKERS = 10.0  # seconds in which MindSpore's scheduler should notice that all workers have ended
 
 
 def _address() -> tuple[str, int]:
@@ -22,7 +22,7 @@ def _address() -> tuple[str, int]:
 
 
 def check_port() -> None:
-    """Raise a ValueError and end msrun's workers if this scheduler process cannot listen; they would wait for 600 s."""
+    """Raise a ValueError and end msrun's workers, which would wait 600 s, if this scheduler cannot use its port."""
     (host, port), parent = _address(), os.getppid()
     try:
         claim_port(host, port)
@@ -39,16 +39,16 @@ def check_port() -> None:
 def wait_for_workers_then_exit() -> None:
     """Fork the scheduler process. The child returns and becomes MindSpore's scheduler; this process waits for it.
 
-    After a signal it waits until this machine's workers have ended, and then for `_AFTER_WORKERS`. The workers often
-    get the same signal, and need the scheduler while they save. MindSpore's scheduler holds Python's lock until it
-    ends, so neither a handler nor a thread could run in it.
+    After a signal it waits until this machine's workers have ended, and then 10 s more: the workers often get the same
+    signal, and need the scheduler while they save. MindSpore's scheduler holds the GIL until it ends, so that no signal
+    handler and no thread could run in its process.
 
     Threads do not survive a fork: call this before any are started. Outside the main thread nothing is done.
     """
     if not in_main_thread():
         return
     here, asked = os.getpid(), list[int]()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would hide how the child ends
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if SIGCHLD were ignored, the child's exit code would be lost
     for number in heeded():
         signal.signal(number, lambda got, _: asked.append(got))
     child = os.fork()
@@ -63,7 +63,7 @@ def wait_for_workers_then_exit() -> None:
         if not asked or _has_workers():
             needed = time.monotonic()
         elif time.monotonic() > needed + _AFTER_WORKERS:
-            os._exit(128 + asked[0])  # and the child with it
+            os._exit(128 + asked[0])  # the child ends with this process
         time.sleep(0.05)
     os._exit(shell_code(end[1]))
 
@@ -81,11 +81,11 @@ def _has_workers() -> bool:
 
 
 def end_with_scheduler() -> None:
-    """End this worker when its scheduler ends, even if it waits for a dead worker in an all-reduce.
+    """Watch the scheduler in a thread, and end this worker if the scheduler is lost, even during an all-reduce.
 
-    MindSpore notices the loss within 30 s and sends SIGTERM to its own process. Here a SIGTERM is only a request to
-    stop (`StopRequest`), which a worker in an all-reduce follows only after MS_CPU_COMM_OP_TIMEOUT. So after a SIGTERM
-    a thread checks whether the scheduler still answers.
+    MindSpore notices the loss within 30 s and sends SIGTERM to its own process. `StopRequest` takes this as a request
+    to stop, which a worker in an all-reduce follows only after MS_CPU_COMM_OP_TIMEOUT. So after a SIGTERM the thread
+    checks whether the scheduler still answers.
     """
     if in_main_thread():
         read, write = os.pipe()

@@ -22,13 +22,13 @@ def in_main_thread() -> bool:
 
 
 class StopRequest:
-    """Records the first of `SIGNALS`, from `install_handlers` to the end of this context, without other effect.
+    """Records the first of `SIGNALS` that arrives between `install_handlers` and the end of this context.
 
-    Before `install_handlers` nothing has to be saved, and a signal ends this process at once. It always does so outside
-    the main thread, where Python allows no handlers. A SIGHUP that is ignored (nohup) stays ignored.
+    Before `install_handlers` there is nothing to save, and a signal ends the process at once; outside the main thread,
+    where Python allows no handlers, it always does. A SIGHUP that is ignored (nohup) stays ignored.
 
-    While MindSpore compiles or runs a compiled function, its own handler turns a SIGINT into a SIGTERM. To distinguish
-    the two, a command blocks SIGINT before NumPy and MindSpore start threads, which inherit this; a thread waits here.
+    While MindSpore compiles or runs a function, its own handler turns a SIGINT into a SIGTERM. To distinguish the two,
+    a command blocks SIGINT before NumPy and MindSpore start threads, which inherit the mask; a thread here waits.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class StopRequest:
             signal.signal(number, handler)
 
     def install_handlers(self) -> None:
-        """Record signals from now on. Further calls do nothing."""
+        """Start to record signals. Further calls do nothing."""
         if not self._taken:
             self._taken = True
             if in_main_thread():
@@ -75,7 +75,7 @@ class StopRequest:
             self._asked[SIGNALS.index(signal.Signals(number))] = 1
 
     def stop_flags(self) -> np.ndarray:
-        """Return float32 [3], 1 for the signal that this process got; the step sums them over the ranks."""
+        """Return float32 [3], one number for each of `SIGNALS`: 1 for the recorded one; the ranks sum these arrays."""
         return self._asked.copy()
 
 

@@ -1,4 +1,4 @@
-"""The user's files: each is loaded once, and what it imports from beside it is kept apart from other files' modules.
+"""Each of the user's files is loaded once; modules imported from its folder are kept apart from other folders' modules.
 
 Two projects have a `config.py` each, and Python and MindSpore's compiler find a module by its name alone.
 """
@@ -15,15 +15,15 @@ from resnet_fn.config.cli import UsageError
 from resnet_fn.config.hints import first_line, near_path
 
 _loaded: dict[Path, ModuleType] = {}  # by resolved path
-_imported: dict[Path, dict[str, ModuleType]] = {}  # by folder: the modules that files there imported from beside them
-_paths: dict[Path, list[str]] = {}  # by folder: what its files added to sys.path, after the folder itself
+_imported: dict[Path, dict[str, ModuleType]] = {}  # by folder: modules that the folder's files imported from it
+_paths: dict[Path, list[str]] = {}  # by folder: the folder, and what its files added to sys.path
 
 
 @contextlib.contextmanager
 def imports_beside(*places: str | None) -> Iterator[None]:
-    """A context in which imports search the folders of FILE:FUNCTION places first; other texts are passed over.
+    """In this context imports first search the folders of `places`, texts FILE:FUNCTION; other texts are ignored.
 
-    `sys.path` is put back afterwards, and the modules of these folders are put aside.
+    Afterwards `sys.path` is restored, and the modules of these folders are removed from `sys.modules` and kept.
     """
     files = [Path(place.rpartition(":")[0]).resolve() for place in places if place and ":" in place]
     folders = list(dict.fromkeys(file.parent for file in files))
@@ -55,7 +55,7 @@ def _place(module: ModuleType | None) -> Path | None:
 
 
 def load_function(place: str, flag: str) -> Any:
-    """Import "path/to/file.py:function"; a UsageError if there is none, a ValueError if the file fails."""
+    """Import and return "path/to/file.py:function"; a UsageError if it is missing, a ValueError if the file fails."""
     path, _, name = place.rpartition(":")
     if not path.endswith(".py") or not name:
         raise UsageError(f"{flag}: {place!r} is not FILE.py:FUNCTION; give for example nets/mine.py:build")
@@ -67,7 +67,7 @@ def load_function(place: str, flag: str) -> Any:
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module  # jit looks functions up by their module
+        sys.modules[spec.name] = module  # jit finds functions by their module's name
         try:
             with imports_beside(place):
                 spec.loader.exec_module(module)

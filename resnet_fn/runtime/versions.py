@@ -1,4 +1,4 @@
-"""This module lists the supported versions of MindSpore and their differences; pip's records have the installed one."""
+"""This module lists the supported versions of MindSpore, and reads installed versions from pip's records."""
 
 from importlib import metadata
 from pathlib import Path
@@ -9,7 +9,7 @@ RUN_ON = ("2.7.2", "2.8.0", "2.9.0", "2.10.0")  # scripts/test_versions.sh runs 
 
 
 def installed(package: str = "mindspore") -> str:
-    """Return the version that is installed; "" if pip has no record of one."""
+    """Return the installed version of a package; "" if pip has no record of it."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -23,7 +23,7 @@ def sources() -> str:
 
 
 def at_least(major: int, minor: int, package: str = "mindspore") -> bool:
-    """Return whether it is this version or a later one; an unknown version counts as later."""
+    """Return whether a package has version major.minor or a later one; an unknown version counts as later."""
     words = installed(package).split(".")
     return not words[0].isdigit() or (int(words[0]), int(words[1])) >= (major, minor)
 

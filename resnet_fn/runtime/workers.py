@@ -1,4 +1,4 @@
-"""A worker has a rank and exchanges values with all ranks on the host; update/exchange.py has sums inside a step."""
+"""`Workers` holds rank and number of workers; the functions exchange values between all ranks, on the host."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ Reduce = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 class Workers(NamedTuple):
-    """This process's `rank`, from 0, among `size` workers; `all_reduce` sums tensors inside jit (`with_all_reduce`)."""
+    """Holds this process's `rank`, from 0, the number of workers, `size`, and `all_reduce`, which sums inside jit."""
 
     rank: int = 0
     size: int = 1
@@ -28,10 +28,10 @@ def launched_by_msrun() -> bool:
 
 
 def join(device: str = "CPU") -> Workers:
-    """Join the run's other workers, if msrun started this process. Further calls return the same.
+    """Join the run's other workers if msrun started this process; return rank and size. Further calls change nothing.
 
-    msrun's scheduler process never returns from here, so touch no file before. A ValueError if the scheduler's port is
-    taken, or if a platform has started one process but announces several.
+    In msrun's scheduler process this call never returns, so write no file before it. A ValueError if the scheduler's
+    port is taken, or if a platform has started one process but announces several.
     """
     global _joined
     if _joined is None:
@@ -44,7 +44,7 @@ _joined: Workers | None = None
 
 
 def _check_platform() -> None:
-    """Raise a ValueError if a platform's processes would wait for each other, or each would train the whole run."""
+    """Raise a ValueError if the platform started the workers so that they would wait, or each train the whole run."""
     processes, local = os.environ.get("RANK_SIZE", "1"), os.environ.get("MS_LOCAL_WORKER", "1")
     if not launched_by_msrun() and processes.isdecimal() and int(processes) > 1:
         raise ValueError(
@@ -73,7 +73,7 @@ def _join(device: str) -> Workers:
 
 
 def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
-    """Return the sum of a float32 array over all ranks; all must call it. It is exact for whole numbers up to 2^24."""
+    """Sum a float32 array over all ranks, exactly for whole numbers up to 2^24; all ranks must call this."""
     if workers.size == 1:
         return values
     from mindspore import Tensor, ops
@@ -82,19 +82,19 @@ def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
 
 
 def exchange_numbers(values: np.ndarray, workers: Workers) -> np.ndarray:
-    """Return the sum over all ranks of int64 numbers below 2^48, each zero on all ranks but one; all must call it."""
-    halves = np.stack(np.divmod(values, 2**24)).astype(np.float32)  # of 24 bits each, which float32 holds
+    """Sum int64 numbers below 2^48, each zero on all ranks except one, over all ranks; all ranks must call this."""
+    halves = np.stack(np.divmod(values, 2**24)).astype(np.float32)  # float32 holds the 24 bits of each half exactly
     upper, lower = sum_over_ranks(halves, workers).astype(np.int64)
     return upper * 2**24 + lower
 
 
 def barrier(workers: Workers) -> None:
-    """Wait for all ranks, because the job would end if one ended its process while another still writes."""
+    """Wait until all ranks call this: if one rank ended while another still writes, the whole job would end."""
     sum_over_ranks(np.zeros(1, np.float32), workers)
 
 
 def gather_texts(text: str, workers: Workers) -> list[str]:
-    """Return every rank's text; all ranks must call it. Names of files may have bytes that are not UTF-8."""
+    """Return every rank's `text`, in the order of ranks; all ranks must call this. Texts may hold surrogates."""
     if workers.size == 1:
         return [text]
     data = text.encode("utf-8", "surrogateescape")
@@ -108,5 +108,5 @@ def gather_texts(text: str, workers: Workers) -> list[str]:
 
 
 def broadcast_text(text: str, workers: Workers) -> str:
-    """Return rank 0's text on every rank, for what rank 0 decides (the run folder's name)."""
+    """Return rank 0's `text` on every rank; all ranks must call this."""
     return gather_texts(text if workers.is_main else "", workers)[0]

@@ -1,4 +1,4 @@
-"""TensorBoard gets curves, the first batch, the config, and the run as a row of the hyper-parameter table."""
+"""`Board` writes a run's curves, first batch, settings, and row of the hyper-parameter table for TensorBoard."""
 
 import logging
 import sys
@@ -15,9 +15,9 @@ from resnet_fn.recipes import RECIPES
 from resnet_fn.runtime.console import printable
 from resnet_fn.runtime.disk import no_room
 
-# tensorboardX imports torch wherever it is, for tensors of torch alone: 1.2 s of every start, and 180 MB.
+# tensorboardX imports torch if it is installed, only to accept torch's tensors: this takes 1.2 s and 180 MB.
 if _no_torch := "torch" not in sys.modules:
-    sys.modules["torch"] = None  # type: ignore[assignment]  # how Python notes that an import is to fail
+    sys.modules["torch"] = None  # type: ignore[assignment]  # makes `import torch` fail
 try:
     import tensorboardX
     from tensorboardX.summary import hparams
@@ -25,7 +25,7 @@ finally:
     if _no_torch:
         del sys.modules["torch"]
 
-# Its warnings of numbers that are not finite would come between the run's own lines, which say so.
+# The run reports numbers that are not finite itself; tensorboardX's warnings would come between its lines.
 logging.getLogger("tensorboardX").setLevel(logging.ERROR)
 
 # metrics.jsonl field → TensorBoard name
@@ -47,12 +47,12 @@ _SHOWN = 16  # images of the first batch, in two rows
 
 
 class SummaryWriter(tensorboardX.SummaryWriter):
-    """tensorboardX's writer that keeps the `error` of a full disk; its own thread would end and let callers wait."""
+    """tensorboardX's writer, which stores a write error as `error`: otherwise its thread would end and callers wait."""
 
     def __init__(self, folder: Path | str, **options: Any) -> None:
         try:
             super().__init__(str(folder), **options)
-        except RuntimeError:  # no thread can start, and at the process's end it would wait for one
+        except RuntimeError:  # no thread could start; without this, the process would wait for one at its end
             if self.file_writer:
                 self.file_writer.event_writer._closed = True
             raise
@@ -73,7 +73,7 @@ class SummaryWriter(tensorboardX.SummaryWriter):
 
 
 class Board:
-    """Writes a run folder's TensorBoard events and its config, and hides earlier events after update `start`."""
+    """Writes a run's TensorBoard events and settings, and hides events after update `start` of an earlier process."""
 
     def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int) -> None:
         self._folder = folder
@@ -84,20 +84,20 @@ class Board:
             self._add_config(recipe, options)
 
     def scalars(self, event: Mapping[str, Any]) -> None:
-        """Add the fields of an event that have a TensorBoard name; an OSError if earlier ones could not be written."""
+        """Add the fields of an event that `SCALARS` names; an OSError if earlier events could not be written."""
         self._check()
         for field, name in SCALARS[event["event"]].items():
             if event.get(field) is not None and field not in self._hidden:
                 self._writer.add_scalar(name, event[field], event["update"])
 
     def norms(self, norms: Mapping[str, Mapping[str, float]], update: int) -> None:
-        """Add the norms of each group of layers."""
+        """Add norms, {kind: {group of layers: 2-norm}}."""
         for kind, groups in norms.items():
             for group, value in groups.items():
                 self._writer.add_scalar(f"train_{kind}_norm/{group}", value, update)
 
     def batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
-        """Add the run's first images as the net gets them, and their labels; an error here gives a warning only."""
+        """Add the run's first images, as the net gets them, and their labels; an error only gives a warning."""
         try:
             self._writer.add_text("config/first_batch", _describe_batch(images, labels, classes), 0)
             grey = images[:_SHOWN] / 5.0 + 0.5  # a fixed scale, so that a wrong normalisation shows: -2.5 is black
@@ -106,7 +106,7 @@ class Board:
             print(f"warning: no picture of the first batch: {first_line(error)}", file=sys.stderr, flush=True)
 
     def close(self, whole: bool) -> None:
-        """Write everything; raise an OSError if this fails and the run has come to its end (`whole`)."""
+        """Write everything and close; if the run is complete (`whole`), raise an OSError if this fails."""
         if whole and self._session_end is not None:
             self._writer.file_writer.add_summary(self._session_end, 0)
         self._writer.close()
@@ -142,7 +142,7 @@ def _describe_batch(images: np.ndarray, labels: np.ndarray, classes: Sequence[st
 
 
 def _table(config: Recipe | RunOptions, base: Recipe | RunOptions, title: str) -> str:
-    """Return all settings in Markdown; those that differ from `base` come first, in bold, with base's value."""
+    """Return all settings as a Markdown table; those that differ from `base` come first, bold, with base's value."""
     changed, same = [], []
     for name, value in vars(config).items():
         usual = getattr(base, name)

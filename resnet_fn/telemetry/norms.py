@@ -1,4 +1,4 @@
-"""Norms of gradients, weights and updates by group of layers show parts that do not learn or that diverge."""
+"""`LayerNorms` measures norms of gradients, weights and updates by group of layers, to show parts that diverge."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +10,7 @@ from resnet_fn.models.parts import group_of
 
 
 class LayerNorms:
-    """Measures norms of `TrainState.trained`, by the `group` of each name, in every `every`-th update (0: in none)."""
+    """Measures norms of the `trained` weights, by `group` of a weight's name, in every `every`-th update (0: never)."""
 
     def __init__(self, trained: Sequence[Parameter], every: int, group: Callable[[str], str] = group_of) -> None:
         self._weights = trained
@@ -24,7 +24,7 @@ class LayerNorms:
             self._before = [parameter.numpy().copy() for parameter in self._weights]
 
     def after(self, squares: Tensor) -> dict[str, dict[str, float]]:
-        """Return the 2-norms of gradients before clipping, new weights and their change, by group of layers."""
+        """Return 2-norms of gradients, new weights and updates by group; `squares` are the gradients' squared norms."""
         if not self._before:
             return {}
         gradients = squares.numpy()

@@ -1,4 +1,4 @@
-"""Rank 0 records and shows a run: metrics.jsonl, TensorBoard, the progress bar."""
+"""`Telemetry` writes metrics.jsonl and TensorBoard events, and shows the progress bar, on rank 0."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ from resnet_fn.runtime.disk import finite_or_null, no_room, replace_text
 from resnet_fn.telemetry import read_log
 from resnet_fn.telemetry.board import Board
 
-PAUSE = 60.0  # seconds between two lines about updates where there is no bar
+PAUSE = 60.0  # seconds between two printed lines about updates, if there is no progress bar
 BAR = "{desc}{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"  # fits into 80 columns
 
 
@@ -25,7 +25,7 @@ class Pace:
     """Collects statistics of this process's updates in the current epoch; `epochs` counts the table's printed rows.
 
     `losses` and `accuracies` are those of the applied updates. `seconds` has the duration of each update, except the
-    first one of the process, which compiles; `compiling` has that one.
+    process's first update, which compiles: `compiling` is its duration.
     """
 
     def __init__(self) -> None:
@@ -33,14 +33,14 @@ class Pace:
         self.begin(0)
 
     def begin(self, epochs: int) -> None:
-        """Start an epoch with its evaluation."""
+        """Start a new epoch, after the evaluation of the last one."""
         self.epochs, self.began, self.compiling = epochs, time.perf_counter(), 0.0
         self.losses: list[float] = []
         self.accuracies: list[float] = []
         self.seconds: list[float] = []
 
     def add(self, loss: float, accuracy: float, seconds: float, applied: bool) -> None:
-        """Add an update."""
+        """Add an update's loss, accuracy and duration; loss and accuracy only count if the update was `applied`."""
         if applied:
             self.losses.append(loss)
             self.accuracies.append(accuracy)
@@ -51,7 +51,7 @@ class Pace:
 
 
 class Telemetry:
-    """Writes events to a run folder and shows the bar. Use it as a context: leaving it flushes everything."""
+    """Writes events to a run folder and shows the progress bar; the end of the `with` block flushes everything."""
 
     def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int, total: int) -> None:
         """Open the log of a run of `total` updates, `start` of which are done."""
@@ -60,7 +60,7 @@ class Telemetry:
         self._log = open(folder / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
         self._board = Board(folder, recipe, options, start)
         self._left = total - start
-        hidden = None if options.progress else True  # None: where stderr is no terminal
+        hidden = None if options.progress else True  # None: hidden if stderr is no terminal
         self._bar = tqdm(total=total, initial=start, unit="update", disable=hidden, dynamic_ncols=True, bar_format=BAR)
         self._next_line = time.monotonic() + PAUSE if options.progress and self._bar.disable else float("inf")
 
@@ -73,7 +73,7 @@ class Telemetry:
             with self._name_the_log():
                 self._log.close()
         except OSError:
-            if error is None:  # else the loop's own error is on its way
+            if error is None:  # otherwise the loop's own error is being raised
                 raise
         finally:
             self._board.close(whole=error is None and self._left == 0)
@@ -83,7 +83,7 @@ class Telemetry:
         self._board.batch(images, labels, classes)
 
     def advance(self, epoch: int, epochs: int, event: dict[str, Any] | None) -> None:
-        """Advance the bar by one update, and log its event if there is one."""
+        """Advance the bar by one update, and log the update's event if it is not None."""
         if event is not None:
             event["memory_mb"] = memory_mb()
             self._write(event)
@@ -101,7 +101,7 @@ class Telemetry:
         self._bar.update()
 
     def evaluated(self, event: dict[str, Any]) -> None:
-        """Log an evaluation."""
+        """Log the event of an evaluation."""
         self._write(event)
         self.flush()
 
@@ -110,12 +110,12 @@ class Telemetry:
         self._left = 0
 
     def checkpointed(self, events: Sequence[dict[str, Any]]) -> None:
-        """Log checkpoints that have been written."""
+        """Log the events of checkpoints that have been written."""
         for event in events:
             self._write(event)
 
     def flush(self) -> None:
-        """Write all lines to the file: a checkpoint must not be ahead of its log."""
+        """Write all lines to the file; call this before a checkpoint, whose updates the log must contain."""
         with self._name_the_log():
             self._log.flush()
 
@@ -139,7 +139,7 @@ class Telemetry:
 
 
 class SilentTelemetry(Telemetry):
-    """The telemetry of all ranks except 0 has the same calls, without effect."""
+    """Has the methods of `Telemetry` without effect, for all ranks except 0."""
 
     def __init__(self) -> None:
         pass
@@ -154,13 +154,13 @@ class SilentTelemetry(Telemetry):
 
 
 def memory_mb() -> float:
-    """Return the main memory that this process uses now, in MiB (its peak if the system is not Linux)."""
+    """Return the main memory that this process uses now, in MiB; if the system is not Linux, its peak."""
     with contextlib.suppress(OSError), open("/proc/self/statm", encoding="ascii") as statm:
         return int(statm.read().split()[1]) * resource.getpagesize() / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
 def _drop_events_after(log: Path, update: int) -> None:
-    """Cut events of later updates (and damaged lines) from a log that a stopped run left."""
+    """Remove events after `update`, and damaged lines, from the log that a stopped run left."""
     if log.exists():
         replace_text(log, "".join(json.dumps(event) + "\n" for event in read_log(log) if event["update"] <= update))

@@ -1,1 +1,1 @@
-"""This room computes one update: loss, gradients, loss scale, optimizer, schedule, moving average, and their step."""
+"""This package computes one update: loss, gradients, loss scale, optimizer, schedule, moving average, and the step."""

@@ -1,4 +1,4 @@
-"""These optimizers adapt the rate: Adam and AdamW to each weight, LARS and LAMB to each layer of a large batch."""
+"""These optimizers adapt the learning rate: Adam and AdamW for each weight, LARS and LAMB for each layer."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,10 +14,10 @@ _adam_kernel, _assign = ops.Adam(), ops.Assign()
 
 
 def one_minus_powers(betas: Sequence[float]) -> Callable[[Tensor], Tensor]:
-    """Return Adam's bias corrections 1 − β^t: a function of t, float32 scalar, to float32 [betas]; for use inside jit.
+    """Return a function of t, a float32 scalar, that computes Adam's corrections 1 − β^t, float32 [betas], inside jit.
 
-    In float32, 1 − 0.999 is wrong in its fifth digit. So is MindSpore's expm1 on a CPU, whose exponential has an error
-    of 2e-6. With h = tanh(−x / 2), 1 − e^x is 2h / (1 + h), which loses nothing while x > −4.
+    In float32, 1 − 0.999 is wrong in its fifth digit, and so is MindSpore's expm1 on a CPU, whose exponential has an
+    error of 2e-6. With h = tanh(−x / 2), 1 − e^x is 2h / (1 + h), which is exact to float32 while x > −4.
     """
     logarithms = Tensor(np.log(np.maximum(betas, 1e-30)), mindspore.float32)
 
@@ -41,7 +41,7 @@ def adam(
 
     Returns:
         An `Optimizer` with state `momentum.<parameter>` and `variance.<parameter>`, float32, and `adam_updates`, t.
-        They hold m and v times (1 − f(β)) / (1 − β), where f rounds to float32 (v: 1.3e-5 less for β2 = 0.999); the
+        They hold m and v times (1 − f(β)) / (1 − β), where f rounds to float32 (v is 1.3e-5 smaller for β2 = 0.999); the
         update corrects this.
     """
     parameters, decays, factors = unzip_groups(groups)
@@ -49,10 +49,10 @@ def adam(
     count = Parameter(Tensor(np.float32(0)), name="adam_updates", requires_grad=False)
     corrections = one_minus_powers((beta1, beta2))
     beta1_tensor, beta2_tensor = Tensor(beta1, mindspore.float32), Tensor(beta2, mindspore.float32)
-    # The kernel computes 1 − float32(β): its ratio to the exact 1 − β.
+    # The kernel computes 1 − float32(β); these are its ratios to the exact 1 − β.
     exact = np.array([beta1, beta2])
     ratios = Tensor((1.0 - exact.astype(np.float32).astype(np.float64)) / (1.0 - exact), mindspore.float32)
-    # The kernel's bias correction uses β^t in float32: it is given 0, and lr and ε contain the exact correction.
+    # The kernel's own bias correction uses β^t in float32; a β^t of 0 turns it off, and lr and ε hold the exact one.
     no_power = Tensor(0.0, mindspore.float32)
 
     def update_one(
@@ -111,10 +111,10 @@ def lars(groups: Groups, momentum: float = 0.9, trust_coefficient: float = 0.001
 
     λ is 1 for parameters without weight decay, and for one whose weights or gradients are zero.
 
-    `groups`: see `parameter_groups`; `trust_coefficient`: the largest step, relative to the layer's weights.
+    `groups`: see `parameter_groups`; `trust_coefficient`: trust above, the largest step relative to a layer's weights.
 
     Returns:
-        State `momentum.<parameter>`, float32; see `Optimizer`.
+        An `Optimizer` with state `momentum.<parameter>`, float32.
     """
     parameters, decays, factors = unzip_groups(groups)
     buffers = make_buffers(parameters, "momentum")
@@ -143,13 +143,13 @@ def lamb(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: floa
     does the same; the A1–A3 recipes (arXiv 2110.00476) were trained with it. `groups`: see `parameter_groups`.
 
     Returns:
-        State `momentum.<parameter>` and `variance.<parameter>`, float32, and `lamb_updates`, t; see `Optimizer`.
+        An `Optimizer` with state `momentum.<parameter>` and `variance.<parameter>`, float32, and `lamb_updates`, t.
     """
     parameters, decays, factors = unzip_groups(groups)
     momenta, variances = make_buffers(parameters, "momentum"), make_buffers(parameters, "variance")
     count = Parameter(Tensor(np.float32(0)), name="lamb_updates", requires_grad=False)
     corrections = one_minus_powers((beta1, beta2))
-    rest1, rest2 = 1.0 - beta1, 1.0 - beta2  # here: jit would subtract in float32, which loses five digits of 1 − 0.999
+    rest1, rest2 = 1.0 - beta1, 1.0 - beta2  # not inside jit, where float32 would lose five digits of 1 − 0.999
 
     def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         now = count + 1.0

@@ -1,4 +1,4 @@
-"""A net's weights can have a moving average, which is then evaluated."""
+"""This module keeps a moving average of a net's weights, which is evaluated in place of the weights."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,18 +16,18 @@ _assign = ops.Assign()
 
 
 class MovingAverage(NamedTuple):
-    """The exponential moving average of a net's weights (Polyak and Juditsky, 1992)."""
+    """Holds the exponential moving average of a net's weights (Polyak and Juditsky, 1992)."""
 
     averages: tuple[Parameter, ...]  # `ema.<parameter>` for each of `followed`
-    followed: tuple[Parameter, ...]  # the net's parameters that change
-    count: Parameter  # applied updates so far, float32 scalar
+    followed: tuple[Parameter, ...]  # the net's parameters that are averaged
+    count: Parameter  # number of applied updates so far, float32 scalar
     new_weight: Tensor  # 1 − decay, float32 scalar: average ← decay · average + (1 − decay) · parameter
-    every: int  # updates between two moves
+    every: int  # number of updates between two moves of the average
     start: int  # number of updates for which the average is a plain copy, so that it forgets the initialisation
 
 
 def moving_average(parameters: Iterable[Parameter], decay: float, every: int = 1, start: int = 0) -> MovingAverage:
-    """Begin a moving average, 0 <= decay < 1, as a copy of a net's float32 parameters; see `MovingAverage`.
+    """Make a moving average with 0 <= decay < 1, at first a copy of a net's float32 parameters; see `MovingAverage`.
 
     BatchNorm's moving statistics are averaged like the weights that they belong to, as torchvision's
     ExponentialMovingAverage does with `use_buffers`. Skipped updates do not count.
@@ -41,7 +41,7 @@ def moving_average(parameters: Iterable[Parameter], decay: float, every: int = 1
 def make_average(
     net: nn.Cell, decay: float, every: int, start: float, updates_per_epoch: float
 ) -> MovingAverage | None:
-    """Make the moving average of a net's parameters except frozen ones; `start` in epochs; None if decay is 0."""
+    """Make the moving average of a net's parameters that are not frozen; `start` is in epochs. None if decay is 0."""
     if not decay:
         return None
     statistics = {id(parameter) for parameter in batchnorm_statistics(net)}
@@ -63,7 +63,7 @@ def move_average(
     """
     now = count + 1.0
     _assign(count, now)
-    if every == 1:  # noqa: SIM114 (a constant here, a tensor below: one is compiled, the other computed)
+    if every == 1:  # noqa: SIM114 (this condition is a constant, decided at compilation; the next one is a tensor)
         now = _move(averages, followed, now, new_weight, start)
     elif ops.logical_or(ops.equal(ops.fmod(now, float(every)), 0.0), now <= start):
         now = _move(averages, followed, now, new_weight, start)
@@ -79,13 +79,13 @@ def _move(
 
 
 def _follow(weight: Tensor, average: Parameter, parameter: Parameter) -> Tensor:
-    # Exact where the weight is 1: a plain copy has the very bits.
+    # This form is exact for weight 1: a plain copy has the parameter's bits.
     return _assign(average, average * (1.0 - weight) + parameter * weight)
 
 
 @contextlib.contextmanager
 def averaged(average: MovingAverage | None) -> Iterator[None]:
-    """Make a context in which the net has the averages, also for compiled functions; then it gets its own bits back."""
+    """In this context the net's parameters hold the averages, also in compiled functions; then they are restored."""
     if average is None:
         yield
         return
@@ -100,5 +100,5 @@ def averaged(average: MovingAverage | None) -> Iterator[None]:
 
 
 def averages_of(training: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the averaged weights in a checkpoint's training state, by parameter; empty if there are none."""
+    """Return {parameter: averaged weights} from a checkpoint's `training` arrays; {} if it has no averages."""
     return {name.removeprefix(_PREFIX): array for name, array in training.items() if name.startswith(_PREFIX)}

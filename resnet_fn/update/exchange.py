@@ -1,14 +1,14 @@
-"""The workers of an update exchange gradients, BatchNorm's statistics, and a small vector, the report.
+"""In each update, the workers sum gradients, BatchNorm's statistics and a small vector, the report.
 
-The report is float32 [3 + flags + workers]. This file alone packs and unpacks it:
+The report is float32 [3 + flags + workers]; only this module packs and unpacks it:
 
     0              loss, the mean over the whole batch, before the update
-    1              metric, likewise
-    2              withheld: the number of workers without samples for this update; if any, nothing is updated
+    1              metric, the mean over the whole batch, before the update
+    2              withheld: the number of workers without samples for this update; above 0, nothing is updated
     3 …            flags: the caller's numbers, summed (the signals that the workers received)
     the last       not finite: 1 for each worker whose own loss, gradients or BatchNorm statistics were not finite
 
-It is summed right after the gradients, so that all workers have it in the same update and take the same decision.
+The report is summed right after the gradients, so that all workers take the same decision in the same update.
 NaN and infinity survive the sum; the last entries show which workers had them. `step.py` lists all collectives.
 """
 
@@ -23,13 +23,13 @@ from resnet_fn.runtime.workers import Reduce, Workers
 from resnet_fn.update.gradients import Gradients, is_finite, map_tensors
 
 MEANS = 2  # loss and metric
-_WITHHELD, _FLAGS = MEANS, MEANS + 1  # their places
+_WITHHELD, _FLAGS = MEANS, MEANS + 1  # places of withheld and of the first flag
 
 _depend = ops.Depend()
 
 
 class Report(NamedTuple):
-    """An update's report, unpacked: three scalars, [flags] and [workers]; tensors or arrays, as the report was."""
+    """Holds an update's report unpacked: three scalars, flags [k], not_finite [workers]; tensors or NumPy arrays."""
 
     loss: Any
     metric: Any
@@ -39,7 +39,7 @@ class Report(NamedTuple):
 
 
 def make_flags(more: Sequence[float] | np.ndarray = (), withheld: bool = False) -> Tensor:
-    """Make the numbers that a worker passes to the others with an update, which are summed: float32 [1 + k].
+    """Make a worker's part of the report before an update, which is summed over the workers: float32 [1 + k].
 
     `more` are k numbers; `withheld`: this worker has no samples (a file cannot be read), and no worker may update.
     """
@@ -47,21 +47,21 @@ def make_flags(more: Sequence[float] | np.ndarray = (), withheld: bool = False) 
 
 
 def stack_means(loss: Tensor, metric: Tensor) -> Tensor:
-    """Join the report's means, inside jit: float32 [MEANS]."""
+    """Join loss and metric to float32 [2], inside jit."""
     return ops.stack((loss, metric))
 
 
 def pack(means: Tensor, flags: Tensor, finite: Tensor, one_hot: Tensor) -> Tensor:
     """Make this worker's report, inside jit.
 
-    `means` are loss and metric, divided by the number of workers. `finite`, a bool scalar, is whether this worker's own
-    numbers are finite. `one_hot`, float32 [workers], is 1 at this worker's place.
+    `means` are loss and metric, divided by the number of workers; `flags` come from `make_flags`. `finite`, a bool
+    scalar, is whether this worker's own numbers are finite. `one_hot`, float32 [workers], is 1 at this worker's place.
     """
     return ops.concat((means, flags, one_hot * (1.0 - finite.astype(mindspore.float32))))
 
 
 def unpack(report: Any, workers: int) -> Report:
-    """Split a summed report into its named parts."""
+    """Split a summed report, a tensor or array, into its named parts."""
     end = report.shape[0] - workers
     return Report(report[0], report[1], report[_WITHHELD], report[_FLAGS:end], report[end:])
 
@@ -77,11 +77,11 @@ def none_withheld(report: Tensor) -> Tensor:
 
 
 def with_all_reduce(workers: Workers) -> Workers:
-    """Return the workers with the `all_reduce` that a step needs; a single worker is returned unchanged.
+    """Return `workers` with the function `all_reduce` that a step needs; a single worker is returned unchanged.
 
-    Each tensor has a call of its own, which on a CPU is as fast as buckets. A collective blocks there: in the middle of
-    the backward pass each would wait for the slowest worker. So all of them wait for the first layer's gradient, which
-    is ready last. On a card they overlap with the backward pass.
+    Each tensor is summed by its own call, which on a CPU is as fast as buckets. A collective blocks on a CPU: during
+    the backward pass each would wait for the slowest worker. So all collectives wait for the first layer's gradient,
+    which is ready last. On a card the collectives overlap with the backward pass.
     """
     if workers.size == 1:
         return workers
@@ -105,7 +105,7 @@ def mean_over_workers(
 ) -> Gradients:
     """Compute the mean of BatchNorm's moving statistics over the workers, inside jit; () if there are none.
 
-    Each worker has normalised its own samples; with the means all workers hold the same net, bit for bit.
+    Each worker has normalised its own samples; with the means, all workers' nets are equal, bit for bit.
     `mean_factor` is 1 / workers. The sum waits for the tensor `after`: see `with_all_reduce`.
     """
     if not statistics:

@@ -12,8 +12,8 @@ from resnet_fn.runtime.versions import at_least
 
 Gradients = Sequence[Tensor]
 
-LARGE, HUGE = 2**16, 2**22  # elements
-_ROWS = at_least(2, 9)  # before, a large row times itself, as a matrix product, is 7.7e-5 off
+LARGE, HUGE = 2**16, 2**22  # numbers of elements
+_ROWS = at_least(2, 9)  # before MindSpore 2.9, a matrix product of a large row with itself has an error of 7.7e-5
 
 map_tensors = ops.HyperMap()  # (function, tensors, …) → a tuple; with a fixed first argument: ops.partial(function, it)
 
@@ -22,12 +22,12 @@ _stack, _sum, _row_times_transposed = ops.Stack(), ops.ReduceSum(), ops.MatMul(t
 
 
 def assign_tensors(targets: Sequence[Parameter], values: Sequence[Tensor]) -> None:
-    """Write values into Parameters, one into each."""
+    """Write each of `values` into the Parameter at its place in `targets`."""
     map_tensors(_assign, targets, values)
 
 
 def unscale(gradients: Gradients, factor: Tensor) -> Gradients:
-    """Multiply gradients, in float32, by 1 / (loss scale · micro-batches · workers): their sum is then a mean."""
+    """Multiply gradients, in float32, by 1 / (loss scale · micro-batches · workers), so that their sum is a mean."""
     return map_tensors(ops.partial(_unscaled, factor), gradients)
 
 
@@ -38,9 +38,9 @@ def _unscaled(factor: Tensor, gradient: Tensor) -> Tensor:
 def squared_norms(gradients: Gradients, ascend: bool = False) -> Tensor:
     """Compute the squared 2-norm of each gradient: float32 [gradients].
 
-    `ops.L2Loss` does not serve: its CPU kernel adds in float32 one by one. On a CPU a large gradient is multiplied as a
-    row with itself, which reads it once; a huge one is not, because the product's rounding grows with the size. On a
-    card, where a product may round to HF32, and if MindSpore's row product is inexact, squares are summed.
+    `ops.L2Loss` is not used: its CPU kernel adds elements in float32 one by one. On a CPU a large gradient, as a row,
+    is multiplied by itself, which reads memory once. Squares are summed for a huge gradient, where the product's error
+    is larger; on a card, where products may round to HF32; and where MindSpore's row product is inexact.
     """
     return _stack(map_tensors(_sum_of_squares if ascend else _squared_norm, gradients))
 
@@ -57,12 +57,12 @@ def _squared_norm(gradient: Tensor) -> Tensor:
 
 
 def norm_of(squares: Tensor) -> Tensor:
-    """Compute the norm of all gradients as one vector, from the squared norm of each: float32 scalar."""
+    """Compute the 2-norm of all gradients together, float32 scalar, from the squared norm of each, [gradients]."""
     return ops.sqrt(_sum(squares))
 
 
 def global_norm(gradients: Gradients) -> Tensor:
-    """Compute the 2-norm of all gradients as one vector: float32 scalar. NaN or infinity in any element shows in it."""
+    """Compute the 2-norm of all gradients together, float32 scalar; it is not finite if any element is not finite."""
     return norm_of(squared_norms(gradients))
 
 
@@ -80,7 +80,7 @@ def clip_by_global_norm(gradients: Gradients, norm: Tensor, clip_norm: float, by
 
 
 def is_finite(loss: Tensor, norm: Tensor, statistics: Sequence[Tensor] = ()) -> Tensor:
-    """Return whether a loss, the gradients (by their norm) and BatchNorm's statistics are finite: bool scalar."""
+    """Return whether loss, gradients' norm and BatchNorm's statistics are finite: bool scalar, inside jit."""
     finite = ops.logical_and(ops.isfinite(loss), ops.isfinite(norm))
     if statistics:
         finite = ops.logical_and(finite, ops.isfinite(ops.concat(statistics)).all())

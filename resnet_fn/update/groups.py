@@ -15,15 +15,15 @@ _NORM_LAYERS = (
     *(mint.nn.BatchNorm1d, mint.nn.BatchNorm2d, mint.nn.BatchNorm3d, mint.nn.SyncBatchNorm),
 )
 
-# In the order of the gradients: a parameter alone, or with its weight decay, or also a factor of its learning rate.
+# In the order of the gradients: parameters alone, or (parameter, weight decay[, factor of the learning rate]).
 Groups = Sequence[Parameter | tuple[Parameter, float] | tuple[Parameter, float, float]]
 
 
 def parameter_groups(recipe: Recipe, net: nn.Cell) -> list[tuple[Parameter, float, float]]:
     """Return every trainable parameter of a net with the recipe's weight decay and factor of the learning rate.
 
-    Layer decay is that of timm's `param_groups_layer_decay` and BEiT (arXiv 2106.08254): the last layer has factor 1,
-    and each block has the next block's factor times `layer_decay`. `head_learning_rate` is the last layer's rate.
+    Layer decay follows timm's `param_groups_layer_decay` and BEiT (arXiv 2106.08254): the last layer has factor 1, each
+    block has the next block's factor times `layer_decay`. `head_learning_rate`, if above 0, is the last layer's rate.
     """
     numbers = layer_numbers([parameter.name for parameter in net.get_parameters()])
     last = max(numbers.values())
@@ -40,8 +40,8 @@ def parameter_groups(recipe: Recipe, net: nn.Cell) -> list[tuple[Parameter, floa
 def weight_decay_groups(net: nn.Cell, weight_decay: float, decay_all: bool = False) -> list[tuple[Parameter, float]]:
     """Pair every trainable parameter with its weight decay, in the order of `net.trainable_params()`.
 
-    Parameters of norm layers and biases have none, unless `decay_all` is set. Norm layers are recognised by class, not
-    by name: a layer scale called `gamma` is a weight like others.
+    Parameters of norm layers and biases get 0 unless `decay_all` is set. Norm layers are recognised by class, not by
+    name: a layer scale called `gamma` is decayed like other weights.
     """
     spared = {
         id(parameter)
@@ -56,7 +56,7 @@ def weight_decay_groups(net: nn.Cell, weight_decay: float, decay_all: bool = Fal
 
 
 def unzip_groups(groups: Groups) -> tuple[Any, ...]:
-    """Return tuples of parameters, decays and factors (1 if not given): compiled functions cannot unpack mixed rows."""
+    """Return three tuples, which compiled functions can read: parameters, decays (default 0), factors (default 1)."""
     rows: Any = [groups] if isinstance(groups, nn.Cell) else groups
     rows = [(row, 0.0) if isinstance(row, Parameter) else row for row in rows]
     for row in rows:
@@ -67,5 +67,5 @@ def unzip_groups(groups: Groups) -> tuple[Any, ...]:
 
 
 def scaled(learning_rate: Tensor, factor: float) -> Tensor:
-    """Return a parameter's learning rate, inside jit; for factor 1 the same tensor: no operation is compiled."""
+    """Return learning_rate · factor, inside jit; for factor 1 the tensor itself: no operation is compiled."""
     return learning_rate if factor == 1.0 else learning_rate * factor

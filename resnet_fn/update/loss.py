@@ -15,7 +15,7 @@ _one_hot, _ONE, _ZERO = ops.OneHot(), Tensor(1.0, mindspore.float32), Tensor(0.0
 
 
 def smooth_targets(labels: Tensor, classes: int, smoothing: float = 0.0, over: str = "all") -> Tensor:
-    """Return labels, [N] int32 classes or [N, C] float32 probabilities t, as smoothed probabilities, float32 [N, C].
+    """Smooth labels, int32 classes [N] or float32 probabilities [N, C], called t below; return float32 [N, C].
 
     "all" (PyTorch; Szegedy et al., arXiv 1512.00567): (1 − s) · t + s / C for every class. "others" (MindSpore's
     `CrossEntropySmooth`): 1 − s for the label, s / (C − 1) for each other class, as "all" with s · C / (C − 1).
@@ -58,7 +58,7 @@ def sigmoid_focal_loss(logits: Tensor, targets: Tensor, alpha: float = 0.25, gam
     a negative alpha there is no such weighting. `gamma`: how fast easy examples fade.
     """
     p = ops.sigmoid(logits.astype(mindspore.float32))
-    # 1 − p_t directly: taking p_t from 1 would lose it where the example is easy.
+    # This is 1 − p_t; computing p_t first and subtracting it from 1 would lose digits where p_t is near 1.
     miss = p * (1.0 - targets) + (1.0 - p) * targets
     losses = binary_cross_entropy(logits, targets) * miss**gamma
     return losses if alpha < 0 else losses * (alpha * targets + (1.0 - alpha) * (1.0 - targets))
@@ -73,9 +73,9 @@ def make_loss(
         smoothing: label smoothing, a fraction of 1.
         kind: "cross_entropy"; "bce", the mean over samples *and* classes (timm's BinaryCrossEntropy); "focal", with
             the paper's alpha 0.25 and gamma 2, the mean over the samples of the sum over the classes.
-        over: which classes the smoothing goes to: "all" or "others".
-        weights: a factor for each class's part of the loss; (): none. The mean is over the samples, not
-            over their weights, so that parts of a batch add up to it.
+        over: the classes over which smoothing spreads probability: "all" or "others" (all but the label).
+        weights: a factor for each class's part of the loss; (): none. The mean is over the samples, not over their
+            weights, so that the losses of parts of a batch add up.
     """
     check_value(Recipe, "loss", kind)
     check_value(Recipe, "smoothing_over", over)

@@ -13,7 +13,7 @@ def _scalar(value: float, name: str) -> Parameter:
 
 @mindspore.jit_class
 class DynamicLossScaler:
-    """The scale that keeps float16 gradients between underflow and overflow.
+    """Adjusts the loss scale, which keeps float16 gradients between underflow and overflow.
 
     It works as torch.amp.GradScaler, with a floor and a ceiling: an overflowed update halves the scale and is skipped;
     `growth_interval` good updates in a row double it.
@@ -23,13 +23,13 @@ class DynamicLossScaler:
 
     Args:
         initial: the first scale.
-        growth_factor: what the scale grows by; 1 for a static scale.
-        backoff_factor: what an overflow multiplies the scale by; 1 for a static scale.
-        growth_interval: finite updates in a row before the scale grows.
-        floor, ceiling: bounds of the scale; without them small gradients would drive it to infinity, and NaN to 0.
+        growth_factor: factor by which the scale grows; 1 for a static scale.
+        backoff_factor: factor by which an overflow multiplies the scale; 1 for a static scale.
+        growth_interval: number of finite updates in a row before the scale grows.
+        floor, ceiling: bounds of the scale; without bounds small gradients would drive the scale to infinity, NaN to 0.
 
     Raises:
-        ValueError: a factor or bound that cannot work, named with its fix.
+        ValueError: a factor or bound is not allowed; the message has the fix.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class DynamicLossScaler:
         return (self.scale, self.good_updates, self.skipped, self.skipped_in_row)
 
     def adjust(self, applied: Tensor, complete: Tensor | None = None) -> Tensor:
-        """Move the scale after an update, inside jit.
+        """Adjust the scale and the counts after an update, inside jit.
 
         `applied` and `complete` (None: True) are bool scalars: whether the update was applied, and whether every worker
-        had its samples. If some had none, all state stays as it is. The result is float32 [3]: the scale that this
-        update *used*, and `skipped` and `skipped_in_row` after it.
+        had its samples. If a worker had none, all state stays as it is. The result is float32 [3]: the scale that this
+        update *used*, and `skipped` and `skipped_in_row` after the update.
         """
         used = self.scale * 1.0  # a copy: the Parameter is assigned below
         finite = applied.astype(mindspore.float32)
@@ -91,7 +91,7 @@ class DynamicLossScaler:
 
 
 def make_scaler(precision: str, initial: float, growth_interval: int) -> DynamicLossScaler:
-    """Make the loss scaler of a precision: "fp16" needs one, other precisions get a constant 1 (`off`)."""
+    """Make the loss scaler of a precision: dynamic for "fp16", a constant scale of 1 (`off`) for others."""
     if precision != "fp16":
         return DynamicLossScaler.off()
     return DynamicLossScaler(initial, growth_interval=growth_interval)

@@ -1,4 +1,4 @@
-"""Optimizers take gradients and update weights and their own state in place: the recipe's, and momentum SGD."""
+"""This module makes the recipe's optimizer, and momentum SGD; optimizers update weights and their state in place."""
 
 import functools
 import math
@@ -14,11 +14,11 @@ from resnet_fn.update.groups import Groups, parameter_groups, scaled, unzip_grou
 from resnet_fn.update.state import Optimizer, make_buffers, zeros_like
 from resnet_fn.update.vectors import over_vectors
 
-_MOST = 2**20  # elements of all parameters; in larger nets joining the gradients takes what it saves, and memory
+_MOST = 2**20  # most elements of a net that uses vectors; in larger nets joining the gradients costs what it saves
 
 
 def make_optimizer(recipe: Recipe, net: nn.Cell, groups: Groups | None = None) -> Optimizer:
-    """Make the recipe's optimizer for a net; with other groups than the recipe's, if they are given."""
+    """Make the recipe's optimizer for a net; `groups` replace the recipe's parameter groups."""
     groups = groups or parameter_groups(recipe, net)
     moments: dict[str, Any] = {"beta1": recipe.momentum, "beta2": recipe.beta2}
     if recipe.epsilon:
@@ -34,11 +34,11 @@ def make_optimizer(recipe: Recipe, net: nn.Cell, groups: Groups | None = None) -
 
 
 def make_fast_optimizer(recipe: Recipe, net: nn.Cell) -> Optimizer:
-    """Make the recipe's optimizer, over vectors if the net is small, for `make_train_step`."""
+    """Make the recipe's optimizer for `make_train_step`; for a small net on a CPU, over vectors (`vectors.py`)."""
     parameters = net.trainable_params()
     small = sum(math.prod(parameter.shape) for parameter in parameters) <= _MOST
-    # LARS and LAMB adapt to each parameter's norm. A moving average reads the weights right after their update, and a
-    # compiled function sees no reason to keep the two in order: it takes vector and views for different memory.
+    # LARS and LAMB need each parameter's norm. A moving average reads the weights after their update, but a compiled
+    # function may reorder the two, because it treats a vector and its views as different memory.
     elementwise = recipe.optimizer in ("sgd", "adam", "adamw") and not recipe.ema
     plain = all(parameter.dtype == mindspore.float32 for parameter in parameters)
     if small and elementwise and plain and mindspore.get_current_device().device_target == "CPU":
@@ -62,8 +62,8 @@ def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) 
     parameters, decays, factors = unzip_groups(groups)
     buffers = make_buffers(parameters, "momentum")
     # ops.SGD is one kernel per parameter, and correct on a CPU, where ops.ApplyMomentum silently ignores Nesterov and
-    # mint.optim.SGD updates nothing. A `stat` of zeros turns off its special first step; the CPU kernel needs it in the
-    # parameter's shape but does not write it, so parameters of one shape share one.
+    # mint.optim.SGD updates nothing. A `stat` of zeros turns off the special first step of ops.SGD; the CPU kernel
+    # needs it in the parameter's shape but does not write it, so that parameters of one shape share one `stat`.
     stats: dict[tuple[int, ...], Parameter] = {}
     for index, parameter in enumerate(parameters):
         if parameter.shape not in stats:

@@ -1,4 +1,4 @@
-"""Learning rates are pure functions of the update number, which counts from 0, computed on the host."""
+"""A schedule computes the learning rate on the host, from the update's number, which counts from 0."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ def cosine_warmup(step: int, total: int, warmup: int, peak: float, floor: float 
     `step` is an update's number, from 0; `total` and `warmup` are numbers of updates, of the whole run and the warm-up.
 
     Raises:
-        ValueError: a negative step, warmup outside 0..total, or floor above peak.
+        ValueError: `step` is negative, `warmup` is outside 0..total, or `floor` is above `peak`.
     """
     _check(step, total, warmup)
     if floor > peak:
@@ -40,7 +40,7 @@ def linear_warmup(step: int, total: int, warmup: int, peak: float, floor: float 
 
 
 def _warmup(step: int, warmup: int, peak: float) -> float:
-    return peak * (step + 1) / warmup  # the first update already learns, and update `warmup - 1` has the whole peak
+    return peak * (step + 1) / warmup  # above 0 for update 0; `peak` for update `warmup - 1`
 
 
 def step_warmup(step: int, warmup: int, peak: float, milestones: Sequence[int], factor: float = 0.1) -> float:

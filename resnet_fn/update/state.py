@@ -1,4 +1,4 @@
-"""All state that an update changes is made once, then given to the step, the writer, restore and evaluation."""
+"""`TrainState` holds all state that an update changes, for the step, checkpoints and evaluation."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
@@ -19,31 +19,31 @@ def _as_they_are(gradients: Gradients) -> Gradients:
 
 
 class Optimizer(NamedTuple):
-    """An optimizer: its state, and the function that updates weights and state in place, inside jit."""
+    """Holds an optimizer's state and the function that updates weights and state in place, inside jit."""
 
-    state: tuple[Parameter, ...]  # what a checkpoint holds of it
+    state: tuple[Parameter, ...]  # the optimizer's Parameters, which a checkpoint holds
     update: Callable[[Gradients, Tensor], None]  # (gradients, learning rate), the gradients as `join` returns them
-    # The weights in the order of their gradients; (): that of the net's trainable parameters.
+    # The weights in the order of their gradients; (): the net's trainable parameters, in their order.
     trained: tuple[Parameter, ...] = ()
-    # Gradients of `trained` → what `update` takes, inside jit: as they are, or a few vectors (`vectors.py`).
+    # Converts gradients of `trained` to the argument of `update`, inside jit: unchanged, or joined to a few vectors.
     join: Callable[[Gradients], Gradients] = _as_they_are
-    attach: Callable[[], None] = lambda: None  # to be called before each call of a compiled function: see `vectors.py`
+    attach: Callable[[], None] = lambda: None  # must be called before each compiled function: see `vectors.py`
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """Weights and everything else that an update changes."""
+    """Holds the weights and all other state that an update changes."""
 
     weights: tuple[Parameter, ...]  # all of the net's Parameters, BatchNorm's statistics among them
     trained: tuple[Parameter, ...]  # the weights that have a gradient, in the optimizer's order
-    statistics: tuple[Parameter, ...]  # BatchNorm's, which each training pass changes, float32 [channels] each
+    statistics: tuple[Parameter, ...]  # BatchNorm's moving statistics that training changes, float32 [channels] each
     optimizer: tuple[Parameter, ...]  # the optimizer's state
     scaler: DynamicLossScaler  # the loss scaler, whose four scalars are state
-    average: MovingAverage | None = None  # of the weights, which is then evaluated
+    average: MovingAverage | None = None  # moving average of the weights, which is evaluated if there is one
 
     @property
     def training(self) -> tuple[Parameter, ...]:
-        """Return what a checkpoint holds beside the weights: Parameters of optimizer, scaler and moving average."""
+        """Return Parameters of optimizer, scaler and moving average, which a checkpoint holds beside the weights."""
         average = (*self.average.averages, self.average.count) if self.average else ()
         return (*self.optimizer, *self.scaler.state(), *average)
 
@@ -66,9 +66,9 @@ def make_state(
 
 
 class FixedMemory:
-    """Checks that Parameters of compiled functions are still where they were in memory at the first call.
+    """Checks that Parameters of compiled functions have the same memory addresses as at the first call.
 
-    On a CPU `set_data` and `load_param_into_net` give a Parameter other memory; compiled functions still read the old.
+    On a CPU `set_data` and `load_param_into_net` give a Parameter new memory; compiled functions still read the old.
     """
 
     def __init__(self, parameters: Iterable[Parameter]) -> None:
@@ -76,7 +76,7 @@ class FixedMemory:
         self._addresses: list[int] = []
 
     def check(self) -> None:
-        """Raise a ValueError that names the Parameters which have other memory now; call it before each call."""
+        """Raise a ValueError that names Parameters with new memory; call this before each compiled function."""
         addresses = [parameter.data_ptr() for parameter in self._parameters]
         if addresses != self._addresses:
             if self._addresses:
@@ -90,10 +90,10 @@ class FixedMemory:
 
 
 def make_buffers(parameters: Sequence[Parameter], prefix: str) -> tuple[Parameter, ...]:
-    """Make state of an optimizer: `<prefix>.<parameter>` for each parameter, of its shape, zeros."""
+    """Make Parameters of zeros, `<prefix>.<parameter>`, with each parameter's shape and dtype, as optimizer state."""
     return tuple(zeros_like(parameter, f"{prefix}.{parameter.name}") for parameter in parameters)
 
 
 def zeros_like(parameter: Parameter, name: str) -> Parameter:
-    """Make zeros of a parameter's shape and dtype. Pages of memory that nobody has written cost the start nothing."""
+    """Make a Parameter of zeros with a parameter's shape and dtype; its memory is not touched, which starts faster."""
     return Parameter(initializer("zeros", parameter.shape, parameter.dtype), name=name, requires_grad=False)

@@ -1,7 +1,7 @@
 """In small nets on a CPU, parameters and the optimizer's state are views of a few vectors.
 
-A kernel takes 10 to 20 µs before it computes anything, an all-reduce 0.3 ms, and an update has five for each
-parameter: unscale, square, all-reduce, clip, optimizer. With vectors, one kernel updates dozens of parameters.
+A kernel takes 10 to 20 µs before it computes anything, an all-reduce 0.3 ms, and an update has five operations for
+each parameter: unscale, square, all-reduce, clip, optimizer. With vectors, one kernel updates dozens of parameters.
 
 The step sees only an `Optimizer`: `join` makes vectors of the gradients, `update` takes these, and `attach` keeps
 views and vectors in the same memory. Parameters and state keep their names and shapes.
@@ -20,7 +20,7 @@ from resnet_fn.update.state import Optimizer, make_buffers
 
 
 class Vector:
-    """A vector, `whole`, whose `views` are float32 Parameters, on a CPU, where MindSpore can share NumPy's memory."""
+    """One float32 vector, `whole`; the Parameters `views` share its memory, piece by piece. Only for a CPU."""
 
     def __init__(self, whole: Parameter, views: Sequence[Parameter]) -> None:
         self.whole, self.views = whole, tuple(views)
@@ -28,17 +28,17 @@ class Vector:
         pieces = np.split(self._memory, np.cumsum([math.prod(view.shape) for view in views])[:-1])
         self._arrays = [piece.reshape(view.shape) for piece, view in zip(pieces, views, strict=True)]
         self._addresses = [array.ctypes.data for array in (self._memory, *self._arrays)]
-        self.attach()  # now: a function that is compiled later reads the memory that it finds, and no other
+        self.attach()  # before any function is compiled, because it keeps reading the memory of that time
 
     def attach(self) -> None:
-        """Let vector and views share memory, also after `set_data` of a view, whose values the vector takes over."""
+        """Make vector and views share memory (again after `set_data` of a view); the views' values are kept."""
         if self._is_attached():
             return
         for view, array in zip(self.views, self._arrays, strict=True):
             np.copyto(array, view.numpy())
             view.set_data(mindspore.from_numpy(array))
         self.whole.set_data(mindspore.from_numpy(self._memory))
-        if not self._is_attached():  # else the weights would stay as they are
+        if not self._is_attached():  # training would not change the weights
             raise RuntimeError("this MindSpore copies what a Parameter is given; use 2.7.2 to 2.10")
 
     def _is_attached(self) -> bool:
@@ -48,8 +48,8 @@ class Vector:
 def over_vectors(make: Callable[[Groups], Optimizer], groups: Groups) -> Optimizer:
     """Make an optimizer over one vector for each weight decay and factor of the learning rate.
 
-    Its state has the names and shapes that `make(groups)` gives it. The optimizer that `make` returns must treat each
-    element by itself, with state of the parameters' shapes or scalars. The parameters are float32.
+    The optimizer's state has the names and shapes of `make(groups)`. `make` must return an optimizer that updates each
+    element by itself, with state that has the parameters' shapes or is scalar. The parameters must be float32.
     """
     by_setting: dict[tuple[float, float], list[Parameter]] = {}
     for parameter, decay, factor in zip(*unzip_groups(groups), strict=True):

@@ -1,1 +1,1 @@
-"""This room reads, recognises, renames and converts weight files of other projects."""
+"""This package reads, recognises, renames and converts weight files of other projects."""

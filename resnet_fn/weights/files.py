@@ -1,4 +1,4 @@
-"""Weight files (.safetensors, .ckpt, .pth) become NumPy arrays by name; no code from a file runs."""
+"""Weight files (.safetensors, .ckpt, .pth) are read as {name: NumPy array}, without running code from a file."""
 
 import contextlib
 import pickle
@@ -21,7 +21,7 @@ _WRAPPERS = ("state_dict", "model", "model_state_dict", "state_dict_ema", "model
 
 
 def read_arrays(path: Path) -> Arrays:
-    """Read every tensor of a weight file, under the file's names; bfloat16 as float32. A ValueError if this fails."""
+    """Read all tensors of a weight file under the file's names, bfloat16 as float32; a ValueError if this fails."""
     path = Path(path)
     if not path.exists():
         raise ValueError(f"{path}: does not exist; {near_path(path, 'give a weight file or a checkpoint folder')}")
@@ -38,7 +38,7 @@ def read_arrays(path: Path) -> Arrays:
 
 
 def _other_kind(path: Path) -> str:
-    """If a file's first bytes are those of no weight file, describe what it is, with the fix; else return ""."""
+    """Return the file's kind and the fix, as text, if its first bytes show that it is no weight file; else ""."""
     with open(path, "rb") as file:
         start = file.read(512)
     if not start.strip(b"\0"):
@@ -100,7 +100,7 @@ def _read_pth(path: Path) -> Arrays:
             f"{path}: holds more than tensors (code could run if it were loaded), or is damaged; "
             "save net.state_dict() and give that"
         ) from None
-    except Exception as error:  # its reader of pickles raises almost anything at other files
+    except Exception as error:  # torch.load may raise almost any error for other files
         raise ValueError(f"{path}: is no intact PyTorch file ({first_line(error)}); copy it again") from None
     if isinstance(read, dict):
         read = next((read[key] for key in _WRAPPERS if isinstance(read.get(key), dict)), read)

@@ -1,4 +1,4 @@
-"""Weights of any project are read under our names, loaded into a net completely or not at all, and converted."""
+"""Weights of any project are read, renamed to this package's names, loaded into a net, or converted."""
 
 import dataclasses
 import sys
@@ -24,17 +24,17 @@ File = str | Path
 
 @dataclasses.dataclass(frozen=True)
 class WeightFile:
-    """The contents of a weight file; `model`, `update` and `classes` are empty for files of other projects."""
+    """Holds the contents of a weight file; `model`, `update` and `classes` are empty for files of other projects."""
 
     path: Path  # the file, or the checkpoint folder in a run folder
-    arrays: Arrays  # its arrays under our names
-    style: str  # the style that the names were in; "own" if it is none of STYLES
-    warning: str  # how a net of that style differs from ours under equal names; "" or one line
-    useless: bool  # whether it differs so much that the weights are useless to our net
-    model: str  # a checkpoint's, as is what follows
+    arrays: Arrays  # the file's arrays under this package's names
+    style: str  # style of the names in the file; "own" if it is none of STYLES
+    warning: str  # a line that describes how a net of that style computes differently from ours; "" if it does not
+    useless: bool  # whether it differs so much that our net cannot use the weights
+    model: str  # the model's name in a checkpoint's recipe; "" for other files
     averaged: bool  # whether these are the moving average of the weights
-    update: int  # updates done
-    classes: tuple[str, ...] = ()  # class names
+    update: int  # number of updates that trained a checkpoint
+    classes: tuple[str, ...] = ()  # a checkpoint's class names
 
 
 def read_weights(file: File, which: str = "last") -> WeightFile:
@@ -117,7 +117,7 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
 
 
 def read_start(recipe: Recipe) -> tuple[Recipe, WeightFile | None]:
-    """Return a run's recipe with its model (`name_model`), and the weights it starts from, or None."""
+    """Return the recipe, with its model named (`name_model`), and the weights that the run starts from, or None."""
     if not recipe.weights:
         return name_model(recipe, None), None
     try:
@@ -203,7 +203,7 @@ def _other_net(net: nn.Cell, source: WeightFile, model: str, given: str) -> str:
 
 
 def other_classes(source: WeightFile, classes: Sequence[str]) -> str:
-    """Describe how the classes of a source's last layer differ; "" if they do not, or are unknown."""
+    """Return how the classes of a weight file's last layer differ from `classes`; "" if they do not or are unknown."""
     if HEAD[0] not in source.arrays:
         return "without a last layer"
     count = len(source.arrays[HEAD[0]])
