@@ -34,11 +34,11 @@ class Layer:
 
     @property
     def is_own(self) -> bool:
-        """Whether its class belongs to neither framework."""
+        """Whether the layer's class belongs to neither framework."""
         return self.kind.startswith(f"{OWN} ")
 
     def owned(self) -> list[str]:
-        """The full names of its parameters."""
+        """The full names of the layer's parameters."""
         return [f"{self.name}.{leaf}" for leaf, _ in self.parameters]
 
     @property
@@ -70,7 +70,7 @@ _KINDS = {
     "BiDense": "bilinear",
     "EmbeddingLookup": "embedding",
 }
-OWN = "own"  # begins the kind of a user's class
+OWN = "own"  # the first word of the kind of a user's class
 # Kinds that are recorded as one, without what runs inside: the frameworks build them from different parts.
 WHOLE = ("attention", "lstm", "gru", "rnn", "norm", "dense")
 
@@ -78,8 +78,8 @@ WHOLE = ("attention", "lstm", "gru", "rnn", "norm", "dense")
 def kind_of(layer: Any) -> str:
     """A layer's kind, the same word for both frameworks; its class's name in lower case if there is no such word.
 
-    A class derived from a framework's layer has its kind, unless it is a user's class with layers inside, whose name is
-    no evidence. Any other class is "own" and its name.
+    A class that is derived from a framework's layer has that layer's kind, unless it is a user's class with layers
+    inside, which may compute anything. The kind of any other class is "own" and the class's name.
     """
     for class_ in type(layer).__mro__:
         name = re.sub(r"^Parametrized|[123]d|Ext$", "", class_.__name__)
