@@ -63,7 +63,7 @@ def compare_layers(
 def _with_what_follows(
     mode: str, ours: tuple[Layer, Sequence[Layer]], theirs: tuple[Layer, Sequence[Layer]]
 ) -> LayerDifference | None:
-    """Compare a layer (BatchNormAct2d) of one side with two of the other: a layer and its activation; None if unequal."""
+    """Compare one layer (BatchNormAct2d) with a layer and activation of the other side; None if these differ, too."""
     pairs = [(joined, theirs[0]) for joined in _with_next(*ours)] + [(ours[0], one) for one in _with_next(*theirs)]
     comparisons = (compare_layer(mode, *pair) for pair in pairs)
     return next((item for item in comparisons if item.output.verdict != DIFFERS), None)

@@ -66,7 +66,7 @@ class Difference:
 
     @property
     def beyond(self) -> float:
-        """The relative error divided by what rounding explains; 0 if rounding explains it or the tolerance forbids it."""
+        """The relative error divided by what rounding explains, if beyond that but within the tolerance; else 0."""
         bound = max(_LEAST, ROUNDING_FACTOR * self.rounding)
         return self.relative / bound if bound < self.relative <= self.tolerance else 0.0
 

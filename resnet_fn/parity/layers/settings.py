@@ -192,7 +192,7 @@ def _upsample(layer: Any, image: np.ndarray | None) -> Settings:
 
 
 def _spread(value: Any, count: int) -> tuple[int, ...]:
-    """A setting as a number for each of `count` directions; of a longer tuple the last: (1, k) in MindSpore's Conv1d."""
+    """A setting as a number for each of `count` directions; of a longer tuple the last, as of MindSpore's (1, k)."""
     values = tuple(int(one) for one in value) if isinstance(value, tuple | list) else (int(value),) * count
     return values[len(values) - count :] if len(values) > count else values
 
