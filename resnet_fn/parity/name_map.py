@@ -99,7 +99,7 @@ class MadeOf:
     def build(self, find: Callable[[str], np.ndarray | None], what: str = VALUES) -> np.ndarray | None:
         """Build the array from the reference's, which `find` returns by name; None if `find` returns None for one.
 
-        `what`: if `added`, values are summed, but gradients averaged (each has the sum's). ValueError if parts do not fit.
+        `what`: if `added`, values are summed, gradients averaged (each has the sum's). ValueError if parts do not fit.
         """
         taken = []
         for part in self.parts:
