@@ -330,7 +330,7 @@ class Comparison:
     def _on_others(
         self, rows: Sequence[Row], title: str, pairs: Iterable[tuple[str, Trace, Trace]], names: Names
     ) -> list[Stage]:
-        """Compare further traces in the stages `rows`, named with `title`; `pairs`: (suffix in `rounding`, ours, theirs)."""
+        """Compare further traces in the stages `rows`, named with `title`; `pairs`: (rounding's suffix, ours, theirs)."""
         combined = [Stage(row.name + title) for row in rows]
         for suffix, ours, theirs in pairs:
             errors = {name.removesuffix(suffix): one for name, one in self.rounding.items() if name.endswith(suffix)}
