@@ -155,7 +155,7 @@ def dropout_stage(ours: Recording, theirs: Recording, names: Mapping[str, str]) 
     for own, other in _pairs(ours.dropping, theirs.dropping, names):
         x, y = (one or Drop("", 0.0, True) for one in (own, other))
         (a, b), title = (x.share, y.share), x.title or y.title
-        if 0 in (a, b) and idle[a > 0][round(a or b, 6)]:  # there a function may drop as much instead
+        if 0 in (a, b) and idle[a > 0][round(a or b, 6)]:  # the side with 0 may drop as much in a function
             idle[a > 0][round(a or b, 6)] -= 1
             a = b = a or b
         stage.differences.append(difference(title, a, b, tolerance=1e-6))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
-from mindspore.experimental.optim.optimizer import Optimizer as TorchLike  # of mint.optim, too
+from mindspore.experimental.optim.optimizer import Optimizer as TorchLike  # also the base of mint.optim
 
 from resnet_fn.config.hints import few, first_line
 from resnet_fn.config.recipe import Recipe
@@ -207,7 +207,7 @@ def record_net(
 def _recipe_optimizer(net: nn.Cell, recipe: Recipe, like: Like | None) -> tuple[Optimizer, str]:
     """The recipe's optimizer with the reference's weight decays, and a note of the changes.
 
-    The recipe decays no norms. It recognises them by class, so a norm written by hand on one side alone is decayed.
+    The recipe gives norms no weight decay. It recognises norms by class: a norm written by hand would be decayed.
     """
     paths = {id(one): path for path, one in parameters_by_path(net).items()}
     decays = paired(like.recording.trace.settings.get(DECAY, {}), like.names) if like else {}
@@ -368,7 +368,7 @@ def run_mindspore(
         one.train_outputs, one.gradients = [kept()], gradients()
         return one
 
-    # These come after the updates: a step of the user's own may count its calls.
+    # The following steps come after the updates, since a user's step may count its calls.
     by_gradients = unclipped or (step, at_start)
     trace.gradients = on_batch(0, *unclipped).gradients if unclipped else trace.clipped
     trace.later = [on_batch(update, *by_gradients) for update in range(1, len(shares))]
@@ -384,8 +384,8 @@ def run_mindspore(
 def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> dict[str, Arrays]:
     """The changes of made-up weights by updates with made-up gradients (`alone`), after each update of `KEPT`.
 
-    Both are made up by the reference's names, if it has the array. Nothing is compiled: later stages compare the
-    compiled step. The net's weights and the optimizer's state are restored.
+    Arrays that the reference has, too, are made up under its names, to be equal. Nothing is compiled: later stages
+    compare the compiled step. The net's weights and the optimizer's state are restored.
     """
     parameters = {path: parameter for path, parameter in parameters_by_path(net).items() if parameter.requires_grad}
     weights, gradients = made_up({path: parameter.shape for path, parameter in parameters.items()})
@@ -408,7 +408,7 @@ def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> di
 def recording_reduce(
     all_reduce: Reduce, shapes: Mapping[str, Sequence[int]]
 ) -> tuple[Reduce, Callable[[], Arrays], Callable[[], Arrays]]:
-    """An all-reduce, and two functions: the gradients that it took, and that it returned, if one call had all."""
+    """An all-reduce, and two functions that return the gradients that it took and gave, if one call had all of them."""
     (keep_sent, sent), (keep_received, received) = recorder(shapes, "sent"), recorder(shapes, "received")
     count, first = len(shapes), tuple(next(iter(shapes.values())))
 

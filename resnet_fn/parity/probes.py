@@ -97,7 +97,7 @@ def compute_probes(
             continue
         others = [x for x in arrays if not _equal(x, arrays[0])]
         norms = [norm(x[np.isfinite(x)]) if x.dtype.kind == "f" else 0.0 for x in others]
-        further = (arrays[0].size, *norms)  # one side may take the whole batch alone
+        further = (arrays[0].size, *norms)  # differs if only one side took the whole batch
 
         def outputs(change: Change, layer: Any = layer, given: Tree = given) -> Arrays:
             inputs, named = _mapped(lambda leaf: caller.tensor(change(leaf)), given)
@@ -221,7 +221,7 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
         return each(change)
 
     def inverted(name: str, leaf: np.ndarray) -> np.ndarray:
-        if name in masks and leaf.all():  # nothing would be left: only the last place is hidden
+        if name in masks and leaf.all():  # inverted, it would hide everything: only the last place is hidden
             return np.concatenate([leaf[..., :-1], np.zeros_like(leaf[..., -1:])], -1)
         return (1 - leaf).astype(leaf.dtype) if name in masks else leaf
 
@@ -344,7 +344,7 @@ def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str]
     for title in dict.fromkeys([*net[0], *net[1]]) if forward else ():
         if title in net[0] and title in net[1]:
             kernels = _OF_KERNELS if known else _UNSEEN
-            hints = of_layers if "sizes" in title else ""  # windows that the batch does not exercise
+            hints = of_layers if "sizes" in title else ""  # other sizes show windows that the batch does not
             pairs.append(_Pair(NET, NET, title, net[0][title], net[1][title], kernels, hints))
         else:
             probed.left_out[title] = "one side has no record of it"

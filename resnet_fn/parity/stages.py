@@ -55,10 +55,10 @@ class Stage:
     name: str  # "loss", "gradients", …
     # one for each array compared, in execution order, backward order or by update
     differences: list[Difference] = field(default_factory=list)
-    note: str = ""  # why it was skipped or is incomplete; empty otherwise
+    note: str = ""  # why the stage was skipped or is incomplete; empty otherwise
     hints: list[str] = field(default_factory=list)  # possible causes
-    failed: str = ""  # why it differs without any array to compare; empty otherwise
-    undecided: str = ""  # why its numbers decide nothing; empty otherwise
+    failed: str = ""  # why the stage differs without an array to compare; empty otherwise
+    undecided: str = ""  # why the stage's numbers decide nothing; empty otherwise
 
     @property
     def verdict(self) -> str:
@@ -176,7 +176,7 @@ def rounding(trace: Trace, exact: Trace) -> Rounding:
 
 
 def sure(stage: Stage) -> Stage:
-    """The stage without the arrays of which the reference itself is unsure, and a note of how many they were."""
+    """Remove the arrays whose verdict is "undecided" from a stage, and note how many they were. Returns the stage."""
     decided = [item for item in stage.differences if item.verdict != UNDECIDED]
     if lost := len(stage.differences) - len(decided):
         stage.differences = decided
@@ -207,7 +207,7 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
 
 def drift(noisy: Trace, trace: Trace, measured: Rounding, parameters: Collection[str]) -> Rounding:
     """How far noise moves statistics, and weights whose gradient is rounding only: Adam divides by that gradient."""
-    errors, statistics = rounding(noisy, trace), noisy.after[-1].keys() - parameters  # whose names are all given
+    errors, statistics = rounding(noisy, trace), noisy.after[-1].keys() - parameters  # `parameters` has their names
     drifting = statistics | {name for name, error in measured[GRADIENTS].items() if error >= NOISE}
     moved = {stage: {name: one for name, one in errors[stage].items() if name in drifting} for stage in _AFTER}
     return {**moved, MOVED: errors[MOVED]}
@@ -330,7 +330,7 @@ class Comparison:
     def _on_others(
         self, rows: Sequence[Row], title: str, pairs: Iterable[tuple[str, Trace, Trace]], names: Names
     ) -> list[Stage]:
-        """Compare further traces in the stages `rows`, named with `title`; `pairs`: (rounding's suffix, ours, theirs)."""
+        """Compare further traces in the stages `rows`, named with `title`; `pairs` are (suffix, ours, theirs)."""
         combined = [Stage(row.name + title) for row in rows]
         for suffix, ours, theirs in pairs:
             errors = {name.removesuffix(suffix): one for name, one in self.rounding.items() if name.endswith(suffix)}

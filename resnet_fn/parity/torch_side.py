@@ -247,7 +247,7 @@ def _probes(
 ) -> tuple[Probes, Callable[[Asked], None]]:
     """A module's probes in evaluation mode (`compute_probes`), and a function that measures the rounding of some.
 
-    `limits` are noted, too. Copies of the module are run, since a layer may store its inputs.
+    `limits` also notes what these inputs reach. Copies of the module are run, since a layer may store its inputs.
     """
 
     def compute(module: torch.nn.Module, asked: Asked | None = None) -> Probes:
@@ -374,7 +374,7 @@ def outputs_of(value: Any) -> Arrays:
 
 
 def with_masks(module: torch.nn.Module, masks: Mapping[str, Sequence[np.ndarray]]) -> torch.nn.Module:
-    """A copy of a module whose layers multiply their outputs in training mode by `masks`: by name, one for each call."""
+    """A copy of a module whose layers multiply their outputs in training mode by `masks`: by name, one a call."""
     module = copied(module)
 
     def multiply(values: Sequence[np.ndarray]) -> Callable[..., torch.Tensor | None]:
@@ -585,7 +585,7 @@ class _Limits(torch.overrides.TorchFunctionMode):
             if name == "normalize":
                 x, given["min"] = x.norm(given.get("p", 2.0), given.get("dim", 1)), given.get("eps", 1e-12)
             stack = [one for one in traceback.extract_stack()[:-1] if not one.filename.startswith(_INSIDE[0])]
-            own = stack[-1].filename.startswith(_INSIDE[1])  # called by torch's own code
+            own = stack[-1].filename.startswith(_INSIDE[1])  # not called by the user: torch's layers, clipping
             place = f"{os.path.basename(stack[-1].filename)}:{stack[-1].lineno}"
             for end, word in (("min", "below"), ("max", "above")):
                 if isinstance(limit := given.get(end), int | float) and not own:

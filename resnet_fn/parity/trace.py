@@ -115,7 +115,7 @@ def recipe_batches(recipe: Recipe, batches: Sequence[Batch], classes: int, seed:
 
 
 def _check_batches(batches: Sequence[Batch], accumulate: int) -> None:
-    """Raise a ValueError for batches that would recompile the step or do not divide."""
+    """Raise a ValueError if batches are no arrays, differ in shape or type, or do not divide into micro-batches."""
     if not isinstance(batches, list | tuple) or not batches:
         raise ValueError("batches: there are none; give a list with one (inputs, labels) for each update")
     first = None
@@ -134,7 +134,7 @@ def _check_batches(batches: Sequence[Batch], accumulate: int) -> None:
             here, wanted = shapes.get(name, "none"), first.get(name, "none")
             if here != wanted:
                 raise ValueError(f"batches: batch {index}, {name}: {here}; batch 0 has {wanted}; give all one shape")
-    if accumulate == 1:  # then nothing need have the batch first: sequences, graphs, a number for all samples
+    if accumulate == 1:  # then no array needs a batch axis: sequences, graphs, a number for all samples
         return
     sizes = {name: len(leaf) if leaf.ndim else 0 for name, leaf in arrays.items()}
     if len(set(sizes.values())) > 1:
@@ -150,8 +150,8 @@ _NOT_COMPARED = (
     *("class_weights", "head_learning_rate", "layer_decay", "freeze", "train_only", "sync_batchnorm", "multi_label"),
 )
 
-# Updates after which weights are compared. Later, some ReLU's input has rounded to the other side of 0, and the two
-# trainings are different ones.
+# The number of updates after which weights are compared. Later, a ReLU's input may have rounded to the other side of 0,
+# and both trainings are different ones.
 LATER = 5
 
 
@@ -185,7 +185,7 @@ class Task:
 
     @property
     def first(self) -> Batch:
-        """The first micro-batch."""
+        """The first micro-batch of the first batch."""
         return split(tuple(self.batches[0]), self.accumulate)[0]
 
     @property
