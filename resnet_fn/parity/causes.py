@@ -58,7 +58,7 @@ def _searched(case: StageCase) -> list[str]:
 
 
 def _not_searched(case: StageCase) -> list[str] | None:
-    """A line why no search is made and how to get one; [] if none is possible at this stage, None if one is made.
+    """A list with the reason for not searching and its fix; [] if this stage has no search, None if a search is made.
 
     A search needs the reference's module, and a stage that is computed in float32 from one batch.
     """

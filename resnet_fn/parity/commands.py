@@ -134,7 +134,7 @@ class _Given:
         from resnet_fn.runtime import process
 
         workers = process.start(self.parsed.device, self.parsed.threads)
-        mindspore.set_seed(self.task.seed + 1)  # MindSpore reads 0 as "no seed given"
+        mindspore.set_seed(self.task.seed + 1)  # MindSpore takes 0 for "no seed"
         return workers
 
     def record_theirs(self) -> Recording:

@@ -30,7 +30,7 @@ _SIGMAS = 6.0  # how many standard errors a measured probability may be off
 def drops_of(
     dropped: Sequence[tuple[str, str, float]], layers: Sequence[Layer], call: Callable[[str, np.ndarray], np.ndarray]
 ) -> list[Drop]:
-    """The places where a net drops, in execution order.
+    """The places where a net applies dropout, in execution order.
 
     `dropped` has what `without_dropout` set to 0: (layer, attribute, probability); `layers` are the executions in
     training mode without dropout; `call(name, x)` returns a layer's output in training mode with dropout.
@@ -82,7 +82,7 @@ def _by_mask(layer: Layer, shares: Sequence[float], call: Callable[[str, np.ndar
 
 
 def _drawn(drop: Drop, shape: tuple[int, ...]) -> np.ndarray:
-    """A mask of ones (kept) and zeros (dropped), drawn by the execution's title, with at least one of each."""
+    """A random mask of ones and zeros, seeded with the title of `drop`; it has at least one 1 and one 0."""
     numbers = np.random.default_rng(zlib.crc32(drop.title.encode())).random(shape)
     kept = numbers >= drop.share
     kept.flat[numbers.argmin()] = False
@@ -180,6 +180,6 @@ def dropout_stage(ours: Recording, theirs: Recording, names: Mapping[str, str]) 
 
 
 def _words(shape: tuple[int, ...]) -> str:
-    """What a mask of this shape drops, "elements", "channels" or "samples", and the shape."""
+    """A text with what a mask of this shape drops ("elements", "channels" or "samples"), and the shape."""
     kind = "elements" if 1 not in shape[1:] else "samples" if set(shape[1:]) == {1} else "channels"
     return f"{kind} (a mask {list(shape)})"

@@ -141,7 +141,7 @@ def load_functions(parsed: argparse.Namespace) -> dict[str, Any]:
 
 
 def returned(flag: str, place: str, value: Any, wanted: Any, words: str) -> Any:
-    """`value`, which the user's function at `place` returned. ValueError with `words` if it is not a `wanted`."""
+    """Return `value`, the result of the user's function at `place`. ValueError if its class is not `wanted`."""
     if isinstance(value, type) or not isinstance(value, wanted):
         what = f"the class {value.__name__}" if isinstance(value, type) else f"{type(value).__name__}"
         raise ValueError(f"{flag}: {place} returned {what}; return {words}")

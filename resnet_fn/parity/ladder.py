@@ -1,7 +1,7 @@
 """The parity ladder: one net in MindSpore and in PyTorch, compared stage by stage through one training step.
 
 Weights → forward → loss → gradients → clipping → update → further updates: a fault shows in the stage where it happens
-and in every stage after it. The first stage that differs names the kind of the fault, the first layer its place.
+and in all later stages. The first stage that differs shows the fault's kind, the first layer that differs its place.
 """
 
 import dataclasses
@@ -110,7 +110,7 @@ def compare_recordings(
         _untrained(ours, theirs, names, initialisation, drawn),
     ]
     layers = compare_layers(ours.layers, theirs.layers, names.layers)
-    # Parameters in the order of the forward pass, then those that it does not use.
+    # Parameters in the order of the forward pass, then parameters that the forward pass does not use.
     used = [name for layer in ours.layers["eval"] for name in layer.owned() if name in names.parameters]
     order = list(dict.fromkeys([*used, *names.parameters]))
 

@@ -34,7 +34,7 @@ class Node:
     """A layer that owns parameters, or one of the projections in a fused layer."""
 
     layer: str  # its path
-    kind: str  # what it is; "" for a user's class, and for a layer of layers that owns parameters itself
+    kind: str  # the layer's kind; "" for a user's class, and for a layer that has layers inside
     leaves: dict[str, Part]  # torch's leaf name → the parameter, or one of its equal parts
     shapes: dict[str, Shape]  # the shape of each leaf, without axes of size 1
     output: Shape | None  # its output's shape; None if it is unknown, or not to be compared
@@ -226,8 +226,8 @@ class Side(NamedTuple):
 def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> NameMap:
     """Pair every parameter and layer of a net with the reference's.
 
-    If the names agree up to MindSpore's leaf names (`bn1.gamma` for `bn1.weight`), they decide and shapes are only
-    checked. Otherwise layers are paired by their kind, the shapes of their
+    If the names agree up to MindSpore's leaf names (`bn1.gamma` for `bn1.weight`), arrays are paired by name and only
+    their shapes are checked. Otherwise layers are paired by their kind, the shapes of their
     parameters and outputs, and their neighbours; layers that are alike in all of these, by execution order. No weight
     is ever assumed to be transposed: only `corrections` can declare it.
 

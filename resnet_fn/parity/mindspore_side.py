@@ -205,7 +205,7 @@ def record_net(
 
 
 def _recipe_optimizer(net: nn.Cell, recipe: Recipe, like: Like | None) -> tuple[Optimizer, str]:
-    """The recipe's optimizer with the reference's weight decays, and a note of the changes.
+    """The recipe's optimizer with the reference's weight decays, and a line with the changes, "" if there are none.
 
     The recipe gives norms no weight decay. It recognises norms by class: a norm written by hand would be decayed.
     """

@@ -149,7 +149,7 @@ class NameMap:
     """The pairing of our parameters and layers with the reference's."""
 
     how: str  # "names" or "execution order and shapes"
-    parameters: dict[str, MadeOf]  # the MindSpore parameter's name → what it is made of in the reference
+    parameters: dict[str, MadeOf]  # our parameter's name → the reference's arrays from which it is built
     layers: dict[str, str]  # the MindSpore layer's path → the reference's
     problems: tuple[str, ...]  # parameters without a counterpart, or of another shape; empty when everything fits
     tied: tuple[tuple[str, ...], ...] = ()  # groups of the reference's names that are one array

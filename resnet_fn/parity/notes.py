@@ -45,7 +45,7 @@ def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[
 def unmatched_notes(ours: Sequence[Layer], theirs: Sequence[Layer]) -> list[str]:
     """Every setting that differs, for nets whose parameters cannot be paired: often a setting is the reason.
 
-    Layers are compared one by one if both nets run the same kinds in the same order, else those of the same name.
+    Layers are compared in order if both nets run the same kinds in the same order; otherwise by name.
     """
     mine, others = ([layer for layer in side if layer.leaf and layer.call == 0] for side in (ours, theirs))
     kinds = {layer.name: layer.kind for layer in others}

@@ -13,7 +13,7 @@ from resnet_fn.parity.name_map import NameMap
 Settings = dict[str, dict[str, float]]  # name of the setting → name of the parameter → number
 
 RATE, DECAY = "learning rate", "weight decay"
-# What both frameworks call their settings, and what we call them; `betas` is a pair.
+# The frameworks' names of settings → ours; torch's `betas` is read as beta1 and beta2.
 _WORDS = {
     **{"lr": RATE, "weight_decay": DECAY, "beta1": "β1", "beta2": "β2", "alpha": "α", "decay": "α"},
     **dict.fromkeys(("eps", "epsilon"), "eps"),

@@ -242,7 +242,7 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
 
 
 def is_mask(name: str, leaf: np.ndarray) -> bool:
-    """Whether an input is a mask: it is bool, has "mask" in its name, or has integers 0 and 1 only."""
+    """Whether an input is a mask: a bool array, one named "…mask…", or one of the integers 0 and 1 only."""
     ones = leaf.size and leaf.dtype.kind in "iu" and bool(np.isin(leaf, (0, 1)).all())
     return leaf.dtype == bool or "mask" in name or bool(ones)
 

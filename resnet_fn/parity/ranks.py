@@ -32,7 +32,7 @@ def check_shares(task: Task, workers: int, batchnorm: bool) -> None:
 
 
 def merge(recordings: Sequence[Recording]) -> Recording:
-    """One recording made of all workers', by rank: rank 0's with whole outputs. The given recordings are changed."""
+    """Merge the recordings of all workers, by rank, into rank 0's, with the whole batch's outputs. Changes them all."""
     first, traces = recordings[0], [one.trace for one in recordings]
     whole = first.task.accumulate % len(traces) > 0
     later, dropped = (zip(*(getattr(one, name) for one in traces), strict=True) for name in ("later", "dropped"))

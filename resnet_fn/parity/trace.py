@@ -38,12 +38,12 @@ class Probe:
 
     outputs: Arrays  # a net's outputs by name, or a layer's first output
     error: str  # why there are no outputs; empty if there are
-    rounding: dict[str, float] = field(default_factory=dict)  # of each output of the reference
+    rounding: dict[str, float] = field(default_factory=dict)  # of each output, by the reference's names
     further: tuple[float, ...] = ()  # the net's inputs' norms; a layer's first input's size, others' norms
 
 
 Probes = dict[str, dict[str, Probe]]  # layer's name ("" for the net) → probe's name → result
-Dropping = tuple[Sequence[Drop], Sequence[Layer]]  # where a net drops; its executions in training mode, without dropout
+Dropping = tuple[Sequence[Drop], Sequence[Layer]]  # a net's dropouts; its executions in training mode without dropout
 
 
 def named_leaves(tree: Tree, single: str) -> dict[str, Any]:
@@ -198,14 +198,14 @@ class Task:
 class Trace:
     """The numbers that one side computes in a task's updates."""
 
-    eval_outputs: Arrays  # of the first batch, in evaluation mode, before any update
+    eval_outputs: Arrays  # outputs on the first batch, in evaluation mode, before any update
     start: Arrays  # all parameters and statistics before the first update
     rates: list[float]  # the learning rate of each update
     after: list[Arrays] = field(default_factory=list)  # parameters and statistics after each of LATER updates
-    train_outputs: list[Arrays] = field(default_factory=list)  # of each update's last micro-batch, before it
-    losses: list[float] = field(default_factory=list)  # one for each update, before it
+    train_outputs: list[Arrays] = field(default_factory=list)  # outputs on each update's last micro-batch
+    losses: list[float] = field(default_factory=list)  # one for each update, computed before the update
     norms: list[float] = field(default_factory=list)  # global gradient norm before clipping, one for each update
-    gradients: Arrays = field(default_factory=dict)  # of update 1, the mean of micro-batches, before clipping
+    gradients: Arrays = field(default_factory=dict)  # in update 1, mean over micro-batches, before clipping
     clipped: Arrays = field(default_factory=dict)  # `gradients` after clipping
     parts: list[Arrays] = field(default_factory=list)  # `gradients` of each micro-batch, if there are several
     alone: dict[str, Arrays] = field(default_factory=dict)  # changes by the optimizer alone, by update (`alone`)

@@ -25,10 +25,10 @@ _APART = 1e6  # numbers above this times the median (a mask's −1e9) would hide
 class Difference:
     """How one array differs from the reference's."""
 
-    name: str  # of the parameter, layer or update
+    name: str  # the name of the parameter, layer or update
     max_abs: float  # the largest |a − b|
     relative: float  # ‖a − b‖ / ‖b‖ (‖a − b‖ where b is zero)
-    cosine: float  # of the angle between a and b; 1 where both are zero
+    cosine: float  # the cosine of the angle between a and b; 1 where both are zero
     # ours, theirs: the values of a (MindSpore's) and b (the reference's) where |a − b| is largest
     ours: float
     theirs: float
@@ -71,7 +71,7 @@ class Difference:
         return self.relative / bound if bound < self.relative <= self.tolerance else 0.0
 
     def values(self) -> str:
-        """Both values where they differ most: "0.12 here, 0.13 in the reference at [0, 3]"."""
+        """A text with both values at the largest difference: "0.12 here, 0.13 in the reference at [0, 3]"."""
         place = f" at {list(self.place)}" if self.place else ""
         return f"{self.ours:.9g} here, {self.theirs:.9g} in the reference{place}"
 
@@ -84,8 +84,8 @@ def norm(array: Any) -> float:
 def relative_error(a: Any, b: Any) -> float:
     """‖a − b‖ / ‖b‖ in float64; ‖a − b‖ where b is zero.
 
-    NaN and infinities are compared by their places: if these differ, the error is infinite; if no number is finite, it
-    is NaN; else it is the error of the finite numbers, or of the largest (`_APART`) alone if that is more.
+    NaN and infinities must be at the same places, else the error is infinite. If no number is finite, the error is NaN.
+    Otherwise it is the error of the finite numbers, or that of the very large ones alone (`_APART`) if that is larger.
     """
     a, b = (np.asarray(array, np.float64).ravel() for array in (a, b))
     finite = np.isfinite(a) & np.isfinite(b)

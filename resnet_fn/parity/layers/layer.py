@@ -20,7 +20,7 @@ class Layer:
     call: int  # how many times the layer had run before
     kind: str  # the same word for both frameworks: "conv", "norm", "dense", "attention", …, or its class (`kind_of`)
     class_name: str  # its class in its framework
-    settings: dict[str, Any]  # its settings, in words that both frameworks share (`settings`)
+    settings: dict[str, Any]  # its settings under names that both frameworks share (`settings`)
     # input, output: its first input and first output, float64; None if there is no tensor
     input: np.ndarray | None
     output: np.ndarray | None
@@ -29,7 +29,7 @@ class Layer:
     # input_rounding, output_rounding: relative distance of input and output from those computed in float64
     input_rounding: float = 0.0
     output_rounding: float = 0.0
-    # fingerprints of the further inputs of a layer that is compared whole: an attention's key and value
+    # for kinds in `WHOLE`: fingerprints of the inputs after the first, such as an attention's key and value
     further: tuple[str, ...] = ()
 
     @property

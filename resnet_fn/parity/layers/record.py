@@ -18,7 +18,7 @@ _CONTAINERS = {
 
 
 def recorded_layers(net: Any) -> Iterator[tuple[str, Any]]:
-    """Every layer of a net by its path, except the net itself, containers and layers inside one that is compared whole.
+    """Every layer of a net with its path, except the net itself, containers, and layers inside kinds of `WHOLE`.
 
     A layer with two names is listed once, under its first: hooks on an alias would run twice.
     """
@@ -91,7 +91,7 @@ def record_layers(net: Any, run: Callable[[], Any], visit: Callable[[Layer], Non
 
 def _owned(layer: Any, inside: bool) -> Iterable[tuple[str, Any]]:
     """A layer's parameters and statistics as pairs (leaf name, tensor); `inside`: also those of the layers inside."""
-    if hasattr(layer, "parameters_and_names"):  # of MindSpore
+    if hasattr(layer, "parameters_and_names"):  # a MindSpore cell
         return layer.parameters_and_names(expand=inside)
     owned = (*layer.named_parameters(recurse=inside), *layer.named_buffers(recurse=inside))
     return [(leaf, value) for leaf, value in owned if leaf != "num_batches_tracked"]

@@ -1,4 +1,4 @@
-"""A layer's settings in words that MindSpore and PyTorch share: one table for the classes of both.
+"""Read a layer's settings under names that MindSpore and PyTorch share: one table for the classes of both.
 
 `mindspore.nn`, `mindspore.mint.nn` and `torch.nn` have other names for the same settings: each function below describes
 one kind of layer of all three.
@@ -78,7 +78,7 @@ def pads_of(layer: Any, size: Sequence[int]) -> Pads | None:
 
 
 def _given_padding(layer: Any, count: int) -> Pads | None:
-    """The `padding` argument, spread: one number, one for each direction (torch, max pools), or one for each side."""
+    """The pads of the `padding` argument, which has one number, one for each direction, or one for each end of these."""
     padding = _read(layer, "padding", "pad", "pad_list", "pads")  # nn.AvgPool2d has it in its operation only
     if not isinstance(padding, int | tuple | list):  # a user's class may give these names to other things
         return None

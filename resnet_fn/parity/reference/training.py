@@ -140,7 +140,7 @@ class Lamb(torch.optim.Optimizer):
 
 
 class Average(AveragedModel):
-    """The recipe's moving average of a module's weights and statistics, which are those of the attribute `module`.
+    """The recipe's moving average of a module's weights and statistics; the attribute `module` has the averages.
 
     As in torchvision's training script, the average moves every `ema_every` updates, and is a copy of the weights until
     `ema_start`. (In torch the first move is always a copy; here that is the copy of the initial module.)
