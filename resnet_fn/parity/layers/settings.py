@@ -78,7 +78,7 @@ def pads_of(layer: Any, size: Sequence[int]) -> Pads | None:
 
 
 def _given_padding(layer: Any, count: int) -> Pads | None:
-    """The pads of the `padding` argument, which has one number, one for each direction, or one for each end of these."""
+    """The pads of the `padding` argument: one number for all, one for each direction, or one for each end of these."""
     padding = _read(layer, "padding", "pad", "pad_list", "pads")  # nn.AvgPool2d has it in its operation only
     if not isinstance(padding, int | tuple | list):  # a user's class may give these names to other things
         return None
