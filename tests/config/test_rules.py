@@ -42,6 +42,11 @@ def test_a_setting_without_effect_is_rejected_where_it_was_typed_though_it_be_th
         parse(words.split())
 
 
+@pytest.mark.parametrize("words", ["--train-only *.bias", "--freeze fc.weight", "--train-only fc.weight"])
+def test_a_last_layer_of_which_one_parameter_is_trained_has_a_learning_rate(words):
+    assert parse(["--head-learning-rate", "0.1", *words.split()])[0].head_learning_rate == 0.1
+
+
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
@@ -57,14 +62,20 @@ def test_a_setting_without_effect_is_rejected_where_it_was_typed_though_it_be_th
             "--batch-size y --loss-scale 64 --keep-last 1 --trust-coefficient 0.1",
             "batch_size: 'y'|keep_last: 1|2 or more|trust_coefficient: 0.1|lars|loss_scale: 64.0|--precision fp16",
         ),
-        ("--recipe imagenet_resnet50_v2 --bs 6", "repeats: 4 does not divide|6"),
+        (
+            "--recipe imagenet_resnet50_v2 --bs 6",
+            "repeats: 4 does not divide batch 6|give a multiple of 4, or --repeats 1",
+        ),
         (
             "--recipe imagenet_resnet50_v2 --epochs 3",
-            "warmup_epochs: 5.0 is above epochs 3",
+            "warmup_epochs: 5.0 is above epochs 3|give --warmup-epochs 3 or less",
         ),
         ("--recipe finetune --multi-label --class-weights balanced", "multi_label: True|--class-weights"),
         ("--recipe finetune --freeze stem --train-only fc", "train_only: 'fc'|--freeze stem|give one"),
         ("--multi-label", "multi_label: True|--dataset imagefolder"),
+        ("--mixup 0.2 --epochs 3 --mix-off-epochs 3", "mixup: 0.2 needs --mix-off-epochs below epochs (3)"),
+        ("--val-list x", "val_list: 'x' needs both --train-list and --val-list"),
+        ("--min-learning-rate 9", "min_learning_rate: 9.0 is above learning_rate|give a smaller --min-learning-rate"),
         ("--recipe imagenet_resnet50_v1 --milestones", "schedule: 'step'|needs --milestones"),
         ("--dataset own", "dataset: 'own'|resnet_fn.fit"),
         ("--model own", "model: 'own'|resnet_fn.fit|give a name"),

@@ -110,6 +110,8 @@ def test_a_table_of_all_files_the_least_certain_first(run, digits_png, capsys, m
     for flags in (["by name.csv"], ["out.csv", "--sort", "doubt"]):
         with pytest.raises(ValueError, match=r"^1 of 71 images cannot be read; they are named "):
             main("predict", run, digits_png, "--top", 3, "--csv", *flags)
+    with pytest.raises(ValueError, match=r"^/dev/full: cannot be written \(No space left"):
+        main("predict", run, digits_png, "--csv", "/dev/full")
     assert capsys.readouterr().out.splitlines() == [
         "70 predictions in by name.csv",
         "70 predictions in out.csv, the least certain first",

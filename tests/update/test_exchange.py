@@ -15,6 +15,12 @@ def report(rank, flags, finite=True):
     return pack(means, flags, Tensor(finite), one_hot)
 
 
+def test_a_reports_layout_is_the_files():
+    packed = report(2, make_flags([7, 8], withheld=True), finite=False)
+    assert packed.asnumpy().tolist() == [1.5, 0.75, 1, 7, 8, 0, 0, 1]
+    assert make_flags().asnumpy().tolist() == [0]
+
+
 def test_all_workers_read_the_same_of_their_sum():
     """One withholds its samples, another is not finite, a third has had a signal."""
     total = report(0, make_flags([0, 0], withheld=True)) + report(1, make_flags([0, 0]), False)

@@ -85,7 +85,8 @@ def open_dataset(
         with Image.open(path) as image:
             if min(image.size) >= 4 * size:
                 wrong = f"{path} has {image.width} x {image.height} pixels, and the recipe digits trains on {size}"
-                notes.append(f"warning: {wrong}, at a learning rate of {recipe.learning_rate}; give --recipe finetune")
+                fix = "give --recipe finetune with --weights FILE or --model NAME"
+                notes.append(f"warning: {wrong}, at a learning rate of {recipe.learning_rate}; {fix}")
     return dataclasses.replace(dataset, notes=tuple(notes))
 
 
