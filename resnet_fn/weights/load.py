@@ -225,7 +225,8 @@ def other_classes(source: WeightFile, classes: Sequence[str]) -> str:
 def _other_function(net: nn.Cell, model: str) -> str:
     """Return a warning if the parameters fit two models and the file does not name this one."""
     minus, plain = "genet50_minus", same_parameters("genet50_minus")[0]
-    gated = any(isinstance(cell, GatherExcite) and cell.gather is None for _, cell in net.cells_and_names())
+    gates = (cell for _, cell in net.cells_and_names() if isinstance(cell, GatherExcite))
+    gated = any(not list(cell.get_parameters()) for cell in gates)
     if gated and model != minus:
         known = f"are {model}'s" if model else f"may be {plain}'s"
         return f"these weights {known}, which has the parameters of {minus} but no gates; this net has gates"
