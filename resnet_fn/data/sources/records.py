@@ -70,7 +70,9 @@ class RecordSplit:
                 except (RuntimeError, ValueError) as error:
                     lines = str(error).splitlines()  # of the pipeline's report one has the cause
                     cause = next((line for line in lines if line.startswith("[ERROR] ")), first_line(error))
-                    wrong = f"sample {index} ({self.names[index]}) cannot be read ({cause.removeprefix('[ERROR] ')})"
+                    # MindDataset reads ahead: it may already fail at a sample that it could give.
+                    name = f"sample {index} ({self.names[index]}), or one soon after it,"
+                    wrong = f"{name} cannot be read ({cause.removeprefix('[ERROR] ')})"
                     raise BadSampleError(f"data: {wrong}; check the packed files, then resume") from error
                 if int(row["index"]) != index:
                     raise RuntimeError(f"MindDataset gave sample {int(row['index'])} instead of {index}")
