@@ -53,7 +53,6 @@ def test_wrong_flags_are_answered_before_any_work(words, parts, python, says):
     ],
 )
 def test_each_part_measures(part, flags, others, python):
-    """As small as it goes."""
     pytest.importorskip("torch")
     python(SCRIPT, part, *flags.split(), "--json", "result.json", seconds=500)
     result = json.loads(Path("result.json").read_text())

@@ -242,7 +242,6 @@ def test_code_that_pages_name_exists(page):
 
 
 def test_every_field_of_the_log_is_documented():
-    """docs/monitoring.md names every field that a run logs."""
     from resnet_fn.telemetry.board import SCALARS
 
     text = (ROOT / "docs/monitoring.md").read_text(encoding="utf-8")

@@ -1,5 +1,3 @@
-"""The commands, as a user types them: real processes in an empty folder."""
-
 import json
 import os
 from functools import partial

@@ -1,5 +1,3 @@
-"""What the commands reject before any work: one line with the flag, its value and what to give."""
-
 import importlib
 
 import pytest

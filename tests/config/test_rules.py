@@ -1,5 +1,3 @@
-"""What goes together: typed and without effect is rejected, from a weaker source it is left out, with a line."""
-
 import dataclasses
 import inspect
 

@@ -1,5 +1,3 @@
-"""Updates from memory and files: the same bytes for any number of workers, found directly; one form of batches."""
-
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 
@@ -44,7 +42,6 @@ def test_batches_made_in_another_thread_while_indices_are_asked_for_are_the_same
 
 @pytest.mark.parametrize("fields", [{}, {"repeats": 3}, {"policy": "randaugment"}, {"policy": "autoaugment"}])
 def test_workers_share_an_augmented_and_mixed_update_without_changing_it(fields):
-    """The shares, concatenated in order of rank, are the bytes of the one-worker batch."""
     recipe = dataclasses.replace(AUGMENTED, **fields)
     whole, shares = MemoryFeed(PICTURES, recipe), [MemoryFeed(PICTURES, recipe, Workers(rank, 4)) for rank in range(4)]
     for update in (0, 1, 5):

@@ -1,5 +1,3 @@
-"""Image files as evaluation and training see them: torchvision's pixels, from numbers of their own."""
-
 import dataclasses
 import io
 import warnings
@@ -174,7 +172,6 @@ def test_where_no_box_fits_it_is_the_middle(size, box):
 
 
 def test_what_a_recipe_adds_does_not_move_the_rest(make_photograph, encode):
-    """Crop, jitter and policy have streams of their own; another epoch, repeat, sample or seed has other numbers."""
     data = encode(make_photograph(4, 150, 100))
     plain = training_pixels(data, RECIPE, 2, 1, 5)
     light = training_pixels(data, dataclasses.replace(RECIPE, color_jitter=1e-9), 2, 1, 5)

@@ -1,5 +1,3 @@
-"""What a port leaves to defaults that change; what it writes is no finding."""
-
 import mindspore
 import pytest
 from mindspore import nn

@@ -1,5 +1,3 @@
-"""A checkpoint's scores are training's own; on image files, they reach the report by name."""
-
 import json
 from pathlib import Path
 
@@ -42,7 +40,6 @@ def test_of_a_run_folder_as_weights_it_says_which_checkpoint_and_what_classes(ru
 
 @pytest.mark.slow
 def test_evaluation_gives_the_scores_of_training(trained_run):
-    """In fp16 too, and with averaged weights: the same bits."""
     last = [event for event in read_events(trained_run) if event["event"] == "eval"][-1]
     assert (scores := evaluate(trained_run)) == {key: last[key] for key in scores}
 

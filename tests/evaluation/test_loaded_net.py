@@ -1,5 +1,3 @@
-"""A net from a checkpoint, its averaged weights, both views of an image; weights that are not finite are rejected."""
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Image files to answers: what evaluation says of the same images, alone and in any company."""
-
 import json
 import os
 import shutil
@@ -156,7 +154,6 @@ def test_predict_is_the_report(trained_run, detail, photographs, capsys, main, r
 
 @pytest.mark.slow
 def test_names_that_are_not_utf8_are_shown_in_escapes(photographs, tmp_path, rows_of, python):
-    """Linux names are bytes: report, predictions and pictures must not fail on one that is no text."""
     root = tmp_path / "odd"
     shutil.copytree(photographs, root)
     os.rename(os.fsencode(root / "val/bee/00 ü.JPEG"), os.fsencode(root / "val/bee") + b"/00 \xff.JPEG")

@@ -1,5 +1,3 @@
-"""What every layer gives on a batch: activations, and gradients."""
-
 import numpy as np
 import pytest
 from mindspore import Tensor, ops

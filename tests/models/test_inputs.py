@@ -1,5 +1,3 @@
-"""What a net is fed: stochastic depth's and dropout's numbers, and bytes that the compiled step normalises."""
-
 import dataclasses
 
 import mindspore

@@ -1,5 +1,3 @@
-"""Recipes by name, and from files."""
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""The list of recipes, and one explained."""
-
 import fcntl
 import os
 import pty

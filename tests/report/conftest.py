@@ -1,5 +1,3 @@
-"""An evaluation to report on."""
-
 from pathlib import Path
 
 import pytest

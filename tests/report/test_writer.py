@@ -1,5 +1,3 @@
-"""The report against scikit-learn, and its files' bytes."""
-
 import csv
 import dataclasses
 import io

@@ -1,5 +1,3 @@
-"""An update that is not finite: its batch is kept, its ranks and samples are named."""
-
 from pathlib import Path
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""A net, arrays and a loss of one's own: the loop is `train`'s, to the bit; what cannot work is one line."""
-
 import csv
 import importlib
 import json
@@ -75,7 +73,6 @@ def finished(tmp_path_factory, device):
 
 
 def test_the_bits_are_those_of_the_recipe(events):
-    """Where a recipe can express the same, its run has the same losses, metrics and weights."""
     ours = train(PLAIN, RunOptions(out_dir="recipe", progress=False))
     net = build_net(PLAIN, open_dataset(PLAIN).input)
     own = fit(net, *pairs(), epochs=1, batch_size=240, out_dir="own", progress=False)
@@ -211,7 +208,6 @@ def test_weights_load_into_the_net_again(finished):
     ],
 )
 def test_commands_name_fit(finished, raises_line, command, words):
-    """They can build neither net nor data."""
     words = [word.replace("RUN", str(finished[0].run)) for word in words]
     name = f"resnet_fn.{command}" + (".__main__" if command == "inspect" else "")
     Path("picture.png").touch()

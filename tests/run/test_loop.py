@@ -1,5 +1,3 @@
-"""Whole runs: workers change how an update is computed, not what; memory does not grow; no wait for data."""
-
 import csv
 import importlib
 import json

@@ -1,5 +1,3 @@
-"""Batches one update ahead, in a thread; arrays handed over without a copy, shared, and held as long as read."""
-
 import threading
 
 import mindspore

@@ -1,5 +1,3 @@
-"""Weights from one project's names and format to another's: byte-identical, and computing the same."""
-
 import numpy as np
 import pytest
 from mindspore import Tensor

@@ -1,5 +1,3 @@
-"""The model that weights belong to, from names and shapes, and two models that share them."""
-
 import numpy as np
 import pytest
 

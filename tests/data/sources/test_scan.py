@@ -1,5 +1,3 @@
-"""Bad image files: found if there are few or on request, reported together, left out for good by a run that skips."""
-
 import os
 import tracemalloc
 from dataclasses import replace
@@ -122,7 +120,6 @@ def test_a_resumed_run_leaves_out_the_same_files(zoo, tmp_path):
 
 
 def test_a_resumed_run_without_bad_files_decodes_none_again(folder, tmp_path):
-    """That none was bad is known, too."""
     run = tmp_path / "run"
     run.mkdir()
     first = open_dataset(SKIP, str(folder))
