@@ -147,13 +147,6 @@ def same_words(line, printed):
     )
 
 
-def test_words_of_a_line_are_the_same_if_numbers_are_close():
-    assert [*lines_below_exits("<!-- run: exits 1 -->\n```bash\nx\n```\n\n```text\na\nb\n```\n")] == ["a", "b"]
-    assert same_words("eval forward: -1.43829334 at [7, 4]", "eval forward: -1.43829337 at [7, 4]")
-    assert not same_words("eval forward: -1.43829334 at [7, 4]", "eval forward: -1.5 at [7, 4]")
-    assert not same_words("eval forward: 1.5", "loss: 1.5")
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_markers_are_understood(page):
     text = page.read_text(encoding="utf-8")

@@ -16,6 +16,7 @@ def test_each_evaluation_option_has_its_effect(run):
     plain = evaluate(run)
     assert evaluate(run, batch_size=7) == plain
     assert evaluate(run, tta="flip")["loss"] != plain["loss"]
+    assert evaluate(run, ema=True) == plain != evaluate(run, ema=False)
     assert evaluate(run, image_size=16)["loss"] != plain["loss"]
     with pytest.raises(ValueError, match=r"^tta: 'flipp' is unknown; "):
         evaluate(run, tta="flipp")
