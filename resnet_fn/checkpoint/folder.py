@@ -52,9 +52,7 @@ def save_checkpoint(
 ) -> Path:
     """Write `folder` (`…/step-NNNNNNNN`, replaced if it exists) completely or not at all; return it once on the disk.
 
-    Args:
-        weights, training: Parameters of the net, and of the optimizer and the scaler.
-        state: JSON types.
+    `weights` are the net's, `training` the optimizer's and the scaler's; `state` has JSON types.
 
     Raises:
         CheckpointError: a weight or state is not finite; such state is never saved.

@@ -56,10 +56,7 @@ def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object
 
 
 def restore_state(state: "TrainState", checkpoint: Checkpoint) -> None:
-    """Restore everything that an update changes from a checkpoint, so that training continues exactly.
-
-    A CheckpointError if it belongs to another net or optimizer, a ValueError if a value is not finite.
-    """
+    """Restore all that an update changes; a CheckpointError for another net's, a ValueError if not finite."""
     check_finite({**checkpoint.weights, **checkpoint.training}, checkpoint.path)
     assign_all(state.weights, checkpoint.weights, checkpoint.path)
     assign_all(state.training, checkpoint.training, checkpoint.path)

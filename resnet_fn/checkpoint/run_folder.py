@@ -193,9 +193,6 @@ def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
 
 
 def settings_of(path: str) -> dict[str, Any]:
-    """Return the "recipe" and "options" of a run or checkpoint, as JSON types; a CheckpointError if it has none.
-
-    `check_same_recipe` later compares them with the checkpoint's.
-    """
+    """Return the "recipe" and "options" of a run or checkpoint, as JSON types; a CheckpointError if it has none."""
     config = RunFolder(locate(Path(path))[0]).config()
     return config or {"recipe": find_checkpoint(Path(path)).state["recipe"], "options": {}}

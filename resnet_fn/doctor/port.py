@@ -13,7 +13,7 @@ import mindspore
 from mindspore import nn
 
 from resnet_fn.config.hints import few
-from resnet_fn.config.user_files import imports_beside, load_function
+from resnet_fn.runtime.user_files import imports_beside, load_function
 
 # What docstrings do not announce in words that `changing_defaults` reads: the default that comes.
 _SAME = {"pad_mode": "0, without `same`"}

@@ -1,6 +1,5 @@
 """What ends a run with an error, on all workers alike: a sample that cannot be read, numbers that are not finite."""
 
-from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -10,7 +9,7 @@ from resnet_fn.data.dataset import BadSampleError, describe_bad_samples
 from resnet_fn.data.order import Batch
 from resnet_fn.run.build import Run
 from resnet_fn.run.resume import save
-from resnet_fn.runtime.workers import Workers, barrier, gather_texts
+from resnet_fn.runtime.workers import barrier, gather_texts
 
 
 class NotFiniteError(ValueError):
@@ -53,43 +52,30 @@ def finish_log(run: Run) -> None:
 
 
 def stop_not_finite(run: Run, batch: Batch, not_finite: np.ndarray, skipped_in_row: int) -> None:
-    """End the run on all ranks without a checkpoint; a suspect rank writes its samples to not-finite-<update>-….npz."""
+    """End the run on all ranks without a checkpoint; each suspect rank writes its samples to not-finite-….npz.
+
+    `not_finite`, [workers], is 1 for each rank whose own loss or gradients were not finite. If there is none (the fault
+    is in a later layer, or in the sum over the ranks), all ranks are suspect.
+    """
     folder, workers, update = run.folder, run.workers, run.progress.update
     indices = run.feed.indices(update - 1)
-    text = describe_not_finite(update, not_finite, batch[0], indices, folder.path, workers)
-    if workers.rank in find_suspects(not_finite):
+    suspects = np.flatnonzero(not_finite if not_finite.any() else np.ones_like(not_finite))
+    files = [f"not-finite-{update:08d}-rank-{rank}.npz" for rank in range(workers.size)]
+    samples = gather_texts(f"rank {workers.rank}, samples {suspect_samples(batch[0], indices)}", workers)
+    if workers.rank in suspects:
         folder.path.mkdir(parents=True, exist_ok=True)
-        np.savez(folder.path / _file(update, workers.rank), images=batch[0], labels=batch[1], indices=indices)
+        np.savez(folder.path / files[workers.rank], images=batch[0], labels=batch[1], indices=indices)
     finish_log(run)
     times = f"{skipped_in_row} overflows in a row at update {update}, the loss scale does not help; "
+    where = "one of these, or in their sum: " * (not not_finite.any()) + "; ".join(samples[rank] for rank in suspects)
+    kept = f"the batch is kept in {folder.path}: {', '.join(files[rank] for rank in suspects)}"
     good = folder.updates()
     last = f"last good checkpoint: {folder.checkpoint_path(good[-1])}" if good else "there is no checkpoint yet"
-    text = f"{times if skipped_in_row > 1 else ''}{text}; the update was not applied; {last}"
-    raise NotFiniteError(f"{text}; fix the data or lower the learning rate")
+    text = f"update {update}: loss or gradients are not finite on {where}; {kept}; the update was not applied; {last}"
+    raise NotFiniteError(f"{times * (skipped_in_row > 1)}{text}; fix the data or lower the learning rate")
 
 
-def describe_not_finite(
-    update: int, broken: np.ndarray, images: np.ndarray, indices: np.ndarray, folder: Path, workers: Workers
-) -> str:
-    """Return which ranks and samples were not finite, the same text on every rank.
-
-    All ranks must call it. `broken`, [workers], is 1 for each rank whose own loss or gradients were not finite;
-    `images` and `indices` are this rank's. If inputs are not finite, only their samples are named, else all.
-    """
+def suspect_samples(images: np.ndarray, indices: np.ndarray) -> str:
+    """Return the first indices of the samples [n, …] that are not finite; of all samples if none is."""
     wrong = ~np.isfinite(images).reshape(len(images), -1).all(1)
-    samples = few((indices[wrong] if wrong.any() else indices).tolist(), 12, " ")
-    every, suspects = gather_texts(f"rank {workers.rank}, samples {samples}", workers), find_suspects(broken)
-    where = "; ".join(every[rank] for rank in suspects)
-    if not broken.any():
-        where = f"one of these, or in their sum: {where}"
-    files = ", ".join(_file(update, rank) for rank in suspects)
-    return f"update {update}: loss or gradients are not finite on {where}; the batch is kept in {folder}: {files}"
-
-
-def _file(update: int, rank: int) -> str:
-    return f"not-finite-{update:08d}-rank-{rank}.npz"
-
-
-def find_suspects(broken: np.ndarray) -> np.ndarray:
-    """Return the ranks that `broken` names; if none (the fault is in a later layer, or in the sum), all of them."""
-    return np.flatnonzero(broken if broken.any() else np.ones_like(broken))
+    return few((indices[wrong] if wrong.any() else indices).tolist(), 12, " ")

@@ -63,9 +63,8 @@ class Prefetcher:
 def to_device(array: np.ndarray, card: bool = False) -> Any:
     """Return a tensor that reads an array's own memory (`Tensor(array)` copies); for a card a copy.
 
-    MindSpore holds a reference to the array as long as it may read it (a compiled function: until its next call). So
-    memory that is reused only when nothing refers to it is safe; do not write to other arrays before the result is
-    there. An array that is not contiguous is copied. On a card the copy is the one way that every version of CANN
-    defines: see docs/ascend.md.
+    MindSpore holds a reference to the array as long as it may read it (a compiled function: until its next call). Do
+    not write to it before. An array that is not contiguous is copied. On a card the copy is the one way that every
+    version of CANN defines: see docs/ascend.md.
     """
     return Tensor(array) if card else mindspore.from_numpy(array)

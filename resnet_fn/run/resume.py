@@ -28,12 +28,7 @@ from resnet_fn.runtime.workers import Workers, broadcast_text
 
 
 def save(run: Run) -> None:
-    """Have rank 0 write a checkpoint in the background, then remove those that are no longer kept.
-
-    A checkpoint holds all that changes during a run: the arrays of `run.state`, a `TrainState` (update/state.py), and
-    JSON, below. Order, augmentation, dropout and learning rate are functions of the recipe and the update's number, and
-    need no state.
-    """
+    """Have rank 0 write a checkpoint in the background: `run.state`'s arrays, and JSON; remove those no longer kept."""
     if not run.workers.is_main:
         return
     progress, options = run.progress, run.options
@@ -230,8 +225,7 @@ def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, all
 
 
 def parallel_layout(options: RunOptions, workers: Workers) -> dict[str, Any]:
-    """Return into which parts an update is split, and what chooses the kernels that compute it, as JSON types."""
-    # `layout_notes` prints these names.
+    """Return into which parts an update is split, and what chooses its kernels: JSON types, by printed names."""
     kernels = {"mode": options.mode, "fast-math": "on" if options.fast_math else "off", **kernel_environment()}
     return {"workers": workers.size, "micro-batches": options.accumulate, **kernels}
 

@@ -7,10 +7,10 @@ import pytest
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.config.user_files import imports_beside, load_function
 from resnet_fn.parity import flags
 from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.trace import Task
+from resnet_fn.runtime.user_files import imports_beside, load_function
 
 
 def task(*arguments: str) -> Task:
