@@ -28,7 +28,6 @@ def start(lock, recipe=RECIPE, **options):
 
 
 def rejected(lock, recipe=RECIPE, **options):
-    """The text of the error."""
     with pytest.raises(ValueError) as caught:
         start(lock, recipe, **options)
     return str(caught.value)
