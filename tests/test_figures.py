@@ -21,13 +21,10 @@ def text_of(name):
 def section_of(place):
     """The text of "page.md#a-heading"."""
     name, _, anchor = place.partition("#")
-    texts = [
-        lines
-        for title, lines in sections(text_of(name))
-        if re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") == anchor
-    ]
-    assert texts, f"{place} is no section"
-    return "\n".join(texts[0])
+    for title, lines in sections(text_of(name)):
+        if re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") == anchor:
+            return "\n".join(lines)
+    raise AssertionError(f"{place} is no section")
 
 
 def sections(page):

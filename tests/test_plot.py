@@ -1,5 +1,3 @@
-"""The pictures of `plot`, and what it says where there are none."""
-
 import json
 import sys
 from pathlib import Path

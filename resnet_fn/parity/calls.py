@@ -5,8 +5,8 @@ import functools
 import inspect
 import math
 import os
-import re
 import sys
+import time
 import traceback
 import types
 from collections import defaultdict
@@ -21,7 +21,23 @@ Chosen = dict[int, str]  # the number of a call: its change, in words
 Changes = Iterator[tuple[str, Callable[[], Any]]]  # words: "eps 1e-06 for 1e-05"; what the call gives then
 
 _RECENT = 14  # arrays of so many earlier calls are tried as arguments
-_SIGNATURES = torch.overrides.get_testing_overrides()  # for each function of torch, one with its arguments
+_ARGUMENTS = {  # of functions that have no signature, and whose arguments may be given by place
+    "layer_norm": "input normalized_shape weight bias eps cudnn_enable",
+    "group_norm": "input num_groups weight bias eps cudnn_enabled",
+    "rms_norm": "input normalized_shape weight eps",
+    "batch_norm": "input weight bias running_mean running_var training momentum eps cudnn_enabled",
+    "instance_norm": "input weight bias running_mean running_var use_input_stats momentum eps cudnn_enabled",
+    "conv": "input weight bias stride padding dilation groups",
+    "conv_transpose": "input weight bias stride padding output_padding groups dilation",
+    "linear": "input weight bias",
+    "avg_pool": "input kernel_size stride padding ceil_mode count_include_pad divisor_override",
+    "max_pool": "input kernel_size stride padding dilation ceil_mode",
+    "masked_fill": "input mask value",
+    "clamp": "input min max",
+    "norm": "input p dim",
+    **dict.fromkeys(("chunk", "split"), "input size dim"),
+    "repeat_interleave": "input repeats dim",
+}
 _HERE = os.path.dirname(__file__)
 # What the files begin with of which no line is named.
 _INSIDE = (os.path.join(os.path.dirname(torch.__file__), ""), __file__, os.path.join(_HERE, "reference", ""), "<")
@@ -33,18 +49,25 @@ _NOT_COUNTED = """
     requires_grad_ backward tolist __bool__ stride ndimension is_complex zero_ _assert __format__ __repr__ numpy
     is_nested __deepcopy__ cpu __int__ __float__ __index__ __reduce_ex__ __hash__ dropout new_zeros
 """
-_SKIPPED = frozenset(_NOT_COUNTED.split())
+# In-place calls that change the shape, or of which the call without "_" is another: they run as they are.
+_AS_THEY_ARE = """
+    squeeze_ unsqueeze_ transpose_ t_ swapaxes_ swapdims_ resize_ detach_ normal_ copy_ set_
+"""
+_SKIPPED, _UNCHANGED = frozenset(_NOT_COUNTED.split()), frozenset(_AS_THEY_ARE.split())
+_WRITING = ("__setitem__", "__ipow__", "__ifloordiv__", "__imod__", "__ixor__", "__iand__", "__ior__")
 _RENAMED = {
-    **dict.fromkeys(("truediv", "divide"), "div"),
+    **dict.fromkeys(("truediv", "divide", "true_divide", "itruediv"), "div"),
     **dict.fromkeys(("rmatmul", "bmm", "mm"), "matmul"),
-    **dict.fromkeys(("rmul", "multiply"), "mul"),
-    **{"radd": "add", "subtract": "sub", "swapaxes": "transpose", "view": "reshape", "concat": "cat", "clip": "clamp"},
+    **dict.fromkeys(("radd", "iadd"), "add"),
+    **dict.fromkeys(("rmul", "imul", "multiply"), "mul"),
+    **dict.fromkeys(("isub", "subtract"), "sub"),
+    **{"invert": "logical_not", "bitwise_not": "logical_not", "swapaxes": "transpose", "view": "reshape"},
+    **{"concat": "cat", "clip": "clamp"},
 }
 
 
 def _name(function: Any) -> str:
-    """A function's name, without underscores and dimensions: "add", "conv"."""
-    name = re.sub("[123]d$", "", getattr(function, "__name__", "").strip("_"))
+    name = getattr(function, "__name__", "").strip("_")
     return _RENAMED.get(name, name)
 
 
@@ -96,18 +119,25 @@ class Call:
     kwargs: dict[str, Any]
     out: Any
     others: Sequence[tuple[str, Any]] = ()  # arrays that earlier calls gave, in words
+    asked: Any = None  # the function as the net calls it
 
     @property
     def x(self) -> Any:
         """Its first argument."""
         return self.args[0] if self.args else None
 
+    @property
+    def kind(self) -> str:
+        """Its name without dimensions: "conv"."""
+        return self.name.rstrip("123d") if self.name.startswith(("conv", "avg_pool", "max_pool")) else self.name
+
     @functools.cached_property
     def bound(self) -> dict[str, Any]:
-        """Its arguments by name; the first is "input"."""
-        known = _SIGNATURES.get(self.function)
-        names = [*inspect.signature(known).parameters][1:] if known else ["dim"]
-        return {**dict(zip(["input", *names], self.args, strict=False)), **self.kwargs}
+        """Its arguments by name."""
+        of_python = getattr(self.function, "__module__", "") == F.__name__
+        own = inspect.signature(self.function).parameters if of_python else {}
+        names = own if "input" in own else _ARGUMENTS.get(self.kind, "input dim").split()
+        return {**dict(zip(names, self.args, strict=False)), **self.kwargs}
 
     def again(self, **changed: Any) -> Any:
         """What it gives with other arguments."""
@@ -129,32 +159,25 @@ class Calls(TorchFunctionMode):
 
     Args:
         changes: the changes of a call.
-        chosen: the calls to change.
         base: a run that kept its calls; those before the first that is changed otherwise give what they gave there.
         names: of the module's layers, by their ids.
         log: keep each call, and what it depends on.
-        check: called before each call; it raises an error when the search's time is over.
+        until: when the search's time is over (`time.perf_counter`); a later call raises a TimeoutError.
     """
 
     def __init__(
-        self,
-        changes: Callable[[Call], Changes],
-        chosen: Chosen,
-        base: "Calls | None" = None,
-        names: Mapping[int, str] | None = None,
-        log: bool = False,
-        check: Callable[[], None] = lambda: None,
+        self, changes: Any, chosen: Chosen, base: "Calls | None", names: Mapping[int, str], log: bool, until: float
     ) -> None:
         super().__init__()
-        self.changes, self.chosen, self.names, self.log, self.check = changes, chosen, names or {}, log, check
-        self.count = self.of_forward = 0  # all calls, and those of the module
+        self.changes, self.chosen, self.names, self.log, self.count = changes, chosen, names, log, 0
+        self.until = until
         self.calls: dict[int, Call] = {}
         self.places: dict[int, str] = base.places if base is not None else {}  # file and line, and the layer
         self.parents: dict[int, set[int]] = {}  # of each call: the calls that gave its arguments
         self.producers: dict[int, set[int]] = defaultdict(set)  # of each tensor, by its id: the calls that gave it
         self.alive: list[Any] = []  # else an id would be given again
+        self.in_place, self.of_forward = False, 0  # whether a call writes into its argument; calls of the module
         self.others: list[tuple[str, Any]] = []
-        self.in_place = False  # whether a call writes into its argument: then no output may be used again
         reused = base is not None and not base.in_place and not torch.is_grad_enabled()
         self.base = base.calls if base is not None and reused else {}
         self.first = min(set(chosen) - set(base.chosen if base else ()), default=0)
@@ -164,47 +187,54 @@ class Calls(TorchFunctionMode):
         if function in _OPENED:
             with self:
                 return _OPENED[function](*args, **kwargs)
-        name = getattr(function, "__name__", "")
-        if name in _SKIPPED:
+        raw = getattr(function, "__name__", "")
+        if raw in _SKIPPED:
             out = function(*args, **kwargs)
             self.produced(out, self._of((args, kwargs)))
             return out
-        self.check()
+        if time.perf_counter() > self.until:
+            raise TimeoutError("the search's time is over")
         self.count += 1
-        number = self.count
-        if number < self.first and number in self.base:
-            out = self.base[number].out
+        number, target = self.count, None
+        call = self.base.get(number) if number < self.first else None
+        if call is not None and not self._same(call, function, args):
+            self.base, call = {}, None  # a net that counts its calls: from here on nothing is as it was
+        if call is not None:
+            out = call.out
         else:
-            out = self._computed(number, function, args, kwargs)
+            asked = function
+            of_itself = raw.endswith("_") and not raw.endswith("__")
+            plain = (getattr(torch.Tensor, raw[:-1], None) or getattr(torch, raw[:-1], None)) if of_itself else None
+            if of_itself and (plain is None or raw in _UNCHANGED):
+                self.in_place = True
+            elif of_itself:
+                target, function = args[0], plain
+            elif raw in ("__iadd__", "__imul__", "__isub__", "__itruediv__"):
+                target, function = args[0], getattr(torch.Tensor, raw.replace("__i", "__"))
+            elif kwargs.get("inplace"):
+                target, kwargs = args[0], {**kwargs, "inplace": False}
+            self.in_place |= target is not None or raw in _WRITING
+            parents = self._of((args, kwargs))
+            args = (target.clone(), *args[1:]) if target is not None else args
+            computed = function(*args, **kwargs)
+            call = Call(_name(function), function, args, kwargs, computed, self.others[-_RECENT:], asked)
+            if number in self.chosen:
+                call.out = next(value() for words, value in self.changes(call) if words == self.chosen[number])
+            out = call.out if target is None else target.copy_(call.out)
+            if self.log:
+                self.calls[number], self.parents[number] = call, parents
+                self.places[number] = self._place()
         if is_float(out) and out.ndim > 1:
-            self.others.append((f"the {_name(function)} of {self.places.get(number, '')}", out))
+            self.others.append((f"the {call.name} of {self.places.get(number, '')}", out))
             del self.others[:-_RECENT]
-        self.produced(args[0] if name == "__setitem__" else out, {number})
+        self.produced(args[0] if raw == "__setitem__" else out, {number})
         return out
 
-    def _computed(self, number: int, function: Any, args: Any, kwargs: Any) -> Any:
-        """What a call gives, with its change. One that writes into its argument is computed apart, and copied."""
-        name, target, plain = getattr(function, "__name__", ""), None, function
-        if name.startswith("__i"):
-            plain = getattr(torch.Tensor, name.replace("__i", "__"), function)
-        elif name.endswith("_") and not name.endswith("__"):
-            self.in_place, plain = True, getattr(torch.Tensor, name[:-1], function)
-        parents = self._of((args, kwargs))
-        if plain is not function or kwargs.get("inplace"):
-            target, args, kwargs = args[0], (args[0].clone(), *args[1:]), {**kwargs}
-            kwargs.pop("inplace", None)
-        self.in_place |= target is not None or name == "__setitem__"
-        call = Call(_name(plain), plain, args, kwargs, plain(*args, **kwargs), self.others[-_RECENT:])
-        if number in self.chosen:
-            call.out = next(value() for words, value in self.changes(call) if words == self.chosen[number])
-        if self.log:
-            self.calls[number], self.parents[number] = call, parents
-            self.places[number] = self._place()
-        if target is None:
-            return call.out
-        if call.out.shape != target.shape:  # `unsqueeze_`: it gives the same numbers in another shape
-            return function(target, *args[1:], **kwargs)
-        return target.copy_(call.out)
+    @staticmethod
+    def _same(call: Call, function: Any, args: Sequence[Any]) -> bool:
+        """Whether a call is that of the base: of one function, with arguments of the same shapes."""
+        shapes = [[getattr(one, "shape", None) for one in given] for given in (call.args, args)]
+        return call.asked is function and shapes[0] == shapes[1]
 
     def _of(self, tree: Any) -> set[int]:
         if not self.log:

@@ -5,7 +5,7 @@ The search changes the reference, if it is at hand; `STAGE_CAUSES` has what is c
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from resnet_fn.parity.layer_outputs import LayerDifference, layout
 from resnet_fn.parity.layers.difference import DIFFERS, FITS, relative_error
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import attempt, sharing_notes
-from resnet_fn.parity.optimizers import optimizer_causes
+from resnet_fn.parity.optimizer_causes import optimizer_causes
 from resnet_fn.parity.stages import Stage
 from resnet_fn.parity.trace import Arrays, Recording, Wanted, named_leaves
 
@@ -110,20 +110,32 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
     return Wanted(stage, layers, results, lambda value: named_leaves(value, "logits"))
 
 
-def _multiple(what: str, ours: np.ndarray, theirs: np.ndarray, fits: float) -> list[str]:
-    """Is ours everywhere the same multiple of the reference's, other than 1, up to an error `fits`?"""
-    square = float(np.vdot(theirs, theirs))
-    factor = float(np.vdot(ours, theirs)) / square if square else math.nan
-    error = relative_error(factor * theirs, ours) if square else math.inf
-    same = error >= fits or abs(factor - 1) <= max(fits, error)
-    return [] if same else [f"{what} is {factor:.6g} times the reference's"]
+def _fit(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
+    """The c for which c · b is closest to a, and the relative error that remains; infinite where b is 0."""
+    square = float(np.vdot(b, b))
+    c = float(np.vdot(a, b)) / square if square else math.nan
+    return c, relative_error(c * b, a) if math.isfinite(c) else math.inf
+
+
+def _multiple(
+    what: str, ours: np.ndarray, theirs: np.ndarray, known: Mapping[str, float], fits: float = FITS, same: float = FITS
+) -> list[str]:
+    """Is ours everywhere the same multiple of the reference's, up to an error `fits`?
+
+    `known` has factors by what explains them; a factor as near to 1 as `same` is none.
+    """
+    factor, error = _fit(ours, theirs)
+    if error >= fits or abs(factor - 1) <= max(same, error):
+        return []
+    reasons = [f": {words}" for words, one in known.items() if math.isclose(factor, one, rel_tol=FITS)]
+    return [f"{what} is {factor:.6g} times the reference's{''.join(reasons)}"]
 
 
 def _gradients(case: StageCase) -> list[str]:
-    """Is every gradient a multiple, as of the sum over micro-batches? Are shared arrays copies?"""
     ours, theirs = case.ours.trace.gradients, case.names.rename(case.theirs.trace.gradients, name_map.GRADIENTS)
-    names = [name for name in ours if name in theirs]
-    factor = _multiple("every gradient", stages.flat(ours, names), stages.flat(theirs, names), FITS)
+    names, parts = [name for name in ours if name in theirs], case.theirs.task.accumulate
+    known = {f"the sum over {parts} micro-batches instead of their mean": parts}
+    factor = _multiple("every gradient", stages.flat(ours, names), stages.flat(theirs, names), known)
     return [*factor, *sharing_notes(case.names, case.ours.tied)]
 
 
@@ -162,7 +174,7 @@ def _rate(case: StageCase) -> list[str]:
     shifts = {f"{words} ahead of the reference's": (a[:-1], b[1:]), f"{words} behind the reference's": (a[1:], b[:-1])}
     apart = len(a) > 1 and not np.allclose(a, b, rtol=_SAME)
     hints = [words for words, pair in shifts.items() if apart and np.allclose(*pair, rtol=_SAME)]
-    return [*hints, *_multiple("the learning rate", a, b, _SAME)]
+    return [*hints, *_multiple("the learning rate", a, b, {}, _SAME, _SAME)]
 
 
 def _optimizer(case: StageCase) -> list[str]:
@@ -170,10 +182,43 @@ def _optimizer(case: StageCase) -> list[str]:
     return optimizer_causes(case.ours.trace.alone, case.theirs.trace, case.names, differing)
 
 
+def _length(case: StageCase) -> list[str]:
+    """Has the first update the right direction and the wrong length? Of a gradient near 0, Adam's has either sign."""
+    ours, there, rates = case.ours.trace, case.theirs.trace, case.ours.trace.rates
+    start, first = case.names.rename(there.start), case.names.rename(there.after[0])
+    names = [name for name in case.names.rename(there.gradients) if name in ours.start]
+    change = stages.flat(ours.after[0], names) - stages.flat(ours.start, names)
+    known = {}
+    if len(rates) > 1 and rates[0]:
+        known[f"it used the second update's learning rate, {rates[1]:.6g}; off by one update"] = rates[1] / rates[0]
+    return _multiple("the first update", change, stages.flat(first, names) - stages.flat(start, names), known, 0.01)
+
+
+def _statistics(case: StageCase) -> list[str]:
+    """How much of the old statistics does each BatchNorm keep whose momentum is not among its settings?"""
+    if case.theirs.task.accumulate > 1:
+        return []
+    start, first = (case.names.rename(arrays) for arrays in (case.theirs.trace.start, case.theirs.trace.after[0]))
+    set_here = {layer.name for layer in case.ours.layers["eval"] if "momentum" in layer.settings}
+    momenta = {layer.name: layer.settings.get("momentum") for layer in case.theirs.layers["eval"]}
+    hints = []
+    for name in [name for name in case.differing() if name.rpartition(".")[0] not in set_here]:
+        if new := momenta.get(case.names.sources(name)[0].rpartition(".")[0]):
+            old, mixed = start[name].astype(np.float64), first[name].astype(np.float64)
+            batch = (mixed - (1 - new) * old) / new
+            kept, error = _fit(case.ours.trace.after[0][name] - batch, old - batch)
+            inverted = "momentum inverted: " if math.isclose(kept, new, abs_tol=0.01) else ""
+            if error < 0.01 and not math.isclose(kept, 1 - new, abs_tol=0.01):
+                hints.append(f"{name}: {inverted}keeps {kept:.2f} of the old value, the reference {1 - new:.2f}")
+    return hints
+
+
 STAGE_CAUSES: dict[str, Callable[[StageCase], list[str]]] = {
     stages.GRADIENTS: _gradients,
     stages.NORM: _clipping,
     stages.CLIPPED: _clipping,
     stages.RATE: _rate,
+    stages.STATISTICS: _statistics,
     stages.ALONE: _optimizer,
+    stages.CHANGE: _length,
 }

@@ -29,7 +29,7 @@ _REDUCTIONS: dict[str, Function] = {name: getattr(torch, name) for name in ("mea
 def changes(c: Call) -> Changes:
     """The changes of a call, most likely ones first; some raise an error, or give what the call gives."""
     for kinds, family in _FAMILIES.items():
-        if c.name in kinds.split():
+        if c.kind in kinds.split():
             yield from family(c)
     if not is_float(c.out):
         return
@@ -69,6 +69,7 @@ def _norm(c: Call) -> Changes:
     for other in _EPS:
         yield f"eps {other:g} for {eps:g}", lambda: c.again(eps=other)
     yield "no bias added", lambda: c.again(bias=None)
+    yield "no weight multiplied", lambda: c.again(weight=None)
     if c.name == "batch_norm" and not b.get("training"):
         yield "the batch's statistics", lambda: c.again(running_mean=None, running_var=None, training=True)
     for groups in [n for n in range(1, x.shape[1] + 1) if x.shape[1] % n == 0] if c.name == "group_norm" else []:
@@ -79,14 +80,17 @@ def _norm(c: Call) -> Changes:
         yield "each frame (axis 2) alone", lambda: c.again(input=each).reshape(frames.shape).transpose(1, 2)
     if c.name != "layer_norm":
         return
-    dims, last, added = tuple(range(-len(b["normalized_shape"]), 0)), x.ndim - 1, 0 if bias is None else bias
-    by_n, by_n_1 = (x.var(dims, correction=less, keepdim=True) + eps for less in (0, 1))
-    yield "no mean taken off (RMSNorm)", lambda: F.rms_norm(x, b["normalized_shape"], weight, eps) + added
-    yield "variance divided by n − 1 instead of n", lambda: c.again(bias=None) * (by_n / by_n_1).sqrt() + added
+    dims, last = tuple(range(-len(b["normalized_shape"]), 0)), x.ndim - 1
+    centred = x - x.mean(dims, keepdim=True)
+    affine = lambda y: y * (1 if weight is None else weight) + (0 if bias is None else bias)  # noqa: E731
+    n_1 = x.var(dims, keepdim=True)
+    yield "no mean taken off (RMSNorm)", lambda: affine(x * (x.square().mean(dims, keepdim=True) + eps).rsqrt())
+    yield "variance divided by n − 1 instead of n", lambda: affine(centred * (n_1 + eps).rsqrt())
     for axis in range(1, last if len(dims) == 1 else 0):
         turned = x.transpose(axis, -1)
-        over_axis = lambda: F.layer_norm(turned, turned.shape[-1:], weight, bias, eps).transpose(axis, -1)  # noqa: E731
-        yield f"normalized over axis {axis} for {last}", over_axis
+        plain = F.layer_norm(turned, turned.shape[-1:], eps=eps).transpose(axis, -1)
+        yield f"normalized over axis {axis} for {last}", lambda: affine(plain)
+        yield f"normalized and weighted over axis {axis} for {last}", lambda: c.again(input=turned).transpose(axis, -1)
 
 
 def _same(x: Any, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> list[int]:
@@ -99,15 +103,23 @@ def _same(x: Any, kernel: Sequence[int], stride: Sequence[int], dilation: Sequen
 
 
 def _conv(c: Call) -> Changes:
+    b, x, n, weight, given = c.bound, c.x, c.x.ndim - 2, c.bound["weight"], c.bound.get("padding", 0)
     yield "no bias added", lambda: c.again(bias=None)
-    if c.name == "conv_transpose":
+    yield "the kernel transposed", lambda: c.again(weight=weight.transpose(2, 3))
+    if c.kind == "conv_transpose":
         yield "no output padding", lambda: c.again(output_padding=0)
         return
-    b, n, given = c.bound, c.x.ndim - 2, c.bound.get("padding", 0)
     stride, dilation = (_tuple(b.get(name, 1), n) for name in ("stride", "dilation"))
-    padded = F.pad(c.x, _same(c.x, b["weight"].shape[2:], stride, dilation))
-    yield f"pads as same for {given}", lambda: c.again(input=padded, padding=0)
-    yield f"no padding for {given}", lambda: c.again(padding=0)
+    same = _same(x, weight.shape[2:], stride, dilation)
+    each = [one for one in reversed(_tuple(0 if isinstance(given, str) else given, n)) for _ in range(2)]
+    for words, pads in {
+        "pads as same": same,
+        "no padding": [0] * 2 * n,
+        "one less of padding": [one - 1 for one in each],
+    }.items():
+        yield f"{words} for {given}", lambda: c.again(input=F.pad(x, pads), padding=0)
+    for mode in ("reflect", "replicate"):
+        yield f"padded by {mode} for zeros", lambda: c.again(input=F.pad(x, each, mode=mode), padding=0)
 
 
 def _pool(c: Call) -> Changes:
@@ -118,9 +130,10 @@ def _pool(c: Call) -> Changes:
     yield f"ceil_mode {not ceil} for {ceil}", lambda: c.again(ceil_mode=not ceil)
     yield f"no padding for {padding}", lambda: c.again(padding=0)
     most = lambda pads, value: largest(F.pad(x, pads, value=value), kernel, stride)  # noqa: E731
-    if c.name == "max_pool":
+    if c.kind == "max_pool":
         yield f"pads as same for {padding}", lambda: most(same, -math.inf)
         yield "zeros for −∞ as padding", lambda: most([p for p in reversed(padding) for _ in "ab"], 0.0)
+        yield "an average for the maximum", lambda: average(x, kernel, stride, padding, ceil)
         return
     inside, ones = b.get("count_include_pad", True), F.pad(torch.ones_like(x), same)
     whole = average(F.pad(x, same), kernel, stride)
@@ -138,10 +151,17 @@ def _matrix(c: Call) -> Changes:
     elif c.name == "matmul":
         a, b = c.args[:2]
         yield "the second factor transposed", lambda: torch.matmul(a, b.mT)
+        yield "the factors exchanged", lambda: torch.matmul(b, a)
         yield "the product transposed", lambda: c.out.mT
     else:
-        equation, *operands = c.args
+        equation, *given = c.args
+        operands = _tuple(given[0]) if len(given) == 1 else given
         left, _, right = equation.replace(" ", "").partition("->")
+        terms = left.split(",")
+        for t, term in enumerate(terms):
+            for i, j in itertools.combinations(range(len(term)), 2):
+                other = ",".join([*terms[:t], "".join(_exchanged(term, i, j)), *terms[t + 1 :]]) + f"->{right}"
+                yield f"einsum {other} for {equation}", lambda: torch.einsum(other, *operands)
         for i, j in itertools.combinations(range(len(right)), 2):
             other, shape = f"{left}->{''.join(_exchanged(right, i, j))}", c.out.shape
             yield f"einsum {other}, reshaped, for {equation}", lambda: torch.einsum(other, *operands).reshape(shape)
@@ -167,12 +187,13 @@ def _product(c: Call) -> Changes:
         for words in ("gelu", "tanh GELU", "silu", "quick GELU", "relu") if a.shape == b.shape else ():
             yield f"{words} of the first factor for the product", lambda: _ACTIVATIONS[words](a)
         return
-    other, value = (a if scalar is b else b), f"{float(scalar):.4g}"
-    own = f"{'multiplied' if c.name == 'mul' else 'divided'} by {value}"
-    yield f"not {own}", lambda: other + 0
+    other, power, value = (a if scalar is b else b), (1 if c.name == "mul" else -1), f"{float(scalar):.4g}"
+    yield f"not {'multiplied' if power > 0 else 'divided'} by {value}", lambda: other + 0
+    own = f"{'multiplied' if power > 0 else 'divided'} by {value}"
     for p in (-1, -0.5, 0.5, 1, 2, -2):
         words = f"{'multiplied' if p > 0 else 'divided'} by {value}{f'^{abs(p):g}' * (abs(p) != 1)} for {own}"
         yield words, lambda: other * scalar**p
+    yield "the other sign", lambda: -c.out
 
 
 def _sum(c: Call) -> Changes:
@@ -220,7 +241,7 @@ def _item(c: Call) -> Changes:
 
 def _axes(c: Call) -> Changes:
     x, shape = c.x, list(c.out.shape)
-    if c.name in ("reshape", "flatten", "unflatten"):
+    if c.kind in ("reshape", "flatten", "unflatten"):
         for i, j in itertools.combinations(range(x.ndim), 2):
             yield f"axes {i} and {j} exchanged before it is reshaped", lambda: x.transpose(i, j).reshape(shape)
         for i, j in itertools.combinations(range(len(shape)), 2):
@@ -250,8 +271,7 @@ def _mask(c: Call) -> Changes:
 
 
 def _reduced(c: Call) -> Changes:
-    x, keep = c.x, bool(c.kwargs.get("keepdim", False))
-    given = c.bound.get("dim", c.bound.get("names"))  # torch's table has "names" for logsumexp
+    x, given, keep = c.x, c.bound.get("dim"), bool(c.kwargs.get("keepdim", False))
     whole = given is None or isinstance(given, bool)
     dims = tuple(range(x.ndim)) if whole else tuple(d % x.ndim for d in _tuple(given))
     if c.name in ("std", "var"):
@@ -275,7 +295,7 @@ def _rows(c: Call) -> Changes:
         yield "multiplied by √width", lambda: c.out * c.out.shape[-1] ** 0.5
         yield "the next row", lambda: F.embedding((x + 1) % len(c.bound["weight"]), c.bound["weight"])
     elif c.name == "repeat_interleave":
-        yield "repeat for repeat_interleave", lambda: torch.cat([x] * int(c.args[1]), c.kwargs.get("dim", c.args[-1]))
+        yield "repeat for repeat_interleave", lambda: torch.cat([x] * int(c.args[1]), c.bound.get("dim"))
     else:
         counts, y = _tuple(c.args[1]) if len(c.args) == 2 else c.args[1:], x
         for axis, count in enumerate(counts[len(counts) - x.ndim :]):

@@ -23,6 +23,7 @@ from resnet_fn.runtime.user_files import imports_beside, load_function
 from resnet_fn.runtime.workers import Workers, join, launched_by_msrun
 
 _LIVE = """examples:
+  python -m resnet_fn.parity --model resnet50 --image-size 64 --batch-size 4 --steps 5
   python -m resnet_fn.parity --model resnet8 --steps 20 --json ladder.json --report out
   python -m resnet_fn.parity --reference torch_net.py:build --net ported.py:build --optimizer adamw
 
@@ -41,39 +42,43 @@ _RECORD = """examples:
 PyTorch's side needs NumPy and PyTorch only; MindSpore's does not need PyTorch.
 """
 _CODES = "exit code 0: both compute the same; 1: they differ, a stage is undecided, or an error; 2: usage\n"
-_FUNCTION, _SWITCH = {"metavar": "FILE:FUNCTION"}, {"action": "store_true"}
+_FILE, _SWITCH = "FILE:FUNCTION", {"action": "store_true"}
 _MODE = {"choices": ("graph", "pynative"), "default": "graph"}
 _FOLDER = {"metavar": "DIR", "type": cli.folder_to_write}
 _LAYERS = {"choices": ("all", "none"), "default": "all"}
-_FLAGS: dict[str, tuple[dict[str, Any], str]] = {
-    "model": ({"metavar": "NAME"}, "a net of this package; default the recipe's"),
-    "net": (_FUNCTION, "a function that returns a MindSpore Cell"),
-    "reference": (_FUNCTION, "a function that returns a torch Module; default --model in PyTorch"),
-    "our-loss": (_FUNCTION, "a function: MindSpore's loss of (outputs, labels)"),
-    "our-optimizer": (_FUNCTION, "a function of the net: returns an optimizer of MindSpore or this package"),
-    "our-step": (_FUNCTION, "a function like `make_train_step`: returns your own step"),
-    "map": ({"metavar": "FILE"}, "a JSON of {ours: the reference's} that corrects the matching (docs/parity.md)"),
-    "like": ({"metavar": "TRACE"}, "with --net: take the task and the weights of this trace"),
+_FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
+    "model": ("NAME", "a net of this package"),
+    "net": (_FILE, "a function that returns a MindSpore Cell"),
+    "reference": (_FILE, "a function that returns a torch Module"),
+    "our-loss": (_FILE, "a function: MindSpore's loss of (outputs, labels)"),
+    "our-optimizer": (_FILE, "a function of the net: returns an optimizer of MindSpore or this package"),
+    "our-step": (_FILE, "a function like `make_train_step`: returns your own step"),
+    "map": ("FILE", "a JSON of {ours: the reference's} that corrects the matching (docs/parity.md)"),
+    "like": ("TRACE", "with --net: take the task and the weights of this trace"),
     "quick": (_SWITCH, "compare the batches alone: no probes (other inputs), no search for causes"),
     "probes": (_LAYERS, "none: do not record probes, the answers to other inputs"),
     "no-initialisation": (_SWITCH, "do not compare initial weights (for nets that load trained weights)"),
     "strict": (_SWITCH, "exit code 1 also if an array is beyond rounding within its tolerance, or a probe differs"),
     "mode": (_MODE, "graph compiles an update, pynative compiles nothing; default graph"),
-    "json": ({"metavar": "FILE"}, "write the results of every stage, array and layer"),
+    "json": ("FILE", "write the results of every stage, array and layer"),
     "report": (_FOLDER, "write parity.html there: verdict, stages, losses, each layer's error"),
-    "out": ({"metavar": "FOLDER"}, "a new folder"),
+    "out": ("FOLDER", "a new folder"),
     "layers": (_LAYERS, "none: do not record layers; then none is named, and both nets must have the same names"),
 }
-_SEARCHED = "the file that was recorded, unchanged: it is run to search for causes, where PyTorch is installed"
-_OWN = ("our_loss", "our_optimizer", "our_step")
+_SEARCHED: dict[str, Any] = {
+    "dest": "searched",
+    "metavar": _FILE,
+    "help": "the file that was recorded, unchanged: it is run to search for causes, where PyTorch is installed",
+}
 _COMPARED, _WRITTEN = ("map", "no-initialisation", "strict", "quick"), ("json", "report")
 
 
-def _add(group: argparse._ArgumentGroup, *names: str, **meanings: str) -> None:
-    """Add flags of `_FLAGS`; `meanings` replace the help of some."""
+def _add(group: argparse._ArgumentGroup, *names: str, **more: str) -> None:
+    """Add flags of `_FLAGS`; `more` is appended to the help of one."""
     for name in names:
         options, meaning = _FLAGS[name]
-        group.add_argument(f"--{name}", help=meanings.get(name, meaning), **options)
+        options = {"metavar": options} if isinstance(options, str) else options
+        group.add_argument(f"--{name}", help=meaning + more.get(name, ""), **options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,19 +93,13 @@ class _Given:
     @property
     def initialisation(self) -> bool:
         """Whether initial parameters are compared."""
-        asked_for = not getattr(self.parsed, "no_initialisation", False)
-        return asked_for and self.task.recipe.initialisation == "torchvision"
+        left_out = getattr(self.parsed, "no_initialisation", False)
+        return not left_out and self.task.recipe.initialisation == "torchvision"
 
     @property
     def probes(self) -> bool:
         """Whether other inputs are computed."""
         return not getattr(self.parsed, "quick", False) and getattr(self.parsed, "probes", None) != "none"
-
-    def our_functions(self, net: Any, prefix: str = "") -> dict[str, Any]:
-        """The user's loss, optimizer and step of MindSpore's side, as `record_net` takes them."""
-        loss, make_optimizer = (self.functions.get(f"{prefix}{name}") for name in ("loss", "optimizer"))
-        step = {"make_step": self.functions["our_step"]} if "our_step" in self.functions else {}
-        return {"loss": loss, "optimizer": make_optimizer(net) if make_optimizer else None, **step}
 
     def our_net(self, classes: int) -> Any:
         """The user's net, or one of this package that fits the task."""
@@ -156,27 +155,34 @@ class _Given:
         from resnet_fn.parity.replay import names_of
         from resnet_fn.update.exchange import with_all_reduce
 
-        workers, parsed, build = with_all_reduce(self.start_mindspore()), self.parsed, partial(self.our_net, 0)
-        with imports_beside(parsed.net, parsed.loss, parsed.optimizer, parsed.our_step), run_in(parsed.mode):
+        workers, own = with_all_reduce(self.start_mindspore()), self.functions
+        build, make_optimizer = partial(self.our_net, 0), own.get("optimizer")
+        places = (self.parsed.net, self.parsed.loss, self.parsed.optimizer, self.parsed.our_step)
+        with imports_beside(*places), run_in(self.parsed.mode):
             net = build()
-            options = {**self.our_functions(net), "build": build if self.initialisation else None}
-            if like is not None:
-                names = names_of(net, like)
-                if names.problems:
-                    raise ValueError(f"--like: {parsed.like} is of another net: {'; '.join(names.problems[:3])}")
-                options["like"] = Like(like, names)
-            return record_net(net, self.task, workers=workers, probes=self.probes, **options)
+            options: dict[str, Any] = {"optimizer": make_optimizer(net) if make_optimizer else None, "workers": workers}
+            options |= {"make_step": own["our_step"]} if "our_step" in own else {}
+            options |= {"loss": own.get("loss"), "build": build if self.initialisation else None}
+            options["probes"] = self.probes
+            if like is None:
+                return record_net(net, self.task, **options)
+            names = names_of(net, like)
+            if names.problems:
+                raise ValueError(f"--like: {self.parsed.like} is of another net: {'; '.join(names.problems[:3])}")
+            return record_net(net, self.task, like=Like(like, names), **options)
 
     def replay(self, reference: Recording, classes: int) -> Any:
         """Compare the net in MindSpore with a recording."""
         from resnet_fn.parity.replay import replay
 
-        parsed, build = self.parsed, partial(self.our_net, classes)
-        options = {"mode": parsed.mode, "initialisation": self.initialisation, "corrections": self.corrections}
-        with imports_beside(parsed.net, parsed.our_loss, parsed.our_optimizer, parsed.our_step):
+        own, build = self.functions, partial(self.our_net, classes)
+        options = {"mode": self.parsed.mode, "initialisation": self.initialisation, "corrections": self.corrections}
+        with imports_beside(self.parsed.net, self.parsed.our_loss, self.parsed.our_optimizer, self.parsed.our_step):
             net = build()
-            options |= self.our_functions(net, "our_")
-            return replay(reference, net, build=build, quick=parsed.quick, **options)
+            options |= {"optimizer": own["our_optimizer"](net)} if "our_optimizer" in own else {}
+            options |= {"make_step": own["our_step"]} if "our_step" in own else {}
+            options["quick"] = not self.probes
+            return replay(reference, net, build=build, loss=own.get("our_loss"), **options)
 
 
 def live(arguments: Sequence[str]) -> int:
@@ -184,7 +190,8 @@ def live(arguments: Sequence[str]) -> int:
     description = "Compare a net and one training step with PyTorch, stage by stage."
     parser = cli.Parser("parity", description, _LIVE + _CODES, "")
     group = parser.add_argument_group("what is compared")
-    _add(group, "model", "net", "reference", "our-loss", "our-optimizer", "our-step", *_COMPARED)
+    default = {"model": "; default the recipe's", "reference": "; default --model in PyTorch"}
+    _add(group, "model", "net", "reference", "our-loss", "our-optimizer", "our-step", *_COMPARED, **default)
     flags.add_task_flags(parser)
     _add(cli.add_device_flags(parser), "mode")
     _add(parser.add_argument_group("what is written"), *_WRITTEN)
@@ -198,7 +205,7 @@ def live(arguments: Sequence[str]) -> int:
         *((True, f"--{name}: needs --our-{name} FILE:FUNCTION, MindSpore's side of it") for name in alone),
     )
     task = flags.task_of(parsed)
-    given = _Given(parsed, flags.load_functions(parsed, "net", "reference", *_OWN), task, _corrections(parsed))
+    given = _Given(parsed, flags.load_functions(parsed), task, corrections_in(parsed))
     torch = import_extra("torch", "the parity ladder")
     from resnet_fn.runtime.cpus import cpu_count
 
@@ -215,7 +222,8 @@ def record(arguments: Sequence[str]) -> int:
     """Record one side, with only its own framework installed."""
     parser = cli.Parser("parity record", "Record what a net computes in a few updates.", _RECORD, "--out FOLDER")
     group = parser.add_argument_group("what is recorded")
-    _add(group, "reference", "net", "model", "like", "our-step")
+    _add(group, "reference", "net", "model", "like", model=", in PyTorch; default the recipe's")
+    _add(group, "our-step")
     flags.add_task_flags(parser)
     _add(cli.add_device_flags(parser), "mode")
     _add(parser.add_argument_group("what is written"), "out", "layers", "probes")
@@ -232,7 +240,7 @@ def record(arguments: Sequence[str]) -> int:
         (parsed.inputs and not own, "--inputs: goes with --reference or --net"),
     )
     began = time.perf_counter()
-    functions = flags.load_functions(parsed, "net", "reference", "our_step")
+    functions = flags.load_functions(parsed)
     like = load_recording(Path(parsed.like)) if parsed.like else None
     task = like.task if like else flags.task_of(parsed)
     given = _Given(parsed, functions, task)
@@ -263,14 +271,14 @@ def replay_trace(arguments: Sequence[str]) -> int:
     description = "Compare a MindSpore net with a trace that `parity record` wrote; PyTorch need not be installed."
     parser = cli.Parser("parity replay", description, _CODES, "TRACE (--net FILE:FUNCTION | --model NAME)")
     parser.add_argument("trace", metavar="TRACE", help="the folder that was recorded")
-    group = parser.add_argument_group("what is compared")
-    own = ("net", "our-loss", "our-optimizer", "our-step")
-    _add(group, "model", *own, *_COMPARED, "reference", reference=_SEARCHED)
+    group, model = parser.add_argument_group("what is compared"), "; default the trace's recipe's"
+    _add(group, "model", "net", "our-loss", "our-optimizer", "our-step", *_COMPARED, model=model)
+    group.add_argument("--reference", **_SEARCHED)
     _add(cli.add_device_flags(parser), "mode")
     _add(parser.add_argument_group("what is written"), *_WRITTEN)
     parsed = parser.parse(arguments)
     cli.raise_usage_errors((parsed.net and parsed.model, "--net: give it or --model, not both"))
-    functions, corrections = flags.load_functions(parsed, "net", *_OWN), _corrections(parsed)
+    functions, corrections = flags.load_functions(parsed), corrections_in(parsed)
     began = time.perf_counter()
     reference = _with_search(load_recording(Path(parsed.trace)), parsed)
     given = _Given(parsed, functions, reference.task, corrections)
@@ -286,16 +294,18 @@ def compare(arguments: Sequence[str]) -> int:
     description = "Compare two traces of the same task; no framework need be installed."
     parser = cli.Parser("parity compare", description, _CODES, "TRACE TRACE")
     parser.add_argument("ours", metavar="TRACE", help="the trace that is tested")
-    parser.add_argument("theirs", metavar="TRACE", help="the trace that it is compared with")
-    _add(parser.add_argument_group("what is compared"), *_COMPARED, "reference", reference=_SEARCHED)
+    parser.add_argument("reference", metavar="TRACE", help="the trace that it is compared with")
+    group = parser.add_argument_group("what is compared")
+    _add(group, *_COMPARED)
+    group.add_argument("--reference", **_SEARCHED)
     _add(parser.add_argument_group("what is written"), *_WRITTEN)
     parsed = parser.parse(arguments)
-    corrections = _corrections(parsed)
+    corrections = corrections_in(parsed)
     began = time.perf_counter()
     from resnet_fn.parity.ladder import compare_recordings
     from resnet_fn.parity.matching import fuller_mode, match, side_of
 
-    ours, theirs = load_recording(Path(parsed.ours)), load_recording(Path(parsed.theirs))
+    ours, theirs = load_recording(Path(parsed.ours)), load_recording(Path(parsed.reference))
     _check_same_task(ours, theirs)
     if parsed.quick:
         ours.probes, theirs.probes = {}, {}
@@ -309,12 +319,12 @@ def compare(arguments: Sequence[str]) -> int:
         raise ValueError(f"compare: the traces are of different nets: {'; '.join(names.problems[:3])}")
     initialisation = _Given(parsed, {}, theirs.task).initialisation
     ladder = compare_recordings(ours, _with_search(theirs, parsed), names, initialisation, search=not parsed.quick)
-    return _finish(parsed, ladder, theirs.task, began, f"{parsed.ours} against {parsed.theirs}", ladder.environment)
+    return _finish(parsed, ladder, theirs.task, began, f"{parsed.ours} against {parsed.reference}", ladder.environment)
 
 
 def _with_search(reference: Recording, parsed: argparse.Namespace) -> Recording:
     """The recording with the search for causes in the user's FILE:FUNCTION, which runs only if it was recorded."""
-    if not (place := parsed.reference):
+    if not (place := parsed.searched):
         return reference
     path, recorded = Path(place.rpartition(":")[0]), reference.file.partition(",")[0]
     other = recorded and path.is_file() and not reference.file.endswith(sha256_of_file(path))
@@ -334,7 +344,8 @@ def _with_search(reference: Recording, parsed: argparse.Namespace) -> Recording:
         torch.set_num_threads(max(1, cpu_count() // 2))  # as in `live`
         torch.manual_seed(reference.task.seed)  # as in `record`
         with imports_beside(place):
-            return searcher_of(reference, build())(wanted)
+            made = flags.returned("--reference", place, build(), torch.nn.Module, "a torch Module")
+            return searcher_of(reference, made)(wanted)
 
     return dataclasses.replace(reference, search=search)
 
@@ -349,7 +360,8 @@ def _check_same_task(ours: Recording, theirs: Recording) -> None:
         raise ValueError(f"compare: the traces are of different tasks: {', '.join(wrong)}; record one --like the other")
 
 
-def _corrections(parsed: argparse.Namespace) -> Corrections | None:
+def corrections_in(parsed: argparse.Namespace) -> Corrections | None:
+    """The corrections of --map. Raises a UsageError if the file is missing or invalid."""
     with cli.usage_errors():
         return read_map(parsed.map) if parsed.map else None
 

@@ -13,7 +13,7 @@ from resnet_fn.config.hints import few
 from resnet_fn.parity.layer_outputs import LayerDifference
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.name_map import NameMap
-from resnet_fn.parity.probes import FACTORS, IDS, MASKS, NET, Probed, is_mask
+from resnet_fn.parity.probes import FACTORS, IDS, MASKS, NET, TOO_LARGE, Probed, is_mask
 from resnet_fn.parity.trace import Recording, named_leaves
 
 NOT_COMPARED = "not compared: which samples an update sees, and their augmentation; how you convert weights; "
@@ -57,7 +57,6 @@ def coverage_of(
     mine, others = ({one.name for mode in side.layers.values() for one in mode} for side in (ours, theirs))
     compared = {one.name.partition(" (")[0] for one in layers} & names.layers.keys()
     by_theirs = {other: shown.get(name, set()) for name, other in names.layers.items()}
-    of_net = shown.get(NET, set())
     runs: dict[str, list[Layer]] = {}
     for layer in itertools.chain(*theirs.layers.values()):
         runs.setdefault(layer.name, []).append(layer)
@@ -72,11 +71,14 @@ def coverage_of(
     for title, why in probed.left_out.items():
         left.setdefault(why, []).append(title)
     lines = [line for name, executions in runs.items() for line in _limits(executions, by_theirs.get(name, set()))]
-    lines += [*theirs.limits, *_of_inputs(theirs, of_net), *_rows(theirs, by_theirs, of_net)]
+    lines += [*theirs.limits, *_of_inputs(theirs, shown.get(NET, set())), *_rows(theirs, shown, by_theirs)]
     lines += [f"without gradient: {few(sorted(without_gradient))}"] if without_gradient else []
     lines += [f"never called: {few(sorted(never))}"] if never else []
     lines += [f"clipping: it acts in 0 of {len(norms)} updates"] if clip and not acted else []
     lines += [f"{', '.join(titles)}: {why}" for why, titles in left.items()]
+    probes_of = itertools.chain(theirs.probes.items(), ((names.layers.get(a), b) for a, b in ours.probes.items()))
+    large = {name for name, one in probes_of if any(probe.error == TOO_LARGE for probe in one.values())}
+    lines += [f"probes of {len(large)} layers: {TOO_LARGE}"] if large else []
     lines += [] if probes else ["other inputs: there are no probes"]
     facts = {
         "batches": many,
@@ -119,18 +121,19 @@ def _of_inputs(theirs: Recording, probes: set[str]) -> Iterator[str]:
             yield f"{name}: always {every.flat[0]}"
         if _symmetric(every):
             yield f"{name}: always symmetric"
-    for name in theirs.constants:
-        if _symmetric(theirs.trace.start.get(name, np.zeros(0))):
-            yield f"{name}: symmetric"
+    yield from (
+        f"{name}: symmetric" for name in theirs.constants if _symmetric(theirs.trace.start.get(name, np.zeros(0)))
+    )
     outputs = next(iter(theirs.trace.eval_outputs.values()), np.zeros(()))
     for name, leaf in named_leaves(batches[0][1], "labels").items():
-        for axis in (-1, 1) if outputs.ndim > 1 and leaf.dtype.kind in "iu" else ():
-            if np.delete(outputs.shape, axis).tolist() == [*leaf.shape]:
-                drawn = np.unique([named_leaves(labels, "labels")[name] for _, labels in batches])
-                missing = [str(one) for one in range(outputs.shape[axis]) if one not in drawn]
-                if missing:
-                    yield f"{name}: no {few(missing)} of {outputs.shape[axis]} classes"
-                break
+        places = [
+            axis for axis in (-1, 1) if outputs.ndim > 1 and np.delete(outputs.shape, axis).tolist() == [*leaf.shape]
+        ]
+        if leaf.dtype.kind in "iu" and places:
+            drawn = np.unique([named_leaves(labels, "labels")[name] for _, labels in batches])
+            missing = sorted({*range(outputs.shape[places[0]])} - {*drawn.tolist()})
+            if missing:
+                yield f"{name}: no {few(list(map(str, missing)))} of {outputs.shape[places[0]]} classes"
 
 
 def _symmetric(array: np.ndarray) -> bool:
@@ -138,16 +141,16 @@ def _symmetric(array: np.ndarray) -> bool:
     return square and bool((array == array.swapaxes(-1, -2)).all()) and bool(np.ptp(array.astype(np.float64)))
 
 
-def _rows(theirs: Recording, by_theirs: dict[str, set[str]], of_net: set[str]) -> Iterator[str]:
+def _rows(theirs: Recording, shown: dict[str, set[str]], by_theirs: dict[str, set[str]]) -> Iterator[str]:
     """Tables of which some rows are never looked up."""
     for layer in theirs.layers["eval"]:
         if layer.kind != "embedding" or layer.call or layer.input is None or not layer.parameters:
             continue
         looked_up, rows = [layer.input], layer.parameters[0][1][0]
         for name, leaf in named_leaves(theirs.task.batches[0][0], "inputs").items():
-            if np.array_equal(leaf, layer.input):
+            if leaf.shape == layer.input.shape and (leaf == layer.input).all():
                 looked_up += [named_leaves(inputs, "inputs")[name] for inputs, _ in theirs.task.batches]
         count = len(np.unique(np.concatenate([one.ravel() for one in looked_up])))
-        probes = by_theirs.get(layer.name, set()) | of_net
-        if count < rows and not any(one.startswith(IDS) for one in probes):
+        titles = by_theirs.get(layer.name, set()) | shown.get(NET, set())
+        if count < rows and not any(one.startswith(IDS) for one in titles):
             yield f"{layer.name}: {rows - count} of {rows} rows are never looked up"

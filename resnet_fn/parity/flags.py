@@ -6,7 +6,7 @@ from typing import Any
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.config.cli import add_fields, settings_in
+from resnet_fn.config.cli import UsageError, add_fields, settings_in
 from resnet_fn.config.fields import flag_name
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import changed
@@ -33,8 +33,8 @@ def add_task_flags(parser: cli.Parser) -> None:
     recipe = recipes.recipe(_RECIPE)
     group = parser.add_argument_group("the task")
     channels, classes = _CHANNELS_AND_CLASSES.get(recipe.dataset, _OTHER)
-    which = f"a file, or one of {', '.join(recipes.RECIPES)}; default {_RECIPE}, with the defaults in this help"
-    group.add_argument("--recipe", metavar="NAME", help=which)
+    names, whose = ", ".join(recipes.RECIPES), "whose values are the defaults in this help"
+    group.add_argument("--recipe", metavar="NAME", help=f"a file, or one of {names}; default {_RECIPE}, {whose}")
     batches = "a function that returns a list of one (inputs, labels) for each update: NumPy arrays [n, …], or tuples"
     batches += " or dicts of them; default random images"
     group.add_argument("--inputs", metavar="FILE:FUNCTION", help=batches)
@@ -42,14 +42,16 @@ def add_task_flags(parser: cli.Parser) -> None:
     numbers: dict[str, tuple[Any, str]] = {
         "steps": (5, "number of updates to compare"),
         "batch-size": (4, "samples of one update"),
-        "image-size": (f"{recipe.image_size}, {own} {_OWN_NET[2]}", "height and width of random images [pixels]"),
+        "image-size": (f"{recipe.image_size}, {own} {_OWN_NET[2]}", "height and width [pixels]"),
         "in-channels": (f"{channels}, {own} {_OWN_NET[0]}", "channels of the images"),
         "num-classes": (f"{classes}, {own} {_OWN_NET[1]}", "classes"),
         "accumulate": (1, "micro-batches of one update"),
         "seed": (0, "seed of weights, statistics and images"),
     }
+    images = parser.add_argument_group("random images, without --inputs")
     for name, (default, meaning) in numbers.items():
-        group.add_argument(f"--{name}", type=int, metavar="N", help=f"{meaning}; default {default}")
+        where = images if name.endswith(("size", "channels", "classes")) else group
+        where.add_argument(f"--{name}", type=int, metavar="N", help=f"{meaning}; default {default}")
     rate = f"peak; default the recipe's, scaled with the batch size; {_GENTLE:g} for another optimizer"
     group.add_argument("--learning-rate", type=float, metavar="X", help=rate)
     fields = {field.name: field.metadata for field in dataclasses.fields(Recipe)}
@@ -85,10 +87,10 @@ def task_of(parsed: argparse.Namespace) -> Task:
     """The task that the flags describe. Raises a UsageError for an invalid value."""
     of_images = ("steps", "batch_size", "image_size", "in_channels", "num_classes")
     given = {name: value for name in (*of_images, "accumulate") if (value := getattr(parsed, name)) is not None}
-    wrong = [(value < 1, f"--{flag_name(name)}: {value} is too small; give 1 or more") for name, value in given.items()]
-    own_batches = "--inputs returns the batches; leave it out"
-    wrong += [(parsed.inputs, f"--{flag_name(name)}: {own_batches}") for name in of_images if name in given]
-    cli.raise_usage_errors(*wrong)
+    small = [f"--{flag_name(name)}: {value} is too small; give 1 or more" for name, value in given.items() if value < 1]
+    cli.raise_usage_errors(*((True, words) for words in small))
+    if parsed.inputs and (name := next((name for name in of_images if name in given), None)):
+        raise UsageError(f"--{flag_name(name)}: --inputs returns the batches; leave it out")
     own = own_functions(parsed)
     allowed = {*_STEP, "loss", "optimizer"} - {*own}
     settings = settings_in(parsed, Recipe).items()
@@ -131,9 +133,10 @@ def own_functions(parsed: argparse.Namespace) -> list[str]:
     return [name for name, text in given.items() if ":" in text or text.endswith(".py")]
 
 
-def load_functions(parsed: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """The functions that these flags name, and those of --loss and --optimizer that are not the recipe's."""
-    places = {name: getattr(parsed, name) for name in (*names, *own_functions(parsed))}
+def load_functions(parsed: argparse.Namespace) -> dict[str, Any]:
+    """The functions that a command's flags name, by flag; a loss or an optimizer of the recipe's is left out."""
+    names = ("net", "reference", *own_functions(parsed), "our_loss", "our_optimizer", "our_step")
+    places = {name: getattr(parsed, name, None) for name in names}
     return {name: load_function(place, f"--{flag_name(name)}") for name, place in places.items() if place}
 
 

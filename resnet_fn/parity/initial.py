@@ -1,6 +1,7 @@
 """Initial values: what repeats in each of several builds is compared as it is, what is drawn by its distribution."""
 
 import contextlib
+import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,12 +43,15 @@ def several_builds(build: Callable[[], Any], state: Callable[[Any], Arrays], see
     return builds
 
 
-def initial_stage(ours: Sequence[Arrays], theirs: Sequence[Arrays]) -> Stage:
-    """Compare the initial parameters of one build of each side, or of several, `theirs` by our names.
+def initial_stage(
+    ours: Sequence[Arrays], theirs: Sequence[Arrays], seams: Mapping[str, Sequence[int]] | None = None
+) -> Stage:
+    """Compare the initial parameters of one build of each side, or of several, `theirs` and `seams` by our names.
 
     What repeats in each of several builds may differ by a unit in the last place of its largest number. Of the rest
-    moments of all builds are compared, also by block of rows, and whether rows of the first build are orthogonal. Rows
-    that are constant on one side, such as the padding row of an embedding, are compared separately.
+    moments of all builds are compared, also by block of rows, which `seams` part where our array is joined, and whether
+    rows of the first build are orthogonal. Rows that are constant on one side, such as the padding row of an embedding,
+    are compared separately.
     """
     stage, several = Stage(INITIALISATION), len(ours) > 1
     for name in theirs[0]:
@@ -64,8 +68,8 @@ def initial_stage(ours: Sequence[Arrays], theirs: Sequence[Arrays]) -> Stage:
             continue
         if fixed[0].all() or fixed[1].all():  # one draw that repeats is not many
             a, b = a[..., :1], b[..., :1]
-        begin = len(stage.differences)
-        for title, rows in _blocks(name, both.shape):
+        begin, cuts = len(stage.differences), (seams or {}).get(name, ())
+        for title, rows in _blocks(name, both.shape, cuts):
             if title != name and a[rows].size < _BLOCK:
                 continue
             if several:
@@ -78,19 +82,19 @@ def initial_stage(ours: Sequence[Arrays], theirs: Sequence[Arrays]) -> Stage:
                 stage.differences += moments
                 if any(item.verdict == DIFFERS for item in moments):
                     stage.hints.append(f"{part}: {_words(one)} here, {_words(other)} in the reference")
-            if title == name and any(item.verdict == DIFFERS for item in stage.differences[begin:]):
+            if title == name and not cuts and any(item.verdict == DIFFERS for item in stage.differences[begin:]):
                 break  # its blocks differ for the same reason
     return stage
 
 
-def _blocks(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, slice]]:
+def _blocks(name: str, shape: tuple[int, ...], seams: Sequence[int]) -> Iterator[tuple[str, slice]]:
     """The whole array, then its blocks of rows."""
     yield name, slice(None)
     rows = shape[0] if shape else 0
-    for count in _BLOCKS:
-        size = rows // count
-        for start in range(0, rows, size) if rows > count and rows % count == 0 else ():
-            yield f"{name} rows {start}:{start + size}", slice(start, start + size)
+    equal = [range(0, rows + 1, rows // count) for count in _BLOCKS if rows > count and rows % count == 0]
+    for ends in [[0, *seams, rows]] if seams else equal:
+        for start, end in itertools.pairwise(ends):
+            yield f"{name} rows {start}:{end}", slice(start, end)
 
 
 def _is_orthogonal(array: np.ndarray) -> bool:

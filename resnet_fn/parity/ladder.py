@@ -21,7 +21,7 @@ from resnet_fn.parity.layer_outputs import LayerDifference, compare_layers, tie_
 from resnet_fn.parity.layers.difference import DIFFERS, UNDECIDED, Difference, difference
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import attempt, settings_notes, sharing_notes, training_notes
-from resnet_fn.parity.optimizers import RATE
+from resnet_fn.parity.optimizer_settings import RATE
 from resnet_fn.parity.probes import Probed, compare_probes
 from resnet_fn.parity.randomness import with_doubts
 from resnet_fn.parity.ranks import with_ranks, worker_causes
@@ -45,6 +45,7 @@ class Ladder:
     ties: int = 0
     changed: list[str] = field(default_factory=list)  # changes to the nets that made them comparable, a line each
     environment: list[str] = field(default_factory=list)  # versions, devices and kernels that differ, a line each
+    precision: str = "float32"  # in which the reference's own rounding was measured
     compiled: bool = True  # whether MindSpore's side was
     measured: bool = True  # whether the reference's own rounding was; else tolerances alone decide
     ran: dict[str, int] = field(default_factory=dict)  # how many layers of ours ran in each mode, compared or not
@@ -60,9 +61,9 @@ class Ladder:
         return not any(stage.verdict in (DIFFERS, UNDECIDED) for stage in self.stages)
 
     @property
-    def differing(self) -> list[Stage]:
-        """The stages that differ."""
-        return [stage for stage in self.stages if stage.verdict == DIFFERS]
+    def first_stage(self) -> Stage | None:
+        """The first stage that differs."""
+        return next((stage for stage in self.stages if stage.verdict == DIFFERS), None)
 
     @property
     def undecided(self) -> list[Stage]:
@@ -70,14 +71,10 @@ class Ladder:
         return [stage for stage in self.stages if stage.verdict == UNDECIDED]
 
     @property
-    def first_stage(self) -> Stage | None:
-        """The first stage that differs."""
-        return next(iter(self.differing), None)
-
-    @property
     def first_computed(self) -> Stage | None:
         """The first stage that differs although the weights were copied."""
-        return next((stage for stage in self.differing if stage.name not in (INITIALISATION, stages.UNTRAINED)), None)
+        copied = (INITIALISATION, stages.UNTRAINED)
+        return next((stage for stage in self.stages if stage.verdict == DIFFERS and stage.name not in copied), None)
 
     @property
     def first_gradient(self) -> Difference | None:
@@ -106,18 +103,24 @@ def compare_recordings(
     if theirs.ranks and not ours.ranks:
         raise ValueError("reference: several workers recorded it; give the trace of one as the reference")
     builds = list(zip(ours.trace.builds, map(names.rename, theirs.trace.builds), strict=False))
-    # Arrays that are random: two builds of one side differ in them.
-    sides = zip(*builds[:2], strict=True) if len(builds) > 1 else ()
-    drawn = {name for a, b in sides for name in a if not np.array_equal(a[name], b[name])}
-    initial = Stage(INITIALISATION, note="not asked for")
-    if initialisation:
-        initial = _initialisation(ours, theirs, names, builds, drawn)
-    untrained = _untrained(ours, theirs, names, initialisation, drawn)
-    first_stages = [inputs_stage(ours.task.batches, theirs.task.batches), initial, untrained]
+    drawn, not_asked = _drawn(builds), Stage(INITIALISATION, note="not asked for")
+    first_stages = [
+        inputs_stage(ours.task.batches, theirs.task.batches),
+        _initialisation(ours, theirs, names, builds, drawn) if initialisation else not_asked,
+        _untrained(ours, theirs, names, initialisation, drawn),
+    ]
     layers = compare_layers(ours.layers, theirs.layers, names.layers)
     # Parameters in the order of the forward pass, then those that it does not use.
     used = [name for layer in ours.layers["eval"] for name in layer.owned() if name in names.parameters]
     order = list(dict.fromkeys([*used, *names.parameters]))
+
+    compared = stages.Comparison(ours, theirs, names, {})
+    idle = compared.without_gradient
+    decayed = [
+        name
+        for name in order
+        if name in idle and ours.trace.after and (ours.trace.after[0][name] != ours.trace.start[name]).any()
+    ]
 
     def all_stages(rounding: Rounding) -> list[Stage]:
         def stages_of(trace: Trace) -> list[Stage]:
@@ -128,8 +131,6 @@ def compare_recordings(
         with_layers = [stage for one in computed for stage in (one, *_layers_stage(one.name, layers))]
         return with_doubts([*first_stages, *with_layers], ours, theirs, names.layers)
 
-    compared = stages.Comparison(ours, theirs, names, {})
-    idle, start, after = compared.without_gradient, ours.trace.start, ours.trace.after
     notes = settings_notes(ours.layers["eval"], theirs.layers["eval"], names.layers)
     notes += [*sharing_notes(names, ours.tied), *training_notes(names, ours.trainable, theirs.trainable)]
     changed = list(dict.fromkeys([*theirs.notes, *ours.notes]))
@@ -137,28 +138,28 @@ def compare_recordings(
         changed.append("learning rates are the recipe's: one optimizer alone came with its own, which is not compared")
     if left := [name for name in ours.trainable if name not in {*names.parameters, *itertools.chain(*ours.tied)}]:
         changed.append(f"left out, since --map gives no counterpart: {few(left)}")
-    changed += compared.without_counterpart()
+    changed += [line for _, line in compared.without_counterpart()]
     counted = "each of which has its gradient and its update: norms and updates differ"
     changed += [f"{name}: {one} in the reference, {counted}" for name, one in names.parameters.items() if one.added]
-    if decayed := [name for name in order if name in idle and after and (after[0][name] != start[name]).any()]:
+    if decayed:
         changed.append(
             f"without a gradient, which torch leaves without weight decay and this step decays: {few(decayed)}"
         )
-    half = theirs.task.recipe.precision == "fp16"
-    ladder = Ladder(all_stages(theirs.rounding), layers, names, notes, changed=changed)
+    precision = "float16" if theirs.task.recipe.precision == "fp16" else "float32"
+    ladder = Ladder(all_stages(theirs.rounding), layers, names, notes, changed=changed, precision=precision)
     ladder.measured = bool(theirs.rounding)
     ladder.environment = environment_notes(ours.environment, theirs.environment)
     ladder.compiled = "pynative" not in (ours.environment.get("mode"), theirs.environment.get("mode"))
     ladder.ran = {mode: len(one) for mode, one in ours.layers.items()}
     same_layers = ladder.first_layer is None and ladder.first_gradient is not None
-    if same_layers and theirs.flipped and not half:
+    if same_layers and theirs.flipped and precision == "float32":
         # A fault, or ReLU inputs that float32 puts on either side of 0. The rounding of float16 includes many of them.
         width = next((one for one in theirs.flipped if one >= tie_width(layers)), max(theirs.flipped))
         flipped, ladder.ties = theirs.flipped[width]()
         theirs = dataclasses.replace(theirs, rounding=stages.worst_rounding(theirs.rounding, flipped))
         ladder.stages = all_stages(theirs.rounding)
     measured = [one for stage in ladder.stages if stage.name in stages.MEASURED for one in stage.differences]
-    if theirs.rounding and not half:
+    if theirs.rounding and precision == "float32":
         ladder.beyond = sorted((one for one in measured if one.beyond), key=lambda one: -one.beyond)
     evaluation = next(stage for stage in ladder.stages if stage.name == stages.EVAL_FORWARD)
     try:
@@ -182,10 +183,17 @@ def _layers_stage(after: str, layers: Sequence[LayerDifference]) -> list[Stage]:
 def _initialisation(
     ours: Recording, theirs: Recording, names: NameMap, builds: Sequence[Builds], drawn: set[str]
 ) -> Stage:
-    sides = zip(*builds, strict=True) if len(builds) > 1 else ([ours.initial], [names.rename(theirs.initial)])
-    compared = [name for name in names.rename(theirs.initial) if name in ours.trace.gradients or name in drawn]
+    initial = names.rename(theirs.initial)
+    compared = [name for name in initial if name in ours.trace.gradients or name in drawn]
+    sides = zip(*builds, strict=True) if len(builds) > 1 else ([ours.initial], [initial])
     mine, others = ([{name: one[name] for name in compared} for one in side] for side in sides)
-    return initial_stage(mine, others)
+    return initial_stage(mine, others, names.seams(theirs.initial))
+
+
+def _drawn(builds: Sequence[Builds]) -> set[str]:
+    """Arrays that are random: two builds of one side differ in them."""
+    sides = zip(*builds[:2], strict=True) if len(builds) > 1 else ()
+    return {name for a, b in sides for name in a if not np.array_equal(a[name], b[name])}
 
 
 def _untrained(ours: Recording, theirs: Recording, names: NameMap, statistics: bool, drawn: set[str]) -> Stage:

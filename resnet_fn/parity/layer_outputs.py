@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -38,12 +39,14 @@ def compare_layers(
         layers: the MindSpore layer's path → the reference's; layers that only one net has are left out.
     """
     compared: list[LayerDifference] = []
-    for mode in [mode for mode in ours if mode in theirs]:
+    for mode, executions in ours.items():
+        if mode not in theirs:
+            continue
         places = {(layer.name, layer.call): place for place, layer in enumerate(theirs[mode])}
-        for index, layer in enumerate(ours[mode]):
+        for index, layer in enumerate(executions):
             place = places.get((layers.get(layer.name, ""), layer.call))
-            other = layer if place is None else theirs[mode][place]
-            if place is None or layer.output is None or other.output is None:
+            other = None if place is None else theirs[mode][place]
+            if place is None or other is None or layer.output is None or other.output is None:
                 continue
             if mode == "dropout" and not layer.parameters:  # a mask may move past a ReLU
                 continue
@@ -51,13 +54,19 @@ def compare_layers(
                 continue  # a table in a layer of its own, which is called without an input
             item = compare_layer(mode, layer, other)
             if item.output.verdict == DIFFERS:
-                # One layer may stand for two: a BatchNormAct2d is a BatchNorm and its ReLU.
-                pairs = [(joined, other) for joined in _with_next(layer, ours[mode][index + 1 : index + _NEAR])]
-                pairs += [(layer, joined) for joined in _with_next(other, theirs[mode][place + 1 : place + _NEAR])]
-                items = (compare_layer(mode, *pair) for pair in pairs)
-                item = next((one for one in items if one.output.verdict != DIFFERS), item)
+                after, after_other = executions[index + 1 : index + _NEAR], theirs[mode][place + 1 : place + _NEAR]
+                item = _with_what_follows(mode, (layer, after), (other, after_other)) or item
             compared.append(item)
     return compared
+
+
+def _with_what_follows(
+    mode: str, ours: tuple[Layer, Sequence[Layer]], theirs: tuple[Layer, Sequence[Layer]]
+) -> LayerDifference | None:
+    """The comparison, if it agrees, in which one layer stands for two: a BatchNormAct2d is a BatchNorm and its ReLU."""
+    pairs = [(joined, theirs[0]) for joined in _with_next(*ours)] + [(ours[0], one) for one in _with_next(*theirs)]
+    comparisons = (compare_layer(mode, *pair) for pair in pairs)
+    return next((item for item in comparisons if item.output.verdict != DIFFERS), None)
 
 
 def _with_next(layer: Layer, others: Sequence[Layer]) -> Iterator[Layer]:
@@ -73,16 +82,22 @@ def compare_layer(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
     """One execution of both nets; both have outputs."""
     assert ours.output is not None
     assert theirs.output is not None
-    output, input_ = _arrays(ours.title, ours.output, theirs.output, theirs.output_rounding), None
+    ours_output, theirs_output = _repeated(ours.output, _as_ours(ours.output, theirs.output))
+    output = _arrays(ours.title, ours_output, theirs_output, theirs.output_rounding)
+    input_ = None
     # A port's last projection may be paired with a whole attention: the same output from another input.
     if ours.input is not None and theirs.input is not None and {ours.kind, theirs.kind} != {"attention", "dense"}:
-        input_ = _arrays(ours.title, ours.input, theirs.input, theirs.input_rounding)
-    hints = attempt(settings_differences, ours, theirs) if output.verdict == DIFFERS else []
-    if output.verdict == DIFFERS and input_ is not None and input_.verdict == DIFFERS:
-        between = "look at what happens between the layers (a function, a sum, a concatenation)"
-        hints.append(f"its input differs already and no earlier layer's output does: {between}")
-    if output.verdict == DIFFERS and ours.output.size != theirs.output.size:
-        hints.append(f"its output is {ours.output.shape} here, {theirs.output.shape} in the reference")
+        input_ = _arrays(ours.title, ours.input, _as_ours(ours.input, theirs.input), theirs.input_rounding)
+    hints: list[str] = []
+    if output.verdict == DIFFERS:
+        hints += attempt(settings_differences, ours, theirs)
+        if input_ is not None and input_.verdict == DIFFERS:
+            hints.append(
+                "its input differs already and no earlier layer's output does: look at what happens between the "
+                "layers (a function, a sum, a concatenation)"
+            )
+        if ours_output.shape != theirs_output.shape:
+            hints.append(f"its output is {ours.output.shape} here, {theirs.output.shape} in the reference")
     return LayerDifference(mode, ours.title, theirs.title, output, input_, tuple(hints))
 
 
@@ -100,11 +115,20 @@ def layout(ours: np.ndarray, theirs: np.ndarray) -> Callable[[np.ndarray], np.nd
     return min(candidates, key=lambda candidate: float(np.linalg.norm(ours - candidate(theirs))))
 
 
-def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float) -> Difference:
-    b = layout(a, b)(b)
-    for shape in (a.shape, b.shape):  # what one side alone repeats for each sample: embedded positions
+def _as_ours(ours: Any, theirs: Any) -> Any:
+    """The reference's array in our layout."""
+    return theirs if ours is None or theirs is None else layout(ours, theirs)(theirs)
+
+
+def _repeated(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both arrays; what one side alone repeats for each sample (embedded positions), repeated on both."""
+    for shape in (a.shape, b.shape):
         if {a.shape, b.shape} in ({shape, shape[1:]}, {shape, (1, *shape[1:])}) and len(shape) > 1:
-            a, b = np.broadcast_to(a, shape), np.broadcast_to(b, shape)
+            return np.broadcast_to(a, shape), np.broadcast_to(b, shape)
+    return a, b
+
+
+def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float) -> Difference:
     if a.shape == b.shape:
         return difference(name, a, b, tolerance=TOLERANCE, rounding=rounding)
     return Difference(name, math.inf, math.inf, 0.0, float(a.size), float(b.size), (), 0.0, TOLERANCE)

@@ -2,8 +2,8 @@
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from resnet_fn.parity.trace import Arrays, Recording
 
 _ROUNDS = 8  # how many layers away neighbours are looked at, at most
 Leaves = dict[str, tuple[str, Shape]]  # torch's leaf name → the parameter's full name and its shape
+_SEPARATE = ("q_proj_weight", "k_proj_weight", "v_proj_weight")  # torch's, where widths differ
 
 
 @dataclasses.dataclass
@@ -47,11 +48,11 @@ class Graph:
     A layer's input is recognised by its bytes as another layer's output or the ReLU of it: a net that calls a function
     where the other has a layer gives the same graph.
 
-    With `apart`, each projection of an attention is a node of its own, also of a dense layer with three times as many
-    outputs as inputs; kinds and outputs then count for less. Parameters in `ignore` do not count.
+    `expand` is 0: as recorded; 1: attention as a fused and an output projection; 2: each projection as a node of its
+    own, also of any dense layer with three times as many outputs as inputs. Parameters in `ignore` do not count.
     """
 
-    def __init__(self, layers: Sequence[Layer], apart: bool, ignore: Collection[str]) -> None:
+    def __init__(self, layers: Sequence[Layer], expand: int, ignore: Collection[str]) -> None:
         self.nodes: list[Node] = []
         self.feeds: list[int | None] = []
         self.unary: dict[str, tuple[int, str, int]] = {}  # name: fed by which node, kind, how many of this kind so far
@@ -61,11 +62,12 @@ class Graph:
             if not layer.leaf and not layer.parameters:
                 continue
             source = origin.get(fingerprint(layer.input)) if layer.input is not None else None
-            inputs = [source, *(origin.get(digest) for digest in layer.further)]
-            nodes = _nodes(layer, apart, ignore) if layer.call == 0 else []
-            self.nodes += nodes
-            self.feeds += [_feed(node, inputs) for node in nodes]
+            nodes = _nodes(layer, expand, ignore) if layer.call == 0 else []
             if nodes:
+                inputs = [source, *(origin.get(digest) for digest in layer.further)]
+                for node in nodes:
+                    self.nodes.append(node)
+                    self.feeds.append(_feed(node, inputs))
                 source = len(self.nodes) - 1
             elif layer.leaf and source is not None and layer.call == 0:
                 self.unary[layer.name] = (source, layer.kind, seen[source, layer.kind])
@@ -99,25 +101,23 @@ def _feed(node: Node, inputs: list[int | None]) -> int | None:
     return inputs[place] if place < len(inputs) else inputs[0]
 
 
-def _nodes(layer: Layer, apart: bool, ignore: Collection[str]) -> list[Node]:
+def _nodes(layer: Layer, expand: int, ignore: Collection[str]) -> list[Node]:
     owned = [(leaf_name(leaf), f"{layer.name}.{leaf}", shape) for leaf, shape in layer.parameters]
     leaves = {leaf: (name, shape) for leaf, name, shape in owned if name not in ignore}
     if not leaves:
         return []
+    if expand and layer.kind == "attention":
+        return _attention(layer, leaves, expand)
     # The name of a user's class is no evidence: GRN here may be GlobalResponseNorm there.
-    kind, output = layer.kind if layer.leaf and not layer.is_own else "", None
-    if not apart:
-        output = None if layer.output is None else layer.output.shape
-    elif kind == "attention":
-        return _attention(layer, leaves)
-    elif kind == "norm":  # one side may have it written by hand
+    kind = layer.kind if layer.leaf and not layer.is_own else ""
+    if expand and kind == "norm":  # one side may have it written by hand
         kind = ""
-    else:
-        weight = leaves.get("weight", ("", (0, 0, 2)))[1]
-        if kind == "conv" and len(squeezed(weight)) <= 2 and layer.settings.get("groups") == 1:
-            kind = "dense"  # a convolution with a kernel of one pixel
-        if kind == "dense" and weight and weight[0] == 3 * weight[-1] > 0:
-            return _thirds(layer, leaves)
+    output = layer.output.shape if layer.output is not None and not expand else None
+    weight = leaves.get("weight", ("", (0, 0, 2)))[1]
+    if expand and kind == "conv" and len(squeezed(weight)) <= 2 and layer.settings.get("groups") == 1:
+        kind = "dense"  # a convolution with a kernel of one pixel
+    if expand == 2 and kind == "dense" and weight and weight[0] == 3 * weight[-1] > 0:
+        return [_part(layer, leaves, one, index, 3) for index, one in enumerate("qkv")]
     return [Node(layer.name, kind, *_shares(leaves), output, role(layer.name) if kind == "dense" else "")]
 
 
@@ -128,78 +128,82 @@ def _shares(leaves: Leaves, index: int = 0, count: int = 1) -> tuple[dict[str, P
     return parts, {leaf: squeezed(shape) for leaf, shape in sizes.items()}
 
 
-def _thirds(layer: Layer, leaves: Leaves) -> list[Node]:
-    """A projection to query, key and value as a dense layer each."""
-    return [
-        Node(layer.name, "dense", *_shares(leaves, index, 3), None, one, whole=False) for index, one in enumerate("qkv")
-    ]
+def _part(layer: Layer, leaves: Leaves, one: str, index: int = 0, count: int = 1) -> Node:
+    """One of `count` equal parts of a projection."""
+    return Node(layer.name, "dense", *_shares(leaves, index, count), None, one, whole=False)
 
 
-def _attention(layer: Layer, leaves: Leaves) -> list[Node]:
-    """The projections of an attention as dense layers. torch's are fused, except for weights of different widths."""
-    fused = {leaf.removeprefix("in_proj_"): one for leaf, one in leaves.items() if leaf.startswith("in_proj_")}
-    nodes = _thirds(layer, fused)
-    for node in nodes:
-        if separate := leaves.get(f"{node.role}_proj_weight"):
-            node.leaves["weight"], node.shapes["weight"] = Part(separate[0]), squeezed(separate[1])
-    rest = {
-        leaf.removeprefix("out_proj."): one for leaf, one in leaves.items() if leaf.startswith(("out_proj.", "bias_"))
-    }
-    return [*nodes, Node(layer.name, "dense", *_shares(rest), None, "out", whole=False)]
+def _attention(layer: Layer, leaves: Leaves, expand: int) -> list[Node]:
+    """Fused or separate projections of an attention as dense layers."""
+
+    def picked(names: dict[str, str]) -> Leaves:
+        return {to: leaves[of] for of, to in names.items() if of in leaves}
+
+    fused = picked({"in_proj_weight": "weight", "in_proj_bias": "bias"})
+    parts = "qkv" if expand == 2 or "weight" not in fused else ("",)
+    nodes = [_part(layer, fused, one, index, len(parts)) for index, one in enumerate(parts)]
+    for node, leaf in zip(nodes, _SEPARATE, strict=False):
+        if leaf in leaves:  # their bias is fused all the same
+            node.leaves["weight"], node.shapes["weight"] = Part(leaves[leaf][0]), squeezed(leaves[leaf][1])
+    rest = {leaf: leaf.removeprefix("out_proj.") for leaf in leaves if leaf.startswith(("out_proj.", "bias_"))}
+    return [*nodes, _part(layer, picked(rest), "out")]
 
 
 Pairs = list[tuple[Node, Node]]
 Nodes = list[tuple[int, Node]]  # of one graph, with their places in it
 
 
-def _graphs(
-    ours: Sequence[Layer], theirs: Sequence[Layer], ignore: Sequence[Collection[str]]
-) -> tuple[Graph, Graph, list[int], list[int]]:
-    """Both nets' graphs, with the finest labels that both have alike; else the graphs that share most labels."""
-    candidates = []
-    for apart in (False, True):
-        a, b = Graph(ours, apart, ignore[0]), Graph(theirs, apart, ignore[1])
-        for rounds in range(_ROUNDS, -1, -1):
-            labels = a.labels(rounds), b.labels(rounds)
-            first, second = map(Counter, labels)
-            if first == second:
-                return a, b, *labels
-        candidates.append(((first & second).total() / max(1, (first | second).total()), (a, b, *labels)))
-    return max(candidates, key=lambda one: one[0])[1]
-
-
 def pair_nodes(
-    ours: Sequence[Layer], theirs: Sequence[Layer], ignore: Sequence[Collection[str]]
+    ours: Sequence[Layer], theirs: Sequence[Layer], ignore: tuple[Collection[str], Collection[str]]
 ) -> tuple[Pairs, list[Node], list[Node], dict[str, str]]:
-    """Pair the nodes of both nets' graphs.
+    """Pair the nodes of both nets' graphs, at the first level of expansion at which both have the same nodes.
 
     Returns pairs, our and the reference's nodes without a counterpart, and layers without parameters: ours → theirs.
     """
-    a, b, *labels = _graphs(ours, theirs, ignore)
+    graphs = []
+    for expand in (0, 1, 2):
+        a, b = Graph(ours, expand, ignore[0]), Graph(theirs, expand, ignore[1])
+        graphs.append((a, b))
+        for rounds in range(_ROUNDS, -1, -1):  # the finest first
+            labels = a.labels(rounds), b.labels(rounds)
+            if Counter(labels[0]) == Counter(labels[1]):
+                return _pair(a, b, *labels)
+    a, b = max(graphs, key=lambda pair: _alike(*pair))
+    return _pair(a, b, a.labels(), b.labels())
+
+
+def _alike(a: Graph, b: Graph) -> float:
+    """The share of nodes with a counterpart of the same label: kind, shapes and, at the first level, output."""
+    first, second = Counter(a.labels()), Counter(b.labels())
+    return (first & second).total() / max(1, (first | second).total())
+
+
+def _pair(
+    a: Graph, b: Graph, labels_a: list[int], labels_b: list[int]
+) -> tuple[Pairs, list[Node], list[Node], dict[str, str]]:
     groups: dict[int, tuple[Nodes, Nodes]] = defaultdict(lambda: ([], []))
-    for side, graph in enumerate((a, b)):
-        for label, one in zip(labels[side], enumerate(graph.nodes), strict=True):
-            groups[label][side].append(one)
+    for side, (graph, labels) in enumerate(((a, labels_a), (b, labels_b))):
+        for index, (label, node) in enumerate(zip(labels, graph.nodes, strict=True)):
+            groups[label][side].append((index, node))
     paired: dict[int, int] = {}
-    for here, there in groups.values():
-        key = _key(here, there)
-        ordered = zip(sorted(here, key=key), sorted(there, key=key), strict=False)
-        paired |= {one: other for (one, _), (other, _) in ordered}
+    for group in groups.values():
+        paired |= _pair_group(*group)
     pairs = [(a.nodes[one], b.nodes[paired[one]]) for one in sorted(paired)]
     left = [node for index, node in enumerate(a.nodes) if index not in paired]
-    rest = [node for index, node in enumerate(b.nodes) if index not in paired.values()]
+    rest = [node for index, node in enumerate(b.nodes) if index not in set(paired.values())]
     by_place = {place: name for name, place in b.unary.items()}
     places = {name: (paired.get(source, -1), kind, number) for name, (source, kind, number) in a.unary.items()}
     return pairs, left, rest, {name: by_place[place] for name, place in places.items() if place in by_place}
 
 
-def _key(ours: Nodes, theirs: Nodes) -> Callable[[tuple[int, Node]], Any]:
-    """By what nodes that look alike are paired: by name if all names agree, else by role, else by execution order."""
-    for key in (lambda one: (one[1].layer, one[1].role), lambda one: one[1].role):
-        a, b = (Counter(map(key, side)) for side in (ours, theirs))
+def _pair_group(ours: Nodes, theirs: Nodes) -> dict[int, int]:
+    """Pair nodes that look alike: by name if all names agree, else by role, else by execution order."""
+    for key in (lambda node: (node.layer, node.role), lambda node: node.role):
+        a, b = Counter(key(node) for _, node in ours), Counter(key(node) for _, node in theirs)
         if a == b and (max(a.values(), default=0) == 1 or ("" not in a and len(a) > 1)):
-            return key
-    return lambda one: 0
+            ordered = [[index for index, _ in sorted(side, key=lambda pair: key(pair[1]))] for side in (ours, theirs)]
+            return dict(zip(*ordered, strict=True))
+    return {one: other for (one, _), (other, _) in zip(ours, theirs, strict=False)}
 
 
 class Side(NamedTuple):
@@ -223,21 +227,20 @@ def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> N
     """Pair every parameter and layer of a net with the reference's.
 
     If the names agree up to MindSpore's leaf names (`bn1.gamma` for `bn1.weight`), they decide and shapes are only
-    checked. Otherwise layers are paired by their kind, the shapes of their parameters and outputs, and their
-    neighbours; layers that are alike in all of these, by execution order. No weight is ever assumed to be transposed:
-    only `corrections` can declare it.
+    checked. Otherwise layers are paired by their kind, the shapes of their
+    parameters and outputs, and their neighbours; layers that are alike in all of these, by execution order. No weight
+    is ever assumed to be transposed: only `corrections` can declare it.
 
     `corrections` are pairs that are given (`read_map`); a ValueError names those that do not exist or do not fit.
     """
     fixed, named_layers = resolve(corrections or {}, ours.shapes, theirs.shapes)
     used = {name for source in fixed.values() for name in source.names}
-    shared = {one for name in used for one in theirs.aliases(name)}  # further names of them
-    mine, others = ours.without(fixed), theirs.without(used)._replace(constants={*theirs.constants, *shared})
+    pairing = _Pairing(ours.without(fixed), theirs.without(used), used)
     names = {layer.name for layer in theirs.layers}
     how, layers = "names", {layer.name: layer.name for layer in ours.layers if layer.name in names}
-    sources, problems = _by_name(mine, others)
+    sources, problems = pairing.by_name()
     if problems:
-        structured = _by_structure(mine, others)
+        structured = pairing.by_structure()
         if not sources or len(structured[2]) <= len(problems):
             sources, layers, problems = structured
             how = "execution order and shapes"
@@ -289,70 +292,90 @@ def _fit(
     return wrong
 
 
-def _by_name(ours: Side, theirs: Side) -> tuple[dict[str, MadeOf], list[str]]:
-    """Pair by names that both frameworks share; with what is missing on either side."""
-    common = {common_name(name): name for name in theirs.shapes} | {name: name for name in theirs.shapes}
-    sources = {}
-    for name in ours.shapes:
-        words = [word for own in (name, *ours.aliases(name)) for word in (own, common_name(own))]
-        if known := [common[word] for word in words if word in common]:
-            sources[name] = whole_array(known[0])
-    return sources, _missing(ours, theirs, sources)
+@dataclasses.dataclass(frozen=True)
+class _Pairing:
+    """What is to be paired; `used` are the reference's arrays that are paired already."""
 
+    ours: Side
+    theirs: Side
+    used: set[str]
 
-def _missing(ours: Side, theirs: Side, sources: Mapping[str, MadeOf]) -> list[str]:
-    """What has no counterpart on the other side, in words."""
-    taken: dict[str, set[tuple[int, int]]] = {}
-    for part in [part for source in sources.values() for part in source.parts]:
-        taken.setdefault(part.name, set()).add(part.share)
-    whole = {name for name, shares in taken.items() if len(shares) == next(iter(shares))[1]}
-    lost = [name for name in ours.shapes if name not in sources and name not in ours.constants]
-    problems = [f"{name} {list(ours.shapes[name])} has no counterpart in the reference" for name in lost]
-    for name in [name for name in theirs.shapes if name not in whole and name not in theirs.constants]:
-        if not any(one in taken for one in theirs.aliases(name)):
-            problems.append(f"the reference's {name} {list(theirs.shapes[name])} has no counterpart here")
-    return problems
+    def by_name(self) -> tuple[dict[str, MadeOf], list[str]]:
+        """Pair by names that both frameworks share; with what is missing on either side."""
+        by_name = {
+            **{common_name(name): name for name in self.theirs.shapes},
+            **{one: one for one in self.theirs.shapes},
+        }
+        sources, missing = {}, []
+        for name, shape in self.ours.shapes.items():
+            known = [
+                one for own in (name, *self.ours.aliases(name)) for one in (own, common_name(own)) if one in by_name
+            ]
+            if known:
+                sources[name] = whole_array(by_name[known[0]])
+            elif name not in self.ours.constants:
+                missing.append(f"{name} {list(shape)} has no counterpart in the reference")
+        return sources, [*missing, *self._unused(sources)]
 
+    def _unused(self, sources: Mapping[str, MadeOf]) -> list[str]:
+        taken: dict[str, set[tuple[int, int]]] = defaultdict(set)
+        for part in [part for source in sources.values() for part in source.parts]:
+            taken[part.name].add(part.share)
+        problems = []
+        for name, shape in self.theirs.shapes.items():
+            others = self.theirs.aliases(name)
+            if name in self.theirs.constants or any(one in taken or one in self.used for one in others):
+                continue
+            parts = taken.get(name, set())
+            missing = next(({(i, n) for i in range(n)} - parts for _, n in parts), {(0, 1)})
+            if missing:
+                which = sorted(index + 1 for index, _ in missing)
+                third = f", part {which[0]} of 3," if parts else ""
+                problems.append(f"the reference's {name} {list(shape)}{third} has no counterpart here")
+        return problems
 
-Structured = tuple[dict[str, MadeOf], dict[str, str], list[str]]  # sources, pairs of layers, problems
+    def by_structure(self) -> tuple[dict[str, MadeOf], dict[str, str], list[str]]:
+        """Pair layers, then parameters of no layer that runs."""
+        ours, theirs = (
+            {name for one in side.layers for name in one.owned() if {name, *side.aliases(name)}.isdisjoint(side.shapes)}
+            for side in (self.ours, self.theirs)
+        )
+        first = self._pair((ours, theirs))
+        if not first[2]:
+            return first
+        second = self._pair((ours.union(self.ours.constants), theirs.union(self.theirs.constants)))
+        return min(first, second, key=lambda attempt: len(attempt[2]))
 
+    def _pair(self, ignore: tuple[set[str], set[str]]) -> tuple[dict[str, MadeOf], dict[str, str], list[str]]:
+        pairs, left, rest, layers = pair_nodes(self.ours.layers, self.theirs.layers, ignore)
+        problems = [f"{node.layer} {_words(node)} has no counterpart in the reference" for node in left]
+        problems += [f"the reference's {node.layer} {_words(node)} has no counterpart here" for node in rest]
+        held: dict[str, dict[tuple[int, int], Part]] = defaultdict(dict)
+        for node, other in pairs:
+            for leaf, part in _leaf_pairs(node, other):
+                held[node.leaves[leaf].name][node.leaves[leaf].share] = part
+            if all(one.whole or one.role == "out" for one in (node, other)):
+                layers[node.layer] = other.layer
+        whole = {name: parts for name, parts in held.items() if len(parts) == next(iter(parts))[1]}
+        sources = {name: joined([parts[share] for share in sorted(parts)]) for name, parts in whole.items()}
+        self._outside(sources)
+        if not problems:
+            lost = [name for name in self.ours.shapes if name not in sources and name not in self.ours.constants]
+            words = "belongs to no layer that runs; rename it as in the reference, or add it to --map"
+            problems = [*(f"{name} {words}" for name in lost), *self._unused(sources)]
+        return sources, layers, problems
 
-def _by_structure(ours: Side, theirs: Side) -> Structured:
-    """Pair layers, then parameters of no layer that runs; where this fails, without the constants of layers."""
-    fixed, fixed_there = (
-        {name for one in side.layers for name in one.owned() if {name, *side.aliases(name)}.isdisjoint(side.shapes)}
-        for side in (ours, theirs)
-    )
-    first = _by_layers(ours, theirs, fixed, fixed_there)
-    if not first[2]:
-        return first
-    second = _by_layers(ours, theirs, fixed.union(ours.constants), fixed_there.union(theirs.constants))
-    return min(first, second, key=lambda attempt: len(attempt[2]))
-
-
-def _by_layers(ours: Side, theirs: Side, *ignore: set[str]) -> Structured:
-    pairs, left, rest, layers = pair_nodes(ours.layers, theirs.layers, ignore)
-    problems = [f"{node.layer} {_words(node)} has no counterpart in the reference" for node in left]
-    problems += [f"the reference's {node.layer} {_words(node)} has no counterpart here" for node in rest]
-    held: dict[str, dict[tuple[int, int], Part]] = defaultdict(dict)
-    for node, other in pairs:
-        for leaf, part in _leaf_pairs(node, other):
-            held[node.leaves[leaf].name][node.leaves[leaf].share] = part
-        if all(one.whole or one.role == "out" for one in (node, other)):
-            layers[node.layer] = other.layer
-    whole = {name: parts for name, parts in held.items() if len(parts) == next(iter(parts))[1]}
-    sources = {name: joined([parts[share] for share in sorted(parts)]) for name, parts in whole.items()}
-    taken = {part.name for source in sources.values() for part in source.parts}
-    sources |= _outside(ours.without(sources), theirs.without(taken))
-    return sources, layers, problems or _missing(ours, theirs, sources)
-
-
-def _outside(ours: Side, theirs: Side) -> dict[str, MadeOf]:
-    """Parameters of no recorded layer: by name, else if only one on each side has the shape."""
-    by_name = {common_name(name): name for name in theirs.shapes}
-    pairs = {name: by_name[common_name(name)] for name in ours.shapes if common_name(name) in by_name}
-    pairs |= _unique_pairs(ours.without(pairs).shapes, theirs.without(pairs.values()).shapes)
-    return {name: whole_array(other) for name, other in pairs.items()}
+    def _outside(self, sources: dict[str, MadeOf]) -> None:
+        """Parameters of no recorded layer: by name, else if only one on each side has the shape."""
+        taken = {part.name for source in sources.values() for part in source.parts}
+        ours, theirs = dict(self.ours.without(sources).shapes), dict(self.theirs.without(taken).shapes)
+        by_name = {common_name(name): name for name in theirs}
+        for name in [*ours]:
+            if other := by_name.pop(common_name(name), ""):
+                sources[name] = whole_array(other)
+                del ours[name], theirs[other]
+        for name, other in _unique_pairs(ours, theirs):
+            sources[name] = whole_array(other)
 
 
 def _unique_pairs(ours: Mapping[str, Shape], theirs: Mapping[str, Shape]) -> list[tuple[str, str]]:

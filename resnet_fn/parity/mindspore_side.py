@@ -4,7 +4,7 @@ import contextlib
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import mindspore
@@ -15,6 +15,7 @@ from mindspore.experimental.optim.optimizer import Optimizer as TorchLike  # of 
 from resnet_fn.config.hints import few, first_line
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.alone import changes_alone, losses_alone, made_up
+from resnet_fn.parity.dropout import drops_of, shared_masks
 from resnet_fn.parity.environment import environment
 from resnet_fn.parity.initial import several_builds
 from resnet_fn.parity.layers.cells import record_cell, unchanged, write
@@ -23,9 +24,9 @@ from resnet_fn.parity.layers.masked import masked
 from resnet_fn.parity.layers.record import leaves, recorded_layers
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.name_map import GRADIENTS, NameMap
-from resnet_fn.parity.optimizers import DECAY, Settings, mindspore_settings, paired, torch_settings
+from resnet_fn.parity.optimizer_settings import DECAY, Settings, mindspore_settings, paired, torch_settings
 from resnet_fn.parity.probes import Caller, attempted, compute_probes, same_attributes
-from resnet_fn.parity.randomness import cut_random, drops_of, is_random, shared_masks
+from resnet_fn.parity.randomness import cut_random, is_random
 from resnet_fn.parity.ranks import check_shares
 from resnet_fn.parity.stages import LOSS, paired_outputs
 from resnet_fn.parity.trace import (
@@ -48,7 +49,7 @@ from resnet_fn.parity.trace import (
     what_failed,
 )
 from resnet_fn.runtime import process
-from resnet_fn.runtime.workers import Workers
+from resnet_fn.runtime.workers import Reduce, Workers
 from resnet_fn.update.average import MovingAverage, make_average
 from resnet_fn.update.groups import weight_decay_groups
 from resnet_fn.update.loss import make_loss
@@ -109,10 +110,18 @@ def record_net(
 ) -> Recording:
     """Train a net for a few updates through the compiled step, without dropout; record what the ladder compares.
 
-    One more update multiplies by masks in place of dropout. The weights before the first update are put back. The net
-    takes weights, weight decays and masks of `like`. `loss` is of (outputs, labels), `schedule` of the update's number;
-    these and `optimizer` are the recipe's if None. `build` made the net: with it several are built (`Trace.builds`).
-    `workers` share each batch. `probes`: other inputs are computed, too.
+    One more update multiplies by masks in place of dropout. The weights before the first update are put back.
+
+    Args:
+        net, task: the net, and the updates.
+        like: the reference, whose weights, weight decays and masks the net takes.
+        loss: (outputs, labels) → scalar; None: the recipe's.
+        optimizer: for the net's trainable parameters (`make_optimizer`, or one of MindSpore's); None: the recipe's.
+        schedule: the learning rate as a function of the update number; None: the recipe's.
+        make_step: a function with the signature of `make_train_step`.
+        build: made the net; with it several are built (`Trace.builds`).
+        workers: with their sum (`with_all_reduce`), share each batch.
+        probes: other inputs are computed, too.
     """
     check_shares(task, workers.size, any(name.endswith(STATISTICS) for name in parameters_by_path(net)))
     recipe, initial, inputs = task.recipe, state(net), task.batches[0][0]
@@ -146,25 +155,31 @@ def record_net(
     theirs = (like.recording.dropping, like.names.layers) if like else ()
     masks = {} if task.accumulate % workers.size else shared_masks((drops, layers["train"]), *theirs)
     random_train = cut_random(layers["train"], random) if random is not None else ""
-    is_mindspores = isinstance(optimizer, nn.Optimizer | TorchLike)
-    own, settings = of_mindspore(optimizer, net) if is_mindspores else (optimizer, {})
+    settings: Settings = {}
+    paths = {id(one): path for path, one in parameters_by_path(net).items()}
+    if isinstance(optimizer, TorchLike):
+        settings = torch_settings(optimizer.param_groups, paths)
+    elif isinstance(optimizer, nn.Optimizer):
+        settings = mindspore_settings(optimizer, paths)
+    own = of_mindspore(optimizer, net) if isinstance(optimizer, nn.Optimizer | TorchLike) else optimizer
     rates = [schedule(update) for update in range(len(task.batches))] if schedule else task.rates
     alone: dict[str, Arrays] = {}
     with contextlib.suppress(MissingKernelError), explained(inputs):
         alone = optimizer_alone(net, own, like) if own else {}
     with without_dropout(cells.items()), masked(net, masks) as set_masks:
+        losses: dict[str, float] = {}
+        arrays = outputs_of(outputs["train"])
+        given = like.recording.trace.train_outputs[0] if like else arrays
+        if loss and (named := paired_outputs(arrays, given)):
+            given = {named[name]: one for name, one in given.items()}
+            losses = losses_alone(loss_of, given, task, outputs["train"], Tensor)
         used, moved = (own, "") if own else _recipe_optimizer(net, recipe, like)
         masking = set_masks if masks else None
         trace = run_mindspore(net, task, rates, criterion, used, make_step, outputs, like, masking, workers)
         assign(net, start)
         if masks:
             layers["dropout"] = layers_of(net, first, True)
-    trace.settings, trace.alone = settings, alone
-    arrays = outputs_of(outputs["train"])
-    given = like.recording.trace.train_outputs[0] if like else arrays
-    if loss and (named := paired_outputs(arrays, given)):
-        given = {named[name]: one for name, one in given.items()}
-        trace.losses_alone = losses_alone(loss_of, given, task, outputs["train"], Tensor)
+    trace.settings, trace.alone, trace.losses_alone = settings, alone, losses
     trace.builds = several_builds(build, state, {mindspore: "set_seed"}) if build else []
     mode = "graph" if compiler() else "pynative"
     recording = make_recording(
@@ -237,6 +252,27 @@ def outputs_of(value: Any) -> Arrays:
     return {name: leaf.numpy() for name, leaf in named_leaves(value, "logits").items() if isinstance(leaf, Tensor)}
 
 
+def _evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Arrays]:
+    """Inputs → outputs of a compiled forward pass; `like` are the outputs on `inputs`, the first."""
+    forward, jit = with_inputs(net, inputs), compiler()
+    keep, kept = output_recorder(like, "eval")
+
+    def recorded(x: Any) -> Any:
+        outputs = forward(x)
+        keep(outputs)
+        return outputs
+
+    step = jit(recorded) if jit else recorded
+
+    def evaluate(inputs: Tree) -> Arrays:
+        net.set_train(False)
+        with explained(inputs, compiled=jit is not None):
+            step(arguments(inputs))
+            return kept()
+
+    return evaluate
+
+
 def run_mindspore(
     net: nn.Cell,
     task: Task,
@@ -254,51 +290,27 @@ def run_mindspore(
     `outputs` has the net's on the first batch in evaluation mode ("eval") and on its first micro-batch in training mode
     ("train"), for their structure; `set_masks` lets layers drop by masks, and is called at the end.
     """
-    recipe, forward, jit = task.recipe, with_inputs(net, task.batches[0][0]), compiler()
-    keep_eval, kept_eval = recorder(outputs["eval"], "eval")
-
-    def recorded(inputs: Any) -> Any:
-        values = forward(inputs)
-        keep_eval(values)
-        return values
-
-    evaluation = jit(recorded) if jit else recorded
-
-    def evaluate(inputs: Tree) -> Arrays:
-        net.set_train(False)
-        with explained(inputs, compiled=jit is not None):
-            evaluation(arguments(inputs))
-            return kept_eval()
-
-    trace = Trace(evaluate(task.batches[0][0]), start=state(net), rates=list(rates))
-    trained = {path: one for path, one in parameters_by_path(net).items() if one.requires_grad}
-    keep_gradients, gradients = recorder(tuple(trained.values()), "gradient", trained)
+    inputs, recipe = task.batches[0][0], task.recipe
+    evaluate = _evaluation(net, inputs, outputs["eval"])
+    trace = Trace(evaluate(inputs), start=state(net), rates=list(rates))
+    shapes = {path: one.shape for path, one in parameters_by_path(net).items() if one.requires_grad}
+    keep_gradients, gradients = recorder(shapes, "gradient")
     shares = [split(tuple(batch), workers.size)[workers.rank] for batch in task.batches]
     micro_batches, sharing = max(1, task.accumulate // workers.size), dict[str, Any]()
-    if all_reduce := workers.all_reduce:
-        (keep_sent, sent), (keep_received, received) = (
-            recorder(tuple(trained.values()), title, trained) for title in ("sent", "received")
-        )
-        count, first = len(trained), next(iter(trained.values())).shape
-
-        def record_and_reduce(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-            sums = all_reduce(tensors)
-            if len(tensors) == count and tensors[0].shape == first:  # all gradients in one call
-                keep_sent(tensors)
-                keep_received(sums)
-            return sums
-
-        sharing["workers"] = workers._replace(all_reduce=record_and_reduce)
+    sent = received = None
+    if workers.all_reduce:
+        all_reduce, sent, received = recording_reduce(workers.all_reduce, shapes)
+        sharing["workers"] = workers._replace(all_reduce=all_reduce)
         outputs = {**outputs, "train": first_call(net, split(shares[0], micro_batches)[0][0], True)}
         with unchanged(net.get_parameters()):
             pairs = [(call(net.set_train(True), x), y) for x, y in split(shares[0], micro_batches)]
             trace.own_losses = [float(np.mean([loss(x, map_tree(Tensor, y)).numpy() for x, y in pairs]))]
-            trace.own_statistics = {path: value for path, value in state(net).items() if path not in trained}
+            trace.own_statistics = {path: value for path, value in state(net).items() if path not in shapes}
         whole = map_tree(lambda one: one.numpy(), outputs["eval"]), task.batches[0][1]
         with contextlib.suppress(Exception):  # unknown if an output has no row for each sample, or is of training only
             several = [[loss(*map_tree(Tensor, one)).numpy() for one in split(whole, n)] for n in (1, workers.size)]
             trace.own_losses += [float(np.mean(losses)) for losses in several]
-    keep, kept = recorder(outputs["train"], "train")
+    keep, kept = output_recorder(outputs["train"], "train")
 
     def recording_loss(values: Any, targets: Any) -> Tensor:
         keep(values)
@@ -306,24 +318,14 @@ def run_mindspore(
 
     average = make_average(net, recipe.ema, recipe.ema_every, recipe.ema_start, task.updates_per_epoch)
 
-    # jit would silently leave out the operations of an optimizer behind `if after is not None`.
-    def no_update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
-        pass
-
     def step_with(used: Optimizer | None, clip_norm: float, average: MovingAverage | None = None) -> tuple[Any, Any]:
         """A step, and its state before any update."""
-        after = used.update if used else no_update
-
-        def record_and_update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
-            keep_gradients(gradients)
-            after(gradients, learning_rate)
-
-        update = Optimizer(used.state if used else (), record_and_update)
         scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)
-        run_state, plan = make_state(net, update, scaler, average), StepPlan(clip_norm, micro_batches)
-        options: dict[str, Any] = {"state": run_state, "metric": no_metric, "plan": plan, "jit": jit, **sharing}
+        update, plan = recording_optimizer(used, keep_gradients), StepPlan(clip_norm, micro_batches)
+        run_state = make_state(net, update, scaler, average)
+        options: dict[str, Any] = {"state": run_state, "metric": no_metric, "plan": plan, "jit": compiler(), **sharing}
         before = [(one, one.numpy().copy()) for one in (*run_state.weights, *run_state.training)]
-        return make_step(forward, recording_loss, update, **options), before
+        return make_step(with_inputs(net, inputs), recording_loss, update, **options), before
 
     # A step without clipping or update records the gradients before clipping.
     unclipped = step_with(None, 0.0) if recipe.clip_norm else None
@@ -331,16 +333,16 @@ def run_mindspore(
     runs = True
     for update, share in enumerate(shares):
         try:
-            result = _call(step, share, rates[update])
+            result = _call(step, net, share, rates[update])
         except MissingKernelError:  # the optimizer's: the net has run before
             step, at_start = step_with(None, recipe.clip_norm)
-            result, runs = _call(step, share, rates[update]), False
+            result, runs = _call(step, net, share, rates[update]), False
         trace.losses.append(float(result.loss.numpy()))
         trace.norms.append(float(result.grad_norm.numpy()))
         trace.train_outputs.append(kept())
         if update == 0:
             trace.clipped = gradients()
-            if workers.all_reduce:
+            if sent and received:
                 trace.sent, trace.received = sent(), received()
         if not runs:
             break
@@ -350,7 +352,7 @@ def run_mindspore(
             if like and like.recording.trace.after:  # what is compared is all other state
                 theirs = like.recording.trace
                 assign(net, like.names.rename({name: theirs.after[-1][name] for name in theirs.gradients}))
-            trace.last_outputs = evaluate(task.batches[0][0])
+            trace.last_outputs = evaluate(inputs)
             assign(net, trace.after[-1])
     if average is not None and runs:
         averages = {value.name.removeprefix("ema."): value for value in average.averages}
@@ -362,7 +364,7 @@ def run_mindspore(
         for parameter, value in before:
             write(parameter, value)
         one = Trace(evaluate(task.batches[update][0]), start=trace.start, rates=[])
-        one.losses = [float(_call(step, shares[update], rates[0]).loss.numpy())]
+        one.losses = [float(_call(step, net, shares[update], rates[0]).loss.numpy())]
         one.train_outputs, one.gradients = [kept()], gradients()
         return one
 
@@ -403,7 +405,24 @@ def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> di
         return changes_alone(weights, gradients, update, lambda: {k: one.numpy() for k, one in parameters.items()})
 
 
-def _call(step: TrainStep, batch: Batch, rate: float) -> StepResult:
+def recording_reduce(
+    all_reduce: Reduce, shapes: Mapping[str, Sequence[int]]
+) -> tuple[Reduce, Callable[[], Arrays], Callable[[], Arrays]]:
+    """An all-reduce, and what returns the gradients that it took and gave, if it was given all in one call."""
+    (keep_sent, sent), (keep_received, received) = recorder(shapes, "sent"), recorder(shapes, "received")
+    count, first = len(shapes), tuple(next(iter(shapes.values())))
+
+    def record_and_reduce(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        sums = all_reduce(tensors)
+        if len(tensors) == count and tensors[0].shape == first:
+            keep_sent(tensors)
+            keep_received(sums)
+        return sums
+
+    return record_and_reduce, sent, received
+
+
+def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResult:
     inputs, labels = batch
     targets = map_tree(Tensor, labels) if named_leaves(labels, "") else None  # compiled code takes no empty tuple
     with explained(inputs, compiled=compiler() is not None):
@@ -456,12 +475,16 @@ def call(net: nn.Cell, inputs: Tree) -> Any:
 
 
 def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
-    """A net's outputs on a batch; its state is put back. ValueError, with the inputs, if it fails."""
+    """A net's outputs on a batch; its mode and state are put back. ValueError, with the inputs, if it fails."""
+    was_training = net.training
     net.set_train(train)
-    with explained(inputs), unchanged(net.get_parameters() if train else ()):
-        outputs = call(net, inputs)
-        outputs_of(outputs)  # operations may fail after the call
-        return outputs
+    try:
+        with explained(inputs), unchanged(net.get_parameters() if train else ()):
+            outputs = call(net, inputs)
+            outputs_of(outputs)  # operations may fail after the call
+            return outputs
+    finally:
+        net.set_train(was_training)
 
 
 class MissingKernelError(ValueError):
@@ -487,33 +510,60 @@ def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
         raise (MissingKernelError(str(failed)) if kernel else failed) from error
 
 
-def recorder(like: Any, title: str, names: Iterable[str] = ()) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
-    """A function that compiled code calls to record the tensors of a tree, and one that returns those recorded last.
-
-    `like` is a tree of the same structure and shapes; `names` its tensors' names, if it is not a net's outputs.
-    """
-    tensors = {path: leaf for path, leaf in leaves(like) if isinstance(leaf, Tensor)}
-    paths, names = tuple(tensors), list(names) or list(outputs_of(like))
+def recorder(shapes: Mapping[str, Sequence[int]], title: str) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
+    """A function that compiled code calls to record tensors, and one that returns by name those recorded last."""
     parameters = tuple(
-        Parameter(Tensor(np.zeros(leaf.shape, np.float32)), name=f"record.{title}.{index}", requires_grad=False)
-        for index, leaf in enumerate(tensors.values())
+        Parameter(Tensor(np.zeros(shape, np.float32)), name=f"record.{title}.{index}", requires_grad=False)
+        for index, shape in enumerate(shapes.values())
     )
 
-    def keep(tree: Any) -> None:
+    def keep(tensors: Sequence[Tensor]) -> None:
         for index in range(len(parameters)):
-            value = tree
-            for key in paths[index]:
-                value = value[key]
-            _assign(parameters[index], value.astype(mindspore.float32))
+            _assign(parameters[index], tensors[index].astype(mindspore.float32))
 
     def kept() -> Arrays:
-        return {name: parameter.numpy().copy() for name, parameter in zip(names, parameters, strict=True)}
+        return {name: parameter.numpy().copy() for name, parameter in zip(shapes, parameters, strict=True)}
 
     return keep, kept
 
 
-def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> tuple[Optimizer, Settings]:
-    """One of MindSpore's optimizers as a function of gradients and the task's learning rate, and its settings.
+def output_recorder(like: Any, title: str) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
+    """The same of a net's outputs; `like` are those on another batch."""
+    paths = tuple(path for path, leaf in leaves(like) if isinstance(leaf, Tensor))
+    keep, kept = recorder({name: array.shape for name, array in outputs_of(like).items()}, title)
+
+    def keep_outputs(outputs: Any) -> None:
+        tensors: tuple[Tensor, ...] = ()
+        for index in range(len(paths)):
+            value = outputs
+            for key in paths[index]:
+                value = value[key]
+            tensors += (value,)
+        keep(tensors)
+
+    return keep_outputs, kept
+
+
+def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]) -> Optimizer:
+    """An optimizer that records its gradients, then updates; None: only records."""
+
+    def record(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
+        keep(gradients)
+
+    if optimizer is None:
+        return Optimizer((), record)
+    after = optimizer.update
+
+    # Two functions, not one with `if after is not None`: jit would silently leave out the optimizer's operations.
+    def record_and_update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
+        keep(gradients)
+        after(gradients, learning_rate)
+
+    return Optimizer(optimizer.state, record_and_update)
+
+
+def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> Optimizer:
+    """One of MindSpore's optimizers as a function of gradients and the task's learning rate.
 
     Gradients come in the order of the net's trainable parameters; the optimizer's groups may have another order. Each
     group gets the task's learning rate times its share of the largest, as on the reference's side. A ValueError names
@@ -546,10 +596,7 @@ def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> tuple[Opt
             arranged += (gradients[place],)
         optimizer(arranged)
 
-    paths = {id(one): path for path, one in parameters_by_path(net).items()}
-    is_like_torch = isinstance(optimizer, TorchLike)
-    settings = torch_settings(optimizer.param_groups, paths) if is_like_torch else mindspore_settings(optimizer, paths)
-    return Optimizer(state_, update), settings
+    return Optimizer(state_, update)
 
 
 def parameters_by_path(net: nn.Cell) -> dict[str, Parameter]:

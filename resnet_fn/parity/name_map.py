@@ -49,7 +49,7 @@ class Part:
 
     name: str
     transpose: tuple[int, ...] | None = None  # the order of the axes, as in `numpy.transpose`; None keeps it
-    rows: Shape | None = None  # (start, stop) along `axis`, after the transposition; None takes all
+    rows: tuple[int, int] | None = None  # (start, stop) along `axis`, after the transposition; None takes all
     share: tuple[int, int] = (0, 1)  # (index, count) of equal pieces along `axis`
     axis: int = 0  # the axis of `rows` and `share`
     sign: int = 1  # or -1
@@ -72,8 +72,14 @@ class Part:
         return array.take(range(start, stop), self.axis)
 
     def __str__(self) -> str:
-        index, count = self.share
-        return "-" * (self.sign < 0) + self.name + (f" [part {index + 1} of {count}]" if count > 1 else "")
+        words = "-" * (self.sign < 0) + self.name
+        if self.transpose is not None:
+            words += f" transposed {list(self.transpose)}"
+        if self.share[1] > 1:
+            words += f" [part {self.share[0] + 1} of {self.share[1]}]"
+        if self.rows is not None:
+            words += f" [{self.rows[0]}:{self.rows[1]}]" + (f" of axis {self.axis}" if self.axis else "")
+        return words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,8 +118,8 @@ class MadeOf:
         return np.ascontiguousarray(array).reshape(self.shape)
 
     def __str__(self) -> str:
-        parts = [str(part) for part in self.parts]
-        return f"the sum of {', '.join(parts)}" if self.added else " + ".join(parts)
+        words = f"the sum of {', '.join(map(str, self.parts))}" if self.added else " + ".join(map(str, self.parts))
+        return words if self.shape is None else f"{words} as {list(self.shape)}"
 
 
 def whole_array(name: str) -> MadeOf:
@@ -128,7 +134,8 @@ def squeezed(shape: Sequence[int]) -> Shape:
 
 def joined(pieces: Sequence[Part]) -> MadeOf:
     """A source made of shares; all shares of one array in their order are that array."""
-    parts, rest = list[Part](), list(pieces)
+    parts: list[Part] = []
+    rest = list(pieces)
     while rest:
         name, count = rest[0].name, rest[0].share[1]
         whole = rest[:count] == [Part(name, share=(number, count)) for number in range(count)]
@@ -158,28 +165,38 @@ class NameMap:
 
     def rename(self, theirs: Mapping[str, np.ndarray], what: str = VALUES) -> dict[str, np.ndarray]:
         """The reference's arrays under our names, cut and joined as ours are; those that it lacks are left out."""
-        groups = {name: group for group in self.tied for name in group}
-
-        def find(name: str) -> np.ndarray | None:  # or another name of the same array
-            return next((theirs[one] for one in (name, *groups.get(name, ())) if one in theirs), None)
-
+        find = self._find(theirs)
         built = {name: source.build(find, what) for name, source in self.parameters.items()}
         return {name: array for name, array in built.items() if array is not None}
+
+    def seams(self, theirs: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
+        """The rows at which the further parts of our joined arrays begin."""
+        find, seams = self._find(theirs), {}
+        for name, source in self.parameters.items():
+            taken = [part.take(array) for part in source.parts if (array := find(part.name)) is not None]
+            if len(taken) > 1 and not source.join and not source.added:
+                seams[name] = np.cumsum([len(one) for one in taken])[:-1].tolist()
+        return seams
+
+    def _find(self, theirs: Mapping[str, np.ndarray]) -> Callable[[str], np.ndarray | None]:
+        """A function that gives the reference's array of a name, or of another name of the same array."""
+        groups = {name: group for group in self.tied for name in group}
+        return lambda name: next((theirs[one] for one in (name, *groups.get(name, ())) if one in theirs), None)
 
 
 Corrections = dict[str, MadeOf]
 
 _PART = ("transpose", "rows", "axis")
-_KEYS = ("from", "join", "shape", *_PART)
 
 
 def read_map(path: str) -> Corrections:
     """Read a JSON file of corrections, whose form is in docs/parity.md: our parameter or layer → the reference's.
 
-    A ValueError names a file that is none, or an entry of another form.
+    A ValueError names a file that is none, or the line of an entry of another form.
     """
     try:
-        entries = json.loads(Path(path).read_text())
+        text = Path(path).read_text()
+        entries = json.loads(text)
     except OSError as error:
         hint = near_path(path, "name a JSON file")
         raise ValueError(f"--map: {path} cannot be read ({error.strerror}); {hint}") from None
@@ -192,7 +209,9 @@ def read_map(path: str) -> Corrections:
         try:
             corrections[name] = _source(entry)
         except ValueError as error:
-            raise ValueError(f"--map: {path}: {name}: {error}") from None
+            key = re.search(re.escape(json.dumps(name, ensure_ascii=False)) + r"\s*:", text)
+            line = text.count("\n", 0, key.start() if key else 0) + 1
+            raise ValueError(f"--map: {path} line {line}: {name}: {error}") from None
     return corrections
 
 
@@ -204,18 +223,15 @@ def _source(entry: Any) -> MadeOf:
     if not isinstance(entry, dict) or "from" not in entry:
         raise ValueError('give the reference\'s name, or an object with "from"; null: it has none')
     for key in entry:
-        if key not in _KEYS:
-            raise ValueError(f"{key!r} is unknown; {closest(key, _KEYS)}")
-    given, common = entry["from"], {key: entry[key] for key in _PART if key in entry}
-    terms = (
-        _terms(given)
-        if isinstance(given, str)
-        else [(one, 1) for one in (given if isinstance(given, list) else [given])]
-    )
+        if key not in ("from", "join", "shape", *_PART):
+            raise ValueError(f"{key!r} is unknown; {closest(key, ('from', 'join', 'shape', *_PART))}")
+    listed = entry["from"] if isinstance(entry["from"], list) else [entry["from"]]
+    terms = _terms(entry["from"]) if isinstance(entry["from"], str) else [(one, 1) for one in listed]
+    common = {key: entry[key] for key in _PART if key in entry}
+    shape = _whole("shape", entry["shape"], None) if "shape" in entry else None
+    join = _whole("join", [entry.get("join", 0)], 1)[0]
     parts = tuple(dataclasses.replace(_part(one, common), sign=sign) for one, sign in terms)
-    shape = _whole("shape", entry["shape"]) if "shape" in entry else None
-    [join] = _whole("join", [entry.get("join", 0)], 1)
-    return MadeOf(parts, join, shape, added=isinstance(given, str) and len(terms) > 1)
+    return MadeOf(parts, join, shape, len(terms) > len(listed))
 
 
 def _terms(text: str) -> list[tuple[str, int]]:
@@ -234,14 +250,14 @@ def _part(one: Any, common: Mapping[str, Any]) -> Part:
         raise ValueError(
             f'"from" must be a name, a sum "a + b", or a list of names and of {{"name": …, "rows": …}}; it is {one!r}'
         )
-    transpose = _whole("transpose", given["transpose"]) if "transpose" in given else None
     rows = _whole("rows", given["rows"], 2) if "rows" in given else None
-    [axis] = _whole("axis", [given.get("axis", 0)], 1)
-    return Part(given["name"], transpose, rows, axis=axis)
+    transpose = _whole("transpose", given["transpose"], None) if "transpose" in given else None
+    axis = _whole("axis", [given.get("axis", 0)], 1)[0]
+    return Part(given["name"], transpose, (rows[0], rows[1]) if rows else None, axis=axis)
 
 
-def _whole(key: str, values: Any, count: int | None = None) -> Shape:
-    fits = isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
+def _whole(key: str, values: Any, count: int | None) -> Shape:
+    fits = isinstance(values, list) and all(isinstance(v, int) and not isinstance(v, bool) and v >= 0 for v in values)
     if not fits or (count is not None and len(values) != count):
         raise ValueError(f"{key} {values} is not a list of {count or 'whole'} whole numbers from 0")
     return tuple(values)
@@ -254,30 +270,33 @@ def resolve(
 
     A ValueError names what its net does not have, or a layer with the options of a parameter.
     """
-    sources, layers = Corrections(), dict[str, str]()
+    sources: Corrections = {}
+    layers: dict[str, str] = {}
     for name, source in corrections.items():
-        inside = {one: leaf_name(one[len(name) + 1 :]) for one in ours if one.startswith(f"{name}.")}
-        other = source.names[0] if source.parts else ""
+        inside = {one: one[len(name) + 1 :] for one in ours if one.startswith(f"{name}.")}
         if name in ours:
-            if unknown := [one for one in source.names if one not in theirs]:
-                hint = closest(unknown[0], theirs)
-                raise ValueError(f"--map: {name}: the reference has no {unknown[0]!r}; {hint}")
+            for one in source.names:
+                if one not in theirs:
+                    raise ValueError(f"--map: {name}: the reference has no {one!r}; {closest(one, theirs)}")
             sources[name] = source
-            if source == whole_array(other) and "." in name and "." in other:
-                layers[name.rpartition(".")[0]] = other.rpartition(".")[0]
-        elif not inside:
-            raise ValueError(f"--map: {name!r} is no parameter of the net; {closest(name, [*ours, *_layers(ours)])}")
-        elif not other:
+            if len(source.names) == 1 and source == whole_array(source.names[0]):
+                layers[name.rpartition(".")[0]] = source.names[0].rpartition(".")[0]
+        elif inside and not source.parts:
             sources |= dict.fromkeys(inside, source)
-        elif source != whole_array(other):
-            raise ValueError(f"--map: {name} is a layer; give the reference's layer, or name its parameters")
-        else:
+        elif inside:
+            if source != whole_array(source.parts[0].name):
+                raise ValueError(f"--map: {name} is a layer; give the reference's layer, or name its parameters")
+            other = source.parts[0].name
             layers[name] = other
             by_leaf = {leaf_name(one[len(other) + 1 :]): one for one in theirs if one.startswith(f"{other}.")}
             if not by_leaf:
                 raise ValueError(f"--map: {name}: the reference has no {other!r}; {closest(other, _layers(theirs))}")
-            sources |= {one: whole_array(by_leaf[leaf]) for one, leaf in inside.items() if leaf in by_leaf}
-    return sources, layers
+            for one, leaf in inside.items():
+                if leaf_name(leaf) in by_leaf:
+                    sources[one] = whole_array(by_leaf[leaf_name(leaf)])
+        else:
+            raise ValueError(f"--map: {name!r} is no parameter of the net; {closest(name, [*ours, *_layers(ours)])}")
+    return sources, {ours_layer: layer for ours_layer, layer in layers.items() if ours_layer and layer}
 
 
 def _layers(names: Mapping[str, Shape]) -> list[str]:

@@ -11,10 +11,10 @@ from resnet_fn.parity.layers.settings import Pads
 from resnet_fn.parity.name_map import NameMap
 
 # Settings with a rule of their own; all others are equal or differ.
-_OWN_RULE = ("pads", "pad_mode", "momentum")
+_OWN_RULE = ("pads", "pad_mode", "transposed", "zeros_after", "momentum", "activation", "batch_first")
 # Kinds that may stand for each other: a dropout's share is compared apart, an attention's last projection may be paired
-# with the whole attention, and outputs show another limit.
-_ALIKE = ({"attention", "dense"}, {"dropout", "identity"}, {"hardtanh", "relu6"})
+# with the whole attention.
+_ALIKE = ({"attention", "dense"}, {"dropout", "identity"})
 _WINDOW = ("kernel_size", "stride", "dilation", "pads", "ceil_mode", "count_include_pad", "output_size")  # of a pool
 
 
@@ -55,38 +55,39 @@ def unmatched_notes(ours: Sequence[Layer], theirs: Sequence[Layer]) -> list[str]
     return settings_notes(mine, others, pairs)
 
 
-def settings_differences(ours: Layer, theirs: Layer) -> list[str]:
-    """The settings in which two layers differ, in words.
+def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> list[str]:
+    """The settings in which two layers differ, in words; `probed`: although a probe shows that they are not the same.
 
     Padding is compared by its zeros on this input: `same` equals padding 1/1 at stride 1, but not at stride 2. Where
     outputs are equal it is not compared, for the zeros may come from a function before the layer. A pool's window is
     compared only if its output shows that it is another one. A dense layer may be a convolution of one pixel.
     """
-    a, b, kinds = ours.settings, theirs.settings, {ours.kind, theirs.kind}
-    other_class = f"it is {ours.class_name} here, {theirs.class_name} in the reference"
+    a, b = ours.settings, theirs.settings
+    kinds = {ours.kind, theirs.kind}
     if len(kinds) == 2 and kinds != {"conv", "dense"}:
         # The name of a user's class is no evidence; its output is compared instead.
-        return [] if ours.is_own or theirs.is_own or kinds in _ALIKE else [other_class]
-    if {"kernel_size", "output_size"} & (a.keys() | b.keys()):
+        if ours.is_own or theirs.is_own or kinds in _ALIKE or _are_relu6(ours, theirs):
+            return []
+        return [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
+    if not probed and {"kernel_size", "output_size"} & (a.keys() | b.keys()):
         left_out = _not_shown(ours, theirs)
         a, b = ({name: value for name, value in one.items() if name not in left_out} for one in (a, b))
-    if a and b and ("output_size" in a) != ("output_size" in b):
-        return [other_class]
     apart = [name for name in a if name in b and name not in _OWN_RULE and not _equal(a[name], b[name])]
-    if "batch_first" in apart and not _same_shape(ours, theirs):  # the sequence comes first on one side
-        apart.remove("batch_first")
     notes = [f"{name} {_number(a[name])} here, {_number(b[name])} in the reference" for name in apart]
+    if a and b and ("output_size" in a) != ("output_size" in b):
+        notes = [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
     if not notes and None not in (a.get("pads"), b.get("pads")) and a["pads"] != b["pads"]:
-        does = "cuts off" if ours.kind == "transposed conv" else "pads"
-        notes.append(
-            f"pad_mode {a.get('pad_mode', 'pad')} {does} {_words(a['pads'])}, the reference {_words(b['pads'])}"
-        )
-    if "momentum" in a and "momentum" in b and not math.isclose(a["momentum"], b["momentum"], abs_tol=1e-6):
-        # MindSpore's argument is the weight of the old statistics, torch's that of the new.
-        kept, new = 1 - a["momentum"], b["momentum"]
-        inverted = "momentum inverted: " if math.isclose(kept, new, abs_tol=1e-6) else ""
-        words = f"BatchNorm(momentum={kept:g}) keeps {kept:g} of the old statistics in MindSpore"
-        notes.append(f"{inverted}{words}; torch's momentum={new:g} is momentum={1 - new:g} here")
+        does = f"{a.get('pad_mode', 'pad')} {'cuts off' if 'transposed' in a else 'pads'} {_words(a['pads'])}"
+        notes.append(f"pad_mode {does}, the reference {_words(b['pads'])}")
+    if a.get("zeros_after"):
+        words = f"output_padding {a['zeros_after'][0]} appends zeros here and nothing is computed for them"
+        notes.append(f"{words}; torch's is padding={a['pads']}")
+    if "momentum" in a and "momentum" in b:
+        notes += _momentum(1 - a["momentum"], b["momentum"])
+    if a.get("activation"):
+        notes.append(f"an activation {a['activation']} after it, none in the reference")
+    if _same_shape(ours, theirs) and a.get("batch_first", False) != b.get("batch_first", False):
+        notes.append(f"batch_first {a.get('batch_first')} here, {b.get('batch_first')} in the reference")
     return notes
 
 
@@ -112,11 +113,15 @@ def _equal(ours: Any, theirs: Any) -> bool:
 
 
 def _number(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _same_shape(ours: Layer, theirs: Layer) -> bool:
     return ours.input is not None and theirs.input is not None and ours.input.shape == theirs.input.shape
+
+
+def _are_relu6(*layers: Layer) -> bool:
+    return all(one.kind == "relu6" or (one.settings.get("min"), one.settings.get("max")) == (0, 6) for one in layers)
 
 
 def _words(pads: Pads) -> str:
@@ -124,6 +129,16 @@ def _words(pads: Pads) -> str:
     if len(set(each)) == 1:
         return each[0]
     return f"{each[0]} rows, {each[1]} columns" if len(each) == 2 else ", ".join(each)
+
+
+def _momentum(given: float, theirs: float) -> list[str]:
+    """MindSpore's `momentum` is the weight of the old statistics, torch's that of the new."""
+    if math.isclose(given, 1 - theirs, abs_tol=1e-6):
+        return []
+    words = f"momentum={given:g} here"
+    if math.isclose(given, theirs, abs_tol=1e-6):
+        words = f"momentum inverted: BatchNorm(momentum={given:g}) keeps {given:g} of the old statistics in MindSpore"
+    return [f"{words}; torch's momentum={theirs:g} is momentum={1 - theirs:g} here"]
 
 
 def sharing_notes(names: NameMap, ours: Iterable[tuple[str, ...]]) -> list[str]:

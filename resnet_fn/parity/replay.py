@@ -43,7 +43,8 @@ def replay(
         ours: `loss`, `optimizer`, `schedule` and `make_step` of `record_net`.
 
     Raises:
-        ValueError: inputs, corrections, or a loss or optimizer of the reference's own, for which none is given here.
+        ValueError: inputs or corrections that do not fit the net; the reference has its own loss or optimizer, and no
+            MindSpore one is given.
     """
     task = reference.task
     for name, own in (("loss", task.own_loss), ("optimizer", task.own_optimizer)):
@@ -86,15 +87,17 @@ def compare_step(
 ) -> Ladder:
     """Compare a MindSpore net and the training step around it with a PyTorch module under plain torch code.
 
-    The reference's weights, with random numbers for constant ones, are copied into the net; both see the same batches.
-    The torch side is the recipe's loss, `clip_grad_norm_`, and its optimizer as torch (or its paper) defines it.
+    The reference's weights, with random BatchNorm statistics, gamma and beta if they are fresh, are copied into the
+    net; both see the same batches. The torch side is the recipe's loss, `clip_grad_norm_` and the recipe's optimizer
+    as torch (or its paper) defines it; MindSpore's side is the compiled step.
 
     Args:
         net: inputs to outputs. It keeps the reference's weights.
         reference: a torch Module that does the same. It is not changed.
         batches: one (inputs, labels) for each update, all of one shape: NumPy arrays [n, …] of any dtype, or tuples
             (positional arguments) or dicts (arguments by name) of them.
-        recipe: schedule (compressed into these updates), optimizer, clipping, loss, moving average, precision.
+        recipe: schedule (compressed into these updates), optimizer, weight decay, clipping, loss, moving average,
+            precision.
         accumulate: micro-batches of each update, on both sides.
         reference_loss: torch's, (outputs, labels) → scalar; default the recipe's.
         reference_optimizer: a function of the module that returns a torch optimizer; default the recipe's.
@@ -125,7 +128,12 @@ def assert_parity(
         recipe: see `compare_step`; None: plain SGD with momentum, label smoothing and clipping, at a small rate.
         options: further arguments of `compare_step`, or of `replay` with a trace.
 
-    Returns the ladder. Raises an AssertionError with its table if they differ or if that is undecided.
+    Returns:
+        The ladder.
+
+    Raises:
+        AssertionError: they differ, or it is undecided whether they do; its text is the table.
+        ValueError: as `compare_step`.
     """
     from resnet_fn.parity.report import table
 

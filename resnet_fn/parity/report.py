@@ -4,9 +4,10 @@ import json
 import math
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from resnet_fn.parity.ladder import Ladder
-from resnet_fn.parity.layers.difference import OK, UNDECIDED
+from resnet_fn.parity.layers.difference import OK, ROUNDING, UNDECIDED, Difference
 from resnet_fn.parity.stages import GRADIENTS, SKIPPED, Stage
 from resnet_fn.runtime.disk import finite_or_null
 
@@ -23,9 +24,12 @@ def table(ladder: Ladder) -> str:
     "relative" is ‖a − b‖ / ‖b‖, "allowed" its tolerance, "rounding" the reference's own float32 from its float64.
     """
     lines = [_FORM.format(*row) for row in (COLUMNS, *map(cells, ladder.stages))]
+    if any(stage.verdict == ROUNDING for stage in ladder.stages):
+        own = f"4 x the reference's own {ladder.precision} from float64"
+        lines.append(f"rounding: beyond the tolerance, but no further than {own}")
     if ladder.ties:
         undecided = f"float32 cannot say on which side of 0 {ladder.ties} inputs of a ReLU lie"
-        lines.append(f"rounding: {undecided}, over all batches and updates; the figures allow for both")
+        lines.append(f"          {undecided}, over all batches and updates; the figures allow for both")
     uncompiled = [] if ladder.compiled else ["not compiled (--mode pynative): what compiling changes is not seen"]
     lines += [*ladder.changed, *uncompiled, "", *findings(ladder)]
     if ladder.notes:
@@ -49,44 +53,46 @@ def cells(stage: Stage) -> list[str]:
 
 def findings(ladder: Ladder) -> list[str]:
     """The verdict and what differs first; the cause of each stands below it, indented."""
-    if (stage := ladder.first_stage) is not None:
-        lines = _differences(ladder, stage)
-    elif ladder.undecided:
+    stage = ladder.first_stage
+    if stage is None and ladder.undecided:
         lines = ["verdict: undecided; no stage differs beyond rounding, but these cannot be decided:"]
-    else:
-        lines = ["verdict: both compute the same" + ", not compiled" * (not ladder.compiled)]
+    elif stage is None:
+        but = ", on these inputs; but they are set differently" if ladder.notes else ""
+        within = ""
+        if ladder.beyond:
+            worst = ladder.beyond[0]
+            count = f"{len(ladder.beyond)} array{'s' * (len(ladder.beyond) > 1)}"
+            within = f" within tolerance; {count} beyond rounding: {worst.name} {worst.beyond:.2g} ×"
         if not ladder.measured:
-            lines[0] += " by tolerances alone (no side's rounding was measured)"
-        elif ladder.beyond:
-            worst, count = ladder.beyond[0], f"{len(ladder.beyond)} array{'s' * (len(ladder.beyond) > 1)}"
-            lines[0] += f" within tolerance; {count} beyond rounding: {worst.name} {worst.beyond:.2g} ×"
-        lines[0] += ", on these inputs; but they are set differently" if ladder.notes else ""
-        lines[0] += f", {ladder.coverage.compared}" if ladder.coverage.compared else ""
+            within = " by tolerances alone (no side's rounding was measured)"
+        how = f"{'' if ladder.compiled else ', not compiled'}{within}{but}"
+        compared = f", {ladder.coverage.compared}" if ladder.coverage.compared else ""
+        lines = [f"verdict: both compute the same{how}{compared}"]
         lines += [line] if (line := ladder.coverage.line) else []
+    else:
+        lines = _stage_lines("first stage that differs", stage)
+        computed = ladder.first_computed
+        if computed is not None and computed is not stage:
+            lines += _stage_lines("first stage that differs with copied weights", computed)
+        layer = ladder.first_layer
+        if layer is None:
+            outputs = [item.output for item in ladder.layers]
+            results = [f"undecided; {one.name}: {one.doubt}" for one in outputs if one.verdict == UNDECIDED]
+            results += [f"none; {_agreement(ladder)}"] if outputs else []
+            lines.append(f"first layer that differs: {[*results, 'not compared'][0]}")
+        else:
+            other = "" if layer.theirs == layer.name else f" (the reference's {layer.theirs})"
+            where = f"{layer.name}{other} in {_MODES[layer.mode]}"
+            lines.append(f"first layer that differs: {where}: {layer.output.values()}")
+            lines += [f"  {layer.name}: {hint}" for hint in layer.hints]
+        gradient = ladder.first_gradient
+        verdict = next((one.verdict for one in ladder.stages if one.name == GRADIENTS), SKIPPED)
+        none = {SKIPPED: "not compared", UNDECIDED: "undecided"}.get(verdict, "none")
+        where = f"{gradient.name}: {gradient.values()}" if gradient else none
+        lines.append(f"first gradient that differs, going backward: {where}")
+        lines += ["undecided:"] if ladder.undecided else []
     lines += [f"  {stage.name}: {stage.doubt}" for stage in ladder.undecided]
     return lines + ladder.probed.lines()
-
-
-def _differences(ladder: Ladder, stage: Stage) -> list[str]:
-    """The first stage, layer and gradient that differ."""
-    lines = _stage_lines("first stage that differs", stage)
-    if ladder.first_computed is not None and ladder.first_computed is not stage:
-        lines += _stage_lines("first stage that differs with copied weights", ladder.first_computed)
-    outputs = [item.output for item in ladder.layers]
-    if (layer := ladder.first_layer) is not None:
-        other = "" if layer.theirs == layer.name else f" (the reference's {layer.theirs})"
-        where = f"{layer.name}{other} in {_MODES[layer.mode]}: {layer.output.values()}"
-        lines += [f"first layer that differs: {where}", *(f"  {layer.name}: {hint}" for hint in layer.hints)]
-    elif doubts := [f"{one.name}: {one.doubt}" for one in outputs if one.verdict == UNDECIDED]:
-        lines.append(f"first layer that differs: undecided; {doubts[0]}")
-    else:
-        lines.append(f"first layer that differs: {f'none; {_agreement(ladder)}' if outputs else 'not compared'}")
-    gradient = ladder.first_gradient
-    verdict = next((one.verdict for one in ladder.stages if one.name == GRADIENTS), SKIPPED)
-    none = {SKIPPED: "not compared", UNDECIDED: "undecided"}.get(verdict, "none")
-    where = f"{gradient.name}: {gradient.values()}" if gradient else none
-    lines.append(f"first gradient that differs, going backward: {where}")
-    return lines + ["undecided:"] * bool(ladder.undecided)
 
 
 def _agreement(ladder: Ladder) -> str:
@@ -137,25 +143,46 @@ def write_json(ladder: Ladder, path: str) -> None:
         "first_stage": getattr(ladder.first_stage, "name", None),
         "first_layer": getattr(ladder.first_layer, "name", None),
         "first_gradient": getattr(ladder.first_gradient, "name", None),
-        "stages": [{**vars(stage), "verdict": stage.verdict, "note": _reason(stage)} for stage in ladder.stages],
-        "layers": [{**vars(layer), "reference": layer.theirs} for layer in ladder.layers],
+        "stages": [
+            {
+                "name": stage.name,
+                "verdict": stage.verdict,
+                "note": "; ".join(filter(None, (stage.note, stage.failed or stage.doubt))),
+                "hints": stage.hints,
+                "differences": [_difference(item) for item in stage.differences],
+            }
+            for stage in ladder.stages
+        ],
+        "layers": [
+            {
+                "mode": item.mode,
+                "name": item.name,
+                "reference": item.theirs,
+                "hints": item.hints,
+                "output": _difference(item.output),
+                "input": _difference(item.input) if item.input else None,
+            }
+            for item in ladder.layers
+        ],
         "names": {
             "how": ladder.names.how,
-            "parameters": {ours: str(theirs) for ours, theirs in ladder.names.parameters.items()},
+            "parameters": {k: str(v) for k, v in ladder.names.parameters.items()},
             "layers": ladder.names.layers,
         },
         "settings": ladder.notes,
         "undecided_relu_inputs": ladder.ties,
         "beyond_rounding": {one.name: one.beyond for one in reversed(ladder.beyond)},  # of both modes the larger
-        "probes": [vars(one) for one in ladder.probed.findings],
+        "probes": [
+            {**vars(one), "difference": _difference(one.difference) if one.difference else None}
+            for one in ladder.probed.findings
+        ],
         "kernels": ladder.probed.kernels,
         "coverage": ladder.coverage.facts,
         "not_exercised": ladder.coverage.not_exercised,
     }
-    difference = lambda item: finite_or_null({**vars(item), "verdict": item.verdict})  # noqa: E731
-    text = json.dumps(finite_or_null(content), indent=1, allow_nan=False, default=difference)
-    Path(path).write_text(f"{text}\n", encoding="utf-8")
+    text = json.dumps(finite_or_null(content), indent=1, allow_nan=False)
+    Path(path).write_text(text + "\n", encoding="utf-8")
 
 
-def _reason(stage: Stage) -> str:
-    return "; ".join(filter(None, (stage.note, stage.failed or stage.doubt)))
+def _difference(item: Difference) -> dict[str, Any]:
+    return {**vars(item), "verdict": item.verdict}

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from resnet_fn.config.hints import first_line
-from resnet_fn.parity.calls import Calls, Chosen
+from resnet_fn.parity.calls import Calls, Chosen, is_float
 from resnet_fn.parity.changes import OTHER, changes, gradient_changes
 from resnet_fn.parity.layers.difference import norm
 from resnet_fn.parity.layers.layer import title_of
@@ -28,10 +28,6 @@ _CAUSES = 5  # the most that are sought, one after another
 
 class _DoneError(Exception):
     """The array that is asked for has been computed."""
-
-
-class _TimeIsOverError(BaseException):
-    """The search has taken its seconds. It passes `except Exception`, which only costs one change."""
 
 
 class Searcher:
@@ -57,27 +53,27 @@ class Searcher:
         chosen: Chosen = {}
         causes: dict[str, list[str]] = {}  # changes, and the places of each
         ended: list[str] = []
-        try:
-            while len(causes) < _CAUSES:
+        while len(causes) < _CAUSES:
+            try:
                 run, name, value = self._run(chosen, log=True)
                 fit = self._fit(chosen, run, name, value, set(causes)) if self._error(name, value) > 1 else {}
-                if not fit:
-                    break
-                for number, words in fit.items():
-                    causes.setdefault(words, []).append(run.places[number])
-                chosen |= fit
-        except _TimeIsOverError:
-            ended = [f"the search for a cause stopped after {self.seconds:g} s"]
-        except Exception as error:  # costs what would come after, not the causes before it
-            if not causes:
-                raise
-            ended = [f"the search for further causes failed ({type(error).__name__}: {first_line(error)})"]
+            except TimeoutError:
+                break
+            except Exception as error:  # costs what would come after, not the causes before it
+                if not causes:
+                    raise
+                ended = [f"the search for further causes failed ({type(error).__name__}: {first_line(error)})"]
+                break
+            for number, words in fit.items():
+                causes.setdefault(words, []).append(run.places[number])
+            chosen |= fit
+            if not fit:
+                break
         more = {words: f" (and {len(places) - 1} more calls)" * (len(places) > 1) for words, places in causes.items()}
-        return [f"{places[0]}: {words} here{more[words]}" for words, places in causes.items()] + ended
-
-    def _check_time(self) -> None:
+        lines = [f"{places[0]}: {words} here{more[words]}" for words, places in causes.items()]
         if time.perf_counter() > self.until:
-            raise _TimeIsOverError
+            ended = [f"the search for a cause stopped after {self.seconds:g} s"]
+        return [*lines, *ended]
 
     def _run(
         self, chosen: Chosen, base: Calls | None = None, name: str | None = None, log: bool = False
@@ -106,12 +102,16 @@ class Searcher:
 
         with contextlib.nullcontext() if of_loss else torch.no_grad(), torch.random.fork_rng():
             torch.default_generator.manual_seed(0)  # `torch.manual_seed` seeks GPUs: a quarter of a small net's time
-            with torch.no_grad():
-                for title, kept in self.buffers.items():  # which runs in training mode move
-                    self.module.get_buffer(title).copy_(kept)
+            self._put_back()
             kinds = gradient_changes if wanted.stage == GRADIENTS else changes
-            run = Calls(kinds, chosen, base, self.names, log, self._check_time)
+            run = Calls(kinds, chosen, base, self.names, log, self.until)
+
+            def given(layer: Any, inputs: Any, named: Any) -> None:
+                arrays = [leaf for _, leaf in leaves((inputs, named)) if is_float(leaf)]
+                run.others += [(f"input {index}", leaf) for index, leaf in enumerate(arrays)]
+
             seen = wanted.layers if name is None else [name] if name else []
+            handles.append(self.module.register_forward_pre_hook(given, with_kwargs=True))
             handles.append(self.module.register_forward_hook(lambda *_: setattr(run, "of_forward", run.count)))
             for title in {title.partition(" (")[0] for title in seen}:
                 handles.append(self.module.get_submodule(title).register_forward_hook(hook(title)))
@@ -124,6 +124,13 @@ class Searcher:
             finally:
                 for handle in handles:
                     handle.remove()
+
+    def _put_back(self) -> None:
+        """Put back the buffers, which runs in training mode move."""
+        with torch.no_grad():
+            for name, kept in self.buffers.items():
+                if (buffer := self.module.get_buffer(name)).shape == kept.shape:
+                    buffer.copy_(kept)
 
     def _error(self, name: str, value: Any) -> float:
         """How far a layer's output, or what the whole gives, is from ours, in units of what explains it."""
@@ -144,10 +151,9 @@ class Searcher:
             for first, logged, value in level:
                 options = self._options(logged, name, value)
                 for option in sorted(options, key=lambda option: not known.issuperset(option.values())):
-                    error = math.inf
-                    with contextlib.suppress(Exception):  # what a change gives may fit nothing that follows
-                        _, _, changed = self._run({**chosen, **first, **option}, logged, name)
-                        error = self._error(name, changed)
+                    if time.perf_counter() > self.until:
+                        return {}
+                    error = self._try({**chosen, **first, **option}, logged, name)
                     if error <= 1:
                         return {**first, **option}
                     if error < 0.9 * before:
@@ -169,7 +175,8 @@ class Searcher:
         for number in region:
             with contextlib.suppress(Exception):  # of a function with other arguments
                 for words, changed in run.changes(run.calls[number]):
-                    self._check_time()
+                    if time.perf_counter() > self.until:
+                        return []
                     with contextlib.suppress(Exception):  # of a change that this call cannot have
                         if number not in run.chosen and self._has_effect(run.calls[number].out, changed()):
                             singles.append({number: words})
@@ -181,6 +188,13 @@ class Searcher:
     def _has_effect(self, old: Any, new: Any) -> bool:
         pairs = zip(*(torch.utils._pytree.tree_leaves(one) for one in (old, new)), strict=True)
         return self.wanted.stage == GRADIENTS or any(a.shape != b.shape or not torch.equal(a, b) for a, b in pairs)
+
+    def _try(self, chosen: Chosen, base: Calls, name: str) -> float:
+        try:
+            _, _, value = self._run(chosen, base, name)
+            return self._error(name, value)
+        except Exception:  # what a change gives may fit nothing that follows
+            return math.inf
 
 
 def _excess(value: Any, ours: np.ndarray, rounding: float, floor: float = 0.0) -> float:

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from resnet_fn.parity.layers.difference import (
 )
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import training_notes
-from resnet_fn.parity.optimizers import compare_settings
+from resnet_fn.parity.optimizer_settings import compare_settings
 from resnet_fn.parity.trace import LATER, Arrays, Batch, Recording, Rounding, Trace, named_leaves
 
 INPUTS, INITIALISATION, UNTRAINED, WEIGHTS = "inputs", "initialisation", "untrained arrays", "weights"
@@ -140,9 +140,12 @@ STAGES = (
 # What is compared on each batch, with the weights before any update.
 EACH_BATCH = [row for row in STAGES if row.name in (EVAL_FORWARD, TRAIN_FORWARD, LOSS, GRADIENTS)]
 _DROPPED = [row for row in STAGES if row.name in (TRAIN_FORWARD, LOSS, GRADIENTS, CHANGE, STATISTICS)]
+# Arrays of which norms and losses are made: their rounding is allowed for there.
+_ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
 _AFTER = (LAST, AVERAGE)
 _WEIGHTS = (CHANGE, *_AFTER)
-_OTHER = 0.01  # an element whose gradients are further apart is rounding
+# An element whose gradients are further apart, or that is so small beside the largest of its array, is rounding.
+_OTHER, _NOTHING = 0.01, 1e-6
 
 # A gradient this far from its float64, and this small beside all gradients, is zero except for rounding.
 NOISE, _SMALL = 0.5, 1e-4
@@ -154,25 +157,17 @@ _LENT = 1e-4  # the most rounding that one array stands for in others
 Names = Mapping[str, Sequence[str]]  # our parameters, as a row takes them: "all", "trained", …
 
 
-def _errors(arrays: Arrays, exact: Arrays) -> dict[str, float]:
-    """Each array's relative error; 0 if no number is finite."""
-    errors = {name: relative_error(value, exact[name]) for name, value in arrays.items()}
-    return {name: 0.0 if math.isnan(error) else error for name, error in errors.items()}
-
-
 def rounding(trace: Trace, exact: Trace) -> Rounding:
     """The relative errors of a trace from that of the same net in float64."""
-    roundings = {row.name: _errors(row.values(trace), row.values(exact)) for row in STAGES if row.tolerance}
-    # One number may be close to its float64 by luck; it counts at least what the many are off by of which it is made.
-    outputs = _errors(_updates(map(flat, trace.train_outputs)), _updates(map(flat, exact.train_outputs)))
-    largest = 0.0
-    for update, error in roundings[TRAJECTORY].items():
-        largest = max(largest, error, outputs.get(update, 0.0))
-        roundings[TRAJECTORY][update] = largest
-    gradients = _errors({"all": flat(trace.gradients)}, {"all": flat(exact.gradients)})["all"]
-    made_of = {LOSS: outputs.get("update 1", 0.0), NORM: gradients, MOVED: max(outputs.values(), default=0.0)}
-    for stage, least in made_of.items():
-        roundings[stage] = {name: max(error, least) for name, error in roundings[stage].items()}
+    rows = [row for row in STAGES if row.tolerance]
+    rows.append(Row(_ALL_GRADIENTS, 1.0, "", lambda trace: {"": flat(trace.gradients)}))
+    rows.append(Row(_OUTPUTS, 1.0, "", lambda trace: _updates(map(flat, trace.train_outputs))))
+    roundings: Rounding = {}
+    for row in rows:
+        errors, exactly = roundings.setdefault(row.name, {}), row.values(exact)
+        for name, value in row.values(trace).items():
+            error = relative_error(value, exactly[name])
+            errors[name] = 0.0 if math.isnan(error) else error
     for index, pair in enumerate(zip(trace.later, exact.later, strict=True)):
         roundings |= {f"{name} of batch {index + 2}": errors for name, errors in rounding(*pair).items()}
     for pair in zip(trace.dropped, exact.dropped, strict=True):
@@ -198,18 +193,24 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
 
     `noisy` are the changes of the first batch's arrays (`rounding`) in runs with noise of one unit in the last place.
     """
-    grown, outputs = {}, [error for one in noisy for error in one.get(TRAIN_FORWARD, {}).values()]
+    grown = {}
     for stage, errors in measured.items():
         first = stage.partition(" of batch ")[0].removesuffix(WITH_DROPOUT)
         changes = [one.get(first, {}) for one in noisy]
-        # There is no run with noise of later updates: they count at least the change of the outputs in the first.
-        later = max(outputs, default=0.0) if first in (TRAJECTORY, MOVED) else 0.0
-        spreads = {name: SPREADS * max([later, *(one.get(name, 0.0) for one in changes)]) for name in errors}
+        spreads = {name: SPREADS * max((one.get(name, 0.0) for one in changes), default=0.0) for name in errors}
         least = {name: min(spread, _MOST / ROUNDING_FACTOR) for name, spread in spreads.items()}
         if first == GRADIENTS:  # of one that noise changes as much as this, nothing but rounding is left
             least |= {name: spread for name, spread in spreads.items() if spread >= NOISE}
         grown[stage] = {name: max(error, least[name]) for name, error in errors.items()}
     return grown
+
+
+def drift(noisy: Trace, trace: Trace, measured: Rounding, parameters: Collection[str]) -> Rounding:
+    """How far noise moves what Adam trains: statistics, and weights whose gradient is rounding, which it divides by."""
+    errors, statistics = rounding(noisy, trace), noisy.after[-1].keys() - parameters  # whose names are all given
+    drifting = statistics | {name for name, error in measured[GRADIENTS].items() if error >= NOISE}
+    moved = {stage: {name: one for name, one in errors[stage].items() if name in drifting} for stage in _AFTER}
+    return {**moved, MOVED: errors[MOVED]}
 
 
 def worst_rounding(*roundings: Rounding) -> Rounding:
@@ -264,18 +265,22 @@ class Comparison:
         return stage in _WEIGHTS and name in self.without_gradient and not (theirs[name] - start).any()
 
     @functools.cached_property
-    def _unsure(self) -> Arrays:
-        """Elements whose gradients of any batch are rounding, by our names."""
-        ours, theirs = self.ours.trace, self.theirs.trace
-        pairs = [(ours.clipped, theirs.clipped)]
-        pairs += [(one.gradients, other.gradients) for one, other in zip(ours.later, theirs.later, strict=True)]
-        unsure: Arrays = {}
-        for own, given in pairs:
-            for name, b in self.names.rename(given, name_map.GRADIENTS).items():
-                if name in own:
-                    apart = (np.abs(own[name] - b) > _OTHER * np.abs(b)) | (name in self._rounding_only)
-                    unsure[name] = apart | unsure.get(name, False)
-        return unsure
+    def _unsure(self) -> tuple[Arrays, Arrays]:
+        """Elements whose gradients, of the first batch or of any, are rounding, by our names."""
+
+        def apart(ours: Arrays, theirs: Arrays) -> Arrays:
+            masks = {}
+            for name, b in self.names.rename(theirs, name_map.GRADIENTS).items():
+                if name in ours:
+                    size = np.abs(b)
+                    small = (size > 0) & (size <= _NOTHING * size.max(initial=0))
+                    masks[name] = small | (np.abs(ours[name] - b) > _OTHER * size) | (name in self._rounding_only)
+            return masks
+
+        a, b = self.ours.trace, self.theirs.trace
+        first = apart(a.clipped, b.clipped)
+        later = [apart(one.gradients, other.gradients) for one, other in zip(a.later, b.later, strict=True)]
+        return first, {name: np.any([mask, *(one[name] for one in later)], axis=0) for name, mask in first.items()}
 
     def all_stages(self, order: Sequence[str]) -> list[Stage]:
         """Returns the stages from "weights" on; `order` lists our parameters and statistics in execution order."""
@@ -303,8 +308,7 @@ class Comparison:
             elif row.name in (ALONE, LOSS_ALONE):
                 stage = self._optimizer_alone() if row.name == ALONE else self._loss_alone()
             elif row.name == MOVED:
-                stage = sure(self._values(row, names))  # of what training moves beside weights: statistics, buffers
-                stage.hints = self.without_counterpart() if stage.verdict == DIFFERS else []
+                stage = self._state_of_training(row)
             elif row.name == LAST and len(ours.after) == 1:
                 stage = Stage(LAST, note="one update does not show how much momentum is kept; give two or more")
             else:
@@ -340,13 +344,39 @@ class Comparison:
 
     def _values(self, row: Row, names: Names) -> Stage:
         """A row's arrays by parameter, of `names`, or its outputs or updates."""
-        return self._arrays(row, names[row.of]) if row.of else self._numbers(row)
+        return self._arrays(row, names[row.of]) if row.of else self._numbers(row, self._least(row.name))
 
-    def without_counterpart(self) -> list[str]:
-        """A line for each buffer that the reference's training moves and that we lack."""
+    def _least(self, name: str) -> dict[str, float]:
+        """The least rounding of a number: it may be close to its float64 by luck; what it is made of are many."""
+        outputs = self.rounding.get(_OUTPUTS, {})
+        if name == LOSS:
+            return {"loss": outputs.get("update 1", 0.0)}
+        if name == NORM:
+            return {"norm": self.rounding.get(_ALL_GRADIENTS, {}).get("", 0.0)}
+        if name == MOVED:
+            return dict.fromkeys(self.theirs.trace.last_outputs, max(outputs.values(), default=0.0))
+        if name != TRAJECTORY:
+            return {}
+        of_losses = self.rounding.get(TRAJECTORY, {})  # of each update's loss, at least that of the update before
+        errors = (max(0.0, error, outputs.get(update, 0.0)) for update, error in of_losses.items())
+        return dict(zip(of_losses, itertools.accumulate(errors, max), strict=True))
+
+    def _state_of_training(self, row: Row) -> Stage:
+        """Compares what training moves beside weights (statistics, buffers) by the outputs that both nets then give."""
+        if not (row.values(self.ours.trace) and row.values(self.theirs.trace)):
+            return Stage(MOVED, note="one side has no outputs after the updates; record it again")
+        stage = sure(self._values(row, {}))
+        if stage.verdict == DIFFERS:
+            stage.hints = [line for mode, line in self.without_counterpart() if mode == "evaluation"]
+        return stage
+
+    def without_counterpart(self) -> list[tuple[str, str]]:
+        """What the reference's training moves (`Trace.moved`) and we lack: the mode that shows it, and a line."""
         ours = {*self.ours.trace.start, *itertools.chain(*map(self.names.sources, self.names.parameters))}
-        moved = [name for name in self.theirs.trace.moved if name not in ours]
-        return [f"{name}: training moves it in the reference; it has no counterpart here" for name in moved]
+        words = "training moves it in the reference; it has no counterpart here, and it changes "
+        where = {"": "no output", "training": "outputs in training mode, which later losses alone compare"}
+        moved = [(name, mode) for name, mode in self.theirs.trace.moved.items() if name not in ours]
+        return [(mode, f"{name}: {words}{where.get(mode, 'outputs in evaluation mode')}") for name, mode in moved]
 
     def _optimizer_alone(self) -> Stage:
         """The changes of all weights by made-up gradients: by the first update, and by all."""
@@ -401,9 +431,9 @@ class Comparison:
             error = max(error, usual, unit / size)
             if stage in _AFTER and name in self.ours.trace.gradients:
                 tolerance = max(tolerance, _OF_CHANGE * norm(b - start[name]) / size)
-            if largest and name in self._unsure:
+            if largest and name in (unsure := self._unsure[stage != CHANGE]):
                 # Adam changes what is rounding by up to the learning rate, with either sign.
-                a = np.where(self._unsure[name] & (np.abs(a - b) <= 2 * largest), b, a)
+                a = np.where(unsure[name] & (np.abs(a - b) <= 2 * largest), b, a)
             item = difference(name, a, b, tolerance=tolerance, rounding=error)
             if item.verdict in (UNDECIDED, DIFFERS) and name in self._rounding_only:
                 item = replace(item, relative=item.relative * size / (whole or 1.0), rounding=usual)
@@ -421,7 +451,7 @@ class Comparison:
         names = [name for name in self.ours.trace.gradients if name in values]
         return max(float(np.abs(values[name] - (stage != CHANGE) * start[name]).max(initial=0)) for name in names)
 
-    def _numbers(self, row: Row) -> Stage:
+    def _numbers(self, row: Row, least: Mapping[str, float]) -> Stage:
         """Output by output, or update by update."""
         stage, given, theirs = row.name, row.values(self.ours.trace), row.values(self.theirs.trace)
         names = paired_outputs(given, theirs)
@@ -431,9 +461,8 @@ class Comparison:
         more = [name for name in given if name not in names.values()]
         note = f"here alone: {', '.join(more)}" if more else ""
         errors = self.rounding.get(stage, {})
-        items = [
-            difference(name, given[names[name]], b, row.tolerance, errors.get(name, 0.0)) for name, b in theirs.items()
-        ]
+        roundings = {name: max(errors.get(name, 0.0), least.get(name, 0.0)) for name in theirs}
+        items = [difference(name, given[names[name]], b, row.tolerance, roundings[name]) for name, b in theirs.items()]
         # Rounding grows from update to update: losses of which the reference is unsure are left out.
         chaotic = [one for one in items[2:] if stage == TRAJECTORY and one.verdict == UNDECIDED and one.relative >= 0]
         note = f"without {len(chaotic)} from {chaotic[0].name} on: {chaotic[0].doubt}" if chaotic else note

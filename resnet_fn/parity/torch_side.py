@@ -8,6 +8,7 @@ import itertools
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,16 @@ import torch
 from resnet_fn.config.hints import few, first_line
 from resnet_fn.parity import stages
 from resnet_fn.parity.alone import changes_alone, losses_alone, made_up
+from resnet_fn.parity.dropout import drops_of, shared_masks
 from resnet_fn.parity.environment import environment
 from resnet_fn.parity.initial import several_builds
 from resnet_fn.parity.layers.difference import relative_error
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import record_layers, recorded_layers
 from resnet_fn.parity.layers.settings import without_dropout
-from resnet_fn.parity.optimizers import RATE, torch_settings
+from resnet_fn.parity.optimizer_settings import RATE, torch_settings
 from resnet_fn.parity.probes import Asked, Caller, attempted, compute_probes, measure
-from resnet_fn.parity.randomness import cut_random, drops_of, is_random, shared_masks
+from resnet_fn.parity.randomness import cut_random, is_apart, is_random
 from resnet_fn.parity.reference.training import Average, recipe_loss, recipe_optimizer
 from resnet_fn.parity.search import Searcher
 from resnet_fn.parity.trace import (
@@ -51,6 +53,7 @@ from resnet_fn.parity.trace import (
 
 Loss = Callable[[Any, Any], torch.Tensor]
 MakeOptimizer = Callable[[torch.nn.Module], torch.optim.Optimizer]
+_DTYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.float32}  # float16 by autocasting
 
 
 @torch.random.fork_rng()
@@ -66,8 +69,8 @@ def record_reference(
 
     The copy has no dropout, and random numbers for what is fresh (`prepare_reference`). With the recipe's precision
     "fp16" the verdict allows for the error of PyTorch's own automatic mixed precision. `loss` and `make_optimizer`: see
-    `Training`; `build` made the module: with it several are built (`Trace.builds`). `probes`: other inputs are
-    computed, too. A ValueError names what fails.
+    `run_torch`; `build` made the module: with it several are built (`Trace.builds`). `probes`: other inputs
+    are computed, too. A ValueError names what fails.
     """
     task = dataclasses.replace(task, batches=[map_tree(np.array, tuple(batch)) for batch in task.batches])
     inputs = task.batches[0][0]
@@ -93,12 +96,11 @@ def record_reference(
     rounded = "float16" if task.recipe.precision == "fp16" else "float32"
 
     def run(precision: str) -> Trace:
-        with _Float64() if precision == "float64" else contextlib.nullcontext():
-            trace = Training(reference, task, criterion, precision).train(make_optimizer)
-            for batch in task.batches[1:]:
-                trace.later.append(Training(reference, task, criterion, precision).on_batch(batch, trace.start))
+        with _in_float64() if precision == "float64" else contextlib.nullcontext():
+            trace, later = run_torch(reference, task, criterion, make_optimizer, precision), task.batches[1:]
+            trace.later = [_on_batch(reference, task, one, criterion, precision, trace.start) for one in later]
             if dropping is not None:
-                trace.dropped = [Training(dropping, task, criterion, precision).train(make_optimizer, updates=1)]
+                trace.dropped = [run_torch(dropping, task, criterion, make_optimizer, precision, updates=1)]
             return trace
 
     def loss_of(outputs: Tree, labels: Tree) -> np.ndarray:
@@ -132,27 +134,30 @@ def record_reference(
     noisy, first_update = [], dataclasses.replace(trace, later=[], dropped=[])
     for seed in range(_NOISY_RUNS) if rounded == "float32" else ():
         with _Noise(seed):
-            one = Training(reference, task, criterion, rounded).on_batch(task.batches[0], trace.start)
+            one = _on_batch(reference, task, task.batches[0], criterion, rounded, trace.start)
             noisy.append(stages.rounding(one, first_update))
     measured = stages.rounding(trace if rounded == "float32" else run(rounded), exact)
     # Adam divides a gradient of rounding by its own size: such a bias drifts, and the statistics behind it with it.
     adaptive = task.own_optimizer or task.recipe.optimizer != "sgd"
+    failed: list[str] = []
     if noisy and adaptive and max(measured[stages.GRADIENTS].values(), default=0.0) >= stages.NOISE:
         weights = {name: trace.after[-1][name] for name in trace.gradients}  # as both sides have them there
-        with _Noise(0):
-            moved = Training(reference, task, criterion, rounded).train(make_optimizer, last=weights)
-        changes = stages.rounding(moved, first_update)
-        noisy.append({stage: changes[stage] for stage in (stages.LAST, stages.AVERAGE, stages.MOVED)})
+        try:
+            with _Noise(0):
+                moved = run_torch(reference, task, criterion, make_optimizer, rounded, last=weights)
+            noisy.append(stages.drift(moved, first_update, measured, roles["trainable"]))
+        except Exception as error:
+            words = f"could not be trained under noise ({type(error).__name__}: {first_line(error)})"
+            failed.append(f"the reference {words}: drift is not allowed for")
     random_train = cut_random(layers["train"], layers_of(reference, first, True)) if random else ""
 
-    notes = [changed] if changed else []
     asked = probes and rounded == "float32" and not random_eval
-    probed = attempted(lambda: _probes(reference, first, layers["eval"], limits), notes, "PyTorch") if asked else None
+    probed = attempted(lambda: _probes(reference, first, layers["eval"], limits), failed, "PyTorch") if asked else None
 
     def flip(width: float) -> tuple[Rounding, int]:
-        with FlipTies(width) as ties:
+        with flip_ties(width) as count:
             flipped = run("float32")  # half of float64's time; what float32 costs counts as rounding anyway
-        return stages.rounding(flipped, exact), ties.count
+        return stages.rounding(flipped, exact), count()
 
     recording = make_recording(
         f"PyTorch {torch.__version__.partition('+')[0]}",
@@ -175,19 +180,19 @@ def record_reference(
         random_eval=random_eval,
         random_train=random_train,
         drops=drops,
-        limits=[line for line, reached in limits.reached.items() if not reached],
+        limits=limits.lines,
         probes=probed[0] if probed else {},
         measure_probes=probed[1] if probed else None,
         **roles,
     )
-    recording.notes += notes
+    recording.notes += [*([changed] if changed else []), *failed]
     trace.builds = several_builds(build, built, {torch: "manual_seed"}) if build else []
     return recording
 
 
 def _searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:
     """Changes a copy of the module until it computes what the other side does."""
-    run = Training(module, task, loss, "float32")
+    run = _Run(module, task, loss, "float32")
     run.module.eval()  # every layer: some may have been left in another mode than the module
 
     def forward(train: bool) -> Any:
@@ -197,9 +202,8 @@ def _searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:
 
     def backward() -> Arrays:
         run.module.zero_grad()
-        trace = Trace({}, start={}, rates=[])
-        run.backward(task.batches[0], trace)
-        return {**trace.gradients, stages.LOSS: np.asarray(trace.losses)}
+        value, _, _ = run.backward(task.batches[0])
+        return {**run.gradients(), stages.LOSS: np.asarray([value])}
 
     return Searcher(run.module, forward, backward)
 
@@ -213,20 +217,20 @@ def searcher_of(recording: Recording, module: torch.nn.Module) -> Searcher:
     outputs = outputs_of(first_call(_load(reference, trace.start), task.batches[0][0]))
     if any(relative_error(outputs.get(name, np.nan), one) > 1e-3 for name, one in trace.eval_outputs.items()):
         raise ValueError(f"{recording.file.partition(',')[0]} does not compute what it did when it was recorded")
-
-    def no_loss(outputs: Any, labels: Any) -> torch.Tensor:
-        raise ValueError("the reference's own loss is not in the trace; compare both nets in one process")
-
+    if task.own_loss:
+        return _searcher(reference, task, _no_loss)
     outputs = first_call(reference, task.first[0], True)
-    of_recipe = recipe_loss(task.recipe)
-    loss = no_loss if task.own_loss else loss_of_logits("the reference", outputs, of_recipe)
-    return _searcher(reference, task, loss)
+    return _searcher(reference, task, loss_of_logits("the reference", outputs, recipe_loss(task.recipe)))
+
+
+def _no_loss(outputs: Any, labels: Any) -> torch.Tensor:
+    raise ValueError("the reference's own loss is not in the trace; compare both nets in one process")
 
 
 def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, rounded: str) -> list[Layer]:
     """Every layer's executions, with their distance from those in float64."""
     layers = layers_of(reference, inputs, train)
-    with _Float64():
+    with _in_float64():
         exact = {layer.title: layer for layer in layers_of(copied(reference).double(), inputs, train)}
     with torch.autocast("cpu", torch.float16, enabled=rounded == "float16"):
         measured = layers_of(reference, inputs, train) if rounded == "float16" else layers
@@ -259,7 +263,7 @@ def _probes(
 
     def measured(asked: Asked) -> None:
         """Their distance from those in float64; or, if that is more, a multiple of what noise changes."""
-        with _Float64():
+        with _in_float64():
             measure(probes, asked, compute(copied(reference).double(), asked), 1)
         for seed in range(_NOISY_PROBES):
             module = copied(reference)
@@ -270,42 +274,51 @@ def _probes(
     return probes, measured
 
 
-class _Float64(torch.overrides.TorchFunctionMode):
+@contextlib.contextmanager
+def _in_float64() -> Iterator[None]:
     """Inside, tensors that a module makes in float32 are float64: `torch.zeros(…)`, `x.float()`, its constants."""
 
-    def __enter__(self) -> Any:
-        self.usual = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)  # of `torch.full(…, finfo(dtype).min)`
-        return super().__enter__()
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        super().__exit__(kind, error, trace)
-        torch.set_default_dtype(self.usual)
-        if isinstance(error, Exception):
-            frames = [one for one in traceback.extract_tb(trace) if not one.filename.startswith(_INSIDE)]
-            place = "".join(f"{frame.filename}:{frame.lineno}: {frame.line}: " for frame in frames[-1:])
-            words = f"it fails in float64, which measures the rounding to allow ({type(error).__name__}: "
-            fix = "let it compute in its inputs' type, dtype=x.dtype"
-            raise ValueError(f"reference: {place}{words}{first_line(error)}); {fix}") from error
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function is torch.Tensor.__deepcopy__:  # whose second argument is all that was copied so far
-            return function(*args, **(kwargs or {}))
-        function = torch.Tensor.double if function is torch.Tensor.float else function
-        wide = functools.partial(torch.utils._pytree.tree_map, self._widen)
-        return wide(function(*wide(args), **wide(kwargs or {})))
-
-    def _widen(self, leaf: Any) -> Any:
+    def widen(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor) and leaf.dtype == torch.float32:
             return leaf.double()
         return torch.float64 if leaf is torch.float32 else leaf
 
+    wide = functools.partial(torch.utils._pytree.tree_map, widen)
+
+    class Widen(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function is torch.Tensor.__deepcopy__:  # whose second argument is all that was copied so far
+                return function(*args, **(kwargs or {}))
+            function = torch.Tensor.double if function is torch.Tensor.float else function
+            return wide(function(*wide(args), **wide(kwargs or {})))
+
+    usual = torch.get_default_dtype()
+    try:
+        with Widen():
+            torch.set_default_dtype(torch.float64)  # of `torch.full(…, finfo(dtype).min)`
+            yield
+    except Exception as error:
+        frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith(_INSIDE)]
+        place = "".join(f"{frame.filename}:{frame.lineno}: {frame.line}: " for frame in frames[-1:])
+        raise ValueError(
+            f"reference: {place}it fails in float64, which measures the rounding "
+            f"to allow ({type(error).__name__}: {first_line(error)}); let it compute in its inputs' type, dtype=x.dtype"
+        ) from error
+    finally:
+        torch.set_default_dtype(usual)
+
 
 def copied(module: torch.nn.Module) -> torch.nn.Module:
-    """A copy; what a layer computed of its parameters (the weight of `weight_norm`) is copied as a plain tensor."""
+    """A copy; what a layer computed of its parameters (the weight of `weight_norm`) is copied as a plain tensor.
+
+    It shares random generators of the module's own: each call then draws other numbers, as `is_random` must see.
+    Generators in lists, dicts or objects that are no layers are copied: what they draw looks fixed.
+    """
     values = [value for layer in module.modules() for value in vars(layer).values()]
     known = {id(one): one.detach().clone() for one in values if isinstance(one, torch.Tensor) and not one.is_leaf}
-    return copy.deepcopy(module, known)
+    kinds = (torch.Generator, np.random.Generator, np.random.RandomState, Random)
+    shared = {id(one): one for one in values if isinstance(one, kinds)}
+    return copy.deepcopy(module, {**known, **shared})
 
 
 def initialise(module: torch.nn.Module, inputs: Tree) -> None:
@@ -320,11 +333,15 @@ def initialise(module: torch.nn.Module, inputs: Tree) -> None:
 _INSIDE = (os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(__file__)))
 
 
-@torch.no_grad()
 def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]:
     """Run a copy of a module on a batch, floats in the module's type, and record every layer."""
-    module, given = copied(module).train(train), tensors(inputs, _dtype_of(module))
-    return record_layers(module, lambda: call(module, given))
+    module, dtype = copied(module).train(train), _dtype_of(module)
+
+    def run() -> None:
+        with torch.no_grad():
+            call(module, tensors(inputs, dtype))
+
+    return record_layers(module, run)
 
 
 def _dtype_of(module: torch.nn.Module) -> torch.dtype:
@@ -373,64 +390,79 @@ def with_masks(module: torch.nn.Module, masks: Mapping[str, Sequence[np.ndarray]
     return module
 
 
-class Training:
-    """A copy of a module in one precision, and what it computes of a task's batches.
+def run_torch(
+    module: torch.nn.Module,
+    task: Task,
+    loss: Loss,
+    make_optimizer: MakeOptimizer | None,
+    precision: str,
+    updates: int | None = None,
+    last: Arrays | None = None,
+) -> Trace:
+    """Train a copy of a torch module for a few updates (None: the task's) and record what the ladder compares.
 
-    `loss` is of (outputs, labels), a scalar; `precision` is "float32", "float64", or "float16" by automatic mixed
-    precision.
+    `loss` is of (outputs, labels), a scalar; `make_optimizer` is of the module, None: the recipe's. Each of its groups
+    gets the task's learning rate times its share of the largest. `precision`: "float32", "float64", or "float16" by
+    automatic mixed precision. `last`: weights with which `last_outputs` are computed, instead of the trained ones.
     """
+    run, batches = _Run(module, task, loss, precision), task.batches
+    module, parameters = run.module, run.parameters
+    optimizer, set_rate = _optimizer_of(module, task, make_optimizer)
+    average = Average(module, task.recipe, task.updates_per_epoch) if task.recipe.ema else None
+    trace = Trace(run.evaluate(batches[0]), start=state(module), rates=task.rates)
+    buffers = {name: one.clone() for name, one in module.named_buffers()}
+    trace.settings = torch_settings(optimizer.param_groups, {id(one): name for name, one in parameters.items()})
+    if not make_optimizer:  # the recipe's optimizer has no learning rate of its own
+        del trace.settings[RATE]
+    for update, batch in enumerate(batches[:updates]):
+        set_rate(trace.rates[update])
+        optimizer.zero_grad()
+        value, outputs, parts = run.backward(batch)
+        trace.losses.append(value)
+        trace.train_outputs.append(outputs)
+        if update == 0:
+            trace.gradients, trace.parts = run.gradients(), parts
+        limit = task.recipe.clip_norm or float("inf")
+        trace.norms.append(float(torch.nn.utils.clip_grad_norm_(list(parameters.values()), limit)))
+        if update == 0:
+            trace.clipped = run.gradients()
+        optimizer.step()
+        if average is not None:
+            average.update(module)
+        if update < LATER:
+            trace.after.append(state(module))
+        if update + 1 == min(LATER, len(batches)):
+            trace.last_outputs = run.evaluate(batches[0], _load(copied(module), last) if last else module)
+            trace.moved = _moved(module, buffers, task.first[0])
+    if average is not None:
+        trace.average = state(average.module)
+    return trace
+
+
+def _load(module: torch.nn.Module, values: Arrays) -> torch.nn.Module:
+    module.load_state_dict({name: torch.from_numpy(np.array(one)) for name, one in values.items()}, strict=False)
+    return module
+
+
+def _on_batch(module: torch.nn.Module, task: Task, batch: Batch, loss: Loss, precision: str, start: Arrays) -> Trace:
+    """What a copy of a module computes of a batch before any update: outputs in both modes, loss, gradients."""
+    run = _Run(module, task, loss, precision)
+    trace = Trace(run.evaluate(batch), start=start, rates=[])
+    value, outputs, _ = run.backward(batch)
+    trace.losses, trace.train_outputs, trace.gradients = [value], [outputs], run.gradients()
+    return trace
+
+
+class _Run:
+    """A copy of a module in one precision, and what it computes of a task's batches."""
 
     def __init__(self, module: torch.nn.Module, task: Task, loss: Loss, precision: str) -> None:
-        self.task, self.loss = task, loss
-        self.dtype = torch.float64 if precision == "float64" else torch.float32
+        self.task, self.loss, self.dtype = task, loss, _DTYPES[precision]
         self.module = copied(module).to(self.dtype)
         self.parameters = {name: one for name, one in self.module.named_parameters() if one.requires_grad}
         self.autocast = functools.partial(torch.autocast, "cpu", torch.float16, enabled=precision == "float16")
         # Small gradients would underflow without it.
         self.scale = task.recipe.loss_scale if precision == "float16" else 1.0
-
-    def train(
-        self, make_optimizer: MakeOptimizer | None, updates: int | None = None, last: Arrays | None = None
-    ) -> Trace:
-        """Make a few updates (None: the task's) and record what the ladder compares.
-
-        `make_optimizer` is of the module, None: the recipe's. Each of its groups gets the task's learning rate times
-        its share of the largest. `last`: weights with which `last_outputs` are computed, instead of the trained ones.
-        """
-        module, task, batches = self.module, self.task, self.task.batches
-        optimizer, set_rate = _optimizer_of(module, task, make_optimizer)
-        average = Average(module, task.recipe, task.updates_per_epoch) if task.recipe.ema else None
-        trace = Trace(self.evaluate(batches[0]), start=state(module), rates=task.rates)
-        buffers = {name: one.clone() for name, one in module.named_buffers()}
-        names = {id(one): name for name, one in self.parameters.items()}
-        trace.settings = torch_settings(optimizer.param_groups, names)
-        if not make_optimizer:  # the recipe's optimizer has no learning rate of its own
-            del trace.settings[RATE]
-        for update, batch in enumerate(batches[:updates]):
-            set_rate(trace.rates[update])
-            optimizer.zero_grad()
-            self.backward(batch, trace)
-            limit = task.recipe.clip_norm or float("inf")
-            trace.norms.append(float(torch.nn.utils.clip_grad_norm_(list(self.parameters.values()), limit)))
-            if update == 0:
-                trace.clipped = self.gradients()
-            optimizer.step()
-            if average is not None:
-                average.update(module)
-            if update < LATER:
-                trace.after.append(state(module))
-            if update + 1 == min(LATER, len(batches)):
-                trace.last_outputs = self.evaluate(batches[0], _load(copied(module), last) if last else module)
-                trace.moved = _moved(module, buffers)
-        if average is not None:
-            trace.average = state(average.module)
-        return trace
-
-    def on_batch(self, batch: Batch, start: Arrays) -> Trace:
-        """What is computed of a batch before any update: outputs in both modes, loss, gradients."""
-        trace = Trace(self.evaluate(batch), start=start, rates=[])
-        self.backward(batch, trace)
-        return dataclasses.replace(trace, parts=[])
 
     def evaluate(self, batch: Batch, module: torch.nn.Module | None = None) -> Arrays:
         """The outputs in evaluation mode, of the copy or of another module like it."""
@@ -438,10 +470,11 @@ class Training:
         with torch.no_grad(), self.autocast():
             return outputs_of(call(net.eval(), tensors(batch[0], self.dtype)))
 
-    def backward(self, batch: Batch, trace: Trace) -> None:
+    def backward(self, batch: Batch) -> tuple[float, Arrays, list[Arrays]]:
         """Run a batch forward and backward in training mode; gradients are added to `parameter.grad`, which is clear.
 
-        The trace gets the mean loss, the outputs of the last micro-batch, and, if they are the first, the gradients.
+        Returns the mean loss, the outputs of the last micro-batch, and each micro-batch's gradients; [] of a single
+        one.
         """
         self.module.train()
         total, parts, count = 0.0, list[Arrays](), self.task.accumulate
@@ -460,10 +493,7 @@ class Training:
         for parameter in self.parameters.values():
             if self.scale != 1.0 and parameter.grad is not None:
                 parameter.grad /= self.scale
-        trace.losses.append(total)
-        trace.train_outputs.append(outputs_of(outputs))
-        if len(trace.losses) == 1:
-            trace.gradients, trace.parts = self.gradients(), parts
+        return total, outputs_of(outputs), parts
 
     def gradients(self) -> Arrays:
         """Each parameter's, zeros if it has none."""
@@ -473,22 +503,30 @@ class Training:
         }
 
 
-def _load(module: torch.nn.Module, values: Arrays) -> torch.nn.Module:
-    module.load_state_dict({name: torch.from_numpy(np.array(one)) for name, one in values.items()}, strict=False)
-    return module
+def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree) -> dict[str, str]:
+    """Buffers that are no longer as at `first`, and the mode in which that changes an output (`Trace.moved`)."""
 
+    @functools.cache  # those of a mode without a name are asked for again for each buffer
+    def outputs(train: bool, name: str = "") -> Arrays:
+        one = copied(module).train(train)
+        if name:
+            layer, _, leaf = name.rpartition(".")
+            setattr(one.get_submodule(layer), leaf, first[name].clone())
+        with torch.no_grad(), torch.random.fork_rng():
+            torch.manual_seed(0)
+            return outputs_of(call(one, tensors(inputs, _dtype_of(module))))
 
-def _moved(module: torch.nn.Module, first: Mapping[str, torch.Tensor]) -> list[str]:
-    """Buffers that are no longer as at `first`, without statistics and counters."""
-    moved = []
+    changes: dict[str, str] = {}
     for name, value in module.named_buffers():
         before = first.get(name)
         if name.rpartition(".")[2] in STATISTICS or before is None or before.shape != value.shape:
             continue
         counts = value.numel() == 1 and value.dtype != torch.bool and float(value - before).is_integer()
-        if not counts and not torch.equal(before, value):
-            moved.append(name)
-    return moved
+        if counts or torch.equal(before, value):
+            continue
+        modes = {"evaluation": False, "training": True}.items()
+        changes[name] = next((mode for mode, train in modes if is_apart(outputs(train), outputs(train, name))), "")
+    return changes
 
 
 _NOISY_RUNS, _NOISY_PROBES = 4, 2
@@ -523,21 +561,22 @@ class _Noise(torch.overrides.TorchFunctionMode):
         return leaf * (1 + 2**-23 * torch.randn(leaf.shape, generator=self.generator))
 
 
-_RELUS = {
-    *(torch.nn.functional.relu, torch.nn.functional.relu_),
-    *(torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_),
-}
 # Functions with limits, and the names of their arguments after the first.
 _LIMITED = {"clamp": ("min", "max"), "clip": ("min", "max"), "clamp_min": ("min",), "clamp_max": ("max",)}
 _LIMITED["normalize"] = ("p", "dim", "eps")
 
 
 class _Limits(torch.overrides.TorchFunctionMode):
-    """Inside, it is noted whether numbers reach the limits of functions: "net.py:31, clamp: nothing below 1e-12"."""
+    """Inside, limits of functions that no number reaches are noted: "net.py:31, clamp: nothing below 1e-12"."""
 
     def __init__(self) -> None:
         super().__init__()
         self.reached: dict[str, bool] = {}
+
+    @property
+    def lines(self) -> list[str]:
+        """Those that were not reached."""
+        return [line for line, reached in self.reached.items() if not reached]
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, kwargs = getattr(function, "__name__", "").rstrip("_"), kwargs or {}
@@ -634,8 +673,10 @@ def call(module: torch.nn.Module, inputs: Tree) -> Any:
 def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
     """Give every fresh BatchNorm random statistics, and all that is trained and constant random numbers, in place.
 
-    docs/migrating.md has the numbers. Statistics are drawn around a batch's, so that activations keep their size in
-    deep nets. Returns what was changed, in words.
+    Mean 0, variance 1, gamma 1, beta 0, and a scale or bias that is one number, would hide how a port uses and updates
+    them. Statistics are drawn around a batch's, so that activations keep their size in deep nets. A constant c becomes
+    c + 0.2 · |c| · N(0, 1), zeros 0.2 · N(0, 1), and a matrix of zeros, which would hide all layers before it,
+    1/√fan-in · N(0, 1). Other weights stay as they are. Returns what was changed, in words.
     """
     generator = torch.Generator().manual_seed(seed)
     norms, changed = [], []
@@ -653,7 +694,9 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
     words = f"random numbers for {len(changed)} constant arrays of the reference: {few(changed)}" if changed else ""
     if not norms:
         return words
-    call(module.train(), tensors(inputs, torch.float32))
+    was_training = module.training
+    module.train(True)
+    call(module, tensors(inputs, torch.float32))
     for layer, momentum in norms:
         layer.momentum = momentum
         mean, variance = layer.get_buffer("running_mean"), layer.get_buffer("running_var")
@@ -661,31 +704,36 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
         variance *= torch.exp(0.5 * torch.randn(variance.shape, generator=generator))
         # A channel that is dead on this batch has variance 0; dividing by √eps would magnify rounding.
         variance.clamp_(min=0.01 * float(variance.mean()) + 1e-3)
+    module.train(was_training)
     return words
 
 
-class FlipTies(torch.overrides.TorchFunctionMode):
+@contextlib.contextmanager
+def flip_ties(width: float) -> Iterator[Callable[[], int]]:
     """Inside, every torch ReLU moves ties, inputs x with |x| < width · rms(x), to the other side of 0.
 
     relu(x) becomes min(x, 0) for them: the values hardly change, but the gradients 0 and 1 are exchanged. ReLU6 and
-    Hardtanh have two such places. `count` is the number of ties so far.
+    Hardtanh have two such places. Yields a function that returns the number of ties so far.
     """
+    functional = torch.nn.functional
+    relus = {functional.relu, functional.relu_, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_}
+    count = 0
 
-    def __init__(self, width: float) -> None:
-        super().__init__()
-        self.width, self.count = width, 0
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function in _RELUS:
-            return self._flipped(args[0], 0.0)
-        if function in (torch.nn.functional.relu6, torch.nn.functional.hardtanh):
-            relu6 = function is torch.nn.functional.relu6
-            least, most = (0.0, 6.0) if relu6 else (kwargs["min_val"], kwargs["max_val"])
-            return least + self._flipped(args[0], least) - self._flipped(args[0], most)
-        return function(*args, **(kwargs or {}))
-
-    def _flipped(self, x: torch.Tensor, at: float) -> torch.Tensor:
-        tie = (x.detach() - at).abs() < self.width * x.detach().square().mean().sqrt()
-        self.count += int(tie.sum())
+    def flipped(x: torch.Tensor, at: float) -> torch.Tensor:
+        nonlocal count
+        tie = (x.detach() - at).abs() < width * x.detach().square().mean().sqrt()
+        count += int(tie.sum())
         above = torch.relu(x - at)  # whose gradient at 0 itself is 0
         return torch.where(tie, x - at - above, above)
+
+    class FlipTies(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function in relus:
+                return flipped(args[0], 0.0)
+            if function in (functional.relu6, functional.hardtanh):
+                least, most = (0.0, 6.0) if function is functional.relu6 else (kwargs["min_val"], kwargs["max_val"])
+                return least + flipped(args[0], least) - flipped(args[0], most)
+            return function(*args, **(kwargs or {}))
+
+    with FlipTies():
+        yield lambda: count

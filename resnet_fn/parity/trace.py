@@ -1,7 +1,7 @@
 """What one side of the ladder computes in a few updates, under its own names, and its task."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
@@ -217,7 +217,9 @@ class Trace:
     builds: list[Arrays] = field(default_factory=list)  # initial values of several nets (`several_builds`)
     # as `eval_outputs`, at the end of `after`: with the reference's weights, and the side's own state
     last_outputs: Arrays = field(default_factory=dict)
-    moved: Collection[str] = ()  # buffers that training has moved by then; of PyTorch's side, without statistics
+    # buffers that training has moved by then (PyTorch's side, without statistics), and the mode in which their first
+    # values would change an output: "evaluation", "training" or ""
+    moved: dict[str, str] = field(default_factory=dict)
     # Of one of several workers: the gradients that its all-reduce took and gave in update 1; what its share of that
     # update alone makes of statistics; the loss of that share, and in evaluation mode of the batch and of its parts
     sent: Arrays = field(default_factory=dict)
@@ -274,7 +276,7 @@ class Recording:
     random_eval: bool = False
     # what draws random numbers in training mode, with dropout set to 0 (`cut_random`); empty: nothing
     random_train: str = ""
-    drops: list[Drop] = field(default_factory=list)  # its dropout before that (`drops_of`)
+    drops: list[Drop] | None = None  # its dropout before that (`drops_of`); None: not recorded
     probes: Probes = field(default_factory=dict)  # what it computes of other inputs; {}: not asked for
     # raises the rounding of the probes that are asked for, by layer; None: it is known
     measure_probes: Callable[[Mapping[str, Sequence[str]]], None] | None = None
@@ -285,7 +287,7 @@ class Recording:
     @property
     def dropping(self) -> Dropping:
         """`drops`, and the executions that they are of."""
-        return self.drops, self.layers["train"]
+        return self.drops or (), self.layers["train"]
 
 
 STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")

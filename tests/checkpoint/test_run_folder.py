@@ -1,5 +1,3 @@
-"""The run folder: its name, its files, its checkpoints by name, and which of them may go."""
-
 from pathlib import Path
 
 import pytest

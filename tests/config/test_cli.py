@@ -1,5 +1,3 @@
-"""Flags made from fields, the flags that choose a trained net; a mistake is one line, and an exit code."""
-
 import re
 import subprocess
 import sys
@@ -80,7 +78,6 @@ def test_help_lists_the_settings_that_are_used_most_and_help_all_every_one(capsy
 
 
 def test_a_path_that_is_not_there_names_the_nearest():
-    """Wherever on the way it goes wrong; and the whole of it where that is there."""
     Path("runs/first/checkpoints/step-00000066").mkdir(parents=True)
     Path("runs/frist/checkpoints").mkdir(parents=True)
     whole = "runs/firs/checkpoints/step-00000066"

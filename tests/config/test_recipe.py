@@ -1,5 +1,3 @@
-"""Recipes and options: what their constructors reject, how they are copied, what they warn of."""
-
 import copy
 import dataclasses
 import inspect
@@ -34,7 +32,6 @@ def test_the_usual_aliases_are_accepted(flags, fields):
 
 
 def test_the_worked_example_is_true(says):
-    """The docstring of `fields` claims it of learning_rate."""
     about = declarations.__doc__
     line = declarations.explain(Recipe.__dataclass_fields__["learning_rate"], 0.2).replace(", for the whole batch", "")
     assert f'"{line}"' in about

@@ -1,5 +1,3 @@
-"""A recipe as a file: the same names, checks and messages as flags, and the line in which a fault stands."""
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""What goes together: typed and without effect is rejected, from a weaker source it is left out, with a line."""
-
 import dataclasses
 import inspect
 
@@ -50,14 +48,7 @@ def test_a_last_layer_of_which_one_parameter_is_trained_has_a_learning_rate(word
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        (
-            "--epochs x --milestones 30;60",
-            "epochs: 'x'|milestones: '30;60' is not",
-        ),
-        (
-            "--learning-rate fast --eval-batch-size 0",
-            "learning_rate: 'fast' is not a number|eval_batch_size: 0|1 or more",
-        ),
+        ("--epochs x --milestones 30;60", "epochs: 'x'|milestones: '30;60' is not"),
         (
             "--batch-size y --loss-scale 64 --keep-last 1 --trust-coefficient 0.1",
             "batch_size: 'y'|keep_last: 1|2 or more|trust_coefficient: 0.1|lars|loss_scale: 64.0|--precision fp16",
@@ -89,22 +80,14 @@ def test_what_does_not_go_together_names_fields_values_and_fix(words, parts, rai
         parse(flags)
 
 
-@pytest.mark.parametrize(
-    ("words", "fault"),
-    [
+def test_no_rule_reads_a_value_that_cannot_be():
+    for words, fault in (
         ("--epochs x --warmup-epochs 30", "epochs: 'x'"),
-        ("--precision fp61 --loss-scale 64", "precision: 'fp61'"),
-        (
-            "--dataset imagenet --crop-scale 0.5 --max-shift 9",
-            "dataset: 'imagenet' is unknown; did you mean imagefolder",
-        ),
-    ],
-)
-def test_no_rule_reads_a_value_that_cannot_be(words, fault):
-    with pytest.raises(UsageError) as caught:
-        parse(words.split())
-    assert str(caught.value).startswith(fault)
-    assert str(caught.value).count(": ") == 1
+        ("--dataset imagenet --crop-scale 0.5", "dataset: 'imagenet' is unknown; did you mean imagefolder"),
+    ):
+        with pytest.raises(UsageError, match=f"^{fault}") as caught:
+            parse(words.split())
+        assert str(caught.value).count(": ") == 1
 
 
 def test_several_classes_an_image_set_what_they_need_where_nothing_else_was_typed():

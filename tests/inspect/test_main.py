@@ -1,5 +1,3 @@
-"""The command's tables, files and messages."""
-
 import json
 from pathlib import Path
 

@@ -1,10 +1,12 @@
 """Faults that ports really have, planted one at a time: each is found and named, and nothing else is."""
 
 import dataclasses
+import itertools
 
+import mindspore
 import numpy as np
 import pytest
-from mindspore import nn
+from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity import causes
 from resnet_fn.parity.name_map import NameMap, whole_array
@@ -12,6 +14,7 @@ from resnet_fn.parity.stages import Stage
 from resnet_fn.parity.trace import Recording, Task, Trace, make_batches
 from resnet_fn.update.gradients import clip_by_global_norm, global_norm
 from resnet_fn.update.loss import make_loss
+from resnet_fn.update.step import make_train_step
 from small_nets import SGD, Ours, Theirs, images, ladder_of, own_step, t
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -27,6 +30,30 @@ def climb(norm=None, updates=2, use=SGD, **options):
     return ladder.first_stage.name, ladder.first_stage.hints
 
 
+def test_batch_norm_momentum_inverted_by_hand():
+    class ByHand(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.gamma, self.beta = Parameter(ops.ones(8)), Parameter(ops.zeros(8))
+            self.moving_mean = Parameter(ops.zeros(8), requires_grad=False)
+            self.moving_variance = Parameter(ops.ones(8), requires_grad=False)
+
+        def construct(self, x):
+            mean, variance = self.moving_mean, self.moving_variance
+            if self.training:
+                mean = x.mean((0, 2, 3))
+                variance = ((x - mean[:, None, None]) ** 2).mean((0, 2, 3))
+                unbiased = variance * (x.size // 8 / (x.size // 8 - 1))
+                ops.assign(self.moving_mean, 0.1 * self.moving_mean + 0.9 * mean)
+                ops.assign(self.moving_variance, 0.1 * self.moving_variance + 0.9 * unbiased)
+            scale = self.gamma / ops.sqrt(variance + 1e-5)
+            return (x - mean[:, None, None]) * scale[:, None, None] + self.beta[:, None, None]
+
+    words = "momentum inverted: keeps 0.10 of the old value, the reference 0.90"
+    hints = [f"part.1.moving_{name}: {words}" for name in ("mean", "variance")]
+    assert climb(ByHand()) == ("BatchNorm statistics after update 1", hints)
+
+
 def test_clipping_before_the_mean_over_micro_batches():
     use = dataclasses.replace(SGD, clip_norm=0.5)
     each = lambda gradients, plan: clip_by_global_norm(gradients, global_norm(gradients), plan.clip_norm)  # noqa: E731
@@ -38,6 +65,19 @@ def test_clipping_before_the_mean_over_micro_batches():
 def test_learning_rate_off_by_one_update():
     rates, words = [*RATES, 0.0], "the learning rate is off by one update: ours is one ahead of the reference's"
     assert climb(updates=3, schedule=lambda update: rates[update + 1]) == ("learning rate", [words])
+
+
+def test_learning_rate_off_by_one_inside_the_step():
+    def counts_for_itself(net, loss, optimizer, **options):
+        step = make_train_step(net, loss, optimizer, **options)
+        following = itertools.chain(RATES[1:], itertools.repeat(0))
+        return lambda images, labels, _: step(images, labels, Tensor(next(following), mindspore.float32))
+
+    words = (
+        f"the first update is {RATES[1] / RATES[0]:.6g} times the reference's: it used the second update's learning "
+    )
+    words += f"rate, {RATES[1]:.6g}; off by one update"
+    assert climb(updates=3, make_step=counts_for_itself) == ("change by update 1", [words])
 
 
 def recorded(names, stage, ours, theirs):
@@ -58,6 +98,18 @@ def test_a_rate_that_is_nearly_a_multiple_is_none():
     for factors, words in (([2, 2.001], []), ([1.0005] * 2, ["the learning rate is 1.0005 times the reference's"])):
         case = recorded([], "learning rate", {"rates": list(rates * factors)}, {"rates": list(rates)})
         assert causes.explain(case, search=False) == words
+
+
+def test_a_flipped_element_of_the_first_update_does_not_hide_the_cause():
+    start, update = np.zeros(10**6), np.ones(10**6)
+    here = 2 * update
+    here[0] *= -1
+    sides = [
+        {"start": {"w": start}, "rates": [0.1, 0.2], "after": [{"w": change}], "gradients": {"w": update}}
+        for change in (here, update)
+    ]
+    (hint,) = causes.explain(recorded("w", "change by update 1", *sides), search=False)
+    assert "off by one update" in hint
 
 
 def test_label_smoothing_over_the_other_classes():

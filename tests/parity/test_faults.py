@@ -271,7 +271,7 @@ FAULTS = {
         options={"loss": unmasked, "reference_loss": unmasked},
     ),
     # The channels are last for a norm over them; there are as many columns.
-    "LayerNorm over the wrong axis | eval forward | `part.norm` | (part.norm): normalized over axis 2 "
+    "LayerNorm over the wrong axis | eval forward | `part.norm` | (part.norm): normalized and weighted over axis 2 "
     "for 3 here": Fault(
         IMAGE,
         lambda: Theirs(module(lambda n, x: n.norm(x.movedim(1, 3)).movedim(3, 1), norm=t.LayerNorm(4)), width=4),

@@ -11,6 +11,7 @@ import pytest
 
 from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.initial import initial_stage, several_builds
+from resnet_fn.parity.name_map import MadeOf, NameMap, Part
 from resnet_fn.parity.trace import Arrays
 
 
@@ -87,6 +88,19 @@ def test_of_one_build_of_each_side_the_moment_that_differs_is_named(moment):
         if moment:
             assert (stage.verdict, stage.first.name) == ("DIFFERS", f"weight {moment}")
             assert stage.hints[0].startswith("weight: drawn in ")
+
+
+def test_parts_of_unequal_size_are_compared_one_by_one():
+    """Of --map: 24 rows of q, 4 of k, which are drawn too wide, and 4 of v."""
+    weights = {"q": np.zeros((24, 16)), "k": np.zeros((4, 16)), "v": np.zeros((4, 16))}
+    names = NameMap("names", {"qkv": MadeOf(tuple(map(Part, weights)))}, {}, ())
+    rng = np.random.default_rng(0)
+    ours, theirs = ([{"qkv": rng.normal(size=(32, 16))} for _ in range(20)] for _ in range(2))
+    for one in ours:
+        one["qkv"][24:28] *= 2
+    whole, part = initial_stage(ours, theirs, names.seams(weights)).hints
+    assert whole.startswith("qkv: drawn")
+    assert part.startswith("qkv rows 24:28: drawn")
 
 
 def test_builds_of_the_same_nets_agree_and_rounding_is_allowed():

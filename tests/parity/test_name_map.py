@@ -22,11 +22,11 @@ ARRAYS = {"fused": FUSED, "bias": np.arange(6.0), "number": np.float64(3.0)}
         (joined([THIRDS[1]]), FUSED[2:4], "fused [part 2 of 3]"),
         (joined(THIRDS), FUSED, "fused"),
         (joined([THIRDS[1], THIRDS[0]]), FUSED[[2, 3, 0, 1]], "fused [part 2 of 3] + fused [part 1 of 3]"),
-        (MadeOf((Part("fused", (1, 0)),)), FUSED.T, "fused"),
-        (MadeOf((Part("fused", rows=(1, 3), axis=1),)), FUSED[:, 1:3], "fused"),
-        (MadeOf((Part("fused", (1, 0), rows=(1, 3)),)), FUSED.T[1:3], "fused"),
+        (MadeOf((Part("fused", (1, 0)),)), FUSED.T, "fused transposed [1, 0]"),
+        (MadeOf((Part("fused", rows=(1, 3), axis=1),)), FUSED[:, 1:3], "fused [1:3] of axis 1"),
+        (MadeOf((Part("fused", (1, 0), rows=(1, 3)),)), FUSED.T[1:3], "fused transposed [1, 0] [1:3]"),
         (MadeOf((Part("fused"), Part("fused")), join=1), np.hstack([FUSED, FUSED]), "fused + fused"),
-        (MadeOf((Part("fused"),), shape=(2, 3, 4)), FUSED.reshape(2, 3, 4), "fused"),
+        (MadeOf((Part("fused"),), shape=(2, 3, 4)), FUSED.reshape(2, 3, 4), "fused as [2, 3, 4]"),
     ],
 )
 def test_a_source_is_what_numpy_says(source, expected, words):
@@ -92,7 +92,7 @@ def test_every_entry_is_done():
         ("a - b", [-3, 6], "the sum of a, -b"),
         ("- a + b", [3, -6], "the sum of -a, b"),
         ("-a", [-1, -4], "-a"),
-        ({"from": "-a - b", "shape": [2, 1]}, [[-5], [-2]], "the sum of -a, -b"),
+        ({"from": "-a - b", "shape": [2, 1]}, [[-5], [-2]], "the sum of -a, -b as [2, 1]"),
     ],
 )
 def test_a_sum_and_signs(entry, expected, words):
@@ -110,9 +110,10 @@ def test_a_sum_and_signs(entry, expected, words):
 
 
 @pytest.mark.parametrize("text", ["a +", "+", "", "a b", "a + + b", "a * b", "a +b"])
-def test_a_malformed_sum_names_its_entry_and_a_form_that_works(text):
-    with pytest.raises(ValueError, match=r"^--map: names.json: x.bias: .*; write \"b_ih \+ b_hh\"") as error:
-        read({"first": "a", "x.bias": text})
+def test_a_malformed_sum_names_its_line_and_a_form_that_works(text):
+    Path("names.json").write_text(f'{{\n  "first": "a",\n  "x.bias": {json.dumps(text)}\n}}')
+    with pytest.raises(ValueError, match=r"^--map: names.json line 3: x.bias: .*; write \"b_ih \+ b_hh\"") as error:
+        read_map("names.json")
     assert f'"{text}"' in str(error.value)
 
 

@@ -65,6 +65,7 @@ def test_equivalent_pools_are_not_accused_of_what_differs_before_them(name, torc
         for pool, make, image in ((ours, ms.Tensor, x), (theirs(torch.nn), torch.from_numpy, x + 1))
     ]
     assert settings_differences(*sides) == []
+    assert len(settings_differences(*sides, probed=True)) == 1
 
 
 def test_what_this_input_does_not_show_is_set_differently(torch):
@@ -74,14 +75,15 @@ def test_what_this_input_does_not_show_is_set_differently(torch):
         dataclasses.replace(layer(conv), settings=settings_of(conv, x), input=x, output=x)
         for conv in (nn.Conv2d(3, 3, 3, 1, "pad", 1), torch.nn.Conv2d(3, 3, 3, 2, padding=2, dilation=2))
     ]
-    assert [note.split()[0] for note in settings_differences(*sides)] == ["stride", "dilation"]
+    assert [note.split()[0] for note in settings_differences(*sides)] == ["stride", "dilation", "bias"]
 
 
 def test_layers_of_other_kinds_are_named_with_parameters_too(torch):
     sides = nn.Conv2d(8, 8, 3), torch.nn.ConvTranspose2d(8, 8, 3, padding=1)
     a, b = (dataclasses.replace(layer(one), parameters=(("weight", (8, 8, 3, 3)),)) for one in sides)
     assert settings_differences(a, b) == ["it is Conv2d here, ConvTranspose2d in the reference"]
-    assert settings_differences(layer(nn.Dense(8, 8)), layer(torch.nn.Conv2d(8, 8, 1))) == []
+    a, b = layer(nn.Dense(8, 8, activation="relu")), layer(torch.nn.Conv2d(8, 8, 1))
+    assert settings_differences(a, b) == ["an activation ReLU() after it, none in the reference"]
 
 
 def test_a_class_of_the_users_is_accused_neither_by_its_name_nor_by_attributes(torch):
@@ -130,6 +132,7 @@ MINT = {
     "LogSoftmax": ((1,), {}),
     "Hardtanh": ((-2.0, 2.0), {}),
     "Upsample": ((), {"scale_factor": 2, "mode": "bilinear", "align_corners": True}),
+    "UpsamplingBilinear2d": ((), {"size": (5, 5)}),
     "Dropout": ((0.3,), {}),
 }
 

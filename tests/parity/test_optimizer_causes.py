@@ -8,7 +8,8 @@ import pytest
 
 from resnet_fn.parity.alone import made_up
 from resnet_fn.parity.name_map import NameMap, whole_array
-from resnet_fn.parity.optimizers import optimizer_causes, torch_settings
+from resnet_fn.parity.optimizer_causes import optimizer_causes
+from resnet_fn.parity.optimizer_settings import torch_settings
 from resnet_fn.parity.trace import Task, Trace, make_batches
 from resnet_fn.recipes import recipe
 

@@ -1,16 +1,17 @@
 """Randomness in training: dropout is compared; other random numbers are named, and leave stages undecided."""
 
 import dataclasses
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 
+from resnet_fn.parity.dropout import drops_of
 from resnet_fn.parity.ladder import compare_recordings
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.matching import match, side_of
-from resnet_fn.parity.randomness import drops_of
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.trace import Drop
 from resnet_fn.parity.trace_folder import load_recording, save_recording
@@ -38,6 +39,9 @@ class Ported(nn.Cell):
         ("layer", 0.2, "the net 0 (Ported)"),
         ("noise", 0.0, "the reference 0 (Block)"),
         ("rare", 0.0, "the reference 0 (Block)"),
+        ("own generator", 0.0, "the reference 0 (Block)"),
+        ("RandomState", 0.0, "the reference 0 (Block)"),
+        ("Random", 0.0, "the reference 0 (Block)"),
         ("loss", 0.0, "the reference what stands between its layers, or the loss,"),
     ],
 )
@@ -45,12 +49,17 @@ def test_random_layers_are_named_and_stages_that_depend_on_them_are_undecided(to
     class Block(torch.nn.Module):
         def __init__(self):
             super().__init__()
+            self.own, self.old, self.plain = torch.Generator(), np.random.RandomState(0), random.Random(0)
             self.fc, self.drop = torch.nn.Linear(8, 3), torch.nn.Dropout(0.2 if way == "layer" else 0)
 
         def forward(self, x):
             x = self.drop(self.fc(x))
             if way == "noise" and self.training:
                 return x + 3e-5 * torch.randn_like(x)
+            if way == "own generator" and self.training:
+                return x + torch.rand(x.shape, generator=self.own)
+            if way in ("RandomState", "Random") and self.training:
+                return x + (self.old.rand() if way == "RandomState" else self.plain.random())
             if way == "rare" and self.training:
                 return x * (torch.rand(len(x), 1) > 0.1)
             return torch.nn.functional.dropout(x, 0.2, self.training) if way == "function" else x
@@ -83,6 +92,7 @@ A, B, FUNCTION = Drop("a", 0.1, True), Drop("b", 0.2, True), Drop("c", 0.1, Fals
         ([A, B], [Drop("x", 0.1, True), Drop("y", 0.2, True)], "ok", ""),
         ([A, B], [A], "DIFFERS", "b: p=0.2 here, 0 in the reference"),
         ([A, A], [FUNCTION], "undecided", "a function may"),
+        ([A], None, "undecided", "record it again"),
     ],
 )
 def test_how_much_is_dropped_is_compared(ours, theirs, verdict, words, tmp_path):

@@ -1,5 +1,3 @@
-"""Signals as requests."""
-
 import os
 import signal
 import threading

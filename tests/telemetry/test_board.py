@@ -1,5 +1,3 @@
-"""What TensorBoard gets, read back from the event files."""
-
 import dataclasses
 import io
 import shutil
@@ -137,7 +135,6 @@ def test_norms_in_the_log_are_the_steps_own(run):
 
 
 def test_a_stopped_run_goes_on_without_overlap(run, tmp_path, board_events):
-    """Events past the last checkpoint are hidden, and the log has every update once."""
     shutil.copytree(run, tmp_path / "again")
     shutil.rmtree(tmp_path / "again/checkpoints/step-00000010")
     train(SMALL, RunOptions(out_dir=str(tmp_path / "again"), mode="pynative", progress=False))

@@ -1,5 +1,3 @@
-"""What a run's log holds and how it is read; the other ranks' twin leaves no trace."""
-
 import contextlib
 import json
 import resource

@@ -1,5 +1,3 @@
-"""What the workers exchange: the report's layout, and BatchNorm's statistics, which become their mean."""
-
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, jit
@@ -22,7 +20,6 @@ def test_a_reports_layout_is_the_files():
 
 
 def test_all_workers_read_the_same_of_their_sum():
-    """One withholds its samples, another is not finite, a third has had a signal."""
     total = report(0, make_flags([0, 0], withheld=True)) + report(1, make_flags([0, 0]), False)
     total = total + report(2, make_flags([0, 1]))
     for parts in (unpack(total, 3), unpack(total.asnumpy(), 3)):

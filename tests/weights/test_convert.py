@@ -1,5 +1,3 @@
-"""Weights from one project's names and format to another's: byte-identical, and computing the same."""
-
 from pathlib import Path
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Weights into a net: every style and format, of files and of our runs, strict; nothing is assigned in part."""
-
 import dataclasses
 from pathlib import Path
 

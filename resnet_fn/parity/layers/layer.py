@@ -58,12 +58,17 @@ _KINDS = {
     "ConvTranspose": "transposed conv",
     **dict.fromkeys(("BatchNorm", "SyncBatchNorm", "GroupNorm", "LayerNorm", "InstanceNorm"), "norm"),
     **dict.fromkeys(("Linear", "Dense", "NonDynamicallyQuantizableLinear"), "dense"),
-    **{"MaxPool": "maxpool", "AdaptiveMaxPool": "maxpool", "AvgPool": "avgpool", "AdaptiveAvgPool": "avgpool"},
+    **dict.fromkeys(("MaxPool", "AdaptiveMaxPool"), "maxpool"),
+    **dict.fromkeys(("AvgPool", "AdaptiveAvgPool"), "avgpool"),
     **dict.fromkeys(("Dropout", "AlphaDropout", "FeatureAlphaDropout"), "dropout"),
     **dict.fromkeys(("DropPath", "StochasticDepth"), "drop path"),
     **dict.fromkeys(("Upsample", "UpsamplingNearest", "UpsamplingBilinear"), "upsample"),
-    **{"FastGelu": "gelu", "HSwish": "hardswish", "HSigmoid": "hardsigmoid", "BiDense": "bilinear"},
-    **{"MultiheadAttention": "attention", "EmbeddingLookup": "embedding"},
+    **dict.fromkeys(("GELU", "FastGelu"), "gelu"),
+    **dict.fromkeys(("Hardswish", "HSwish"), "hardswish"),
+    **dict.fromkeys(("Hardsigmoid", "HSigmoid"), "hardsigmoid"),
+    "MultiheadAttention": "attention",
+    "BiDense": "bilinear",
+    "EmbeddingLookup": "embedding",
 }
 OWN = "own"  # begins the kind of a user's class
 # Kinds that are recorded as one, without what runs inside: the frameworks build them from different parts.

@@ -11,7 +11,10 @@ from resnet_fn.parity.layers.layer import WHOLE, Layer, fingerprint, kind_of, pa
 from resnet_fn.parity.layers.settings import settings_of
 
 # What only holds other layers.
-_CONTAINERS = {"Sequential", "ModuleList", "ModuleDict", "SequentialCell", "CellList", "CellDict"}
+_CONTAINERS = {
+    *("torch.Sequential", "torch.ModuleList", "torch.ModuleDict"),
+    *("mindspore.SequentialCell", "mindspore.CellList", "mindspore.CellDict"),
+}
 
 
 def recorded_layers(net: Any) -> Iterator[tuple[str, Any]]:
@@ -25,7 +28,7 @@ def recorded_layers(net: Any) -> Iterator[tuple[str, Any]]:
         if layer is None or id(layer) in seen:
             return
         seen.add(id(layer))
-        if name and not _CONTAINERS & {class_.__name__ for class_ in type(layer).__mro__}:
+        if name and not _is_container(layer):
             yield name, layer
             if kind_of(layer) in WHOLE:
                 return
@@ -33,6 +36,10 @@ def recorded_layers(net: Any) -> Iterator[tuple[str, Any]]:
             yield from walk(inner, f"{name}.{part}" if name else part)
 
     yield from walk(net, "")
+
+
+def _is_container(layer: Any) -> bool:
+    return any(f"{one.__module__.partition('.')[0]}.{one.__name__}" in _CONTAINERS for one in type(layer).__mro__)
 
 
 def record_layers(net: Any, run: Callable[[], Any], visit: Callable[[Layer], None] | None = None) -> list[Layer]:
@@ -55,7 +62,7 @@ def record_layers(net: Any, run: Callable[[], Any], visit: Callable[[Layer], Non
 
         def hook(layer: Any, inputs: Any, named: Any, output: Any) -> None:
             given, result = taken.pop(), next(_tensors(output), None)
-            first = next(iter(given), None)
+            first = given[0] if given else None
             visit(
                 Layer(
                     name=name,

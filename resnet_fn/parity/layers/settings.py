@@ -40,8 +40,14 @@ def _conv(layer: Any, image: np.ndarray | None) -> Settings:
     settings: Settings = {
         **{name: _spread(getattr(layer, name), count) for name in ("kernel_size", "stride", "dilation")},
         "groups": layer.groups if hasattr(layer, "groups") else layer.group,
+        "bias": _has_bias(layer),
+        "padding_mode": getattr(layer, "padding_mode", "zeros"),
     }
     return settings if image is None else settings | _padding(layer, image.shape[-count:])
+
+
+def _has_bias(layer: Any) -> bool:
+    return bool(layer.has_bias) if hasattr(layer, "has_bias") else layer.bias is not None
 
 
 def _padding(layer: Any, size: Sequence[int]) -> Settings:
@@ -89,7 +95,7 @@ def _read(layer: Any, *names: str) -> Any:
         getattr(operation, "init_attrs", {})
         for name, operation in getattr(layer, "_primitives", {}).items()
         # not one that reshapes for it
-        if name.startswith(("avg_pool", "max_pool", "adaptive_", "softmax", "log_softmax", "elu"))
+        if name.startswith(("avg_pool", "max_pool", "adaptive_", "softmax", "log_softmax", "elu", "celu"))
     ]
     values = [getattr(layer, name, None) for name in names]
     values += [attributes.get(name) for attributes in reversed(operations) for name in names]
@@ -98,14 +104,16 @@ def _read(layer: Any, *names: str) -> Any:
 
 def _transposed(layer: Any, image: np.ndarray | None) -> Settings:
     """`pads` are cut off the full output of size (n − 1) · stride + kernel, as in torch."""
-    count, mode = _directions(layer, image), _pad_mode(layer)
-    settings, pads = _conv(layer, image), list[int]()
+    count = _directions(layer, image)
+    settings, mode = {**_conv(layer, image), "transposed": True}, _pad_mode(layer)
+    more = _spread(getattr(layer, "output_padding", 0), count)
     if mode == "pad":
         pads = list(_given_padding(layer, count) or (0,) * 2 * count)
-        if type(layer).__name__ != "Conv2dTranspose":  # which appends zeros instead of computing these rows
-            more = _spread(getattr(layer, "output_padding", 0), count)
-            pads[1::2] = [cut - extra for cut, extra in zip(pads[1::2], more, strict=True)]
+        if type(layer).__name__ == "Conv2dTranspose":
+            settings |= {"zeros_after": more} if any(more) else {}  # appended to the output
+        pads[1::2] = [cut - extra for cut, extra in zip(pads[1::2], more, strict=True)]
     else:
+        pads = []
         for kernel, stride, dilation in zip(*(settings[n] for n in ("kernel_size", "stride", "dilation")), strict=True):
             total = dilation * (kernel - 1) + 1 - stride
             pads += [total // 2, total - total // 2] if mode == "same" else [0, min(total, 0)]
@@ -123,9 +131,12 @@ def _pool(layer: Any, image: np.ndarray | None) -> Settings:
     settings["ceil_mode"] = bool(_read(layer, "ceil_mode"))
     if image is not None:
         settings |= _padding(layer, image.shape[-count:])
-    if kind_of(layer) == "avgpool" and any(settings.get("pads") or ()):  # `same` never counts its zeros
+    if kind_of(layer) == "maxpool":
+        settings["dilation"] = _spread(_read(layer, "dilation") or 1, count)
+        return settings
+    if any(settings.get("pads") or ()):  # `same` never counts its zeros
         settings["count_include_pad"] = _read(layer, "count_include_pad") is not False and _pad_mode(layer) != "same"
-    return settings
+    return settings | {"divisor_override": _read(layer, "divisor_override") or None}
 
 
 def _norm(layer: Any, image: np.ndarray | None) -> Settings:
@@ -133,11 +144,16 @@ def _norm(layer: Any, image: np.ndarray | None) -> Settings:
     name = " ".join(class_.__name__ for class_ in type(layer).__mro__)
     settings: Settings = {"eps": float(layer.epsilon if hasattr(layer, "epsilon") else layer.eps)}
     if "LayerNorm" in name:
-        return {**settings, "over": "layer", "normalized_shape": tuple(layer.normalized_shape)}
+        # A user's class that is derived from MindSpore's may transpose its input first, as in ConvNeXt.
+        given = type(layer).__module__.partition(".")[0] == "mindspore"
+        axis = getattr(layer, "begin_norm_axis", None) if given else None
+        shape = layer.normalized_shape if axis is None or image is None else image.shape[axis:]
+        return {**settings, "over": "layer", "normalized_shape": tuple(shape)}
     if "GroupNorm" in name:
         return {**settings, "over": "group", "num_groups": layer.num_groups}
-    if "InstanceNorm" in name:  # a group for each channel
-        return {**settings, "over": "group"}
+    if "InstanceNorm" in name:
+        channels = 0 if image is None else image.shape[1]
+        return {**settings, "over": "group", "num_groups": layer.num_features or channels}
     tracks = getattr(layer, "track_running_stats", True)
     always = {None: "in training" if tracks else "always", True: "always", False: "never"}
     settings |= {"over": "batch", "batch_statistics": always[getattr(layer, "use_batch_statistics", None)]}
@@ -145,19 +161,34 @@ def _norm(layer: Any, image: np.ndarray | None) -> Settings:
     return settings | ({} if layer.momentum is None else {"momentum": float(layer.momentum)})
 
 
-def _upsample(layer: Any, image: np.ndarray | None) -> Settings:
-    if not hasattr(layer, "mode"):  # mint.nn.UpsamplingBilinear2d
-        return {}
-    return {"mode": layer.mode, "align_corners": bool(layer.align_corners)}
+def _attention(layer: Any, image: np.ndarray | None) -> Settings:
+    return {
+        "num_heads": layer.num_heads,
+        "bias": layer.in_proj_bias is not None,
+        "add_bias_kv": layer.bias_k is not None,
+        "add_zero_attn": bool(layer.add_zero_attn),
+        "batch_first": bool(layer.batch_first),
+    }
 
 
 def _recurrent(layer: Any, image: np.ndarray | None) -> Settings:
-    return {"num_layers": layer.num_layers, "batch_first": bool(layer.batch_first)}
+    settings = {name: getattr(layer, name) for name in ("hidden_size", "num_layers", "bidirectional", "batch_first")}
+    if kind_of(layer) == "rnn":
+        relu = "Relu" in type(getattr(layer, "rnn", None)).__name__
+        settings["nonlinearity"] = getattr(layer, "nonlinearity", "relu" if relu else "tanh")
+    bias = layer.has_bias if hasattr(layer, "has_bias") else layer.bias
+    return {**settings, "bias": bias, "proj_size": getattr(layer, "proj_size", 0)}
 
 
 def _softmax(layer: Any, image: np.ndarray | None) -> Settings:
-    axis = _read(layer, "dim", "axis")
+    axis = -3 if "2d" in type(layer).__name__ else _read(layer, "dim", "axis")
     return {} if axis is None or image is None else {"axis": int(np.ravel(axis)[0]) % image.ndim}
+
+
+def _upsample(layer: Any, image: np.ndarray | None) -> Settings:
+    fixed = {"UpsamplingNearest2d": ("nearest", False), "UpsamplingBilinear2d": ("bilinear", True)}
+    mode, corners = fixed.get(type(layer).__name__) or (layer.mode, bool(layer.align_corners))
+    return {"mode": mode, "align_corners": corners}  # another size is another shape of its output
 
 
 def _spread(value: Any, count: int) -> tuple[int, ...]:
@@ -173,9 +204,18 @@ def _directions(layer: Any, image: np.ndarray | None) -> int:
     return max(1, image.ndim - 2) if image is not None else 2
 
 
-def _numbers(layer: Any, **words: Sequence[str]) -> Settings:
-    """Numbers by their words, each with the attributes that may have it. A missing one is left out."""
-    values = {word: _read(layer, *names) for word, names in words.items()}
+# Numbers by kind: their words, and the attributes that have them. A missing one is left out.
+_NUMBERS: dict[str, dict[str, Sequence[str]]] = {
+    "leakyrelu": {"slope": ("negative_slope", "alpha")},
+    "elu": {"alpha": ("alpha",)},
+    "celu": {"alpha": ("alpha",)},
+    "hardtanh": {"min": ("min_val",), "max": ("max_val",)},
+    "softplus": {"beta": ("beta",), "threshold": ("threshold",)},
+}
+
+
+def _numbers(layer: Any, image: np.ndarray | None) -> Settings:
+    values = {word: _read(layer, *names) for word, names in _NUMBERS[kind_of(layer)].items()}
     return {word: float(value) for word, value in values.items() if value is not None}
 
 
@@ -184,14 +224,15 @@ _TABLE: dict[str, Callable[[Any, Any], Settings]] = {
     "transposed conv": _transposed,
     **dict.fromkeys(("maxpool", "avgpool"), _pool),
     "norm": _norm,
-    "dense": lambda layer, _: {"activation": str(getattr(layer, "activation", None) or "")},
-    "embedding": lambda layer, _: {"padding_idx": getattr(layer, "padding_idx", None)},
-    "attention": lambda layer, _: {"num_heads": layer.num_heads, "batch_first": bool(layer.batch_first)},
+    "dense": lambda layer, _: {"bias": _has_bias(layer), "activation": str(getattr(layer, "activation", None) or "")},
+    "embedding": lambda layer, _: {
+        **{name: getattr(layer, name, None) for name in ("padding_idx", "max_norm")},
+        "scale_grad_by_freq": bool(getattr(layer, "scale_grad_by_freq", False)),
+    },
+    "attention": _attention,
     **dict.fromkeys(("lstm", "gru", "rnn"), _recurrent),
     "gelu": lambda layer, _: {"approximate": getattr(layer, "approximate", "sigmoid")},  # FastGelu: x σ(1.702 x)
-    "leakyrelu": lambda layer, _: _numbers(layer, slope=("negative_slope", "alpha")),
-    "elu": lambda layer, _: _numbers(layer, alpha=("alpha",)),
-    "hardtanh": lambda layer, _: _numbers(layer, min=("min_val",), max=("max_val",)),
+    **dict.fromkeys(_NUMBERS, _numbers),
     **dict.fromkeys(("softmax", "logsoftmax"), _softmax),
     "upsample": _upsample,
 }
@@ -202,6 +243,7 @@ _DROPS = (
     *("dropout", "drop_prob", "drop_path_prob", "dropout_p", "dropout_prob", "attn_drop_prob", "p_dropout"),
     *("attention_dropout", "drop_rate", "layerdrop"),
 )
+_OF_DROPOUT = ("p", "prob", "keep_prob")  # a dropout layer's own: nn.Dropout(0.9) of MindSpore keeps 0.9
 
 
 def _shares(layer: Any) -> Iterator[tuple[str, float, list[tuple[Any, str]]]]:
@@ -211,7 +253,7 @@ def _shares(layer: Any) -> Iterator[tuple[str, float, list[tuple[Any, str]]]]:
     """
     words: dict[str, Sequence[str]] = {**{name: (name,) for name in _DROPS}, "p": ("keep_prob",)}  # MindCV's DropPath
     if kind_of(layer) == "dropout" or type(layer).__name__ == "StochasticDepth":
-        words = {"p": ("p", "prob", "keep_prob", *_DROPS)}  # nn.Dropout(0.9) of MindSpore keeps 0.9
+        words = {"p": (*_OF_DROPOUT, *_DROPS)}
     for word, names in words.items():
         holders = [layer, *([getattr(layer, "config", None)] if word == "layerdrop" else [])]
         places = [(holder, name) for holder in holders for name in names if _is_number(getattr(holder, name, None))]
@@ -235,7 +277,9 @@ def without_dropout(layers: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[st
     drops = []
     with contextlib.ExitStack() as restored:
         for name, layer in layers:
-            for word, share, places in [one for one in _shares(layer) if one[1] > 0]:
+            for word, share, places in _shares(layer):
+                if share <= 0:
+                    continue
                 drops.append((name, word, share))
                 for holder, attribute in places:
                     value = getattr(holder, attribute)

@@ -8,10 +8,13 @@ Importing this module imports torch (extra `[torch]`).
 import dataclasses
 from collections import OrderedDict
 
-import torch
-from torch import nn
-
 from resnet_fn.config.hints import closest
+
+try:
+    import torch
+    from torch import nn
+except ImportError:
+    raise ValueError("the PyTorch reference net needs torch; pip install torch") from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,34 +75,24 @@ class Block(nn.Module):
     """A residual block: `conv1`, `bn1`, `conv2`, … with ReLUs between, the gate `se`, the shortcut `downsample`.
 
     Basic: two 3x3 convolutions. Bottleneck: 1x1, 3x3 (grouped in ResNeXt, wider in Wide ResNet), 1x1 to four times the
-    planes. The first 3x3 strides. `size` is that of the output, in pixels.
+    planes. The first 3x3 strides.
     """
 
-    def __init__(self, plan: Plan, inputs: int, planes: int, stride: int, size: int, stem: str, norm: type) -> None:
+    def __init__(self, inputs: int, planes: int, stride: int, plan: Plan, norm: type, gate: nn.Module) -> None:
         super().__init__()
-        outputs, width = planes * plan.expansion, planes * plan.base_width // 64 * plan.groups
-        gate: nn.Module = nn.Identity()
-        if plan.attention == "se":
-            gate = SqueezeExcite(outputs)
-        elif plan.attention:
-            gate = GatherExcite(outputs, plan.attention.removeprefix("ge_"), size, norm)
+        width = planes * plan.base_width // 64 * plan.groups
         # Channels, kernel, stride and groups of each convolution.
         convolutions = [(planes, 3, stride, 1), (planes, 3, 1, 1)]
         if plan.expansion == BOTTLENECK:
-            convolutions = [(width, 1, 1, 1), (width, 3, stride, plan.groups), (outputs, 1, 1, 1)]
-        self.depth, channels = len(convolutions), inputs
+            convolutions = [(width, 1, 1, 1), (width, 3, stride, plan.groups), (planes * 4, 1, 1, 1)]
+        self.depth = len(convolutions)
         for number, (out, kernel, step, groups) in enumerate(convolutions, 1):
-            convolution = nn.Conv2d(channels, out, kernel, step, kernel // 2, groups=groups, bias=False)
+            convolution = nn.Conv2d(inputs, out, kernel, step, kernel // 2, groups=groups, bias=False)
             self.add_module(f"conv{number}", convolution)
             self.add_module(f"bn{number}", norm(out))
-            channels = out
+            inputs = out
         self.se = gate
         self.downsample: nn.Module | None = None
-        if stem == "d" and (stride != 1 or inputs != outputs):
-            pool = nn.Identity() if stride == 1 else nn.AvgPool2d(2, stride, ceil_mode=True, count_include_pad=False)
-            self.downsample = nn.Sequential(pool, nn.Conv2d(inputs, outputs, 1, bias=False), norm(outputs))
-        elif stride != 1 or inputs != outputs:
-            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), norm(outputs))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[N, C, H, W] to [N, C', H', W']."""
@@ -113,32 +106,38 @@ class Block(nn.Module):
 class ResNet(nn.Module):
     """A residual network in PyTorch: [N, in_channels, H, W] to logits [N, num_classes]."""
 
-    def __init__(self, plan: Plan, num_classes: int, in_channels: int, stem: str, norm: type, image_size: int) -> None:
+    def __init__(self, plan: Plan, num_classes: int, in_channels: int, stem: str, norm: str, image_size: int) -> None:
         super().__init__()
-        channels = plan.widths[0]
-        half = channels // 2
+        make_norm = nn.BatchNorm2d if norm == "batch" else nn.Identity
+        width = plan.widths[0]
         if stem == "d":
+            half = width // 2
             self.conv1: nn.Module = nn.Sequential(
-                nn.Conv2d(in_channels, half, 3, 2, 1, bias=False), norm(half), nn.ReLU(),
-                nn.Conv2d(half, half, 3, 1, 1, bias=False), norm(half), nn.ReLU(),
-                nn.Conv2d(half, channels, 3, 1, 1, bias=False),
+                nn.Conv2d(in_channels, half, 3, 2, 1, bias=False), make_norm(half), nn.ReLU(),
+                nn.Conv2d(half, half, 3, 1, 1, bias=False), make_norm(half), nn.ReLU(),
+                nn.Conv2d(half, width, 3, 1, 1, bias=False),
             )  # fmt: skip
-        elif stem == "imagenet":
-            self.conv1 = nn.Conv2d(in_channels, channels, 7, 2, 3, bias=False)
         else:
-            self.conv1 = nn.Conv2d(in_channels, channels, 3, 1, 1, bias=False)
-        self.bn1 = norm(channels)
+            kernel, stride, padding = (7, 2, 3) if stem == "imagenet" else (3, 1, 1)
+            self.conv1 = nn.Conv2d(in_channels, width, kernel, stride, padding, bias=False)
+        self.bn1 = make_norm(width)
         self.maxpool = nn.Identity() if stem == "cifar" else nn.MaxPool2d(3, 2, 1)
         size = image_size if stem == "cifar" else -(-image_size // 4)
-        self.stages = len(plan.depths)
-        for index, (depth, planes) in enumerate(zip(plan.depths, plan.widths, strict=True), 1):
-            stage = nn.Sequential()
+        channels = width
+        for index, (depth, planes) in enumerate(zip(plan.depths, plan.widths, strict=True)):
+            blocks = []
             for number in range(depth):
-                stride = 2 if index > 1 and number == 0 else 1
+                stride = 2 if index > 0 and number == 0 else 1
                 size = -(-size // stride)
-                stage.append(Block(plan, channels, planes, stride, size, stem, norm))
-                channels = planes * plan.expansion
-            self.add_module(f"layer{index}", stage)
+                out = planes * plan.expansion
+                gate = _gate(plan.attention, out, size, make_norm)
+                block = Block(channels, planes, stride, plan, make_norm, gate)
+                if stride != 1 or channels != out:
+                    block.downsample = _downsample(channels, out, stride, stem == "d", make_norm)
+                blocks.append(block)
+                channels = out
+            self.add_module(f"layer{index + 1}", nn.Sequential(*blocks))
+        self.depth = len(plan.depths)
         self.fc = nn.Linear(channels, num_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
@@ -147,9 +146,22 @@ class ResNet(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[N, in_channels, H, W] to logits [N, num_classes]."""
         x = self.maxpool(torch.relu(self.bn1(self.conv1(x))))
-        for index in range(1, self.stages + 1):
-            x = getattr(self, f"layer{index}")(x)
+        for index in range(self.depth):
+            x = getattr(self, f"layer{index + 1}")(x)
         return self.fc(x.mean((2, 3)))
+
+
+def _gate(attention: str, channels: int, size: int, norm: type) -> nn.Module:
+    if not attention:
+        return nn.Identity()
+    return SqueezeExcite(channels) if attention == "se" else GatherExcite(channels, attention[3:], size, norm)
+
+
+def _downsample(channels: int, out: int, stride: int, average: bool, norm: type) -> nn.Module:
+    if not average:
+        return nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), norm(out))
+    pool = nn.Identity() if stride == 1 else nn.AvgPool2d(2, stride, ceil_mode=True, count_include_pad=False)
+    return nn.Sequential(pool, nn.Conv2d(channels, out, 1, bias=False), norm(out))
 
 
 PLANS: dict[str, Plan] = {
@@ -187,8 +199,7 @@ def reference_net(
     """
     if (plan := PLANS.get(name)) is None:
         raise ValueError(f"model: {name!r} is unknown; {closest(name, PLANS)}")
-    make_norm = nn.BatchNorm2d if norm == "batch" else nn.Identity
-    net = ResNet(plan, num_classes, in_channels, stem or plan.stem, make_norm, image_size)
+    net = ResNet(plan, num_classes, in_channels, stem or plan.stem, norm, image_size)
     if zero_init_residual and norm == "batch":
         for block in [module for module in net.modules() if isinstance(module, Block)]:
             nn.init.zeros_(block.get_submodule(f"bn{block.depth}").weight)

@@ -1,5 +1,3 @@
-"""Images as people list them: the folder's own pixels and labels, and each mistake in a line."""
-
 import dataclasses
 from pathlib import Path
 

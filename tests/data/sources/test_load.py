@@ -1,5 +1,3 @@
-"""A data set by its recipe: notes, warnings and errors."""
-
 import dataclasses
 
 import pytest

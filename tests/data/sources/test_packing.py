@@ -1,5 +1,3 @@
-"""Packing an image folder: only missing shards are written, also after a kill; shrunk images keep their shape."""
-
 import io
 import json
 import os

@@ -1,5 +1,3 @@
-"""Packed records give what the image folder gives, bit for bit."""
-
 import dataclasses
 import os
 import re
@@ -22,7 +20,6 @@ RECORDS = dataclasses.replace(FOLDER, dataset="mindrecord")
 
 
 def test_records_give_the_very_bits_of_the_folder(folder, pack, same_batches, make_photograph, encode):
-    """Same order, same labels, and from the same seed even the same random crops and colours."""
     exif = Image.Exif()
     exif[0x112] = 6
     for half in ("train", "val"):
