@@ -105,7 +105,7 @@ def load_dataset(
         raise ValueError(f"val_list: is for --dataset imagefolder, and this is {name}; leave it out")
     if name in ("digits", "synthetic"):
         if data_dir:
-            fix = "give --dataset cifar10, cifar100 or mindrecord, or --recipe finetune for pictures of your own"
+            fix = "give --dataset cifar10, cifar100 or mindrecord, or for your own --recipe finetune --weights FILE"
             raise ValueError(f"data_dir: {data_dir!r} is given, but the set {name} needs none; leave it out, or {fix}")
         synthetic = recipe.synthetic_samples, recipe.synthetic_classes, recipe.image_size
         dataset = load_digits() if name == "digits" else make_synthetic(*synthetic)
