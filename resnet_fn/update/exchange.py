@@ -6,7 +6,8 @@ The report is float32 [3 + flags + workers]. This file alone packs and unpacks i
     1              metric, likewise
     2              withheld: the number of workers without samples for this update; if any, nothing is updated
     3 …            flags: the caller's numbers, summed (the signals that the workers received)
-    the last       not finite: 1 for each worker whose own loss, gradients or BatchNorm statistics were not finite
+    the last       not finite: 1 for each worker whose own loss, gradients (of several workers: the first layer's) or
+                   BatchNorm statistics were not finite
 
 It is summed right after the gradients, so that all workers have it in the same update and take the same decision.
 NaN and infinity survive the sum; the last entries show which workers had them. `step.py` lists all collectives.
