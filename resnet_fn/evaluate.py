@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
         if scores.areas is not None:
             metrics["average_precision"] = dict(zip(classes, scores.areas.tolist(), strict=True))
         if parsed.json:
-            Path(parsed.json).write_text(json.dumps(finite_or_null(metrics)) + "\n", encoding="utf-8")
+            cli.write_text(parsed.json, json.dumps(finite_or_null(metrics)) + "\n")
         if parsed.report:
             without = "" if available() else " (tables only; for plots: pip install matplotlib)"
             print(f"report: {Path(parsed.report, 'report.html')}{without}")

@@ -41,7 +41,6 @@ def main(arguments: Sequence[str]) -> int:
     from resnet_fn.config.recipe import Recipe
     from resnet_fn.data.sources.load import data_threads, open_dataset
     from resnet_fn.data.sources.packing import pack
-    from resnet_fn.data.sources.scan import write_bad_files
 
     threads, out = data_threads(parsed.threads), Path(parsed.out)
     recipe = Recipe(dataset="imagefolder", on_bad_sample=parsed.on_bad_sample)
@@ -52,7 +51,6 @@ def main(arguments: Sequence[str]) -> int:
     images = len(dataset.train) + len(dataset.test)
     with tqdm(total=images, desc="packing", unit="image", disable=parsed.no_progress or None) as bar:
         written = pack(dataset, out, parsed.shards, parsed.short_side, parsed.quality, threads, bar.update)
-    write_bad_files(out, dataset)
     print(
         f"{images} images in {out} ({written} shards written and read back, the others were there); next: "
         + cli.as_typed(f"python -m resnet_fn.train --dataset mindrecord --data-dir {out}")

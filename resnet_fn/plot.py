@@ -8,7 +8,7 @@ from textwrap import fill
 from typing import Any
 
 from resnet_fn.config import cli
-from resnet_fn.config.hints import few, near_path
+from resnet_fn.config.hints import few, near_run
 from resnet_fn.report.plots import PANELS, Events, draw_panel
 from resnet_fn.report.run_table import different_updates, group_runs, read_run, run_table
 from resnet_fn.runtime.extras import import_extra
@@ -28,7 +28,7 @@ def read_events(run: Path) -> list[dict[str, Any]]:
     try:
         events = read_log(file)
     except OSError:
-        raise ValueError(f"{run}: holds no metrics.jsonl; {near_path(run, 'give a run folder')}") from None
+        raise ValueError(f"{run}: holds no metrics.jsonl; {near_run(run, 'give a run folder')}") from None
     if not events:
         raise ValueError(f"{file}: is still empty; wait for the first update")
     return events

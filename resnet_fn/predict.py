@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from resnet_fn.config import cli
 from resnet_fn.evaluation.metrics import SAID_FROM
@@ -28,7 +27,8 @@ def main(arguments: Sequence[str]) -> int:
     threshold = f"decision threshold of a multi-label net, the least probability shown; default {SAID_FROM}"
     group.add_argument("--threshold", type=float, metavar="P", help=threshold)
     group.add_argument("--json", action="store_true", help="one JSON object for each image, a line each")
-    group.add_argument("--csv", metavar="FILE", help="write a table: file, class, probability, the next classes, error")
+    table = "write a table: file, class, probability, the next classes, error"
+    group.add_argument("--csv", type=cli.file_to_write, metavar="FILE", help=table)
     sort = "doubt: the least certain first; default name"
     group.add_argument("--sort", choices=("name", "doubt"), default="name", help=sort)
     cli.add_device_flags(flags)
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
     if doubt:  # files that cannot be read are last
         results.sort(key=lambda result: result["top"][0]["probability"] if "top" in result else 2.0)
     if parsed.csv:
-        Path(parsed.csv).write_text(results_csv(results), encoding="utf-8")
+        cli.write_text(parsed.csv, results_csv(results))
         order = ", the least certain first" if doubt else ""
         print(f"{len(files) - bad} predictions in {parsed.csv}{order}")
     for result in results:

@@ -30,7 +30,6 @@ SMALL = {"model": "resnet8", "stem": "cifar", "batch_size": 2, "image_size": 8, 
     [
         (["dat"], ("'dat'", "data")),
         (["step", "--rounds", "0"], ("--rounds", "0 is too small; give 1 or more")),
-        (["data", "--images", "2"], ("--images", "2 is too small; give 64 or more")),
         (["step", "--against", "torch,model_trian"], ("--against", "'model_trian' is unknown", "model_train")),
         (["startup", "--net", "resnet18"], ("--net", "'resnet18' is unknown", "resnet18-cifar")),
     ],
@@ -53,7 +52,6 @@ def test_wrong_flags_are_answered_before_any_work(words, parts, python, says):
     ],
 )
 def test_each_part_measures(part, flags, others, python):
-    """As small as it goes."""
     pytest.importorskip("torch")
     python(SCRIPT, part, *flags.split(), "--json", "result.json", seconds=500)
     result = json.loads(Path("result.json").read_text())

@@ -1,5 +1,3 @@
-"""Weights on the command line: train, convert, evaluate, inspect, on the digits."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""The launcher's own words: flags, the command that it makes, what it refuses."""
-
 import json
 import sys
 from pathlib import Path

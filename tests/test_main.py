@@ -1,5 +1,3 @@
-"""Help, and the list of commands."""
-
 import os
 
 import pytest

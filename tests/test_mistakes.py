@@ -15,8 +15,6 @@ from resnet_fn.train import main
 from resnet_fn.weights.files import write_arrays
 
 COMMAND = ["--recipe", "finetune", "--data-dir", "photographs", "--weights", "net.safetensors", "--batch-size", "4"]
-
-
 NETS = {"net": {}, "stem": {"stem": "imagenet"}, "grey": {"in_channels": 1}, "norm": {"norm": "none"}}
 
 

@@ -101,6 +101,12 @@ def test_the_version_is_the_newest_of_the_changelog():
     }
 
 
+def test_a_weight_file_cannot_run_code_in_any_pytorch_that_is_allowed():
+    """As it can by CVE-2025-32434 before 2.6 and by CVE-2026-24747 before 2.10, though `weights_only` is given."""
+    torch, floor = SETUP["options.extras_require"]["torch"].strip().split(" >=")
+    assert (torch, tuple(map(int, floor.split("."))) >= (2, 10)) == ("torch", True)
+
+
 def test_train_takes_a_recipes_name():
     with pytest.raises(ValueError, match=r"^recipe: 'digit' is unknown; did you mean digits"):
         resnet_fn.train("digit")

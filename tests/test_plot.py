@@ -1,5 +1,3 @@
-"""The pictures of `plot`, and what it says where there are none."""
-
 import json
 import sys
 from pathlib import Path
@@ -44,8 +42,10 @@ def test_seeds_of_one_recipe_share_a_line(runs):
 
 
 def test_plot_says_what_is_wrong(runs):
-    with pytest.raises(ValueError, match=r"^runs/c: holds no metrics\.jsonl; give a run folder$"):
-        plot.read_events(Path("runs/c"))
+    for place in ("runs/c", "runs"):
+        hint = "give a run, of which runs has runs/a, runs/b"
+        with pytest.raises(ValueError, match=rf"^{place}: holds no metrics\.jsonl; {hint}$"):
+            plot.read_events(Path(place))
     Path("runs/b/metrics.jsonl").write_text("")
     with pytest.raises(ValueError, match=r"^runs/b/metrics\.jsonl: is still empty; wait for the first update$"):
         plot.read_events(Path("runs/b"))

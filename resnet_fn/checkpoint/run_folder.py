@@ -25,7 +25,7 @@ from resnet_fn.checkpoint.folder import (
     recover_interrupted_replace,
 )
 from resnet_fn.config.fields import to_dict
-from resnet_fn.config.hints import near_path
+from resnet_fn.config.hints import near_run
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.runtime.disk import replace_text, sha256, sha256_of_file
@@ -67,7 +67,8 @@ class RunFolder:
         """Load the newest intact checkpoint and warn of damaged newer ones; a CheckpointError if none is intact."""
         updates = self.updates()
         if not updates:
-            raise CheckpointError(f"{self.path}: holds no checkpoint; give a run folder or a checkpoint folder")
+            hint = near_run(self.path, "give a run folder or a checkpoint folder")
+            raise CheckpointError(f"{self.path}: holds no checkpoint; {hint}")
         for update in reversed(updates):
             try:
                 return load_checkpoint(self.checkpoint_path(update))
@@ -186,7 +187,7 @@ def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
     """Load `path`, a checkpoint folder, or a run folder's "last" or "best" (`which`); a CheckpointError if none."""
     folder, is_one = locate(Path(path))
     if not Path(path).exists():
-        raise CheckpointError(f"{path}: does not exist; {near_path(path, 'give a run folder')}")
+        raise CheckpointError(f"{path}: does not exist; {near_run(Path(path), 'give a run folder')}")
     if is_one:
         return load_checkpoint(Path(path))
     return RunFolder(folder).best() if which == "best" else RunFolder(folder).newest()

@@ -187,6 +187,14 @@ def folder_to_write(text: str) -> str:
     return text
 
 
+def write_text(file: str, text: str) -> None:
+    """Write a result file; a ValueError names it if it cannot be written (a full disk's own error does not)."""
+    try:
+        Path(file).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"{file}: cannot be written ({error.strerror}); make room, or give another file") from None
+
+
 def run(command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command's `main` and exit with its code; an error is printed as one line on stderr."""
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -218,6 +226,8 @@ def _one_line(error: Exception) -> str:
         return first_line(error)
     if isinstance(error, ModuleNotFoundError) and (name := str(error.name).partition(".")[0]) in _NEEDED:
         return f"{name} is not installed; in the folder of the clone: pip install ."
+    if "can't start new thread" in str(error):
+        return "the system starts no more threads for this process; raise its limits (ulimit -u, ulimit -v)"
     if isinstance(error, MemoryError):
         return f"out of memory ({first_line(error)}); give smaller images or a smaller batch"
     return f"{type(error).__name__}: {first_line(error)} (--debug shows the traceback)"

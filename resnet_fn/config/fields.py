@@ -107,7 +107,7 @@ def check_names(names: Iterable[str], *settings_classes: type, what: str = "") -
     known = all_names(*settings_classes)
     for name in names:
         if known.get(name) != name:
-            hint = f"did you mean {known[name]}?" if name in known else closest(name, known)
+            hint = f"did you mean {known[name]}?" if name in known else closest(name, sorted(set(known.values())))
             raise ValueError(f"{what or settings_classes[0].__name__.lower()}: unknown setting {name!r}; {hint}")
 
 

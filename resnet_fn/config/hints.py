@@ -35,6 +35,14 @@ def near_path(path: str | Path, otherwise: str) -> str:
     return f"did you mean {' or '.join(map(str, whole or near))}?" if near else otherwise
 
 
+def near_run(path: Path, otherwise: str) -> str:
+    """Return a hint for a path that is no run: the runs in it, or the nearest path, or the runs beside it."""
+    place = path if path.is_dir() else path.parent
+    runs = sorted(str(log.parent) for log in place.glob("*/metrics.jsonl"))
+    hint = f"give a run, of which {place} has {few(runs)}" if runs else otherwise
+    return hint if path.is_dir() else near_path(path, hint)
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text that is not only dashes, as MindSpore prints around its texts."""
     lines = [line.strip(" -") for line in str(error).splitlines()]

@@ -81,6 +81,10 @@ def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
     except FileNotFoundError:
         hint = near_path(path, f"give a recipe's name, or a file that ends in {ENDING}")
         raise ValueError(f"{path}: does not exist; {hint}") from None
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror}); give a file") from None
+    except RecursionError:
+        raise ValueError(f"{path}: is nested too deeply; write one name = value for each setting") from None
     except tomllib.TOMLDecodeError as error:
         fix = "text stands in quotes, yes and no are true and false, several numbers are [1, 2]"
         raise ValueError(f"{path}: is not TOML: {error}; {fix}") from None

@@ -26,12 +26,13 @@ _IN_PYTHON = "is what resnet_fn.fit is given, in Python; give a name of this pac
 
 
 def _trains_head(freeze: str, train_only: str) -> bool:
-    """Return whether the last layer's weights are trained, as `models.parts.select` would decide."""
+    """Return whether a parameter of the last layer is trained, as `models.parts.select` would decide."""
 
-    def head_in(names: str) -> bool:
-        return any(fnmatchcase(word, name.strip()) for name in names.split(",") for word in ("fc", "fc.weight"))
+    def named(path: str, names: str) -> bool:
+        return any(fnmatchcase(word, name.strip()) for name in names.split(",") for word in ("fc", path))
 
-    return not head_in(freeze) and (not train_only or head_in(train_only))
+    paths = ("fc.weight", "fc.bias")
+    return any(not named(path, freeze) and (not train_only or named(path, train_only)) for path in paths)
 
 
 # A rule that reads a setting stands below the rules that change this setting.
@@ -55,7 +56,11 @@ RULES = (
     Rule("multi_label", lambda monitor: monitor != "top1", "needs --monitor map, macro_f1 or loss", instead="map"),
     Rule("multi_label", lambda class_weights: not class_weights, "goes without --class-weights", instead=""),
     Rule("multi_label", lambda sampling: sampling == "shuffle", "needs --sampling shuffle", instead="shuffle"),
-    Rule("train_list val_list", lambda train_list, val_list: train_list and val_list, "needs both lists; give both"),
+    Rule(
+        "train_list val_list",
+        lambda train_list, val_list: train_list and val_list,
+        "needs both --train-list and --val-list",
+    ),
     Rule("validation_share", lambda dataset: dataset == "imagefolder", "is for --dataset imagefolder; leave it out"),
     Rule("synthetic_samples synthetic_classes", lambda dataset: dataset == "synthetic", "needs --dataset synthetic"),
     Rule("on_bad_sample check_files data_threads", lambda dataset: dataset in OF_FILES, _FILES),
@@ -72,7 +77,11 @@ RULES = (
         "is below the crop, eval_size {eval_size}, or image_size {image_size} where that is 0; give 0",
     ),
     # mixing of images
-    Rule("mixup cutmix mix_off_epochs", lambda mix_off_epochs, epochs: mix_off_epochs < epochs, "needs more epochs"),
+    Rule(
+        "mixup cutmix mix_off_epochs",
+        lambda mix_off_epochs, epochs: mix_off_epochs < epochs,
+        "needs --mix-off-epochs below epochs ({epochs})",
+    ),
     Rule("mix_off_epochs label_threshold", lambda mixup, cutmix: mixup or cutmix, "needs --mixup or --cutmix"),
     Rule("mix_switch", lambda mixup, cutmix: mixup and cutmix, "needs both --mixup and --cutmix"),
     Rule("label_threshold", lambda loss: loss != "cross_entropy", "needs --loss bce or focal"),
@@ -82,7 +91,12 @@ RULES = (
     Rule("train_only", lambda freeze: not freeze, "goes without --freeze {freeze}; give one of them", KEEP),
     Rule("head_learning_rate", _trains_head, "needs a last layer that is trained; leave it out, or --freeze"),
     # updates
-    Rule("repeats", lambda repeats, batch_size: batch_size % repeats == 0, "does not divide batch {batch_size}", KEEP),
+    Rule(
+        "repeats",
+        lambda repeats, batch_size: batch_size % repeats == 0,
+        "does not divide batch {batch_size}; give a multiple of {repeats}, or --repeats 1",
+        KEEP,
+    ),
     Rule(
         "accumulate",
         lambda accumulate, sync_batchnorm: accumulate == 1 or not sync_batchnorm,
@@ -99,10 +113,15 @@ RULES = (
     Rule(
         "min_learning_rate",
         lambda min_learning_rate, learning_rate: min_learning_rate <= learning_rate,
-        "is above learning_rate {learning_rate}",
+        "is above learning_rate {learning_rate}; give a smaller --min-learning-rate",
         KEEP,
     ),
-    Rule("warmup_epochs", lambda warmup_epochs, epochs: warmup_epochs <= epochs, "is above epochs {epochs}", KEEP),
+    Rule(
+        "warmup_epochs",
+        lambda warmup_epochs, epochs: warmup_epochs <= epochs,
+        "is above epochs {epochs}; give --warmup-epochs {epochs} or less",
+        KEEP,
+    ),
     Rule("ema ema_start", lambda ema_start, epochs: ema_start < epochs, "needs --ema-start below epochs ({epochs})"),
     Rule("ema_every ema_start", lambda ema: ema > 0, "needs --ema"),
     Rule(

@@ -80,9 +80,9 @@ class Draft(NamedTuple):
                     values[other] = its._replace(value=rule.instead, source=mine.source, place="")
                     notes.append(f"{other} {show_value(its.value)} is left out: {name} {reason}")
                 elif not rule.keep and rule.instead is None and mine.source < max(its.source, Source.FILE):
-                    values[name] = mine._replace(value=mine.off, source=its.source)
+                    values[name] = mine._replace(value=mine.off, source=its.source, place="")
                     on.remove(name)
-                    if mine.value != mine.field.default:
+                    if mine.value != mine.field.default or mine.source >= Source.FILE:
                         notes.append(f"{name} {show_value(mine.value)} is left out: it {reason}")
                 else:
                     faults.append((name, f"{name}: {mine.value!r} {text}"))

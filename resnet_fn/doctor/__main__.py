@@ -113,7 +113,7 @@ def main(arguments: Sequence[str]) -> int:
     if workers.is_main:
         if parsed.json:
             written = {**description, "findings": findings, "broken": broken}
-            Path(parsed.json).write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+            cli.write_text(parsed.json, json.dumps(written, indent=1) + "\n")
         ok = len(findings) - len(broken)
         print(f"\n{ok} of {len(findings)} ok, in {time.perf_counter() - began:.0f} s", flush=True)
     if broken:

@@ -55,9 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     if board and board.error is not None:
         raise ValueError(f"out_dir: {parsed.out_dir} cannot be written ({board.error.strerror}); make room")
     if parsed.json:
-        Path(parsed.json).write_text(
-            json.dumps(finite_or_null(result), indent=1, allow_nan=False) + "\n", encoding="utf-8"
-        )
+        cli.write_text(parsed.json, json.dumps(finite_or_null(result), indent=1, allow_nan=False) + "\n")
     return 0
 
 

@@ -1,7 +1,7 @@
-"""An optimizer alone and a loss alone: what both sides give them, whatever the nets compute.
+"""Compare the optimizers alone and the losses alone, on made-up values that are equal on both sides.
 
-The gradients are made up: of sizes from 1e-9 to 1, which shrink a thousandfold in 100 updates, some zero. So are the
-weights, of sizes from 1e-3 to 100.
+Made-up gradients are random numbers of sizes from 1e-9 to 1, some of them zero; they shrink a thousandfold in 100
+updates. Made-up weights are random numbers of sizes from 1e-3 to 100.
 """
 
 import contextlib
@@ -15,14 +15,14 @@ from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.trace import Arrays, Task, Tree, map_tree, split, with_leaves
 
 UPDATES = 100
-KEPT = ("update 1", f"update {UPDATES}")  # after which the changes of all weights are compared
+KEPT = ("update 1", f"update {UPDATES}")  # the updates after which the changes of all weights are compared
 RATES = [0.1 * 0.98**update for update in range(UPDATES)]
-_PERIOD = 4093  # numbers that are drawn for an array; a larger one repeats them
-_TIMES = (1, 10, 100)  # outputs that a loss is given are so many times the net's
+_PERIOD = 4093  # random numbers that are drawn for an array; a larger array repeats them
+_TIMES = (1, 10, 100)  # the net's outputs are multiplied by each before a loss takes them
 
 
 def _draw_scales() -> list[float]:
-    """What the gradients are multiplied by in each update."""
+    """The factor of the gradients in each update: a list of `UPDATES` floats."""
     rng = np.random.default_rng(0)
     sizes = np.repeat([1, 0.1, 1e-3], [20, 60, UPDATES - 80])
     scales = rng.uniform(0.5, 1.5, UPDATES) * rng.choice([1, 1, 1, -1], UPDATES) * sizes
@@ -34,7 +34,7 @@ SCALES = _draw_scales()
 
 
 def made_up(shapes: Mapping[str, tuple[int, ...]]) -> tuple[Arrays, Arrays]:
-    """Weights and gradients by name, float32; an update's gradients are these times its number of `SCALES`."""
+    """Random float32 weights and gradients of these shapes, by name; update i takes the gradients times `SCALES[i]`."""
     weights: Arrays = {}
     gradients: Arrays = {}
     for name, shape in shapes.items():
@@ -49,9 +49,9 @@ def made_up(shapes: Mapping[str, tuple[int, ...]]) -> tuple[Arrays, Arrays]:
 def changes_alone(
     weights: Arrays, gradients: Arrays, update: Callable[[Arrays, float], None], values: Callable[[], Arrays]
 ) -> dict[str, Arrays]:
-    """The changes of `weights`, made up, after each update that is `KEPT`.
+    """The changes of an optimizer's weights since `weights`, by name, after each update of `KEPT`, by its title.
 
-    `update` takes an update's gradients and its learning rate; `values` returns the weights as they are now.
+    `made_up` made `weights` and `gradients`; `update(gradients, rate)` makes an update, `values()` returns the weights.
     """
     changes = {}
     for index, (scale, rate) in enumerate(zip(SCALES, RATES, strict=True)):
@@ -64,9 +64,9 @@ def changes_alone(
 def losses_alone(
     loss: Callable[[Tree, Tree], np.ndarray], outputs: Arrays, task: Task, like: Tree, tensor: Callable[[Any], Any]
 ) -> dict[str, float]:
-    """The loss of each case that it takes: larger outputs; one sample, and two batches.
+    """The loss by case: for larger outputs, for one sample, for the batch twice. Cases in which it fails are left out.
 
-    `outputs` are those of the first batch's last micro-batch, by name; `like` a net's; `tensor` makes one of an array.
+    `outputs`: of the first batch's last micro-batch, by name; `like`: a net's outputs; `tensor` converts an array.
     """
     labels = split(task.batches[0][1], task.accumulate)[-1]
     sized = (leaf for leaf in (*(leaf for _, leaf in leaves(labels)), *outputs.values()) if np.ndim(leaf))

@@ -1,4 +1,4 @@
-"""A module's torch calls, numbered, with what each depends on, and changed one at a time. Needs PyTorch."""
+"""Number the torch calls that a module makes, record what each depends on, and change chosen ones. Needs PyTorch."""
 
 import dataclasses
 import functools
@@ -17,11 +17,11 @@ import torch
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-Chosen = dict[int, str]  # the number of a call: its change, in words
-Changes = Iterator[tuple[str, Callable[[], Any]]]  # words: "eps 1e-06 for 1e-05"; what the call gives then
+Chosen = dict[int, str]  # the number of a call → the change of this call, in words
+Changes = Iterator[tuple[str, Callable[[], Any]]]  # words ("eps 1e-06 for 1e-05"), and what computes the changed result
 
-_RECENT = 14  # arrays of so many earlier calls are tried as arguments
-_ARGUMENTS = {  # of functions that have no signature, and whose arguments may be given by place
+_RECENT = 14  # the number of latest calls whose results are tried as arguments
+_ARGUMENTS = {  # the names of the arguments, in order, of functions that have no Python signature
     "layer_norm": "input normalized_shape weight bias eps cudnn_enable",
     "group_norm": "input num_groups weight bias eps cudnn_enabled",
     "rms_norm": "input normalized_shape weight eps",
@@ -39,9 +39,9 @@ _ARGUMENTS = {  # of functions that have no signature, and whose arguments may b
     "repeat_interleave": "input repeats dim",
 }
 _HERE = os.path.dirname(__file__)
-# What the files begin with of which no line is named.
+# Prefixes of files (torch's, this package's) that are never named as the place of a call.
 _INSIDE = (os.path.join(os.path.dirname(torch.__file__), ""), __file__, os.path.join(_HERE, "reference", ""), "<")
-# What calls the reference and its loss.
+# The files that call the reference and its loss; the place of a call is never above these in the stack.
 _ABOVE = tuple(os.path.join(_HERE, name) for name in ("search.py", "torch_side.py", "trace.py"))
 # Calls that are neither counted nor changed.
 _NOT_COUNTED = """
@@ -49,7 +49,7 @@ _NOT_COUNTED = """
     requires_grad_ backward tolist __bool__ stride ndimension is_complex zero_ _assert __format__ __repr__ numpy
     is_nested __deepcopy__ cpu __int__ __float__ __index__ __reduce_ex__ __hash__ dropout new_zeros
 """
-# In-place calls that change the shape, or of which the call without "_" is another: they run as they are.
+# In-place calls that change the shape, or do something else than the call without "_": they are not changed.
 _AS_THEY_ARE = """
     squeeze_ unsqueeze_ transpose_ t_ swapaxes_ swapdims_ resize_ detach_ normal_ copy_ set_
 """
@@ -80,7 +80,7 @@ def _attention(
     is_causal: bool = False,
     **more: Any,
 ) -> Any:
-    """`scaled_dot_product_attention`, call by call."""
+    """Compute `scaled_dot_product_attention` by several torch calls, each of which can be changed."""
     scale = more.get("scale")
     if more.get("enable_gqa"):
         key, value = (one.repeat_interleave(query.shape[-3] // one.shape[-3], -3) for one in (key, value))
@@ -90,13 +90,13 @@ def _attention(
     if attn_mask is not None:
         scores = scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
     weights = torch.softmax(scores, -1)
-    if attn_mask is not None:  # a row that is masked whole gives 0, as torch's own does
+    if attn_mask is not None:  # a fully masked row gives 0, as in torch
         weights = weights.masked_fill((scores == -math.inf).all(-1, keepdim=True), 0.0)
     return weights @ value
 
 
 def _opened(function: Any) -> Any:
-    """A Python function of torch's, of which each torch call is seen."""
+    """A copy of a Python function of torch, whose inner torch calls are recorded one by one."""
     never = {name: lambda *_: False for name in function.__globals__ if name.startswith("has_torch_function")}
     opened = types.FunctionType(function.__code__, {**function.__globals__, **never}, None, function.__defaults__)
     opened.__kwdefaults__ = function.__kwdefaults__
@@ -118,51 +118,51 @@ class Call:
     args: Sequence[Any]
     kwargs: dict[str, Any]
     out: Any
-    others: Sequence[tuple[str, Any]] = ()  # arrays that earlier calls gave, in words
-    asked: Any = None  # the function as the net calls it
+    others: Sequence[tuple[str, Any]] = ()  # (description, result) of each of the latest calls
+    asked: Any = None  # the function that the net calls, which may be the in-place variant of `function`
 
     @property
     def x(self) -> Any:
-        """Its first argument."""
+        """The call's first positional argument; None if there is none."""
         return self.args[0] if self.args else None
 
     @property
     def kind(self) -> str:
-        """Its name without dimensions: "conv"."""
+        """The call's name without its dimensions: "conv" for "conv2d"."""
         return self.name.rstrip("123d") if self.name.startswith(("conv", "avg_pool", "max_pool")) else self.name
 
     @functools.cached_property
     def bound(self) -> dict[str, Any]:
-        """Its arguments by name."""
+        """The call's arguments by name."""
         of_python = getattr(self.function, "__module__", "") == F.__name__
         own = inspect.signature(self.function).parameters if of_python else {}
         names = own if "input" in own else _ARGUMENTS.get(self.kind, "input dim").split()
         return {**dict(zip(names, self.args, strict=False)), **self.kwargs}
 
     def again(self, **changed: Any) -> Any:
-        """What it gives with other arguments."""
+        """The call's result if some of its arguments, by name, are replaced."""
         given = {**self.bound, **changed}
         return self.function(given.pop("input"), **given)
 
     def with_argument(self, place: int, value: Any) -> Any:
-        """What it gives with another argument at a place."""
+        """The call's result if the positional argument number `place`, from 0, is `value`."""
         return self.function(*self.args[:place], value, *self.args[place + 1 :], **self.kwargs)
 
 
 def is_float(value: Any) -> bool:
-    """Whether it is a tensor of floats."""
+    """Whether a value is a tensor of floating-point numbers."""
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 class Calls(TorchFunctionMode):
-    """Inside, torch calls are numbered, and those in `chosen` changed.
+    """A context in which torch calls are numbered, and the calls in `chosen` are changed.
 
     Args:
-        changes: the changes of a call.
-        base: a run that kept its calls; those before the first that is changed otherwise give what they gave there.
-        names: of the module's layers, by their ids.
-        log: keep each call, and what it depends on.
-        until: when the search's time is over (`time.perf_counter`); a later call raises a TimeoutError.
+        changes: a function that yields all possible changes of a call.
+        base: an earlier run with `log`; its results are reused up to the first call that is changed in one run only.
+        names: the names of the module's layers, by the layers' ids.
+        log: record each call, and the calls that it depends on.
+        until: the time (`time.perf_counter`) after which a call raises a TimeoutError.
     """
 
     def __init__(
@@ -172,11 +172,11 @@ class Calls(TorchFunctionMode):
         self.changes, self.chosen, self.names, self.log, self.count = changes, chosen, names, log, 0
         self.until = until
         self.calls: dict[int, Call] = {}
-        self.places: dict[int, str] = base.places if base is not None else {}  # file and line, and the layer
-        self.parents: dict[int, set[int]] = {}  # of each call: the calls that gave its arguments
-        self.producers: dict[int, set[int]] = defaultdict(set)  # of each tensor, by its id: the calls that gave it
-        self.alive: list[Any] = []  # else an id would be given again
-        self.in_place, self.of_forward = False, 0  # whether a call writes into its argument; calls of the module
+        self.places: dict[int, str] = base.places if base is not None else {}  # of each call: file, line, layer
+        self.parents: dict[int, set[int]] = {}  # of each call: the calls that computed its arguments
+        self.producers: dict[int, set[int]] = defaultdict(set)  # tensor's id → calls that computed it
+        self.alive: list[Any] = []  # all tensors in `producers`: an id is reused once its tensor is freed
+        self.in_place, self.of_forward = False, 0  # whether a call writes into its argument; number of forward calls
         self.others: list[tuple[str, Any]] = []
         reused = base is not None and not base.in_place and not torch.is_grad_enabled()
         self.base = base.calls if base is not None and reused else {}
@@ -198,7 +198,7 @@ class Calls(TorchFunctionMode):
         number, target = self.count, None
         call = self.base.get(number) if number < self.first else None
         if call is not None and not self._same(call, function, args):
-            self.base, call = {}, None  # a net that counts its calls: from here on nothing is as it was
+            self.base, call = {}, None  # the net behaves differently in this run: reuse nothing from here on
         if call is not None:
             out = call.out
         else:
@@ -232,7 +232,7 @@ class Calls(TorchFunctionMode):
 
     @staticmethod
     def _same(call: Call, function: Any, args: Sequence[Any]) -> bool:
-        """Whether a call is that of the base: of one function, with arguments of the same shapes."""
+        """Whether `call`, of an earlier run, is of this function, with arguments of the same shapes."""
         shapes = [[getattr(one, "shape", None) for one in given] for given in (call.args, args)]
         return call.asked is function and shapes[0] == shapes[1]
 
@@ -243,14 +243,14 @@ class Calls(TorchFunctionMode):
         return set[int]().union(*(self.producers[id(one)] for one in tensors))
 
     def produced(self, tree: Any, calls: set[int]) -> None:
-        """Note which calls gave tensors."""
+        """Record that `calls` computed every tensor in `tree`."""
         for leaf in torch.utils._pytree.tree_leaves(tree) if self.log else ():
             if isinstance(leaf, torch.Tensor):
                 self.producers[id(leaf)] = calls
                 self.alive.append(leaf)
 
     def region(self, tree: Any) -> list[int]:
-        """The calls on which tensors depend, except through layers that agree."""
+        """The calls that led to the tensors in `tree`, latest first, followed back to layers whose output agrees."""
         region, waiting = set[int](), self._of(tree)
         while waiting:
             region |= waiting
@@ -261,7 +261,7 @@ class Calls(TorchFunctionMode):
         where = layer = ""
         for frame, line in traceback.walk_stack(sys._getframe(2)):
             file = frame.f_code.co_filename
-            if file in _ABOVE or (where and layer):  # a Sequential has no file of the user's
+            if file in _ABOVE or (where and layer):  # a Sequential runs no file of the user's
                 break
             if not where and not file.startswith(_INSIDE):
                 where = f"{os.path.basename(file)}:{line}"

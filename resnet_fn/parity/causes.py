@@ -1,6 +1,6 @@
-"""The causes that explain the first stage that differs: each is computed, and named only if it fits.
+"""Find the causes of the first stage that differs. A cause is named only if computing it gives our numbers.
 
-The search changes the reference, if it is at hand; `STAGE_CAUSES` has what is computed from the recordings, by stage.
+A search changes the reference's module, if there is one; the functions in `STAGE_CAUSES` need the recordings only.
 """
 
 import dataclasses
@@ -30,37 +30,37 @@ class StageCase:
     names: NameMap
 
     def differing(self) -> list[str]:
-        """Names of the arrays that differ, on any worker ("qkv.bias of rank 1")."""
+        """The names of the arrays that differ on any worker: "qkv.bias" for "qkv.bias of rank 1"."""
         differing = (item.name for item in self.stage.differences if item.verdict == DIFFERS)
         return list(dict.fromkeys(name.partition(" ")[0] for name in differing))
 
 
 def explain(case: StageCase, search: bool = True) -> list[str]:
-    """The causes that the search finds, then what the recordings show; else why nothing is searched."""
+    """The causes, a line each: from the search, then from the recordings; if there are none, why no search was made."""
     computed = STAGE_CAUSES.get(case.stage.name)
     causes = attempt(_searched, case) if search else []
     causes += attempt(computed, case) if computed else []
     return causes or (search and _not_searched(case)) or []
 
 
-_SAME = 1e-5  # relative: rates in float32
-_SURE = 1e-3  # an array of which the reference is less sure would let any change fit
+_SAME = 1e-5  # relative error up to which two learning rates, in float32, are equal
+_SURE = 1e-3  # the largest rounding of the reference with which an array is searched for: beyond, any change fits
 _FORWARD = {
     name: stage for stage in (stages.EVAL_FORWARD, stages.TRAIN_FORWARD) for name in (stage, stages.LAYERS_OF[stage][1])
 }
 
 
 def _searched(case: StageCase) -> list[str]:
-    """What the search finds, if one is made."""
+    """The causes that the search finds; empty if no search is made."""
     if case.theirs.search is None or _not_searched(case) is not None:
         return []
     return case.theirs.search(_wanted(case, _FORWARD.get(case.stage.name, case.stage.name)))
 
 
 def _not_searched(case: StageCase) -> list[str] | None:
-    """Why no cause is searched for, and how to have it searched; [] where none can be, None where one is.
+    """A list with the reason for not searching and its fix; [] if this stage has no search, None if a search is made.
 
-    A search needs a module to change and a stage whose numbers, in float32 of one batch, decide.
+    A search needs the reference's module, and a stage that is computed in float32 from one batch.
     """
     theirs, whole = case.theirs, case.stage.name in (stages.LOSS, stages.GRADIENTS)
     if case.stage.failed or not (whole or case.stage.name in _FORWARD) or not theirs.framework.startswith("PyTorch"):
@@ -75,7 +75,7 @@ def _not_searched(case: StageCase) -> list[str] | None:
 
 
 def _wanted(case: StageCase, stage: str) -> Wanted:
-    """Our arrays in the reference's axes, each with the reference's rounding."""
+    """The arrays that the search tries to reach: ours in the reference's axes, each with the reference's rounding."""
     ours, theirs, names = case.ours.trace, case.theirs, case.names
     if stage in (stages.LOSS, stages.GRADIENTS):
         compared = stages.Comparison(case.ours, theirs, names, theirs.rounding)
@@ -83,7 +83,7 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
         results = {stages.LOSS: (np.asarray(ours.losses[:1]), theirs.rounding[stages.LOSS].get(stages.LOSS, 0.0))}
         for name in [name for name in ours.gradients if name in known]:
             rounding = compared.rounding_of(stages.GRADIENTS, name, raw, known[name])
-            if rounding < _SURE:  # not those that flipped ties change
+            if rounding < _SURE:  # leaves out gradients that change if ties are flipped
                 results[name] = ours.gradients[name], rounding
         gradients = lambda values: names.rename(values, name_map.GRADIENTS)  # noqa: E731
         return Wanted(stage, {}, results, lambda values: {**gradients(values), stages.LOSS: values[stages.LOSS]})
@@ -98,7 +98,7 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
         assert b is not None
         given, a, same = a.ndim, layout(b, a)(a), one.output.verdict != DIFFERS
         apart = a.shape != b.shape or relative_error(a, b) > one.output.tolerance
-        # Left out: one layer that stands for two, with its activation; places that are in another order.
+        # Leaves out layers that were compared together with the next activation, and layers with other axes.
         if rounding < _SURE and apart != same and a.ndim == given:
             layers[one.theirs] = (a, max(rounding, one.output.relative if same else 0.0))
     results, roundings = {}, theirs.rounding.get(stage, {})
@@ -111,7 +111,7 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
 
 
 def _fit(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
-    """The c for which c · b is closest to a, and the relative error that remains; infinite where b is 0."""
+    """The factor c for which c · b is closest to a, and the relative error of c · b; NaN and infinity if b is 0."""
     square = float(np.vdot(b, b))
     c = float(np.vdot(a, b)) / square if square else math.nan
     return c, relative_error(c * b, a) if math.isfinite(c) else math.inf
@@ -120,9 +120,9 @@ def _fit(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
 def _multiple(
     what: str, ours: np.ndarray, theirs: np.ndarray, known: Mapping[str, float], fits: float = FITS, same: float = FITS
 ) -> list[str]:
-    """Is ours everywhere the same multiple of the reference's, up to an error `fits`?
+    """A line if `ours` is a multiple of `theirs`, up to the relative error `fits`; else [].
 
-    `known` has factors by what explains them; a factor as near to 1 as `same` is none.
+    `known` maps explanations to the factors that they explain; a factor that is as close to 1 as `same` counts as 1.
     """
     factor, error = _fit(ours, theirs)
     if error >= fits or abs(factor - 1) <= max(same, error):
@@ -140,7 +140,7 @@ def _gradients(case: StageCase) -> list[str]:
 
 
 def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> list[str]:
-    """Is each micro-batch, tensor or value clipped to `limit`, instead of the mean of `parts`, the reference's?"""
+    """Wrong ways to clip to `limit`, in words, that make `clipped` of the reference's micro-batch gradients `parts`."""
     names = list(parts[0])
     mean = {name: np.mean([part[name] for part in parts], axis=0) for name in names}
     seen, whole = stages.flat(clipped, names), stages.flat(mean, names)
@@ -168,7 +168,7 @@ def _clipping(case: StageCase) -> list[str]:
 
 
 def _rate(case: StageCase) -> list[str]:
-    """Is the learning rate the reference's, shifted by one update or scaled?"""
+    """Lines if our learning rate is the reference's, shifted by one update or multiplied by a factor."""
     a, b = np.array(case.ours.trace.rates), np.array(case.theirs.trace.rates)
     words = "the learning rate is off by one update: ours is one"
     shifts = {f"{words} ahead of the reference's": (a[:-1], b[1:]), f"{words} behind the reference's": (a[1:], b[:-1])}
@@ -183,7 +183,7 @@ def _optimizer(case: StageCase) -> list[str]:
 
 
 def _length(case: StageCase) -> list[str]:
-    """Has the first update the right direction and the wrong length? Of a gradient near 0, Adam's has either sign."""
+    """A line if our first update is a multiple of the reference's, up to 1%: near 0 gradients Adam's sign is random."""
     ours, there, rates = case.ours.trace, case.theirs.trace, case.ours.trace.rates
     start, first = case.names.rename(there.start), case.names.rename(there.after[0])
     names = [name for name in case.names.rename(there.gradients) if name in ours.start]
@@ -195,7 +195,7 @@ def _length(case: StageCase) -> list[str]:
 
 
 def _statistics(case: StageCase) -> list[str]:
-    """How much of the old statistics does each BatchNorm keep whose momentum is not among its settings?"""
+    """Lines for BatchNorms without a momentum setting that keep more or less of the old statistics than theirs."""
     if case.theirs.task.accumulate > 1:
         return []
     start, first = (case.names.rename(arrays) for arrays in (case.theirs.trace.start, case.theirs.trace.after[0]))

@@ -74,7 +74,7 @@ _COMPARED, _WRITTEN = ("map", "no-initialisation", "strict", "quick"), ("json", 
 
 
 def _add(group: argparse._ArgumentGroup, *names: str, **more: str) -> None:
-    """Add flags of `_FLAGS`; `more` is appended to the help of one."""
+    """Add the flags `names` of `_FLAGS` to a group; `more` maps a flag to text that is appended to its help."""
     for name in names:
         options, meaning = _FLAGS[name]
         options = {"metavar": options} if isinstance(options, str) else options
@@ -83,7 +83,7 @@ def _add(group: argparse._ArgumentGroup, *names: str, **more: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Given:
-    """What a command was given: its flags, the functions that they name, the task."""
+    """The input of a command: its parsed flags, the user's functions that the flags name, and the task."""
 
     parsed: argparse.Namespace
     functions: dict[str, Any]
@@ -98,11 +98,11 @@ class _Given:
 
     @property
     def probes(self) -> bool:
-        """Whether other inputs are computed."""
+        """Whether probes (other inputs than the batches) are computed."""
         return not getattr(self.parsed, "quick", False) and getattr(self.parsed, "probes", None) != "none"
 
     def our_net(self, classes: int) -> Any:
-        """The user's net, or one of this package that fits the task."""
+        """A new MindSpore net: the user's, or a net of this package that fits the task, with so many classes."""
         from mindspore import nn
 
         from resnet_fn.models import create_model
@@ -115,7 +115,7 @@ class _Given:
         return create_model(self.parsed.model or recipe.model, **options, **flags.net_arguments(self.task, classes))
 
     def their_net(self) -> Any:
-        """The user's torch module, or one of this package's nets in PyTorch that fits the task."""
+        """A new torch module: the user's, or the PyTorch version of a net of this package that fits the task."""
         from torch.nn import Module
 
         from resnet_fn.parity.reference.nets import reference_net
@@ -128,13 +128,13 @@ class _Given:
         return reference_net(self.parsed.model or recipe.model, zero_init_residual=recipe.zero_init_residual, **shape)
 
     def start_mindspore(self) -> Workers:
-        """Choose the device and seed MindSpore; the workers that msrun started."""
+        """Choose the device and seed MindSpore. Returns the workers that msrun started."""
         import mindspore
 
         from resnet_fn.runtime import process
 
         workers = process.start(self.parsed.device, self.parsed.threads)
-        mindspore.set_seed(self.task.seed + 1)  # MindSpore reads 0 as "no seed given"
+        mindspore.set_seed(self.task.seed + 1)  # MindSpore takes 0 for "no seed"
         return workers
 
     def record_theirs(self) -> Recording:
@@ -150,7 +150,7 @@ class _Given:
             return record_reference(net, self.task, own("loss"), own("optimizer"), build, self.probes)
 
     def record_ours(self, like: Recording | None) -> Recording:
-        """Record the net in MindSpore; with the weights and decays of another recording, if it is given."""
+        """Record the net in MindSpore, with the weights and weight decays of the recording `like` if it is not None."""
         from resnet_fn.parity.mindspore_side import Like, record_net, run_in
         from resnet_fn.parity.replay import names_of
         from resnet_fn.update.exchange import with_all_reduce
@@ -172,7 +172,7 @@ class _Given:
             return record_net(net, self.task, like=Like(like, names), **options)
 
     def replay(self, reference: Recording, classes: int) -> Any:
-        """Compare the net in MindSpore with a recording."""
+        """Compare the net in MindSpore with a reference's recording. Returns a `Ladder`."""
         from resnet_fn.parity.replay import replay
 
         own, build = self.functions, partial(self.our_net, classes)
@@ -186,7 +186,7 @@ class _Given:
 
 
 def live(arguments: Sequence[str]) -> int:
-    """Compare both nets in this process. Returns 1 if they differ."""
+    """Run and compare both nets in this process. Returns the exit code: 1 if the nets differ."""
     description = "Compare a net and one training step with PyTorch, stage by stage."
     parser = cli.Parser("parity", description, _LIVE + _CODES, "")
     group = parser.add_argument_group("what is compared")
@@ -211,7 +211,7 @@ def live(arguments: Sequence[str]) -> int:
 
     began = time.perf_counter()
     given.start_mindspore()
-    # Two pools of threads that spin for the same cores slow each other down tenfold; torch's work is the smaller.
+    # Two thread pools that compete for the same cores slow each other down tenfold; torch has less work: half of them.
     torch.set_num_threads(max(1, cpu_count() // 2))
     ladder = given.replay(given.record_theirs(), flags.image_shape(parsed, task.recipe)[1])
     title = f"{parsed.net or parsed.model or task.recipe.model} against {parsed.reference or 'PyTorch'}"
@@ -219,7 +219,7 @@ def live(arguments: Sequence[str]) -> int:
 
 
 def record(arguments: Sequence[str]) -> int:
-    """Record one side, with only its own framework installed."""
+    """Write a trace of one side; only that side's framework need be installed. Returns the exit code."""
     parser = cli.Parser("parity record", "Record what a net computes in a few updates.", _RECORD, "--out FOLDER")
     group = parser.add_argument_group("what is recorded")
     _add(group, "reference", "net", "model", "like", model=", in PyTorch; default the recipe's")
@@ -267,7 +267,7 @@ def record(arguments: Sequence[str]) -> int:
 
 
 def replay_trace(arguments: Sequence[str]) -> int:
-    """Compare a MindSpore net with a recorded reference. Returns 1 if they differ."""
+    """Compare a MindSpore net with a reference's trace. Returns the exit code: 1 if the nets differ."""
     description = "Compare a MindSpore net with a trace that `parity record` wrote; PyTorch need not be installed."
     parser = cli.Parser("parity replay", description, _CODES, "TRACE (--net FILE:FUNCTION | --model NAME)")
     parser.add_argument("trace", metavar="TRACE", help="the folder that was recorded")
@@ -290,7 +290,7 @@ def replay_trace(arguments: Sequence[str]) -> int:
 
 
 def compare(arguments: Sequence[str]) -> int:
-    """Compare two traces; no framework need be installed. Returns 1 if they differ."""
+    """Compare two traces; no framework need be installed. Returns the exit code: 1 if the traces differ."""
     description = "Compare two traces of the same task; no framework need be installed."
     parser = cli.Parser("parity compare", description, _CODES, "TRACE TRACE")
     parser.add_argument("ours", metavar="TRACE", help="the trace that is tested")
@@ -323,7 +323,7 @@ def compare(arguments: Sequence[str]) -> int:
 
 
 def _with_search(reference: Recording, parsed: argparse.Namespace) -> Recording:
-    """The recording with the search for causes in the user's FILE:FUNCTION, which runs only if it was recorded."""
+    """The recording, with a search for causes in the module of --reference. That file must be the one recorded."""
     if not (place := parsed.searched):
         return reference
     path, recorded = Path(place.rpartition(":")[0]), reference.file.partition(",")[0]
@@ -361,7 +361,7 @@ def _check_same_task(ours: Recording, theirs: Recording) -> None:
 
 
 def corrections_in(parsed: argparse.Namespace) -> Corrections | None:
-    """The corrections of --map. Raises a UsageError if the file is missing or invalid."""
+    """The corrections in the file of --map; None without the flag. Raises a UsageError if the file is invalid."""
     with cli.usage_errors():
         return read_map(parsed.map) if parsed.map else None
 
@@ -369,7 +369,7 @@ def corrections_in(parsed: argparse.Namespace) -> Corrections | None:
 def _finish(
     parsed: argparse.Namespace, ladder: Any, task: Task, began: float, title: str, environment: Sequence[str] = ()
 ) -> int:
-    """Print the ladder and write its files; where it differs, print `environment` too. Returns the exit code."""
+    """Print the ladder, with the lines `environment` if the nets differ; write its files. Returns the exit code."""
     from resnet_fn.parity import report
     from resnet_fn.parity.coverage import NOT_COMPARED
     from resnet_fn.parity.page import write_page

@@ -1,7 +1,7 @@
-"""Dropout by one mask: where both nets drop, how much and what, and the masks by which both multiply instead.
+"""Compare the dropout of both nets, and make masks with which both multiply instead of dropping at random.
 
-A layer drops by a mask if its output is its input while its share is 0. What the mask is like is measured on ones, so
-that a class of the user's own is read as well as a framework's.
+A layer drops by a mask if its output equals its input while its dropout probability (`share`) is 0. The mask's shape
+and scale are measured by running the layer on ones, so that users' classes work as well as a framework's.
 """
 
 import functools
@@ -21,24 +21,24 @@ from resnet_fn.parity.stages import Stage
 from resnet_fn.parity.trace import Drop, Dropping, Recording
 
 DROPOUT = "dropout"
-_DROPPING = ("dropout", "drop path", "attention", "lstm", "gru", "rnn")  # layers that drop once in each call
-_ONES = (2048, 3, 2, 2, 2)  # the shape on which a mask is measured, as many axes as the input has
-_CALLS = 4  # until some are dropped and some are kept
-_SIGMAS = 6.0  # of sampling error of a measured share
+_DROPPING = ("dropout", "drop path", "attention", "lstm", "gru", "rnn")  # kinds of layers that drop once in each call
+_ONES = (2048, 3, 2, 2, 2)  # shape of the ones on which a mask is measured, cut to the input's number of axes
+_CALLS = 4  # the most calls until a mask has zeros and other numbers
+_SIGMAS = 6.0  # how many standard errors a measured probability may be off
 
 
 def drops_of(
     dropped: Sequence[tuple[str, str, float]], layers: Sequence[Layer], call: Callable[[str, np.ndarray], np.ndarray]
 ) -> list[Drop]:
-    """Where a net drops, in execution order.
+    """The places where a net applies dropout, in execution order.
 
-    `dropped`: (layer, attribute, share), set to 0 by `without_dropout`; `layers`: the executions in training mode then;
-    `call`: what a layer returns of an input in training mode, with its dropout.
-    A share that a block has is left out if a layer inside drops as much: it was handed to that layer. A dropout layer
-    that did not run may have given its share to a function (`scaled_dot_product_attention(…, dropout_p=drop.p)`).
+    `dropped` has what `without_dropout` set to 0: (layer, attribute, probability); `layers` are the executions in
+    training mode without dropout; `call(name, x)` returns a layer's output in training mode with dropout.
+    A block's probability is left out if a layer inside has the same: the block passed it on. A dropout layer that did
+    not run may have passed its probability to a function (`scaled_dot_product_attention(…, dropout_p=drop.p)`).
     """
     masked: dict[str, Drop] = {}
-    inside: tuple[str, ...] = ()  # of a layer that drops by a mask
+    inside: tuple[str, ...] = ()  # prefixes of the layers inside a layer that drops by a mask
     for layer in sorted(layers, key=lambda one: len(one.name)):
         shares = [share for name, _, share in dropped if name == layer.name and not name.startswith(inside)]
         if drop := _by_mask(layer, shares, call):
@@ -60,7 +60,7 @@ def drops_of(
 
 
 def _by_mask(layer: Layer, shares: Sequence[float], call: Callable[[str, np.ndarray], np.ndarray]) -> Drop | None:
-    """How a layer drops by a mask, by what it makes of ones; None if it drops in another way, or not at all."""
+    """A layer's dropout by a mask, measured on ones; None if the layer drops in another way, or not at all."""
     x, y = layer.input, layer.output
     if not shares or x is None or y is None or not np.array_equal(x, y) or x.ndim > len(_ONES):
         return None
@@ -82,22 +82,22 @@ def _by_mask(layer: Layer, shares: Sequence[float], call: Callable[[str, np.ndar
 
 
 def _drawn(drop: Drop, shape: tuple[int, ...]) -> np.ndarray:
-    """Which cells of a mask are kept, 1 or 0: the same numbers for the same execution. One is kept, one is dropped."""
+    """A random mask of ones and zeros, seeded with the title of `drop`; it has at least one 1 and one 0."""
     numbers = np.random.default_rng(zlib.crc32(drop.title.encode())).random(shape)
     kept = numbers >= drop.share
     kept.flat[numbers.argmin()] = False
-    kept.flat[numbers.argmax()] = True  # of a single one: kept
+    kept.flat[numbers.argmax()] = True  # a mask of a single number keeps it
     return kept.astype(np.float32)
 
 
 def shared_masks(
     ours: Dropping, theirs: Dropping | None = None, names: Mapping[str, str] | None = None
 ) -> dict[str, list[np.ndarray]]:
-    """The masks of each layer's calls, in the shapes of their inputs, times what the layer itself multiplies by.
+    """The scaled masks of each of our layers, by name: a list with one mask, of the input's shape, for each call.
 
-    They are the reference's in our axes; `names` has its layer for each of ours; None: they are the net's own. A layer
-    that drops something else has a mask of its own, and a call that drops nothing ones. There are none if one of the
-    reference's has no counterpart that drops by a mask: a fused attention has not.
+    With `theirs` and `names` (our layer → the reference's) the masks are the reference's in our axes, else the net's
+    own. A layer whose mask has another size gets a new one, and a call that drops nothing gets ones. The result is
+    empty if a mask of the reference has no counterpart here (a fused attention has no mask).
     """
     theirs, names = theirs or ours, {one.name: one.name for one in ours[1]} if names is None else names
     a, b = ({one.title: one.input for one in layers} for _, layers in (ours, theirs))
@@ -120,7 +120,7 @@ def shared_masks(
 
 
 def _pairs(ours: Dropping, theirs: Dropping, names: Mapping[str, str]) -> list[tuple[Drop | None, Drop | None]]:
-    """The reference's drop for each of ours: of the same input, else of the paired layer, of the same share, or any."""
+    """Pair our dropouts with the reference's: by equal inputs, else by paired layers, by probability, or in order."""
     a, b = ({one.title: one.input for one in layers if one.input is not None} for _, layers in (ours, theirs))
     size = functools.cache(lambda side, title: norm((a, b)[side][title]))
     titles = {one.title: names[one.name] + one.title[len(one.name) :] for one in ours[1] if one.name in names}
@@ -145,7 +145,7 @@ def _pairs(ours: Dropping, theirs: Dropping, names: Mapping[str, str]) -> list[t
 
 
 def dropout_stage(ours: Recording, theirs: Recording, names: Mapping[str, str]) -> Stage:
-    """Compare how much both nets drop, of which kind, and by which factor they scale the rest."""
+    """Compare the dropouts of both nets: probability, shape of the mask, and the factor of what is kept."""
     if ours.drops is None or theirs.drops is None:
         missing = "one side has no record of its dropout; record it again"
         return Stage(DROPOUT, undecided=missing if ours.drops or theirs.drops else "")
@@ -155,7 +155,7 @@ def dropout_stage(ours: Recording, theirs: Recording, names: Mapping[str, str]) 
     for own, other in _pairs(ours.dropping, theirs.dropping, names):
         x, y = (one or Drop("", 0.0, True) for one in (own, other))
         (a, b), title = (x.share, y.share), x.title or y.title
-        if 0 in (a, b) and idle[a > 0][round(a or b, 6)]:  # a layer that did not run may be a function's there
+        if 0 in (a, b) and idle[a > 0][round(a or b, 6)]:  # the side with 0 may drop as much in a function
             idle[a > 0][round(a or b, 6)] -= 1
             a = b = a or b
         stage.differences.append(difference(title, a, b, tolerance=1e-6))
@@ -180,6 +180,6 @@ def dropout_stage(ours: Recording, theirs: Recording, names: Mapping[str, str]) 
 
 
 def _words(shape: tuple[int, ...]) -> str:
-    """ "elements", "channels" or "samples", and the mask's shape."""
+    """A text with what a mask of this shape drops ("elements", "channels" or "samples"), and the shape."""
     kind = "elements" if 1 not in shape[1:] else "samples" if set(shape[1:]) == {1} else "channels"
     return f"{kind} (a mask {list(shape)})"

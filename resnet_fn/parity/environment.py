@@ -15,7 +15,7 @@ _LIBRARIES = ("mindspore", "torch", "numpy")
 
 
 def environment(**settings: Any) -> dict[str, str]:
-    """This process's, by name; `settings` are the framework's own: its device, threads, determinism, HF32."""
+    """The environment of this process, by name, and `settings`: the framework's device, threads, determinism, HF32."""
     values = {"resnet_fn": resnet_fn.__version__, "Python": platform.python_version(), "CPU": processor()}
     values |= {name: version for name in _LIBRARIES if (version := installed(name))}
     values |= {name: str(value) for name, value in settings.items()}
@@ -23,7 +23,7 @@ def environment(**settings: Any) -> dict[str, str]:
 
 
 def environment_notes(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
-    """Differences, a line each: of libraries that both sides have, and of variables, where "not set" is a value."""
+    """Differences of two environments, a line each: of libraries that both have, and of variables, set or not."""
     common = [name for name in {**ours, **theirs} if name.startswith(_VARIABLES) or (name in ours and name in theirs)]
     pairs = {name: (ours.get(name, "not set"), theirs.get(name, "not set")) for name in common}
     return [f"{name}: {here} here, {there} in the reference" for name, (here, there) in pairs.items() if here != there]

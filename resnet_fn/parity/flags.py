@@ -1,4 +1,4 @@
-"""The flags of what both sides of the ladder compute, and the task that they describe."""
+"""The flags that describe what both sides of the ladder compute, and the `Task` that is made from these flags."""
 
 import argparse
 import dataclasses
@@ -14,7 +14,7 @@ from resnet_fn.parity.trace import Task, make_batches, recipe_batches
 from resnet_fn.recipes import load_recipe
 from resnet_fn.runtime.user_files import imports_beside, load_function
 
-# The settings of an update beside optimizer and loss, which may also be functions of the user's own.
+# The recipe's settings that have a flag, except optimizer and loss, whose flags may also name a user's function.
 _STEP = (
     *("momentum", "nesterov", "beta2", "epsilon", "weight_decay", "decay_all", "trust_coefficient", "clip_norm"),
     *("ema", "ema_every", "ema_start", "label_smoothing", "smoothing_over", "label_threshold", "precision"),
@@ -24,8 +24,8 @@ _STEP = (
 _RECIPE = "digits"
 _CHANNELS_AND_CLASSES = {"digits": (1, 10), "cifar10": (3, 10), "cifar100": (3, 100)}
 _OTHER = (3, 1000)
-_OWN_NET = (3, 10, 32)  # channels, classes, pixels for a net that is no recipe's
-_GENTLE = 1e-3  # for Adam and similar optimizers, which need no smaller rate for a smaller batch
+_OWN_NET = (3, 10, 32)  # channels, classes and pixels of the images for a user's net
+_GENTLE = 1e-3  # the rate for Adam and similar optimizers, which need no smaller one for a smaller batch
 
 
 def add_task_flags(parser: cli.Parser) -> None:
@@ -63,7 +63,7 @@ def add_task_flags(parser: cli.Parser) -> None:
 
 
 def task_flags_in(parsed: argparse.Namespace) -> list[str]:
-    """The task flags that were given, except for functions of the user's own."""
+    """The task flags that the user has set ("--steps"), except those that name a user's function."""
     given = {name: getattr(parsed, name) for name in ("recipe", "inputs", "steps", "in_channels", "num_classes")}
     given |= {"accumulate": parsed.accumulate, **settings_in(parsed, Recipe)}
     own = own_functions(parsed)
@@ -71,7 +71,7 @@ def task_flags_in(parsed: argparse.Namespace) -> list[str]:
 
 
 def ladder_recipe(recipe: Recipe, batch_size: int, learning_rate: float | None, changes: dict[str, Any]) -> Recipe:
-    """The recipe at another batch size, with `changes`; `learning_rate`: peak, by default the recipe's, scaled.
+    """The recipe at another batch size, with `changes`; `learning_rate` is the peak, None: the recipe's, scaled.
 
     A learning rate for 64 samples applied to 4 makes any net chaotic, and then only rounding shows (arXiv 1706.02677).
     """
@@ -112,14 +112,14 @@ def task_of(parsed: argparse.Namespace) -> Task:
 
 
 def image_shape(parsed: argparse.Namespace, recipe: Recipe) -> tuple[int, int, int]:
-    """Channels, classes and height of the random images: the flags', else the recipe's, or for own nets `_OWN_NET`."""
+    """Channels, classes and height of the random images: from flags, else the recipe; `_OWN_NET` for a user's net."""
     channels, classes = _CHANNELS_AND_CLASSES.get(recipe.dataset, _OTHER)
     usual = _OWN_NET if parsed.net or parsed.reference else (channels, classes, recipe.image_size)
     return (parsed.in_channels or usual[0], parsed.num_classes or usual[1], parsed.image_size or usual[2])
 
 
 def net_arguments(task: Task, classes: int) -> dict[str, Any]:
-    """The arguments of a net of this package for a task. Raises a ValueError if its inputs are not images."""
+    """Keyword arguments for a net of this package that fit a task. ValueError if the task's inputs are not images."""
     images = task.batches[0][0]
     if not (hasattr(images, "ndim") and images.ndim == 4):
         raise ValueError("model: takes images [n, C, H, W]; give --net and --reference for other inputs")
@@ -128,20 +128,20 @@ def net_arguments(task: Task, classes: int) -> dict[str, Any]:
 
 
 def own_functions(parsed: argparse.Namespace) -> list[str]:
-    """Which of --loss and --optimizer name a function of the user's own rather than a choice of the recipe's."""
+    """Those of "loss" and "optimizer" whose flag names a user's function, not one of the recipe's choices."""
     given = {name: getattr(parsed, name, None) or "" for name in ("loss", "optimizer")}
     return [name for name, text in given.items() if ":" in text or text.endswith(".py")]
 
 
 def load_functions(parsed: argparse.Namespace) -> dict[str, Any]:
-    """The functions that a command's flags name, by flag; a loss or an optimizer of the recipe's is left out."""
+    """The user's functions that a command's flags name, by flag; the recipe's losses and optimizers are left out."""
     names = ("net", "reference", *own_functions(parsed), "our_loss", "our_optimizer", "our_step")
     places = {name: getattr(parsed, name, None) for name in names}
     return {name: load_function(place, f"--{flag_name(name)}") for name, place in places.items() if place}
 
 
 def returned(flag: str, place: str, value: Any, wanted: Any, words: str) -> Any:
-    """`value`, as returned by the function at `place`. Raises a ValueError if it is not an instance of `wanted`."""
+    """Return `value`, the result of the user's function at `place`. ValueError if its class is not `wanted`."""
     if isinstance(value, type) or not isinstance(value, wanted):
         what = f"the class {value.__name__}" if isinstance(value, type) else f"{type(value).__name__}"
         raise ValueError(f"{flag}: {place} returned {what}; return {words}")

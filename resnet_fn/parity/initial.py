@@ -1,4 +1,4 @@
-"""Initial values: what repeats in each of several builds is compared as it is, what is drawn by its distribution."""
+"""Compare initial values over several builds of each net: constants as they are, random numbers by distribution."""
 
 import contextlib
 import itertools
@@ -15,21 +15,21 @@ from resnet_fn.parity.stages import INITIALISATION, Stage
 from resnet_fn.parity.trace import Arrays
 
 _BUILDS = 20
-_NUMBERS = 2**22  # of all builds together; a larger net is built twice
-_BLOCKS = (2, 3, 4)  # rows are also compared by so many blocks: a GRU's or LSTM's gates, an attention's projections
-_BLOCK = 16  # a block of fewer numbers, over all builds, may happen to be drawn all but equal
-_CHANCE = 1e-5  # share of an array's numbers that two draws may have in common
-_SIGMAS = 6.0  # of sampling error; with 500 comparisons a false alarm once in a million runs
+_NUMBERS = 2**22  # the most numbers in all builds together; a larger net is built twice
+_BLOCKS = (2, 3, 4)  # rows are also compared in 2, 3 and 4 blocks: a GRU's or LSTM's gates, an attention's q, k, v
+_BLOCK = 16  # the fewest numbers of a block, over all builds; fewer may be nearly equal by chance
+_CHANCE = 1e-5  # fraction of an array's numbers that may be equal in two draws by chance
+_SIGMAS = 6.0  # standard errors that pass; with 500 comparisons a false alarm once in a million runs
 _FEW = 8  # with fewer elements only constants are compared
 _MANY = 1000  # elements that a fourth moment needs to distinguish a uniform from a normal distribution
-_ORTHOGONAL, _LARGE = 1e-4, 512  # the largest cosine between two rows; more rows are not compared
+_ORTHOGONAL, _LARGE = 1e-4, 512  # the largest cosine of two orthogonal rows; the most rows that are compared
 
 
 def several_builds(build: Callable[[], Any], state: Callable[[Any], Arrays], seeds: Mapping[Any, str]) -> list[Arrays]:
-    """The parameters and statistics of several nets, each from another seed.
+    """The parameters and statistics of several nets that `build` makes, each after another seed.
 
-    `seeds` are the framework's modules and the name of the function in each that seeds it: inside a build they do
-    nothing, as those of Python and NumPy, or all builds would be alike.
+    `seeds` maps the framework's module to the name of its seeding function. While a net is built, this function and
+    those of Python and NumPy do nothing: a net that seeds itself would be the same in all builds.
     """
     functions = {**seeds, random: "seed", np.random: "seed"}
     builds, wanted = list[Arrays](), 2
@@ -46,12 +46,12 @@ def several_builds(build: Callable[[], Any], state: Callable[[Any], Arrays], see
 def initial_stage(
     ours: Sequence[Arrays], theirs: Sequence[Arrays], seams: Mapping[str, Sequence[int]] | None = None
 ) -> Stage:
-    """Compare the initial parameters of one build of each side, or of several, `theirs` and `seams` by our names.
+    """Compare the initial parameters of one or several builds of each side, all under our names.
 
-    What repeats in each of several builds may differ by a unit in the last place of its largest number. Of the rest
-    moments of all builds are compared, also by block of rows, which `seams` part where our array is joined, and whether
-    rows of the first build are orthogonal. Rows that are constant on one side, such as the padding row of an embedding,
-    are compared separately.
+    Numbers that are the same in all builds may differ by a unit in the last place of the array's largest. Of random
+    numbers the moments over all builds are compared, for the array and for blocks of its rows, and whether the rows of
+    the first build are orthogonal. `seams` has the rows at which blocks begin, for arrays that are joined of several.
+    Rows that are constant on one side, such as an embedding's padding row, are compared separately.
     """
     stage, several = Stage(INITIALISATION), len(ours) > 1
     for name in theirs[0]:
@@ -66,7 +66,7 @@ def initial_stage(
             stage.hints += [f"{name}: in each build {item.values()}"] * (item.verdict == DIFFERS)
         if both.all():
             continue
-        if fixed[0].all() or fixed[1].all():  # one draw that repeats is not many
+        if fixed[0].all() or fixed[1].all():  # equal builds are one draw, not several
             a, b = a[..., :1], b[..., :1]
         begin, cuts = len(stage.differences), (seams or {}).get(name, ())
         for title, rows in _blocks(name, both.shape, cuts):
@@ -88,7 +88,7 @@ def initial_stage(
 
 
 def _blocks(name: str, shape: tuple[int, ...], seams: Sequence[int]) -> Iterator[tuple[str, slice]]:
-    """The whole array, then its blocks of rows."""
+    """Title and rows of the whole array, then of each of its blocks."""
     yield name, slice(None)
     rows = shape[0] if shape else 0
     equal = [range(0, rows + 1, rows // count) for count in _BLOCKS if rows > count and rows % count == 0]
@@ -98,7 +98,7 @@ def _blocks(name: str, shape: tuple[int, ...], seams: Sequence[int]) -> Iterator
 
 
 def _is_orthogonal(array: np.ndarray) -> bool:
-    """Whether the rows of the first build [rows, …, builds] are orthogonal, or its columns if they are fewer."""
+    """Whether the first build's rows, or its columns if they are fewer, are orthogonal; `array`: [rows, …, builds]."""
     if array.ndim < 3:
         return False
     matrix = array[..., 0].reshape(len(array), -1)
@@ -111,7 +111,7 @@ def _is_orthogonal(array: np.ndarray) -> bool:
 
 
 def _constant_rows(a: np.ndarray, b: np.ndarray, title: str) -> list[tuple[np.ndarray, np.ndarray, str]]:
-    """Split off the rows that are constant on one side, if the array is not."""
+    """Pairs of arrays, with titles: each row that is constant on one side, then all other rows."""
     if a.ndim < 2 or a[0].size < 2 or not (np.ptp(a) and np.ptp(b)):
         return [(a, b, title)]
     same = [np.ptp(array.reshape(len(array), -1), axis=1) == 0 for array in (a, b)]
@@ -131,13 +131,13 @@ def _words(values: np.ndarray) -> str:
 def _moments(name: str, a: np.ndarray, b: np.ndarray) -> list[Difference]:
     count, spread_a, spread_b = len(b), float(a.std()), float(b.std())
     mean, std = ("mean", float(a.mean()), float(b.mean())), ("std", spread_a, spread_b)
-    moments: list[tuple[str, float, float, float, float]] = []  # with the scale of the difference, and what passes
+    moments: list[tuple[str, float, float, float, float]] = []  # name, ours, theirs, scale, tolerance
     if count == 1 and not any(float(f"{value:.3g}") == float(np.float32(value)) for value in (a[0], b[0])):
-        return []  # one number may be drawn, unless it is a round one
+        return []  # a single number may be random, unless it is a round one
     if spread_a == 0 or spread_b == 0:
         moments = [(*mean, 1.0, 1e-6), (*std, spread_b or 1.0, 0.0)]
     elif count >= _FEW:
-        error = _SIGMAS * math.sqrt(2 / count)  # of a difference of two means, in standard deviations
+        error = _SIGMAS * math.sqrt(2 / count)  # the allowed difference of two means, in standard deviations
         largest = max(spread_a, spread_b)
         moments = [(*mean, largest, error), (*std, largest, min(error / 2**0.5, 0.9))]
         if count >= _MANY:

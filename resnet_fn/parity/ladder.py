@@ -1,7 +1,7 @@
 """The parity ladder: one net in MindSpore and in PyTorch, compared stage by stage through one training step.
 
 Weights → forward → loss → gradients → clipping → update → further updates: a fault shows in the stage where it happens
-and in every stage after it. The first stage that differs names the kind of the fault, the first layer its place.
+and in all later stages. The first stage that differs shows the fault's kind, the first layer that differs its place.
 """
 
 import dataclasses
@@ -28,8 +28,8 @@ from resnet_fn.parity.ranks import with_ranks, worker_causes
 from resnet_fn.parity.stages import INITIALISATION, Stage, inputs_stage
 from resnet_fn.parity.trace import Arrays, Recording, Rounding, Trace
 
-_UNITS = 4  # in the last place: a table of powers or quotients in float32, and in float64 then rounded
-Builds = tuple[Arrays, Arrays]  # a build of each side, by our names
+_UNITS = 4  # units in the last place that pass: a table computed in float32, against one rounded from float64
+Builds = tuple[Arrays, Arrays]  # the initial values of one build of each side, by our names
 
 
 @dataclasses.dataclass
@@ -37,23 +37,23 @@ class Ladder:
     """The result of a comparison."""
 
     stages: list[Stage]  # in the order of a training step
-    # every layer of both nets, in execution order, in evaluation mode, in training mode, and with masks
+    # every compared layer, in execution order: in evaluation mode, in training mode, and in training with masks
     layers: list[LayerDifference]
     names: NameMap  # the reference's parameter and layer for each of ours
     notes: list[str]  # settings that differ, whether or not the numbers show it
-    # ReLU inputs within rounding of 0 in all updates, counted if gradients differ and no layer does; else 0
+    # the number of ReLU inputs within rounding of 0, over all updates; 0 unless gradients differ and all layers agree
     ties: int = 0
     changed: list[str] = field(default_factory=list)  # changes to the nets that made them comparable, a line each
     environment: list[str] = field(default_factory=list)  # versions, devices and kernels that differ, a line each
-    precision: str = "float32"  # in which the reference's own rounding was measured
-    compiled: bool = True  # whether MindSpore's side was
-    measured: bool = True  # whether the reference's own rounding was; else tolerances alone decide
-    ran: dict[str, int] = field(default_factory=dict)  # how many layers of ours ran in each mode, compared or not
+    precision: str = "float32"  # the precision in which the reference's rounding was measured
+    compiled: bool = True  # whether MindSpore's side was compiled
+    measured: bool = True  # whether the reference's rounding was measured; else tolerances decide
+    ran: dict[str, int] = field(default_factory=dict)  # by mode: how many of our layers ran, compared or not
     # the arrays of outputs, losses and gradients that differ by more than rounding explains, within their
     # tolerance; the furthest beyond first. Empty if no rounding was measured
     beyond: list[Difference] = field(default_factory=list)
-    probed: Probed = field(default_factory=Probed)  # other inputs than the batches
-    coverage: Coverage = field(default_factory=Coverage)  # what was exercised
+    probed: Probed = field(default_factory=Probed)  # the comparison of other inputs than the batches
+    coverage: Coverage = field(default_factory=Coverage)  # what was exercised by the comparison
 
     @property
     def agrees(self) -> bool:
@@ -72,7 +72,7 @@ class Ladder:
 
     @property
     def first_computed(self) -> Stage | None:
-        """The first stage that differs although the weights were copied."""
+        """The first stage that differs after the weights were copied, so not the stages of initial values."""
         copied = (INITIALISATION, stages.UNTRAINED)
         return next((stage for stage in self.stages if stage.verdict == DIFFERS and stage.name not in copied), None)
 
@@ -94,9 +94,9 @@ def compare_recordings(
     """Compare two recordings of the same task.
 
     Args:
-        ours, theirs: MindSpore's side, and the reference's, by whose rounding differences are measured. A ValueError
-            if several workers recorded the reference alone.
-        names: the reference's parameter and layer for each of ours.
+        ours, theirs: the recordings of MindSpore's side and of the reference, whose rounding is allowed for. A
+            ValueError if several workers recorded the reference, but not ours.
+        names: the pairing of our parameters and layers with the reference's.
         initialisation: compare the distributions of the initial parameters.
         search: search for causes, if the reference can (`Recording.search`).
     """
@@ -110,7 +110,7 @@ def compare_recordings(
         _untrained(ours, theirs, names, initialisation, drawn),
     ]
     layers = compare_layers(ours.layers, theirs.layers, names.layers)
-    # Parameters in the order of the forward pass, then those that it does not use.
+    # Parameters in the order of the forward pass, then parameters that the forward pass does not use.
     used = [name for layer in ours.layers["eval"] for name in layer.owned() if name in names.parameters]
     order = list(dict.fromkeys([*used, *names.parameters]))
 
@@ -153,7 +153,7 @@ def compare_recordings(
     ladder.ran = {mode: len(one) for mode, one in ours.layers.items()}
     same_layers = ladder.first_layer is None and ladder.first_gradient is not None
     if same_layers and theirs.flipped and precision == "float32":
-        # A fault, or ReLU inputs that float32 puts on either side of 0. The rounding of float16 includes many of them.
+        # Either a fault, or ReLU inputs whose sign float32 cannot decide; float16's rounding already includes these.
         width = next((one for one in theirs.flipped if one >= tie_width(layers)), max(theirs.flipped))
         flipped, ladder.ties = theirs.flipped[width]()
         theirs = dataclasses.replace(theirs, rounding=stages.worst_rounding(theirs.rounding, flipped))
@@ -165,16 +165,16 @@ def compare_recordings(
     try:
         ladder.probed = compare_probes(ours, theirs, names.layers, evaluation.verdict != DIFFERS)
         ladder.coverage = coverage_of(ours, theirs, names, layers, ladder.probed, idle)
-    except Exception as error:  # costs the probes, not the verdict
+    except Exception as error:  # the verdict does not need probes
         ladder.changed.append(f"probes and coverage failed ({type(error).__name__}: {first_line(error)})")
-    if (stage := ladder.first_computed) is not None:  # later stages differ because of it
+    if (stage := ladder.first_computed) is not None:  # later stages differ because this stage does
         case = StageCase(stage, layers, ours, theirs, names)
         stage.hints += attempt(worker_causes, case) or explain(case, search)
     return ladder
 
 
 def _layers_stage(after: str, layers: Sequence[LayerDifference]) -> list[Stage]:
-    """The stage of the paired layers' outputs, which follows that of the net's outputs; [] after another."""
+    """The stage of the layers' outputs that follows the stage `after` of the net's outputs; [] after other stages."""
     mode, name = stages.LAYERS_OF.get(after, ("", ""))
     outputs = [one.output for one in layers if one.mode == mode]
     return [stages.sure(Stage(name, outputs))] if outputs else []
@@ -191,15 +191,15 @@ def _initialisation(
 
 
 def _drawn(builds: Sequence[Builds]) -> set[str]:
-    """Arrays that are random: two builds of one side differ in them."""
+    """The names of the random arrays: those in which two builds of one side differ."""
     sides = zip(*builds[:2], strict=True) if len(builds) > 1 else ()
     return {name for a, b in sides for name in a if not np.array_equal(a[name], b[name])}
 
 
 def _untrained(ours: Recording, theirs: Recording, names: NameMap, statistics: bool, drawn: set[str]) -> Stage:
-    """Compare, bit for bit, the arrays that no update changes and that are not `drawn`, before they are overwritten.
+    """Compare the initial values of arrays that no update changes, bit for bit; random arrays (`drawn`) are left out.
 
-    Without `statistics` only buffers: a net that loads trained weights has its statistics and frozen weights from them.
+    Without `statistics` only buffers are compared: a net's trained weights come with statistics and frozen weights.
     """
     trained, given = {*ours.trainable, *theirs.trainable}, names.rename(theirs.initial)
     stage = Stage(stages.UNTRAINED)

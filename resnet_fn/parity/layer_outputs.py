@@ -1,4 +1,4 @@
-"""How outputs and inputs of both nets differ, layer by layer."""
+"""Compare the outputs and inputs of both nets, layer by layer."""
 
 import dataclasses
 import math
@@ -13,15 +13,15 @@ from resnet_fn.parity.layers.layer import TOLERANCE, Layer
 from resnet_fn.parity.notes import attempt, settings_differences
 from resnet_fn.parity.trace import SIGMAS
 
-_NEAR = 4  # the activation after a layer is among so many layers from it on
+_NEAR = 4  # the activation after a layer is searched for in so many layers, itself included
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerDifference:
-    """One layer of both nets, compared."""
+    """How one execution of a layer differs between both nets."""
 
     mode: str  # "eval", "train", or "dropout": training mode with masks
-    # name, theirs: the MindSpore layer's path and the reference's; with the call's number from the second call on
+    # name, theirs: the titles of our layer and of the reference's: path, and from the second call on its number
     name: str
     theirs: str
     output: Difference  # how its outputs differ
@@ -35,8 +35,8 @@ def compare_layers(
     """Compare both nets' executions layer by layer, on the same inputs and with equal weights.
 
     Args:
-        ours, theirs: every layer's executions, in evaluation mode ("eval") and in training mode ("train").
-        layers: the MindSpore layer's path → the reference's; layers that only one net has are left out.
+        ours, theirs: every layer's executions by mode: "eval", "train", and "dropout" (training mode with masks).
+        layers: our layer's path → the reference's; layers that only one net has are left out.
     """
     compared: list[LayerDifference] = []
     for mode, executions in ours.items():
@@ -48,10 +48,10 @@ def compare_layers(
             other = None if place is None else theirs[mode][place]
             if place is None or other is None or layer.output is None or other.output is None:
                 continue
-            if mode == "dropout" and not layer.parameters:  # a mask may move past a ReLU
+            if mode == "dropout" and not layer.parameters:  # one net may drop before a ReLU, the other after it
                 continue
             if (layer.input is None or other.input is None) and layer.output.size != other.output.size:
-                continue  # a table in a layer of its own, which is called without an input
+                continue  # a layer that takes no input and returns a table
             item = compare_layer(mode, layer, other)
             if item.output.verdict == DIFFERS:
                 after, after_other = executions[index + 1 : index + _NEAR], theirs[mode][place + 1 : place + _NEAR]
@@ -63,14 +63,14 @@ def compare_layers(
 def _with_what_follows(
     mode: str, ours: tuple[Layer, Sequence[Layer]], theirs: tuple[Layer, Sequence[Layer]]
 ) -> LayerDifference | None:
-    """The comparison, if it agrees, in which one layer stands for two: a BatchNormAct2d is a BatchNorm and its ReLU."""
+    """Compare one layer (BatchNormAct2d) with a layer and activation of the other side; None if these differ, too."""
     pairs = [(joined, theirs[0]) for joined in _with_next(*ours)] + [(ours[0], one) for one in _with_next(*theirs)]
     comparisons = (compare_layer(mode, *pair) for pair in pairs)
     return next((item for item in comparisons if item.output.verdict != DIFFERS), None)
 
 
 def _with_next(layer: Layer, others: Sequence[Layer]) -> Iterator[Layer]:
-    """The layer, with the output of each layer without parameters whose input is the layer's output."""
+    """Copies of a layer, with the output of each layer in `others` that has no parameters and takes its output."""
     for other in others:
         if layer.output is None or other.input is None or not other.leaf or other.parameters:
             continue
@@ -79,7 +79,7 @@ def _with_next(layer: Layer, others: Sequence[Layer]) -> Iterator[Layer]:
 
 
 def compare_layer(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
-    """One execution of both nets; both have outputs."""
+    """Compare one execution of a layer in both nets; both must have outputs."""
     assert ours.output is not None
     assert theirs.output is not None
     ours_output, theirs_output = _repeated(ours.output, _as_ours(ours.output, theirs.output))
@@ -102,7 +102,7 @@ def compare_layer(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
 
 
 def layout(ours: np.ndarray, theirs: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """What brings the reference's array to our shape: a reshape or a moved axis, whichever comes closer to ours.
+    """A function that brings the reference's array to our shape, by a reshape or by moving an axis: the closer one.
 
     A port may have channels last and the reference second, or the sequence before the batch.
     """
@@ -116,12 +116,12 @@ def layout(ours: np.ndarray, theirs: np.ndarray) -> Callable[[np.ndarray], np.nd
 
 
 def _as_ours(ours: Any, theirs: Any) -> Any:
-    """The reference's array in our layout."""
+    """The reference's array in our shape (`layout`); unchanged if either is None."""
     return theirs if ours is None or theirs is None else layout(ours, theirs)(theirs)
 
 
 def _repeated(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both arrays; what one side alone repeats for each sample (embedded positions), repeated on both."""
+    """Both arrays in one shape: an array without a sample axis (embedded positions) is repeated for each sample."""
     for shape in (a.shape, b.shape):
         if {a.shape, b.shape} in ({shape, shape[1:]}, {shape, (1, *shape[1:])}) and len(shape) > 1:
             return np.broadcast_to(a, shape), np.broadcast_to(b, shape)
@@ -135,7 +135,7 @@ def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float) -> Differe
 
 
 def tie_width(layers: Sequence[LayerDifference]) -> float:
-    """How far from 0 a tie may be (`Recording.flipped`), relative to the root mean square of the ReLU's input.
+    """How far from 0 a ReLU's input counts as a tie (`Recording.flipped`), relative to the inputs' root mean square.
 
     Layers whose rounding is too large to decide anything are not counted.
     """

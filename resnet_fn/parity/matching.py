@@ -24,38 +24,38 @@ from resnet_fn.parity.name_map import (
 )
 from resnet_fn.parity.trace import Arrays, Recording
 
-_ROUNDS = 8  # how many layers away neighbours are looked at, at most
+_ROUNDS = 8  # how many layers away neighbours are compared, at most
 Leaves = dict[str, tuple[str, Shape]]  # torch's leaf name → the parameter's full name and its shape
-_SEPARATE = ("q_proj_weight", "k_proj_weight", "v_proj_weight")  # torch's, where widths differ
+_SEPARATE = ("q_proj_weight", "k_proj_weight", "v_proj_weight")  # torch's names if the widths of q, k and v differ
 
 
 @dataclasses.dataclass
 class Node:
-    """A layer that owns parameters, or one of the projections that a fused layer holds."""
+    """A layer that owns parameters, or one of the projections in a fused layer."""
 
     layer: str  # its path
-    kind: str  # what it is; "" for a user's class, and for a layer of layers that owns parameters itself
-    leaves: dict[str, Part]  # torch's leaf name → the parameter, or a share of it
-    shapes: dict[str, Shape]  # of each leaf, without ones
-    output: Shape | None  # its output's shape; None if it is not known, or does not count
+    kind: str  # the layer's kind; "" for a user's class, and for a layer that has layers inside
+    leaves: dict[str, Part]  # torch's leaf name → the parameter, or one of its equal parts
+    shapes: dict[str, Shape]  # the shape of each leaf, without axes of size 1
+    output: Shape | None  # its output's shape; None if it is unknown, or not to be compared
     role: str = ""  # "q", "k", "v", "out" of an attention, as far as known
-    whole: bool = True  # whether the layer's output is this node's
+    whole: bool = True  # whether the node is the whole layer
 
 
 class Graph:
-    """The layers that own parameters, and who feeds whom, seen through layers without parameters.
+    """The layers that own parameters, as nodes; which node feeds which, directly or through other layers.
 
-    A layer's input is recognised by its bytes as another layer's output or the ReLU of it: a net that calls a function
-    where the other has a layer gives the same graph.
+    A layer's input is recognised by its bytes as another layer's output, or as the ReLU of that output. So a net that
+    calls a function where the other net has a layer gives the same graph.
 
-    `expand` is 0: as recorded; 1: attention as a fused and an output projection; 2: each projection as a node of its
-    own, also of any dense layer with three times as many outputs as inputs. Parameters in `ignore` do not count.
+    `expand` 0: a node for each layer; 1: an attention is two nodes, fused and output projection; 2: each projection is
+    a node, and so is each third of a dense layer with 3 · n outputs of n inputs. Parameters in `ignore` do not count.
     """
 
     def __init__(self, layers: Sequence[Layer], expand: int, ignore: Collection[str]) -> None:
         self.nodes: list[Node] = []
         self.feeds: list[int | None] = []
-        self.unary: dict[str, tuple[int, str, int]] = {}  # name: fed by which node, kind, how many of this kind so far
+        self.unary: dict[str, tuple[int, str, int]] = {}  # name → the node that feeds it, kind, number of this kind
         origin: dict[str, int | None] = {}
         seen: Counter[tuple[int, str]] = Counter()
         for layer in layers:
@@ -94,7 +94,7 @@ class Graph:
 
 
 def _feed(node: Node, inputs: list[int | None]) -> int | None:
-    """What feeds a node: an attention's key and value may come from another layer than its query."""
+    """The node in `inputs` that feeds `node`; an attention's key and value may come from another one than its query."""
     if node.role == "out" and not node.whole:
         return None
     place = 0 if node.whole else {"k": 1, "v": 2}.get(node.role, 0)
@@ -110,7 +110,7 @@ def _nodes(layer: Layer, expand: int, ignore: Collection[str]) -> list[Node]:
         return _attention(layer, leaves, expand)
     # The name of a user's class is no evidence: GRN here may be GlobalResponseNorm there.
     kind = layer.kind if layer.leaf and not layer.is_own else ""
-    if expand and kind == "norm":  # one side may have it written by hand
+    if expand and kind == "norm":  # on one side the norm may be a user's class
         kind = ""
     output = layer.output.shape if layer.output is not None and not expand else None
     weight = leaves.get("weight", ("", (0, 0, 2)))[1]
@@ -122,19 +122,19 @@ def _nodes(layer: Layer, expand: int, ignore: Collection[str]) -> list[Node]:
 
 
 def _shares(leaves: Leaves, index: int = 0, count: int = 1) -> tuple[dict[str, Part], dict[str, Shape]]:
-    """One of `count` equal shares of each leaf, and its shape without ones."""
+    """Part number `index` of `count` equal parts of each leaf, and its shape without axes of size 1."""
     parts = {leaf: Part(name, share=(index, count)) for leaf, (name, _) in leaves.items()}
     sizes = {leaf: shape if count == 1 else (shape[0] // count, *shape[1:]) for leaf, (_, shape) in leaves.items()}
     return parts, {leaf: squeezed(shape) for leaf, shape in sizes.items()}
 
 
 def _part(layer: Layer, leaves: Leaves, one: str, index: int = 0, count: int = 1) -> Node:
-    """One of `count` equal parts of a projection."""
+    """The node of part number `index` of `count` equal parts of a projection, with the role `one`: "q", "k", "v", …"""
     return Node(layer.name, "dense", *_shares(leaves, index, count), None, one, whole=False)
 
 
 def _attention(layer: Layer, leaves: Leaves, expand: int) -> list[Node]:
-    """Fused or separate projections of an attention as dense layers."""
+    """The nodes of an attention: its fused or separate projections, then its output projection, as dense layers."""
 
     def picked(names: dict[str, str]) -> Leaves:
         return {to: leaves[of] for of, to in names.items() if of in leaves}
@@ -143,14 +143,14 @@ def _attention(layer: Layer, leaves: Leaves, expand: int) -> list[Node]:
     parts = "qkv" if expand == 2 or "weight" not in fused else ("",)
     nodes = [_part(layer, fused, one, index, len(parts)) for index, one in enumerate(parts)]
     for node, leaf in zip(nodes, _SEPARATE, strict=False):
-        if leaf in leaves:  # their bias is fused all the same
+        if leaf in leaves:  # the weights are separate, their bias is fused
             node.leaves["weight"], node.shapes["weight"] = Part(leaves[leaf][0]), squeezed(leaves[leaf][1])
     rest = {leaf: leaf.removeprefix("out_proj.") for leaf in leaves if leaf.startswith(("out_proj.", "bias_"))}
     return [*nodes, _part(layer, picked(rest), "out")]
 
 
 Pairs = list[tuple[Node, Node]]
-Nodes = list[tuple[int, Node]]  # of one graph, with their places in it
+Nodes = list[tuple[int, Node]]  # of one graph: (index in it, node)
 
 
 def pair_nodes(
@@ -173,7 +173,7 @@ def pair_nodes(
 
 
 def _alike(a: Graph, b: Graph) -> float:
-    """The share of nodes with a counterpart of the same label: kind, shapes and, at the first level, output."""
+    """The fraction of nodes that have a counterpart of the same kind, shapes and, if not expanded, output shape."""
     first, second = Counter(a.labels()), Counter(b.labels())
     return (first & second).total() / max(1, (first | second).total())
 
@@ -197,7 +197,7 @@ def _pair(
 
 
 def _pair_group(ours: Nodes, theirs: Nodes) -> dict[int, int]:
-    """Pair nodes that look alike: by name if all names agree, else by role, else by execution order."""
+    """Pair nodes of one label, our index → theirs: by name if all names agree, else by role, else by order."""
     for key in (lambda node: (node.layer, node.role), lambda node: node.role):
         a, b = Counter(key(node) for _, node in ours), Counter(key(node) for _, node in theirs)
         if a == b and (max(a.values(), default=0) == 1 or ("" not in a and len(a) > 1)):
@@ -207,7 +207,7 @@ def _pair_group(ours: Nodes, theirs: Nodes) -> dict[int, int]:
 
 
 class Side(NamedTuple):
-    """What is paired of one net."""
+    """The arrays and layers of one net that are to be paired."""
 
     shapes: Mapping[str, Shape]  # of all parameters and statistics, by name
     layers: Sequence[Layer] = ()  # one recorded forward pass, on the same inputs as the other's
@@ -215,23 +215,23 @@ class Side(NamedTuple):
     constants: Collection[str] = ()  # arrays that need no counterpart: neither trained nor statistics
 
     def aliases(self, name: str) -> tuple[str, ...]:
-        """All names of an array that has several."""
+        """All names of the array `name`, if it has several; else ()."""
         return next((group for group in self.tied if name in group), ())
 
     def without(self, names: Collection[str]) -> "Side":
-        """The rest, if these arrays are paired."""
+        """A copy without these arrays, which are paired already."""
         return self._replace(shapes={name: shape for name, shape in self.shapes.items() if name not in names})
 
 
 def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> NameMap:
     """Pair every parameter and layer of a net with the reference's.
 
-    If the names agree up to MindSpore's leaf names (`bn1.gamma` for `bn1.weight`), they decide and shapes are only
-    checked. Otherwise layers are paired by their kind, the shapes of their
+    If the names agree up to MindSpore's leaf names (`bn1.gamma` for `bn1.weight`), arrays are paired by name and only
+    their shapes are checked. Otherwise layers are paired by their kind, the shapes of their
     parameters and outputs, and their neighbours; layers that are alike in all of these, by execution order. No weight
     is ever assumed to be transposed: only `corrections` can declare it.
 
-    `corrections` are pairs that are given (`read_map`); a ValueError names those that do not exist or do not fit.
+    `corrections` (`read_map`) are pairs from the user; a ValueError names those that do not exist or do not fit.
     """
     fixed, named_layers = resolve(corrections or {}, ours.shapes, theirs.shapes)
     used = {name for source in fixed.values() for name in source.names}
@@ -250,7 +250,7 @@ def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> N
     apart: set[str] = set()
     for name, source in fixed.items():
         owners = {one.rpartition(".")[0] for one in source.names}
-        if source.added and len(owners) > 1:  # what one of these layers adds, another adds there
+        if source.added and len(owners) > 1:  # the nets add these terms in different layers
             apart |= {name.rpartition(".")[0], *owners}
     pairs = {a: b for a, b in {**layers, **named_layers}.items() if not {a, b} & apart}
     return NameMap(how, parameters, pairs, tuple(problems), tuple(theirs.tied))
@@ -267,14 +267,14 @@ def fuller_mode(recording: Recording) -> str:
 
 
 def side_of(recording: Recording, mode: str) -> Side:
-    """A recorded net, with the layers that run in one mode."""
+    """The `Side` of a recorded net, with the layers that run in `mode`."""
     return Side(shapes_of(recording.trace.start), recording.layers[mode], recording.tied, recording.constants)
 
 
 def _fit(
     parameters: dict[str, MadeOf], ours: Mapping[str, Shape], theirs: Mapping[str, Shape], fixed: Collection[str]
 ) -> list[str]:
-    """Shapes that differ, in words; a shape that differs only in ones is reshaped in place."""
+    """A line for each shape that does not fit; where only axes of size 1 differ, `parameters` gets a reshape."""
     wrong = []
     for name, source in parameters.items():
         arrays, wanted = {one: np.empty(theirs[one], np.int8) for one in source.names}, tuple(ours[name])
@@ -294,14 +294,14 @@ def _fit(
 
 @dataclasses.dataclass(frozen=True)
 class _Pairing:
-    """What is to be paired; `used` are the reference's arrays that are paired already."""
+    """Both nets' arrays that are to be paired; `used` are the reference's arrays that are paired already."""
 
     ours: Side
     theirs: Side
     used: set[str]
 
     def by_name(self) -> tuple[dict[str, MadeOf], list[str]]:
-        """Pair by names that both frameworks share; with what is missing on either side."""
+        """Pair by names that both frameworks share. Returns pairs, and a line for each array without a counterpart."""
         by_name = {
             **{common_name(name): name for name in self.theirs.shapes},
             **{one: one for one in self.theirs.shapes},
@@ -335,7 +335,7 @@ class _Pairing:
         return problems
 
     def by_structure(self) -> tuple[dict[str, MadeOf], dict[str, str], list[str]]:
-        """Pair layers, then parameters of no layer that runs."""
+        """Pair layers, then parameters outside of layers. Returns paired parameters, paired layers, and problems."""
         ours, theirs = (
             {name for one in side.layers for name in one.owned() if {name, *side.aliases(name)}.isdisjoint(side.shapes)}
             for side in (self.ours, self.theirs)
@@ -366,7 +366,7 @@ class _Pairing:
         return sources, layers, problems
 
     def _outside(self, sources: dict[str, MadeOf]) -> None:
-        """Parameters of no recorded layer: by name, else if only one on each side has the shape."""
+        """Add pairs of parameters outside of recorded layers: by name, else by a shape that is unique on each side."""
         taken = {part.name for source in sources.values() for part in source.parts}
         ours, theirs = dict(self.ours.without(sources).shapes), dict(self.theirs.without(taken).shapes)
         by_name = {common_name(name): name for name in theirs}
@@ -379,7 +379,7 @@ class _Pairing:
 
 
 def _unique_pairs(ours: Mapping[str, Shape], theirs: Mapping[str, Shape]) -> list[tuple[str, str]]:
-    """Names of which only one on each side has the shape (without ones)."""
+    """Pairs of our name and theirs whose shape, without axes of size 1, is unique on each side."""
     sides = []
     for shapes in (ours, theirs):
         counts = Counter(map(squeezed, shapes.values()))
@@ -392,7 +392,7 @@ def _words(node: Node) -> str:
 
 
 def _leaf_pairs(ours: Node, theirs: Node) -> list[tuple[str, Part]]:
-    """Leaves of the same name; of the others, those of which only one on each side has the shape."""
+    """Pairs of our leaf and their part: leaves of one name; of the others, those whose shape is unique on each side."""
     left, rest = (
         {leaf: shape for leaf, shape in a.shapes.items() if leaf not in b.leaves}
         for a, b in ((ours, theirs), (theirs, ours))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
-from mindspore.experimental.optim.optimizer import Optimizer as TorchLike  # of mint.optim, too
+from mindspore.experimental.optim.optimizer import Optimizer as TorchLike  # also the base of mint.optim
 
 from resnet_fn.config.hints import few, first_line
 from resnet_fn.config.recipe import Recipe
@@ -72,8 +72,8 @@ _OF_GRAPHS = "The Traceback of Net Construct Code"  # in the errors of MindSpore
 
 @contextlib.contextmanager
 def run_in(mode: str) -> Iterator[None]:
-    """Within, nothing is compiled if the mode is "pynative", not even functions for which the port has `@jit`."""
-    before = os.environ.get("MS_JIT")  # which MindSpore reads in each call
+    """A context in which nothing is compiled if the mode is "pynative", not even the port's own `@jit` functions."""
+    before = os.environ.get("MS_JIT")  # MindSpore reads it in each call
     if mode == "pynative":
         os.environ["MS_JIT"] = "0"
     try:
@@ -84,15 +84,15 @@ def run_in(mode: str) -> Iterator[None]:
 
 
 def compiler() -> Compile | None:
-    """What compiles a function; None if nothing is compiled (`run_in`, or the user's own MS_JIT=0)."""
+    """The function that compiles others, `mindspore.jit`; None if nothing is compiled (`run_in`, or MS_JIT=0)."""
     return None if os.environ.get("MS_JIT") == "0" else mindspore.jit
 
 
 class Like(NamedTuple):
-    """What a net is recorded like."""
+    """The reference that a net is recorded like: its recording, and the pairing of names."""
 
     recording: Recording  # the reference's
-    names: NameMap  # its parameter and layer for each of the net's
+    names: NameMap  # the reference's parameter and layer for each of the net's
 
 
 def record_net(
@@ -110,7 +110,7 @@ def record_net(
 ) -> Recording:
     """Train a net for a few updates through the compiled step, without dropout; record what the ladder compares.
 
-    One more update multiplies by masks in place of dropout. The weights before the first update are put back.
+    One more update multiplies by masks in place of dropout. At the end the net has its weights from before the updates.
 
     Args:
         net, task: the net, and the updates.
@@ -119,9 +119,9 @@ def record_net(
         optimizer: for the net's trainable parameters (`make_optimizer`, or one of MindSpore's); None: the recipe's.
         schedule: the learning rate as a function of the update number; None: the recipe's.
         make_step: a function with the signature of `make_train_step`.
-        build: made the net; with it several are built (`Trace.builds`).
-        workers: with their sum (`with_all_reduce`), share each batch.
-        probes: other inputs are computed, too.
+        build: the function that made the net; if it is given, several nets are built for their initial values.
+        workers: the workers that share each batch, with their all-reduce (`with_all_reduce`).
+        probes: whether the net is also run on probes, other inputs than the batches.
     """
     check_shares(task, workers.size, any(name.endswith(STATISTICS) for name in parameters_by_path(net)))
     recipe, initial, inputs = task.recipe, state(net), task.batches[0][0]
@@ -205,9 +205,9 @@ def record_net(
 
 
 def _recipe_optimizer(net: nn.Cell, recipe: Recipe, like: Like | None) -> tuple[Optimizer, str]:
-    """The recipe's optimizer with the reference's weight decays, and a note of the changes.
+    """The recipe's optimizer with the reference's weight decays, and a line with the changes, "" if there are none.
 
-    The recipe decays no norms. It recognises them by class, so a norm written by hand on one side alone is decayed.
+    The recipe gives norms no weight decay. It recognises norms by class: a norm written by hand would be decayed.
     """
     paths = {id(one): path for path, one in parameters_by_path(net).items()}
     decays = paired(like.recording.trace.settings.get(DECAY, {}), like.names) if like else {}
@@ -219,7 +219,7 @@ def _recipe_optimizer(net: nn.Cell, recipe: Recipe, like: Like | None) -> tuple[
 
 
 def _probes(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
-    """What a net computes of other inputs in evaluation mode, not compiled."""
+    """A net's probes (`compute_probes`) in evaluation mode, not compiled; they are changes of the batch `inputs`."""
     caller = Caller(lambda tensor: tensor.numpy(), Tensor, outputs_of, explained, (MissingKernelError, MemoryError))
     net.set_train(False)
     cells = [cell for _, cell in net.cells_and_names()]
@@ -239,7 +239,7 @@ def roles_of(net: nn.Cell) -> dict[str, Any]:
 
 
 def _all_names(cell: nn.Cell, path: str) -> Iterator[tuple[str, Parameter]]:
-    """Every parameter by every path that leads to it."""
+    """Pairs of path and parameter, one for every path that leads to a parameter; `path` is that of the cell."""
     for leaf, parameter in cell.parameters_and_names(expand=False):
         yield f"{path}.{leaf}" if path else leaf, parameter
     for part, inner in cell._cells.items():
@@ -248,12 +248,12 @@ def _all_names(cell: nn.Cell, path: str) -> Iterator[tuple[str, Parameter]]:
 
 
 def outputs_of(value: Any) -> Arrays:
-    """A net's outputs by name; a single tensor is called "logits"."""
+    """A net's outputs as arrays, by name; a single tensor is called "logits"."""
     return {name: leaf.numpy() for name, leaf in named_leaves(value, "logits").items() if isinstance(leaf, Tensor)}
 
 
 def _evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Arrays]:
-    """Inputs → outputs of a compiled forward pass; `like` are the outputs on `inputs`, the first."""
+    """A function of inputs that returns the outputs of a compiled forward pass; `like` are the outputs on `inputs`."""
     forward, jit = with_inputs(net, inputs), compiler()
     keep, kept = output_recorder(like, "eval")
 
@@ -287,8 +287,8 @@ def run_mindspore(
 ) -> Trace:
     """Train a net for a few updates through its compiled step, which changes its parameters.
 
-    `outputs` has the net's on the first batch in evaluation mode ("eval") and on its first micro-batch in training mode
-    ("train"), for their structure; `set_masks` lets layers drop by masks, and is called at the end.
+    `outputs` has outputs of the net, for their structure: of the first batch in evaluation mode ("eval"), and of its
+    first micro-batch in training mode ("train"). `set_masks` makes layers multiply by masks; it is called at the end.
     """
     inputs, recipe = task.batches[0][0], task.recipe
     evaluate = _evaluation(net, inputs, outputs["eval"])
@@ -307,7 +307,7 @@ def run_mindspore(
             trace.own_losses = [float(np.mean([loss(x, map_tree(Tensor, y)).numpy() for x, y in pairs]))]
             trace.own_statistics = {path: value for path, value in state(net).items() if path not in shapes}
         whole = map_tree(lambda one: one.numpy(), outputs["eval"]), task.batches[0][1]
-        with contextlib.suppress(Exception):  # unknown if an output has no row for each sample, or is of training only
+        with contextlib.suppress(Exception):  # fails for an output without a sample axis, or in training mode only
             several = [[loss(*map_tree(Tensor, one)).numpy() for one in split(whole, n)] for n in (1, workers.size)]
             trace.own_losses += [float(np.mean(losses)) for losses in several]
     keep, kept = output_recorder(outputs["train"], "train")
@@ -319,7 +319,7 @@ def run_mindspore(
     average = make_average(net, recipe.ema, recipe.ema_every, recipe.ema_start, task.updates_per_epoch)
 
     def step_with(used: Optimizer | None, clip_norm: float, average: MovingAverage | None = None) -> tuple[Any, Any]:
-        """A step, and its state before any update."""
+        """A training step, and all its parameters with their values before any update."""
         scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)
         update, plan = recording_optimizer(used, keep_gradients), StepPlan(clip_norm, micro_batches)
         run_state = make_state(net, update, scaler, average)
@@ -334,7 +334,7 @@ def run_mindspore(
     for update, share in enumerate(shares):
         try:
             result = _call(step, net, share, rates[update])
-        except MissingKernelError:  # the optimizer's: the net has run before
+        except MissingKernelError:  # of the optimizer: the net has run before
             step, at_start = step_with(None, recipe.clip_norm)
             result, runs = _call(step, net, share, rates[update]), False
         trace.losses.append(float(result.loss.numpy()))
@@ -349,7 +349,7 @@ def run_mindspore(
         if update < LATER:
             trace.after.append(state(net))
         if update + 1 == min(LATER, len(task.batches)):
-            if like and like.recording.trace.after:  # what is compared is all other state
+            if like and like.recording.trace.after:  # with equal weights, outputs show all other state
                 theirs = like.recording.trace
                 assign(net, like.names.rename({name: theirs.after[-1][name] for name in theirs.gradients}))
             trace.last_outputs = evaluate(inputs)
@@ -368,7 +368,7 @@ def run_mindspore(
         one.train_outputs, one.gradients = [kept()], gradients()
         return one
 
-    # These come after the updates: a step of the user's own may count its calls.
+    # The following steps come after the updates, since a user's step may count its calls.
     by_gradients = unclipped or (step, at_start)
     trace.gradients = on_batch(0, *unclipped).gradients if unclipped else trace.clipped
     trace.later = [on_batch(update, *by_gradients) for update in range(1, len(shares))]
@@ -382,10 +382,10 @@ def run_mindspore(
 
 
 def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> dict[str, Arrays]:
-    """The changes of the net's weights, made up, by made-up gradients (`alone`), after each update that is `KEPT`.
+    """The changes of made-up weights by updates with made-up gradients (`alone`), after each update of `KEPT`.
 
-    They are the reference's, if it has them. Not compiled: later stages compare the compiled step. Weights and the
-    optimizer's state are put back.
+    Arrays that the reference has, too, are made up under its names, to be equal. Nothing is compiled: later stages
+    compare the compiled step. The net's weights and the optimizer's state are restored.
     """
     parameters = {path: parameter for path, parameter in parameters_by_path(net).items() if parameter.requires_grad}
     weights, gradients = made_up({path: parameter.shape for path, parameter in parameters.items()})
@@ -408,7 +408,7 @@ def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> di
 def recording_reduce(
     all_reduce: Reduce, shapes: Mapping[str, Sequence[int]]
 ) -> tuple[Reduce, Callable[[], Arrays], Callable[[], Arrays]]:
-    """An all-reduce, and what returns the gradients that it took and gave, if it was given all in one call."""
+    """An all-reduce, and two functions that return the gradients that it took and gave, if one call had all of them."""
     (keep_sent, sent), (keep_received, received) = recorder(shapes, "sent"), recorder(shapes, "received")
     count, first = len(shapes), tuple(next(iter(shapes.values())))
 
@@ -427,12 +427,12 @@ def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResul
     targets = map_tree(Tensor, labels) if named_leaves(labels, "") else None  # compiled code takes no empty tuple
     with explained(inputs, compiled=compiler() is not None):
         result = step(arguments(inputs), targets, Tensor(rate, mindspore.float32))
-        result.grad_norm.numpy()  # in this mode or that, operations may fail after the call
+        result.grad_norm.numpy()  # waits for the result: operations may fail after the call
     return result
 
 
 def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
-    """Wraps a net of several inputs in a function of one tuple (`arguments`); a net of one array is returned as it is.
+    """Wrap a net of several inputs in a function of one tuple (`arguments`); a net of one input is returned as it is.
 
     The function has the methods of the net that a training step calls. ValueError if `construct` lacks an input's name.
     """
@@ -462,12 +462,12 @@ def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
 
 
 def arguments(inputs: Tree) -> Any:
-    """Inputs as a step takes them: a tensor or a tuple of tensors, those of a dict in the order of its sorted names."""
+    """Inputs as a training step takes them: a tensor, or a tuple of tensors (those of a dict sorted by name)."""
     return map_tree(Tensor, tuple(inputs[name] for name in sorted(inputs)) if isinstance(inputs, dict) else inputs)
 
 
 def call(net: nn.Cell, inputs: Tree) -> Any:
-    """The net's outputs; a tuple's leaves are positional arguments, a dict's entries keyword arguments."""
+    """The net's outputs on `inputs`; a tuple's leaves are positional arguments, a dict's entries keyword arguments."""
     tensors = map_tree(Tensor, inputs)
     if isinstance(tensors, dict):
         return net(**tensors)
@@ -475,7 +475,7 @@ def call(net: nn.Cell, inputs: Tree) -> Any:
 
 
 def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
-    """A net's outputs on a batch; its mode and state are put back. ValueError, with the inputs, if it fails."""
+    """A net's outputs on a batch; the net's mode and state are restored. ValueError, with the inputs, if it fails."""
     was_training = net.training
     net.set_train(train)
     try:
@@ -488,12 +488,12 @@ def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
 
 
 class MissingKernelError(ValueError):
-    """An operation that this device does not have."""
+    """Raised for an operation that has no kernel on this device."""
 
 
 @contextlib.contextmanager
 def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
-    """Errors within become a ValueError with a net's inputs and what to do; `compiled`: uncompiled, it did not fail."""
+    """A context that turns errors into a ValueError with inputs and a fix; `compiled`: the net runs if uncompiled."""
     try:
         yield
     except Exception as error:
@@ -511,7 +511,7 @@ def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
 
 
 def recorder(shapes: Mapping[str, Sequence[int]], title: str) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
-    """A function that compiled code calls to record tensors, and one that returns by name those recorded last."""
+    """Two functions: compiled code calls the first to record tensors; the second returns the last ones by name."""
     parameters = tuple(
         Parameter(Tensor(np.zeros(shape, np.float32)), name=f"record.{title}.{index}", requires_grad=False)
         for index, shape in enumerate(shapes.values())
@@ -528,7 +528,7 @@ def recorder(shapes: Mapping[str, Sequence[int]], title: str) -> tuple[Callable[
 
 
 def output_recorder(like: Any, title: str) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
-    """The same of a net's outputs; `like` are those on another batch."""
+    """Like `recorder`, for a net's outputs; `like` are the outputs on another batch, for their structure."""
     paths = tuple(path for path, leaf in leaves(like) if isinstance(leaf, Tensor))
     keep, kept = recorder({name: array.shape for name, array in outputs_of(like).items()}, title)
 
@@ -545,7 +545,7 @@ def output_recorder(like: Any, title: str) -> tuple[Callable[[Any], None], Calla
 
 
 def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]) -> Optimizer:
-    """An optimizer that records its gradients, then updates; None: only records."""
+    """An optimizer that calls `keep` with the gradients, then updates as `optimizer`; None: it does not update."""
 
     def record(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         keep(gradients)
@@ -563,11 +563,11 @@ def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]
 
 
 def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> Optimizer:
-    """One of MindSpore's optimizers as a function of gradients and the task's learning rate.
+    """An `Optimizer` that calls one of MindSpore's optimizers with gradients and the task's learning rate.
 
     Gradients come in the order of the net's trainable parameters; the optimizer's groups may have another order. Each
-    group gets the task's learning rate times its share of the largest, as on the reference's side. A ValueError names
-    a learning rate that is a schedule, or a parameter that the net does not train.
+    group gets the task's learning rate times (own rate / largest group's rate), as on the reference's side. A
+    ValueError names a learning rate that is a schedule, or a parameter that the net does not train.
     """
     groups = tuple(optimizer.lrs) if isinstance(optimizer, TorchLike) else optimizer.learning_rate
     rates = tuple(dict.fromkeys(groups)) if isinstance(groups, tuple) else (groups,)
@@ -600,7 +600,7 @@ def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> Optimizer
 
 
 def parameters_by_path(net: nn.Cell) -> dict[str, Parameter]:
-    """All parameters and statistics by their path in the net; `Parameter.name` is another if a cell was replaced."""
+    """All parameters and statistics by path in the net, which differs from `Parameter.name` if a cell was replaced."""
     return dict(net.parameters_and_names())
 
 

@@ -1,4 +1,4 @@
-"""How a net's arrays are made of the reference's: as they are, transposed, cut, joined; by their names, or by --map."""
+"""How a net's arrays are built from the reference's (copied, transposed, cut, joined), by their names or by --map."""
 
 import dataclasses
 import json
@@ -26,13 +26,13 @@ VALUES, GRADIENTS = "values", "gradients"
 
 
 def leaf_name(leaf: str) -> str:
-    """A leaf as torch calls it: "gamma" is "weight"."""
+    """PyTorch's name for a parameter's last name: "weight" for "gamma"."""
     leaf = leaf.removeprefix("bn2d.")  # nn.BatchNorm3d is a cell around a BatchNorm2d
     return _LEAVES.get(leaf, leaf)
 
 
 def common_name(name: str) -> str:
-    """A name that both frameworks share: "bn.weight" for "bn.gamma"."""
+    """A parameter's name with PyTorch's last name: "bn.weight" for "bn.gamma"."""
     prefix, dot, leaf = name.rpartition(".")
     return f"{prefix.removesuffix('.bn2d')}{dot}{leaf_name(leaf)}"
 
@@ -45,17 +45,17 @@ def role(layer: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """An array, or a piece of it."""
+    """An array of the reference, or a piece of one."""
 
     name: str
     transpose: tuple[int, ...] | None = None  # the order of the axes, as in `numpy.transpose`; None keeps it
     rows: tuple[int, int] | None = None  # (start, stop) along `axis`, after the transposition; None takes all
-    share: tuple[int, int] = (0, 1)  # (index, count) of equal pieces along `axis`
+    share: tuple[int, int] = (0, 1)  # (index, count): which of how many equal pieces along `axis`
     axis: int = 0  # the axis of `rows` and `share`
-    sign: int = 1  # or -1
+    sign: int = 1  # 1, or -1 for the negative array
 
     def take(self, array: np.ndarray) -> np.ndarray:
-        """This part of the array; ValueError if the array has other axes, or fewer rows."""
+        """Cut this part out of the array. ValueError if the array has other axes, or fewer rows."""
         if self.transpose is not None:
             if sorted(self.transpose) != list(range(array.ndim)):
                 raise ValueError(f"transpose {list(self.transpose)} does not fit {self.name} {list(array.shape)}")
@@ -84,7 +84,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class MadeOf:
-    """What one of a net's arrays is made of."""
+    """The pieces of the reference's arrays from which one of our arrays is built."""
 
     parts: tuple[Part, ...]  # pieces of the reference's arrays, in order
     join: int = 0  # the axis along which they are joined
@@ -93,13 +93,13 @@ class MadeOf:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the reference's arrays in it."""
+        """The names of the reference's arrays that are used, each once."""
         return tuple(dict.fromkeys(part.name for part in self.parts))
 
     def build(self, find: Callable[[str], np.ndarray | None], what: str = VALUES) -> np.ndarray | None:
-        """The array, where `find` gives the reference's by name; None if it gives None for one of them.
+        """Build the array from the reference's, which `find` returns by name; None if `find` returns None for one.
 
-        `what` they are: a sum's gradient is that of each of its parts. A ValueError if the parts do not fit.
+        `what`: if `added`, values are summed, gradients averaged (each has the sum's). ValueError if parts do not fit.
         """
         taken = []
         for part in self.parts:
@@ -123,7 +123,7 @@ class MadeOf:
 
 
 def whole_array(name: str) -> MadeOf:
-    """One array, unchanged."""
+    """The array `name` of the reference, unchanged."""
     return MadeOf((Part(name),))
 
 
@@ -133,7 +133,7 @@ def squeezed(shape: Sequence[int]) -> Shape:
 
 
 def joined(pieces: Sequence[Part]) -> MadeOf:
-    """A source made of shares; all shares of one array in their order are that array."""
+    """Join pieces of arrays along axis 0; all equal pieces of one array, in order, become that whole array."""
     parts: list[Part] = []
     rest = list(pieces)
     while rest:
@@ -146,31 +146,31 @@ def joined(pieces: Sequence[Part]) -> MadeOf:
 
 @dataclasses.dataclass(frozen=True)
 class NameMap:
-    """Which parameters and layers of both nets are the same."""
+    """The pairing of our parameters and layers with the reference's."""
 
     how: str  # "names" or "execution order and shapes"
-    parameters: dict[str, MadeOf]  # the MindSpore parameter's name → what it is made of in the reference
+    parameters: dict[str, MadeOf]  # our parameter's name → the reference's arrays from which it is built
     layers: dict[str, str]  # the MindSpore layer's path → the reference's
     problems: tuple[str, ...]  # parameters without a counterpart, or of another shape; empty when everything fits
-    tied: tuple[tuple[str, ...], ...] = ()  # names of the reference that are one array
+    tied: tuple[tuple[str, ...], ...] = ()  # groups of the reference's names that are one array
 
     def sources(self, name: str) -> tuple[str, ...]:
-        """Return the names of the reference's parameters that make up one of ours; a name without an entry is returned.
+        """The names of the reference's parameters that make up our parameter `name`; `name` itself if it is unpaired.
 
-        An array that the reference shares goes by its first name, as in its optimizer.
+        An array that several of the reference's layers share has its first name, as in the reference's optimizer.
         """
         first = {one: group[0] for group in self.tied for one in group}
         names = self.parameters[name].names if name in self.parameters else (name,)
         return tuple(first.get(one, one) for one in names)
 
     def rename(self, theirs: Mapping[str, np.ndarray], what: str = VALUES) -> dict[str, np.ndarray]:
-        """The reference's arrays under our names, cut and joined as ours are; those that it lacks are left out."""
+        """The reference's arrays under our names, cut and joined as ours; arrays that `theirs` lacks are left out."""
         find = self._find(theirs)
         built = {name: source.build(find, what) for name, source in self.parameters.items()}
         return {name: array for name, array in built.items() if array is not None}
 
     def seams(self, theirs: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
-        """The rows at which the further parts of our joined arrays begin."""
+        """For each of our arrays that is joined of several: the rows at which its second and later parts begin."""
         find, seams = self._find(theirs), {}
         for name, source in self.parameters.items():
             taken = [part.take(array) for part in source.parts if (array := find(part.name)) is not None]
@@ -179,7 +179,7 @@ class NameMap:
         return seams
 
     def _find(self, theirs: Mapping[str, np.ndarray]) -> Callable[[str], np.ndarray | None]:
-        """A function that gives the reference's array of a name, or of another name of the same array."""
+        """A function that returns the reference's array of a name, or of another name of this array; None if absent."""
         groups = {name: group for group in self.tied for name in group}
         return lambda name: next((theirs[one] for one in (name, *groups.get(name, ())) if one in theirs), None)
 
@@ -192,7 +192,7 @@ _PART = ("transpose", "rows", "axis")
 def read_map(path: str) -> Corrections:
     """Read a JSON file of corrections, whose form is in docs/parity.md: our parameter or layer → the reference's.
 
-    A ValueError names a file that is none, or the line of an entry of another form.
+    A ValueError names a file that is no JSON object, or the line of an entry that is not of this form.
     """
     try:
         text = Path(path).read_text()
@@ -216,7 +216,7 @@ def read_map(path: str) -> Corrections:
 
 
 def _source(entry: Any) -> MadeOf:
-    """What an entry of --map stands for. A ValueError has what is wrong with it."""
+    """Convert an entry of --map. A ValueError describes what is wrong with the entry."""
     if entry is None:  # no counterpart
         return MadeOf(())
     entry = {"from": entry} if isinstance(entry, str) else entry
@@ -235,7 +235,7 @@ def _source(entry: Any) -> MadeOf:
 
 
 def _terms(text: str) -> list[tuple[str, int]]:
-    """The names and signs in "b_ih + b_hh", "-scale"."""
+    """Pairs of name and sign in a sum: ("b_ih", 1), ("b_hh", -1) for "b_ih - b_hh"."""
     words = re.sub(r"^\s*-", "- ", text).split()
     words = words if words[:1] == ["-"] else ["+", *words]
     signs, names = words[::2], words[1::2]
@@ -266,9 +266,9 @@ def _whole(key: str, values: Any, count: int | None) -> Shape:
 def resolve(
     corrections: Corrections, ours: Mapping[str, Shape], theirs: Mapping[str, Shape]
 ) -> tuple[Corrections, dict[str, str]]:
-    """Our parameters' sources by corrections of parameters and of whole layers; and the layers that they pair.
+    """Apply corrections of parameters and of layers. Returns corrections of parameters only, and the paired layers.
 
-    A ValueError names what its net does not have, or a layer with the options of a parameter.
+    A ValueError names a parameter or layer that does not exist, or a layer's entry with options for parameters.
     """
     sources: Corrections = {}
     layers: dict[str, str] = {}

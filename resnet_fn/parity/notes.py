@@ -1,4 +1,4 @@
-"""What differs between two nets in words, before anything is computed: settings, shared and trained parameters."""
+"""Lines that describe how two nets are set up differently: layers' settings, shared parameters, trained parameters."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -10,16 +10,16 @@ from resnet_fn.parity.layers.layer import TOLERANCE, Layer
 from resnet_fn.parity.layers.settings import Pads
 from resnet_fn.parity.name_map import NameMap
 
-# Settings with a rule of their own; all others are equal or differ.
+# Settings that are compared by special rules; all others are compared for equality.
 _OWN_RULE = ("pads", "pad_mode", "transposed", "zeros_after", "momentum", "activation", "batch_first")
-# Kinds that may stand for each other: a dropout's share is compared apart, an attention's last projection may be paired
-# with the whole attention.
+# Kinds of layers that may be paired without a note: dropout is compared elsewhere, and an attention may be paired with
+# its last projection.
 _ALIKE = ({"attention", "dense"}, {"dropout", "identity"})
 _WINDOW = ("kernel_size", "stride", "dilation", "pads", "ceil_mode", "count_include_pad", "output_size")  # of a pool
 
 
 def attempt(search: Callable[..., list[str]], *arguments: Any) -> list[str]:
-    """What a search for a cause finds, in words. If it fails, that costs the hint, not the verdict."""
+    """The lines that `search` returns for these arguments; if it raises an error, one line about that error."""
     try:
         return search(*arguments)
     except Exception as error:
@@ -43,9 +43,9 @@ def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[
 
 
 def unmatched_notes(ours: Sequence[Layer], theirs: Sequence[Layer]) -> list[str]:
-    """Every setting that differs, for nets whose parameters cannot be paired: often it is why sizes differ.
+    """Every setting that differs, for nets whose parameters cannot be paired: often a setting is the reason.
 
-    Layers are compared one by one if both nets run the same kinds in the same order, else those of the same name.
+    Layers are compared in order if both nets run the same kinds in the same order; otherwise by name.
     """
     mine, others = ([layer for layer in side if layer.leaf and layer.call == 0] for side in (ours, theirs))
     kinds = {layer.name: layer.kind for layer in others}
@@ -56,11 +56,11 @@ def unmatched_notes(ours: Sequence[Layer], theirs: Sequence[Layer]) -> list[str]
 
 
 def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> list[str]:
-    """The settings in which two layers differ, in words; `probed`: although a probe shows that they are not the same.
+    """A line for each setting in which two layers differ; `probed`: equal outputs hide nothing, since a probe differs.
 
     Padding is compared by its zeros on this input: `same` equals padding 1/1 at stride 1, but not at stride 2. Where
-    outputs are equal it is not compared, for the zeros may come from a function before the layer. A pool's window is
-    compared only if its output shows that it is another one. A dense layer may be a convolution of one pixel.
+    outputs are equal, padding is not compared: the zeros may come from a function before the layer. A pool's window is
+    compared only if the pools' outputs differ. A dense layer may be paired with a convolution of one pixel.
     """
     a, b = ours.settings, theirs.settings
     kinds = {ours.kind, theirs.kind}
@@ -92,7 +92,7 @@ def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> li
 
 
 def _not_shown(ours: Layer, theirs: Layer) -> Sequence[str]:
-    """The settings of a window that may differ in two layers that compute the same."""
+    """The names of the window's settings that may differ although two layers compute the same."""
     same = _agree(ours.output, theirs.output, theirs.output_rounding)
     if ours.kind not in ("maxpool", "avgpool"):
         return ("pads",) if same else ()
@@ -132,7 +132,7 @@ def _words(pads: Pads) -> str:
 
 
 def _momentum(given: float, theirs: float) -> list[str]:
-    """MindSpore's `momentum` is the weight of the old statistics, torch's that of the new."""
+    """A line if momenta differ: MindSpore's `momentum` is the weight of the old statistics, torch's of the new ones."""
     if math.isclose(given, 1 - theirs, abs_tol=1e-6):
         return []
     words = f"momentum={given:g} here"
@@ -142,9 +142,9 @@ def _momentum(given: float, theirs: float) -> list[str]:
 
 
 def sharing_notes(names: NameMap, ours: Iterable[tuple[str, ...]]) -> list[str]:
-    """Arrays that the reference shares between layers and that are copies here, a line each.
+    """A line for each array that the reference shares between layers and that is several copies here.
 
-    `ours` has the MindSpore net's names of each shared array. Copies start equal and part with the first update.
+    `ours` has our names of each array that we share. Copies start with equal values, and differ after the first update.
     """
     shared = {name: group[0] for group in ours for name in group}
     notes = []

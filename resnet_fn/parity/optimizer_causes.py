@@ -1,6 +1,6 @@
-"""Why an optimizer alone differs: the reference's is computed from its settings, and so is each other way of it.
+"""Find why the optimizers differ: compute the reference's from its settings, and the ways in which ports differ.
 
-A way is named for the parameters whose changes it gives, if the reference's settings give the reference's changes.
+A way is a cause for the parameters whose changes it reproduces, if the reference's own way reproduces its changes.
 """
 
 from collections import defaultdict
@@ -15,19 +15,19 @@ from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.optimizer_settings import DECAY, RATE, paired
 from resnet_fn.parity.trace import Arrays, Trace
 
-# How SGD, RMSProp or Adam is written: its settings by their words, each a column with a number for each parameter, and
-# below them what no setting has.
+# How SGD, RMSProp or Adam is computed: its settings by name, each a column with one number for each parameter, and the
+# choices below, which are no settings.
 Way = dict[str, Any]
-Words = str | tuple[np.ndarray, ...]  # what a way is called: words, or columns of a way
+Words = str | tuple[np.ndarray, ...]  # words of a cause, or columns of numbers to print
 PLACE, CORRECTED, BEGINS = "place of eps", "bias correction", "the first mean square"
 
-_SOME = 32  # numbers of a parameter that are compared, those that differ most
+_SOME = 32  # how many numbers of a parameter are compared: those that differ most
 _ROOT, _INSIDE = "added to the root √v̂", "inside the root, √(v̂ + eps)"
 _BEFORE = "added to √v before its bias correction"
 _DECOUPLING = "decoupled weight decay"
 _COUPLED, _DECOUPLED = "coupled (added to the gradient, as Adam)", "decoupled (taken from the weight, as AdamW)"
 _SWITCHES = {"amsgrad": "amsgrad", "nesterov": "Nesterov momentum", "centered": "centered"}
-# Numbers that are tried in place of the reference's, by setting.
+# By setting, the numbers that are tried in place of the reference's.
 _KEPT = (0.0, 0.5, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)
 _SQUARES = (0.9, 0.95, 0.98, 0.99, 0.999, 0.9999)
 _USUAL: dict[str, Sequence[float]] = {
@@ -38,7 +38,7 @@ _USUAL: dict[str, Sequence[float]] = {
 
 
 def _changes(way: Way, weights: np.ndarray, directions: np.ndarray, shares: np.ndarray) -> Iterator[np.ndarray]:
-    """The changes of weights, a row for each parameter, after the updates that are `KEPT`."""
+    """The changes of `weights`, a row for each parameter, after each update of `KEPT`; `directions`: the gradients."""
     w, m, v = weights.copy(), np.zeros_like(weights), np.full_like(weights, way[BEGINS])
     mean, highest = np.zeros_like(weights), np.zeros_like(weights)
     of_m, of_v = way.get("β1"), way.get("β2", way.get("α"))
@@ -65,7 +65,7 @@ def _changes(way: Way, weights: np.ndarray, directions: np.ndarray, shares: np.n
 
 
 def _others(way: Way) -> Iterator[tuple[str, Words, Words, Way]]:
-    """Every other way: of what, here, in the reference, and what is changed."""
+    """All ways that are tried: what differs, the words for ours, for the reference's, and the changed entries."""
     if "β2" in way:
         yield "Adam's bias correction", "missing", "m and v are divided by 1 − β^t", {CORRECTED: 0.0}
         b1, b2 = betas = way["β1"], way["β2"]
@@ -91,7 +91,7 @@ def _others(way: Way) -> Iterator[tuple[str, Words, Words, Way]]:
 
 
 def _text(words: Words, index: int) -> str:
-    """The words for one parameter."""
+    """The words for the parameter number `index`."""
     if isinstance(words, str):
         return words
     numbers = [column[index, 0] for column in words]
@@ -99,7 +99,7 @@ def _text(words: Words, index: int) -> str:
 
 
 def optimizer_causes(ours: Mapping[str, Arrays], theirs: Trace, names: NameMap, differing: list[str]) -> list[str]:
-    """How the optimizers differ, for the parameters `differing`; empty if no known way fits."""
+    """A line for each way in which the optimizers differ in the parameters `differing`; empty if no known way fits."""
     made = map(names.rename, made_up({name: array.shape for name, array in theirs.gradients.items()}))
     sides = [*made, *(names.rename(theirs.alone[update]) for update in KEPT), *(ours[update] for update in KEPT)]
     settings = {word: paired(numbers, names) for word, numbers in theirs.settings.items()}
@@ -119,7 +119,7 @@ def optimizer_causes(ours: Mapping[str, Arrays], theirs: Trace, names: NameMap, 
     weights, directions, *changes = np.stack(list(rows.values()), 1)
 
     def errors(way: Way, wanted: Sequence[np.ndarray]) -> np.ndarray:
-        """How far a way is from the changes of each parameter."""
+        """The relative error of a way's changes from the `wanted` ones, for each parameter."""
         with np.errstate(all="ignore"):
             pairs = zip(_changes(way, weights, directions, shares), wanted, strict=True)
             each = [np.linalg.norm(a - b, axis=1) / np.linalg.norm(b, axis=1) for a, b in pairs]
@@ -128,7 +128,7 @@ def optimizer_causes(ours: Mapping[str, Arrays], theirs: Trace, names: NameMap, 
     reference, here = changes[: len(KEPT)], changes[len(KEPT) :]
     left = (errors(way, reference) < FITS) & (errors(way, here) >= FITS)
     fits = [(errors({**way, **other}, here), words) for *words, other in _others(way)] if left.any() else []
-    # A small parameter fits several ways: that of the most parameters comes first, then the closest.
+    # Several ways may fit a small parameter: the way that fits most parameters comes first, then the closest way.
     fits.sort(key=lambda one: (-(left & (one[0] < FITS)).sum(), one[0][left].min(initial=np.inf)))
     groups: dict[str, list[str]] = defaultdict(list)
     for error, (what, a, b) in fits:

@@ -1,6 +1,6 @@
-"""An optimizer's settings, parameter by parameter, in words that both frameworks share; and how two of them differ.
+"""Read both optimizers' settings for each parameter, under names that both frameworks share, and compare them.
 
-The ladder sets both sides' learning rates, and weight decay or momentum may be too small to show in a few updates.
+Updates alone do not show every setting: the ladder sets learning rates, and a few updates hide a small weight decay.
 """
 
 from collections import defaultdict
@@ -10,10 +10,10 @@ from typing import Any
 from resnet_fn.parity.layers.difference import DIFFERS, Difference, difference
 from resnet_fn.parity.name_map import NameMap
 
-Settings = dict[str, dict[str, float]]  # word: parameter: number
+Settings = dict[str, dict[str, float]]  # name of the setting → name of the parameter → number
 
 RATE, DECAY = "learning rate", "weight decay"
-# What both frameworks call their settings, and what we call them; `betas` is a pair.
+# The frameworks' names of settings → ours; torch's `betas` is read as beta1 and beta2.
 _WORDS = {
     **{"lr": RATE, "weight_decay": DECAY, "beta1": "β1", "beta2": "β2", "alpha": "α", "decay": "α"},
     **dict.fromkeys(("eps", "epsilon"), "eps"),
@@ -26,7 +26,7 @@ _SAME = 1e-6  # relative: MindSpore keeps numbers in float32
 
 
 def torch_settings(groups: Iterable[Mapping[str, Any]], names: Mapping[int, str]) -> Settings:
-    """The settings in a torch optimizer's parameter groups; `names` has the id of each parameter."""
+    """The settings in a torch optimizer's parameter groups; `names` maps a parameter's id to its name."""
     settings: Settings = {}
     for group in groups:
         trained = [names[id(one)] for one in group["params"] if id(one) in names]
@@ -37,7 +37,7 @@ def torch_settings(groups: Iterable[Mapping[str, Any]], names: Mapping[int, str]
 
 
 def mindspore_settings(optimizer: Any, names: Mapping[int, str]) -> Settings:
-    """The settings of an `nn.Optimizer`. Without groups, its parameters named gamma and beta get no weight decay."""
+    """The settings of an `nn.Optimizer`, which without groups does not decay parameters named gamma and beta."""
     count = len(optimizer.parameters)
 
     def of_each(values: Any) -> Iterable[float]:
@@ -55,9 +55,9 @@ def mindspore_settings(optimizer: Any, names: Mapping[int, str]) -> Settings:
 
 
 def compare_settings(ours: Settings, theirs: Settings, names: NameMap) -> tuple[list[Difference], list[str]]:
-    """Every number that both sides have for a parameter, and those that differ in words.
+    """Compare the settings that both sides have for a parameter. Returns differences, and a line for each wrong value.
 
-    A parameter that the optimizer of one side alone updates is a difference.
+    A parameter that only one side's optimizer updates is a difference, too.
     """
     differences: list[Difference] = []
     groups: dict[str, list[str]] = defaultdict(list)
@@ -76,6 +76,6 @@ def compare_settings(ours: Settings, theirs: Settings, names: NameMap) -> tuple[
 
 
 def paired(numbers: Mapping[str, float], names: NameMap) -> dict[str, float]:
-    """The reference's number of each of our parameters; those whose parts differ in it are left out."""
+    """A setting of the reference under our parameters' names, without those that are built from unequal values."""
     given = {name: {numbers[one] for one in names.sources(name) if one in numbers} for name in names.parameters}
     return {name: values.pop() for name, values in given.items() if len(values) == 1}

@@ -1,4 +1,4 @@
-"""The ladder as one HTML page: the verdict and its cause, the stages, each layer's error along the net, the losses."""
+"""The ladder as an HTML page: verdict and causes, stages, each layer's error in execution order, and losses."""
 
 from pathlib import Path
 
@@ -13,9 +13,9 @@ from resnet_fn.report.page import document, table, text
 
 PANELS = {"eval": "output, evaluation mode", "train": "output, training mode", "dropout": "output, with dropout"}
 PANELS[GRADIENTS] = "gradients"
-Depth = dict[str, dict[str, Difference]]  # of each layer, in each of PANELS that it has
+Depth = dict[str, dict[str, Difference]]  # layer's name → key of PANELS → difference
 _COLOURS = {OK: "#2e7d32", ROUNDING: "#2e7d32", UNDECIDED: "#b26a00", DIFFERS: "#c62828", SKIPPED: "#777777"}
-_LEAST, _MOST = 1e-8, 1e3  # errors at both ends of a bar
+_LEAST, _MOST = 1e-8, 1e3  # the errors at the left and at the right end of a bar
 _STYLE = """
 .verdict { border-left: .5rem solid; padding: .3rem 1rem; background: #f6f6f6; overflow-wrap: anywhere; }
 .verdict b { font-size: 1.35rem; } .verdict p { margin: .3rem 0; color: #1c1c1c; } .cause { padding-left: 1.5rem; }
@@ -61,7 +61,7 @@ def ladder_page(ladder: Ladder, title: str) -> str:
 
 
 def _row(stage: Stage) -> list[str]:
-    """A row of the text's table as HTML, its verdict second and in its colour, with the reason for it."""
+    """A stage's row as HTML: name, verdict in colour with its reason, then the numbers."""
     name, *numbers, verdict = cells(stage)
     why = stage.failed or stage.doubt
     verdict += f"; {why}" if why not in verdict else ""
@@ -69,7 +69,7 @@ def _row(stage: Stage) -> list[str]:
 
 
 def _bar(item: Difference | None) -> str:
-    """An array's error above a bar as long as its logarithm; in grey how long a bar is allowed to be. NaN has none."""
+    """A cell with an array's error and two bars, the error's logarithm and in grey the allowed error's; "" for None."""
     if item is None:
         return ""
     errors = np.clip([item.relative, max(item.tolerance, ROUNDING_FACTOR * item.rounding)], _LEAST, _MOST)
@@ -79,7 +79,7 @@ def _bar(item: Difference | None) -> str:
 
 
 def along_depth(ladder: Ladder) -> Depth:
-    """How each layer differs, in execution order: its output in both modes, and the worst gradient of its parameters.
+    """How each layer differs, in execution order: its output in each mode, and the worst gradient of its parameters.
 
     A parameter that no layer owns has a row of its own after the layers.
     """

@@ -1,4 +1,4 @@
-"""Probes: what both sides compute of other inputs than the batches, each layer alone and the net, forward only."""
+"""Probes: both sides compute outputs of the net, and of each layer alone, on other inputs than the batches."""
 
 import contextlib
 import copy
@@ -25,26 +25,26 @@ NET = ""  # the net's name among the layers'
 FACTORS = {"0.01·x": 0.01, "−x": -1.0, "10·x": 10.0}
 IDS, MASKS = "every id once", "masks inverted"
 TOO_LARGE = "those of other layers fill the memory that probes may have"
-_HELD = 1 << 28  # numbers of all layers' probes of a side
-_LARGEST_BATCH = 1 << 18  # numbers of the images that layers alone are given
-_LARGEST = 1 << 22  # numbers of a probe of all ids
+_HELD = 1 << 28  # the most numbers in all layers' probes of one side
+_LARGEST_BATCH = 1 << 18  # the most numbers in the images of which layers get their inputs
+_LARGEST = 1 << 22  # the most numbers in an embedding's table for a probe of every id
 # MindSpore's kernels on a CPU: tanh is 2e-5 off for inputs ten times as large, elu 1e-5 for a thousandth.
 _KERNELS = ("tanh", "tanhshrink", "elu", "rnn", "gru", "lstm", "rnncell", "grucell", "lstmcell")
-_OF_KERNELS = 1e-3  # relative errors up to this are theirs
-_UNSEEN = 5e-5  # the same of a function, which no layer shows, where numbers are scaled
+_OF_KERNELS = 1e-3  # relative errors up to this are blamed on these kernels
+_UNSEEN = 5e-5  # the same if such a function may run outside of layers, for probes that scale numbers
 _WITH_WINDOWS = ("conv", "transposed conv", "maxpool", "avgpool", "upsample")
 Change = Callable[[np.ndarray], np.ndarray]
-Asked = Mapping[str, Collection[str]]  # probes of each layer, by name
+Asked = Mapping[str, Collection[str]]  # layer's name ("" for the net) → names of probes to compute
 
 
 class Caller(NamedTuple):
     """How one framework calls a net and its layers."""
 
-    array: Callable[[Any], np.ndarray]  # of a tensor
+    array: Callable[[Any], np.ndarray]  # the array of a tensor
     tensor: Callable[[np.ndarray], Any]
-    outputs: Callable[[Any], Arrays]  # of a net, by name
-    calling: Callable[[Tree], Any]  # the context in which something is called with this input
-    absent: tuple[type[Exception], ...] = (MemoryError,)  # errors that cost that probe alone
+    outputs: Callable[[Any], Arrays]  # a net's outputs as arrays by name
+    calling: Callable[[Tree], Any]  # the context in which a net or layer is called, given its input
+    absent: tuple[type[Exception], ...] = (MemoryError,)  # errors for which a probe is left out
 
 
 def compute_probes(
@@ -55,10 +55,10 @@ def compute_probes(
     caller: Caller,
     asked: Asked | None = None,
 ) -> Probes:
-    """The probes of a net, which `run` runs, and of each layer alone, on changes of its first call; None: all of them.
+    """Compute the probes `asked` (None: all): `run` on changed `inputs`, and each layer alone on changes of its inputs.
 
-    `layers` and `executions` are those that are recorded; a layer that takes anything but arrays, numbers and texts is
-    left out.
+    `layers` are pairs of path and layer; `executions` are the recorded ones. A layer that takes anything but arrays,
+    numbers and texts is left out.
     """
 
     def compute(given: Tree) -> Arrays:
@@ -74,7 +74,7 @@ def compute_probes(
 
     def hook_of(name: str) -> Callable[..., None]:
         def before(layer: Any, inputs: Any, named: Any) -> None:
-            with contextlib.suppress(TypeError):  # a cache: it would grow
+            with contextlib.suppress(TypeError):  # an input that cannot be copied: a cache, which would grow
                 given = (tuple(inputs), dict(named))
                 calls[name] = calls.get(name) or (layer, _mapped(lambda leaf: np.array(caller.array(leaf)), given))
 
@@ -87,7 +87,7 @@ def compute_probes(
         try:
             if chosen:
                 run(_few_samples(inputs, 1))
-        except Exception:  # of a net that takes no other number of samples
+        except Exception:  # the net takes no other number of samples
             calls.clear()
             run(inputs)
     recorded, held = {one.name: one for one in executions if not one.call}, 0
@@ -97,11 +97,11 @@ def compute_probes(
             continue
         others = [x for x in arrays if not _equal(x, arrays[0])]
         norms = [norm(x[np.isfinite(x)]) if x.dtype.kind == "f" else 0.0 for x in others]
-        further = (arrays[0].size, *norms)  # one side may take the whole batch alone
+        further = (arrays[0].size, *norms)  # differs if only one side took the whole batch
 
         def outputs(change: Change, layer: Any = layer, given: Tree = given) -> Arrays:
             inputs, named = _mapped(lambda leaf: caller.tensor(change(leaf)), given)
-            # All of them: an operation may fail when its result is read, and would be taken for the next layer's.
+            # Reads all: an operation may fail only when its result is read, and the next layer would be blamed.
             read = [caller.array(leaf) for _, leaf in leaves(layer(*inputs, **named)) if hasattr(leaf, "dtype")]
             return {"output": next(iter(read))}
 
@@ -115,7 +115,7 @@ def compute_probes(
 
 
 def _few_samples(inputs: Tree, least: int) -> Tree:
-    """Of large images as few samples as have `_LARGEST_BATCH` numbers, and at least so many; else all."""
+    """Cut large images to the samples that have `_LARGEST_BATCH` numbers, at least `least`; other inputs stay."""
     given = [leaf for leaf in named_leaves(inputs, "").values() if leaf.ndim]
     first = given[0] if given else np.zeros(0)
     if first.ndim < 4 or first.dtype.kind != "f":
@@ -125,7 +125,7 @@ def _few_samples(inputs: Tree, least: int) -> Tree:
 
 
 def _tables(inputs: Tree, executions: Sequence[Layer]) -> dict[str, int]:
-    """How many rows the table has in which an input is looked up."""
+    """By name of an input: the number of rows of the embedding in which it is looked up, if there is one."""
     tables = [(one, one.input) for one in executions if one.kind == "embedding" and one.input is not None]
     rows = dict[str, int]()
     for (name, leaf), (one, ids) in itertools.product(named_leaves(inputs, "inputs").items(), tables):
@@ -145,7 +145,7 @@ def _probe(compute: Callable[[], Arrays], given: Tree, caller: Caller, further: 
 
 
 def _mapped(function: Callable[[Any], Any], tree: Any) -> Any:
-    """The tree with `function` of each tensor or array. TypeError for a leaf of another kind."""
+    """The tree with `function` applied to each tensor or array. TypeError for leaves that are neither nor constants."""
     if type(tree) is dict:
         return {key: _mapped(function, branch) for key, branch in tree.items()}
     if type(tree) in (tuple, list):
@@ -162,19 +162,19 @@ def _equal(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _rows(layer: Layer) -> int:
-    """How many rows an embedding's table has."""
+    """The number of rows of an embedding's table."""
     return next((shape[0] for _, shape in layer.parameters if len(shape) == 2), 0)
 
 
 def _layer_changes(arrays: Sequence[np.ndarray], layer: Layer) -> dict[str, Change]:
-    """What is tried of a layer: of its first array, and of all that go with it."""
+    """The changes of a layer's inputs that are tried, by the probe's name; each is applied to every input array."""
     first, changes = arrays[0], dict[str, Change]()
 
     def scaled(factor: float) -> Change:
         return lambda leaf: np.asarray(leaf * factor, leaf.dtype) if _equal(leaf, first) else leaf
 
     if first.dtype.kind == "f":
-        bare = layer.leaf and not layer.parameters  # only such a layer's output may have a limit
+        bare = layer.leaf and not layer.parameters  # only such a layer may clip its output
         changes |= {title: scaled(factor) for title, factor in FACTORS.items() if bare or factor <= 1}
     elif layer.kind == "embedding" and (rows := _rows(layer)) and math.prod(layer.parameters[0][1]) <= _LARGEST:
         changes[IDS] = lambda leaf: np.arange(rows, dtype=leaf.dtype).reshape((1,) * (leaf.ndim - 1) + (rows,))
@@ -184,7 +184,7 @@ def _layer_changes(arrays: Sequence[np.ndarray], layer: Layer) -> dict[str, Chan
     for axes in [axes for axes in places if min(first.shape[axis] for axis in axes) > 1]:
 
         def cropped(leaf: np.ndarray, axes: tuple[int, ...] = axes) -> np.ndarray:
-            # Of other arguments the axes of the same sizes; of a mask or the positions any that has the places.
+            # Other arguments are cropped along axes of the same size, masks and positions along any of that length.
             alike = [axis for axis in axes if leaf.ndim == first.ndim and leaf.shape[axis] == first.shape[axis]]
             as_long = [axis for axis in range(1, leaf.ndim) if axes == (1,) and leaf.shape[axis] == first.shape[1]]
             own = axes if leaf.shape == first.shape else {*alike, *as_long}
@@ -195,7 +195,7 @@ def _layer_changes(arrays: Sequence[np.ndarray], layer: Layer) -> dict[str, Chan
 
 
 def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
-    """What is tried of the net; `rows`: how many rows the table has in which an input is looked up."""
+    """The changed inputs of the net that are tried, by the probe's name; `rows` is of `_tables`."""
     given = {name: leaf for name, leaf in named_leaves(inputs, "inputs").items() if leaf.ndim}
     masks = {name for name, leaf in given.items() if is_mask(name, leaf)}
     first = next(iter(given.values()), np.zeros(0))
@@ -209,7 +209,7 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
         return each(lambda name, leaf: leaf.take(range(number), 0, mode="wrap") if len(leaf) == count else leaf)
 
     def sized(times: int, plus: int) -> Tree:
-        """Of images the pixels; of others what is as long as the first input's second axis."""
+        """Inputs of another size: images in pixels, others along axes that are as long as the first's second axis."""
 
         def change(name: str, leaf: np.ndarray) -> np.ndarray:
             alike = leaf.ndim == first.ndim and leaf.dtype.kind == "f"
@@ -221,7 +221,7 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
         return each(change)
 
     def inverted(name: str, leaf: np.ndarray) -> np.ndarray:
-        if name in masks and leaf.all():  # nothing would be left: only the last place is hidden
+        if name in masks and leaf.all():  # inverted, it would hide everything: only the last place is hidden
             return np.concatenate([leaf[..., :-1], np.zeros_like(leaf[..., -1:])], -1)
         return (1 - leaf).astype(leaf.dtype) if name in masks else leaf
 
@@ -242,13 +242,13 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
 
 
 def is_mask(name: str, leaf: np.ndarray) -> bool:
-    """Whether an input hides places: by its type, its name, or 0 and 1 alone."""
+    """Whether an input is a mask: a bool array, one named "…mask…", or one of the integers 0 and 1 only."""
     ones = leaf.size and leaf.dtype.kind in "iu" and bool(np.isin(leaf, (0, 1)).all())
     return leaf.dtype == bool or "mask" in name or bool(ones)
 
 
 def measure(probes: Probes, asked: Asked, others: Probes, times: float) -> None:
-    """Raise the rounding of the reference's probes to `times` their distance from those of another run."""
+    """Raise the rounding of the probes `asked` to at least `times` their relative error against another run's."""
     for layer, titles in asked.items():
         for title in titles:
             probe, other = probes[layer][title], others.get(layer, {}).get(title)
@@ -259,7 +259,7 @@ def measure(probes: Probes, asked: Asked, others: Probes, times: float) -> None:
 
 
 def attempted(record: Callable[[], Any], notes: list[str], side: str) -> Any:
-    """What `record` returns; None, and a note, if it fails: that costs the probes, not the verdict."""
+    """What `record` returns; if it fails, None, and a line is added to `notes`. The verdict does not need probes."""
     try:
         return record()
     except Exception as error:
@@ -269,7 +269,7 @@ def attempted(record: Callable[[], Any], notes: list[str], side: str) -> Any:
 
 @contextlib.contextmanager
 def same_attributes(layers: Iterable[Any]) -> Iterator[None]:
-    """Put back the layers' attributes, and what lists, dicts and sets among them contain."""
+    """A context that restores the layers' attributes when it ends, and the contents of their lists, dicts and sets."""
     kept = [(vars(layer), dict(vars(layer))) for layer in layers]
     filled = [
         (value, copy.copy(value)) for _, before in kept for value in before.values() if type(value) in (list, dict, set)
@@ -287,25 +287,25 @@ def same_attributes(layers: Iterable[Any]) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A probe in which the sides differ, though not on the batches."""
+    """A probe in which both sides differ although they agree on the batches."""
 
-    layer: str  # ours; `NET` for the net
+    layer: str  # our layer's name; `NET` for the net
     probe: str
-    difference: Difference | None  # None if our side alone refuses
+    difference: Difference | None  # None if only our side fails on the probe
     words: str  # how they differ
 
 
 @dataclasses.dataclass
 class Probed:
-    """Both sides' probes, compared."""
+    """The results of comparing both sides' probes."""
 
     findings: list[Finding] = field(default_factory=list)
-    agreed: dict[str, list[str]] = field(default_factory=dict)  # the probes in which a layer, or the net, agrees
+    agreed: dict[str, list[str]] = field(default_factory=dict)  # our layer, or `NET` → the probes that agree
     kernels: list[str] = field(default_factory=list)  # differences that are known of MindSpore's kernels, a line each
     left_out: dict[str, str] = field(default_factory=dict)  # probes of the net that compare nothing, and why
 
     def lines(self) -> list[str]:
-        """A line for each layer with findings."""
+        """A line for each layer with findings, then the lines of `kernels`."""
         by_layer: dict[str, list[Finding]] = {}
         for one in self.findings:
             by_layer.setdefault(one.layer, []).append(one)
@@ -317,9 +317,9 @@ class Probed:
 
 
 def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str], forward: bool) -> Probed:
-    """Compare what both sides recorded of probes.
+    """Compare both sides' recorded probes.
 
-    `layers` has the reference's layer for each of ours; `forward`: whether the net's outputs agree on the batches.
+    `layers` maps our layer to the reference's; `forward`: whether the nets' outputs agree on the batches.
     """
     probed, pairs = Probed(), list[_Pair]()
     a, b = ({one.name: one for one in side.layers["eval"] if not one.call} for side in (ours, theirs))
@@ -331,7 +331,7 @@ def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str]
         shown = compare_layer("eval", mine, other)
         differs = {DIFFERS, UNDECIDED} & {shown.output.verdict, shown.input.verdict if shown.input else DIFFERS}
         if differs or mine.input is None or other.input is None or mine.output.size != other.output.size:
-            continue  # only the same function of the same input can be asked for more
+            continue  # probes need layers that agree on equal inputs
         hints = "; ".join(attempt(settings_differences, mine, other, True)) if mine.leaf and other.leaf else ""
         inside = any(f"{one}.".startswith(f"{name}.") for one in known)
         kernels = _OF_KERNELS if inside else _UNSEEN if mine.is_own else 0.0
@@ -344,7 +344,7 @@ def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str]
     for title in dict.fromkeys([*net[0], *net[1]]) if forward else ():
         if title in net[0] and title in net[1]:
             kernels = _OF_KERNELS if known else _UNSEEN
-            hints = of_layers if "sizes" in title else ""  # windows that the batch does not exercise
+            hints = of_layers if "sizes" in title else ""  # other sizes show windows that the batch does not
             pairs.append(_Pair(NET, NET, title, net[0][title], net[1][title], kernels, hints))
         else:
             probed.left_out[title] = "one side has no record of it"
@@ -356,7 +356,7 @@ def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str]
     if asked and theirs.measure_probes:
         try:
             theirs.measure_probes(asked)
-        except Exception as error:  # what differs is then judged by the tolerance alone
+        except Exception as error:  # then the tolerance alone decides
             probed.left_out["the rounding of probes"] = (
                 f"measuring it failed ({type(error).__name__}: {first_line(error)})"
             )
@@ -371,10 +371,10 @@ def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str]
 
 
 class _Pair(NamedTuple):
-    """One probe of both sides."""
+    """The same probe of both sides."""
 
-    name: str  # of our layer
-    other: str  # of the reference's
+    name: str  # our layer's
+    other: str  # the reference's layer
     title: str
     ours: Probe
     theirs: Probe
@@ -383,9 +383,9 @@ class _Pair(NamedTuple):
 
 
 def _compared(probed: Probed, pair: _Pair) -> tuple[list[Difference], str] | None:
-    """How outputs differ, by their names and without the reference's rounding, or, in words, why none can be compared.
+    """How a probe's outputs differ, still without rounding; if none can be compared, in words why our side is wrong.
 
-    None if the probe compares nothing.
+    None if the probe compares nothing: the reference fails or is not finite, or the inputs are not the same.
     """
     _, _, title, ours, theirs, _, _ = pair
     finite = all(np.isfinite(value).all() for value in theirs.outputs.values())
@@ -409,7 +409,7 @@ def _compared(probed: Probed, pair: _Pair) -> tuple[list[Difference], str] | Non
 
 
 def _difference(name: str, ours: np.ndarray, theirs: np.ndarray) -> Difference:
-    """Arrays that agree, as nearly all do, are read once."""
+    """The `difference` of two arrays; faster if they agree, as nearly all do."""
     error = relative_error(ours, theirs)
     if error <= TOLERANCE:
         return Difference(name, 0.0, error, 1.0, 0.0, 0.0, (), 0.0, TOLERANCE)
@@ -417,7 +417,7 @@ def _difference(name: str, ours: np.ndarray, theirs: np.ndarray) -> Difference:
 
 
 def _judge(probed: Probed, pair: _Pair, items: Sequence[Difference], words: str) -> None:
-    """Add what one probe shows."""
+    """Add one probe's result to `probed`: it agrees, is a kernel's error, is a finding, or is undecided."""
     name, _, title, _, theirs, kernels, hints = pair
     measured = [dataclasses.replace(one, rounding=theirs.rounding.get(one.name, 0.0)) for one in items]
     item = max(measured, key=lambda one: (one.verdict == DIFFERS, one.relative), default=None)

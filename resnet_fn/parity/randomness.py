@@ -1,4 +1,4 @@
-"""What is random in training with dropout set to 0, and which stages that leaves undecided."""
+"""Find what is random in training although dropout is 0, and which stages are undecided because of it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,25 +11,25 @@ from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.stages import ALONE, EVAL_FORWARD, RATE, SETTINGS, SKIPPED, TRAIN_FORWARD, Stage
 from resnet_fn.parity.trace import Arrays, Recording
 
-_RANDOM = 1e-3  # two calls further apart than this are random; kernels may not repeat bit for bit
-_DRAWN = 1e-6  # the same for a net that draws random numbers
-_CALLS = 8  # of a net that draws random numbers, to see whether it repeats: a drop-path may happen to drop nothing
+_RANDOM = 1e-3  # relative error of two calls above which they are random; kernels may not repeat exactly
+_DRAWN = 1e-6  # the same if the net draws random numbers
+_CALLS = 8  # calls of a net that draws random numbers: in few calls a drop-path may drop nothing
 
 
 def is_random(call: Callable[[], Arrays], drawn: Callable[[], Any] = tuple) -> bool:
-    """Whether calls return different arrays. A call draws random numbers if it changes `drawn`, a generator's state."""
+    """Whether calls return different arrays. `drawn` returns a generator's state, which changes if a call draws."""
     before, first = drawn(), call()
     moved = not np.array_equal(before, drawn())
     return any(is_apart(first, call(), _DRAWN if moved else _RANDOM) for _ in range(_CALLS if moved else 1))
 
 
 def is_apart(first: Arrays, others: Arrays, limit: float = _DRAWN) -> bool:
-    """Whether arrays of the same names differ."""
+    """Whether any array differs from that of the same name by a relative error above `limit`."""
     return any(relative_error(first[name], value) > limit for name, value in others.items())
 
 
 def cut_random(layers: list[Layer], again: Sequence[Layer]) -> str:
-    """Cut off the executions from the first that differs in `again`; returns the layer that draws random numbers."""
+    """Delete the executions from the first that differs in `again` on; returns the layer that draws random numbers."""
     others = {layer.title: layer for layer in again}
 
     def repeats(layer: Layer, what: str) -> bool:
@@ -44,10 +44,10 @@ def cut_random(layers: list[Layer], again: Sequence[Layer]) -> str:
 
 
 def with_doubts(stages: list[Stage], ours: Recording, theirs: Recording, layers: Mapping[str, str]) -> list[Stage]:
-    """Insert the dropout stage; stages that depend on other randomness differ or are undecided."""
+    """The stages and the dropout stage; those that depend on other randomness are set to differ or undecided."""
     names = [stage.name for stage in stages]
     evaluation, after = stages[names.index(EVAL_FORWARD)], names.index(TRAIN_FORWARD)
-    both = ours.random_eval and theirs.random_eval  # by design: with dropout set to 0 they may repeat
+    both = ours.random_eval and theirs.random_eval  # on purpose: with dropout set to 0 they may repeat
     if both and (ours.random_train or theirs.random_train):
         evaluation.undecided = "both nets draw random numbers in evaluation mode too; switch that off to compare"
     for recording, side in ((ours, "the net"), (theirs, "the reference")):
@@ -57,7 +57,7 @@ def with_doubts(stages: list[Stage], ours: Recording, theirs: Recording, layers:
         for stage in stages[after:] if recording.random_train else ():
             if stage.name not in (RATE, SETTINGS, ALONE) and stage.verdict != SKIPPED:
                 place = f"in {side} {recording.random_train}"
-                if stage.differences and not stage.hints:  # a state that one side alone has, of what it skipped
+                if stage.differences and not stage.hints:  # only one side kept its state after updates
                     stage.failed = ""
                 stage.undecided = f"{place} draws random numbers in training; switch it off to compare"
     dropout = dropout_stage(ours, theirs, layers)

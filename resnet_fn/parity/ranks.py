@@ -1,7 +1,7 @@
-"""Compares several workers with one: merges their recordings, and names where they do not add up. Needs NumPy only.
+"""Compare several workers with one: merge their recordings, and find where their sums are wrong. Needs NumPy only.
 
-A worker computes its share of each batch. One worker computes the same shares as micro-batches, or, if the net has no
-BatchNorm, the batch as a whole.
+Each of several workers computes its part (share) of each batch. A single worker computes the same parts as
+micro-batches or, if the net has no BatchNorm, the whole batch.
 """
 
 import math
@@ -19,11 +19,11 @@ from resnet_fn.parity.stages import AVERAGE, GRADIENTS, LOSS, MOVED, NORM, STATI
 from resnet_fn.parity.trace import Arrays, Recording, Task, Trace
 
 SUM = "sum over the workers"
-_EXACT = 1e-5  # relative, of sums of the same float32 numbers
+_EXACT = 1e-5  # relative error of two sums of the same float32 numbers
 
 
 def check_shares(task: Task, workers: int, batchnorm: bool) -> None:
-    """Raise a ValueError if workers cannot share a batch, or one worker could not compute the same shares."""
+    """Raise a ValueError if workers cannot divide a batch, or one worker could not compute the same parts of it."""
     if task.accumulate % workers and (batchnorm or task.accumulate > 1):
         why = "BatchNorm normalises each worker's share, and one worker the batch; " * batchnorm
         fix = f"give a multiple of {workers}, here and on one worker"
@@ -32,14 +32,14 @@ def check_shares(task: Task, workers: int, batchnorm: bool) -> None:
 
 
 def merge(recordings: Sequence[Recording]) -> Recording:
-    """The recordings of all workers, by rank, as one: rank 0's, with the outputs of the whole update. Changes them."""
+    """Merge the recordings of all workers, by rank, into rank 0's, with the whole batch's outputs. Changes them all."""
     first, traces = recordings[0], [one.trace for one in recordings]
     whole = first.task.accumulate % len(traces) > 0
     later, dropped = (zip(*(getattr(one, name) for one in traces), strict=True) for name in ("later", "dropped"))
     for group in (traces, *later, *dropped):
         for outputs in zip(*(one.train_outputs for one in group), strict=True):
             rows = {name: [one[name] for one in outputs] for name, array in outputs[0].items() if whole and array.ndim}
-            for one in outputs:  # of the last micro-batch, which is the last worker's, or of the batch
+            for one in outputs:  # all get the last worker's (the last micro-batch), or the whole batch's
                 one.update(outputs[-1] | {name: np.concatenate(arrays) for name, arrays in rows.items()})
     notes = [f"recorded by {len(traces)} workers{', without an update with dropout' if whole and first.drops else ''}"]
     of_batch = traces[0].own_losses[1:]
@@ -51,9 +51,9 @@ def merge(recordings: Sequence[Recording]) -> Recording:
 
 
 def with_ranks(stages: list[Stage], ours: Recording, stages_of: Callable[[Trace], list[Stage]]) -> list[Stage]:
-    """A comparison's stages, with what other ranks have otherwise than rank 0, and the sum of the gradients.
+    """The stages, with the differences of ranks that are not those of rank 0, and a stage for the gradients' sum.
 
-    The workers' statistics are compared with the mean of their shares', since one worker's move with each micro-batch.
+    Workers' statistics are compared with the mean of all workers': a single worker's move with each micro-batch.
     """
     if not ours.ranks:
         return stages
@@ -79,14 +79,14 @@ def with_ranks(stages: list[Stage], ours: Recording, stages_of: Callable[[Trace]
 
 
 def _combined(combine: Any, given: Sequence[Arrays], had: Sequence[Arrays], names: Sequence[str]) -> list[Difference]:
-    """What each rank had, against the sum or the mean of what all gave."""
+    """Compare the arrays that each rank had with the sum or mean (`combine`) of the arrays that all ranks gave."""
     right = {name: combine([one[name] for one in given], axis=0, dtype=np.float64) for name in names}
     pairs = [(name, rank) for name in names for rank in range(len(had))]
     return [difference(f"{name} of rank {rank}", had[rank][name], right[name], _EXACT) for name, rank in pairs]
 
 
 def worker_causes(case: StageCase) -> list[str]:
-    """How the workers do not add up in the first stage that differs, if that explains it."""
+    """Lines that explain the first stage that differs by a wrong sum or mean over the workers; [] if none does."""
     return _CAUSES[case.stage.name](case) if case.ours.ranks and case.stage.name in _CAUSES else []
 
 

@@ -34,17 +34,17 @@ def replay(
 
     Args:
         reference: the recording of the reference.
-        net: it keeps the reference's weights.
-        mode: "graph", or "pynative": nothing is compiled (`run_in`).
-        initialisation: compare the distributions of the initial parameters, before copying.
-        build: made the net; with it initial parameters are compared by several builds, if the reference has them.
-        corrections: of the matching of names (`read_map`).
-        quick: compare the batches alone, without probes, and do not search for causes.
+        net: the net; afterwards it has the reference's weights.
+        mode: "graph", or "pynative", in which nothing is compiled (`run_in`).
+        initialisation: whether to compare the distributions of the initial parameters, before they are replaced.
+        build: the function that made the net; if it is given, several builds are compared, if the reference has them.
+        corrections: the user's pairs of names (`read_map`).
+        quick: whether to compare the batches only, without probes and without a search for causes.
         ours: `loss`, `optimizer`, `schedule` and `make_step` of `record_net`.
 
     Raises:
-        ValueError: inputs or corrections that do not fit the net; the reference has its own loss or optimizer, and no
-            MindSpore one is given.
+        ValueError: inputs or corrections do not fit the net, or the reference has its own loss or optimizer and
+            MindSpore's is missing.
     """
     task = reference.task
     for name, own in (("loss", task.own_loss), ("optimizer", task.own_optimizer)):
@@ -63,7 +63,7 @@ def replay(
 
 
 def names_of(net: nn.Cell, reference: Recording, corrections: Corrections | None = None) -> NameMap:
-    """The reference's parameter and layer for each of a net's."""
+    """The pairing of a net's parameters and layers with those of a reference's recording."""
     task = reference.task
     first_call(net, task.batches[0][0])
     mode, roles = fuller_mode(reference), roles_of(net)
@@ -85,29 +85,29 @@ def compare_step(
     quick: bool = False,
     **ours: Any,
 ) -> Ladder:
-    """Compare a MindSpore net and the training step around it with a PyTorch module under plain torch code.
+    """Compare a MindSpore net and its training step with a PyTorch module and a plain PyTorch training loop.
 
-    The reference's weights, with random BatchNorm statistics, gamma and beta if they are fresh, are copied into the
-    net; both see the same batches. The torch side is the recipe's loss, `clip_grad_norm_` and the recipe's optimizer
-    as torch (or its paper) defines it; MindSpore's side is the compiled step.
+    Untrained BatchNorms of the reference get random statistics, gamma and beta; then the reference's weights are copied
+    into the net. Both sides use the same batches. PyTorch's side is the recipe's loss, `clip_grad_norm_` and the
+    recipe's optimizer as in torch (or its paper); MindSpore's side is the compiled step.
 
     Args:
-        net: inputs to outputs. It keeps the reference's weights.
-        reference: a torch Module that does the same. It is not changed.
+        net: the MindSpore net; afterwards it has the reference's weights.
+        reference: a torch Module, from which the net was ported. It is not changed.
         batches: one (inputs, labels) for each update, all of one shape: NumPy arrays [n, …] of any dtype, or tuples
             (positional arguments) or dicts (arguments by name) of them.
         recipe: schedule (compressed into these updates), optimizer, weight decay, clipping, loss, moving average,
             precision.
         accumulate: micro-batches of each update, on both sides.
-        reference_loss: torch's, (outputs, labels) → scalar; default the recipe's.
+        reference_loss: PyTorch's loss, (outputs, labels) → scalar; default the recipe's.
         reference_optimizer: a function of the module that returns a torch optimizer; default the recipe's.
-        seed: of the random statistics.
+        seed: the seed of the random statistics.
         quick: as in `replay`.
         ours: `mode`, `initialisation`, `build` and `corrections` of `replay`; `loss`, `optimizer`, `schedule` and
             `make_step` of `record_net`.
 
     Raises:
-        ValueError: batches or corrections that do not fit, or a loss that is not a scalar.
+        ValueError: batches or corrections do not fit, or a loss is not a scalar.
     """
     from resnet_fn.parity.torch_side import record_reference
 
@@ -123,8 +123,8 @@ def assert_parity(
 
     Args:
         net, batches: see `compare_step`.
-        reference: a torch Module, or the path of a trace that `parity record` wrote, which has batches and recipe
-            (PyTorch is not needed then).
+        reference: a torch Module, or the path of a trace that `parity record` wrote. A trace has batches and recipe,
+            and does not need PyTorch.
         recipe: see `compare_step`; None: plain SGD with momentum, label smoothing and clipping, at a small rate.
         options: further arguments of `compare_step`, or of `replay` with a trace.
 
@@ -132,7 +132,7 @@ def assert_parity(
         The ladder.
 
     Raises:
-        AssertionError: they differ, or it is undecided whether they do; its text is the table.
+        AssertionError: they differ, or it is undecided whether they do; the error's text is the table.
         ValueError: as `compare_step`.
     """
     from resnet_fn.parity.report import table

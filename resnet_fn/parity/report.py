@@ -19,9 +19,9 @@ _FORM = "{:36} {:>8} {:>9} {:>9} {:>12} {:>8} {:>9}  {}"  # of COLUMNS in the te
 
 
 def table(ladder: Ladder) -> str:
-    """One line for each stage, with the numbers of its worst array; then the first differences and their causes.
+    """The ladder as text: one line for each stage, with its worst array; then the first differences and their causes.
 
-    "relative" is ‖a − b‖ / ‖b‖, "allowed" its tolerance, "rounding" the reference's own float32 from its float64.
+    "relative" is ‖a − b‖ / ‖b‖, "allowed" the tolerance, "rounding" the reference's float32 error against float64.
     """
     lines = [_FORM.format(*row) for row in (COLUMNS, *map(cells, ladder.stages))]
     if any(stage.verdict == ROUNDING for stage in ladder.stages):
@@ -38,7 +38,7 @@ def table(ladder: Ladder) -> str:
 
 
 def cells(stage: Stage) -> list[str]:
-    """A stage's row: the numbers of its worst array, and its verdict with what is to be said of it."""
+    """The texts of a stage's row, in the order of `COLUMNS`: numbers of its worst array, and verdict with notes."""
     worst, numbers, verdict = stage.worst, [""] * 5, stage.verdict
     if worst is None:
         verdict += f": {stage.note or stage.failed or stage.doubt}"
@@ -52,7 +52,7 @@ def cells(stage: Stage) -> list[str]:
 
 
 def findings(ladder: Ladder) -> list[str]:
-    """The verdict and what differs first; the cause of each stands below it, indented."""
+    """Lines with the verdict and the first differences, each followed by its causes in indented lines."""
     stage = ladder.first_stage
     if stage is None and ladder.undecided:
         lines = ["verdict: undecided; no stage differs beyond rounding, but these cannot be decided:"]
@@ -96,14 +96,14 @@ def findings(ladder: Ladder) -> list[str]:
 
 
 def _agreement(ladder: Ladder) -> str:
-    """How many of the layers that ran were compared, in each mode."""
+    """A text with how many of the layers that ran were compared, in each mode."""
     compared = Counter(layer.mode for layer in ladder.layers)
     counts = [f"{compared[mode]} of {count} in {_MODES[mode]}" for mode, count in ladder.ran.items()]
     return f"the outputs of layers agree, {', '.join(counts)}"
 
 
 def settings(ladder: Ladder) -> list[str]:
-    """The settings that differ, layers with the same in one line."""
+    """A line for each setting that differs; layers with the same difference are in one line."""
     groups: dict[str, list[str]] = {}
     for note in ladder.notes:
         layer_name, _, words = note.partition(": ")
@@ -121,7 +121,7 @@ def _stage_lines(title: str, stage: Stage) -> list[str]:
 
 
 def name_map(ladder: Ladder) -> str:
-    """How names were paired; lists all pairs unless names alone decided."""
+    """A text with how parameters were paired; with a list of all pairs, unless they were paired by name."""
     names = ladder.names
     head = f"names: {len(names.parameters)} parameters and statistics paired by "
     if names.how == "names":
@@ -132,7 +132,7 @@ def name_map(ladder: Ladder) -> str:
 
 
 def write_json(ladder: Ladder, path: str) -> None:
-    """Write everything to a file; a number that is not finite becomes null."""
+    """Write the ladder to a JSON file; a number that is not finite becomes null."""
     content = {
         "format": "resnet_fn parity ladder",
         "version": VERSION,
@@ -171,7 +171,7 @@ def write_json(ladder: Ladder, path: str) -> None:
         },
         "settings": ladder.notes,
         "undecided_relu_inputs": ladder.ties,
-        "beyond_rounding": {one.name: one.beyond for one in reversed(ladder.beyond)},  # of both modes the larger
+        "beyond_rounding": {one.name: one.beyond for one in reversed(ladder.beyond)},  # of two modes the larger
         "probes": [
             {**vars(one), "difference": _difference(one.difference) if one.difference else None}
             for one in ladder.probed.findings

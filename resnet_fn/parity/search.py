@@ -1,4 +1,4 @@
-"""Causes by search: change the reference, call by call, until it computes what the port computes. Needs PyTorch."""
+"""Search for causes: change the reference's torch calls until it computes what the port computes. Needs PyTorch."""
 
 import contextlib
 import math
@@ -20,24 +20,24 @@ from resnet_fn.parity.stages import GRADIENTS, LOSS, TRAIN_FORWARD
 from resnet_fn.parity.trace import Arrays, Wanted
 
 _SECONDS = 10.0  # the most that a search takes
-_FITS = 10.0  # a change explains what is within so many times the rounding
-_LEAST = 2e-6  # the rounding, times `_FITS`, is at least this
-_BEAM = 4  # so many of the best single changes are tried together with a second one
-_CAUSES = 5  # the most that are sought, one after another
+_FITS = 10.0  # a change fits if the error that remains is at most so many times the rounding
+_LEAST = 2e-6  # an error that always fits, however small the rounding
+_BEAM = 4  # the number of best single changes that are tried together with a second change
+_CAUSES = 5  # the most causes that are searched for, one after another
 
 
 class _DoneError(Exception):
-    """The array that is asked for has been computed."""
+    """Raised to end a run, once the array that is compared has been computed."""
 
 
 class Searcher:
-    """Searches for changes of a module's calls that give our arrays.
+    """Search for changes of a module's torch calls with which the module computes our arrays.
 
     Args:
-        module: the reference; its weights are those of both sides.
-        forward: runs it, in training mode or not, and returns its outputs.
-        backward: loss and gradients of the first batch.
-        seconds: the most that a search takes.
+        module: the reference's module; its weights are those of both sides.
+        forward: a function that runs the module, in training mode or not, and returns its outputs.
+        backward: a function that returns loss and gradients of the first batch.
+        seconds: the longest time that a search takes.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class Searcher:
         self.buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
 
     def __call__(self, wanted: Wanted) -> list[str]:
-        """The causes, a line each, with the reference's file and line; [] if none is found."""
+        """Search for changes that give `wanted`. Returns a line for each, with the reference's file and line."""
         self.wanted, self.until = wanted, time.perf_counter() + self.seconds
         chosen: Chosen = {}
-        causes: dict[str, list[str]] = {}  # changes, and the places of each
+        causes: dict[str, list[str]] = {}  # words of a change → places of its calls
         ended: list[str] = []
         while len(causes) < _CAUSES:
             try:
@@ -59,7 +59,7 @@ class Searcher:
                 fit = self._fit(chosen, run, name, value, set(causes)) if self._error(name, value) > 1 else {}
             except TimeoutError:
                 break
-            except Exception as error:  # costs what would come after, not the causes before it
+            except Exception as error:  # keeps the causes that were found before
                 if not causes:
                     raise
                 ended = [f"the search for further causes failed ({type(error).__name__}: {first_line(error)})"]
@@ -78,9 +78,9 @@ class Searcher:
     def _run(
         self, chosen: Chosen, base: Calls | None = None, name: str | None = None, log: bool = False
     ) -> tuple[Calls, str, Any]:
-        """A run with calls changed, up to the layer `name`, or to the first that differs: its name and its output.
+        """Run with the changes `chosen` up to the layer `name`; None: up to the first layer that differs from ours.
 
-        The name is "" for what the whole gives.
+        Returns the calls, the name of that layer, and its output; "" and the final results if no layer ends the run.
         """
         wanted = self.wanted
         of_loss = wanted.stage in (LOSS, GRADIENTS)
@@ -126,14 +126,14 @@ class Searcher:
                     handle.remove()
 
     def _put_back(self) -> None:
-        """Put back the buffers, which runs in training mode move."""
+        """Restore the buffers, which runs in training mode change."""
         with torch.no_grad():
             for name, kept in self.buffers.items():
                 if (buffer := self.module.get_buffer(name)).shape == kept.shape:
                     buffer.copy_(kept)
 
     def _error(self, name: str, value: Any) -> float:
-        """How far a layer's output, or what the whole gives, is from ours, in units of what explains it."""
+        """The error of a layer's output, or ("") of the final results, against ours: 1 is the largest that fits."""
         if name:
             return _excess(value, *self.wanted.layers[name])
         arrays = self.wanted.convert(value)
@@ -144,7 +144,7 @@ class Searcher:
         )
 
     def _fit(self, chosen: Chosen, run: Calls, name: str, value: Any, known: set[str]) -> Chosen:
-        """The first change that gives our array: of one call, of alike calls, of two; `known` ones before others."""
+        """The first change that gives our array: of one call, of alike calls, of two. Words in `known` come first."""
         before, level = self._error(name, value), [(Chosen(), run, value)]
         for _ in range(2):
             closer: dict[str, tuple[float, Chosen]] = {}
@@ -166,18 +166,18 @@ class Searcher:
         return {}
 
     def _options(self, run: Calls, name: str, value: Any) -> list[Chosen]:
-        """Single changes that have an effect, then each at all alike calls, then other arguments."""
+        """Changes to try: single ones that have an effect, the same at all alike calls, then other arguments."""
         if name or self.wanted.stage not in (LOSS, GRADIENTS):
             region = run.region(value)
-        else:  # of the loss alone if outputs agree and it does not
+        else:  # for the loss, only calls after the forward pass: the outputs agree
             region = [n for n in reversed(run.calls) if n > run.of_forward or self.wanted.stage == GRADIENTS]
         singles, alike = list[Chosen](), defaultdict[tuple[str, str], Chosen](dict)
         for number in region:
-            with contextlib.suppress(Exception):  # of a function with other arguments
+            with contextlib.suppress(Exception):  # the function was called with unusual arguments
                 for words, changed in run.changes(run.calls[number]):
                     if time.perf_counter() > self.until:
                         return []
-                    with contextlib.suppress(Exception):  # of a change that this call cannot have
+                    with contextlib.suppress(Exception):  # the change does not fit this call
                         if number not in run.chosen and self._has_effect(run.calls[number].out, changed()):
                             singles.append({number: words})
                             alike[run.calls[number].name, words][number] = words
@@ -193,12 +193,12 @@ class Searcher:
         try:
             _, _, value = self._run(chosen, base, name)
             return self._error(name, value)
-        except Exception:  # what a change gives may fit nothing that follows
+        except Exception:  # the changed result may not fit the calls that follow
             return math.inf
 
 
 def _excess(value: Any, ours: np.ndarray, rounding: float, floor: float = 0.0) -> float:
-    """The error of an array, in units of what rounding explains."""
+    """The relative error of `value` against `ours`, divided by the largest error that fits (`_FITS`, `_LEAST`)."""
     a = value.detach().double().numpy() if isinstance(value, torch.Tensor) else np.asarray(value, np.float64)
     if a.shape != ours.shape:
         return math.inf

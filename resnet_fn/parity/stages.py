@@ -31,7 +31,7 @@ from resnet_fn.parity.trace import LATER, Arrays, Batch, Recording, Rounding, Tr
 
 INPUTS, INITIALISATION, UNTRAINED, WEIGHTS = "inputs", "initialisation", "untrained arrays", "weights"
 EVAL_FORWARD, TRAIN_FORWARD, LOSS = "eval forward", "train forward", "loss"
-# End the names of stages of the batches after the first, and of one update with masks.
+# Suffixes of stages' names: for all batches after the first, and for one update with masks.
 LATER_BATCHES, WITH_DROPOUT = ", later batches", ", with dropout"
 LAYERS_OF = {
     EVAL_FORWARD: ("eval", "eval layers"),
@@ -44,7 +44,7 @@ CHANGE, STATISTICS = "change by update 1", "BatchNorm statistics after update 1"
 TRAJECTORY, LAST, AVERAGE = "loss trajectory", f"weights after update {LATER}", "averaged weights after the last update"
 MOVED = "eval forward after the updates"
 
-_OF_CHANGE = 1e-3  # the tolerance of a change: a weight that begins at zero is its change
+_OF_CHANGE = 1e-3  # the tolerance of a weight's change; also that of a weight which begins at zero
 SKIPPED = "skipped"
 
 
@@ -55,14 +55,14 @@ class Stage:
     name: str  # "loss", "gradients", …
     # one for each array compared, in execution order, backward order or by update
     differences: list[Difference] = field(default_factory=list)
-    note: str = ""  # why it was skipped or is incomplete; empty otherwise
+    note: str = ""  # why the stage was skipped or is incomplete; empty otherwise
     hints: list[str] = field(default_factory=list)  # possible causes
-    failed: str = ""  # why it differs without any array to compare; empty otherwise
-    undecided: str = ""  # why its numbers decide nothing; empty otherwise
+    failed: str = ""  # why the stage differs without an array to compare; empty otherwise
+    undecided: str = ""  # why the stage's numbers decide nothing; empty otherwise
 
     @property
     def verdict(self) -> str:
-        """ "DIFFERS" if `failed`, "undecided" if `undecided`, else the worst of its differences or "skipped"."""
+        """ "DIFFERS" if `failed`, "undecided" if `undecided`, else the differences' worst verdict, or "skipped"."""
         if self.failed or self.undecided:
             return DIFFERS if self.failed else UNDECIDED
         return max((item.verdict for item in self.differences), key=VERDICTS.index, default=SKIPPED)
@@ -75,7 +75,7 @@ class Stage:
 
     @property
     def worst(self) -> Difference | None:
-        """The difference furthest beyond its limit."""
+        """The difference with the worst verdict and, of several, the largest `excess`; None if there is none."""
         return max(self.differences, key=lambda item: (VERDICTS.index(item.verdict), item.excess), default=None)
 
     @property
@@ -90,7 +90,7 @@ def _updates(values: Iterable[object]) -> Arrays:
 
 
 def flat(arrays: Mapping[str, np.ndarray], names: Iterable[str] | None = None) -> np.ndarray:
-    """The numbers of all arrays, or of those of these names, in a row and in float64."""
+    """One float64 array [n] with the numbers of all arrays, or only of the arrays in `names`."""
     return np.concatenate([np.zeros(0), *(np.ravel(arrays[name]) for name in (arrays if names is None else names))])
 
 
@@ -107,7 +107,7 @@ def _change(trace: Trace) -> Arrays:
 
 
 class Row(NamedTuple):
-    """A stage's `values` of each side."""
+    """A stage of the table `STAGES`: the function `values` returns the arrays of one side that are compared."""
 
     name: str
     tolerance: float  # the relative error ‖a − b‖ / ‖b‖ that passes whatever the rounding (docs/migrating.md)
@@ -115,7 +115,7 @@ class Row(NamedTuple):
     # "backward" order; "" for outputs or updates
     of: str
     values: Callable[[Trace], Arrays]
-    what: str = name_map.VALUES  # they are (`MadeOf.build`)
+    what: str = name_map.VALUES  # of which kind `values` are (`MadeOf.build`)
 
 
 STAGES = (
@@ -137,28 +137,28 @@ STAGES = (
     Row(MOVED, 1e-4, "", lambda trace: trace.last_outputs),
     Row(AVERAGE, 1e-4, "all", lambda trace: trace.average),
 )
-# What is compared on each batch, with the weights before any update.
+# The stages that are compared on each batch, with the weights from before any update.
 EACH_BATCH = [row for row in STAGES if row.name in (EVAL_FORWARD, TRAIN_FORWARD, LOSS, GRADIENTS)]
 _DROPPED = [row for row in STAGES if row.name in (TRAIN_FORWARD, LOSS, GRADIENTS, CHANGE, STATISTICS)]
-# Arrays of which norms and losses are made: their rounding is allowed for there.
+# The arrays from which norms and losses are computed; the rounding of these arrays is allowed for in norms and losses.
 _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
 _AFTER = (LAST, AVERAGE)
 _WEIGHTS = (CHANGE, *_AFTER)
-# An element whose gradients are further apart, or that is so small beside the largest of its array, is rounding.
+# An element is rounding if both gradients differ by over _OTHER of it, or if it is below _NOTHING of the largest.
 _OTHER, _NOTHING = 0.01, 1e-6
 
-# A gradient this far from its float64, and this small beside all gradients, is zero except for rounding.
+# A gradient with an error above NOISE against float64, and a norm below _SMALL of all gradients', is only rounding.
 NOISE, _SMALL = 0.5, 1e-4
-_MOST = 0.05  # noise alone allows no larger error
-SPREADS = 4  # with ROUNDING_FACTOR 16: what 165 of 165 arrays of right ports stayed within (docs/migrating.md)
-_LENT = 1e-4  # the most rounding that one array stands for in others
+_MOST = 0.05  # the largest error that is allowed because of noise alone
+SPREADS = 4  # times ROUNDING_FACTOR 16: a bound that 165 of 165 arrays of right ports kept (docs/migrating.md)
+_LENT = 1e-4  # the largest rounding of an array that counts in the median of all
 
 
-Names = Mapping[str, Sequence[str]]  # our parameters, as a row takes them: "all", "trained", …
+Names = Mapping[str, Sequence[str]]  # `Row.of` ("all", "trained", …) → our parameters' names
 
 
 def rounding(trace: Trace, exact: Trace) -> Rounding:
-    """The relative errors of a trace from that of the same net in float64."""
+    """The relative errors of a trace's arrays against those of `exact`, a trace of the same net in float64."""
     rows = [row for row in STAGES if row.tolerance]
     rows.append(Row(_ALL_GRADIENTS, 1.0, "", lambda trace: {"": flat(trace.gradients)}))
     rows.append(Row(_OUTPUTS, 1.0, "", lambda trace: _updates(map(flat, trace.train_outputs))))
@@ -176,7 +176,7 @@ def rounding(trace: Trace, exact: Trace) -> Rounding:
 
 
 def sure(stage: Stage) -> Stage:
-    """The stage without the arrays of which the reference itself is unsure, and a note of how many they were."""
+    """Remove the arrays whose verdict is "undecided" from a stage, and note how many they were. Returns the stage."""
     decided = [item for item in stage.differences if item.verdict != UNDECIDED]
     if lost := len(stage.differences) - len(decided):
         stage.differences = decided
@@ -184,14 +184,14 @@ def sure(stage: Stage) -> Stage:
     return stage
 
 
-# Where the reference's rounding is measured by noise, too: what its tolerance alone lets pass is named.
+# The stages whose rounding is also measured by noise: differences beyond rounding, within the tolerance, are listed.
 MEASURED = {name for row in EACH_BATCH for name in (row.name, row.name + LATER_BATCHES, row.name + WITH_DROPOUT)}
 
 
 def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
-    """The rounding of each batch's arrays, at least what its largest change by noise stands for.
+    """The rounding of each batch's arrays, raised to `SPREADS` times the largest change of these arrays by noise.
 
-    `noisy` are the changes of the first batch's arrays (`rounding`) in runs with noise of one unit in the last place.
+    `noisy` has the changes of the first batch's arrays (`rounding`) in runs with noise of one unit in the last place.
     """
     grown = {}
     for stage, errors in measured.items():
@@ -199,22 +199,22 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
         changes = [one.get(first, {}) for one in noisy]
         spreads = {name: SPREADS * max((one.get(name, 0.0) for one in changes), default=0.0) for name in errors}
         least = {name: min(spread, _MOST / ROUNDING_FACTOR) for name, spread in spreads.items()}
-        if first == GRADIENTS:  # of one that noise changes as much as this, nothing but rounding is left
+        if first == GRADIENTS:  # a gradient that noise changes as much as this is nothing but rounding
             least |= {name: spread for name, spread in spreads.items() if spread >= NOISE}
         grown[stage] = {name: max(error, least[name]) for name, error in errors.items()}
     return grown
 
 
 def drift(noisy: Trace, trace: Trace, measured: Rounding, parameters: Collection[str]) -> Rounding:
-    """How far noise moves what Adam trains: statistics, and weights whose gradient is rounding, which it divides by."""
-    errors, statistics = rounding(noisy, trace), noisy.after[-1].keys() - parameters  # whose names are all given
+    """How far noise moves statistics, and weights whose gradient is rounding only: Adam divides by that gradient."""
+    errors, statistics = rounding(noisy, trace), noisy.after[-1].keys() - parameters  # `parameters` has their names
     drifting = statistics | {name for name, error in measured[GRADIENTS].items() if error >= NOISE}
     moved = {stage: {name: one for name, one in errors[stage].items() if name in drifting} for stage in _AFTER}
     return {**moved, MOVED: errors[MOVED]}
 
 
 def worst_rounding(*roundings: Rounding) -> Rounding:
-    """The larger of each."""
+    """For each array of the first argument, the largest of all roundings; infinite if one lacks the array."""
     return {
         stage: {name: max(one.get(stage, {}).get(name, math.inf) for one in roundings) for name in errors}
         for stage, errors in roundings[0].items()
@@ -223,7 +223,7 @@ def worst_rounding(*roundings: Rounding) -> Rounding:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Both sides' recordings, and the reference's rounding by its names."""
+    """Both sides' recordings, the pairing of names, and the rounding of the reference's arrays, by stage."""
 
     ours: Recording
     theirs: Recording
@@ -231,21 +231,21 @@ class Comparison:
     rounding: Rounding
 
     def rounding_of(self, stage: str, name: str, theirs: Arrays, made: np.ndarray) -> float:
-        """The reference's rounding in one of our arrays, `made` of `theirs`: a part is off by as much as the whole."""
+        """The relative rounding of our array `made`: a part of a larger array in `theirs` gets all its rounding."""
         errors = self.rounding.get(stage, {})
         sources = [one for one in self.names.sources(name) if one in errors and one in theirs]
         off = math.hypot(*(errors[one] * (norm(theirs[one]) or 1.0) for one in sources))
         return off / (norm(made) or 1.0)
 
     def _lent(self, row: Row, name: str, theirs: Arrays, made: np.ndarray) -> float:
-        """The rounding of a whole array in its part, at most the tolerance if the part is more than rounding."""
+        """The rounding of our array `name` (`rounding_of`), limited for small parts of arrays that are not rounding."""
         error, errors = self.rounding_of(row.name, name, theirs, made), self.rounding.get(row.name, {})
         whole = max((errors.get(one, 0.0) for one in self.names.sources(name)), default=0.0)
         return error if name in self._rounding_only else min(error, max(whole, row.tolerance))
 
     @functools.cached_property
     def _rounding_only(self) -> set[str]:
-        """Our arrays with a gradient of rounding only: biases before norms, and of an attention's keys."""
+        """Our parameters whose gradients are rounding only: biases before norms, and biases of an attention's keys."""
         theirs = self.theirs.trace.gradients
         limit = _SMALL * math.hypot(*map(norm, theirs.values()))
         small = {name: b for name, b in self.names.rename(theirs, name_map.GRADIENTS).items() if norm(b) <= limit}
@@ -255,18 +255,18 @@ class Comparison:
 
     @functools.cached_property
     def without_gradient(self) -> set[str]:
-        """Our parameters that have no gradient on either side, as those that no output depends on."""
+        """Our parameters that have no gradient on either side, such as those that no output depends on."""
         ours, theirs = self.ours.trace.gradients, self.names.rename(self.theirs.trace.gradients)
         return {name for name, b in theirs.items() if not b.any() and name in ours and not ours[name].any()}
 
     def _idle(self, name: str, theirs: Arrays, stage: str) -> bool:
-        """Whether the reference leaves a parameter as it is: torch updates none that has no gradient, nor decays it."""
+        """Whether the reference never changes a parameter: without a gradient torch neither updates nor decays it."""
         start = self.ours.trace.start[name] if stage in _AFTER else 0.0
         return stage in _WEIGHTS and name in self.without_gradient and not (theirs[name] - start).any()
 
     @functools.cached_property
     def _unsure(self) -> tuple[Arrays, Arrays]:
-        """Elements whose gradients, of the first batch or of any, are rounding, by our names."""
+        """Two dicts of masks by our names: elements whose gradients are rounding in the first batch, and in any."""
 
         def apart(ours: Arrays, theirs: Arrays) -> Arrays:
             masks = {}
@@ -283,7 +283,7 @@ class Comparison:
         return first, {name: np.any([mask, *(one[name] for one in later)], axis=0) for name, mask in first.items()}
 
     def all_stages(self, order: Sequence[str]) -> list[Stage]:
-        """Returns the stages from "weights" on; `order` lists our parameters and statistics in execution order."""
+        """The stages from "weights" on; `order` lists our parameters and statistics in execution order."""
         ours, theirs = self.ours.trace, self.theirs.trace
         trained = [name for name in order if name in ours.gradients]
         on_both = [name for name in trained if all(one in theirs.gradients for one in self.names.sources(name))]
@@ -295,7 +295,7 @@ class Comparison:
             SETTINGS: not settings,
             ALONE: not (ours.alone and theirs.alone),
             LOSS_ALONE: not (ours.losses_alone and theirs.losses_alone),
-            TRAJECTORY: not ours.after,  # of an optimizer without a kernel: one loss
+            TRAJECTORY: not ours.after,  # an optimizer without a kernel leaves one loss
             MOVED: not ours.after,
             AVERAGE: not (theirs.average or ours.average),
         }
@@ -330,7 +330,7 @@ class Comparison:
     def _on_others(
         self, rows: Sequence[Row], title: str, pairs: Iterable[tuple[str, Trace, Trace]], names: Names
     ) -> list[Stage]:
-        """The stages of further traces together, `title` after their names; each pair has its rounding's suffix."""
+        """Compare further traces in the stages `rows`, named with `title`; `pairs` are (suffix, ours, theirs)."""
         combined = [Stage(row.name + title) for row in rows]
         for suffix, ours, theirs in pairs:
             errors = {name.removesuffix(suffix): one for name, one in self.rounding.items() if name.endswith(suffix)}
@@ -343,11 +343,11 @@ class Comparison:
         return [sure(stage) for stage in combined if stage.differences or stage.failed]
 
     def _values(self, row: Row, names: Names) -> Stage:
-        """A row's arrays by parameter, of `names`, or its outputs or updates."""
+        """The stage of a row, compared parameter by parameter, or by outputs or updates if `row.of` is empty."""
         return self._arrays(row, names[row.of]) if row.of else self._numbers(row, self._least(row.name))
 
     def _least(self, name: str) -> dict[str, float]:
-        """The least rounding of a number: it may be close to its float64 by luck; what it is made of are many."""
+        """The least rounding of each number of a stage, from the arrays behind it: one number may be exact by luck."""
         outputs = self.rounding.get(_OUTPUTS, {})
         if name == LOSS:
             return {"loss": outputs.get("update 1", 0.0)}
@@ -362,7 +362,7 @@ class Comparison:
         return dict(zip(of_losses, itertools.accumulate(errors, max), strict=True))
 
     def _state_of_training(self, row: Row) -> Stage:
-        """Compares what training moves beside weights (statistics, buffers) by the outputs that both nets then give."""
+        """Compare the outputs after the updates; with equal weights, they show changed statistics and buffers."""
         if not (row.values(self.ours.trace) and row.values(self.theirs.trace)):
             return Stage(MOVED, note="one side has no outputs after the updates; record it again")
         stage = sure(self._values(row, {}))
@@ -371,7 +371,7 @@ class Comparison:
         return stage
 
     def without_counterpart(self) -> list[tuple[str, str]]:
-        """What the reference's training moves (`Trace.moved`) and we lack: the mode that shows it, and a line."""
+        """Pairs (mode, line) for buffers that training changes in the reference (`Trace.moved`) and that we lack."""
         ours = {*self.ours.trace.start, *itertools.chain(*map(self.names.sources, self.names.parameters))}
         words = "training moves it in the reference; it has no counterpart here, and it changes "
         where = {"": "no output", "training": "outputs in training mode, which later losses alone compare"}
@@ -379,7 +379,7 @@ class Comparison:
         return [(mode, f"{name}: {words}{where.get(mode, 'outputs in evaluation mode')}") for name, mode in moved]
 
     def _optimizer_alone(self) -> Stage:
-        """The changes of all weights by made-up gradients: by the first update, and by all."""
+        """Compare the changes of all weights by made-up gradients: after the first update, and after the last."""
         theirs = self.theirs.trace
         weights = self.names.rename(made_up({name: array.shape for name, array in theirs.gradients.items()})[0])
         stage = Stage(ALONE)
@@ -394,7 +394,7 @@ class Comparison:
         return stage
 
     def _loss_alone(self) -> Stage:
-        """The loss on other outputs."""
+        """Compare the losses on other outputs (`losses_alone`)."""
         ours, given = self.ours.trace.losses_alone, self.theirs.trace.losses_alone
         theirs = {title: loss for title, loss in given.items() if math.isfinite(loss)}
         failed = [title for title in theirs if title not in ours]
@@ -402,13 +402,13 @@ class Comparison:
         largest = max(float(np.abs(leaf).max(initial=0)) for leaf in self.theirs.trace.train_outputs[0].values())
         for title, b in theirs.items():
             if title in ours:
-                # What is left of large numbers that cancel has their rounding.
+                # Where large numbers cancel, the small result keeps the rounding of the large ones.
                 error = 2.0**-22 * largest * float(title.rpartition(" ")[2]) / (abs(b) or 1.0)
                 stage.differences.append(difference(title, ours[title], b, 1e-5, min(error, CEILING)))
         return stage
 
     def _arrays(self, row: Row, names: Sequence[str]) -> Stage:
-        """Parameter by parameter."""
+        """Compare a row's arrays of the parameters `names`, one by one."""
         stage = row.name
         if not names:
             return Stage(stage, note="there are none")
@@ -452,7 +452,7 @@ class Comparison:
         return max(float(np.abs(values[name] - (stage != CHANGE) * start[name]).max(initial=0)) for name in names)
 
     def _numbers(self, row: Row, least: Mapping[str, float]) -> Stage:
-        """Output by output, or update by update."""
+        """Compare a row's outputs or updates one by one; `least` is the least rounding of each."""
         stage, given, theirs = row.name, row.values(self.ours.trace), row.values(self.theirs.trace)
         names = paired_outputs(given, theirs)
         if names is None:
@@ -470,8 +470,8 @@ class Comparison:
 
 
 def paired_outputs(ours: Arrays, theirs: Arrays) -> dict[str, str] | None:
-    """The name of our output for each of the reference's: the same, else, a tuple against a dict, by order and shape;
-    None if one has no counterpart. What we have more (keys and values, which it may keep in a cache) is left out."""
+    """The reference's output name → ours: the same name, else (a tuple against a dict) the next output of this shape.
+    None if an output of the reference has no counterpart; our further outputs (cached keys, values) are left out."""
     if list(theirs) == ["logits"] and len(ours) > 1:  # a tuple against one tensor
         return None
     left, paired = iter([name for name in ours if name not in theirs]), {}

@@ -67,10 +67,10 @@ def record_reference(
 ) -> Recording:
     """Train a copy of a torch module for a few updates; record what the ladder compares and how exact it is.
 
-    The copy has no dropout, and random numbers for what is fresh (`prepare_reference`). With the recipe's precision
-    "fp16" the verdict allows for the error of PyTorch's own automatic mixed precision. `loss` and `make_optimizer`: see
-    `run_torch`; `build` made the module: with it several are built (`Trace.builds`). `probes`: other inputs
-    are computed, too. A ValueError names what fails.
+    The copy has no dropout, and random numbers in place of constant ones (`prepare_reference`). With precision "fp16",
+    the rounding includes the error of PyTorch's own automatic mixed precision. `loss` and `make_optimizer`: see
+    `run_torch`. `build`: the function that made the module; if given, several are built (`Trace.builds`). `probes`:
+    whether probes, other inputs than the batches, are computed. A ValueError names what fails.
     """
     task = dataclasses.replace(task, batches=[map_tree(np.array, tuple(batch)) for batch in task.batches])
     inputs = task.batches[0][0]
@@ -87,7 +87,7 @@ def record_reference(
     with without_dropout(module.named_modules()) as dropped:
         reference = copied(module).float()
     changed = prepare_reference(reference, inputs, task.seed)
-    if make_optimizer:  # which may freeze or unfreeze some
+    if make_optimizer:  # making it may freeze or unfreeze parameters
         trained_by = copied(reference)
         make_optimizer(trained_by)
         for name, one in reference.named_parameters():
@@ -137,11 +137,11 @@ def record_reference(
             one = _on_batch(reference, task, task.batches[0], criterion, rounded, trace.start)
             noisy.append(stages.rounding(one, first_update))
     measured = stages.rounding(trace if rounded == "float32" else run(rounded), exact)
-    # Adam divides a gradient of rounding by its own size: such a bias drifts, and the statistics behind it with it.
+    # Adam scales even a gradient of rounding to full size: a bias with such a gradient drifts, and so do statistics.
     adaptive = task.own_optimizer or task.recipe.optimizer != "sgd"
     failed: list[str] = []
     if noisy and adaptive and max(measured[stages.GRADIENTS].values(), default=0.0) >= stages.NOISE:
-        weights = {name: trace.after[-1][name] for name in trace.gradients}  # as both sides have them there
+        weights = {name: trace.after[-1][name] for name in trace.gradients}  # both sides get these
         try:
             with _Noise(0):
                 moved = run_torch(reference, task, criterion, make_optimizer, rounded, last=weights)
@@ -156,7 +156,7 @@ def record_reference(
 
     def flip(width: float) -> tuple[Rounding, int]:
         with flip_ties(width) as count:
-            flipped = run("float32")  # half of float64's time; what float32 costs counts as rounding anyway
+            flipped = run("float32")  # twice as fast as float64; the error of float32 is rounding, too
         return stages.rounding(flipped, exact), count()
 
     recording = make_recording(
@@ -191,12 +191,12 @@ def record_reference(
 
 
 def _searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:
-    """Changes a copy of the module until it computes what the other side does."""
+    """A `Searcher` that changes the calls of a copy of the module, on the task's first batch."""
     run = _Run(module, task, loss, "float32")
-    run.module.eval()  # every layer: some may have been left in another mode than the module
+    run.module.eval()  # all layers: some may be in another mode than the module
 
     def forward(train: bool) -> Any:
-        if run.module.training != train:  # which walks through all layers
+        if run.module.training != train:  # setting the mode visits all layers
             run.module.train(train)
         return call(run.module, tensors(task.first[0], torch.float32))
 
@@ -209,7 +209,7 @@ def _searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:
 
 
 def searcher_of(recording: Recording, module: torch.nn.Module) -> Searcher:
-    """Searches for causes in a module that was built anew, with the recording's weights; a ValueError if it differs."""
+    """A `Searcher` for a newly built module with a recording's weights. ValueError if its outputs are others."""
     task, trace = recording.task, recording.trace
     initialise(module, task.batches[0][0])
     with without_dropout(module.named_modules()):
@@ -228,7 +228,7 @@ def _no_loss(outputs: Any, labels: Any) -> torch.Tensor:
 
 
 def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, rounded: str) -> list[Layer]:
-    """Every layer's executions, with their distance from those in float64."""
+    """Every layer's executions, with the relative errors of inputs and outputs against float64 as their rounding."""
     layers = layers_of(reference, inputs, train)
     with _in_float64():
         exact = {layer.title: layer for layer in layers_of(copied(reference).double(), inputs, train)}
@@ -245,9 +245,9 @@ def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, 
 def _probes(
     reference: torch.nn.Module, inputs: Tree, executions: Sequence[Layer], limits: "_Limits"
 ) -> tuple[Probes, Callable[[Asked], None]]:
-    """What a module computes of other inputs in evaluation mode, and what measures the rounding of some of it.
+    """A module's probes in evaluation mode (`compute_probes`), and a function that measures the rounding of some.
 
-    They may reach `limits`. Copies compute it: a layer may keep what it was given.
+    `limits` also notes what these inputs reach. Copies of the module are run, since a layer may store its inputs.
     """
 
     def compute(module: torch.nn.Module, asked: Asked | None = None) -> Probes:
@@ -262,7 +262,7 @@ def _probes(
         probes = compute(copied(reference))
 
     def measured(asked: Asked) -> None:
-        """Their distance from those in float64; or, if that is more, a multiple of what noise changes."""
+        """Set the probes' rounding: the error against float64 or, if larger, a multiple of the changes by noise."""
         with _in_float64():
             measure(probes, asked, compute(copied(reference).double(), asked), 1)
         for seed in range(_NOISY_PROBES):
@@ -276,7 +276,7 @@ def _probes(
 
 @contextlib.contextmanager
 def _in_float64() -> Iterator[None]:
-    """Inside, tensors that a module makes in float32 are float64: `torch.zeros(…)`, `x.float()`, its constants."""
+    """A context in which tensors that a module makes in float32 are float64: `torch.zeros(…)`, `x.float()`."""
 
     def widen(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor) and leaf.dtype == torch.float32:
@@ -287,7 +287,7 @@ def _in_float64() -> Iterator[None]:
 
     class Widen(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if function is torch.Tensor.__deepcopy__:  # whose second argument is all that was copied so far
+            if function is torch.Tensor.__deepcopy__:  # whose second argument, the memo of copies, must not be mapped
                 return function(*args, **(kwargs or {}))
             function = torch.Tensor.double if function is torch.Tensor.float else function
             return wide(function(*wide(args), **wide(kwargs or {})))
@@ -309,10 +309,10 @@ def _in_float64() -> Iterator[None]:
 
 
 def copied(module: torch.nn.Module) -> torch.nn.Module:
-    """A copy; what a layer computed of its parameters (the weight of `weight_norm`) is copied as a plain tensor.
+    """A copy of a module. Tensors computed from parameters (the weight of `weight_norm`) are copied as plain tensors.
 
-    It shares random generators of the module's own: each call then draws other numbers, as `is_random` must see.
-    Generators in lists, dicts or objects that are no layers are copied: what they draw looks fixed.
+    The copy and the module share random generators that are attributes of layers: so each call draws other numbers,
+    which `is_random` must see. Generators in lists, dicts or other objects are copied: their numbers look fixed.
     """
     values = [value for layer in module.modules() for value in vars(layer).values()]
     known = {id(one): one.detach().clone() for one in values if isinstance(one, torch.Tensor) and not one.is_leaf}
@@ -322,7 +322,7 @@ def copied(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def initialise(module: torch.nn.Module, inputs: Tree) -> None:
-    """Let lazy layers take their sizes from a batch."""
+    """Run a module that has lazy parameters once on a batch, which gives them their sizes."""
     if any(torch.nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
         was_training = module.training
         with torch.no_grad():
@@ -365,7 +365,7 @@ def state(module: torch.nn.Module) -> Arrays:
 
 
 def outputs_of(value: Any) -> Arrays:
-    """A module's outputs by name; a single tensor is called "logits"."""
+    """A module's outputs as arrays, by name; a single tensor is called "logits"."""
     return {
         name: leaf.detach().cpu().double().numpy() if leaf.dtype == torch.float64 else leaf.detach().float().numpy()
         for name, leaf in named_leaves(value, "logits").items()
@@ -374,7 +374,7 @@ def outputs_of(value: Any) -> Arrays:
 
 
 def with_masks(module: torch.nn.Module, masks: Mapping[str, Sequence[np.ndarray]]) -> torch.nn.Module:
-    """A copy in which layers multiply what they return in training mode by masks: those of each call, by name."""
+    """A copy of a module whose layers multiply their outputs in training mode by `masks`: by name, one a call."""
     module = copied(module)
 
     def multiply(values: Sequence[np.ndarray]) -> Callable[..., torch.Tensor | None]:
@@ -401,8 +401,8 @@ def run_torch(
 ) -> Trace:
     """Train a copy of a torch module for a few updates (None: the task's) and record what the ladder compares.
 
-    `loss` is of (outputs, labels), a scalar; `make_optimizer` is of the module, None: the recipe's. Each of its groups
-    gets the task's learning rate times its share of the largest. `precision`: "float32", "float64", or "float16" by
+    `loss`: (outputs, labels) → scalar. `make_optimizer`: module → optimizer, None: the recipe's; each of its groups
+    gets the task's learning rate times (own rate / largest rate). `precision`: "float32", "float64", or "float16" by
     automatic mixed precision. `last`: weights with which `last_outputs` are computed, instead of the trained ones.
     """
     run, batches = _Run(module, task, loss, precision), task.batches
@@ -445,7 +445,7 @@ def _load(module: torch.nn.Module, values: Arrays) -> torch.nn.Module:
 
 
 def _on_batch(module: torch.nn.Module, task: Task, batch: Batch, loss: Loss, precision: str, start: Arrays) -> Trace:
-    """What a copy of a module computes of a batch before any update: outputs in both modes, loss, gradients."""
+    """The trace of a copy of a module on one batch, without an update: outputs in both modes, loss, gradients."""
     run = _Run(module, task, loss, precision)
     trace = Trace(run.evaluate(batch), start=start, rates=[])
     value, outputs, _ = run.backward(batch)
@@ -454,27 +454,27 @@ def _on_batch(module: torch.nn.Module, task: Task, batch: Batch, loss: Loss, pre
 
 
 class _Run:
-    """A copy of a module in one precision, and what it computes of a task's batches."""
+    """Runs a copy of a module, in one precision, on a task's batches."""
 
     def __init__(self, module: torch.nn.Module, task: Task, loss: Loss, precision: str) -> None:
         self.task, self.loss, self.dtype = task, loss, _DTYPES[precision]
         self.module = copied(module).to(self.dtype)
         self.parameters = {name: one for name, one in self.module.named_parameters() if one.requires_grad}
         self.autocast = functools.partial(torch.autocast, "cpu", torch.float16, enabled=precision == "float16")
-        # Small gradients would underflow without it.
+        # The loss scale, without which small gradients would underflow.
         self.scale = task.recipe.loss_scale if precision == "float16" else 1.0
 
     def evaluate(self, batch: Batch, module: torch.nn.Module | None = None) -> Arrays:
-        """The outputs in evaluation mode, of the copy or of another module like it."""
+        """The outputs on a batch in evaluation mode: of the copy, or of `module`."""
         net = self.module if module is None else module
         with torch.no_grad(), self.autocast():
             return outputs_of(call(net.eval(), tensors(batch[0], self.dtype)))
 
     def backward(self, batch: Batch) -> tuple[float, Arrays, list[Arrays]]:
-        """Run a batch forward and backward in training mode; gradients are added to `parameter.grad`, which is clear.
+        """Run a batch forward and backward in training mode, which sets `parameter.grad`: zeros or None before.
 
-        Returns the mean loss, the outputs of the last micro-batch, and each micro-batch's gradients; [] of a single
-        one.
+        Returns the mean loss, the outputs of the last micro-batch, and a list of each micro-batch's gradients, which
+        is empty for a single micro-batch.
         """
         self.module.train()
         total, parts, count = 0.0, list[Arrays](), self.task.accumulate
@@ -496,7 +496,7 @@ class _Run:
         return total, outputs_of(outputs), parts
 
     def gradients(self) -> Arrays:
-        """Each parameter's, zeros if it has none."""
+        """Each parameter's gradient by name; zeros if it has none."""
         return {
             name: np.zeros(tuple(one.shape), np.float32) if one.grad is None else one.grad.numpy().copy()
             for name, one in self.parameters.items()
@@ -504,9 +504,9 @@ class _Run:
 
 
 def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree) -> dict[str, str]:
-    """Buffers that are no longer as at `first`, and the mode in which that changes an output (`Trace.moved`)."""
+    """Name of each buffer that differs from `first` → mode in which this changes an output, or "" (`Trace.moved`)."""
 
-    @functools.cache  # those of a mode without a name are asked for again for each buffer
+    @functools.cache  # without `name`, outputs are used again for each buffer
     def outputs(train: bool, name: str = "") -> Arrays:
         one = copied(module).train(train)
         if name:
@@ -530,7 +530,7 @@ def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree
 
 
 _NOISY_RUNS, _NOISY_PROBES = 4, 2
-# Calls that only move numbers, or make or read them: nothing is rounded.
+# Calls that round nothing: they only move, make or read numbers.
 _EXACT = """
     __deepcopy__ __get__ __getitem__ __reduce_ex__ __set__ arange backward cat chunk clone contiguous cpu detach dim
     double dropout embedding empty expand expand_as flatten flip float full gather index_select item masked_fill
@@ -540,7 +540,7 @@ _EXACT = """
 
 
 class _Noise(torch.overrides.TorchFunctionMode):
-    """Inside, every torch call rounds otherwise: its float32 operands and outputs get noise of 2⁻²³ of their size."""
+    """A context in which torch calls round differently: float32 operands and outputs get noise of 2⁻²³, relative."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -552,7 +552,7 @@ class _Noise(torch.overrides.TorchFunctionMode):
         if name in self.exact or in_place or "out" in kwargs:
             return function(*args, **kwargs)
         noisy = functools.partial(torch.utils._pytree.tree_map, self._add)
-        kept = 1 if name == "batch_norm" else len(args)  # it writes the statistics into what follows
+        kept = 1 if name == "batch_norm" else len(args)  # writes into its further arguments
         return noisy(function(*noisy(args[:kept]), *args[kept:], **kwargs))
 
     def _add(self, leaf: Any) -> Any:
@@ -561,13 +561,13 @@ class _Noise(torch.overrides.TorchFunctionMode):
         return leaf * (1 + 2**-23 * torch.randn(leaf.shape, generator=self.generator))
 
 
-# Functions with limits, and the names of their arguments after the first.
+# Functions that limit numbers → the names of their arguments after the first.
 _LIMITED = {"clamp": ("min", "max"), "clip": ("min", "max"), "clamp_min": ("min",), "clamp_max": ("max",)}
 _LIMITED["normalize"] = ("p", "dim", "eps")
 
 
 class _Limits(torch.overrides.TorchFunctionMode):
-    """Inside, limits of functions that no number reaches are noted: "net.py:31, clamp: nothing below 1e-12"."""
+    """A context that notes limits of functions that no number goes beyond: "net.py:31, clamp: nothing below 1e-12"."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -575,7 +575,7 @@ class _Limits(torch.overrides.TorchFunctionMode):
 
     @property
     def lines(self) -> list[str]:
-        """Those that were not reached."""
+        """A line for each limit that no number went beyond."""
         return [line for line, reached in self.reached.items() if not reached]
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -585,7 +585,7 @@ class _Limits(torch.overrides.TorchFunctionMode):
             if name == "normalize":
                 x, given["min"] = x.norm(given.get("p", 2.0), given.get("dim", 1)), given.get("eps", 1e-12)
             stack = [one for one in traceback.extract_stack()[:-1] if not one.filename.startswith(_INSIDE[0])]
-            own = stack[-1].filename.startswith(_INSIDE[1])  # a layer of torch's alone, the clipping of gradients
+            own = stack[-1].filename.startswith(_INSIDE[1])  # not called by the user: torch's layers, clipping
             place = f"{os.path.basename(stack[-1].filename)}:{stack[-1].lineno}"
             for end, word in (("min", "below"), ("max", "above")):
                 if isinstance(limit := given.get(end), int | float) and not own:
@@ -598,7 +598,7 @@ class _Limits(torch.overrides.TorchFunctionMode):
 def _optimizer_of(
     module: torch.nn.Module, task: Task, make_optimizer: MakeOptimizer | None
 ) -> tuple[torch.optim.Optimizer, Callable[[float], None]]:
-    """The optimizer, and what sets its groups' learning rates: of its own ones each has its share of the largest."""
+    """The optimizer, and a function that sets its learning rates: the task's times (group's own rate / largest)."""
     optimizer = make_optimizer(module) if make_optimizer else recipe_optimizer(task.recipe, module)
     largest = max(group["lr"] for group in optimizer.param_groups) or 1.0
     shares = [group["lr"] / largest if make_optimizer else 1.0 for group in optimizer.param_groups]
@@ -611,7 +611,7 @@ def _optimizer_of(
 
 
 def optimizer_alone(module: torch.nn.Module, task: Task, make_optimizer: MakeOptimizer | None) -> dict[str, Arrays]:
-    """The changes of a copy's weights, made up, by made-up gradients (`alone`), after each update that is `KEPT`."""
+    """The changes of made-up weights by updates with made-up gradients (`alone`), after each update of `KEPT`."""
     module = copied(module)
     parameters = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     weights, gradients = made_up({name: tuple(parameter.shape) for name, parameter in parameters.items()})
@@ -634,12 +634,12 @@ def _scalar(value: Any) -> torch.Tensor:
 
 
 def tensors(tree: Tree, dtype: torch.dtype) -> Tree:
-    """Arrays as tensors, floats in `dtype`: copies, since a module may write into its inputs."""
+    """The tree with its arrays as tensors, floats in `dtype`. Arrays are copied: a module may write into its inputs."""
     return map_tree(lambda leaf: torch.from_numpy(np.array(leaf)).to(dtype if leaf.dtype.kind == "f" else None), tree)
 
 
 def first_call(module: torch.nn.Module, inputs: Tree, train: bool = False) -> Any:
-    """The outputs of a copy of a module on a batch. A ValueError, with the inputs, if it fails."""
+    """The outputs of a copy of a module on a batch. A ValueError that lists the inputs if the module fails."""
     try:
         with torch.no_grad():
             return call(copied(module).train(train), tensors(inputs, torch.float32))
@@ -649,9 +649,9 @@ def first_call(module: torch.nn.Module, inputs: Tree, train: bool = False) -> An
 
 @contextlib.contextmanager
 def _layer_by_layer() -> Iterator[None]:
-    """Inside, torch's fused transformer kernels are off.
+    """A context in which torch's fused transformer kernels are off.
 
-    They skip the hooks of the layers inside, and give zeros for tokens that a padding mask hides.
+    These kernels skip the hooks of the layers inside, and return zeros for tokens that a padding mask hides.
     """
     was = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -662,7 +662,7 @@ def _layer_by_layer() -> Iterator[None]:
 
 
 def call(module: torch.nn.Module, inputs: Tree) -> Any:
-    """The module's outputs; a tuple's leaves are positional arguments, a dict's entries keyword arguments."""
+    """The module's outputs on `inputs`; a tuple's leaves are positional, a dict's entries are keyword arguments."""
     with _layer_by_layer():
         if isinstance(inputs, dict):
             return module(**inputs)
@@ -671,12 +671,12 @@ def call(module: torch.nn.Module, inputs: Tree) -> Any:
 
 @torch.no_grad()
 def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
-    """Give every fresh BatchNorm random statistics, and all that is trained and constant random numbers, in place.
+    """Set, in place, untrained BatchNorm statistics and constant trained parameters to random numbers.
 
-    Mean 0, variance 1, gamma 1, beta 0, and a scale or bias that is one number, would hide how a port uses and updates
-    them. Statistics are drawn around a batch's, so that activations keep their size in deep nets. A constant c becomes
-    c + 0.2 · |c| · N(0, 1), zeros 0.2 · N(0, 1), and a matrix of zeros, which would hide all layers before it,
-    1/√fan-in · N(0, 1). Other weights stay as they are. Returns what was changed, in words.
+    Initial values (mean 0, variance 1, gamma 1, beta 0, any constant scale or bias) would hide how a port uses them.
+    Statistics are drawn around those of a batch, so that activations keep their size in deep nets. A constant c becomes
+    c + 0.2 · |c| · N(0, 1), zeros become 0.2 · N(0, 1), and a matrix of zeros, which hides all layers before it,
+    becomes 1/√fan-in · N(0, 1). Other weights stay as they are. Returns a line with what was changed.
     """
     generator = torch.Generator().manual_seed(seed)
     norms, changed = [], []
@@ -702,7 +702,7 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
         mean, variance = layer.get_buffer("running_mean"), layer.get_buffer("running_var")
         mean += 0.2 * torch.randn(mean.shape, generator=generator) * variance.sqrt()
         variance *= torch.exp(0.5 * torch.randn(variance.shape, generator=generator))
-        # A channel that is dead on this batch has variance 0; dividing by √eps would magnify rounding.
+        # A channel that is constant on this batch has variance 0; dividing by √eps would magnify rounding.
         variance.clamp_(min=0.01 * float(variance.mean()) + 1e-3)
     module.train(was_training)
     return words
@@ -710,10 +710,10 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
 
 @contextlib.contextmanager
 def flip_ties(width: float) -> Iterator[Callable[[], int]]:
-    """Inside, every torch ReLU moves ties, inputs x with |x| < width · rms(x), to the other side of 0.
+    """A context in which torch's ReLUs treat ties, inputs x with |x| < width · rms(x), as if x had the other sign.
 
-    relu(x) becomes min(x, 0) for them: the values hardly change, but the gradients 0 and 1 are exchanged. ReLU6 and
-    Hardtanh have two such places. Yields a function that returns the number of ties so far.
+    For ties, relu(x) becomes min(x, 0): the values hardly change, but the gradients 0 and 1 are exchanged. ReLU6 and
+    Hardtanh do so at both of their limits. Yields a function that returns the number of ties so far.
     """
     functional = torch.nn.functional
     relus = {functional.relu, functional.relu_, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_}
@@ -723,7 +723,7 @@ def flip_ties(width: float) -> Iterator[Callable[[], int]]:
         nonlocal count
         tie = (x.detach() - at).abs() < width * x.detach().square().mean().sqrt()
         count += int(tie.sum())
-        above = torch.relu(x - at)  # whose gradient at 0 itself is 0
+        above = torch.relu(x - at)  # its gradient at 0 is 0
         return torch.where(tie, x - at - above, above)
 
     class FlipTies(torch.overrides.TorchFunctionMode):

@@ -1,4 +1,4 @@
-"""What one side of the ladder computes in a few updates, under its own names, and its task."""
+"""The data of one side of the ladder: its task, what it computes in a few updates, and its layers, by its own names."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,41 +18,41 @@ from resnet_fn.update.schedule import make_schedule
 Tree = Any  # an array, or a tuple, list or dict of trees
 Batch = tuple[Tree, Tree]  # inputs, labels: NumPy arrays [n, …] of any dtype, or tuples or dicts of them
 Arrays = dict[str, np.ndarray]
-Rounding = dict[str, dict[str, float]]  # stage: name: relative error
+Rounding = dict[str, dict[str, float]]  # stage → name of an array → relative error
 
 
 @dataclasses.dataclass(frozen=True)
 class Drop:
-    """Where a net drops."""
+    """A place where a net applies dropout."""
 
-    title: str  # the execution of a layer
-    share: float  # that it drops
-    once: bool | None  # whether it drops once in a call; None: the layer did not run
-    scale: float = 0.0  # the factor of what it keeps; 0 if it does not drop by a mask, or that is not known
-    shape: tuple[int, ...] = ()  # of its mask, 1 along axes on which the mask does not depend
+    title: str  # the title of a layer's execution
+    share: float  # the dropout probability
+    once: bool | None  # whether the layer drops once in each call; None: it did not run
+    scale: float = 0.0  # the factor of numbers that are kept; 0 if no mask is used or known
+    shape: tuple[int, ...] = ()  # the mask's shape, 1 along axes on which the mask does not depend
 
 
 @dataclasses.dataclass
 class Probe:
-    """What one side computes of one probe (`probes`)."""
+    """One side's results on one probe (`probes`)."""
 
-    outputs: Arrays  # by name; a layer's first
-    error: str  # why it computes nothing; empty if it does
-    rounding: dict[str, float] = field(default_factory=dict)  # the reference's own, of each output
-    further: tuple[float, ...] = ()  # norms of the net's inputs; of a layer its first one's size, the others' norms
+    outputs: Arrays  # a net's outputs by name, or a layer's first output
+    error: str  # why there are no outputs; empty if there are
+    rounding: dict[str, float] = field(default_factory=dict)  # of each output, by the reference's names
+    further: tuple[float, ...] = ()  # the net's inputs' norms; a layer's first input's size, others' norms
 
 
-Probes = dict[str, dict[str, Probe]]  # of each layer by name, "" for the net; by the probe's name
-Dropping = tuple[Sequence[Drop], Sequence[Layer]]  # where a net drops; its executions in training mode, without dropout
+Probes = dict[str, dict[str, Probe]]  # layer's name ("" for the net) → probe's name → result
+Dropping = tuple[Sequence[Drop], Sequence[Layer]]  # a net's dropouts; its executions in training mode without dropout
 
 
 def named_leaves(tree: Tree, single: str) -> dict[str, Any]:
-    """Leaves by name: `single` where there is only one at the top, else "single 0", "single mask", "single 0 1"."""
+    """Leaves by name: `single` if the tree is one leaf, else with its keys: "inputs 0", "inputs mask", "inputs 0 1"."""
     return {" ".join([single, *map(str, path)]): leaf for path, leaf in leaves(tree) if leaf is not None}
 
 
 def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
-    """The tree with `function` applied to every leaf; lists become tuples, and None, no labels, an empty one."""
+    """The tree with `function` applied to every leaf. Lists become tuples, and None (no labels) an empty tuple."""
     if tree is None:
         return ()
     if isinstance(tree, Mapping):
@@ -63,7 +63,7 @@ def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
 
 
 def with_leaves(like: Tree, values: Arrays, tensor: Callable[[Any], Any]) -> Tree:
-    """A tree like the outputs `like`, with `values`, by name, as tensors of the same types in place of its leaves."""
+    """The tree `like`, a net's outputs, with its leaves replaced by `values` of the same names, as tensors."""
     names = iter(named_leaves(like, "logits"))
 
     def replaced(leaf: Any) -> Any:
@@ -83,7 +83,7 @@ def split(tree: Tree, parts: int) -> list[Tree]:
 def make_batches(
     updates: int, batch_size: int, channels: int, image_size: int, classes: int, seed: int = 0
 ) -> list[Batch]:
-    """Batches of float32 images and int32 labels that can be learnt: each class has a pattern, under as much noise."""
+    """Batches of float32 images and int32 labels that can be learnt: a pattern for each class, and as much noise."""
     rng = np.random.default_rng([seed, 20])
     shape = (channels, image_size, image_size)
     patterns = rng.standard_normal((min(classes, 10), *shape)).astype(np.float32)
@@ -115,7 +115,7 @@ def recipe_batches(recipe: Recipe, batches: Sequence[Batch], classes: int, seed:
 
 
 def _check_batches(batches: Sequence[Batch], accumulate: int) -> None:
-    """Raise a ValueError for batches that would recompile the step or do not divide."""
+    """Raise a ValueError if batches are no arrays, differ in shape or type, or do not divide into micro-batches."""
     if not isinstance(batches, list | tuple) or not batches:
         raise ValueError("batches: there are none; give a list with one (inputs, labels) for each update")
     first = None
@@ -134,7 +134,7 @@ def _check_batches(batches: Sequence[Batch], accumulate: int) -> None:
             here, wanted = shapes.get(name, "none"), first.get(name, "none")
             if here != wanted:
                 raise ValueError(f"batches: batch {index}, {name}: {here}; batch 0 has {wanted}; give all one shape")
-    if accumulate == 1:  # then nothing need have the batch first: sequences, graphs, a number for all samples
+    if accumulate == 1:  # then no array needs a batch axis: sequences, graphs, a number for all samples
         return
     sizes = {name: len(leaf) if leaf.ndim else 0 for name, leaf in arrays.items()}
     if len(set(sizes.values())) > 1:
@@ -150,19 +150,19 @@ _NOT_COMPARED = (
     *("class_weights", "head_learning_rate", "layer_decay", "freeze", "train_only", "sync_batchnorm", "multi_label"),
 )
 
-# Updates after which weights are compared. Later, some ReLU's input has rounded to the other side of 0, and the two
-# trainings are different ones.
+# The number of updates after which weights are compared. Later, a ReLU's input may have rounded to the other side of 0,
+# and both trainings are different ones.
 LATER = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """The updates that both sides make; a ValueError names what the reference cannot follow, or does not fit."""
+    """The updates that both sides make. A ValueError names settings that cannot be compared, and wrong batches."""
 
     recipe: Recipe  # optimizer, decay, loss, clipping, schedule, moving average, precision
     batches: Sequence[Batch]  # one (inputs, labels) for each update, all of one shape
     accumulate: int = 1  # micro-batches of each update
-    seed: int = 0  # of random statistics, if they are fresh
+    seed: int = 0  # the seed of random numbers that replace initial statistics
     # own_loss, own_optimizer: whether a function of the user's replaces the recipe's
     own_loss: bool = False
     own_optimizer: bool = False
@@ -185,43 +185,43 @@ class Task:
 
     @property
     def first(self) -> Batch:
-        """The first micro-batch."""
+        """The first micro-batch of the first batch."""
         return split(tuple(self.batches[0]), self.accumulate)[0]
 
     @property
     def updates_per_epoch(self) -> float:
-        """Updates of one epoch of the compressed schedule."""
+        """The number of updates in one epoch of the compressed schedule."""
         return len(self.batches) / self.recipe.epochs
 
 
 @dataclasses.dataclass
 class Trace:
-    """The numbers that one side computes."""
+    """The numbers that one side computes in a task's updates."""
 
-    eval_outputs: Arrays  # of the first batch, in evaluation mode, before any update
+    eval_outputs: Arrays  # outputs on the first batch, in evaluation mode, before any update
     start: Arrays  # all parameters and statistics before the first update
     rates: list[float]  # the learning rate of each update
     after: list[Arrays] = field(default_factory=list)  # parameters and statistics after each of LATER updates
-    train_outputs: list[Arrays] = field(default_factory=list)  # of each update's last micro-batch, before it
-    losses: list[float] = field(default_factory=list)  # one for each update, before it
+    train_outputs: list[Arrays] = field(default_factory=list)  # outputs on each update's last micro-batch
+    losses: list[float] = field(default_factory=list)  # one for each update, computed before the update
     norms: list[float] = field(default_factory=list)  # global gradient norm before clipping, one for each update
-    gradients: Arrays = field(default_factory=dict)  # of update 1, the mean of micro-batches, before clipping
-    clipped: Arrays = field(default_factory=dict)  # the same after clipping
-    parts: list[Arrays] = field(default_factory=list)  # the same of each micro-batch, if there are several
-    alone: dict[str, Arrays] = field(default_factory=dict)  # an own optimizer's changes, by update (`alone`)
-    losses_alone: dict[str, float] = field(default_factory=dict)  # an own loss of other outputs, by case
-    settings: dict[str, dict[str, float]] = field(default_factory=dict)  # the optimizer's, by parameter
+    gradients: Arrays = field(default_factory=dict)  # in update 1, mean over micro-batches, before clipping
+    clipped: Arrays = field(default_factory=dict)  # `gradients` after clipping
+    parts: list[Arrays] = field(default_factory=list)  # `gradients` of each micro-batch, if there are several
+    alone: dict[str, Arrays] = field(default_factory=dict)  # changes by the optimizer alone, by update (`alone`)
+    losses_alone: dict[str, float] = field(default_factory=dict)  # the loss on other outputs, by case
+    settings: dict[str, dict[str, float]] = field(default_factory=dict)  # of the optimizer, by parameter
     average: Arrays = field(default_factory=dict)  # the moving average after the last update, if there is one
-    later: list["Trace"] = field(default_factory=list)  # of each further batch, with the first weights
-    dropped: list["Trace"] = field(default_factory=list)  # update 1 once more, with masks, if a layer drops by one
+    later: list["Trace"] = field(default_factory=list)  # of each further batch, with the weights `start`
+    dropped: list["Trace"] = field(default_factory=list)  # update 1 again, with masks, if a layer uses one
     builds: list[Arrays] = field(default_factory=list)  # initial values of several nets (`several_builds`)
-    # as `eval_outputs`, at the end of `after`: with the reference's weights, and the side's own state
+    # like `eval_outputs`, after the updates of `after`: with the reference's weights and this side's other state
     last_outputs: Arrays = field(default_factory=dict)
-    # buffers that training has moved by then (PyTorch's side, without statistics), and the mode in which their first
-    # values would change an output: "evaluation", "training" or ""
+    # PyTorch's buffers (without statistics) that these updates have changed → the mode in which the buffer's first
+    # values would change an output: "evaluation", "training", or "" if neither
     moved: dict[str, str] = field(default_factory=dict)
-    # Of one of several workers: the gradients that its all-reduce took and gave in update 1; what its share of that
-    # update alone makes of statistics; the loss of that share, and in evaluation mode of the batch and of its parts
+    # For one of several workers: the gradients that its all-reduce took and returned in update 1; the statistics after
+    # its own part of that batch alone; the losses of this part, and in evaluation mode of the batch and of all parts
     sent: Arrays = field(default_factory=dict)
     received: Arrays = field(default_factory=dict)
     own_statistics: Arrays = field(default_factory=dict)
@@ -230,63 +230,63 @@ class Trace:
 
 # ReLU inputs within rounding of 0 are ties: float32 cannot decide on which side of 0 they lie, and with the ReLU's
 # gradient every gradient below jumps. The reference runs again with every tie on its other side, to see how far.
-SIGMAS = 4.0  # values may be off by several times the root mean square of the errors, in either net
-_LEVELS = (2.0, 8.0, 32.0)  # a tie's width relative to the reference's own: ours may be that much less exact
+SIGMAS = 4.0  # single values may be off by several times the errors' root mean square, in either net
+_LEVELS = (2.0, 8.0, 32.0)  # widths of a tie, in units of the reference's error: ours may be larger
 
 
-# How far flipped ties change the reference, and how many there are, for a few widths from small to large: a trace is
-# made before the other side is known.
+# Width of a tie → a function that returns the reference's changes if ties are flipped, and the number of ties. Several
+# widths, from small to large, since the other side's errors are not known yet.
 Flipped = Mapping[float, Callable[[], tuple[Rounding, int]]]
 
 
 def flip_widths(layers: Sequence[Layer]) -> list[float]:
-    """The widths of ties for which the reference runs again, by its layers in training mode."""
+    """The widths of ties for which the reference runs again, from the rounding of its layers in training mode."""
     own = SIGMAS * max((one.output_rounding for one in layers if one.output_rounding < CEILING), default=0.0)
     return [level * own for level in _LEVELS]
 
 
 class Wanted(NamedTuple):
-    """What a search for causes shall have the reference compute: our arrays, each with the reference's rounding."""
+    """The arrays that a search for causes tries to compute: ours, each with the reference's rounding."""
 
-    stage: str  # that differs first: of forward, loss or gradients
-    layers: dict[str, tuple[np.ndarray, float]]  # outputs of the layers in its mode, by the reference's titles
-    results: dict[str, tuple[np.ndarray, float]]  # outputs; or loss and gradients
+    stage: str  # the first stage that differs: a forward stage, loss or gradients
+    layers: dict[str, tuple[np.ndarray, float]]  # outputs of layers, by the reference's titles
+    results: dict[str, tuple[np.ndarray, float]]  # the net's outputs, or loss and gradients
     convert: Callable[[Any], Arrays]  # what the reference's run returns → arrays named as `results`
 
 
 @dataclasses.dataclass
 class Recording:
-    """One side of the ladder, the contents of a trace folder."""
+    """Everything that is recorded of one side of the ladder; the contents of a trace folder."""
 
     framework: str  # "PyTorch 2.13.0", "MindSpore 2.10.0"
-    task: Task  # the updates that it made
+    task: Task  # the updates that were made
     initial: Arrays  # all parameters and statistics of the net as it was built
-    layers: dict[str, list[Layer]]  # in mode "eval", "train" and "dropout" (with masks): before any update
-    trace: Trace  # the numbers that it computed
-    rounding: Rounding = field(default_factory=dict)  # against float64 (`stages.rounding`); empty: unknown
-    flipped: Flipped = field(default_factory=dict)  # the same, with ties on their other side; {}: unknown
-    search: Callable[[Wanted], list[str]] | None = None  # for causes, in words; None: there is no module at hand
+    layers: dict[str, list[Layer]]  # by mode, "eval", "train", "dropout" (with masks); before any update
+    trace: Trace  # the numbers that were computed
+    rounding: Rounding = field(default_factory=dict)  # errors against float64 (`stages.rounding`); {}: unknown
+    flipped: Flipped = field(default_factory=dict)  # errors with flipped ties, by width; {}: unknown
+    search: Callable[[Wanted], list[str]] | None = None  # for causes, a line each; None: there is no module
     tied: list[tuple[str, ...]] = field(default_factory=list)  # parameters that are one array, by name
     trainable: list[str] = field(default_factory=list)  # the parameters that an update changes, by name
-    constants: list[str] = field(default_factory=list)  # neither trained nor statistics: need no counterpart
-    notes: list[str] = field(default_factory=list)  # changes that made the two comparable, a line each
-    # of the process that recorded it (`environment`); empty: unknown
+    constants: list[str] = field(default_factory=list)  # arrays that need no counterpart: not trained, no statistics
+    notes: list[str] = field(default_factory=list)  # changes that made both sides comparable, a line each
+    # the environment of the process that recorded (`environment`); empty: unknown
     environment: dict[str, str] = field(default_factory=dict)
     # whether outputs in evaluation mode differed from call to call, before dropout was set to 0
     random_eval: bool = False
     # what draws random numbers in training mode, with dropout set to 0 (`cut_random`); empty: nothing
     random_train: str = ""
-    drops: list[Drop] | None = None  # its dropout before that (`drops_of`); None: not recorded
-    probes: Probes = field(default_factory=dict)  # what it computes of other inputs; {}: not asked for
-    # raises the rounding of the probes that are asked for, by layer; None: it is known
+    drops: list[Drop] | None = None  # the net's dropouts (`drops_of`); None: not recorded
+    probes: Probes = field(default_factory=dict)  # results on other inputs; {}: not computed
+    # a function that measures the rounding of these probes, by layer; None: the rounding is measured already
     measure_probes: Callable[[Mapping[str, Sequence[str]]], None] | None = None
-    limits: list[str] = field(default_factory=list)  # of the reference's functions, that no number reaches; a line each
-    file: str = ""  # of the user's net, "net.py, SHA-256 …"; empty for a net of this package's
-    ranks: list[Trace] = field(default_factory=list)  # of each of several workers (`ranks.merge`), rank 0's is `trace`
+    limits: list[str] = field(default_factory=list)  # limits of the reference's functions that no number reaches
+    file: str = ""  # the user's file, "net.py, SHA-256 …"; empty for a net of this package
+    ranks: list[Trace] = field(default_factory=list)  # the trace of each worker, if several (`ranks.merge`)
 
     @property
     def dropping(self) -> Dropping:
-        """`drops`, and the executions that they are of."""
+        """`drops` (() if not recorded), and the executions in training mode."""
         return self.drops or (), self.layers["train"]
 
 
@@ -294,10 +294,10 @@ STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")
 
 
 def parameter_roles(parameters: Sequence[tuple[str, Any]], untrained: Iterable[str]) -> dict[str, Any]:
-    """Returns the fields `tied`, `trainable` and `constants` of a `Recording`, for either framework.
+    """The fields `tied`, `trainable` and `constants` of a `Recording`, by name; for either framework.
 
-    `parameters` lists a shared parameter once under each of its names. `untrained` names what no update changes:
-    statistics, position tables, masks.
+    `parameters` are pairs of name and parameter; a shared one is listed under each of its names. `untrained` are the
+    names of arrays that no update changes: statistics, position tables, masks.
     """
     names: dict[int, list[str]] = {}
     for name, parameter in parameters:
@@ -312,9 +312,9 @@ def parameter_roles(parameters: Sequence[tuple[str, Any]], untrained: Iterable[s
 def make_recording(
     framework: str, task: Task, seen: Callable[[np.ndarray], np.ndarray], dropped: Sequence[Any], **recorded: Any
 ) -> Recording:
-    """A `Recording` of either side, with `recorded` as further fields.
+    """Make the `Recording` of either side, with `recorded` as further fields, and notes about dropout.
 
-    `seen` maps an array to the net's input; `dropped` lists the dropout that was set to 0: (layer, attribute, share).
+    `seen` converts an array as the framework does; `dropped`: the (layer, attribute, probability) that were set to 0.
     """
     side = "the reference" if framework.startswith("PyTorch") else "the net"
     words = [f"{name}: {attribute}={share:g}" for name, attribute, share in dropped]
@@ -326,15 +326,15 @@ def make_recording(
 
 
 def what_failed(side: str, inputs: Tree, error: Exception, fix: str) -> ValueError:
-    """The error of a net that fails on its inputs, which it lists: "inputs ids int64 [4, 7], …"."""
+    """A ValueError for a net that fails with `error` on its inputs; its text lists these: "inputs ids int64 [4, 7]"."""
     arrays = ", ".join(f"{name} {x.dtype} {list(x.shape)}" for name, x in named_leaves(inputs, "inputs").items())
     return ValueError(f"{side}: it fails on {arrays} ({type(error).__name__}: {first_line(error)}); {fix}")
 
 
 def loss_of_logits(side: str, like: Any, loss: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """The recipe's loss as a function of outputs as `like`, of which it takes one.
+    """The recipe's loss as a function of a net's whole outputs, which are structured as `like`, and labels.
 
-    That is the only one, `logits` (a ModelOutput), or the first of our tuple; a ValueError names other outputs.
+    The loss takes the only output, "logits" (of a ModelOutput), or our tuple's first; ValueError for other outputs.
     """
     names, named = named_leaves(like, ""), isinstance(like, Mapping) and "logits" in like
     if len(names) > 1 and not named and (side != "the net" or isinstance(like, Mapping)):
@@ -351,7 +351,7 @@ def loss_of_logits(side: str, like: Any, loss: Callable[[Any, Any], Any]) -> Cal
 
 
 def check_scalar(side: str, value: Any, tensor: Any) -> None:
-    """Raise a ValueError if a loss is not one number in a `tensor`, the framework's class."""
+    """Raise a ValueError if a loss is not one number in a tensor; `tensor` is the framework's class of tensors."""
     if not isinstance(value, tensor) or np.prod(value.shape) != 1:
         what = f"shape {list(value.shape)}" if hasattr(value, "shape") else type(value).__name__
         raise ValueError(f"loss of {side}: it returns {what}, not one number; return the mean over the batch")

@@ -1,9 +1,9 @@
-"""A trace as a folder: a recording as JSON in `manifest.json`, its arrays in `arrays.npz`. Needs NumPy only.
+"""Write and read a trace: a folder with a recording as `manifest.json` and its arrays as `arrays.npz`. Needs NumPy.
 
-The manifest has the SHA-256 of both; loading a damaged trace raises an error that names the file. A trace may come from
-a stranger: nothing in it is executed, and it takes no more memory than its files.
+The manifest has the SHA-256 of both files; loading a damaged trace raises an error that names the file. A trace may
+come from a stranger: nothing in it is executed, and loading needs no more memory than the files have bytes.
 
-Several workers write a folder each, rank-0 and so on, into one whose manifest has the SHA-256 of theirs.
+Several workers write a folder each (rank-0, rank-1, …) into one folder, whose manifest has their manifests' SHA-256.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from resnet_fn.runtime.workers import Workers, barrier, gather_texts
 
 FORMAT, VERSION = "resnet_fn parity trace", 3
 MANIFEST, ARRAYS = "manifest.json", "arrays.npz"
-# What is built of the fields of a dataclass, by its name.
+# The functions that build an object from the fields of a dataclass, by the dataclass's name.
 _CLASSES: dict[str, Callable[..., Any]] = {
     **{one.__name__: one for one in (Recording, Task, Trace, Drop, Probe)},
     "Layer": lambda states=(), **fields: Layer(**fields),  # `states`: in traces of 0.2.0, not needed any more
@@ -37,14 +37,14 @@ _MALFORMED = (KeyError, TypeError, IndexError, AttributeError, OSError, ValueErr
 
 
 def save_recording(recording: Recording, folder: Path, layers: str = "all") -> int:
-    """Write a recording into a new or empty folder (else a ValueError); its size in bytes.
+    """Write a recording into a new or empty folder (else a ValueError). Returns the folder's size in bytes.
 
     `layers` is "all", or "none": without the layers' inputs and outputs.
     """
     if layers == "none":
         bare: dict[str, Any] = {"input": None, "output": None}
         kept = {mode: [dataclasses.replace(one, **bare) for one in run] for mode, run in recording.layers.items()}
-        of_net: Probes = {name: one for name, one in recording.probes.items() if not name}  # a layer's need its output
+        of_net: Probes = {name: one for name, one in recording.probes.items() if not name}  # others need outputs
         recording = dataclasses.replace(recording, layers=kept, probes=of_net)
     widths: Any = [(width, flip()) for width, flip in recording.flipped.items()]
     if recording.measure_probes:
@@ -72,7 +72,7 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
 
 
 def save_share(recording: Recording, folder: Path, layers: str, workers: Workers) -> int:
-    """Write the recording of one of a run's workers, all of which must call it; its size in bytes."""
+    """Write the recording of one worker; all of a run's workers must call this. Returns its folder's size in bytes."""
     if workers.size == 1:
         return save_recording(recording, folder, layers)
     if (folder / MANIFEST).exists():
@@ -93,10 +93,10 @@ def _write_manifest(folder: Path, content: dict[str, Any]) -> None:
 
 
 def _pack(value: Any, arrays: dict[int, tuple[int, np.ndarray]]) -> Any:
-    """A value as JSON; its arrays go into `arrays` by id, each once, with a number.
+    """Convert a value to JSON. Its arrays are added to `arrays`, id → (number, array), each once.
 
-    What JSON lacks is an object of one entry: {"array": number}, {"tuple": […]}, {"float": "inf"}, a dataclass
-    {"Layer": {…}}; so is a mapping of one entry itself, {"dict": {…}}.
+    Types that JSON lacks become an object with one entry: {"array": number}, {"tuple": […]}, {"float": "inf"}, and
+    {"Layer": {…}} for a dataclass. A mapping that itself has one entry becomes {"dict": {…}}.
     """
     if isinstance(value, np.ndarray):
         return {"array": arrays.setdefault(id(value), (len(arrays), value))[0]}
@@ -116,7 +116,7 @@ def _pack(value: Any, arrays: dict[int, tuple[int, np.ndarray]]) -> Any:
 
 
 def _smallest(array: np.ndarray) -> np.ndarray:
-    """The array in float32 if that loses nothing."""
+    """The array in float32 if no number changes by that; else the array itself."""
     if array.dtype != np.float64:
         return array
     small = array.astype(np.float32)
@@ -124,7 +124,7 @@ def _smallest(array: np.ndarray) -> np.ndarray:
 
 
 def load_recording(folder: Path) -> Recording:
-    """Read a trace folder; a ValueError names the file that is none, damaged, or of another version."""
+    """Read a trace folder. A ValueError names a file that is missing, no trace, damaged, or of another version."""
     path, stored = folder / MANIFEST, folder / ARRAYS
     if not path.is_file():
         raise ValueError(f"{folder}: there is no {MANIFEST}; give the folder that `parity record --out` wrote")
@@ -161,7 +161,7 @@ def load_recording(folder: Path) -> Recording:
 
 
 def _check_members(path: Path) -> None:
-    """Raise a ValueError if reading a file would take more memory than its bytes."""
+    """Raise a ValueError if the arrays in a file would need more memory than the file has bytes."""
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         if any(member.compress_type != zipfile.ZIP_STORED for member in members):
@@ -177,7 +177,7 @@ def _check_members(path: Path) -> None:
 
 
 def _unpack(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """What `_pack` packed. Control characters in texts are escaped: they are printed."""
+    """Convert what `_pack` returned back. Control characters in texts are escaped, since texts are printed."""
     if isinstance(value, str):
         return "".join(one if one.isprintable() else repr(one)[1:-1] for one in value)
     if isinstance(value, list):
@@ -198,5 +198,5 @@ def _unpack(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 
 
 def hash_of_manifest(manifest: Mapping[str, Any]) -> str:
-    """The SHA-256 of a manifest without its own."""
+    """The SHA-256 of a manifest, which must not have the entry "sha256" yet."""
     return sha256(json.dumps(manifest, sort_keys=True, allow_nan=False).encode())

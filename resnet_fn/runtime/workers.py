@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from resnet_fn.config.hints import closest
+
 Reduce = Callable[[Sequence[Any]], Sequence[Any]]
 
 
@@ -31,7 +33,7 @@ def join(device: str = "CPU") -> Workers:
     """Join the run's other workers if msrun started this process; return rank and size. Further calls change nothing.
 
     In msrun's scheduler process this call never returns, so write no file before it. A ValueError if the scheduler's
-    port is taken, or if a platform has started one process but announces several.
+    port is taken, if MS_ROLE is unknown, or if a platform has started one process but announces several.
     """
     global _joined
     if _joined is None:
@@ -59,6 +61,9 @@ def _check_platform() -> None:
 
 
 def _join(device: str) -> Workers:
+    roles, role = ("MS_WORKER", "MS_SCHED"), os.environ["MS_ROLE"]
+    if role not in roles:
+        raise ValueError(f"MS_ROLE: {role!r} is unknown; {closest(role, roles)}")
     from mindspore import communication
 
     from resnet_fn.runtime import scheduler

@@ -43,7 +43,7 @@ SCALARS = {
     "checkpoint": {"stall_seconds": "train_system/checkpoint_stall_seconds"},
 }
 _FP16_ONLY = ("loss_scale", "skipped")  # flat lines in float32
-_SHOWN = 16  # images of the first batch, in two rows
+_SHOWN, _SIDE = 16, 140  # images of the first batch, in two rows; pixels a side at most
 
 
 class SummaryWriter(tensorboardX.SummaryWriter):
@@ -100,7 +100,10 @@ class Board:
         """Add the run's first images, as the net gets them, and their labels; an error only gives a warning."""
         try:
             self._writer.add_text("config/first_batch", _describe_batch(images, labels, classes), 0)
-            grey = images[:_SHOWN] / 5.0 + 0.5  # a fixed scale, so that a wrong normalisation shows: -2.5 is black
+            # Large images would take a second to encode, and the digits' 8 pixels could not be seen.
+            step, times = -(-images.shape[-1] // _SIDE), max(1, _SIDE // images.shape[-1])
+            shown = images[:_SHOWN, :, ::step, ::step].repeat(times, axis=2).repeat(times, axis=3)
+            grey = shown / 5.0 + 0.5  # a fixed scale, so that a wrong normalisation shows: -2.5 is black
             self._writer.add_images("train/first_batch", np.clip(grey, 0, 1), 0)
         except Exception as error:
             print(f"warning: no picture of the first batch: {first_line(error)}", file=sys.stderr, flush=True)

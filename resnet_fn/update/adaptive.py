@@ -41,7 +41,7 @@ def adam(
 
     Returns:
         An `Optimizer` with state `momentum.<parameter>` and `variance.<parameter>`, float32, and `adam_updates`, t.
-        They hold m and v times (1 − f(β)) / (1 − β), where f rounds to float32 (v is 1.3e-5 smaller for β2 = 0.999); the
+        They hold m and v times (1 − f(β)) / (1 − β), where f rounds to float32 (v: 1.3e-5 less for β2 = 0.999); the
         update corrects this.
     """
     parameters, decays, factors = unzip_groups(groups)

@@ -6,7 +6,8 @@ The report is float32 [3 + flags + workers]; only this module packs and unpacks 
     1              metric, the mean over the whole batch, before the update
     2              withheld: the number of workers without samples for this update; above 0, nothing is updated
     3 …            flags: the caller's numbers, summed (the signals that the workers received)
-    the last       not finite: 1 for each worker whose own loss, gradients or BatchNorm statistics were not finite
+    the last       not finite: 1 for each worker whose own loss, gradients (of several workers: the first layer's) or
+                   BatchNorm statistics were not finite
 
 The report is summed right after the gradients, so that all workers take the same decision in the same update.
 NaN and infinity survive the sum; the last entries show which workers had them. `step.py` lists all collectives.

@@ -14,10 +14,11 @@ from resnet_fn.config.fields import OWN
 from resnet_fn.config.hints import closest, few
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.models import MODELS, create_model
+from resnet_fn.models.attention import GatherExcite
 from resnet_fn.update.average import averages_of
 from resnet_fn.weights.files import Arrays, read_arrays, write_arrays
 from resnet_fn.weights.names import STYLES, differences, is_basic, recognise_style, rename, to_ours
-from resnet_fn.weights.recognise import HEAD, WeightsError, check_fit, recognise_model, same_parameters
+from resnet_fn.weights.recognise import HEAD, WeightsError, ambiguity, check_fit, recognise_model, same_parameters
 
 File = str | Path
 
@@ -97,8 +98,9 @@ def load_weights(
     check_fit({name: parameter.shape for name, parameter in parameters.items()}, arrays, str(source.path))
     if not allow_non_finite:
         check_finite(arrays, source.path)
-    if source.warning:
-        print(f"warning: {source.path}: {source.warning}", file=sys.stderr, flush=True)
+    for warning in (source.warning, _other_function(net, source.model)):
+        if warning:
+            print(f"warning: {source.path}: {warning}", file=sys.stderr, flush=True)
     assign(tuple(parameters.values()), arrays)
 
 
@@ -112,6 +114,9 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
         model = recognise_model(source.arrays, source.model)
     except ValueError as error:
         raise WeightsError(f"{source.path}: {error}") from None
+    # Of other projects' names only the plain net has these.
+    if source.style == "ours" and not source.model and (unsure := ambiguity(model["name"])):
+        print(f"warning: {source.path}: {unsure}", file=sys.stderr, flush=True)
     stem = "" if model["stem"] == MODELS[model["name"]].stem else model["stem"]
     return dataclasses.replace(recipe, model=model["name"], stem=recipe.stem or stem, norm=model["norm"])
 
@@ -177,7 +182,8 @@ def convert_weights(
     if useless:
         raise WeightsError(f"to: {to!r}: {warning}")
     write_arrays(Path(target), {rename(name, to, is_basic(shapes)): read.arrays[name] for name in shapes})
-    warnings = [text for text in (read.warning, warning) if text]
+    unsure = "" if model or read.model else ambiguity(net_options["name"])
+    warnings = [text for text in (read.warning, warning, unsure) if text]
     styles = {"from": read.style, "to": to}
     return {"model": net_options["name"], "path": read.path, **styles, "tensors": len(shapes), "warnings": warnings}
 
@@ -214,3 +220,16 @@ def other_classes(source: WeightFile, classes: Sequence[str]) -> str:
     if set(source.classes) == set(classes):
         return "for these classes in another order"
     return f"for other classes ({few(source.classes)})"
+
+
+def _other_function(net: nn.Cell, model: str) -> str:
+    """Return a warning if the parameters fit two models and the file does not name this one."""
+    minus, plain = "genet50_minus", same_parameters("genet50_minus")[0]
+    gates = (cell for _, cell in net.cells_and_names() if isinstance(cell, GatherExcite))
+    gated = any(not list(cell.get_parameters()) for cell in gates)
+    if gated and model != minus:
+        known = f"are {model}'s" if model else f"may be {plain}'s"
+        return f"these weights {known}, which has the parameters of {minus} but no gates; this net has gates"
+    if not gated and model == minus:
+        return f"these weights are {minus}'s, which has the parameters of {plain} and gates; this net has none"
+    return ""

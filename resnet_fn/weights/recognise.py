@@ -58,6 +58,13 @@ def check_fit(wanted: Mapping[str, Sequence[int]], arrays: Mapping[str, np.ndarr
         raise WeightsError(f"{file}: does not fit the net ({text}); {fix}")
 
 
+def ambiguity(name: str) -> str:
+    """Return a warning if other models have the parameters of `name` too, or ""."""
+    names = " and ".join((name, *same_parameters(name)))
+    text = f"{names} have the same parameters; read as {name}: if they are another model's, give --model NAME"
+    return text if names != name else ""
+
+
 def _parameters(name: str) -> tuple[Any, ...]:
     design = MODELS[name]
     attention = "" if design.attention == "ge-minus" else design.attention

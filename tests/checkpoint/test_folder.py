@@ -1,5 +1,3 @@
-"""The checkpoint format: what is read is what was written, bit for bit, or an error says which part is damaged."""
-
 import hashlib
 import json
 

@@ -1,5 +1,3 @@
-"""The run folder: its name, its files, its checkpoints by name, and which of them may go."""
-
 from pathlib import Path
 
 import pytest
@@ -71,9 +69,11 @@ def test_the_folder_of_a_runs_checkpoints_is_that_run(checkpoint, monkeypatch):
 
 def test_a_path_that_is_not_there_names_what_is(checkpoint):
     checkpoint("runs/digits-1", 5)
+    Path("runs/digits-1/metrics.jsonl").touch()
     for path, message in (
         ("runs/digits-2", r"^runs/digits-2: does not exist; did you mean runs/digits-1\?"),
-        ("runs", "^runs: holds no checkpoint; give a run folder or a checkpoint folder"),
+        ("runs", "^runs: holds no checkpoint; give a run, of which runs has runs/digits-1$"),
+        ("runs/mnist", "^runs/mnist: does not exist; give a run, of which runs has runs/digits-1$"),
         ("empty", "^empty: holds no checkpoint; give a run folder or a checkpoint folder"),
     ):
         Path("empty").mkdir(exist_ok=True)

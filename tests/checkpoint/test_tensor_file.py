@@ -1,5 +1,3 @@
-"""The safetensors format: what is read is what was written; a header that lies about the bytes is refused."""
-
 import json
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Saving in the background: what is saved is the state at the call, errors surface, nothing ends too early."""
-
 import os
 import threading
 from concurrent.futures import wait

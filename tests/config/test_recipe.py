@@ -1,5 +1,3 @@
-"""Recipes and options: what their constructors reject, how they are copied, what they warn of."""
-
 import copy
 import dataclasses
 import inspect
@@ -34,7 +32,6 @@ def test_the_usual_aliases_are_accepted(flags, fields):
 
 
 def test_the_worked_example_is_true(says):
-    """The docstring of `fields` claims it of learning_rate."""
     about = declarations.__doc__
     line = declarations.explain(Recipe.__dataclass_fields__["learning_rate"], 0.2).replace(", for the whole batch", "")
     assert f'"{line}"' in about
@@ -55,6 +52,7 @@ def test_settings_can_be_copied(copied):
     [
         (lambda: dataclasses.replace(Recipe(), lerning_rate=0.1), "recipe: |'lerning_rate'|did you mean learning_rate"),
         (lambda: Recipe(lr=0.1), "recipe: |'lr'|did you mean learning_rate"),
+        (lambda: Recipe(head_lrr=0.1), "recipe: |'head_lrr'|did you mean head_learning_rate"),  # not the alias head_lr
         (lambda: recipes.finetune(head_lr=0.1), "recipe: |'head_lr'|did you mean head_learning_rate"),
         (lambda: recipe_from_dict({"batchsize": 3}), "recipe: |'batchsize'|did you mean batch_size"),
         (lambda: RunOptions(device="GPU"), "device: 'GPU' |CPU, Ascend"),

@@ -1,5 +1,3 @@
-"""A recipe as a file: the same names, checks and messages as flags, and the line in which a fault stands."""
-
 import dataclasses
 import json
 from pathlib import Path
@@ -88,6 +86,7 @@ def test_what_a_file_leaves_without_effect_of_what_it_extends_is_left_out():
         ("flip = True", "mine.toml: |Invalid value|line 1, column 8|true and false"),
         ("seed = 1; seed = 2", "mine.toml: |Cannot overwrite|line 2"),
         ("milestones = [1,;  2", "mine.toml: |Unclosed array"),
+        ("seed = " + "[" * 100_000, "mine.toml: |nested too deeply; write one name = value"),
         ("lr = 1; ; learning-rate = 2", "mine.toml line 3: learning-rate: |line 1|lr; keep one"),
         ('extends = "finetune"; multi_label = true; loss = "cross_entropy"', "mine.toml line 2: multi_label: True|bce"),
     ],
@@ -96,6 +95,23 @@ def test_mistakes_have_their_line(text, parts, raises_line):
     write(text)
     with raises_line(*parts.split("|"), kind=UsageError):
         parse(["--recipe", "mine.toml"])
+
+
+def test_a_file_that_cannot_be_read_is_named(raises_line):
+    Path("mine.toml").mkdir()
+    with raises_line("mine.toml: cannot be read (Is a directory); give a file", kind=UsageError):
+        parse(["--recipe", "mine.toml"])
+    with raises_line("mine.toml: cannot be read (Is a directory); give a file"):
+        load_recipe("mine.toml")
+
+
+def test_what_gave_way_is_named_if_it_was_typed_and_has_no_line_any_more():
+    """Though it be the default's value; the line of a file stands for what the file says."""
+    write('policy = "randaugment"; policy_ops = 2')
+    _, _, left_out = parse(["--recipe", "mine.toml", "--policy", ""])
+    assert left_out == ("policy_ops 2 is left out: it needs --policy randaugment",)
+    draft = read_recipe_file(Path("mine.toml"), RECIPES).with_flags({"policy": ""})
+    assert (draft.values["policy_ops"].place, draft.values["policy_ops"].value) == ("", 2)
 
 
 def test_each_value_has_its_line():

@@ -1,5 +1,3 @@
-"""Colours: torchvision's operations, spaces and policies, chosen by the generator alone."""
-
 from collections import Counter
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Class weights and the balanced order against their definitions; mistakes in a file of weights."""
-
 from pathlib import Path
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""What a data set must be, and that an evaluation meets every sample once."""
-
 import numpy as np
 import pytest
 

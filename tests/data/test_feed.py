@@ -1,5 +1,3 @@
-"""Updates from memory and files: the same bytes for any number of workers, found directly; one form of batches."""
-
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,16 +12,13 @@ from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.data.sources.scan import check_files
 from resnet_fn.runtime.workers import Workers
 
-DIGITS = load_digits()
-RECIPE = Recipe(batch_size=60, max_shift=2, max_rotation=20, max_zoom=0.2)
 PICTURES = make_synthetic(samples=64, classes=5, image_size=16)
-
 CHANGES = {"crop_padding": 2, "flip": True, "policy": "trivialaugment", "color_jitter": 0.3, "erasing": 0.4}
 AUGMENTED = Recipe(dataset="synthetic", image_size=16, batch_size=24, epochs=4, mixup=0.2, cutmix=1.0, **CHANGES)
 
 
 def test_an_epoch_visits_no_sample_twice():
-    data = MemoryFeed(DIGITS, RECIPE)
+    data = MemoryFeed(load_digits(), Recipe(batch_size=60))
     assert data.updates_per_epoch == 1437 // 60
     seen = np.concatenate([data.indices(update) for update in range(data.updates_per_epoch)])
     assert len(set(seen)) == len(seen) == 23 * 60
@@ -44,7 +39,6 @@ def test_batches_made_in_another_thread_while_indices_are_asked_for_are_the_same
 
 @pytest.mark.parametrize("fields", [{}, {"repeats": 3}, {"policy": "randaugment"}, {"policy": "autoaugment"}])
 def test_workers_share_an_augmented_and_mixed_update_without_changing_it(fields):
-    """The shares, concatenated in order of rank, are the bytes of the one-worker batch."""
     recipe = dataclasses.replace(AUGMENTED, **fields)
     whole, shares = MemoryFeed(PICTURES, recipe), [MemoryFeed(PICTURES, recipe, Workers(rank, 4)) for rank in range(4)]
     for update in (0, 1, 5):

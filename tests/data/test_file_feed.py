@@ -1,5 +1,3 @@
-"""Updates from image files: the order of seed and epoch, the same bits from anywhere, nothing left behind."""
-
 import dataclasses
 import os
 import time
@@ -29,7 +27,6 @@ def bytes_of(feed, updates):
 
 
 def test_a_batch_stays_as_it_is_while_it_is_held(photographs):
-    """Its memory is used again, but not before."""
     feed = make_feed(photographs, dataclasses.replace(RECIPE, erasing=0.0))
     held = [feed.batch(update)[0] for update in range(10)]
     copies = [images.tobytes() for images in held]
@@ -84,7 +81,6 @@ def test_a_sample_that_comes_again_looks_different_in_every_epoch_and_place(phot
 
 
 def test_a_resume_costs_nothing_that_was_seen(photographs):
-    """What the updates before took need not even be there any more."""
     feed = make_feed(photographs, RECIPE)
     walk = bytes_of(feed, range(5))
     for index in np.concatenate([feed.indices(update) for update in range(3)]):
@@ -200,7 +196,6 @@ class CountingSplit(FileSplit):
 
 
 def test_it_reads_and_decodes_a_bounded_window_ahead(photographs):
-    """This update, the next one, and the 64 files that are read ahead: not the epoch."""
     many = tiled(photographs.train, CountingSplit)
     feed = make_feed(dataclasses.replace(photographs, train=many), dataclasses.replace(RECIPE, batch_size=10))
     assert len(many) == 1050

@@ -1,5 +1,3 @@
-"""Arrays of images by hand and against torchvision's bits; the random numbers that they are varied by."""
-
 import dataclasses
 
 import numpy as np

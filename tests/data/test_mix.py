@@ -1,5 +1,3 @@
-"""Mixup, CutMix and erased rectangles against the papers' equations."""
-
 import numpy as np
 
 from resnet_fn.data.mix import Mixing, draw_mixing, erase, mix

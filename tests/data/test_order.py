@@ -1,5 +1,3 @@
-"""Which samples an update sees: a permutation from (seed, epoch), shared without a rest."""
-
 import numpy as np
 import pytest
 

@@ -1,5 +1,3 @@
-"""Image files as evaluation and training see them: torchvision's pixels, from numbers of their own."""
-
 import dataclasses
 import io
 import warnings
@@ -115,23 +113,17 @@ def drawn(kind, number=5):
     return np.random.default_rng([3, 2, kind, 1, number])
 
 
-def cropped_and_flipped(data, transforms):
-    """By torchvision: the image, its box and flip from the same random numbers as ours."""
-    image = Image.open(io.BytesIO(data)).convert("RGB")
-    rng = drawn(8)
-    left, top, right, bottom = draw_box(*image.size, RECIPE.crop_scale, rng)
-    mirrored = rng.random() < 0.5
-    sides = (top, left, bottom - top, right - left)
-    image = transforms.functional.resized_crop(image, *sides, [48, 48], antialias=True)
-    return transforms.functional.hflip(image) if mirrored else image
-
-
 def test_crop_flip_and_colours_are_torchvisions_pixel_for_pixel(make_photograph, encode, torchvision):
     transforms, autoaugment = torchvision.transforms, torchvision.transforms.autoaugment
     functional, nearest = transforms.functional, transforms.InterpolationMode.NEAREST
     for number in range(12):
         data = encode(make_photograph(number, 130 + 17 * number, 100), quality=90)
-        expected = cropped_and_flipped(data, transforms)
+        image, rng = Image.open(io.BytesIO(data)).convert("RGB"), drawn(8)
+        left, top, right, bottom = draw_box(*image.size, RECIPE.crop_scale, rng)
+        mirrored = rng.random() < 0.5
+        expected = functional.resized_crop(image, top, left, bottom - top, right - left, [48, 48], antialias=True)
+        if mirrored:
+            expected = functional.hflip(expected)
         assert training_pixels(data, RECIPE, 2, 1, 5).tobytes() == expected.tobytes()
         for policy in ("trivialaugment", "randaugment", "autoaugment"):
             recipe = dataclasses.replace(RECIPE, policy=policy)
@@ -174,7 +166,6 @@ def test_where_no_box_fits_it_is_the_middle(size, box):
 
 
 def test_what_a_recipe_adds_does_not_move_the_rest(make_photograph, encode):
-    """Crop, jitter and policy have streams of their own; another epoch, repeat, sample or seed has other numbers."""
     data = encode(make_photograph(4, 150, 100))
     plain = training_pixels(data, RECIPE, 2, 1, 5)
     light = training_pixels(data, dataclasses.replace(RECIPE, color_jitter=1e-9), 2, 1, 5)

@@ -1,5 +1,3 @@
-"""A resumed run on image files: against the unbroken one, and what it says of another machine or other data."""
-
 import dataclasses
 import hashlib
 from pathlib import Path

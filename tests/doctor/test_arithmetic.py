@@ -1,5 +1,3 @@
-"""Each check sees what it is there to see."""
-
 import mindspore
 import numpy as np
 import pytest

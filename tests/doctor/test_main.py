@@ -1,5 +1,3 @@
-"""The whole command, here and on two workers; what it says of something broken."""
-
 import json
 import os
 import shutil

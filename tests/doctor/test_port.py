@@ -1,5 +1,3 @@
-"""What a port leaves to defaults that change; what it writes is no finding."""
-
 import mindspore
 import pytest
 from mindspore import nn
@@ -27,12 +25,8 @@ class Net(nn.Cell):
         return {call}
 """
 RESTING = {
-    "conv": "",
-    "norm": "",
-    "pool": "",
-    "act": "",
-    "drop": "0.9",
-    "call": "select(x > 0, x, ops.select(x > 0, x, x).std())",
+    **dict.fromkeys(("conv", "norm", "pool", "act"), ""),
+    **{"drop": "0.9", "call": "select(x > 0, x, ops.select(x > 0, x, x).std())"},
 }
 WRITTEN = {
     **{"conv": ', 1, "same", has_bias=False', "norm": ", momentum=0.9", "pool": ", stride=1"},

@@ -1,5 +1,3 @@
-"""Runs to evaluate: of an untrained net on the digits, and of two epochs on photographs."""
-
 import csv
 import importlib
 from pathlib import Path

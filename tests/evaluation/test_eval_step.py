@@ -1,5 +1,3 @@
-"""Per-sample scores: loss, prediction, rank; a broken net scores nothing."""
-
 import numpy as np
 import pytest
 from mindspore import Tensor, nn

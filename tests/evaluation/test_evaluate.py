@@ -1,5 +1,3 @@
-"""A checkpoint's scores are training's own; on image files, they reach the report by name."""
-
 import json
 from pathlib import Path
 
@@ -18,6 +16,7 @@ def test_each_evaluation_option_has_its_effect(run):
     plain = evaluate(run)
     assert evaluate(run, batch_size=7) == plain
     assert evaluate(run, tta="flip")["loss"] != plain["loss"]
+    assert evaluate(run, ema=True) == plain != evaluate(run, ema=False)
     assert evaluate(run, image_size=16)["loss"] != plain["loss"]
     with pytest.raises(ValueError, match=r"^tta: 'flipp' is unknown; "):
         evaluate(run, tta="flipp")
@@ -38,11 +37,12 @@ def test_of_a_run_folder_as_weights_it_says_which_checkpoint_and_what_classes(ru
         out, err = capsys.readouterr()
         assert (out.splitlines()[0], err.partition(" as")[0]) == (f"weights     {path}", warning)
     assert json.loads(Path("result.json").read_text()) == evaluate(run, which="best")
+    with pytest.raises(ValueError, match=r"^/dev/full: cannot be written \(No space left"):
+        main("evaluate", run, "--which", "best", "--json", "/dev/full")
 
 
 @pytest.mark.slow
 def test_evaluation_gives_the_scores_of_training(trained_run):
-    """In fp16 too, and with averaged weights: the same bits."""
     last = [event for event in read_events(trained_run) if event["event"] == "eval"][-1]
     assert (scores := evaluate(trained_run)) == {key: last[key] for key in scores}
 

@@ -1,5 +1,3 @@
-"""Exported files answer as the net does, from their card alone."""
-
 import dataclasses
 import json
 import os

@@ -1,5 +1,3 @@
-"""A net from a checkpoint, its averaged weights, both views of an image; weights that are not finite are rejected."""
-
 import hashlib
 import json
 from pathlib import Path
@@ -14,7 +12,6 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.evaluate import main as evaluate_main
 from resnet_fn.evaluation.eval_step import make_eval_step
-from resnet_fn.evaluation.evaluate import evaluate
 from resnet_fn.evaluation.loaded_net import FlipAverage, load_run
 from resnet_fn.inspect.__main__ import main as inspect_main
 from resnet_fn.models import create_model
@@ -65,16 +62,6 @@ def test_a_checkpoint_that_is_not_finite_is_rejected_and_inspect_shows_it(poison
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("fc.bias"))
     assert line.endswith("1 NOT FINITE")
     assert inspect_main(["run", "--activations"]) == 0
-
-
-@pytest.mark.slow
-def test_ema_weights_are_the_checkpoints_own(run):
-    plain, averaged = load_run(run, ema=False), load_run(run, ema=True)
-    for parameter, half in zip(plain.net.get_parameters(), averaged.net.get_parameters(), strict=True):
-        factor = 0.5 if parameter.requires_grad else 1.0  # moving statistics are the net's own
-        assert (half.asnumpy() == parameter.asnumpy() * factor).all(), parameter.name
-    assert evaluate(run, ema=True)["loss"] != evaluate(run, ema=False)["loss"]
-    assert evaluate(run) == evaluate(run, ema=True)  # as training's own evaluation
 
 
 def test_ema_where_there_is_none_is_an_error_with_the_fix(run):

@@ -1,5 +1,3 @@
-"""The metrics of an evaluation are scikit-learn's."""
-
 import tracemalloc
 
 import numpy as np

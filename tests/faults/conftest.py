@@ -12,8 +12,7 @@ FLAGS = ["--model", "resnet8", "--norm", "none", "--image-size", "8", "--batch-s
 # 11 updates an epoch. Compiling takes most of such a run; what is tested while it compiles asks for `--mode graph`.
 RUN = [*FLAGS, "--checkpoint-every", "1", "--threads", "1", "--no-progress", "--mode", "pynative"]
 # What to start a process with that may use all CPUs, where tests keep to one: NumPy has a thread of its own for each.
-CODE = "import os, sys; os.sched_setaffinity(0, range(os.cpu_count())); os.execv(sys.argv[1], sys.argv[1:])"
-ALL_CPUS = [sys.executable, "-c", CODE]
+ALL_CPUS = "import os, sys; os.sched_setaffinity(0, range(os.cpu_count())); os.execv(sys.argv[1], sys.argv[1:])"
 
 
 class Launcher:
@@ -86,7 +85,7 @@ class Launcher:
 
 @pytest.fixture(scope="session")
 def all_cpus():
-    return ALL_CPUS
+    return [sys.executable, "-c", ALL_CPUS]
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,3 @@
-"""An image file that cannot be decoded is met in a run: it ends with a checkpoint, and goes on from there."""
-
 import dataclasses
 import os
 import shutil

@@ -1,5 +1,3 @@
-"""Whoever looks on may leave: nothing is lost, and the run goes on. Real training processes."""
-
 import os
 import shlex
 import signal

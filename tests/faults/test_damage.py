@@ -1,5 +1,3 @@
-"""Damage to checkpoints, and death at every line of a save: no silent load, nothing lost."""
-
 import json
 import tempfile
 from pathlib import Path
@@ -65,7 +63,6 @@ def test_200_random_bit_flips_are_noticed(tmp_path):
 
 @pytest.mark.slow
 def test_kill_before_every_line_of_a_save(python):
-    """SIGKILL before each line of a fresh save and of a replacement: what loads is the old or the new one, whole."""
     # In memory where it can be: a killed process loses nothing that it handed to the kernel, synced or not.
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         result = json.loads(python(DRIVERS / "kill_every_line.py", folder, seconds=300).stdout)

@@ -165,7 +165,6 @@ def test_signals_before_the_first_update_end_it_at_once(wait_until, installed, a
     (tmp_path / "val.txt").write_text("a.jpg 0\nb.jpg 1\n")
     flags = ["--dataset", "imagefolder", "--data-dir", str(tmp_path), "--image-size", "8"]
     flags += ["--train-list", str(fifo), "--val-list", str(tmp_path / "val.txt")]
-    flags += ["--max-shift", "0", "--max-rotation", "0", "--max-zoom", "0"]
     process = popen([sys.executable, "-m", "resnet_fn.train", *flags, "--out-dir", str(tmp_path / "files")])
     writer = wait_until(lambda: open_pipe(fifo), 120, process)
     end_at_once(process, number, code)

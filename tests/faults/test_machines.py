@@ -1,5 +1,3 @@
-"""resnet_fn.launch on two machines: training in two network namespaces that see each other over a cable only."""
-
 import contextlib
 import os
 import shutil

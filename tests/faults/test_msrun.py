@@ -15,7 +15,6 @@ from resnet_fn.runtime.msrun import claim_port
 @pytest.mark.slow
 @pytest.mark.alone  # whose other tests need the unbroken run, too
 def test_workers_save_and_end_when_msrun_dies(launcher, unbroken_pair, tmp_path, last_state):
-    """SIGTERM or SIGKILL to msrun alone; then the run goes on and ends with the unbroken run's bits."""
     run = tmp_path / "run"
     for number in (signal.SIGTERM, signal.SIGKILL):
         msrun = launcher.start_msrun(run, claim_port("127.0.0.1", 0))

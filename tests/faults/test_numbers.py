@@ -14,6 +14,7 @@ from resnet_fn import Recipe, RunOptions
 from resnet_fn.checkpoint.folder import CheckpointError, load_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.data.feed import MemoryFeed
+from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.run.failures import NotFiniteError
 from resnet_fn.run.loop import train
 
@@ -22,19 +23,45 @@ TINY = Recipe(model="resnet8", norm="none", image_size=8, batch_size=240, epochs
 UNCOMPILED = RunOptions(out_dir="run", checkpoint_every=1, mode="pynative", progress=False)
 
 
-@pytest.mark.slow
-def test_fp16_skips_halves_counts_and_stops_after_too_many_in_a_row(monkeypatch, raises_line):
-    """Updates 2, 4 and 5 have infinity in a pixel. (float32 stops at the first: test_launcher.py.)"""
+def poison(monkeypatch, updates):
+    """Put infinity into one pixel of the third sample of some updates."""
     batch = MemoryFeed.batch
 
     def poisoned(self, update):
         images, labels = batch(self, update)
-        if update in (1, 3, 4):
+        if update + 1 in updates:
             images = images.copy()
             images[2, 0, 1, 1] = np.inf
         return images, labels
 
     monkeypatch.setattr(MemoryFeed, "batch", poisoned)
+
+
+@pytest.mark.slow
+def test_fp32_stops_before_the_optimizer(monkeypatch, last_state):
+    """Update 3 of 5 is not applied, not saved; without the fault the run goes on from update 2, bit for bit."""
+    with monkeypatch.context() as fault:
+        poison(fault, {3})
+        with pytest.raises(NotFiniteError) as caught:
+            train(TINY, UNCOMPILED)
+    indices = MemoryFeed(load_digits(), TINY).indices(2)
+    assert str(caught.value) == (
+        f"update 3: loss or gradients are not finite on rank 0, samples {indices[2]}; the batch is kept in run: "
+        "not-finite-00000003-rank-0.npz; the update was not applied; last good checkpoint: "
+        "run/checkpoints/step-00000002; fix the data or lower the learning rate"
+    )
+    kept = np.load("run/not-finite-00000003-rank-0.npz")
+    assert kept["indices"].tolist() == indices.tolist()
+    assert np.argwhere(~np.isfinite(kept["images"])).tolist() == [[2, 0, 1, 1]]
+    assert RunFolder(Path("run")).newest().state["update"] == 2
+    assert train(TINY, UNCOMPILED).updates == 5
+    assert train(TINY, dataclasses.replace(UNCOMPILED, out_dir="whole")).updates == 5
+    assert last_state("run")[1] == last_state("whole")[1]
+
+
+@pytest.mark.slow
+def test_fp16_skips_halves_counts_and_stops_after_too_many_in_a_row(monkeypatch, raises_line):
+    poison(monkeypatch, {2, 4, 5})
     row = "2 overflows in a row at update 5, the loss scale does not help; update 5: "
     with raises_line(row, "last good checkpoint: run/checkpoints/step-00000004", kind=NotFiniteError):
         train(dataclasses.replace(TINY, precision="fp16"), dataclasses.replace(UNCOMPILED, max_skips=2))

@@ -1,5 +1,3 @@
-"""One run folder: who may write there, and the command that goes on. Real training processes."""
-
 import os
 import re
 import shlex

@@ -1,5 +1,3 @@
-"""A small ResNet with statistics that show something, as a weight file and as a net to look into."""
-
 import dataclasses
 from collections.abc import Callable
 

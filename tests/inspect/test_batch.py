@@ -1,5 +1,3 @@
-"""What every layer gives on a batch: activations, and gradients."""
-
 import numpy as np
 import pytest
 from mindspore import Tensor, ops
@@ -55,7 +53,5 @@ def test_gradients_obey_the_chain_rule(resnet8):
         np.testing.assert_allclose(parameters[f"{name}.beta"], given, rtol=1e-3, atol=1e-6, err_msg=name)
     # The same ReLU runs twice: the second call's gradient is the block's.
     np.testing.assert_array_equal(layers["layer2.0.relu (2)"], layers["layer2.0"])
-    bias = arrays["fc.bias"].astype(np.float64)
-    assert found.relative["fc.bias"] == pytest.approx(
-        np.linalg.norm(parameters["fc.bias"].astype(np.float64)) / np.linalg.norm(bias), rel=1e-12
-    )
+    bias, gradient = (of["fc.bias"].astype(np.float64) for of in (arrays, parameters))
+    assert found.relative["fc.bias"] == pytest.approx(np.linalg.norm(gradient) / np.linalg.norm(bias), rel=1e-12)

@@ -1,5 +1,3 @@
-"""The command's tables, files and messages."""
-
 import json
 from pathlib import Path
 
@@ -26,6 +24,8 @@ def test_command_shows_every_parameter(write_resnet8, capsys):
     weight = arrays["layer2.0.conv1.weight"].astype(np.float64)
     expected = weight.mean(), weight.std(), weight.min(), weight.max(), (weight**2).sum() ** 0.5
     assert rows["layer2.0.conv1.weight"] == ["32x16x3x3", "float32", *(f"{value:.3e}" for value in expected)]
+    with pytest.raises(ValueError, match=r"^/dev/full: cannot be written \(No space left"):
+        inspect.main(["a.safetensors", "--json", "/dev/full"])
     stored = {row["name"]: row for row in json.loads(Path("a.json").read_text())["parameters"]}
     assert stored["layer2.0.conv1.weight"]["mean"] == pytest.approx(weight.mean(), rel=1e-12)
 

@@ -1,5 +1,3 @@
-"""Initial weights: their spread by the formulas, and torch's own distribution."""
-
 import mindspore
 import numpy as np
 import pytest

@@ -1,5 +1,3 @@
-"""What a net is fed: stochastic depth's and dropout's numbers, and bytes that the compiled step normalises."""
-
 import dataclasses
 
 import mindspore
@@ -78,10 +76,6 @@ def test_a_block_that_is_left_out_is_its_shortcut_and_ones_change_nothing():
 SPEC = color_spec("", (), IMAGENET_MEAN, IMAGENET_STD)
 
 
-def on_host(images):
-    return normalise_on_host(images, SPEC, np.empty(images.shape, np.float32))
-
-
 def test_an_update_from_bytes_equals_one_from_normalised_images_to_rounding():
     weights, losses = [], []
     for as_bytes in (False, True):
@@ -94,7 +88,8 @@ def test_an_update_from_bytes_equals_one_from_normalised_images_to_rounding():
             rng = np.random.default_rng(seed)
             images = rng.integers(0, 256, (8, 3, 6, 5), dtype=np.uint8)
             labels = Tensor(rng.integers(0, 4, 8).astype(np.int32))
-            losses.append(float(step(Tensor(images if as_bytes else on_host(images)), labels, 0.1).loss))
+            given = images if as_bytes else normalise_on_host(images, SPEC, np.empty(images.shape, np.float32))
+            losses.append(float(step(Tensor(given), labels, 0.1).loss))
         weights.append([p.asnumpy() for p in net.get_parameters()])
     np.testing.assert_allclose(losses[3:], losses[:3], rtol=1e-6)
     for ours, theirs in zip(*weights, strict=True):

@@ -1,5 +1,3 @@
-"""The table of nets, by their parameter counts, and the net of a recipe."""
-
 import dataclasses
 
 import numpy as np

@@ -85,10 +85,6 @@ def test_it_is_a_conv2d_with_its_bias():
     np.testing.assert_allclose(mindspore.jit(with_bias)(x).asnumpy(), without(x).asnumpy() + 1, atol=1e-5)
 
 
-def small(gate):
-    return ResNet(Design(BasicBlock, (1, 1), (16, 32), stem="cifar", attention=gate), 3, image_size=16).set_train(False)
-
-
 def by_products(net):
     """The cells that compute by matrix products."""
     gates = {name for name, cell in net.cells_and_names() if getattr(cell, "standard", None) is False}
@@ -97,7 +93,8 @@ def by_products(net):
 
 @pytest.mark.parametrize(("gate", "gates"), [("", 0), ("se", 2), ("ge-minus", 2), ("ge-plus", 4)])
 def test_all_operations_are_mindspores_and_end(gate, gates):
-    net = small(gate)
+    net = ResNet(Design(BasicBlock, (1, 1), (16, 32), stem="cifar", attention=gate), 3, image_size=16)
+    net.set_train(False)
     use_winograd(net)
     images = Tensor(np.random.default_rng(0).normal(size=(2, 3, 16, 16)).astype(np.float32))
     before, own = net(images).asnumpy(), by_products(net)

@@ -1,5 +1,3 @@
-"""Recipes by name, and from files."""
-
 import dataclasses
 import json
 from pathlib import Path
@@ -24,7 +22,6 @@ def test_a_files_options_count_where_python_gives_none(write_recipe):
 
 @pytest.mark.slow
 def test_a_run_writes_the_file_that_reproduces_it(device, events, last_state):
-    """Every loss and the last weights, to the bit."""
     name = "recipe.toml"
     recipe = dataclasses.replace(
         RECIPES["digits"], name="mine", model="resnet8", image_size=8, batch_size=240, epochs=1

@@ -19,25 +19,6 @@ from resnet_fn.runtime.workers import Workers
 pytestmark = pytest.mark.usefixtures("device")
 
 
-def two_updates(recipe, data_dir, mode):
-    options = RunOptions(data_dir=str(data_dir), mode=mode, progress=False)
-    run = build_run(recipe, options, Workers(), RunFolder(Path()), StopRequest())
-    before = [parameter.asnumpy().copy() for parameter in run.state.weights]
-    losses = []
-    for update in range(2):
-        images, labels = run.feed.batch(update)
-        assert images.shape == (recipe.batch_size, 3, recipe.image_size, recipe.image_size)
-        assert labels.dtype == (np.float32 if recipe.mixes else np.int32)
-        rate = Tensor(run.schedule(update), mindspore.float32)
-        losses.append(float(run.train_step(Tensor(images), Tensor(labels), rate).loss))
-    run.feed.close()
-    assert np.isfinite(losses).all()
-    for parameter, old in zip(run.state.weights, before, strict=True):
-        assert np.isfinite(parameter.asnumpy()).all()
-        assert (parameter.asnumpy() != old).any(), parameter.name
-    return run
-
-
 @pytest.mark.parametrize(
     ("name", "own_net"),
     [
@@ -62,7 +43,21 @@ def test_two_updates(name, own_net, tmp_path, folder, make_cifar):
     else:
         make_cifar(tmp_path / "cifar", recipe.dataset, True, 8)
         data_dir = tmp_path / "cifar"
-    run = two_updates(recipe, data_dir, "graph" if own_net else "pynative")
+    options = RunOptions(data_dir=str(data_dir), mode="graph" if own_net else "pynative", progress=False)
+    run = build_run(recipe, options, Workers(), RunFolder(Path()), StopRequest())
+    before = [parameter.asnumpy().copy() for parameter in run.state.weights]
+    losses = []
+    for update in range(2):
+        images, labels = run.feed.batch(update)
+        assert images.shape == (8, 3, recipe.image_size, recipe.image_size)
+        assert labels.dtype == (np.float32 if recipe.mixes else np.int32)
+        rate = Tensor(run.schedule(update), mindspore.float32)
+        losses.append(float(run.train_step(Tensor(images), Tensor(labels), rate).loss))
+    run.feed.close()
+    assert np.isfinite(losses).all()
+    for parameter, old in zip(run.state.weights, before, strict=True):
+        assert np.isfinite(parameter.asnumpy()).all()
+        assert (parameter.asnumpy() != old).any(), parameter.name
     assert (run.state.average is not None) == (name == "imagenet_resnet50_v2")
 
 

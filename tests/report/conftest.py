@@ -1,5 +1,3 @@
-"""An evaluation to report on."""
-
 from pathlib import Path
 
 import pytest
@@ -20,12 +18,8 @@ def evaluation(device):
     """An untrained net on the digits: every metric is there, and mistakes aplenty."""
     recipe, dataset = Recipe(model="resnet8", image_size=8), load_digits()
     net = build_net(recipe, dataset.input)
-    checkpoint = Checkpoint(
-        Path("runs/a<b/checkpoints/step-00000003"),
-        {},
-        {},
-        {"update": 3, "class_balance": [], "feed": {"samples": 1437}},
-    )
+    state = {"update": 3, "class_balance": [], "feed": {"samples": 1437}}
+    checkpoint = Checkpoint(Path("runs/a<b/checkpoints/step-00000003"), {}, {}, state)
     trained = LoadedNet(net, recipe, dataset.input, checkpoint)
     scores = score(make_eval_step(net, with_logits=True), dataset, 128, all_classes=True)
     options = {"which": "last", "tta": "none", "ema": False, "image_size": 8}

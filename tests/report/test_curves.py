@@ -1,5 +1,3 @@
-"""The lines of runs' curves, read back from matplotlib's own figures."""
-
 import numpy as np
 import pytest
 from matplotlib.figure import Figure

@@ -1,5 +1,3 @@
-"""What stands on the page, in which order, and that it needs nothing else."""
-
 import base64
 import re
 
@@ -115,7 +113,6 @@ def test_what_is_of_one_class_an_image_is_left_out_where_it_has_any_number():
 
 
 def test_each_mistake_is_its_picture_and_its_evidence_with_its_words():
-    """Text in the page, not in a picture: it stays legible at any width."""
     text = "\n".join(mistakes(make_report(), PICTURES))
     found = re.findall(r"<figure>(.*?)</figure>", text)
     words = [re.sub("(<[^>]*>)+", "|", cell).strip("|") for cell in found]

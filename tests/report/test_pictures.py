@@ -1,5 +1,3 @@
-"""A sample's picture is what the net sees of it; the maps are Grad-CAM by its definition."""
-
 import io
 
 import mindspore

@@ -1,5 +1,3 @@
-"""What the plots show, read back from matplotlib's own figures."""
-
 from resnet_fn.report import plots
 
 CALIBRATION = {

@@ -1,5 +1,3 @@
-"""Runs in a table: what is averaged, and what is said where that would mislead."""
-
 import json
 import statistics
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""The report against scikit-learn, and its files' bytes."""
-
 import csv
 import dataclasses
 import io
@@ -46,9 +44,8 @@ def test_files_are_the_same_bytes_twice_and_hold_the_metrics(evaluation):
     assert json.loads(Path("one/report.json").read_text()) == first
     shown = sum(len(row["samples"]) for row in first["gallery"])
     assert (len(first["mistakes"]), len(first["gallery"])) == (36, 10)
-    assert (
-        Path("one/report.html").read_text().count("<img ") == 5 + 2 * 36 + shown
-    )  # three of the run, two of the scores
+    # Three pictures of the run, two of the scores.
+    assert Path("one/report.html").read_text().count("<img ") == 5 + 2 * 36 + shown
     assert (first["checkpoint"]["date"], first["data"]["training_images"]) == ("2001-09-09", 1437)
     assert first["checkpoint"]["label_smoothing"] == evaluation.trained.recipe.label_smoothing == 0.1
     rows = list(csv.DictReader(io.StringIO(predictions_csv(evaluation))))
@@ -77,9 +74,8 @@ def test_the_classes_counts_are_those_that_were_trained(evaluation):
     """Not those of the folder as it is now."""
     rows = [{"training_images": count, "loss_weight": 1.0, "times_seen": 1.0} for count in range(1, 11)]
     trained = evaluation.trained
-    checkpoint = dataclasses.replace(
-        trained.checkpoint, state={"update": 3, "class_balance": rows, "feed": {"samples": 1435}}
-    )  # two left out
+    state = {"update": 3, "class_balance": rows, "feed": {"samples": 1435}}  # two left out
+    checkpoint = dataclasses.replace(trained.checkpoint, state=state)
     there = dataclasses.replace(evaluation, trained=dataclasses.replace(trained, checkpoint=checkpoint))
     assert [row["training_images"] for row in build_report(there)["classes"]] == list(range(1, 11))
     assert build_report(there)["data"]["training_images"] == 1435
@@ -91,15 +87,6 @@ def test_a_folder_that_cannot_be_written_is_named(evaluation):
         write_report(evaluation, Path("file/below"))
 
 
-def with_classes(evaluation, classes, labels, **scores):
-    """The evaluation of the same images with other classes, labels and scores."""
-    spec = dataclasses.replace(evaluation.trained.input, classes=classes)
-    trained = dataclasses.replace(evaluation.trained, input=spec)
-    dataset = dataclasses.replace(evaluation.dataset, test=Split(evaluation.dataset.test.images, labels))
-    scores = evaluation.scores._replace(**scores)
-    return dataclasses.replace(evaluation, trained=trained, dataset=dataset, scores=scores)
-
-
 @pytest.fixture
 def several(evaluation):
     """Digits that are even, large, both or neither; the logits of the first one are not finite."""
@@ -109,9 +96,12 @@ def several(evaluation):
     probabilities[0] = 0
     loss, wrong = evaluation.scores.loss.copy(), ((probabilities >= 0.5) != (labels > 0)).sum(1).astype(np.int32)
     loss[0], wrong[0] = np.nan, 3
-    scores = {"loss": loss, "rank": wrong, "probabilities": probabilities}
     areas = average_precisions(labels, probabilities)
-    return with_classes(evaluation, ("even", "large", "none"), labels, **scores, areas=areas)
+    scores = evaluation.scores._replace(loss=loss, rank=wrong, probabilities=probabilities, areas=areas)
+    spec = dataclasses.replace(evaluation.trained.input, classes=("even", "large", "none"))
+    trained = dataclasses.replace(evaluation.trained, input=spec)
+    dataset = dataclasses.replace(evaluation.dataset, test=Split(evaluation.dataset.test.images, labels))
+    return dataclasses.replace(evaluation, trained=trained, dataset=dataset, scores=scores)
 
 
 def test_mistakes_of_several_classes_are_none_of_logits_that_are_not_finite(several):

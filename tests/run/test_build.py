@@ -1,5 +1,3 @@
-"""A run: what it is built from, what is rejected before the first update, which evaluation is its best."""
-
 import dataclasses
 import shutil
 from pathlib import Path

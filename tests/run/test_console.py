@@ -1,5 +1,3 @@
-"""What a run prints, in order, in 80 columns."""
-
 import re
 
 import pytest

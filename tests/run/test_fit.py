@@ -1,5 +1,3 @@
-"""A net, arrays and a loss of one's own: the loop is `train`'s, to the bit; what cannot work is one line."""
-
 import csv
 import importlib
 import json
@@ -75,7 +73,6 @@ def finished(tmp_path_factory, device):
 
 
 def test_the_bits_are_those_of_the_recipe(events):
-    """Where a recipe can express the same, its run has the same losses, metrics and weights."""
     ours = train(PLAIN, RunOptions(out_dir="recipe", progress=False))
     net = build_net(PLAIN, open_dataset(PLAIN).input)
     own = fit(net, *pairs(), epochs=1, batch_size=240, out_dir="own", progress=False)
@@ -133,9 +130,8 @@ def test_a_loss_of_ones_own_trains_and_validates(events):
     a, b = (events(run, "train")[0] for run in ("once", "doubled"))
     assert b["loss"] == 2 * a["loss"]
     assert b["grad_norm"] == pytest.approx(2 * a["grad_norm"], rel=1e-6)
-    assert doubled.last["loss"] == pytest.approx(
-        2 * once.last["loss"], rel=1e-6
-    )  # 360 samples: the last block is short
+    # 360 samples: the last block is short
+    assert doubled.last["loss"] == pytest.approx(2 * once.last["loss"], rel=1e-6)
     assert (doubled.last["top1"], doubled.last["macro_f1"]) == (once.last["top1"], once.last["macro_f1"])
 
 
@@ -211,7 +207,6 @@ def test_weights_load_into_the_net_again(finished):
     ],
 )
 def test_commands_name_fit(finished, raises_line, command, words):
-    """They can build neither net nor data."""
     words = [word.replace("RUN", str(finished[0].run)) for word in words]
     name = f"resnet_fn.{command}" + (".__main__" if command == "inspect" else "")
     Path("picture.png").touch()
@@ -248,10 +243,7 @@ NAN = np.where(np.arange(24).reshape(8, 3) == 7, np.nan, 0)
         ({"train": (X, Y + 2**40)}, [f"train: sample 0 has label {2**40}", "fix the labels"]),
         ({"train": (X.astype(">i4") - 2**17, Y), "validation": (X, Y)}, ["those of train int32 [3]"]),
         ({"train": (X.astype(np.longdouble), Y)}, ["train: its inputs are", "128 [8, 3]", "64 bits"]),
-        (
-            {"train": (X, X), "validation": (X, X)},
-            ["train: its targets are float32 [8, 3], cross_entropy takes integers"],
-        ),
+        ({**NO_CLASSES, "loss": "cross_entropy"}, ["train: its targets are float32 [8, 3], cross_entropy takes"]),
         ({"net": nn.Dense(4, 2)}, ["net: fails with inputs float32 [2, 3]"]),
         ({"net": nn.ReLU()}, ["net: ReLU has no parameters"]),
         ({"net": nn.SequentialCell(nn.Dense(3, 2), nn.Softmax(0), nn.Flatten(0, 1))}, ["net: returns float32 [4]"]),
@@ -259,20 +251,16 @@ NAN = np.where(np.arange(24).reshape(8, 3) == 7, np.nan, 0)
         ({"loss": nn.BCEWithLogitsLoss()}, ["loss: fails", 'targets.astype("float32")']),
         ({"loss": nn.SequentialCell(nn.Dense(2, 1))}, ["loss: SequentialCell has parameters to train"]),
         ({"loss": 3}, ["loss: 3 is neither"]),
-        ({"loss": "mse"}, ["loss: 'mse' is unknown"]),
         ({"loss": nn.MSELoss("none"), "train": (X, X), "validation": (X, X)}, ["loss: fails"]),
         ({"loss": nn.CrossEntropyLoss(reduction="none")}, ["loss: returns float32 [2]", "mean"]),
         ({"loss": twice, "label_smoothing": 0.1}, ["loss: 'own'", "neither label_smoothing nor class_weights"]),
         ({"loss": twice, "class_weights": "balanced"}, ["loss: 'own'", "neither label_smoothing nor class_weights"]),
         ({"model": "resnet18"}, ["model:", "leave it out"]),
-        ({"dataset": "digits"}, ["dataset:", "leave it out"]),
         ({"monitor": "map"}, ["monitor: 'map'", "give top1, macro_f1 or loss"]),
         ({"loss_scale": 8.0}, ["loss_scale: is for this package's data sets and nets"]),
         ({"max_rotation": 10}, ["max_rotation: 10.0 is for this package's data sets and nets"]),
         ({"data_dir": "x"}, ["data_dir: 'x' is for this package's data sets and nets"]),
         ({"out_dirr": "x"}, ["fit: unknown setting 'out_dirr'; did you mean out_dir"]),
-        ({"lr": 0.1}, ["fit: unknown setting 'lr'; did you mean learning_rate?"]),
-        ({"epochs": 0}, ["epochs: 0 is too small"]),
         ({"batch_size": 9}, ["batch_size: 9 is larger than the training set of 8"]),
         ({**NO_CLASSES, "sampling": "balanced"}, ["sampling: 'balanced' is for classes, targets are float32 [8, 3]"]),
         ({**NO_CLASSES, "monitor": "top1"}, ["monitor: 'top1' is for classes, targets are float32 [8, 3]"]),

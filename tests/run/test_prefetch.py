@@ -1,5 +1,3 @@
-"""Batches one update ahead, in a thread; arrays handed over without a copy, shared, and held as long as read."""
-
 import threading
 
 import mindspore
@@ -88,18 +86,17 @@ def test_rows_apart_in_memory_are_copied():
     assert to_device(array[:, ::2]).asnumpy().tolist() == [[0, 2], [4, 6], [8, 10]]
 
 
-def total(x):
-    return x.sum()
-
-
 def test_memory_is_not_given_out_again_before_the_function_that_reads_it_is_called_anew():
-    compiled, buffers = mindspore.jit(total), Buffers((8, 3, 32, 32))
-    sums, places = [], []
+    @mindspore.jit
+    def total(x):
+        return x.sum()
+
+    buffers, sums, places = Buffers((8, 3, 32, 32)), [], []
     for number in range(12):
         array = buffers.take()
         array[:] = number
         places.append(array.ctypes.data)
-        result = compiled(to_device(array))
+        result = total(to_device(array))
         del array
         following = buffers.take()  # what is prepared while the device may still read
         assert following.ctypes.data != places[-1]

@@ -1,5 +1,3 @@
-"""From where a run starts, by the flags and by what is there; what is saved comes back to the bit; what differs now."""
-
 import dataclasses
 import os
 import re
@@ -30,7 +28,6 @@ def start(lock, recipe=RECIPE, **options):
 
 
 def rejected(lock, recipe=RECIPE, **options):
-    """The text of the error."""
     with pytest.raises(ValueError) as caught:
         start(lock, recipe, **options)
     return str(caught.value)
@@ -251,7 +248,6 @@ def test_a_resume_with_more_threads_than_keep_their_bits_says_so(monkeypatch, cp
 
 
 def test_threads_cpus_and_instructions_that_differ_are_named(python):
-    """In a real process, which continues a run that was begun with the defaults, on all CPUs."""
     words = ("-m", "resnet_fn.train", "--model", "resnet8", "--image-size", "8", "--batch-size", "480")
     words += ("--epochs", "1", "--mode", "pynative", "--no-progress", "--out-dir", "run")
     here = os.sched_getaffinity(0)

@@ -1,5 +1,3 @@
-"""Files that are whole or not there: what replaces a file is written beside it, and an error leaves the old one."""
-
 import os
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""The lock of a folder, between real processes."""
-
 import errno
 import fcntl
 import os

@@ -1,5 +1,3 @@
-"""What the C library's allocator keeps."""
-
 import pytest
 
 ARENAS = """
@@ -24,7 +22,6 @@ print(open("arenas.xml").read().count("<heap nr="))
 
 @pytest.mark.parametrize(("environment", "arenas"), [({}, 1), ({"MALLOC_ARENA_MAX": "3"}, 3)])
 def test_six_threads_share_one_arena_unless_the_user_says_otherwise(environment, arenas, python):
-    """As glibc's own malloc_info counts them."""
     done = python("-c", ARENAS, code=None, without="MALLOC_ARENA_MAX", **environment)
     assert (done.stdout, done.stderr) == (f"{arenas}\n", "")
 

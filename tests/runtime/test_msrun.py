@@ -1,5 +1,3 @@
-"""Ports, and msrun's processes as the launcher's own: exit codes, signals, nobody left."""
-
 import socket
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Processes that end with their parent; real ones, by their ids."""
-
 import os
 import signal
 import sys

@@ -1,5 +1,3 @@
-"""msrun's scheduler process."""
-
 import os
 import signal
 import socket

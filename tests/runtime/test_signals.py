@@ -1,7 +1,6 @@
-"""Signals as requests."""
-
 import os
 import signal
+import threading
 
 import pytest
 
@@ -21,6 +20,22 @@ def test_the_first_signal_counts_and_further_ones_change_nothing(number, votes):
             os.kill(os.getpid(), sent)
         assert request.stop_flags().tolist() == votes
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_blocked_sigint_is_waited_for_in_a_thread_that_ends():
+    before = threading.active_count()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with StopRequest() as request:
+            request.install_handlers()
+            os.kill(os.getpid(), signal.SIGINT)
+            pause = threading.Event()
+            while not request.stop_flags().any():
+                assert not pause.wait(0.01)
+            assert request.stop_flags().tolist() == [0, 1, 0]
+        assert threading.active_count() == before
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def test_all_ranks_stop_for_one_signal():

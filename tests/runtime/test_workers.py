@@ -1,11 +1,18 @@
-"""Numbers that float32 does not hold. (Real workers: tests/run/test_loop.py.)"""
+"""A role that no launcher gives; numbers that float32 does not hold. (Real workers: tests/run/test_loop.py.)"""
 
 import numpy as np
 
 from resnet_fn.runtime.workers import Workers, exchange_numbers
 
 
+def test_a_role_that_msrun_does_not_give_is_named_before_mindspore_is_asked(python):
+    code = "from resnet_fn.runtime import workers; workers.join()"
+    done = python("-c", code, code=1, MS_ROLE="MS_WORKR")
+    line = "ValueError: MS_ROLE: 'MS_WORKR' is unknown; use one of MS_WORKER, MS_SCHED"
+    assert done.stderr.splitlines()[-1] == line
+
+
 def test_numbers_travel_exactly():
-    """As float32, in which workers sum."""
+    """As float32, in which workers sum: each number is one rank's, and zero on the others."""
     numbers = np.array([0, 1, 2**24 - 1, 2**24 + 1, 2**31 + 3, 2**48 - 1])
     assert exchange_numbers(numbers, Workers()).tolist() == numbers.tolist()

@@ -1,5 +1,3 @@
-"""What TensorBoard gets, read back from the event files."""
-
 import dataclasses
 import io
 import shutil
@@ -51,8 +49,13 @@ def test_the_first_batch_has_a_fixed_grey_scale_and_its_labels(tmp_path, board_e
         board.close(whole=False)
     ((_, picture),) = values(board_events(tmp_path / "hard"), "train/first_batch")
     pixels = np.asarray(Image.open(io.BytesIO(picture.image.encoded_image_string)))
-    assert pixels.shape == (8, 40, 3)
-    assert pixels[0, ::8, 0].tolist() == [127, 255, 0, 191, 255]
+    assert pixels.shape == (136, 680, 3)  # each of the 8 pixels 17 times, so that they can be seen
+    assert pixels[0, ::136, 0].tolist() == [127, 255, 0, 191, 255]
+    board = Board(tmp_path / "large", SMALL, RunOptions(), 0)
+    board.batch(np.zeros((2, 3, 224, 224), np.float32), np.array([0, 1]), ["a", "b"])
+    board.close(whole=False)
+    ((_, picture),) = values(board_events(tmp_path / "large"), "train/first_batch")
+    assert (picture.image.height, picture.image.width) == (112, 224)  # every second pixel
     ((_, text),) = values(board_events(tmp_path / "hard"), "config/first_batch/text_summary")
     lines = text.tensor.string_val[0].decode().splitlines()
     assert lines[:3] == ["- channel 0: mean 2.05 ± 3.85", "- image 1: 猫 100%", "- image 2: b\\xff 100%"]
@@ -132,7 +135,6 @@ def test_norms_in_the_log_are_the_steps_own(run):
 
 
 def test_a_stopped_run_goes_on_without_overlap(run, tmp_path, board_events):
-    """Events past the last checkpoint are hidden, and the log has every update once."""
     shutil.copytree(run, tmp_path / "again")
     shutil.rmtree(tmp_path / "again/checkpoints/step-00000010")
     train(SMALL, RunOptions(out_dir=str(tmp_path / "again"), mode="pynative", progress=False))

@@ -1,5 +1,3 @@
-"""Norms by group of layers against their definition."""
-
 import mindspore
 import numpy as np
 import pytest

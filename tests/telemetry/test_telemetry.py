@@ -1,17 +1,16 @@
-"""What a run's log holds and how it is read; the other ranks' twin leaves no trace."""
-
 import contextlib
 import json
 import resource
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.telemetry import read_log
 from resnet_fn.telemetry import telemetry as module
-from resnet_fn.telemetry.telemetry import Telemetry
+from resnet_fn.telemetry.telemetry import SilentTelemetry, Telemetry
 
 EVENT = {"event": "train", "update": 1, "loss": 2.0, "accuracy": 0.0, "lr": 0.1, "images_per_second": 1.0}
 OPTIONS = RunOptions(progress=False)
@@ -23,6 +22,19 @@ def test_a_number_that_is_not_finite_is_null_in_the_log(tmp_path):
     (row,) = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert row["loss"] is None
     assert row["norms"] == {"gradient": {"fc": None}}
+
+
+def test_the_silent_twin_takes_the_same_calls_and_leaves_nothing(capsys):
+    with SilentTelemetry() as telemetry:
+        telemetry.first_batch(np.zeros((1, 1, 2, 2), np.float32), np.zeros(1, np.int32), ["a"])
+        telemetry.advance(0, 1, dict(EVENT))
+        telemetry.evaluated({"event": "eval", "update": 1, "loss": 1.0})
+        telemetry.checkpointed([{"event": "checkpoint", "update": 1, "stall_seconds": 0.1}])
+        telemetry.flush()
+        telemetry.say("a line")
+    assert capsys.readouterr() == ("", "")
+    assert not list(Path().iterdir())
+    assert {name for name in vars(Telemetry) if not name.startswith("_")} <= vars(SilentTelemetry).keys()
 
 
 def test_an_evaluation_is_in_the_file_at_once(tmp_path):

@@ -1,5 +1,3 @@
-"""What the workers exchange: the report's layout, and BatchNorm's statistics, which become their mean."""
-
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, jit
@@ -15,8 +13,13 @@ def report(rank, flags, finite=True):
     return pack(means, flags, Tensor(finite), one_hot)
 
 
+def test_a_reports_layout_is_the_files():
+    packed = report(2, make_flags([7, 8], withheld=True), finite=False)
+    assert packed.asnumpy().tolist() == [1.5, 0.75, 1, 7, 8, 0, 0, 1]
+    assert make_flags().asnumpy().tolist() == [0]
+
+
 def test_all_workers_read_the_same_of_their_sum():
-    """One withholds its samples, another is not finite, a third has had a signal."""
     total = report(0, make_flags([0, 0], withheld=True)) + report(1, make_flags([0, 0]), False)
     total = total + report(2, make_flags([0, 1]))
     for parts in (unpack(total, 3), unpack(total.asnumpy(), 3)):

@@ -1,5 +1,3 @@
-"""Norms, clipping, unscaling and the finite test against their definitions."""
-
 import mindspore
 import numpy as np
 import pytest

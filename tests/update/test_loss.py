@@ -1,5 +1,3 @@
-"""Losses against their equations and torch's figures, and the arithmetic of label smoothing."""
-
 import mindspore
 import numpy as np
 import pytest

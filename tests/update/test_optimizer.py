@@ -1,5 +1,3 @@
-"""Optimizers and parameter groups: their equations in NumPy float64, and a recipe's numbers."""
-
 import dataclasses
 
 import mindspore
@@ -98,7 +96,6 @@ CASES = [
 
 @pytest.mark.parametrize(("make", "equation", "numbers"), CASES)
 def test_fifty_updates_are_the_equations_in_float64(make, equation, numbers, problem):
-    """Momentum, Nesterov, decay and rate by group, trust ratios, bias corrections and a changing rate."""
     start, gradients = problem
     ours, state = run(lambda groups: make(groups, *numbers), start, gradients, RATES)
     for i, (_, decay, factor) in enumerate(ROWS):

@@ -1,5 +1,3 @@
-"""The step's promises: its order, micro-batches, what is skipped or withheld, what a card computes, one compilation."""
-
 import mindspore
 import numpy as np
 import pytest
@@ -92,7 +90,6 @@ def test_workers_exchange_the_same_whether_an_update_is_applied_or_not():
 
 
 def test_micro_batches_equal_one_batch():
-    """A plain number is a learning rate, too; the result has names."""
     _, whole, state = build()
     _, split, split_state = build(parts=4)
     for seed in range(3):
@@ -167,7 +164,6 @@ def test_a_bad_batch_changes_nothing_but_the_scaler(parts, bad):
 
 
 def test_an_update_that_a_worker_withholds_changes_nothing_at_all():
-    """Not even the scaler, whose row of good updates goes on; finite or not."""
     _, step, state = build("batch", 2, DynamicLossScaler(8.0, growth_interval=2))
     step(*batch(0), RATE)
     before, scaler = snapshot(state), scalars(state.scaler)

@@ -1,5 +1,3 @@
-"""Parameters as views of vectors: the same update, names and shapes as one by one."""
-
 import dataclasses
 import types
 

@@ -1,5 +1,3 @@
-"""Weight files of random values, in any style."""
-
 import numpy as np
 import pytest
 

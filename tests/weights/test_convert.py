@@ -1,14 +1,16 @@
-"""Weights from one project's names and format to another's: byte-identical, and computing the same."""
+from pathlib import Path
 
 import numpy as np
 import pytest
 from mindspore import Tensor
 
 from resnet_fn import convert
+from resnet_fn.checkpoint.folder import save_checkpoint
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.models import create_model
 from resnet_fn.weights import names
 from resnet_fn.weights.files import read_arrays
-from resnet_fn.weights.load import convert_weights, load_weights
+from resnet_fn.weights.load import convert_weights, load_weights, name_model, read_weights
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -52,3 +54,32 @@ def test_command(capsys, written):
     assert "layer1.0.bn1d.gamma" in read_arrays("b.ckpt")
     with pytest.raises(ValueError, match=r"b\.txt: cannot be written; end its name in \.safetensors"):
         convert.main(["a.safetensors", "b.txt"])
+
+
+@pytest.mark.slow
+def test_one_line_names_the_ambiguity(capsys):
+    """A bare file does not say which of two models it is of; a checkpoint of ours does, and then it is a fact."""
+    net = create_model("genet50_minus", num_classes=2, initialisation="he_uniform")
+    state = {"update": 1, "recipe": {"model": "genet50_minus"}, "dataset": {"classes": []}}
+    save_checkpoint(Path("run/checkpoints/step-00000001"), list(net.get_parameters()), [], state)
+    known = convert_weights("run", "a.safetensors")
+    assert (known["model"], known["warnings"]) == ("genet50_minus", [])
+    unsure = (
+        "resnet50 and genet50_minus have the same parameters; read as resnet50: if they are another model's, "
+        "give --model NAME"
+    )
+    assert convert_weights("a.safetensors", "b.safetensors")["warnings"] == [unsure]
+    assert convert_weights("a.safetensors", "b.safetensors", model="genet50_minus")["warnings"] == []
+    load_weights(net, "run")
+    assert name_model(Recipe(model=""), read_weights("run")).model == "genet50_minus"
+    assert capsys.readouterr().err == ""
+    load_weights(net, "a.safetensors")
+    assert name_model(Recipe(model=""), read_weights("a.safetensors")).model == "resnet50"
+    load_weights(create_model("resnet50", num_classes=2, initialisation="he_uniform"), "run")
+    of_minus = "these weights are genet50_minus's, which has the parameters of resnet50 and gates; this net has none"
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: a.safetensors: these weights may be resnet50's, which has the parameters of genet50_minus but no "
+        "gates; this net has gates",
+        f"warning: a.safetensors: {unsure}",
+        f"warning: run/checkpoints/step-00000001: {of_minus}",
+    ]

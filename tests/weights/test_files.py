@@ -1,5 +1,3 @@
-"""Weight files: `.safetensors`, `.ckpt` and `.pth`; no code from a file runs, equal weights give equal files."""
-
 import os
 import stat
 import zipfile
@@ -78,7 +76,6 @@ def test_a_pytorch_whose_loading_may_run_code_is_not_used(version, safe, monkeyp
 
 @pytest.mark.parametrize("ending", ["safetensors", "ckpt", "pth"])
 def test_equal_weights_give_equal_files_that_others_may_read(ending, python):
-    """Written by two processes, of which this is one, under two names."""
     if ending == "pth":
         pytest.importorskip("torch", reason="writing .pth needs torch")
     arrays = {"fc.weight": np.ones((3, 2), np.float32), "fc.bias": np.zeros(3, np.float32)}

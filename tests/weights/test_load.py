@@ -1,11 +1,9 @@
-"""Weights into a net: every style and format, of files and of our runs, strict; nothing is assigned in part."""
-
 import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
-from mindspore import Parameter
+from mindspore import Parameter, Tensor
 
 from resnet_fn import convert
 from resnet_fn.checkpoint.folder import save_checkpoint
@@ -96,6 +94,23 @@ def test_equal_names_that_hide_another_function(capsys, written):
 def checkpoint_at(update: int, weights: list[Parameter], training: list[Parameter]) -> Path:
     state = {"update": update, "recipe": {"model": "resnet8"}, "dataset": {"classes": []}, "best": {"update": 1}}
     return save_checkpoint(Path(f"run/checkpoints/step-{update:08d}"), weights, training, state)
+
+
+def test_of_a_run_folder_the_average_counts():
+    weights = list(create_model("resnet8", num_classes=3).get_parameters())
+    averages = [Parameter(parameter * 0.5, name=f"ema.{parameter.name}") for parameter in weights]
+    count = Parameter(Tensor(np.float32(7)), name="ema_updates")
+    momentum = Parameter(weights[0] * 2, name=f"momentum.{weights[0].name}")
+    checkpoint_at(1, weights, [momentum])
+    assert not read_weights("run").averaged
+    checkpoint_at(2, weights, [momentum, *averages, count])
+    source = read_weights("run")
+    assert (source.averaged, source.update, source.path.name) == (True, 2, "step-00000002")
+    assert source.arrays.keys() == {parameter.name for parameter in weights}
+    for parameter in weights:
+        assert source.arrays[parameter.name].tobytes() == (parameter.asnumpy() * np.float32(0.5)).tobytes()
+    bare = read_weights("run/checkpoints/step-00000002/weights.safetensors")
+    assert bare.arrays["fc.bias"].tobytes() == weights[-1].asnumpy().tobytes()
 
 
 def test_of_a_run_folder_the_best_counts_where_it_is_asked_for(capsys):

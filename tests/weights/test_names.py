@@ -1,5 +1,3 @@
-"""The four styles of names: what each calls a parameter, there and back, and what equal names hide."""
-
 import re
 from pathlib import Path
 
@@ -11,7 +9,6 @@ from resnet_fn.weights.names import STYLES, differences, is_basic, recognise_sty
 
 
 def test_the_table():
-    """As at the top of the module."""
     table = {
         "bn1.gamma": ("bn1.weight", "bn1.gamma", "bn1.gamma"),
         "bn1.moving_variance": ("bn1.running_var", "bn1.moving_variance", "bn1.moving_variance"),

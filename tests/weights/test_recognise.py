@@ -1,5 +1,3 @@
-"""The model that weights belong to, from names and shapes, and two models that share them."""
-
 import numpy as np
 import pytest
 
@@ -17,17 +15,12 @@ def test_models_are_recognised(name, arrays_of):
     assert name != "genet50_plus" or model["image_size"] == 32
 
 
-def resnet50_shapes() -> dict[str, np.ndarray]:
-    """All that recognition looks at."""
-    shapes = {"conv1.weight": (64, 3, 7, 7), "bn1.gamma": (64,), "fc.weight": (9, 2048)}
+def test_genet50_minus_and_resnet50_cannot_be_told_apart():
+    shapes = {"conv1.weight": (64, 3, 7, 7), "bn1.gamma": (64,), "fc.weight": (9, 2048)}  # all that is looked at
     for stage, depth in enumerate((3, 4, 6, 3), start=1):
         for block in range(depth):
             shapes |= {f"layer{stage}.{block}.conv{i}.weight": (64, 64, 1, 1) for i in (1, 2, 3)}
-    return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
-
-
-def test_genet50_minus_and_resnet50_cannot_be_told_apart():
-    arrays = resnet50_shapes()
+    arrays = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     assert recognise_model(arrays)["name"] == "resnet50"
     model = recognise_model(arrays, "genet50_minus")
     assert [model[key] for key in ("name", "num_classes", "in_channels", "stem")] == ["genet50_minus", 9, 3, "imagenet"]

@@ -61,13 +61,18 @@ def _find(name: str, data_dir: str) -> tuple[Path, _Layout]:
     advice = f"get {archive} from https://www.cs.toronto.edu/~kriz/cifar.html and extract it there"
     if not root.is_dir():
         raise ValueError(f"data_dir: {data_dir!r} is not a folder; {advice}")
+    partial: list[tuple[Path, list[str]]] = []  # folders with some of the files, and those that they lack
     for layout in _LAYOUTS[name]:
+        wanted = [*layout.train, layout.test, *([layout.names] if layout.names else [])]
         for folder in (root, root / layout.folder):
-            if (folder / layout.train[0]).is_file():
-                wanted = [*layout.train, layout.test, *([layout.names] if layout.names else [])]
-                if missing := [file for file in wanted if not (folder / file).is_file()]:
-                    raise ValueError(f"data_dir: {folder} lacks {', '.join(missing)}; {advice}")
+            missing = [file for file in wanted if not (folder / file).is_file()]
+            if not missing:
                 return folder, layout
+            if len(missing) < len(wanted):
+                partial.append((folder, missing))
+    if partial:
+        folder, missing = min(partial, key=lambda place: len(place[1]))
+        raise ValueError(f"data_dir: {folder} lacks {', '.join(missing)}; {advice}")
     there = ", ".join(sorted(path.name for path in root.iterdir())[:5]) or "nothing"
     looked = " or ".join(layout.train[0] for layout in _LAYOUTS[name])
     raise ValueError(f"data_dir: looked for {looked} in {root}, found {there}; {advice}")

@@ -77,6 +77,8 @@ def _check_classes(place: Path, classes: list[str], files: FileSplit) -> None:
         wrong = f"{place} holds one class only, {classes[0]!r}"
         fix = "lay the images out with a folder for each class, and give their parent folder"
         fix = _look_inside(place / classes[0]) or fix
+    elif around := [name for name in classes if (place / name / "train").is_dir()]:
+        wrong, fix = f"{place / around[0]} holds a set, not a class", _look_inside(place / around[0])
     else:
         return
     raise ValueError(f"data_dir: {wrong}; {fix}")
@@ -127,12 +129,14 @@ def _list_flat_val(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]
         )
     from scipy.io import loadmat  # a dependency of MindSpore
 
+    file = truth
     try:
         numbers = [int(line) for line in truth.read_text().split()]
+        file = meta
         rows = loadmat(str(meta), squeeze_me=True)["synsets"]
         folders = {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in rows}
     except Exception as error:
-        raise ValueError(f"{truth} or {meta}: is damaged ({error}); extract the development kit again") from None
+        raise ValueError(f"{file}: is damaged ({error}); extract the development kit again") from None
     if len(numbers) != len(names):
         raise ValueError(f"{truth}: has {len(numbers)} lines for {len(names)} images in {root / 'val'}; complete them")
     labels = {number: classes.index(name) for number, name in folders.items() if name in classes}

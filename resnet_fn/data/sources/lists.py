@@ -61,6 +61,9 @@ def _notes(train: Sequence[Row], val: Sequence[Row], classes: Sequence[str], sev
         yield f"warning: {len(both)} images are in both lists, {both[0]} among them: the evaluation flatters the net"
     if not several and (joined := next((name for name in classes if ";" in name), "")):
         yield f"warning: {joined!r} is one class here; for images of several give --multi-label"
+    if several:
+        counts = np.bincount([min(len(row.labels), 2) for row in (*train, *val)], minlength=3)
+        yield f"classes     {counts[0]:,} images have none, {counts[1]:,} one, {counts[2]:,} several"
 
 
 def _read(option: str, name: str, data_dir: str, several: bool, looked_for: bool = True) -> list[Row]:

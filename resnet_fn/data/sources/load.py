@@ -85,7 +85,8 @@ def open_dataset(
         with Image.open(path) as image:
             if min(image.size) >= 4 * size:
                 wrong = f"{path} has {image.width} x {image.height} pixels, and the recipe digits trains on {size}"
-                notes.append(f"warning: {wrong}, at a learning rate of {recipe.learning_rate}; give --recipe finetune")
+                fix = "give --recipe finetune with --weights FILE or --model NAME"
+                notes.append(f"warning: {wrong}, at a learning rate of {recipe.learning_rate}; {fix}")
     return dataclasses.replace(dataset, notes=tuple(notes))
 
 
@@ -104,7 +105,7 @@ def load_dataset(
         raise ValueError(f"val_list: is for --dataset imagefolder, and this is {name}; leave it out")
     if name in ("digits", "synthetic"):
         if data_dir:
-            fix = "give --dataset cifar10, cifar100 or mindrecord, or --recipe finetune for pictures of your own"
+            fix = "give --dataset cifar10, cifar100 or mindrecord, or for your own --recipe finetune --weights FILE"
             raise ValueError(f"data_dir: {data_dir!r} is given, but the set {name} needs none; leave it out, or {fix}")
         synthetic = recipe.synthetic_samples, recipe.synthetic_classes, recipe.image_size
         dataset = load_digits() if name == "digits" else make_synthetic(*synthetic)

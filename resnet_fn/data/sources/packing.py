@@ -20,6 +20,7 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.preprocess import open_upright
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.records import FORMAT, INDEX
+from resnet_fn.data.sources.scan import write_bad_files
 from resnet_fn.runtime.disk import replace_text, sha256, sha256_of_file
 
 _CHUNK = 256  # samples in memory at a time
@@ -62,6 +63,7 @@ def pack(
     if path.exists() and json.loads(path.read_text()) != plan:
         raise ValueError(f"out: {out} holds another packing (other files or settings); give another folder")
     replace_text(path, json.dumps(plan, indent=1) + "\n")
+    write_bad_files(out, dataset)
     index: dict[str, Any] = {
         "format": FORMAT,
         "classes": list(dataset.classes),

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from resnet_fn.config.hints import first_line
 from resnet_fn.data.dataset import BadSampleError, DataSet
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.sources.files import color_spec, decode_batches
@@ -46,9 +47,9 @@ class RecordSplit:
                 yield from zip(part.tolist(), images, strict=True)
 
     def undecodable(self, index: int) -> BadSampleError:
-        """Return the error for a sample that cannot be read or decoded."""
+        """Return the error for a sample that cannot be decoded."""
         name = f"sample {index} ({self.names[index]})"
-        return BadSampleError(f"data: {name} of the packed set cannot be read; pack the set again, then resume")
+        return BadSampleError(f"data: {name} of the packed set cannot be decoded; pack the set again, then resume")
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
         """Yield images as `Samples.eval_images` does, with torchvision's evaluation preprocessing."""
@@ -57,17 +58,25 @@ class RecordSplit:
     def _read(self, order: np.ndarray) -> Generator[bytes, None, None]:
         from mindspore import dataset as engine
 
-        rows, index, numbers = None, int(order[0]), order.tolist()
+        rows, numbers = None, order.tolist()
         try:
-            files, sampler = list(self.files), engine.SubsetSampler(numbers)
-            records = engine.MindDataset(files, ["image", "index"], self.threads, sampler=sampler)
-            rows = records.create_dict_iterator(num_epochs=1, output_numpy=True)
-            for index, row in zip(numbers, rows, strict=True):
+            for index in numbers:
+                try:
+                    if rows is None:
+                        files, sampler = list(self.files), engine.SubsetSampler(numbers)
+                        records = engine.MindDataset(files, ["image", "index"], self.threads, sampler=sampler)
+                        rows = records.create_dict_iterator(num_epochs=1, output_numpy=True)
+                    row = next(rows)
+                except (RuntimeError, ValueError) as error:
+                    lines = str(error).splitlines()  # of the pipeline's report one has the cause
+                    cause = next((line for line in lines if line.startswith("[ERROR] ")), first_line(error))
+                    # MindDataset reads ahead: it may already fail at a sample that it could give.
+                    name = f"sample {index} ({self.names[index]}), or one soon after it,"
+                    wrong = f"{name} cannot be read ({cause.removeprefix('[ERROR] ')})"
+                    raise BadSampleError(f"data: {wrong}; check the packed files, then resume") from error
                 if int(row["index"]) != index:
                     raise RuntimeError(f"MindDataset gave sample {int(row['index'])} instead of {index}")
                 yield row["image"].tobytes()
-        except (RuntimeError, ValueError) as error:  # `index` may be the sample before the bad one
-            raise self.undecodable(index) from error
         finally:
             if rows is not None:
                 rows.stop()

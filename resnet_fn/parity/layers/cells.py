@@ -16,9 +16,9 @@ _assign = ops.Assign()
 def record_cell(
     net: nn.Cell, call: Callable[[], Any], train: bool, visit: Callable[[Layer], None] | None = None
 ) -> list[Layer]:
-    """Run a cell by `call`, uncompiled, since compiled functions call no hooks; record every layer (`record_layers`).
+    """Run a net with `call`, uncompiled, since compiled functions call no hooks; record every layer (`record_layers`).
 
-    Parameters and statistics are put back; the net stays in the mode of `train`.
+    Parameters and statistics are restored afterwards. The net stays in training mode (`train`) or evaluation mode.
     """
 
     def run() -> None:
@@ -31,7 +31,7 @@ def record_cell(
 
 @contextlib.contextmanager
 def unchanged(parameters: Iterable[Parameter], handles: Sequence[Any] = ()) -> Iterator[None]:
-    """Restore parameters on leaving, and remove hooks."""
+    """A context that restores these parameters when it ends, and removes the hooks in `handles`."""
     kept = [(parameter, parameter.numpy().copy()) for parameter in parameters]
     try:
         yield
@@ -47,5 +47,5 @@ def write(parameter: Parameter, value: np.ndarray) -> None:
     tensor = Tensor(np.asarray(value), parameter.dtype)
     try:
         _assign(parameter, tensor)
-    except RuntimeError:  # of a view: the g of a weight norm
+    except RuntimeError:  # the parameter is a view: the g of a weight norm
         parameter.set_data(tensor)

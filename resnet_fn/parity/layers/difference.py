@@ -1,7 +1,7 @@
 """The difference between two arrays, and its verdict.
 
-The reference also computes each array in float64. If its float32 array is about as far from that as from the MindSpore
-net's, the difference is rounding, not a fault.
+The reference also computes each array in float64. If its float32 array is about as far from its float64 array as from
+the MindSpore net's array, the difference is rounding, not a fault.
 """
 
 import dataclasses
@@ -18,17 +18,17 @@ ROUNDING_FACTOR = 4.0
 CEILING = 0.25 / ROUNDING_FACTOR
 _LEAST = 1e-6  # relative error that is never beyond rounding
 FITS = 1e-3  # relative error up to which a cause explains a difference
-_APART = 1e6  # times the median: such numbers, as a mask's −1e9, would hide all others in a norm
+_APART = 1e6  # numbers above this times the median (a mask's −1e9) would hide all others in a norm
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
     """How one array differs from the reference's."""
 
-    name: str  # of the parameter, layer or update
+    name: str  # the name of the parameter, layer or update
     max_abs: float  # the largest |a − b|
     relative: float  # ‖a − b‖ / ‖b‖ (‖a − b‖ where b is zero)
-    cosine: float  # of the angle between a and b; 1 where both are zero
+    cosine: float  # the cosine of the angle between a and b; 1 where both are zero
     # ours, theirs: the values of a (MindSpore's) and b (the reference's) where |a − b| is largest
     ours: float
     theirs: float
@@ -58,7 +58,7 @@ class Difference:
 
     @property
     def excess(self) -> float:
-        """The error divided by the error that is allowed: above 1 the verdict is not "ok"."""
+        """The relative error divided by the allowed one, which is the tolerance or, if more passes, the rounding's."""
         if math.isnan(self.relative):
             return math.inf
         allowed = max(self.tolerance, ROUNDING_FACTOR * self.rounding if self.verdict == ROUNDING else 0.0)
@@ -66,26 +66,26 @@ class Difference:
 
     @property
     def beyond(self) -> float:
-        """How many times the error is what rounding explains, if its tolerance alone lets it pass; 0 otherwise."""
+        """The relative error divided by what rounding explains, if beyond that but within the tolerance; else 0."""
         bound = max(_LEAST, ROUNDING_FACTOR * self.rounding)
         return self.relative / bound if bound < self.relative <= self.tolerance else 0.0
 
     def values(self) -> str:
-        """Both values where they differ most: "0.12 here, 0.13 in the reference at [0, 3]"."""
+        """A text with both values at the largest difference: "0.12 here, 0.13 in the reference at [0, 3]"."""
         place = f" at {list(self.place)}" if self.place else ""
         return f"{self.ours:.9g} here, {self.theirs:.9g} in the reference{place}"
 
 
 def norm(array: Any) -> float:
-    """‖a‖ in float64: in float32 the squares of 1e-23 are 0."""
+    """‖array‖ in float64; in float32 the square of a number such as 1e-23 would be 0."""
     return float(np.linalg.norm(np.asarray(array, np.float64)))
 
 
 def relative_error(a: Any, b: Any) -> float:
     """‖a − b‖ / ‖b‖ in float64; ‖a − b‖ where b is zero.
 
-    NaN and infinities are compared by their places: if these differ, the error is infinite; if no number is finite, it
-    is NaN; else it is the error of the finite numbers, or of the largest (`_APART`) alone if that is more.
+    NaN and infinities must be at the same places, else the error is infinite. If no number is finite, the error is NaN.
+    Otherwise it is the error of the finite numbers, or that of the very large ones alone (`_APART`) if that is larger.
     """
     a, b = (np.asarray(array, np.float64).ravel() for array in (a, b))
     finite = np.isfinite(a) & np.isfinite(b)
@@ -96,7 +96,7 @@ def relative_error(a: Any, b: Any) -> float:
             return math.nan
         a, b = a[finite], b[finite]
     sizes = np.abs(b)
-    # The median is dear; if more than half are near the largest, none is far beyond it.
+    # The median is slow. If more than half of the numbers are near the largest, none is far above the median.
     if a.size and np.count_nonzero(sizes > sizes.max() / _APART) <= a.size // 2:
         median = np.median(sizes)
         large = sizes > _APART * median
@@ -108,7 +108,7 @@ def relative_error(a: Any, b: Any) -> float:
 def difference(name: str, ours: Any, theirs: Any, tolerance: float = 0.0, rounding: float = 0.0) -> Difference:
     """Compare an array with the reference's, of any float or integer types; ValueError if the shapes differ.
 
-    `tolerance` is the relative error that passes, `rounding` the reference's own, from its array in float64.
+    `tolerance` is the relative error that passes; `rounding` is the relative error of `theirs` against float64.
     """
     a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     if a.shape != b.shape:

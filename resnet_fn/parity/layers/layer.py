@@ -20,7 +20,7 @@ class Layer:
     call: int  # how many times the layer had run before
     kind: str  # the same word for both frameworks: "conv", "norm", "dense", "attention", …, or its class (`kind_of`)
     class_name: str  # its class in its framework
-    settings: dict[str, Any]  # its settings, in words that both frameworks share (`settings`)
+    settings: dict[str, Any]  # its settings under names that both frameworks share (`settings`)
     # input, output: its first input and first output, float64; None if there is no tensor
     input: np.ndarray | None
     output: np.ndarray | None
@@ -29,16 +29,16 @@ class Layer:
     # input_rounding, output_rounding: relative distance of input and output from those computed in float64
     input_rounding: float = 0.0
     output_rounding: float = 0.0
-    # fingerprints of the further inputs of a layer that is compared whole: an attention's key and value
+    # for kinds in `WHOLE`: fingerprints of the inputs after the first, such as an attention's key and value
     further: tuple[str, ...] = ()
 
     @property
     def is_own(self) -> bool:
-        """Whether its class belongs to neither framework."""
+        """Whether the layer's class belongs to neither framework."""
         return self.kind.startswith(f"{OWN} ")
 
     def owned(self) -> list[str]:
-        """The full names of its parameters."""
+        """The full names of the layer's parameters."""
         return [f"{self.name}.{leaf}" for leaf, _ in self.parameters]
 
     @property
@@ -70,7 +70,7 @@ _KINDS = {
     "BiDense": "bilinear",
     "EmbeddingLookup": "embedding",
 }
-OWN = "own"  # begins the kind of a user's class
+OWN = "own"  # the first word of the kind of a user's class
 # Kinds that are recorded as one, without what runs inside: the frameworks build them from different parts.
 WHOLE = ("attention", "lstm", "gru", "rnn", "norm", "dense")
 
@@ -78,8 +78,8 @@ WHOLE = ("attention", "lstm", "gru", "rnn", "norm", "dense")
 def kind_of(layer: Any) -> str:
     """A layer's kind, the same word for both frameworks; its class's name in lower case if there is no such word.
 
-    A class derived from a framework's layer has its kind, unless it is a user's class with layers inside, whose name is
-    no evidence. Any other class is "own" and its name.
+    A class that is derived from a framework's layer has that layer's kind, unless it is a user's class with layers
+    inside, which may compute anything. The kind of any other class is "own" and the class's name.
     """
     for class_ in type(layer).__mro__:
         name = re.sub(r"^Parametrized|[123]d|Ext$", "", class_.__name__)

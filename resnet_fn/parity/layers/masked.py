@@ -13,13 +13,13 @@ _assign = ops.Assign()
 
 
 class Masked(nn.Cell):
-    """A layer in training mode: its input times its masks, one for each call in a forward pass."""
+    """A layer that multiplies its input by masks in training mode, one mask for each call in a forward pass."""
 
     mask_values: Parameter  # [calls, most numbers of a call]
     mask_call: Parameter
 
     def construct(self, x: Tensor) -> Tensor:
-        """Any shape to the same."""
+        """A tensor of any shape to a tensor of the same shape."""
         if not self.training:
             return x
         mask = self.mask_values[self.mask_call]
@@ -29,9 +29,9 @@ class Masked(nn.Cell):
 
 @contextlib.contextmanager
 def masked(net: nn.Cell, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[Callable[[], None]]:
-    """Inside, layers that drop nothing multiply by masks in training mode. Compile the net's functions inside.
+    """A context in which layers multiply by masks in training mode; their dropout must be 0. Compile the net inside.
 
-    `masks` has those of each call of a layer, by its path. Yields a function that sets them; before they are ones.
+    `masks` maps a layer's path to the masks of its calls. Yields a function that sets the masks, which are ones before.
     """
     layers = [(layer, type(layer), masks[name]) for name, layer in net.cells_and_names() if name in masks]
     values = []
@@ -43,7 +43,7 @@ def masked(net: nn.Cell, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[
             object.__setattr__(layer, name, parameter)
         for row, mask in zip(values[-1], calls, strict=True):
             row[: mask.size] = mask.ravel()
-        # Compiled functions call no hooks. Layers are recognised by their class's name.
+        # A new class, since compiled functions call no hooks; with the old name, by which layers are recognised.
         layer.__class__ = type(class_.__name__, (Masked, class_), {})
 
     def set_masks() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from resnet_fn.parity.layers.layer import WHOLE, Layer, fingerprint, kind_of, parts_of
 from resnet_fn.parity.layers.settings import settings_of
 
-# What only holds other layers.
+# Classes that only hold other layers.
 _CONTAINERS = {
     *("torch.Sequential", "torch.ModuleList", "torch.ModuleDict"),
     *("mindspore.SequentialCell", "mindspore.CellList", "mindspore.CellDict"),
@@ -18,7 +18,7 @@ _CONTAINERS = {
 
 
 def recorded_layers(net: Any) -> Iterator[tuple[str, Any]]:
-    """Every layer of a net by its path, except the net itself, containers and layers inside one that is compared whole.
+    """Every layer of a net with its path, except the net itself, containers, and layers inside kinds of `WHOLE`.
 
     A layer with two names is listed once, under its first: hooks on an alias would run twice.
     """
@@ -43,9 +43,9 @@ def _is_container(layer: Any) -> bool:
 
 
 def record_layers(net: Any, run: Callable[[], Any], visit: Callable[[Layer], None] | None = None) -> list[Layer]:
-    """Every execution of a net's layers (`recorded_layers`) while `run` runs it, of either framework, in order.
+    """Call `run`, which runs a net of either framework; return every execution of `recorded_layers`, in order.
 
-    `visit` is called with each layer once it has run; the list is then empty: all outputs together can be gigabytes.
+    If `visit` is given, it is called with each execution, and the list is empty: all outputs may be gigabytes.
     """
     executions: list[Layer] = []
     visit = visit or executions.append
@@ -58,7 +58,7 @@ def record_layers(net: Any, run: Callable[[], Any], visit: Callable[[Layer], Non
         taken: list[list[np.ndarray]] = []
 
         def before(layer: Any, inputs: Any, named: Any) -> None:
-            taken.append([_array(value) for value in _tensors((inputs, named))])  # before a layer writes into them
+            taken.append([_array(value) for value in _tensors((inputs, named))])  # a layer may write into inputs
 
         def hook(layer: Any, inputs: Any, named: Any, output: Any) -> None:
             given, result = taken.pop(), next(_tensors(output), None)
@@ -90,21 +90,21 @@ def record_layers(net: Any, run: Callable[[], Any], visit: Callable[[Layer], Non
 
 
 def _owned(layer: Any, inside: bool) -> Iterable[tuple[str, Any]]:
-    """A layer's parameters and statistics by leaf name, with those inside it or not."""
-    if hasattr(layer, "parameters_and_names"):  # of MindSpore
+    """A layer's parameters and statistics as pairs (leaf name, tensor); `inside`: also those of the layers inside."""
+    if hasattr(layer, "parameters_and_names"):  # a MindSpore cell
         return layer.parameters_and_names(expand=inside)
     owned = (*layer.named_parameters(recurse=inside), *layer.named_buffers(recurse=inside))
     return [(leaf, value) for leaf, value in owned if leaf != "num_batches_tracked"]
 
 
 def _array(tensor: Any) -> np.ndarray:
-    """A copy of either framework's tensor, float64."""
+    """A tensor of either framework as a new float64 array."""
     tensor = tensor.detach().cpu().double() if hasattr(tensor, "__torch_function__") else tensor
     return np.array(tensor.numpy(), np.float64)
 
 
 def leaves(tree: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Every leaf of tuples, lists and dicts with its keys: ((), x) of a single x, (("mask",), x) of a dict's entry."""
+    """Yields (keys, leaf) for every leaf of nested tuples, lists and dicts: ((), x) for x, (("k",), x) for {"k": x}."""
     if isinstance(tree, Mapping):
         pairs: Iterable[tuple[Any, Any]] = tree.items()
     elif isinstance(tree, tuple | list):

@@ -1,4 +1,4 @@
-"""A layer's settings in words that MindSpore and PyTorch share: one table for the classes of both.
+"""Read a layer's settings under names that MindSpore and PyTorch share: one table for the classes of both.
 
 `mindspore.nn`, `mindspore.mint.nn` and `torch.nn` have other names for the same settings: each function below describes
 one kind of layer of all three.
@@ -24,7 +24,7 @@ Settings = dict[str, Any]
 def settings_of(layer: Any, image: np.ndarray | None) -> Settings:
     """Return a layer's settings; {} if its kind has none, or if a user's class lacks the attributes that are read.
 
-    `image` is its first input, whose size decides the padding of `same`.
+    `image` is the layer's first input, whose size decides the padding of `same`.
     """
     function = _TABLE.get(kind_of(layer))
     try:
@@ -62,7 +62,7 @@ def _pad_mode(layer: Any) -> str:
 
 
 def pads_of(layer: Any, size: Sequence[int]) -> Pads | None:
-    """How many zeros a convolution or pool adds before and after this input; None if it is not known."""
+    """How many zeros a convolution or pool adds before and after an input of this size; None if it is not known."""
     count, mode = len(size), _pad_mode(layer)
     if mode == "valid":
         return (0,) * 2 * count
@@ -78,9 +78,9 @@ def pads_of(layer: Any, size: Sequence[int]) -> Pads | None:
 
 
 def _given_padding(layer: Any, count: int) -> Pads | None:
-    """The `padding` argument, spread: one number, one for each direction (torch, max pools), or one for each side."""
+    """The pads of the `padding` argument: one number for all, one for each direction, or one for each end of these."""
     padding = _read(layer, "padding", "pad", "pad_list", "pads")  # nn.AvgPool2d has it in its operation only
-    if not isinstance(padding, int | tuple | list):  # a layer's own class may give the names to other things
+    if not isinstance(padding, int | tuple | list):  # a user's class may give these names to other things
         return None
     if isinstance(padding, int):
         return (padding,) * 2 * count
@@ -90,11 +90,11 @@ def _given_padding(layer: Any, count: int) -> Pads | None:
 
 
 def _read(layer: Any, *names: str) -> Any:
-    """The first of these attributes that a layer has, or a MindSpore cell's main operation; None if there is none."""
+    """The first of these attributes that a layer, or else its main MindSpore operation, has; None if there is none."""
     operations = [
         getattr(operation, "init_attrs", {})
         for name, operation in getattr(layer, "_primitives", {}).items()
-        # not one that reshapes for it
+        # leaves out operations that only reshape
         if name.startswith(("avg_pool", "max_pool", "adaptive_", "softmax", "log_softmax", "elu", "celu"))
     ]
     values = [getattr(layer, name, None) for name in names]
@@ -103,7 +103,7 @@ def _read(layer: Any, *names: str) -> Any:
 
 
 def _transposed(layer: Any, image: np.ndarray | None) -> Settings:
-    """`pads` are cut off the full output of size (n − 1) · stride + kernel, as in torch."""
+    """A transposed convolution's settings; `pads` are cut off the full output of size (n − 1) · stride + kernel."""
     count = _directions(layer, image)
     settings, mode = {**_conv(layer, image), "transposed": True}, _pad_mode(layer)
     more = _spread(getattr(layer, "output_padding", 0), count)
@@ -188,11 +188,11 @@ def _softmax(layer: Any, image: np.ndarray | None) -> Settings:
 def _upsample(layer: Any, image: np.ndarray | None) -> Settings:
     fixed = {"UpsamplingNearest2d": ("nearest", False), "UpsamplingBilinear2d": ("bilinear", True)}
     mode, corners = fixed.get(type(layer).__name__) or (layer.mode, bool(layer.align_corners))
-    return {"mode": mode, "align_corners": corners}  # another size is another shape of its output
+    return {"mode": mode, "align_corners": corners}  # the output's shape shows the size
 
 
 def _spread(value: Any, count: int) -> tuple[int, ...]:
-    """A number for each of `count` directions, of one for all or of more: MindSpore has (1, k) for a Conv1d's k."""
+    """A setting as a number for each of `count` directions; of a longer tuple the last, as of MindSpore's (1, k)."""
     values = tuple(int(one) for one in value) if isinstance(value, tuple | list) else (int(value),) * count
     return values[len(values) - count :] if len(values) > count else values
 
@@ -204,7 +204,7 @@ def _directions(layer: Any, image: np.ndarray | None) -> int:
     return max(1, image.ndim - 2) if image is not None else 2
 
 
-# Numbers by kind: their words, and the attributes that have them. A missing one is left out.
+# By kind: each numeric setting, and the attributes that may store its value. A setting without a value is left out.
 _NUMBERS: dict[str, dict[str, Sequence[str]]] = {
     "leakyrelu": {"slope": ("negative_slope", "alpha")},
     "elu": {"alpha": ("alpha",)},
@@ -237,19 +237,19 @@ _TABLE: dict[str, Callable[[Any, Any], Settings]] = {
     "upsample": _upsample,
 }
 
-# Attributes with the share that a layer drops: attention's and LSTM's `dropout`, timm's DropPath's drop_prob; others
-# pass it to a function: torchvision's DenseNet drop_rate, its Swin attention_dropout.
+# Attributes with a dropout probability: `dropout` of attention and LSTMs, drop_prob of timm's DropPath. Some layers
+# pass the probability to a function: drop_rate of torchvision's DenseNet, attention_dropout of its Swin.
 _DROPS = (
     *("dropout", "drop_prob", "drop_path_prob", "dropout_p", "dropout_prob", "attn_drop_prob", "p_dropout"),
     *("attention_dropout", "drop_rate", "layerdrop"),
 )
-_OF_DROPOUT = ("p", "prob", "keep_prob")  # a dropout layer's own: nn.Dropout(0.9) of MindSpore keeps 0.9
+_OF_DROPOUT = ("p", "prob", "keep_prob")  # attributes of dropout layers: MindSpore's nn.Dropout(0.9) keeps 0.9
 
 
 def _shares(layer: Any) -> Iterator[tuple[str, float, list[tuple[Any, str]]]]:
-    """Where a layer drops: the attribute, the share that is dropped, and each place that has it: an object and a name.
+    """A layer's dropouts: attribute, dropout probability, and every place (object, attribute) that stores this one.
 
-    A dropout layer has one share, however many attributes have it; the first that is set counts.
+    A dropout layer has one probability, however many attributes store it; the first that is set counts.
     """
     words: dict[str, Sequence[str]] = {**{name: (name,) for name in _DROPS}, "p": ("keep_prob",)}  # MindCV's DropPath
     if kind_of(layer) == "dropout" or type(layer).__name__ == "StochasticDepth":
@@ -263,16 +263,16 @@ def _shares(layer: Any) -> Iterator[tuple[str, float, list[tuple[Any, str]]]]:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is one number, which NumPy or a framework may hold."""
+    """Whether a value is one number, also of NumPy or a framework; a bool is none."""
     return not isinstance(value, bool) and (isinstance(value, int | float) or getattr(value, "shape", None) == ())
 
 
 @contextlib.contextmanager
 def without_dropout(layers: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[str, str, float]]]:
-    """Inside, dropout is 0, for frameworks do not share random masks: of dropout layers, attention, LSTMs and drop-path
-    with its usual attributes. Compile the net's functions inside.
+    """A context in which dropout has probability 0, since frameworks draw different masks: in dropout layers,
+    attention, LSTMs, and drop-path with its usual attributes. Compile the net's functions inside.
 
-    Yields the path of each layer that dropped, the attribute that was set to 0, and the share that it had.
+    Yields a list of (path of a layer, attribute that was set to 0, its dropout probability before).
     """
     drops = []
     with contextlib.ExitStack() as restored:

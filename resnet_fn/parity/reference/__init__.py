@@ -1,1 +1,1 @@
-"""The nets, losses and optimizers of this package in PyTorch, written apart from the others. Needs PyTorch only."""
+"""The nets, losses and optimizers of this package in PyTorch, written independently. Needs PyTorch only."""

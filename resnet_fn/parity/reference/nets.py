@@ -19,9 +19,9 @@ except ImportError:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """One row of the table below."""
+    """The architecture of one net, an entry of `PLANS`."""
 
-    expansion: int  # of a block's planes
+    expansion: int  # a block's output channels divided by its planes
     depths: tuple[int, ...]
     widths: tuple[int, ...] = (64, 128, 256, 512)
     stem: str = "imagenet"
@@ -193,9 +193,9 @@ def reference_net(
     image_size: int = 224,
     zero_init_residual: bool = False,
 ) -> nn.Module:
-    """Build the PyTorch net that `create_model` with the same arguments must equal; stem "" is the family's own.
+    """Build the PyTorch version of the net that `create_model` builds with the same arguments; stem "": the usual one.
 
-    It is in training mode, with torchvision's initialisation from torch's global seed. ValueError: an unknown name.
+    The net is in training mode, with torchvision's initialisation from torch's global seed. ValueError: unknown name.
     """
     if (plan := PLANS.get(name)) is None:
         raise ValueError(f"model: {name!r} is unknown; {closest(name, PLANS)}")

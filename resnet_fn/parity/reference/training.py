@@ -1,4 +1,4 @@
-"""The recipe's loss, optimizer and moving average in torch: torch's own if it has them, else from the papers."""
+"""The recipe's loss, optimizer and moving average in PyTorch: PyTorch's own if there is one, else as in the paper."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from resnet_fn.config.recipe import Recipe
 
 
 def recipe_loss(recipe: Recipe) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """The recipe's loss of (logits, labels), the mean over the batch, in the logits' precision.
+    """The recipe's loss as a function of (logits, labels): the mean over the batch, in the logits' precision.
 
     Logits are [n, classes]; labels are classes, integers [n], or probabilities [n, classes] (mixup, CutMix). The
     recipe's `label_threshold` is applied to labels where they are mixed, not here.
@@ -25,7 +25,7 @@ def recipe_loss(recipe: Recipe) -> Callable[[torch.Tensor, torch.Tensor], torch.
         targets = _smoothed(labels, logits, smoothing, recipe.smoothing_over)
         if recipe.loss == "cross_entropy":
             return functional.cross_entropy(logits, targets)
-        if recipe.loss == "bce":  # over samples and classes, as timm's BinaryCrossEntropy
+        if recipe.loss == "bce":  # the mean over samples and classes, as timm's BinaryCrossEntropy
             return functional.binary_cross_entropy_with_logits(logits, targets)
         return _focal(logits, targets).sum(1).mean()
 
@@ -33,7 +33,7 @@ def recipe_loss(recipe: Recipe) -> Callable[[torch.Tensor, torch.Tensor], torch.
 
 
 def _smoothed(labels: torch.Tensor, logits: torch.Tensor, smoothing: float, over: str) -> torch.Tensor:
-    """Labels as probabilities; `smoothing` of each label's goes to all classes or to the others, in equal parts."""
+    """Labels as probabilities; the part `smoothing` of each is spread equally over all classes, or over all others."""
     classes = logits.shape[1]
     targets = labels if labels.is_floating_point() else functional.one_hot(labels.long(), classes)
     targets = targets.to(logits.dtype)
@@ -43,7 +43,7 @@ def _smoothed(labels: torch.Tensor, logits: torch.Tensor, smoothing: float, over
 
 
 def _focal(logits: torch.Tensor, targets: torch.Tensor, alpha: float = 0.25, gamma: float = 2.0) -> torch.Tensor:
-    """Lin et al., arXiv 1708.02002, equation 5, of each sample and class: −α_t (1 − p_t)^γ log p_t."""
+    """The focal loss of each sample and class, −α_t (1 − p_t)^γ log p_t (Lin et al., arXiv 1708.02002, equation 5)."""
     entropy = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
     p = torch.sigmoid(logits)
     p_t = p * targets + (1 - p) * (1 - targets)
@@ -57,7 +57,7 @@ _NORM_LAYERS = (torch.nn.modules.batchnorm._NormBase, torch.nn.GroupNorm, torch.
 def decay_groups(module: torch.nn.Module, weight_decay: float, decay_all: bool = False) -> list[dict[str, Any]]:
     """torch.optim parameter groups: one with weight decay, then norm layers' parameters and biases without.
 
-    With `decay_all` all are in the first. A parameter that several layers share is in one group.
+    With `decay_all`, all parameters are in the first group. A parameter that several layers share is in one group.
     """
     undecayed = {
         id(parameter)
@@ -72,7 +72,7 @@ def decay_groups(module: torch.nn.Module, weight_decay: float, decay_all: bool =
 
 
 def recipe_optimizer(recipe: Recipe, module: torch.nn.Module) -> torch.optim.Optimizer:
-    """The recipe's optimizer for a module. Its groups' "lr" is 1: set it before each step."""
+    """The recipe's optimizer for a module. The "lr" of its groups is 1: set the learning rate before each step."""
     groups = decay_groups(module, recipe.weight_decay, recipe.decay_all)
     betas, eps = (recipe.momentum, recipe.beta2), recipe.epsilon
     optimizers: dict[str, Callable[[], torch.optim.Optimizer]] = {
@@ -86,7 +86,7 @@ def recipe_optimizer(recipe: Recipe, module: torch.nn.Module) -> torch.optim.Opt
 
 
 class Lars(torch.optim.Optimizer):
-    """You et al., arXiv 1708.03888, algorithm 1; λ is 1 without weight decay, or if a norm is 0."""
+    """LARS (You et al., arXiv 1708.03888, algorithm 1); λ is 1 without weight decay, or if a norm is 0."""
 
     def __init__(self, groups: Any, momentum: float, trust_coefficient: float) -> None:
         super().__init__(groups, {"lr": 1.0, "weight_decay": 0.0})
@@ -109,7 +109,7 @@ class Lars(torch.optim.Optimizer):
 
 
 class Lamb(torch.optim.Optimizer):
-    """You et al., arXiv 1904.00962, algorithm 2, with bias correction as in timm.
+    """LAMB (You et al., arXiv 1904.00962, algorithm 2), with bias correction as in timm.
 
     The layer-wise ratio ‖w‖ / ‖r + decay · w‖ is 1 without weight decay, or if a norm is 0.
     """
@@ -140,10 +140,10 @@ class Lamb(torch.optim.Optimizer):
 
 
 class Average(AveragedModel):
-    """The recipe's moving average of a module's weights and statistics; `module` has them.
+    """The recipe's moving average of a module's weights and statistics; the attribute `module` has the averages.
 
-    As in torchvision's training script it moves every `ema_every` updates, and until `ema_start` it is a copy. (torch's
-    first move is a copy too; here it is the copy of the initial module.)
+    As in torchvision's training script, the average moves every `ema_every` updates, and is a copy of the weights until
+    `ema_start`. (In torch the first move is always a copy; here that is the copy of the initial module.)
     """
 
     def __init__(self, module: torch.nn.Module, recipe: Recipe, updates_per_epoch: float) -> None:
@@ -153,10 +153,10 @@ class Average(AveragedModel):
         self._updates = 0
 
     def update(self, module: torch.nn.Module) -> None:
-        """Call after each update of the module."""
+        """Move the average; to be called after each update of the module."""
         self._updates += 1
         if self._updates <= self._start:
-            self.n_averaged.fill_(0)  # the next move is a copy
+            self.n_averaged.fill_(0)  # so that the next move copies the weights
         elif self._updates % self._every:
             return
         self.update_parameters(module)

@@ -1,5 +1,3 @@
-"""An image folder as records."""
-
 import pytest
 
 from resnet_fn.config.recipe import Recipe

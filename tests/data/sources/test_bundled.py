@@ -1,5 +1,3 @@
-"""The digits of data/DIGITS.md; generated images."""
-
 import numpy as np
 import pytest
 

@@ -42,6 +42,12 @@ def test_missing_and_cut_files_are_named(tmp_path, make_cifar, raises_line):
     os.remove(tmp_path / "cifar-10-batches-bin" / "data_batch_3.bin")
     with pytest.raises(ValueError, match=r"cifar-10-batches-bin lacks data_batch_3.bin; get"):
         load_dataset(TEN, str(tmp_path))
+    (tmp_path / "cifar-10-batches-bin" / "data_batch_1.bin").rename(tmp_path / "away")
+    with pytest.raises(ValueError, match=r"cifar-10-batches-bin lacks data_batch_1.bin, data_batch_3.bin; get"):
+        load_dataset(TEN, str(tmp_path))
+    (tmp_path / "away").rename(tmp_path / "cifar-10-batches-bin" / "data_batch_1.bin")
+    _, labels = make_cifar(tmp_path, "cifar10", False)  # the other version, complete, beside it
+    assert load_dataset(TEN, str(tmp_path)).train.labels.tolist() == labels.tolist()
     make_cifar(tmp_path, "cifar100", True)
     file = tmp_path / "cifar-100-binary" / "train.bin"
     file.write_bytes(file.read_bytes()[:-1])

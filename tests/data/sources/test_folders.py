@@ -69,6 +69,14 @@ def test_a_folder_has_the_same_images_for_training_validation_prediction_and_pac
     assert load_dataset(replace(RECIPE, dataset="mindrecord"), str(tmp_path / "packed")).train.names == tuple(ordered)
 
 
+def test_folders_around_the_set_are_no_classes(folder, tmp_path, raises_line):
+    for name in ("a", "b"):
+        shutil.copytree(folder, tmp_path / "two" / name)
+    place = f"{tmp_path}/two/a"
+    with raises_line(f"{place} holds a set, not a class", "the folders train, val: ", f"give --data-dir {place}"):
+        load_dataset(SPLIT, str(tmp_path / "two"))
+
+
 @pytest.mark.parametrize("place", ["", "train"])
 def test_one_folder_is_split(folder, place):
     shutil.rmtree(folder / "val")
@@ -113,6 +121,10 @@ def test_flat_val_takes_the_official_ground_truth_or_the_error_names_what_is_mis
     truth.write_text("7\n" * 9)
     with pytest.raises(ValueError, match="number 7 is None, which train has no folder for"):
         load_dataset(RECIPE, str(flat))
+    for file in (flat / "meta.mat", truth):  # the one that is damaged; the ground truth is read first
+        file.write_text("no number")
+        with pytest.raises(ValueError, match=rf"^{file}: is damaged \("):
+            load_dataset(RECIPE, str(flat))
     (flat / "meta.mat").unlink()
     with pytest.raises(ValueError, match=r"has no class folders, and meta.mat is not in .*ILSVRC2012_devkit_t12"):
         load_dataset(RECIPE, str(flat))

@@ -1,5 +1,3 @@
-"""A data set by its recipe: notes, warnings and errors."""
-
 import dataclasses
 
 import pytest
@@ -19,7 +17,7 @@ def test_photographs_on_the_recipe_of_the_digits_are_warned_about(folder):
     (note,) = open_dataset(small, str(folder)).notes
     assert note == (
         f"warning: {folder}/train/bee/00 ü.JPEG has 60 x 40 pixels, and the recipe digits trains on 8, at a learning "
-        "rate of 0.2; give --recipe finetune"
+        "rate of 0.2; give --recipe finetune with --weights FILE or --model NAME"
     )
     for other in ({"image_size": 16}, {"name": "mine"}):
         assert open_dataset(dataclasses.replace(small, **other), str(folder)).notes == ()

@@ -1,5 +1,3 @@
-"""Bad image files: found if there are few or on request, reported together, left out for good by a run that skips."""
-
 import os
 import tracemalloc
 from dataclasses import replace
@@ -18,12 +16,6 @@ from resnet_fn.runtime.workers import Workers
 
 RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4)
 SKIP = replace(RECIPE, on_bad_sample="skip")
-REASON = {
-    "cut": "cut or damaged",
-    "empty": "empty",
-    "garbage": "not an image",
-    "huge": "larger than 178,956,970 pixels",
-}
 
 
 @pytest.fixture
@@ -46,11 +38,11 @@ def zoo(folder, make_photograph, encode):
         "long.jpg": encode(Image.new("RGB", (20000, 20), (9, 200, 9))),
     }
     bad = {
-        "cut header.jpg": (whole[:300], "cut"),
-        "cut late.jpg": (whole[: len(whole) * 3 // 4], "cut"),
+        "cut header.jpg": (whole[:300], "cut or damaged"),
+        "cut late.jpg": (whole[: len(whole) * 3 // 4], "cut or damaged"),
         "empty.jpg": (b"", "empty"),
-        "garbage.jpg": (bytes(range(256)), "garbage"),
-        "huge.png": (encode(Image.new("1", (20000, 20000)), "PNG"), "huge"),
+        "garbage.jpg": (bytes(range(256)), "not an image"),
+        "huge.png": (encode(Image.new("1", (20000, 20000)), "PNG"), "larger than 178,956,970 pixels"),
     }
     place = folder / "train" / "bee"
     for name, data in good.items():
@@ -65,9 +57,9 @@ def test_every_kind_is_found_and_named(zoo):
     place = folder / "train" / "bee"
     for name in good:
         assert examine(str(place / name)) == (len(good[name]), ""), name
-    for name, (data, kind) in bad.items():
-        assert examine(str(place / name)) == (len(data), REASON[kind]), name
-        assert examine(str(place / name), decode=False)[1] == ("empty" if kind == "empty" else "")
+    for name, (data, reason) in bad.items():
+        assert examine(str(place / name)) == (len(data), reason), name
+        assert examine(str(place / name), decode=False)[1] == ("empty" if reason == "empty" else "")
     for decode in (True, False):
         assert examine(str(place / "none.jpg"), decode) == (0, "missing")
 
@@ -122,7 +114,6 @@ def test_a_resumed_run_leaves_out_the_same_files(zoo, tmp_path):
 
 
 def test_a_resumed_run_without_bad_files_decodes_none_again(folder, tmp_path):
-    """That none was bad is known, too."""
     run = tmp_path / "run"
     run.mkdir()
     first = open_dataset(SKIP, str(folder))

@@ -1,5 +1,3 @@
-"""The validation part: its shares, and that a run keeps it whatever comes and goes."""
-
 import json
 
 import numpy as np

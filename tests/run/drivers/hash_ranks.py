@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import mindspore
+import numpy as np
 from mindspore import Tensor
 
 from resnet_fn.checkpoint.run_folder import RunFolder
@@ -14,7 +15,7 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.run.build import build_run
 from resnet_fn.runtime import process
 from resnet_fn.runtime.signals import StopRequest
-from resnet_fn.runtime.workers import broadcast_text
+from resnet_fn.runtime.workers import broadcast_text, exchange_numbers
 
 workers = process.start()
 run = build_run(
@@ -28,6 +29,10 @@ for update in range(3):
 everything = (*run.state.weights, *run.state.training)
 state = hashlib.sha256(b"".join(parameter.asnumpy().tobytes() for parameter in everything)).hexdigest()
 heard = broadcast_text(9000 * "from rank 0: grüße \udcff" if workers.is_main else "", workers)
+numbers = np.array([2**24 + 1, 2**48 - 1, 7, 2**31 + 3])  # each is one rank's, and zero on the other
+numbers = exchange_numbers(np.where(np.arange(4) % 2 == workers.rank, numbers, 0), workers)
 Path(sys.argv[1], f"rank{workers.rank}.json").write_text(
-    json.dumps({"workers": workers.size, "state": state, "indices": indices, "heard": heard})
+    json.dumps(
+        {"workers": workers.size, "state": state, "indices": indices, "heard": heard, "numbers": numbers.tolist()}
+    )
 )
