@@ -80,8 +80,8 @@ def train(
     statistics, the optimizer's state, the loss scaler's, the moving average) as two .safetensors files, and as JSON
     `Run.progress` (`Progress`, run/build.py: updates done, last and best evaluation) and what a resume compares: the
     recipe, the data set's classes, preprocessing and order, the class weights, and `parallel_layout` (workers,
-    micro-batches, kernels: a difference is a note, not an error). `save` in run/resume.py puts it together. All else follows from the recipe
-    and the update's number: order, augmentation, dropout, learning rate.
+    micro-batches, kernels: a difference is a note, not an error). `save` in run/resume.py puts it together. All else
+    follows from the recipe and the update's number: order, augmentation, dropout, learning rate.
 
     Raises:
         ValueError: before the first update, for whatever cannot work; names the field, the value and the fix.
