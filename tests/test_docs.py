@@ -261,7 +261,3 @@ def test_tests_that_pages_name_exist(page):
         assert places, f"{page.name}: no {file}"
         found = not name or any(f"\ndef {name}" in path.read_text() for path in places)
         assert found, f"{page.name}: no test in {file} begins with {name}"
-
-
-def test_files_of_the_checkout_are_no_links_into_nothing():
-    assert not [path for path in (ROOT / "tests").rglob("*") if path.is_symlink() and not path.exists()]

@@ -32,6 +32,7 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
         ("evaluate nowhere --threads two", "--threads: 'two'|give a whole number"),
         ("predict nowhere --threshold half x.png", "--threshold: 'half'|give a number"),
         ("predict nowhere --csv a.csv --json x.png", "--csv|--json|one of them"),
+        ("predict nowhere --csv a/b x.png", "--csv: 'a/b' cannot be written; give "),
         ("predict nowhere --sort doub x.png", "--sort: |'doub'|name|doubt"),
         ("predict nowhere --top 0 x.png", "--top: 0|1 or more"),
         ("export nowhere --format onnx --out x.onnx --batch no", "--batch: 'no'|a whole number above 0"),

@@ -9,7 +9,6 @@ from resnet_fn.config import cli
 from resnet_fn.config.hints import near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.predict import main as predict
 from resnet_fn.train import parse
 
 
@@ -47,18 +46,6 @@ def test_any_error_is_a_sentence_and_exit_code_1(error, text, capsys):
         cli.run("train", main, [])
     assert ended.value.code == 1
     assert capsys.readouterr().err.startswith(f"train: error: {text}")
-
-
-def test_a_place_that_cannot_be_written_is_rejected_before_the_work(raises_line):
-    for words in (["run", "a.png", "--csv", "none/new.csv"], ["run", "a.png", "--csv", "."]):
-        with raises_line(f"--csv: '{words[-1]}' cannot be written", "a folder that is there", kind=cli.UsageError):
-            predict(words)
-
-
-def test_a_full_disk_names_the_file(raises_line):
-    """The system's own error names none."""
-    with raises_line("/dev/full: cannot be written (No space left on device); make room, or give another file"):
-        cli.write_text("/dev/full", "{}")
 
 
 def test_help_lists_the_settings_that_are_used_most_and_help_all_every_one(capsys):

@@ -85,7 +85,7 @@ def test_an_image_file_answers_by_the_documented_steps_as_predict_says(run, digi
     ],
     ids=lambda settings: " ".join(settings.values()),
 )
-def test_a_net_with_imagenets_stem_answers_from_its_files_as_predict_says(make_run, digits_png, settings):
+def test_a_net_with_imagenets_stem_answers_from_its_files(make_run, digits_png, settings):
     """Its max-pool is another operation in a file; the net itself predicts the same bits before and after."""
     trained = load_run(make_run(**settings, image_size=64), image_size=64)
     digits_png.joinpath("05.png").rename("digit.png")
@@ -96,11 +96,6 @@ def test_a_net_with_imagenets_stem_answers_from_its_files_as_predict_says(make_r
             0.1 if trained.recipe.precision == "fp32" else 1
         )
     assert predict(trained, "digit.png", top=10) == before
-    names = documented()
-    (logits,) = names["session"].run(["logits"], {"images": np.repeat(names["read_image"]("digit.png"), 3, 0)})
-    expected = {likely["index"]: likely["probability"] for likely in before[0]["top"]}
-    for answers in softmax(logits.astype(float), 1):
-        assert [expected[index] for index in range(10)] == pytest.approx(answers, abs=verified["tolerance"])
 
 
 def test_the_description_is_inside_the_file_too(run):

@@ -3,7 +3,7 @@
 import mindspore
 import numpy as np
 import pytest
-from mindspore import Tensor, nn, ops
+from mindspore import Tensor, ops
 
 from resnet_fn.models import create_model
 from resnet_fn.models.resnet import BasicBlock, Design, ResNet
@@ -72,17 +72,6 @@ def test_only_what_fits_is_computed_so():
         Conv2d(16, 16, 3, pad_mode="pad", padding=1, has_bias=True),
     ):
         assert not other.fits()
-
-
-def test_it_is_a_conv2d_with_its_bias():
-    cell = Conv2d(16, 8, 3, pad_mode="pad", padding=1)
-    assert isinstance(cell, nn.Conv2d)
-    assert type(cell).__name__ == "Conv2d"
-    assert [parameter.name for parameter in cell.get_parameters()] == ["weight"]
-    x = Tensor(np.random.default_rng(0).normal(size=(1, 16, 5, 5)).astype(np.float32))
-    with_bias = Conv2d(16, 8, 3, pad_mode="pad", padding=1, has_bias=True, bias_init="ones")
-    without = nn.Conv2d(16, 8, 3, pad_mode="pad", padding=1, weight_init=with_bias.weight.value())
-    np.testing.assert_allclose(mindspore.jit(with_bias)(x).asnumpy(), without(x).asnumpy() + 1, atol=1e-5)
 
 
 def by_products(net):

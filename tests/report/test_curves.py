@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from resnet_fn.report.plots import draw_panel, draw_run
+from resnet_fn.report.plots import draw_panel
 
 
 def events(losses, scale=1):
@@ -32,8 +32,3 @@ def test_axes_have_plain_numbers():
     words = [label.get_text() for axis in (axes.xaxis, axes.yaxis) for label in axis.get_ticklabels()]
     assert {"200,000", "0.000002"} <= set(words)
     assert axes.xaxis.get_offset_text().get_text() == axes.yaxis.get_offset_text().get_text() == ""
-
-
-def test_a_run_is_three_pictures():
-    assert [data[:4] for data in draw_run(events([1.0, 2.0]), 2)] == [b"\x89PNG"] * 3
-    assert draw_run([], 2) == []

@@ -1,3 +1,4 @@
+import dataclasses
 import io
 
 import mindspore
@@ -43,6 +44,8 @@ def test_a_file_is_shown_as_it_is_cut(photographs, size, kind, tolerance):
         assert pixels.shape == wanted.shape
         assert np.abs(pixels.astype(int) - wanted).mean() <= tolerance
         assert sample_name(dataset, index) == f"{files[index].parent.name}/{files[index].name}"
+    odd = dataclasses.replace(dataset, test=dataclasses.replace(dataset.test, names=["\udcff.JPEG"]))
+    assert sample_name(odd, 0) == "\\xff.JPEG"  # no UTF-8: the report could not be written
 
 
 @pytest.mark.parametrize("model", ["resnet8", "resnet18"])

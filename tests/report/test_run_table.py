@@ -56,12 +56,6 @@ def test_runs_of_fit_are_lines_of_their_own():
     ]
 
 
-def test_the_best_is_over_all_evaluations():
-    worse = run(0.9)
-    worse.evaluations[-1]["top1"] = 0.7
-    assert cells(run_table({"a": worse})[0][1])[4:6] == ["70.00%", "80.00%"]
-
-
 def test_what_would_mislead_is_said():
     lines, notes = run_table({"a": run(0.96), "b": run(0.98, 1, updates=(10,)), "c": run(0.9, 1, loss=None)})
     assert cells(lines[1])[3] == "10..20"

@@ -1,9 +1,11 @@
 import re
+from pathlib import Path
 
 import pytest
 
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.recipe_file import recipe_text
 from resnet_fn.run.console import clock
 from resnet_fn.run.loop import train
 
@@ -30,6 +32,7 @@ def test_a_run_from_its_header_to_its_total_time(capsys):
     assert re.fullmatch(row.format(2, r"0\.00489", "-"), lines[9]), lines[9]
     assert re.fullmatch(r"total time \d:\d\d", lines[10])
     assert len(lines) == 11
+    assert Path("run/recipe.toml").read_text() == recipe_text(recipe, options)
 
     train(recipe, options)
     again = capsys.readouterr().out.splitlines()

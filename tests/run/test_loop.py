@@ -52,20 +52,6 @@ def compare_runs(events):
 
 
 @pytest.mark.slow
-def test_two_workers_compute_uncompiled_what_they_compute_compiled(python, events):
-    """MindSpore announces that workers compile nothing after 2.11."""
-    words = ["--model", "resnet8", "--image-size", "8", "--batch-size", "240", "--epochs", "1"]
-    losses = []
-    for mode in ("graph", "pynative"):
-        options = ("--mode", mode, "--threads", "1", "--no-progress", "--out-dir", mode)
-        python("-m", "resnet_fn.launch", "--workers", "2", "--log-dir", f"logs-{mode}", "--", *words, *options)
-        losses.append([(event["loss"], event["grad_norm"]) for event in events(mode, "train")])
-    assert len(losses[0]) == 5
-    np.testing.assert_allclose(losses[1][0], losses[0][0], rtol=1e-6)
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-3)  # rounding grows from update to update
-
-
-@pytest.mark.slow
 def test_workers_and_micro_batches_compute_the_same_numbers(msrun, python, compare_runs):
     """1 worker = 2 workers with 3 micro-batches each = 4 workers, on a net without BatchNorm.
 

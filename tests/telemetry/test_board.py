@@ -125,15 +125,6 @@ def test_the_config_and_the_hyper_parameters_are_written_once_with_their_end(run
     assert b"batch_size" in start.SerializeToString()
 
 
-def test_norms_in_the_log_are_the_steps_own(run):
-    rows = [event for event in read_events(run) if "norms" in event]
-    assert [row["update"] for row in rows] == [4, 8]
-    for row in rows:
-        total = np.sqrt(sum(value**2 for value in row["norms"]["gradient"].values()))
-        assert total == pytest.approx(row["grad_norm"], rel=1e-5)
-        assert all(0 < value < 10 for value in row["norms"]["update"].values())
-
-
 def test_a_stopped_run_goes_on_without_overlap(run, tmp_path, board_events):
     shutil.copytree(run, tmp_path / "again")
     shutil.rmtree(tmp_path / "again/checkpoints/step-00000010")
