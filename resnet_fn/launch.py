@@ -112,7 +112,7 @@ def exit_code(ended: dict[str, int], logs: Path, has_scheduler: bool) -> int:
     """Return the exit code of the first failed worker, else the scheduler's; print a failure that no signal caused."""
     failed = sorted(((name, code) for name, code in ended.items() if code), key=lambda end: end[0] == "scheduler")
     name, code = next(iter(failed), ("", 0))
-    log = (logs / "scheduler.log").read_text(errors="replace") if has_scheduler else ""  # or an earlier job's
+    log = (logs / "scheduler.log").read_text(errors="replace") if has_scheduler else ""  # else it is an old job's
     if silent := re.findall(r"The node: (\d+) is timed out", log):
         who, seconds = ", ".join(dict.fromkeys(silent)), os.environ.get("MS_NODE_TIMEOUT", "30")
         why = "it stands still, or its machine is gone; MS_NODE_TIMEOUT=SECONDS waits longer"

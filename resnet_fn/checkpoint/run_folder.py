@@ -98,7 +98,7 @@ class RunFolder:
                 shutil.rmtree(path, ignore_errors=True)
 
     def open(self, lock: FolderLock) -> None:
-        """Lock the folder if it has checkpoints, and finish a checkpoint replacement that a crash interrupted."""
+        """Lock a folder with checkpoints, and undo a half-done replacement; a ValueError if it is in use."""
         others = [name for name in _FILES if (self.path / name).exists()]
         if others and not self.updates() and not was_locked(self.path, has_run=bool(self.config())):
             raise ValueError(f"out_dir: {self.path}/{others[0]} was not written by a run; give another --out-dir")
@@ -194,6 +194,6 @@ def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
 
 
 def settings_of(path: str) -> dict[str, Any]:
-    """Return {"recipe", "options"} of a run or checkpoint folder, as JSON types; a CheckpointError if none exist."""
+    """Return a dict with "recipe" and "options" of a run or checkpoint, as JSON types; a CheckpointError if none."""
     config = RunFolder(locate(Path(path))[0]).config()
     return config or {"recipe": find_checkpoint(Path(path)).state["recipe"], "options": {}}

@@ -180,7 +180,7 @@ def file_to_write(text: str) -> str:
 
 
 def folder_to_write(text: str) -> str:
-    """Return the path of a folder to write after checking that it is or can be made writable; for argparse's `type`."""
+    """Return the path of a folder to write, which may be missing, after checking that it can be; argparse's `type`."""
     there = next(place for place in (Path(text), *Path(text).absolute().parents) if place.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written; give another folder")
@@ -202,7 +202,7 @@ def run(command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[
         sys.stdout.reconfigure(errors="backslashreplace")  # for file names with characters that the terminal lacks
     warnings.filterwarnings("ignore", module=r"PIL\.")  # about odd metadata, which leave the pixels correct
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # train.py blocks it during imports
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked in train.py, __main__.py
         sys.exit(main(arguments))
     except UsageError as error:
         code, message = 2, str(error)

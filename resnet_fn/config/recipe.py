@@ -123,7 +123,7 @@ class Recipe(Settings):
 
     @property
     def mixes(self) -> bool:
-        """Return whether labels are probabilities, float32 [n, classes], as mixup and CutMix need them."""
+        """Return whether labels are probabilities, float32 [n, classes], in all batches: mixup or CutMix."""
         return self.mixup > 0 or self.cutmix > 0
 
     @property
@@ -133,7 +133,7 @@ class Recipe(Settings):
 
     @property
     def evaluation_resize(self) -> int:
-        """Return the shorter side, in pixels, to which evaluation resizes an image file before the centre crop."""
+        """Return an image file's shorter side before evaluation's centre crop, in pixels; by default crop / 0.875."""
         return self.eval_resize or round(self.evaluation_size / 0.875)
 
     @property
@@ -162,7 +162,7 @@ def check_buildable(recipe: Recipe) -> None:
 
 
 def recipe_from_dict(fields: dict[str, Any]) -> Recipe:
-    """Make a recipe from JSON types; fields that are absent or without effect get their default."""
+    """Make a recipe from JSON types; absent fields get defaults, those without effect are switched off."""
     check_names(fields, Recipe)
     # `Recipe(**fields)` would reject settings without effect, which a user may not type but a saved recipe may have.
     return changed(unchecked(Recipe, fields))

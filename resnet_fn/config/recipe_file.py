@@ -27,7 +27,7 @@ _OWN_PLACE = ("out_dir", "resume", "allow_other_data", "progress")  # left out o
 
 
 def draft_of_run(settings: Mapping[str, Any]) -> Draft:
-    """Make a draft from the settings in a run's config.json, without those of `_OWN_PLACE`, where the run is kept."""
+    """Make a draft from the settings in a run's config.json, without the options in `_OWN_PLACE`."""
     check_names(settings["recipe"], Recipe)
     check_names(settings["options"], RunOptions, what="options")
     options = {name: value for name, value in settings["options"].items() if name not in _OWN_PLACE}
@@ -35,7 +35,7 @@ def draft_of_run(settings: Mapping[str, Any]) -> Draft:
 
 
 def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path, ...] = ()) -> Draft:
-    """Read a recipe file and what it extends: a recipe of `named` or a file, but none of `above`, which extend it."""
+    """Read a recipe file and what it extends, a recipe of `named` or a file not `above` it; errors name the line."""
     entries = read_toml(path)
     number, place = entries.pop("format", (FORMAT, ""))
     if number != FORMAT:

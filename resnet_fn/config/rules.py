@@ -13,7 +13,7 @@ class Rule(NamedTuple):
     fields: str  # names of the settings that need the condition, separated by spaces
     holds: Callable[..., Any]  # the condition; its parameters are named after the settings that it reads
     text: str  # reason and fix, "is for sets in memory; give 0"; "{epochs}" is replaced by that setting's value
-    keep: bool = False  # raise an error, even where the setting would otherwise be reset to its default
+    keep: bool = False  # raise an error, even where the setting would otherwise be switched off
     instead: Any = None  # new value of the setting that `holds` reads, if a weaker source gave it; else as `keep`
 
 

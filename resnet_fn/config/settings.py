@@ -150,6 +150,6 @@ def draft_of(*configs: Any) -> Draft:
 
 
 def changed(config: Any, **given: Any) -> Any:
-    """Return `config` with the values `given`; settings without effect get their default; a ValueError for errors."""
+    """Return `config` with the values `given`; settings without effect are switched off; a ValueError for errors."""
     check_names(given, type(config))
     return draft_of(config).complete(**given).make(type(config))

@@ -69,7 +69,7 @@ class DataSet:
     test: Samples
     input: InputSpec
     notes: tuple[str, ...] = ()  # lines that the run prints
-    # Image files that were left out, with their errors (see `sources.scan`); None: files were not checked.
+    # Image files that were left out, with their errors (see `sources.scan`); None: none are skipped.
     bad_files: tuple[str, ...] | None = None
     held_out: tuple[str, ...] = ()  # names of validation files split off the training folder; see `split_off`
     digest: str = ""  # SHA-256 of arrays that a caller of `resnet_fn.fit` passes; "" for other sets

@@ -26,7 +26,7 @@ from resnet_fn.runtime.workers import Workers
 
 
 def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dtype: str = "float32") -> "Feed":
-    """Make a data set's feed of images in this `dtype`: "float32", normalised, or "uint8", not normalised."""
+    """Make a feed of images in `dtype`: "float32", normalised, or "uint8", not. Errors: see `check_feed` and `Plan`."""
     check_feed(recipe, dtype)
     if isinstance(dataset.train, Split):
         return MemoryFeed(dataset, recipe, workers)
@@ -43,7 +43,7 @@ def check_feed(recipe: Recipe, dtype: str) -> None:
 class MemoryFeed(Plan):
     """This feed makes batches from samples in memory; `batch` and `indices` may run in two threads at a time."""
 
-    _MOST_PREPARED = 64 << 20  # bytes: a set whose normalised images take no more is normalised once, for all epochs
+    _MOST_PREPARED = 64 << 20  # bytes of normalised images that are kept, if nothing varies their pixels before
 
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers()) -> None:
         super().__init__(recipe, dataset.train.labels, workers)
@@ -57,13 +57,13 @@ class MemoryFeed(Plan):
             self._prepared = self._split.images  # as they are
         elif size <= self._MOST_PREPARED and not changes_bytes:
             self._prepared = prepare(self._split.images, recipe.image_size, dataset.input)
-        # Values (JSON types) that a resumed run compares with the checkpoint's: equal ones give equal batches.
+        # Values (JSON types) that a resumed run compares with the checkpoint's: other ones give other batches.
         self.reproducibility_key: dict[str, Any] = {"samples": len(self._split)}
         if dataset.digest:
             self.reproducibility_key["arrays"] = dataset.digest
 
     def batch(self, update: int) -> Batch:
-        """Return this worker's share of an update: images, float32 or uint8 [n, C, H, W], and their labels.
+        """Return this worker's share of an update: images, float32 [n, C, H, W] (`FileFeed`: or uint8), and labels.
 
         Labels are int32 [n], or, with mixup, CutMix or several classes an image, float32 [n, classes]. Arrays passed to
         `resnet_fn.fit` are not changed. A `BadSampleError` names a file that cannot be read or decoded.

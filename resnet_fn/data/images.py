@@ -71,8 +71,8 @@ def random_affine(
 ) -> np.ndarray:
     """Shift, rotate and zoom each image, float32 [N, C, H, W], about its centre, with bilinear interpolation.
 
-    The columns of `draws`, [N, 4] in [−1, 1), are multiplied by the largest vertical and horizontal shift (rounded to
-    whole pixels), rotation (degrees) and zoom (fraction of 1). `fill`, [C], is a normalised black pixel.
+    The columns of `draws`, [N, 4] in [−1, 1), choose vertical and horizontal shift (whole pixels, equally likely),
+    rotation (degrees) and zoom (fraction of 1), up to the largest. `fill`, [C], is a normalised black pixel.
     """
     count, channels, height, width = images.shape
     shift = np.round(draws[:, :2] * (max_shift + 0.5)).clip(-max_shift, max_shift)

@@ -15,7 +15,7 @@ class Streams:
     """A fixed ID for each random stream; it is part of the seed of that stream's NumPy generator.
 
     The comments list a seed's parts. An ID never changes, because all runs would. Streams of one ID have seeds of other
-    lengths. Parity's batches use 20 and 21; 6 and 7 are unused. Initial weights use MindSpore's `set_seed(seed + 1)`.
+    lengths. Parity's batches use 20 and 21; 6 and 7 are retired. Initial weights use MindSpore's `set_seed(seed + 1)`.
     """
 
     ORDER = 1  # seed, epoch, 1: an epoch's order
@@ -53,7 +53,7 @@ class Plan:
     An epoch has samples // batch_size updates and leaves out the rest: all batches have one size, so that the step
     compiles once. With repeated augmentation (Hoffer et al., arXiv 1901.09335) an update has batch_size / repeats
     different samples, each `repeats` times; an epoch has as many updates as without. `share` is the number of this
-    worker's samples of an update. A ValueError if the set is smaller than a batch, or if mixup meets an odd `share`.
+    worker's samples of an update. A ValueError for a set smaller than a batch, or an odd `share` to mix.
     """
 
     def __init__(self, recipe: Recipe, labels: np.ndarray, workers: Workers) -> None:

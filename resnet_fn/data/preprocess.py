@@ -81,7 +81,7 @@ def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
 def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number: int) -> np.ndarray:
     """Decode a file; apply torchvision's `RandomResizedCrop`, `RandomHorizontalFlip`, `ColorJitter`, then the policy.
 
-    Epoch, repeat and number seed the random numbers. Returns uint8 [image_size, image_size, 3].
+    Epoch, repeat and number seed the random numbers. Returns uint8 [image_size, image_size, 3]. Errors: `open_upright`.
     """
     from PIL import Image
 

@@ -29,7 +29,7 @@ def _relative(values: np.ndarray, exact: np.ndarray) -> float:
 
 
 def batchnorm() -> Answer:
-    """Check that a batch has weight 0.1 in BatchNorm's moving mean; MindSpore 2.11 reverses momentum's meaning."""
+    """Check that a batch has weight 0.1 in BatchNorm's moving mean; a later MindSpore reverses its momentum."""
     cell = batch_norm(1)
     cell.set_train(True)
     batch = np.array([1.0, 3.0, 5.0, 11.0], np.float32).reshape(4, 1, 1, 1)

@@ -38,7 +38,7 @@ _FUNCTIONS = re.compile(
 
 
 def changing_defaults(layer: type[nn.Cell]) -> dict[str, str]:
-    """Return {argument: new default} for the changes that a layer's docstring announces."""
+    """Return {argument: new default} for a layer's changes, from `_SILENT` and its docstring."""
     text = " ".join((layer.__doc__ or "").partition("Args:")[0].split())
     changes, now = dict(_SILENT.get(layer.__name__, {})), inspect.signature(layer.__init__).parameters
     if signature := re.search(rf"``(?:[\w.]*\.)?{layer.__name__}\((.*?)\)``", text):

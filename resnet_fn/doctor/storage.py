@@ -1,4 +1,4 @@
-"""These checks write files in the run's folder and read them back; each returns (ok, a line for the report)."""
+"""These checks test the disk, in an empty folder; each returns (ok, a line for the report)."""
 
 import os
 import shutil

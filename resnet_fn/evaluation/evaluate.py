@@ -32,7 +32,7 @@ class Evaluation:
     trained: LoadedNet  # the net and its checkpoint
     dataset: DataSet  # the data set; its split `test`, the validation set, was scored
     scores: Scores  # scores of each sample, including the likeliest classes; the same on every rank
-    options: dict[str, Any]  # arguments of `evaluate_in_detail`: "which", "tta", "ema", "image_size"
+    options: dict[str, Any]  # "which", "tta"; "ema": whether averaged weights were scored; "image_size" used
     workers: Workers  # this process's rank and the number of workers
 
 

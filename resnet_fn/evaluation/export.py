@@ -48,7 +48,7 @@ def export(
         out: the .mindir, .onnx or .safetensors file (weights only) to write or replace, with FILE.json beside it.
         batch: fixed batch size of the exported net; 0: any batch size.
         images: the images on which the file's logits are compared with the net's, float32 [N, C, H, W]; None: the
-            first 128 of the validation set.
+            first 128 of the validation set. `data_dir`: that set's folder; "": the one of training.
 
     Returns:
         The contents of FILE.json.

@@ -34,7 +34,7 @@ class LoadedNet:
     """Holds a net with loaded weights, in evaluation mode, and describes the input that it expects."""
 
     net: nn.Cell  # maps float32 [N, channels, image_size, image_size] to logits [N, classes]
-    recipe: Recipe  # recipe of the checkpoint, with `image_size` and `precision` as given to `load_run`
+    recipe: Recipe  # recipe of the checkpoint, with `eval_size` and `precision` as given to `load_run`
     input: InputSpec  # the images that the net expects
     checkpoint: Checkpoint | None  # source of the weights; None if this is a weight file
     averaged: bool = False  # whether the weights are the moving average (EMA)

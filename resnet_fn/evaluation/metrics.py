@@ -46,8 +46,8 @@ def averages(scores: dict[str, np.ndarray], every_class: bool = False) -> dict[s
 def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
     """Compute the expected calibration error (Guo et al., arXiv 1706.04599); `confidence` and `right` (bool) are [N].
 
-    The 15 bins of 0..1 have equal width and include their upper end. Returns "error", Σ count/N · |accuracy −
-    confidence|, and "bins"; "confidence" and "accuracy" of an empty bin are None.
+    The 15 bins of 0..1 have equal width and include their upper end (the first 0, too). Returns "error", Σ count/N ·
+    |accuracy − confidence|, and "bins"; "confidence" and "accuracy" of an empty bin are None.
     """
     exact = confidence.astype(np.float64)
     edges = np.linspace(0.0, 1.0, BINS + 1)
@@ -127,7 +127,8 @@ def gallery(labels: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[
     """Select from each class's samples up to 3 with the smallest doubt, then up to 3 with the largest, the worst last.
 
     `labels` are classes [N], or [N, classes] with 1 for each class of a sample. `doubt`, [N, classes] or [N, 1], is
-    small where the net is confident of that class. Of more than 30 classes, the 30 with the lowest `f1` are taken.
+    small where the net is confident of that class; NaN counts as largest. Of more than 30 classes, the 30 with the lowest
+    `f1` are taken.
     """
     there = np.unique(labels) if labels.ndim == 1 else np.flatnonzero((labels > 0).any(0))
     doubt = np.broadcast_to(doubt, (len(labels), len(f1)))

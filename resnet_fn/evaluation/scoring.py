@@ -44,7 +44,7 @@ def score(
 
     Raises:
         StoppedError: a rank received a signal; raised on every rank.
-        BadSampleError: a rank cannot read or decode a sample; raised on every rank.
+        BadSampleError: a rank cannot read or decode a sample; names it, on every rank.
         RuntimeError: a sample was scored twice or not at all.
     """
     split = dataset.test

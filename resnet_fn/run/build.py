@@ -46,7 +46,7 @@ class Progress:
     """Holds a run's progress, which a checkpoint stores beside the tensors."""
 
     update: int = 0  # updates done
-    # {"update", "top1", the monitored metric} of the best evaluation, without "top1" for multi-label; None before the
+    # {"update", "top1", the monitored metric} of the best evaluation, "top1" if there is one; None before the
     # first evaluation.
     best: dict[str, Any] | None = None
     last: dict[str, Any] | None = None  # the latest evaluation; None before the first

@@ -13,7 +13,7 @@ from resnet_fn.runtime.workers import barrier, gather_texts
 
 
 class NotFiniteError(ValueError):
-    """Loss or gradients are not finite; the message names update, ranks, samples, and the last good checkpoint."""
+    """Training cannot go on: numbers are not finite. The message names update, ranks, samples, last good checkpoint."""
 
 
 def stop_bad_sample(run: Run, error: BadSampleError | None) -> None:
@@ -44,7 +44,7 @@ def stop_evaluation(run: Run, error: Exception) -> NoReturn:
 
 
 def finish_log(run: Run) -> None:
-    """Wait until all ranks have written checkpoints and log, because the first rank that ends ends the others."""
+    """Wait until all ranks have written checkpoints and log, because the first rank that fails ends the others."""
     run.writer.wait()
     run.telemetry.checkpointed(run.writer.poll())
     run.telemetry.flush()

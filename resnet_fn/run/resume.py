@@ -72,7 +72,7 @@ def find_start(
     Rank 0 decides for all ranks. It locks a folder that has checkpoints; a new folder is made later.
 
     Raises:
-        CheckpointError, ValueError: there is nothing to resume, the recipe differs, or the folder is in use.
+        CheckpointError, ValueError: nothing to resume, another recipe, or a folder in use or of another run.
     """
     text = ""
     if workers.is_main:  # an error here ends rank 0, and so the other workers, which wait in the broadcast
@@ -198,7 +198,7 @@ def epochs_notes(update: int, then: int, run: Run) -> list[str]:
 
 
 def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, allow_other: bool) -> list[str]:
-    """Compare the training set with `saved`, a checkpoint's state; return notes, a ValueError unless `allow_other`."""
+    """Return notes on differences from `saved`, a checkpoint's state; a ValueError for them unless `allow_other`."""
     now, then = feed.reproducibility_key, saved["feed"]
     changes = renamed(saved["dataset"]["classes"], classes)
     differences = [f"classes {changes}"] if changes else []

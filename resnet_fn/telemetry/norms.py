@@ -24,7 +24,7 @@ class LayerNorms:
             self._before = [parameter.numpy().copy() for parameter in self._weights]
 
     def after(self, squares: Tensor) -> dict[str, dict[str, float]]:
-        """Return 2-norms of gradients, new weights and updates by group; `squares` are the gradients' squared norms."""
+        """Return 2-norms of gradients (not clipped), new weights and updates by group; `squares`: see `StepResult`."""
         if not self._before:
             return {}
         gradients = squares.numpy()

@@ -33,7 +33,8 @@ def load_digits() -> DataSet:
 def make_synthetic(samples: int, classes: int, image_size: int) -> DataSet:
     """Make colour images, a coarse pattern per class plus noise; equal arguments give equal images.
 
-    `samples` is the number of training images, spread evenly over the classes; the test split has an eighth as many.
+    `samples` is the number of training images, spread evenly over the classes; the test split has an eighth, but
+    at least one of each class.
     """
     rng = np.random.default_rng([0, samples, classes, image_size])
     coarse = rng.integers(48, 208, (classes, 4, 4, 3), dtype=np.uint8)

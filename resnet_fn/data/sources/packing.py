@@ -28,7 +28,7 @@ _SCHEMA = {"image": {"type": "bytes"}, "label": {"type": "int32"}, "index": {"ty
 
 
 def shrink(data: bytes, short_side: int, quality: int) -> bytes:
-    """Return the image as a JPEG with `short_side` pixels (antialiased); the bytes unchanged if it is not larger."""
+    """Return the image as a JPEG of this shorter side [pixels], antialiased; the bytes unchanged if it is no larger."""
     from PIL import Image
 
     image = open_upright(data)

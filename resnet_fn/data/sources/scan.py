@@ -153,7 +153,7 @@ def _names(split: FileSplit, dataset: DataSet) -> list[str]:
 
 
 def write_bad_files(folder: Path, dataset: DataSet) -> None:
-    """Write the bad files to bad_files.txt, a line "path, tab, fault" each; nothing if files were not checked."""
+    """Write the bad files to bad_files.txt, a line "path, tab, fault" each; nothing unless they are skipped."""
     if dataset.bad_files is not None:
         replace_text(folder / BAD_FILES, "".join(f"{line}\n" for line in dataset.bad_files), "surrogateescape")
 
