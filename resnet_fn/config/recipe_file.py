@@ -23,8 +23,7 @@ ENDING = ".toml"
 FORMAT = 1  # number of the file's format, in its line `format`
 _FIELDS = {field.name: field for config in (Recipe, RunOptions) for field in dataclasses.fields(config)}
 _NAMES = all_names(Recipe, RunOptions)
-# Options that say where a run is kept; they are left out of the recipe file that the run writes.
-_OWN_PLACE = ("out_dir", "resume", "allow_other_data", "progress")
+_OWN_PLACE = ("out_dir", "resume", "allow_other_data", "progress")  # left out of a run's own recipe file
 
 
 def draft_of_run(settings: Mapping[str, Any]) -> Draft:

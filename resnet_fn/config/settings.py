@@ -3,7 +3,6 @@
 Of two settings that contradict each other, the one from the weaker source is dropped. With `--recipe
 imagenet_resnet50_v1 --schedule cosine` the recipe's milestones are dropped, because a flag is stronger than a recipe;
 the run prints a line that names them. With `--schedule cosine --milestones 30` both are flags, which is an error.
-Flags, recipe files, `Recipe(…)` and resumed runs all use `Draft.with_flags`.
 """
 
 import dataclasses

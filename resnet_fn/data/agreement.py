@@ -1,4 +1,4 @@
-"""Before training, workers compare settings, code, versions, data and first state; all of them call each function."""
+"""Before training, workers compare settings, code, versions, data and first state; all must call each function."""
 
 import dataclasses
 import hashlib

@@ -221,7 +221,7 @@ def _source(entry: Any) -> MadeOf:
         return MadeOf(())
     entry = {"from": entry} if isinstance(entry, str) else entry
     if not isinstance(entry, dict) or "from" not in entry:
-        raise ValueError('give the reference\'s name, or an object with "from"; null: it has none')
+        raise ValueError('give the reference\'s name, or an object with "from", or null for none')
     for key in entry:
         if key not in ("from", "join", "shape", *_PART):
             raise ValueError(f"{key!r} is unknown; {closest(key, ('from', 'join', 'shape', *_PART))}")

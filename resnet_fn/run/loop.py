@@ -79,9 +79,9 @@ def train(
     A checkpoint holds `Run.state` (`TrainState`, update/state.py: all of the net's parameters and BatchNorm's
     statistics, the optimizer's state, the loss scaler's, the moving average) as two .safetensors files, and as JSON
     `Run.progress` (`Progress`, run/build.py: updates done, last and best evaluation) and what a resume compares: the
-    recipe, the data set's classes, preprocessing and order, the class weights, and the number of workers and threads
-    (another number is a note, not an error). `save` in run/resume.py puts it together. All else follows from the recipe
-    and the update's number: order, augmentation, dropout, learning rate.
+    recipe, the data set's classes, preprocessing and order, the class weights, and `parallel_layout` (workers,
+    micro-batches, kernels: a difference is a note, not an error). `save` in run/resume.py puts it together. All else
+    follows from the recipe and the update's number: order, augmentation, dropout, learning rate.
 
     Raises:
         ValueError: before the first update, for whatever cannot work; names the field, the value and the fix.
@@ -155,8 +155,8 @@ def train_epoch(run: Run) -> int:
     """Do the updates that are left of the current epoch; returns the signal that ended it early, or 0.
 
     `run.train_step` (update/step.py begins with its order) computes loss and gradients of this worker's samples, sums
-    them over the workers and changes `run.state`. Where a number is not finite it skips the update: weights, the
-    optimizer's state and BatchNorm's statistics stay as they were.
+    them over the workers and changes `run.state`. If a number is not finite, it skips the update: only the loss scaler
+    changes; weights, moving average, the optimizer's state and BatchNorm's statistics stay as they were.
     """
     progress, options = run.progress, run.options
     epoch = progress.update // run.feed.updates_per_epoch

@@ -126,7 +126,7 @@ def _check_named(named: Path, run: RunFolder, out_dir: str) -> None:
         raise ValueError(f"resume: {named} lies in no run folder; {fix}")
     if out_dir and Path(out_dir).resolve() != run.path.resolve():
         if RunFolder(Path(out_dir)).updates():
-            fix = "leave out --resume to go on with it, or give another"
+            fix = "leave out --resume to go on with it, or give another --out-dir"
             raise ValueError(f"out_dir: {out_dir} already holds a run; {fix}")
         way = _how_to_branch(run, out_dir, find_checkpoint(named).state["update"])
         raise ValueError(f"out_dir: {out_dir} is not the folder of {named}; {way}")
