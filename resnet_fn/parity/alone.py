@@ -1,4 +1,4 @@
-"""Compare the optimizers alone and the losses alone, on made-up values that are equal on both sides.
+"""Run an optimizer alone and a loss alone, on values that are the same on both sides, whatever the nets compute.
 
 Made-up gradients are random numbers of sizes from 1e-9 to 1, some of them zero; they shrink a thousandfold in 100
 updates. Made-up weights are random numbers of sizes from 1e-3 to 100.

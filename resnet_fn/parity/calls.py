@@ -39,7 +39,7 @@ _ARGUMENTS = {  # the names of the arguments, in order, of functions that have n
     "repeat_interleave": "input repeats dim",
 }
 _HERE = os.path.dirname(__file__)
-# Prefixes of files (torch's, this package's) that are never named as the place of a call.
+# Prefixes of files (torch's, this file, the package's nets) that are never named as the place of a call.
 _INSIDE = (os.path.join(os.path.dirname(torch.__file__), ""), __file__, os.path.join(_HERE, "reference", ""), "<")
 # The files that call the reference and its loss; the place of a call is never above these in the stack.
 _ABOVE = tuple(os.path.join(_HERE, name) for name in ("search.py", "torch_side.py", "trace.py"))
@@ -49,7 +49,7 @@ _NOT_COUNTED = """
     requires_grad_ backward tolist __bool__ stride ndimension is_complex zero_ _assert __format__ __repr__ numpy
     is_nested __deepcopy__ cpu __int__ __float__ __index__ __reduce_ex__ __hash__ dropout new_zeros
 """
-# In-place calls that change the shape, or do something else than the call without "_": they are not changed.
+# In-place calls that change the shape, or do something else than the call without "_": they run as they are.
 _AS_THEY_ARE = """
     squeeze_ unsqueeze_ transpose_ t_ swapaxes_ swapdims_ resize_ detach_ normal_ copy_ set_
 """
@@ -159,7 +159,7 @@ class Calls(TorchFunctionMode):
 
     Args:
         changes: a function that yields all possible changes of a call.
-        base: an earlier run with `log`; its results are reused up to the first call that is changed in one run only.
+        base: an earlier run with `log`; its results are reused up to the first call that only this run changes.
         names: the names of the module's layers, by the layers' ids.
         log: record each call, and the calls that it depends on.
         until: the time (`time.perf_counter`) after which a call raises a TimeoutError.
@@ -176,7 +176,7 @@ class Calls(TorchFunctionMode):
         self.parents: dict[int, set[int]] = {}  # of each call: the calls that computed its arguments
         self.producers: dict[int, set[int]] = defaultdict(set)  # tensor's id → calls that computed it
         self.alive: list[Any] = []  # all tensors in `producers`: an id is reused once its tensor is freed
-        self.in_place, self.of_forward = False, 0  # whether a call writes into its argument; number of forward calls
+        self.in_place, self.of_forward = False, 0  # whether a call writes into its argument; calls of forward
         self.others: list[tuple[str, Any]] = []
         reused = base is not None and not base.in_place and not torch.is_grad_enabled()
         self.base = base.calls if base is not None and reused else {}

@@ -98,7 +98,7 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
         assert b is not None
         given, a, same = a.ndim, layout(b, a)(a), one.output.verdict != DIFFERS
         apart = a.shape != b.shape or relative_error(a, b) > one.output.tolerance
-        # Leaves out layers that were compared together with the next activation, and layers with other axes.
+        # Leaves out layers compared together with the next activation, and layers with another number of axes.
         if rounding < _SURE and apart != same and a.ndim == given:
             layers[one.theirs] = (a, max(rounding, one.output.relative if same else 0.0))
     results, roundings = {}, theirs.rounding.get(stage, {})
@@ -120,7 +120,7 @@ def _fit(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
 def _multiple(
     what: str, ours: np.ndarray, theirs: np.ndarray, known: Mapping[str, float], fits: float = FITS, same: float = FITS
 ) -> list[str]:
-    """A line if `ours` is a multiple of `theirs`, up to the relative error `fits`; else [].
+    """A line if `ours` is a multiple of `theirs` by a factor that is not 1, up to the relative error `fits`; else [].
 
     `known` maps explanations to the factors that they explain; a factor that is as close to 1 as `same` counts as 1.
     """

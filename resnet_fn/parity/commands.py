@@ -186,7 +186,7 @@ class _Given:
 
 
 def live(arguments: Sequence[str]) -> int:
-    """Run and compare both nets in this process. Returns the exit code: 1 if the nets differ."""
+    """Run and compare both nets in this process. Returns the exit code: 0 if they agree, else 1."""
     description = "Compare a net and one training step with PyTorch, stage by stage."
     parser = cli.Parser("parity", description, _LIVE + _CODES, "")
     group = parser.add_argument_group("what is compared")
@@ -267,7 +267,7 @@ def record(arguments: Sequence[str]) -> int:
 
 
 def replay_trace(arguments: Sequence[str]) -> int:
-    """Compare a MindSpore net with a reference's trace. Returns the exit code: 1 if the nets differ."""
+    """Compare a MindSpore net with a reference's trace. Returns the exit code: 0 if they agree, else 1."""
     description = "Compare a MindSpore net with a trace that `parity record` wrote; PyTorch need not be installed."
     parser = cli.Parser("parity replay", description, _CODES, "TRACE (--net FILE:FUNCTION | --model NAME)")
     parser.add_argument("trace", metavar="TRACE", help="the folder that was recorded")
@@ -290,7 +290,7 @@ def replay_trace(arguments: Sequence[str]) -> int:
 
 
 def compare(arguments: Sequence[str]) -> int:
-    """Compare two traces; no framework need be installed. Returns the exit code: 1 if the traces differ."""
+    """Compare two traces; no framework need be installed. Returns the exit code: 0 if they agree, else 1."""
     description = "Compare two traces of the same task; no framework need be installed."
     parser = cli.Parser("parity compare", description, _CODES, "TRACE TRACE")
     parser.add_argument("ours", metavar="TRACE", help="the trace that is tested")
@@ -361,7 +361,7 @@ def _check_same_task(ours: Recording, theirs: Recording) -> None:
 
 
 def corrections_in(parsed: argparse.Namespace) -> Corrections | None:
-    """The corrections in the file of --map; None without the flag. Raises a UsageError if the file is invalid."""
+    """The corrections in the file of --map; None without the flag. A UsageError if the file is missing or invalid."""
     with cli.usage_errors():
         return read_map(parsed.map) if parsed.map else None
 

@@ -14,7 +14,7 @@ from resnet_fn.parity.trace import Task, make_batches, recipe_batches
 from resnet_fn.recipes import load_recipe
 from resnet_fn.runtime.user_files import imports_beside, load_function
 
-# The recipe's settings that have a flag, except optimizer and loss, whose flags may also name a user's function.
+# The recipe's settings that `add_fields` makes flags; those of optimizer and loss may also name a user's function.
 _STEP = (
     *("momentum", "nesterov", "beta2", "epsilon", "weight_decay", "decay_all", "trust_coefficient", "clip_norm"),
     *("ema", "ema_every", "ema_start", "label_smoothing", "smoothing_over", "label_threshold", "precision"),
@@ -141,7 +141,7 @@ def load_functions(parsed: argparse.Namespace) -> dict[str, Any]:
 
 
 def returned(flag: str, place: str, value: Any, wanted: Any, words: str) -> Any:
-    """Return `value`, the result of the user's function at `place`. ValueError if its class is not `wanted`."""
+    """Return `value`, the result of the user's function at `place`. ValueError if it is no instance of `wanted`."""
     if isinstance(value, type) or not isinstance(value, wanted):
         what = f"the class {value.__name__}" if isinstance(value, type) else f"{type(value).__name__}"
         raise ValueError(f"{flag}: {place} returned {what}; return {words}")

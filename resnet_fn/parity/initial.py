@@ -48,8 +48,8 @@ def initial_stage(
 ) -> Stage:
     """Compare the initial parameters of one or several builds of each side, all under our names.
 
-    Numbers that are the same in all builds may differ by a unit in the last place of the array's largest. Of random
-    numbers the moments over all builds are compared, for the array and for blocks of its rows, and whether the rows of
+    Numbers that repeat in each of several builds may differ by a unit in the last place of the array's largest. Of
+    others the moments over all builds are compared, for the array and for blocks of its rows, and whether the rows of
     the first build are orthogonal. `seams` has the rows at which blocks begin, for arrays that are joined of several.
     Rows that are constant on one side, such as an embedding's padding row, are compared separately.
     """
@@ -111,7 +111,7 @@ def _is_orthogonal(array: np.ndarray) -> bool:
 
 
 def _constant_rows(a: np.ndarray, b: np.ndarray, title: str) -> list[tuple[np.ndarray, np.ndarray, str]]:
-    """Pairs of arrays, with titles: each row that is constant on one side, then all other rows."""
+    """Pairs of arrays, with titles: rows that are constant on one side, then the rest; a constant array stays whole."""
     if a.ndim < 2 or a[0].size < 2 or not (np.ptp(a) and np.ptp(b)):
         return [(a, b, title)]
     same = [np.ptp(array.reshape(len(array), -1), axis=1) == 0 for array in (a, b)]

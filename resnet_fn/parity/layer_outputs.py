@@ -121,7 +121,7 @@ def _as_ours(ours: Any, theirs: Any) -> Any:
 
 
 def _repeated(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both arrays in one shape: an array without a sample axis (embedded positions) is repeated for each sample."""
+    """Both arrays; one without a sample axis, or of one sample (embedded positions), is repeated for each sample."""
     for shape in (a.shape, b.shape):
         if {a.shape, b.shape} in ({shape, shape[1:]}, {shape, (1, *shape[1:])}) and len(shape) > 1:
             return np.broadcast_to(a, shape), np.broadcast_to(b, shape)

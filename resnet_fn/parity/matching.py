@@ -34,7 +34,7 @@ class Node:
     """A layer that owns parameters, or one of the projections in a fused layer."""
 
     layer: str  # its path
-    kind: str  # the layer's kind; "" for a user's class, and for a layer that has layers inside
+    kind: str  # the layer's kind; "" for a user's class, and for a layer in which others are recorded
     leaves: dict[str, Part]  # torch's leaf name → the parameter, or one of its equal parts
     shapes: dict[str, Shape]  # the shape of each leaf, without axes of size 1
     output: Shape | None  # its output's shape; None if it is unknown, or not to be compared
@@ -43,7 +43,7 @@ class Node:
 
 
 class Graph:
-    """The layers that own parameters, as nodes; which node feeds which, directly or through other layers.
+    """The layers that own parameters, as nodes; which feeds which, directly or through layers without parameters.
 
     A layer's input is recognised by its bytes as another layer's output, or as the ReLU of that output. So a net that
     calls a function where the other net has a layer gives the same graph.

@@ -307,7 +307,7 @@ def run_mindspore(
             trace.own_losses = [float(np.mean([loss(x, map_tree(Tensor, y)).numpy() for x, y in pairs]))]
             trace.own_statistics = {path: value for path, value in state(net).items() if path not in shapes}
         whole = map_tree(lambda one: one.numpy(), outputs["eval"]), task.batches[0][1]
-        with contextlib.suppress(Exception):  # fails for an output without a sample axis, or in training mode only
+        with contextlib.suppress(Exception):  # fails if an output has no sample axis, or exists in training mode only
             several = [[loss(*map_tree(Tensor, one)).numpy() for one in split(whole, n)] for n in (1, workers.size)]
             trace.own_losses += [float(np.mean(losses)) for losses in several]
     keep, kept = output_recorder(outputs["train"], "train")
@@ -432,7 +432,7 @@ def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResul
 
 
 def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
-    """Wrap a net of several inputs in a function of one tuple (`arguments`); a net of one input is returned as it is.
+    """Wrap a net of several inputs in a function of one tuple (`arguments`); a net of one array stays as it is.
 
     The function has the methods of the net that a training step calls. ValueError if `construct` lacks an input's name.
     """

@@ -60,7 +60,7 @@ def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> li
 
     Padding is compared by its zeros on this input: `same` equals padding 1/1 at stride 1, but not at stride 2. Where
     outputs are equal, padding is not compared: the zeros may come from a function before the layer. A pool's window is
-    compared only if the pools' outputs differ. A dense layer may be paired with a convolution of one pixel.
+    compared only where the output shows it. A dense layer may be paired with a convolution of one pixel.
     """
     a, b = ours.settings, theirs.settings
     kinds = {ours.kind, theirs.kind}

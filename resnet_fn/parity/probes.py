@@ -55,7 +55,7 @@ def compute_probes(
     caller: Caller,
     asked: Asked | None = None,
 ) -> Probes:
-    """Compute the probes `asked` (None: all): `run` on changed `inputs`, and each layer alone on changes of its inputs.
+    """Compute the probes `asked` (None: all): `run` on changed `inputs`, each layer alone on changes of its first call.
 
     `layers` are pairs of path and layer; `executions` are the recorded ones. A layer that takes anything but arrays,
     numbers and texts is left out.
@@ -115,7 +115,7 @@ def compute_probes(
 
 
 def _few_samples(inputs: Tree, least: int) -> Tree:
-    """Cut large images to the samples that have `_LARGEST_BATCH` numbers, at least `least`; other inputs stay."""
+    """Cut large images, and inputs beside them, to `_LARGEST_BATCH` numbers, at least `least` samples; else no cut."""
     given = [leaf for leaf in named_leaves(inputs, "").values() if leaf.ndim]
     first = given[0] if given else np.zeros(0)
     if first.ndim < 4 or first.dtype.kind != "f":
@@ -167,7 +167,7 @@ def _rows(layer: Layer) -> int:
 
 
 def _layer_changes(arrays: Sequence[np.ndarray], layer: Layer) -> dict[str, Change]:
-    """The changes of a layer's inputs that are tried, by the probe's name; each is applied to every input array."""
+    """The changes that are tried, by the probe's name: of a layer's first input, and of inputs that go with it."""
     first, changes = arrays[0], dict[str, Change]()
 
     def scaled(factor: float) -> Change:
@@ -409,7 +409,7 @@ def _compared(probed: Probed, pair: _Pair) -> tuple[list[Difference], str] | Non
 
 
 def _difference(name: str, ours: np.ndarray, theirs: np.ndarray) -> Difference:
-    """The `difference` of two arrays; faster if they agree, as nearly all do."""
+    """The `difference` of two arrays; if they agree, as nearly all do, with the relative error only."""
     error = relative_error(ours, theirs)
     if error <= TOLERANCE:
         return Difference(name, 0.0, error, 1.0, 0.0, 0.0, (), 0.0, TOLERANCE)

@@ -57,7 +57,7 @@ def with_doubts(stages: list[Stage], ours: Recording, theirs: Recording, layers:
         for stage in stages[after:] if recording.random_train else ():
             if stage.name not in (RATE, SETTINGS, ALONE) and stage.verdict != SKIPPED:
                 place = f"in {side} {recording.random_train}"
-                if stage.differences and not stage.hints:  # only one side kept its state after updates
+                if stage.differences and not stage.hints:  # only one side has some outputs, or its loss fails
                     stage.failed = ""
                 stage.undecided = f"{place} draws random numbers in training; switch it off to compare"
     dropout = dropout_stage(ours, theirs, layers)

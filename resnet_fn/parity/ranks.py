@@ -32,7 +32,7 @@ def check_shares(task: Task, workers: int, batchnorm: bool) -> None:
 
 
 def merge(recordings: Sequence[Recording]) -> Recording:
-    """Merge the recordings of all workers, by rank, into rank 0's, with the whole batch's outputs. Changes them all."""
+    """Merge all recordings, by rank, into rank 0's; outputs: the last worker's, or the whole batch's. Changes them."""
     first, traces = recordings[0], [one.trace for one in recordings]
     whole = first.task.accumulate % len(traces) > 0
     later, dropped = (zip(*(getattr(one, name) for one in traces), strict=True) for name in ("later", "dropped"))
@@ -53,7 +53,7 @@ def merge(recordings: Sequence[Recording]) -> Recording:
 def with_ranks(stages: list[Stage], ours: Recording, stages_of: Callable[[Trace], list[Stage]]) -> list[Stage]:
     """The stages, with the differences of ranks that are not those of rank 0, and a stage for the gradients' sum.
 
-    Workers' statistics are compared with the mean of all workers': a single worker's move with each micro-batch.
+    Workers' statistics are compared with the mean of what each part alone gives: one worker's move per micro-batch.
     """
     if not ours.ranks:
         return stages

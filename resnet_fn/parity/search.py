@@ -48,7 +48,7 @@ class Searcher:
         self.buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
 
     def __call__(self, wanted: Wanted) -> list[str]:
-        """Search for changes that give `wanted`. Returns a line for each, with the reference's file and line."""
+        """The changes that give `wanted`, a line each with the reference's file and line; [] if none is found."""
         self.wanted, self.until = wanted, time.perf_counter() + self.seconds
         chosen: Chosen = {}
         causes: dict[str, list[str]] = {}  # words of a change → places of its calls

@@ -150,7 +150,7 @@ _OTHER, _NOTHING = 0.01, 1e-6
 # A gradient with an error above NOISE against float64, and a norm below _SMALL of all gradients', is only rounding.
 NOISE, _SMALL = 0.5, 1e-4
 _MOST = 0.05  # the largest error that is allowed because of noise alone
-SPREADS = 4  # times ROUNDING_FACTOR 16: a bound that 165 of 165 arrays of right ports kept (docs/migrating.md)
+SPREADS = 4  # times ROUNDING_FACTOR: 16, a bound that 165 of 165 arrays of right ports kept (docs/migrating.md)
 _LENT = 1e-4  # the largest rounding of an array that counts in the median of all
 
 
@@ -189,7 +189,7 @@ MEASURED = {name for row in EACH_BATCH for name in (row.name, row.name + LATER_B
 
 
 def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
-    """The rounding of each batch's arrays, raised to `SPREADS` times the largest change of these arrays by noise.
+    """The rounding of each batch's arrays, at least `SPREADS` times their largest change by noise (up to `_MOST`).
 
     `noisy` has the changes of the first batch's arrays (`rounding`) in runs with noise of one unit in the last place.
     """
@@ -207,7 +207,7 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
 
 def drift(noisy: Trace, trace: Trace, measured: Rounding, parameters: Collection[str]) -> Rounding:
     """How far noise moves statistics, and weights whose gradient is rounding only: Adam divides by that gradient."""
-    errors, statistics = rounding(noisy, trace), noisy.after[-1].keys() - parameters  # `parameters` has their names
+    errors, statistics = rounding(noisy, trace), noisy.after[-1].keys() - parameters  # all names of trained ones
     drifting = statistics | {name for name, error in measured[GRADIENTS].items() if error >= NOISE}
     moved = {stage: {name: one for name, one in errors[stage].items() if name in drifting} for stage in _AFTER}
     return {**moved, MOVED: errors[MOVED]}
@@ -238,7 +238,7 @@ class Comparison:
         return off / (norm(made) or 1.0)
 
     def _lent(self, row: Row, name: str, theirs: Arrays, made: np.ndarray) -> float:
-        """The rounding of our array `name` (`rounding_of`), limited for small parts of arrays that are not rounding."""
+        """The rounding of our array `name`; if it is more than rounding, at most the whole's or the tolerance."""
         error, errors = self.rounding_of(row.name, name, theirs, made), self.rounding.get(row.name, {})
         whole = max((errors.get(one, 0.0) for one in self.names.sources(name)), default=0.0)
         return error if name in self._rounding_only else min(error, max(whole, row.tolerance))

@@ -38,7 +38,7 @@ class Probe:
 
     outputs: Arrays  # a net's outputs by name, or a layer's first output
     error: str  # why there are no outputs; empty if there are
-    rounding: dict[str, float] = field(default_factory=dict)  # of each output, by the reference's names
+    rounding: dict[str, float] = field(default_factory=dict)  # the reference's own, of each output by name
     further: tuple[float, ...] = ()  # the net's inputs' norms; a layer's first input's size, others' norms
 
 
@@ -63,7 +63,7 @@ def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
 
 
 def with_leaves(like: Tree, values: Arrays, tensor: Callable[[Any], Any]) -> Tree:
-    """The tree `like`, a net's outputs, with its leaves replaced by `values` of the same names, as tensors."""
+    """The tree `like`, a net's outputs, with `values` of these names as its leaves, as tensors of the same types."""
     names = iter(named_leaves(like, "logits"))
 
     def replaced(leaf: Any) -> Any:
@@ -202,7 +202,7 @@ class Trace:
     start: Arrays  # all parameters and statistics before the first update
     rates: list[float]  # the learning rate of each update
     after: list[Arrays] = field(default_factory=list)  # parameters and statistics after each of LATER updates
-    train_outputs: list[Arrays] = field(default_factory=list)  # outputs on each update's last micro-batch
+    train_outputs: list[Arrays] = field(default_factory=list)  # on each update's last micro-batch, before the update
     losses: list[float] = field(default_factory=list)  # one for each update, computed before the update
     norms: list[float] = field(default_factory=list)  # global gradient norm before clipping, one for each update
     gradients: Arrays = field(default_factory=dict)  # in update 1, mean over micro-batches, before clipping
@@ -278,11 +278,11 @@ class Recording:
     random_train: str = ""
     drops: list[Drop] | None = None  # the net's dropouts (`drops_of`); None: not recorded
     probes: Probes = field(default_factory=dict)  # results on other inputs; {}: not computed
-    # a function that measures the rounding of these probes, by layer; None: the rounding is measured already
+    # measures the rounding of the probes that are asked for, by layer; None: it is known
     measure_probes: Callable[[Mapping[str, Sequence[str]]], None] | None = None
     limits: list[str] = field(default_factory=list)  # limits of the reference's functions that no number reaches
     file: str = ""  # the user's file, "net.py, SHA-256 …"; empty for a net of this package
-    ranks: list[Trace] = field(default_factory=list)  # the trace of each worker, if several (`ranks.merge`)
+    ranks: list[Trace] = field(default_factory=list)  # each worker's, if several (`ranks.merge`); rank 0's is `trace`
 
     @property
     def dropping(self) -> Dropping:

@@ -1,4 +1,4 @@
-"""Write and read a trace: a folder with a recording as `manifest.json` and its arrays as `arrays.npz`. Needs NumPy.
+"""Write and read a trace: a folder with a recording, `manifest.json`, and its arrays, `arrays.npz`. Needs NumPy only.
 
 The manifest has the SHA-256 of both files; loading a damaged trace raises an error that names the file. A trace may
 come from a stranger: nothing in it is executed, and loading needs no more memory than the files have bytes.

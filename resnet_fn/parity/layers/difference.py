@@ -58,7 +58,7 @@ class Difference:
 
     @property
     def excess(self) -> float:
-        """The relative error divided by the allowed one, which is the tolerance or, if more passes, the rounding's."""
+        """The relative error divided by the tolerance or, if the verdict is "rounding", by what rounding allows."""
         if math.isnan(self.relative):
             return math.inf
         allowed = max(self.tolerance, ROUNDING_FACTOR * self.rounding if self.verdict == ROUNDING else 0.0)
@@ -85,7 +85,7 @@ def relative_error(a: Any, b: Any) -> float:
     """‖a − b‖ / ‖b‖ in float64; ‖a − b‖ where b is zero.
 
     NaN and infinities must be at the same places, else the error is infinite. If no number is finite, the error is NaN.
-    Otherwise it is the error of the finite numbers, or that of the very large ones alone (`_APART`) if that is larger.
+    Otherwise it is the error of the finite numbers; if some are very large (`_APART`), of these or of the rest.
     """
     a, b = (np.asarray(array, np.float64).ravel() for array in (a, b))
     finite = np.isfinite(a) & np.isfinite(b)

@@ -78,8 +78,8 @@ WHOLE = ("attention", "lstm", "gru", "rnn", "norm", "dense")
 def kind_of(layer: Any) -> str:
     """A layer's kind, the same word for both frameworks; its class's name in lower case if there is no such word.
 
-    A class that is derived from a framework's layer has that layer's kind, unless it is a user's class with layers
-    inside, which may compute anything. The kind of any other class is "own" and the class's name.
+    A class derived from a framework's layer has that layer's kind. The name of a user's class counts only if the class
+    has no layers inside. The kind of any other class is "own" and the class's name.
     """
     for class_ in type(layer).__mro__:
         name = re.sub(r"^Parametrized|[123]d|Ext$", "", class_.__name__)
