@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("device")
 
 def test_a_run_from_its_header_to_its_total_time(capsys):
     recipe = Recipe(name="digits", model="resnet8", image_size=8, batch_size=240, epochs=2, max_shift=1)
-    options = RunOptions(out_dir="run")
+    options = RunOptions(out_dir="run", norms_every=5)
     train(recipe, options)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:4] == [

@@ -287,6 +287,7 @@ def test_what_a_card_compiles_computes_the_same(dropped, monkeypatch):
     _, cards, card_state = build("batch", clip_norm=1e-2, ascend=True)
     here, there = ours(*batch(0), RATE), cards(*batch(0), RATE)
     assert here.grad_norm.asnumpy() > 1e-2  # it is clipped
+    assert np.sqrt(here.squares.asnumpy().sum()) == pytest.approx(here.grad_norm.asnumpy(), rel=1e-5)  # before that
     np.testing.assert_allclose(there.packed.asnumpy(), here.packed.asnumpy(), rtol=1e-6)
     np.testing.assert_allclose(there.squares.asnumpy(), here.squares.asnumpy(), rtol=1e-5)
     assert_close(state, card_state, 1e-6)
