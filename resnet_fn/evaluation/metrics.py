@@ -127,8 +127,8 @@ def gallery(labels: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[
     """Select from each class's samples up to 3 with the smallest doubt, then up to 3 with the largest, the worst last.
 
     `labels` are classes [N], or [N, classes] with 1 for each class of a sample. `doubt`, [N, classes] or [N, 1], is
-    small where the net is confident of that class; NaN counts as largest. Of more than 30 classes, the 30 with the lowest
-    `f1` are taken.
+    small where the net is confident of that class; NaN counts as largest. Of more than 30 classes, the 30 with the
+    lowest `f1` are taken.
     """
     there = np.unique(labels) if labels.ndim == 1 else np.flatnonzero((labels > 0).any(0))
     doubt = np.broadcast_to(doubt, (len(labels), len(f1)))
