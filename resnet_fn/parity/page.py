@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from resnet_fn.config.cli import write_text
 from resnet_fn.parity.coverage import NOT_COMPARED
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.layers.difference import DIFFERS, OK, ROUNDING, ROUNDING_FACTOR, UNDECIDED, Difference
@@ -32,7 +33,7 @@ def write_page(ladder: Ladder, folder: str, title: str) -> Path:
     """Write the page as parity.html in a folder, which is made if it is missing. Returns the file's path."""
     path = Path(folder, "parity.html")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(ladder_page(ladder, title), encoding="utf-8")
+    write_text(str(path), ladder_page(ladder, title))
     return path
 
 

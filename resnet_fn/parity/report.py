@@ -3,9 +3,9 @@
 import json
 import math
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
+from resnet_fn.config.cli import write_text
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.layers.difference import OK, ROUNDING, UNDECIDED, Difference
 from resnet_fn.parity.stages import GRADIENTS, SKIPPED, Stage
@@ -180,8 +180,7 @@ def write_json(ladder: Ladder, path: str) -> None:
         "coverage": ladder.coverage.facts,
         "not_exercised": ladder.coverage.not_exercised,
     }
-    text = json.dumps(finite_or_null(content), indent=1, allow_nan=False)
-    Path(path).write_text(text + "\n", encoding="utf-8")
+    write_text(path, json.dumps(finite_or_null(content), indent=1, allow_nan=False) + "\n")
 
 
 def _difference(item: Difference) -> dict[str, Any]:

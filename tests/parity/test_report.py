@@ -106,6 +106,8 @@ def test_names_are_listed_unless_names_alone_decided():
 def test_json_holds_everything_and_null_for_what_is_not_finite():
     wrong = ladder(faulty=True)
     wrong.stages[2].differences.append(one("logits", math.nan))
+    with pytest.raises(ValueError, match=r"^/dev/full: cannot be written \(No space left"):
+        write_json(wrong, "/dev/full")
     write_json(wrong, "ladder.json")
     read = json.loads(Path("ladder.json").read_text(), parse_constant=lambda name: pytest.fail(name))
     assert (read["agrees"], read["first_stage"], read["first_layer"]) == (False, "eval forward", "conv")
