@@ -1,4 +1,7 @@
-"""The loop: updates, and at the end of each epoch an evaluation and a checkpoint. No callbacks: read it top down."""
+"""The training loop makes the updates, and evaluates and saves a checkpoint after each epoch.
+
+There are no callbacks. `train` builds the run, `run_epochs` calls `train_epoch` and `evaluate_epoch` in turn.
+"""
 
 import contextlib
 import dataclasses
@@ -38,7 +41,7 @@ from resnet_fn.update.step import StepResult
 
 @dataclasses.dataclass(frozen=True)
 class TrainResult:
-    """What `train` returns."""
+    """The result of `train`."""
 
     run: Path  # the run folder
     updates: int  # updates done
@@ -48,14 +51,15 @@ class TrainResult:
 
     @property
     def best_checkpoint(self) -> Path | None:
-        """The checkpoint folder of the best evaluation; None before the first."""
+        """The folder of the checkpoint with the best evaluation, or None if there was no evaluation."""
         return RunFolder(self.run).checkpoint_path(self.best["update"]) if self.best else None
 
     @property
     def history(self) -> dict[str, list[dict[str, Any]]]:
-        """The whole log of the run, from metrics.jsonl: {"train": [...], "eval": [...]}, None for NaN and infinity.
+        """The log of the run, as {"train": [...], "eval": [...]}.
 
-        Each list has a dict for each logged update or evaluation; docs/monitoring.md has the fields.
+        The lists contain a dict for each logged update and each evaluation. docs/monitoring.md describes the fields.
+        NaN and infinity are None.
         """
         events = read_log(self.run / "metrics.jsonl")
         return {kind: [event for event in events if event["event"] == kind] for kind in ("train", "eval")}
@@ -64,40 +68,44 @@ class TrainResult:
 def train(
     recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Sequence[str] = (), own: Own | None = None
 ) -> TrainResult:
-    """Train a recipe: evaluate and save a checkpoint after each epoch, and resume if the run folder holds a run.
+    """Train a recipe, or resume the run in the run folder.
+
+    After each epoch the run is evaluated and saved as a checkpoint. Under msrun every worker calls this function with
+    the same arguments, and all return the same metrics. SIGTERM, SIGINT or SIGHUP to any worker saves a checkpoint and
+    ends the run after the current update or evaluation batch; before the first update the signal ends the process.
+
+    A checkpoint holds the following. `save` in run/resume.py puts it together.
+
+    - as tensors, `Run.state`, which is all that an update changes: the net's parameters and BatchNorm's statistics, the
+      optimizer's state, the loss scaler's state, the moving average (`TrainState` in update/state.py)
+    - as JSON, `Run.progress`: number of updates, last and best evaluation, evaluations without improvement
+    - as JSON, what must be the same at a resume: the recipe, the data set and its order, the class weights
+    - as JSON, what may differ, with a note in the header: workers, micro-batches, kernels (`parallel_layout`)
+
+    Nothing else is needed: order, augmentation, dropout and learning rate follow from the recipe and the update's
+    number.
 
     Args:
-        recipe: a recipe, the name of one (`recipes.RECIPES`), or a recipe file.
-        options: how it is computed and where it is kept. Options in a recipe file replace the defaults.
-        left_out: lines for the run's header, one for each setting of the recipe that was left out.
-        own: net, data set and loss of the caller's own (`fit` makes it).
-
-    Under msrun every worker calls this alike, and all return the same metrics. SIGTERM, SIGINT and SIGHUP, on any
-    rank, save a checkpoint and end the run after the current update or evaluation batch; before the first update they
-    end the process at once (`StopRequest`). No other process can train in the same run folder meanwhile.
-
-    A checkpoint holds `Run.state` (`TrainState`, update/state.py: all of the net's parameters and BatchNorm's
-    statistics, the optimizer's state, the loss scaler's, the moving average) as two .safetensors files, and as JSON
-    `Run.progress` (`Progress`, run/build.py: updates done, last and best evaluation) and what a resume compares: the
-    recipe, the data set's classes, preprocessing and order, the class weights, and `parallel_layout` (workers,
-    micro-batches, kernels: a difference is a note, not an error). `save` in run/resume.py puts it together. All else
-    follows from the recipe and the update's number: order, augmentation, dropout, learning rate.
+        recipe: a recipe, the name of a recipe in `recipes.RECIPES`, or a recipe file.
+        options: how the recipe is computed and where the run is stored. Options in a recipe file replace the defaults.
+        left_out: lines for the run's header about settings of the recipe that were left out.
+        own: the caller's own net, data set and loss, as `fit` passes them.
 
     Raises:
-        ValueError: before the first update, for whatever cannot work; names the field, the value and the fix.
-        NotFiniteError: loss or gradients are not finite (fp16: `max_skips` times in a row); names the last checkpoint.
-        OSError, CheckpointError: a checkpoint could not be written; the one before it is intact.
+        ValueError: a setting, the data or the weights cannot work. Raised before the first update.
+        NotFiniteError: loss or gradients are not finite; with fp16, `max_skips` times in a row.
+        OSError, CheckpointError: a checkpoint could not be written. The one before is intact.
     """
     began = time.perf_counter()
     if isinstance(recipe, str):
         file = load_recipe(recipe).complete(**typed_in(options))
         recipe, options, left_out = file.make(Recipe), file.make(RunOptions), file.notes
-    # Before any file is touched: msrun's scheduler process does not return from here.
+    # This comes before anything is written, because in msrun's scheduler process the call never returns.
     workers = process.start(options.device, options.threads, options.fast_math)
     with StopRequest() as stop_request, FolderLock() as lock:
         check_settings(workers, recipe, options)
         folder, checkpoint = find_start(recipe, options, workers, lock)
-        if checkpoint and not recipe.model:  # the net was named by the weights alone: the checkpoint's recipe names it
+        if checkpoint and not recipe.model:  # the weights determined the model; the checkpoint's recipe names it
             recipe = dataclasses.replace(recipe_from_dict(checkpoint.state["recipe"]), epochs=recipe.epochs)
         run = build_run(recipe, options, workers, folder, stop_request, checkpoint, own)
         run.notes[:0] = left_out
@@ -112,7 +120,7 @@ def train(
             write_bad_files(run.folder.path, run.dataset)
             write_validation(run.folder.path, run.dataset.held_out)
             run.telemetry = Telemetry(run.folder.path, run.recipe, options, start, run.total)
-        # Closed from right to left: a thread of the prefetcher reads the feed; the log learns of a save that failed.
+        # These are closed from right to left, because the prefetcher reads the feed, and the writer writes to the log.
         with contextlib.closing(run.feed), run.telemetry as log, run.writer, contextlib.closing(run.prefetcher):
             log.say("\n".join(header(run, checkpoint.path if checkpoint else None)))
             if options.mode == "graph" and not run.is_over:
@@ -120,23 +128,26 @@ def train(
             stopped = run_epochs(run)
             if run.progress.update > start and not stopped:
                 log.say(f"total time {clock(time.perf_counter() - began)}")
-        barrier(workers)  # the first process to end with an error code takes the others with it
+        barrier(workers)  # a worker that ended while another still writes would end the whole job
     progress = run.progress
     return TrainResult(run.folder.path, progress.update, progress.last, progress.best, stopped)
 
 
 def run_epochs(run: Run) -> int:
-    """Train and evaluate until the run is over; returns the signal that ended it early, or 0."""
+    """Train and evaluate until the run is over.
+
+    Returns the number of the signal that ended the run early, or 0.
+    """
     progress, log = run.progress, run.telemetry
     stopped = 0
     while not stopped:
-        # Also in a resumed run that was stopped at the end of an epoch, before its evaluation.
+        # This comes first because a resumed run may have stopped at the end of an epoch, before its evaluation.
         if progress.update and progress.update % run.feed.updates_per_epoch == 0 and not progress.is_evaluated:
             if stopped := evaluate_epoch(run):
                 break
             if save_is_due(progress, run.options.checkpoint_every, run.is_over):
                 save(run)
-            log.say(epoch_lines(run))  # after the save, which must not depend on a console
+            log.say(epoch_lines(run))  # after the save, because printing may fail
         if run.is_over:
             break
         stopped = train_epoch(run)
@@ -152,11 +163,13 @@ def run_epochs(run: Run) -> int:
 
 
 def train_epoch(run: Run) -> int:
-    """Do the updates that are left of the current epoch; returns the signal that ended it early, or 0.
+    """Make the updates that are left of the current epoch.
 
-    `run.train_step` (update/step.py begins with its order) computes loss and gradients of this worker's samples, sums
-    them over the workers and changes `run.state`. If a number is not finite, it skips the update: only the loss scaler
-    changes; weights, moving average, the optimizer's state and BatchNorm's statistics stay as they were.
+    `run.train_step` makes one update; update/step.py begins with its order. It computes loss and gradients of this
+    worker's samples, sums them over the workers, and changes `run.state`. If a number is not finite on any worker, the
+    update is skipped: only the loss scaler changes.
+
+    Returns the number of the signal that ended the epoch early, or 0.
     """
     progress, options = run.progress, run.options
     epoch = progress.update // run.feed.updates_per_epoch
@@ -164,19 +177,21 @@ def train_epoch(run: Run) -> int:
     allowed_skips = options.max_skips if run.recipe.precision == "fp16" else 1
     began = time.perf_counter()
     for update in range(progress.update, end):
-        # A function of the recipe and the update's number alone: linear warm-up to `learning_rate`, then the recipe's
-        # schedule, down to `min_learning_rate` (formulas: update/schedule.py). Skipped updates count, too.
+        # The rate depends on the recipe and the update's number alone. The number counts from 0, skipped updates too.
+        # In the warm-up the rate is learning_rate · (update + 1) / warmup. Then a cosine or a line falls from
+        # `learning_rate`, and would reach `min_learning_rate` at update `run.total`, one after the last. The other
+        # schedules are steps at `milestones`, and constant. update/schedule.py has the equations.
         learning_rate = run.schedule(update)
         batch, (images, labels), data_seconds, error = run.prefetcher.get(update)
         run.prefetcher.start(update + 1)  # in a thread, while the device computes
         run.norms.before(update + 1)
-        # One flag for each of SIGNALS. If the batch could not be read, it is blank: this rank takes part in the update
-        # as the others do, and no rank applies it.
+        # The flags carry one number for each of SIGNALS. If the batch could not be read, it is blank and "withheld":
+        # this rank takes part in the update as the others do, and no rank applies it.
         flags = make_flags(run.stop_request.stop_flags(), withheld=error is not None)
         result = run.train_step(images, labels, learning_rate, flags, *run.masks(update))
-        run.stop_request.install_handlers()  # the first call has compiled: from here on a signal saves first
+        run.stop_request.install_handlers()  # now that the step is compiled, a signal saves a checkpoint first
         done = fetch(result)
-        report, skipped_in_row = done.report, int(done.scaler[2])  # `report` is the sum over the workers, on each
+        report, skipped_in_row = done.report, int(done.scaler[2])  # the report is the same on all workers
         if report.withheld:
             stop_bad_sample(run, error)
         progress.update = update + 1
@@ -190,14 +205,14 @@ def train_epoch(run: Run) -> int:
             stop_not_finite(run, batch, report.not_finite, skipped_in_row)
         if signal_number := agreed_signal(report.flags):
             return signal_number
-        # At the epoch's end `run_epochs` saves, after the evaluation.
+        # After the last update of an epoch `run_epochs` saves, when it has evaluated.
         if options.checkpoint_every and progress.update % options.checkpoint_every == 0 and progress.update < end:
             save(run)
     return 0
 
 
 def fetch(result: StepResult) -> StepResult:
-    """Wait for an update's results: the same as arrays on the host, except `squares`."""
+    """Wait for the results of an update and copy them, except `squares`, to NumPy arrays."""
     arrays = {name: getattr(result, name).numpy() for name in ("packed", "grad_norm", "scaler")}
     return result._replace(**arrays)
 
@@ -205,7 +220,10 @@ def fetch(result: StepResult) -> StepResult:
 def log_update(
     run: Run, done: StepResult, epoch: int, learning_rate: float, seconds: float, data_seconds: float
 ) -> None:
-    """Advance the bar. Log every `log_every`th update, the last of an epoch, skipped ones and those with norms."""
+    """Advance the progress bar, and log the update if it is due.
+
+    Due is every `log_every`th update, the last of an epoch, a skipped update, and an update with norms of layers.
+    """
     update = run.progress.update
     loss_scale, skipped, skipped_in_row = done.scaler.tolist()
     norms = run.norms.after(done.squares)
@@ -232,9 +250,10 @@ def log_update(
 
 
 def evaluate_epoch(run: Run) -> int:
-    """Evaluate on the whole validation set and note whether the result is the best so far.
+    """Evaluate on the whole validation set, and record the result if it is the best so far.
 
-    Returns the signal that ended it early, on all ranks alike, or 0; a resumed run begins with this evaluation.
+    Returns the number of the signal that ended the evaluation early, or 0; all ranks return the same. The resumed run
+    begins with this evaluation again.
     """
     progress, dataset = run.progress, run.dataset
     run.stop_request.install_handlers()
@@ -245,7 +264,7 @@ def evaluate_epoch(run: Run) -> int:
             metrics = all_metrics(scores, dataset.test.labels, len(dataset.classes))
     except StoppedError as signalled:
         return signalled.number
-    except Exception as error:  # the net has the weights again that are to be saved
+    except Exception as error:  # outside `averaged`, so that the net has its own weights again, which are saved
         stop_evaluation(run, error)
     epoch = (progress.update - 1) // run.feed.updates_per_epoch
     progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **metrics}

@@ -1,34 +1,36 @@
 """The step is a compiled function that makes one update of the weights and of all other state.
 
-It works in this order; from 3 on it is the function `apply`:
+An update has this order. The function `apply` does everything from 3 on:
 
-    1  copy BatchNorm's statistics
-    2  scaled loss and gradients, of one batch or summed over micro-batches
-    3  unscale; are this worker's own numbers finite? (a first look; 5 is the full test)
-    4  all-reduce, the sum over the workers: of each gradient; of the report; of BatchNorm's statistics, joined to one
-       vector. That makes (gradients + 2) collectives an update (one fewer without BatchNorm; where gradients are joined
-       to vectors, see below, these count), whether or not it is then applied, and however many micro-batches it has
-    5  are all numbers finite, on every worker, and did every worker have its samples?
-    6  if so: clip by global norm, optimizer, BatchNorm's statistics become their mean over the workers, moving average
-       if not: put back the copy of BatchNorm's statistics; nothing else has changed so far
-    7  adjust the loss scale (not if a worker had no samples: then nothing changes); return the results
+    1  copy BatchNorm's moving statistics
+    2  compute the scaled loss and its gradients; with micro-batches, add up those of all micro-batches
+    3  divide the gradients by the loss scale; check whether this worker's loss, gradients and statistics are finite
+    4  with several workers, all-reduce: sum the gradients, the report and BatchNorm's statistics over the workers
+    5  decide: apply the update if every worker's numbers are finite and every worker had samples, else skip it
+    6  applied: clip by norm, optimizer, BatchNorm's statistics become their mean over the workers, moving average
+       skipped: BatchNorm's statistics become the copy again; nothing else has changed
+    7  adjust the loss scale, unless a worker had no samples; return the results
 
-BatchNorm's statistics are moved by every forward pass: K times in an update of K micro-batches, on each worker by its
-own samples. Their mean over the workers is taken once an update. Frozen BatchNorms do not move. With `sync_batchnorm`
-(not with micro-batches) each BatchNorm also exchanges its own sums: two more collectives in the forward pass and two in
-the backward pass.
+Collectives: an update makes one all-reduce for each gradient, one for the report, and one for all of BatchNorm's
+statistics together. This number is the same for a skipped update and for any number of micro-batches. A net without
+BatchNorm makes one fewer. On a CPU, small nets that train with SGD or Adam and without a moving average join their
+gradients to a few vectors (`vectors.py`); then there is one all-reduce for each vector. With `sync_batchnorm`, which
+excludes micro-batches, each BatchNorm makes two more in the forward pass and two more in the backward pass.
 
-The report is a small tensor: loss, metric, how many workers withheld their samples (could not read them), flags (the
-caller's own numbers, such as signals received), and which workers were not finite; `exchange.py` has its layout. In
-small nets on a CPU, without a moving average, SGD and Adam join the gradients to a few vectors (`vectors.py`); these
-are then summed, clipped and applied. The learning rate is an argument: `schedule.py` computes it from the recipe and
-the update's number alone (linear warm-up to the peak `learning_rate`; then a cosine or a line down to
-`min_learning_rate`, steps at `milestones`, or constant). The optimizer multiplies it by a factor for each parameter,
-which follows from `layer_decay` and `head_learning_rate` (`groups.py`). All that an update changes, and that a
-checkpoint must therefore hold, is the `TrainState` (`state.py`).
+The report is a small vector: the loss, the metric, the number of workers without samples, the caller's flags (signals
+that were received), and which workers had a number that is not finite. `exchange.py` defines its layout.
 
-One batch is one compiled function. Micro-batches take three, `begin`, `add` for each of them, and `finish`, so that
-memory does not grow with their number.
+BatchNorm: every forward pass moves the statistics, so K micro-batches move them K times in an update. Each worker
+moves them with its own samples; the mean over the workers is taken once, at the end of the update. The statistics of
+frozen BatchNorms do not change.
+
+Learning rate: an argument of the step; `run/loop.py` shows how it follows from the update's number. The optimizer
+multiplies it by a factor for each parameter, which `groups.py` computes from `layer_decay` and `head_learning_rate`.
+
+Checkpoint: `TrainState` (`state.py`) is all that an update changes, so a checkpoint must hold all of it.
+
+Compilation: one batch is one compiled function. Micro-batches take three, so that memory does not grow with their
+number: `begin`, then `add` for each micro-batch, then `finish`.
 """
 
 from collections.abc import Callable
@@ -78,10 +80,10 @@ class StepPlan(NamedTuple):
     """How an update is computed.
 
     Attributes:
-        clip_norm: largest global gradient norm; 0: no clipping.
+        clip_norm: largest allowed global norm of the gradients. 0 means no clipping.
         micro_batches: number of parts into which this worker's samples are split.
-        normalise: mean and deviation for images that arrive as bytes; None: images arrive normalised.
-        ascend: compile the step for an Ascend card (`update/ascend.py`), which a CPU can run too; None: only on a card.
+        normalise: mean and standard deviation for images that arrive as bytes. None means that they arrive normalised.
+        ascend: whether to compile the step for an Ascend card, which works on a CPU too. None means: only on a card.
     """
 
     clip_norm: float = 0.0
@@ -91,15 +93,15 @@ class StepPlan(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """What an update returns, as tensors.
+    """The results of an update, as tensors.
 
     Attributes:
-        packed: float32 [3 + flags + workers], the report, summed over the workers; `report` unpacks it.
-        grad_norm: float32 scalar, the global norm before clipping.
-        scaler: float32 [3], the loss scale of this update, updates skipped so far, and skipped in a row.
-        squares: float32, for the log of the layers' norms (telemetry/norms.py), in the order of `TrainState.trained`:
-            each gradient's squared norm before clipping, or each element's square if gradients are joined to vectors.
-        workers: how many workers shared the update.
+        packed: float32 [3 + flags + workers], the report, summed over the workers. `report` gives its entries names.
+        grad_norm: float32 scalar, the global norm of the gradients before clipping.
+        scaler: float32 [3], this update's loss scale, the number of updates skipped so far, and of those in a row.
+        squares: float32, the squared norm of each gradient before clipping, in the order of `TrainState.trained`.
+            If gradients are joined to vectors, it holds the square of each element instead.
+        workers: the number of workers that shared the update.
     """
 
     packed: Tensor
@@ -110,17 +112,17 @@ class StepResult(NamedTuple):
 
     @property
     def report(self) -> Report:
-        """Return loss, metric, and all else that the workers exchange beside gradients, as tensors."""
+        """Return the report: loss, metric, and what else the workers sum beside gradients and statistics."""
         return unpack(self.packed, self.workers)
 
     @property
     def loss(self) -> Tensor:
-        """Return the mean loss over the whole batch of all workers, before the update; float32 scalar."""
+        """Return the mean loss of the whole batch before the update, as a float32 scalar."""
         return self.report.loss
 
     @property
     def accuracy(self) -> Tensor:
-        """Return the metric's mean (by default the accuracy) over the whole batch of all workers; float32 scalar."""
+        """Return the mean of the metric over the whole batch, by default the accuracy, as a float32 scalar."""
         return self.report.metric
 
 
@@ -129,19 +131,25 @@ TrainStep = Callable[..., StepResult]
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Compute the share of samples whose largest logit is at the label (of soft labels: their largest)."""
+    """Compute the fraction of samples for which the largest logit is at the label.
+
+    `labels` are class numbers [N], or soft labels [N, C], of which the largest counts.
+    """
     if labels.ndim == 2:
         labels = labels.argmax(1)
     return (logits.argmax(1) == labels).astype(mindspore.float32).mean()
 
 
 def accuracy_by_class(logits: Tensor, labels: Tensor) -> Tensor:
-    """Compute the share of correct (sample, class) pairs: logit >= 0 where the label is above 0.5; both are [N, C]."""
+    """Compute the fraction of correct (sample, class) pairs, for `logits` and `labels` of shape [N, C].
+
+    A pair is correct if both the logit is >= 0 and the label is above 0.5, or neither.
+    """
     return ((logits >= 0) == (labels > 0.5)).astype(mindspore.float32).mean()
 
 
 def no_metric(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return 0: the metric where targets are no classes."""
+    """Return 0, in place of a metric, for targets that are not classes."""
     return _NOTHING
 
 
@@ -156,31 +164,34 @@ def make_train_step(
     plan: StepPlan = StepPlan(),
     jit: Compile | None = mindspore.jit,
 ) -> TrainStep:
-    """Compile one update of `net`.
+    """Make the function that computes one update of `net`.
 
     Args:
         net: maps images to logits.
-        loss: (logits, labels) → mean loss over the batch.
-        optimizer: see `momentum_sgd`.
-        state: all that an update changes, with loss scaler and moving average; None: `make_state(net, optimizer)`.
-        metric: (logits, labels) → a number that is averaged over the batch, as the loss is.
-        workers: the workers that share the update; if they are several, from `with_all_reduce`.
-        plan: clipping, micro-batches, normalisation, device.
-        jit: compiles a function; None: nothing is compiled, so that print and pdb work.
+        loss: a function (logits, labels) → mean loss over the batch.
+        optimizer: an optimizer of this package, for example from `momentum_sgd`.
+        state: all that an update changes. None means `make_state(net, optimizer)`.
+        metric: a function (logits, labels) → mean over the batch of some number, for example the accuracy.
+        workers: the workers that share the update. Several workers need `with_all_reduce(workers)`.
+        plan: clipping, micro-batches, normalisation and device.
+        jit: the function that compiles, by default `mindspore.jit`. With None, print and pdb work inside the step.
 
     Returns:
-        train_step(images, labels, learning_rate, flags=None, *masks) → `StepResult`. It sets the net to training mode.
+        A function `train_step(images, labels, learning_rate, flags=None, *masks)` that returns a `StepResult`. It sets
+        the net to training mode. Its arguments are this worker's part of the update:
+
+        images: float32 [n, C, H, W], or uint8 with `plan.normalise`. n is a multiple of the number of micro-batches.
+            Images and labels may each be a tuple of tensors, if net and loss take one.
+        labels: what `loss` takes, [n] or [n, …].
+        learning_rate: a float or a float32 scalar tensor.
+        flags: numbers from `make_flags`, which are summed over the workers.
+        masks: masks for dropout and stochastic depth from `make_masks`, each [n, …].
+
         If a loss, a gradient or a BatchNorm statistic is not finite on any worker, only the loss scaler changes. If a
-        worker has no samples, nothing changes. The arguments are this worker's part of the update:
+        worker has no samples, nothing changes.
 
-        images: float32 [n, C, H, W], or uint8 with `plan.normalise`; n is a multiple of the micro-batches. Images and
-            labels may each be a tuple of tensors, if net and loss take one.
-        labels: as `loss` takes them, [n] or [n, …].
-        learning_rate: a float, or a float32 scalar tensor.
-        flags: numbers that are summed over the workers with this update (`make_flags`).
-        masks: the net's masks for dropout and stochastic depth, [n, …] each (`make_masks`).
-
-        After the first call, on a CPU, a ValueError names state that has got other memory (see `FixedMemory`).
+    Raises:
+        ValueError: by `train_step` after its first call on a CPU: a parameter's memory was replaced (`FixedMemory`).
     """
     state = state or make_state(net, optimizer)
     # Compiled functions cannot read NamedTuples and dataclasses, so everything that they use is unpacked here.
@@ -191,11 +202,11 @@ def make_train_step(
     one_hot = Tensor(np.eye(size, dtype=np.float32)[workers.rank])
     # A sum over micro-batches and workers, times this, is the mean over the whole batch.
     mean_factor = 1.0 / (micro_batches * size)
-    # Every forward pass moves BatchNorm's statistics before it is clear whether the update is applied. If it is not,
-    # this copy undoes the moves, so that no NaN stays in them.
+    # A forward pass changes BatchNorm's statistics before it is clear whether the update is applied. If it is skipped,
+    # this copy restores them, so that no NaN stays in them.
     statistics_before = tuple(Parameter(Tensor(p.numpy()), f"before.{p.name}", requires_grad=False) for p in statistics)
-    # Some cards give their largest number instead of infinity, and set a status register: cleared before the forward
-    # pass (by `clear_overflow`, which returns its input, so that the two stay in order), read after the backward pass.
+    # Some cards return their largest number instead of infinity, and set a status register. The step clears it before
+    # the forward pass and reads it after the backward pass. `clear_overflow` returns its input to keep this order.
     ascend = on_ascend() if plan.ascend is None else plan.ascend
     by_operation = ascend and has_clip()
     constants = () if plan.normalise is None else normalisation(plan.normalise)
@@ -204,7 +215,10 @@ def make_train_step(
     def scaled_loss(images: Tensor, labels: Tensor, scale: Tensor, *masks: Tensor) -> tuple[Tensor, Tensor]:
         logits = net(images, *masks)
         value = loss(logits, labels)
-        # A second metric begins here; docs/design.md, "Where do I change …", lists what else to edit.
+        # A second metric is computed here, by a function that is another argument of `make_train_step`, and passed to
+        # `stack_means`. It also needs: in exchange.py, `MEANS` + 1 and an entry in `stack_means`, `Report`, `unpack` (no
+        # change in `pack`); here, a property of `StepResult`; in run/build.py, the argument; in run/loop.log_update, a
+        # line for the log. The other places only show it: docs/design.md, "Where do I change …", lists them.
         return value * scale, stack_means(value, metric(logits, labels))
 
     differentiate = mindspore.value_and_grad(scaled_loss, None, trained, has_aux=True)
@@ -218,9 +232,9 @@ def make_train_step(
     def apply(mean_sums: Tensor, gradient_sums: Gradients, flags: Tensor, rate: Tensor) -> Results:
         """Make the update, or skip it. The arguments are sums over this worker's micro-batches."""
         means, gradients = mean_sums * mean_factor, unscale(gradient_sums, mean_factor / scaler.scale)
-        # Is this worker finite? Asked before the exchange, after which nobody could say whose NaN it is. Of several
-        # workers, each looks only at its first gradient: the backward pass computes it last, from those of all later
-        # layers, so their NaN and infinity have spread into it. The full test follows the all-reduce.
+        # Are this worker's numbers finite? This is checked before the all-reduce, which spreads a NaN to all workers.
+        # With several workers each checks the gradient of the first layer only. The backward pass computes it last,
+        # from the gradients of all later layers, so their NaN has spread into it. `all_finite` then checks everything.
         squared = squared_norms(gradients if all_reduce is None else gradients[:1], ascend)
         norm = norm_of(squared)
         local_finite = is_finite(means[0], norm, statistics)
@@ -233,9 +247,9 @@ def make_train_step(
             squared = squared_norms(gradients, ascend)
             norm = norm_of(squared)
             finite = all_finite(report, norm, size)
-            # Not in the branch below: what a card does with a collective in a branch was never tried.
+            # This is not in the branch below, because a collective inside a branch was never tried on a card.
             statistics_mean = mean_over_workers(statistics, 1.0 / size, all_reduce, report)
-        # From here on all workers have the same numbers, so they all decide alike.
+        # From here on all workers have the same numbers, so all of them decide alike.
         complete = none_withheld(report)
         applied = ops.logical_and(finite, complete)
         if applied:  # a tensor: where this is compiled, a branch of the graph
@@ -246,7 +260,7 @@ def make_train_step(
                 move_average(averages, *average_arguments)
         else:
             assign_tensors(statistics, statistics_before)
-        is_joined = len(gradients) < len(trained)  # then the host sums the elements' squares, by parameter
+        is_joined = len(gradients) < len(trained)  # if so, telemetry/norms.py sums the squares of each parameter
         squares = ops.square(ops.concat(gradients)) if is_joined else squared
         return report, norm, scaler.adjust(applied, complete), squares  # a plain tuple: see above
 
@@ -266,9 +280,9 @@ def make_train_step(
         )
         mean_sums = Parameter(Tensor(np.zeros(MEANS, np.float32)), name="sum.means", requires_grad=False)
 
-        # `begin` and `add` return a constant, for two reasons. A compiled function that returns nothing loses some of
-        # its operations. If it returned a tensor, the next call might wait for that in a busy loop, which takes a core
-        # from the kernels. (On a card `begin` must return a tensor: what clears the status register.)
+        # `begin` and `add` return a constant. A compiled function that returns nothing loses some of its operations.
+        # After one that returns a tensor, the next call may wait for that tensor in a busy loop, which takes a core
+        # from the kernels. On a card `begin` must return a tensor, so that the status register is cleared.
         @compiled
         def begin() -> Tensor | int:
             assign_tensors(statistics_before, statistics)
@@ -298,10 +312,10 @@ def make_train_step(
     def train_step(
         images: Any, labels: Any, learning_rate: Tensor | float, flags: Tensor | None = None, *masks: Tensor | None
     ) -> StepResult:
-        optimizer.attach()  # weights that are parts of vectors share memory with these again, whatever was set since
+        optimizer.attach()  # weights share their memory with the joined vectors again, if `set_data` has replaced it
         memory.check()
-        net.set_train(True)  # read when a function is compiled, at its first call
-        if not isinstance(learning_rate, Tensor):  # each new plain number would compile the function again
+        net.set_train(True)  # matters when a function is compiled, at its first call
+        if not isinstance(learning_rate, Tensor):  # each new Python number would compile the function again
             learning_rate = Tensor(learning_rate, mindspore.float32)
         flags = no_flags if flags is None else flags
         inputs = (as_variables(images), as_variables(labels), *masks)
@@ -312,12 +326,12 @@ def make_train_step(
 
 
 def as_variables(samples: Any) -> Any:
-    """Mark a tuple as mutable: compiled functions treat the tensors of a plain tuple as constants."""
+    """Mark a tuple as mutable, because compiled functions treat the tensors of a plain tuple as constants."""
     return mindspore.mutable(samples) if isinstance(samples, tuple) else samples
 
 
 def rows(samples: Any, number: int, micro_batches: int) -> Any:
-    """Return the rows of micro-batch `number`, from 0, of a tensor or of each in a tuple; None for None."""
+    """Return the rows of micro-batch `number`, counted from 0, of a tensor or of each tensor in a tuple."""
     if samples is None:
         return None
     if isinstance(samples, tuple):
