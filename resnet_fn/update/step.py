@@ -216,9 +216,9 @@ def make_train_step(
         logits = net(images, *masks)
         value = loss(logits, labels)
         # A second metric is computed here, by a function that is another argument of `make_train_step`, and passed to
-        # `stack_means`. It also needs: in exchange.py, `MEANS` + 1 and an entry in `stack_means`, `Report`, `unpack` (no
-        # change in `pack`); here, a property of `StepResult`; in run/build.py, the argument; in run/loop.log_update, a
-        # line for the log. The other places only show it: docs/design.md, "Where do I change …", lists them.
+        # `stack_means`. It also needs: in exchange.py, `MEANS` + 1 and an entry in `stack_means`, `Report` and `unpack`
+        # (`pack` stays); here, a property of `StepResult`; in run/build.py, the argument; in run/loop.log_update, a line
+        # for the log. The other places only show it: docs/design.md, "Where do I change …", lists them.
         return value * scale, stack_means(value, metric(logits, labels))
 
     differentiate = mindspore.value_and_grad(scaled_loss, None, trained, has_aux=True)
