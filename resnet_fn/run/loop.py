@@ -76,11 +76,11 @@ def train(
 
     A checkpoint holds the following. `save` in run/resume.py puts it together.
 
-    - as tensors, `Run.state`, which is all that an update changes: the net's parameters and BatchNorm's statistics, the
-      optimizer's state, the loss scaler's state, the moving average (`TrainState` in update/state.py)
-    - as JSON, `Run.progress`: number of updates, last and best evaluation, evaluations without improvement
-    - as JSON, what must be the same at a resume: the recipe, the data set and its order, the class weights
-    - as JSON, what may differ, with a note in the header: workers, micro-batches, kernels (`parallel_layout`)
+    - `Run.state` as tensors. It is all that an update changes (`TrainState` in update/state.py): the net's parameters,
+      BatchNorm's statistics, the optimizer's state, the loss scaler's state and the moving average.
+    - `Run.progress` as JSON: number of updates, last and best evaluation, evaluations without improvement.
+    - The recipe, the data set with its order, and the class weights, as JSON. At a resume they must be the same.
+    - The number of workers and micro-batches, and the kernels, as JSON. If they differ, a resumed run prints a note.
 
     Nothing else is needed: order, augmentation, dropout and learning rate follow from the recipe and the update's
     number.
@@ -88,7 +88,7 @@ def train(
     Args:
         recipe: a recipe, the name of a recipe in `recipes.RECIPES`, or a recipe file.
         options: how the recipe is computed and where the run is stored. Options in a recipe file replace the defaults.
-        left_out: lines for the run's header about settings of the recipe that were left out.
+        left_out: lines that the run prints at its start, about settings of the recipe that are ignored.
         own: the caller's own net, data set and loss, as `fit` passes them.
 
     Raises:
@@ -222,7 +222,8 @@ def log_update(
 ) -> None:
     """Advance the progress bar, and log the update if it is due.
 
-    Due is every `log_every`th update, the last of an epoch, a skipped update, and an update with norms of layers.
+    These updates are logged: every `log_every`th update, the last of an epoch, skipped updates, and updates in which the
+    norms of the layers are measured.
     """
     update = run.progress.update
     loss_scale, skipped, skipped_in_row = done.scaler.tolist()
@@ -252,8 +253,7 @@ def log_update(
 def evaluate_epoch(run: Run) -> int:
     """Evaluate on the whole validation set, and record the result if it is the best so far.
 
-    Returns the number of the signal that ended the evaluation early, or 0; all ranks return the same. The resumed run
-    begins with this evaluation again.
+    Returns the number of the signal that ended the evaluation early, or 0. All ranks return the same number.
     """
     progress, dataset = run.progress, run.dataset
     run.stop_request.install_handlers()

@@ -1,6 +1,6 @@
 """The step is a compiled function that makes one update of the weights and of all other state.
 
-An update has this order. The function `apply` does everything from 3 on:
+An update has this order. Steps 3 to 7 are the function `apply`:
 
     1  copy BatchNorm's moving statistics
     2  compute the scaled loss and its gradients; with micro-batches, add up those of all micro-batches
@@ -8,7 +8,7 @@ An update has this order. The function `apply` does everything from 3 on:
     4  with several workers, all-reduce: sum the gradients, the report and BatchNorm's statistics over the workers
     5  decide: apply the update if every worker's numbers are finite and every worker had samples, else skip it
     6  applied: clip by norm, optimizer, BatchNorm's statistics become their mean over the workers, moving average
-       skipped: BatchNorm's statistics become the copy again; nothing else has changed
+       skipped: BatchNorm's statistics become the copy of 1 again; nothing else has changed
     7  adjust the loss scale, unless a worker had no samples; return the results
 
 Collectives: an update makes one all-reduce for each gradient, one for the report, and one for all of BatchNorm's
@@ -83,7 +83,7 @@ class StepPlan(NamedTuple):
         clip_norm: largest allowed global norm of the gradients. 0 means no clipping.
         micro_batches: number of parts into which this worker's samples are split.
         normalise: mean and standard deviation for images that arrive as bytes. None means that they arrive normalised.
-        ascend: whether to compile the step for an Ascend card, which works on a CPU too. None means: only on a card.
+        ascend: whether to compile the form of the step for Ascend cards. None means: if the device is a card.
     """
 
     clip_norm: float = 0.0
@@ -98,7 +98,7 @@ class StepResult(NamedTuple):
     Attributes:
         packed: float32 [3 + flags + workers], the report, summed over the workers. `report` gives its entries names.
         grad_norm: float32 scalar, the global norm of the gradients before clipping.
-        scaler: float32 [3], this update's loss scale, the number of updates skipped so far, and of those in a row.
+        scaler: float32 [3]: this update's loss scale, how many updates were skipped so far, how many of them in a row.
         squares: float32, the squared norm of each gradient before clipping, in the order of `TrainState.trained`.
             If gradients are joined to vectors, it holds the square of each element instead.
         workers: the number of workers that shared the update.
@@ -191,7 +191,7 @@ def make_train_step(
         worker has no samples, nothing changes.
 
     Raises:
-        ValueError: by `train_step` after its first call on a CPU: a parameter's memory was replaced (`FixedMemory`).
+        ValueError: `train_step` was called on a CPU after `set_data` had replaced a parameter's memory (`FixedMemory`).
     """
     state = state or make_state(net, optimizer)
     # Compiled functions cannot read NamedTuples and dataclasses, so everything that they use is unpacked here.
@@ -216,9 +216,9 @@ def make_train_step(
         logits = net(images, *masks)
         value = loss(logits, labels)
         # A second metric is computed here, by a function that is another argument of `make_train_step`, and passed to
-        # `stack_means`. It also needs: in exchange.py, `MEANS` + 1 and an entry in `stack_means`, `Report` and `unpack`
-        # (`pack` stays); here, a property of `StepResult`; in run/build.py, the argument; in run/loop.log_update, a line
-        # for the log. The other places only show it: docs/design.md, "Where do I change …", lists them.
+        # `stack_means`. In exchange.py it needs `MEANS` + 1, and an entry in `stack_means`, `Report` and `unpack`; `pack`
+        # needs no change. In this file it needs a property of `StepResult`, in run/build.py the argument, and in
+        # run/loop.log_update a line for the log. docs/design.md ("Where do I change …") lists where else to show it.
         return value * scale, stack_means(value, metric(logits, labels))
 
     differentiate = mindspore.value_and_grad(scaled_loss, None, trained, has_aux=True)
@@ -230,7 +230,7 @@ def make_train_step(
         return means, join(gradients)
 
     def apply(mean_sums: Tensor, gradient_sums: Gradients, flags: Tensor, rate: Tensor) -> Results:
-        """Make the update, or skip it. The arguments are sums over this worker's micro-batches."""
+        """Make the update, or skip it. Means and gradients are sums over this worker's micro-batches."""
         means, gradients = mean_sums * mean_factor, unscale(gradient_sums, mean_factor / scaler.scale)
         # Are this worker's numbers finite? This is checked before the all-reduce, which spreads a NaN to all workers.
         # With several workers each checks the gradient of the first layer only. The backward pass computes it last,
