@@ -222,7 +222,7 @@ def log_update(
 ) -> None:
     """Advance the progress bar, and log the update if it is due.
 
-    These updates are logged: every `log_every`th update, the last of an epoch, skipped updates, and updates in which the
+    These updates are logged: every `log_every`th update, the last of an epoch, skipped ones, and updates for which the
     norms of the layers are measured.
     """
     update = run.progress.update

@@ -216,8 +216,8 @@ def make_train_step(
         logits = net(images, *masks)
         value = loss(logits, labels)
         # A second metric is computed here, by a function that is another argument of `make_train_step`, and passed to
-        # `stack_means`. In exchange.py it needs `MEANS` + 1, and an entry in `stack_means`, `Report` and `unpack`; `pack`
-        # needs no change. In this file it needs a property of `StepResult`, in run/build.py the argument, and in
+        # `stack_means`. In exchange.py it needs `MEANS` + 1, and an entry in `stack_means`, `Report` and `unpack`, not
+        # in `pack`. In this file it needs a property of `StepResult`, in run/build.py the argument, and in
         # run/loop.log_update a line for the log. docs/design.md ("Where do I change …") lists where else to show it.
         return value * scale, stack_means(value, metric(logits, labels))
 
