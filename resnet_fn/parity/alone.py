@@ -47,8 +47,8 @@ def changes_alone(
 ) -> dict[str, Arrays]:
     """Run an optimizer on made-up gradients, and return how far its weights move.
 
-    `update(gradients, rate)` makes one update, and `values()` returns the current weights. The result has the changes
-    since `weights` for each title in `KEPT`, for example "update 1".
+    `update(gradients, rate)` makes one update, and `values()` returns the current weights. The result maps each
+    title in `KEPT`, for example "update 1", to the changes since `weights`.
     """
     changes = {}
     for index, (scale, rate) in enumerate(zip(SCALES, RATES, strict=True)):
@@ -61,9 +61,9 @@ def changes_alone(
 def losses_alone(
     loss: Callable[[Tree, Tree], np.ndarray], outputs: Arrays, task: Task, like: Tree, tensor: Callable[[Any], Any]
 ) -> dict[str, float]:
-    """Return the loss for larger outputs, for one sample, and for the batch twice.
+    """Return the loss for larger outputs and for other batch sizes, as a dict with one number for each case.
 
-    `outputs` belong to the last micro-batch of the first batch. `like` has the structure that the loss expects, and
+    `outputs` must belong to the last micro-batch of the first batch. `like` has the structure that the loss expects.
     `tensor` converts an array to a tensor of the framework.
     """
     labels = split(task.batches[0][1], task.accumulate)[-1]

@@ -49,7 +49,7 @@ _NOT_COUNTED = """
     requires_grad_ backward tolist __bool__ stride ndimension is_complex zero_ _assert __format__ __repr__ numpy
     is_nested __deepcopy__ cpu __int__ __float__ __index__ __reduce_ex__ __hash__ dropout new_zeros
 """
-# In-place calls that run as they are, because the call without "_" does something else.
+# In-place calls that run as they are, because they change the shape or do more than without "_".
 _AS_THEY_ARE = """
     squeeze_ unsqueeze_ transpose_ t_ swapaxes_ swapdims_ resize_ detach_ normal_ copy_ set_
 """
@@ -159,7 +159,7 @@ class Calls(TorchFunctionMode):
 
     Args:
         changes: a function that yields the possible changes of a call.
-        base: an earlier run with `log`, whose results are reused up to the first call that only this run changes.
+        base: an earlier run, whose results are reused up to the first call that only this run changes.
         names: a dict from the `id()` of a layer to the layer's name.
         log: whether to record each call and the calls that computed the arguments.
         until: the value of `time.perf_counter()` after which a call raises TimeoutError.
@@ -198,7 +198,7 @@ class Calls(TorchFunctionMode):
         number, target = self.count, None
         call = self.base.get(number) if number < self.first else None
         if call is not None and not self._same(call, function, args):
-            self.base, call = {}, None  # the net behaves differently in this run: reuse nothing from here on
+            self.base, call = {}, None  # the net behaves differently in this run, so nothing is reused from here on
         if call is not None:
             out = call.out
         else:
@@ -232,7 +232,6 @@ class Calls(TorchFunctionMode):
 
     @staticmethod
     def _same(call: Call, function: Any, args: Sequence[Any]) -> bool:
-        """Return whether an earlier call is of the same function, with arguments of the same shapes."""
         shapes = [[getattr(one, "shape", None) for one in given] for given in (call.args, args)]
         return call.asked is function and shapes[0] == shapes[1]
 

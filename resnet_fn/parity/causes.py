@@ -1,7 +1,4 @@
-"""Find the causes of the first stage that differs.
-
-A search runs the reference's module with changed torch calls. The functions in `STAGE_CAUSES` need only recordings.
-"""
+"""Find the causes of the first stage that differs."""
 
 import dataclasses
 import math
@@ -51,17 +48,13 @@ _FORWARD = {
 
 
 def _searched(case: StageCase) -> list[str]:
-    """Return the causes that the search finds, or [] if no search is made."""
     if case.theirs.search is None or _not_searched(case) is not None:
         return []
     return case.theirs.search(_wanted(case, _FORWARD.get(case.stage.name, case.stage.name)))
 
 
 def _not_searched(case: StageCase) -> list[str] | None:
-    """Return a list with the reason why no search is made.
-
-    The list is empty if the stage has no search. The result is None if nothing prevents a search.
-    """
+    """Return the reason why no search is made, [] if the stage has no search, or None if a search is possible."""
     theirs, whole = case.theirs, case.stage.name in (stages.LOSS, stages.GRADIENTS)
     if case.stage.failed or not (whole or case.stage.name in _FORWARD) or not theirs.framework.startswith("PyTorch"):
         return []
@@ -120,11 +113,7 @@ def _fit(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
 def _multiple(
     what: str, ours: np.ndarray, theirs: np.ndarray, known: Mapping[str, float], fits: float = FITS, same: float = FITS
 ) -> list[str]:
-    """Return one line if `ours` is a multiple of `theirs` by a factor other than 1, else [].
-
-    `known` maps an explanation to the factor that it explains. `fits` is the largest relative error of a multiple, and
-    a factor within `same` of 1 counts as 1.
-    """
+    """Return one line if `ours` is a multiple of `theirs`. `known` maps an explanation to the explained factor."""
     factor, error = _fit(ours, theirs)
     if error >= fits or abs(factor - 1) <= max(same, error):
         return []
@@ -141,7 +130,7 @@ def _gradients(case: StageCase) -> list[str]:
 
 
 def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> list[str]:
-    """Describe the wrong ways of clipping the gradients `parts` of the micro-batches that give `clipped`."""
+    """Return the wrong ways of clipping that turn the micro-batch gradients `parts` into `clipped`."""
     names = list(parts[0])
     mean = {name: np.mean([part[name] for part in parts], axis=0) for name in names}
     seen, whole = stages.flat(clipped, names), stages.flat(mean, names)
@@ -169,7 +158,7 @@ def _clipping(case: StageCase) -> list[str]:
 
 
 def _rate(case: StageCase) -> list[str]:
-    """Return a line if our learning rates are shifted by one update or multiplied by a factor."""
+    """Check whether our learning rates are the reference's, shifted by one update or multiplied by a factor."""
     a, b = np.array(case.ours.trace.rates), np.array(case.theirs.trace.rates)
     words = "the learning rate is off by one update: ours is one"
     shifts = {f"{words} ahead of the reference's": (a[:-1], b[1:]), f"{words} behind the reference's": (a[1:], b[:-1])}
@@ -184,7 +173,7 @@ def _optimizer(case: StageCase) -> list[str]:
 
 
 def _length(case: StageCase) -> list[str]:
-    """Return a line if our first update is a multiple of the reference's."""
+    """Return a line if our first update is a multiple of the reference's first update."""
     ours, there, rates = case.ours.trace, case.theirs.trace, case.ours.trace.rates
     start, first = case.names.rename(there.start), case.names.rename(there.after[0])
     names = [name for name in case.names.rename(there.gradients) if name in ours.start]
@@ -197,7 +186,7 @@ def _length(case: StageCase) -> list[str]:
 
 
 def _statistics(case: StageCase) -> list[str]:
-    """Describe running statistics that keep another share of the old value than in the reference."""
+    """Describe running statistics that keep more or less of the old value than the reference's statistics."""
     if case.theirs.task.accumulate > 1:
         return []
     start, first = (case.names.rename(arrays) for arrays in (case.theirs.trace.start, case.theirs.trace.after[0]))
@@ -215,6 +204,7 @@ def _statistics(case: StageCase) -> list[str]:
     return hints
 
 
+# The functions that find causes in the recordings of both nets, without a search.
 STAGE_CAUSES: dict[str, Callable[[StageCase], list[str]]] = {
     stages.GRADIENTS: _gradients,
     stages.NORM: _clipping,

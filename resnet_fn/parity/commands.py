@@ -1,4 +1,4 @@
-"""Run the commands of the parity ladder: both frameworks in one process, `record`, `replay` and `compare`."""
+"""Define the commands of the parity ladder, which compare a net with a net in PyTorch."""
 
 import argparse
 import dataclasses
@@ -169,7 +169,7 @@ class _Given:
             names = names_of(net, like)
             if names.problems:
                 differences = "; ".join(names.problems[:3])
-                raise ValueError(f"--like: {self.parsed.like} is a trace of another net; {differences}")
+                raise ValueError(f"--like: {self.parsed.like} must be a trace of this net, but {differences}")
             return record_net(net, self.task, like=Like(like, names), **options)
 
     def replay(self, reference: Recording, classes: int) -> Any:
@@ -220,7 +220,7 @@ def live(arguments: Sequence[str]) -> int:
 
 
 def record(arguments: Sequence[str]) -> int:
-    """Record what one net computes in a trace folder, and return the exit code."""
+    """Record what one net computes, write a trace folder, and return the exit code."""
     parser = cli.Parser("parity record", "Record what a net computes in a few updates.", _RECORD, "--out FOLDER")
     group = parser.add_argument_group("what is recorded")
     _add(group, "reference", "net", "model", "like", model=", in PyTorch; default the recipe's")
@@ -362,7 +362,7 @@ def _check_same_task(ours: Recording, theirs: Recording) -> None:
 
 
 def corrections_in(parsed: argparse.Namespace) -> Corrections | None:
-    """Read the corrections of names from the file of --map. Returns None if the flag is missing."""
+    """Read the file of --map, which corrects how names are paired. Returns None without the flag."""
     with cli.usage_errors():
         return read_map(parsed.map) if parsed.map else None
 

@@ -1,4 +1,4 @@
-"""Find out what a comparison exercises and what it does not. This module needs only NumPy."""
+"""Find out which layers, inputs and limits a comparison covers. This module needs only NumPy."""
 
 import dataclasses
 import itertools
@@ -28,7 +28,7 @@ _LIMITS: dict[str, tuple[float, float]] = {
 
 @dataclasses.dataclass
 class Coverage:
-    """What a comparison exercises and what it does not."""
+    """What a comparison covers and what it does not cover."""
 
     compared: str = ""  # "for 5 batches of [8, 3, 32, 32] and 23 probes; 38 of 41 layers compared"
     not_exercised: list[str] = field(default_factory=list)  # a line each
@@ -50,7 +50,7 @@ def coverage_of(
     probed: Probed,
     without_gradient: Collection[str],
 ) -> Coverage:
-    """Return what a comparison exercises. `without_gradient` names our parameters without a gradient."""
+    """Return the coverage of a comparison. `without_gradient` names our parameters without a gradient."""
     shown = {layer: set(titles) for layer, titles in probed.agreed.items()}
     for one in probed.findings:
         shown.setdefault(one.layer, set()).add(one.probe)
@@ -99,7 +99,7 @@ def coverage_of(
 
 
 def _limits(executions: Sequence[Layer], probes: set[str]) -> Iterator[str]:
-    """Yield a line for each limit of an activation, such as 6 for ReLU6, that no input passes."""
+    """Yield a line for the lower and the upper limit of an activation, if no input lies beyond the limit."""
     layer, inputs = executions[0], [one.input for one in executions if one.input is not None and one.input.size]
     low, high = _LIMITS.get(layer.kind, (layer.settings.get("min"), layer.settings.get("max")))
     if low is None or high is None or not inputs:
@@ -113,7 +113,7 @@ def _limits(executions: Sequence[Layer], probes: set[str]) -> Iterator[str]:
 
 
 def _of_inputs(theirs: Recording, probes: set[str]) -> Iterator[str]:
-    """Yield lines about constant masks, symmetric inputs and classes without labels."""
+    """Yield lines about constant masks, symmetric inputs and classes that do not occur in the labels."""
     batches = theirs.task.batches
     for name, leaf in named_leaves(batches[0][0], "inputs").items():
         every = np.stack([named_leaves(inputs, "inputs")[name] for inputs, _ in batches])
@@ -142,7 +142,7 @@ def _symmetric(array: np.ndarray) -> bool:
 
 
 def _rows(theirs: Recording, shown: dict[str, set[str]], by_theirs: dict[str, set[str]]) -> Iterator[str]:
-    """Yield a line for each embedding with unused rows. `shown` and `by_theirs` map layers to titles of probes."""
+    """Yield lines about embeddings with unused rows. `shown` and `by_theirs` map layers to titles of probes."""
     for layer in theirs.layers["eval"]:
         if layer.kind != "embedding" or layer.call or layer.input is None or not layer.parameters:
             continue

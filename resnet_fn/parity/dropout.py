@@ -56,7 +56,7 @@ def drops_of(
 
 
 def _by_mask(layer: Layer, shares: Sequence[float], call: Callable[[str, np.ndarray], np.ndarray]) -> Drop | None:
-    """Measure the dropout mask of a layer on ones. Returns None if the layer uses no mask."""
+    """Measure the dropout mask of a layer by running the layer on ones. Returns None if no mask is recognised."""
     x, y = layer.input, layer.output
     if not shares or x is None or y is None or not np.array_equal(x, y) or x.ndim > len(_ONES):
         return None
@@ -89,10 +89,10 @@ def _drawn(drop: Drop, shape: tuple[int, ...]) -> np.ndarray:
 def shared_masks(
     ours: Dropping, theirs: Dropping | None = None, names: Mapping[str, str] | None = None
 ) -> dict[str, list[np.ndarray]]:
-    """Return the masks by which both nets multiply, as lists with one mask for each call of our layer.
+    """Return dropout masks for our layers, as a list with one scaled mask for each call of a layer.
 
-    If `theirs` is given, the masks are those of the reference in our axes. The result is empty if a mask of the
-    reference has no counterpart here.
+    If `theirs` is given, the reference's masks are used in our order of axes, if the sizes agree. The result is empty
+    if a mask of the reference has no counterpart here.
     """
     theirs, names = theirs or ours, {one.name: one.name for one in ours[1]} if names is None else names
     a, b = ({one.title: one.input for one in layers} for _, layers in (ours, theirs))

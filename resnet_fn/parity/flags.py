@@ -29,7 +29,7 @@ _GENTLE = 1e-3  # the learning rate for an optimizer that is not the recipe's
 
 
 def add_task_flags(parser: cli.Parser) -> None:
-    """Add the flags that `task_of` reads. Their help shows the values of the default recipe."""
+    """Add the flags that `task_of` reads. The help shows the values of the default recipe."""
     recipe = recipes.recipe(_RECIPE)
     group = parser.add_argument_group("the task")
     channels, classes = _CHANNELS_AND_CLASSES.get(recipe.dataset, _OTHER)
@@ -123,13 +123,13 @@ def net_arguments(task: Task, classes: int) -> dict[str, Any]:
     """Return the keyword arguments with which a net of this package fits the task."""
     images = task.batches[0][0]
     if not (hasattr(images, "ndim") and images.ndim == 4):
-        raise ValueError("model: nets of this package take images [n, C, H, W]; give --net and --reference otherwise")
+        raise ValueError("model: the net takes images [n, C, H, W]; for other inputs, give --net and --reference")
     shape = {"num_classes": classes, "in_channels": images.shape[1], "image_size": images.shape[2]}
     return {**shape, "stem": task.recipe.stem, "norm": task.recipe.norm}
 
 
 def own_functions(parsed: argparse.Namespace) -> list[str]:
-    """Return which of "loss" and "optimizer" name a function of the user."""
+    """Return "loss" if --loss names a function of the user, and "optimizer" if --optimizer does."""
     given = {name: getattr(parsed, name, None) or "" for name in ("loss", "optimizer")}
     return [name for name, text in given.items() if ":" in text or text.endswith(".py")]
 

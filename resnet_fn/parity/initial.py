@@ -26,7 +26,10 @@ _ORTHOGONAL, _LARGE = 1e-4, 512  # the largest cosine of two orthogonal rows; th
 
 
 def several_builds(build: Callable[[], Any], state: Callable[[Any], Arrays], seeds: Mapping[Any, str]) -> list[Arrays]:
-    """Return the arrays of several builds with different seeds. `seeds` maps a module to its seeding function."""
+    """Build a net several times with different seeds, and return the arrays of each build.
+
+    `seeds` maps a framework's module to the name of the framework's seeding function.
+    """
     functions = {**seeds, random: "seed", np.random: "seed"}
     builds, wanted = list[Arrays](), 2
     while len(builds) < wanted:
@@ -45,8 +48,8 @@ def initial_stage(
 ) -> Stage:
     """Compare the initial parameters of one or several builds of each side, under our names.
 
-    Numbers that repeat in several builds are compared by value, and random numbers by mean, standard deviation and
-    kurtosis. `seams` lists the rows at which the joined parts of an array begin.
+    Numbers that are equal in all builds are compared by value, and other numbers by their distribution. `seams` maps
+    an array's name to the rows at which the joined parts of the array begin.
     """
     stage, several = Stage(INITIALISATION), len(ours) > 1
     for name in theirs[0]:
@@ -83,7 +86,6 @@ def initial_stage(
 
 
 def _blocks(name: str, shape: tuple[int, ...], seams: Sequence[int]) -> Iterator[tuple[str, slice]]:
-    """Yield the title and the rows of the whole array, then of each block."""
     yield name, slice(None)
     rows = shape[0] if shape else 0
     equal = [range(0, rows + 1, rows // count) for count in _BLOCKS if rows > count and rows % count == 0]
@@ -106,7 +108,7 @@ def _is_orthogonal(array: np.ndarray) -> bool:
 
 
 def _constant_rows(a: np.ndarray, b: np.ndarray, title: str) -> list[tuple[np.ndarray, np.ndarray, str]]:
-    """Split two arrays into rows that are constant on one side and the rest. Returns pairs with titles."""
+    """Split two arrays into rows that are constant in either array and all other rows, with titles."""
     if a.ndim < 2 or a[0].size < 2 or not (np.ptp(a) and np.ptp(b)):
         return [(a, b, title)]
     same = [np.ptp(array.reshape(len(array), -1), axis=1) == 0 for array in (a, b)]

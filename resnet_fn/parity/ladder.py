@@ -1,7 +1,4 @@
-"""Compare a net in MindSpore with a net in PyTorch, stage by stage through one training step.
-
-The first stage that differs shows the kind of a fault, and the first layer that differs shows the place.
-"""
+"""Compare a net in MindSpore with a net in PyTorch, stage by stage through one training step."""
 
 import dataclasses
 import itertools
@@ -188,16 +185,13 @@ def _initialisation(
 
 
 def _drawn(builds: Sequence[Builds]) -> set[str]:
-    """Return the names of the arrays that are random, since two builds of one side differ."""
+    """Return the names of random arrays, which differ between two builds of one net."""
     sides = zip(*builds[:2], strict=True) if len(builds) > 1 else ()
     return {name for a, b in sides for name in a if not np.array_equal(a[name], b[name])}
 
 
 def _untrained(ours: Recording, theirs: Recording, names: NameMap, statistics: bool, drawn: set[str]) -> Stage:
-    """Compare the initial values of arrays that no update changes, except the random arrays in `drawn`.
-
-    If `statistics` is False, only buffers are compared, because trained weights come with their own statistics.
-    """
+    """Compare initial values that no update changes. If `statistics` is False, only buffers are compared."""
     trained, given = {*ours.trainable, *theirs.trainable}, names.rename(theirs.initial)
     stage = Stage(stages.UNTRAINED)
     for name in [name for name in names.parameters if name in ours.initial and name in given]:

@@ -32,12 +32,7 @@ class LayerDifference:
 def compare_layers(
     ours: Mapping[str, Sequence[Layer]], theirs: Mapping[str, Sequence[Layer]], layers: Mapping[str, str]
 ) -> list[LayerDifference]:
-    """Compare the outputs and inputs of paired layers in both nets.
-
-    Args:
-        ours, theirs: the layers' executions by mode, which is "eval", "train" or "dropout" (training with masks).
-        layers: a dict from the path of our layer to the path of the reference's layer.
-    """
+    """Compare paired layers, mode by mode. `layers` maps paths of our layers to paths in the reference."""
     compared: list[LayerDifference] = []
     for mode, executions in ours.items():
         if mode not in theirs:
@@ -63,14 +58,14 @@ def compare_layers(
 def _with_what_follows(
     mode: str, ours: tuple[Layer, Sequence[Layer]], theirs: tuple[Layer, Sequence[Layer]]
 ) -> LayerDifference | None:
-    """Compare a layer with a layer and activation of the other net. Returns None if these differ, too."""
+    """Compare a layer with a layer and the next activation of the other net. Returns None if these differ."""
     pairs = [(joined, theirs[0]) for joined in _with_next(*ours)] + [(ours[0], one) for one in _with_next(*theirs)]
     comparisons = (compare_layer(mode, *pair) for pair in pairs)
     return next((item for item in comparisons if item.output.verdict != DIFFERS), None)
 
 
 def _with_next(layer: Layer, others: Sequence[Layer]) -> Iterator[Layer]:
-    """Yield copies of a layer, each with the output of a following layer without parameters."""
+    """Yield a copy of `layer` for each activation that follows, with the output of the activation."""
     for other in others:
         if layer.output is None or other.input is None or not other.leaf or other.parameters:
             continue
@@ -113,12 +108,11 @@ def layout(ours: np.ndarray, theirs: np.ndarray) -> Callable[[np.ndarray], np.nd
 
 
 def _as_ours(ours: Any, theirs: Any) -> Any:
-    """Return the reference's array in our shape. If one array is None, return `theirs` unchanged."""
     return theirs if ours is None or theirs is None else layout(ours, theirs)(theirs)
 
 
 def _repeated(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return both arrays, and repeat an array for every sample if it has one sample or no sample axis."""
+    """Return both arrays. An array with one sample or no sample axis is repeated for every sample."""
     for shape in (a.shape, b.shape):
         if {a.shape, b.shape} in ({shape, shape[1:]}, {shape, (1, *shape[1:])}) and len(shape) > 1:
             return np.broadcast_to(a, shape), np.broadcast_to(b, shape)
@@ -132,6 +126,6 @@ def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float) -> Differe
 
 
 def tie_width(layers: Sequence[LayerDifference]) -> float:
-    """Return the distance from 0 within which rounding can flip a ReLU's input, relative to the inputs' RMS."""
+    """Return the distance from 0 within which rounding can flip the sign of a ReLU's input, relative to the RMS."""
     outputs = [one.output for one in layers if one.mode == "train" and one.output.rounding < CEILING]
     return SIGMAS * max((max(output.relative, output.rounding) for output in outputs), default=0.0)

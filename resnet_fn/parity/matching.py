@@ -43,14 +43,14 @@ class Node:
 
 
 class Graph:
-    """A graph of layers, in which each node owns parameters and has at most one node that feeds it.
+    """A graph of the layers that own parameters. At most one node feeds each node.
 
-    The graph finds the source of a layer's input by its bytes, which equal the output of the source or its ReLU.
+    The source of a layer's input is the earlier layer whose output, with or without a ReLU, has the same bytes.
 
     Args:
         layers: the executions of all layers, in order.
-        expand: 0 makes a node for each layer, 1 splits off output projections, 2 makes a node for each projection.
-        ignore: the names of parameters that do not count.
+        expand: 0 for one node per layer, 1 to split off an attention's output projection, 2 to split off q, k and v.
+        ignore: the names of parameters that are left out.
     """
 
     def __init__(self, layers: Sequence[Layer], expand: int, ignore: Collection[str]) -> None:
@@ -80,7 +80,7 @@ class Graph:
             origin.setdefault(fingerprint(np.maximum(layer.output, 0)), source)
 
     def labels(self, rounds: int = 0) -> list[int]:
-        """Return a number for each node, equal for nodes whose neighbours within `rounds` layers are alike."""
+        """Return one number for each node. Numbers are equal if nodes and neighbours up to `rounds` away are alike."""
         now = [hash((node.kind, tuple(sorted(node.shapes.values())), node.output)) for node in self.nodes]
         for _ in range(rounds):
             fed: dict[int, list[int]] = defaultdict(list)
@@ -95,7 +95,7 @@ class Graph:
 
 
 def _feed(node: Node, inputs: list[int | None]) -> int | None:
-    """Return the index of the node that feeds `node`. A key and a query may have different sources in `inputs`."""
+    """Return which source in `inputs` feeds `node`. An attention's key and query may have different sources."""
     if node.role == "out" and not node.whole:
         return None
     place = 0 if node.whole else {"k": 1, "v": 2}.get(node.role, 0)
@@ -123,14 +123,13 @@ def _nodes(layer: Layer, expand: int, ignore: Collection[str]) -> list[Node]:
 
 
 def _shares(leaves: Leaves, index: int = 0, count: int = 1) -> tuple[dict[str, Part], dict[str, Shape]]:
-    """Return part `index` of `count` equal parts of each leaf, and the parts' shapes without axes of size 1."""
+    """Return one of `count` equal parts of each parameter, and the parts' shapes without axes of size 1."""
     parts = {leaf: Part(name, share=(index, count)) for leaf, (name, _) in leaves.items()}
     sizes = {leaf: shape if count == 1 else (shape[0] // count, *shape[1:]) for leaf, (_, shape) in leaves.items()}
     return parts, {leaf: squeezed(shape) for leaf, shape in sizes.items()}
 
 
 def _part(layer: Layer, leaves: Leaves, one: str, index: int = 0, count: int = 1) -> Node:
-    """Return the node of one part of a projection. `one` is the role of the part, for example "q"."""
     return Node(layer.name, "dense", *_shares(leaves, index, count), None, one, whole=False)
 
 
@@ -157,7 +156,7 @@ Nodes = list[tuple[int, Node]]  # of one graph: (index in it, node)
 def pair_nodes(
     ours: Sequence[Layer], theirs: Sequence[Layer], ignore: tuple[Collection[str], Collection[str]]
 ) -> tuple[Pairs, list[Node], list[Node], dict[str, str]]:
-    """Pair the nodes of both nets' graphs, at the first value of `expand` at which both graphs are alike.
+    """Pair the nodes of both nets' graphs, with the value of `expand` for which both graphs are most alike.
 
     Returns the pairs of nodes, our unpaired nodes, the reference's unpaired nodes, and a dict from our layers without
     parameters to the reference's.
@@ -199,7 +198,7 @@ def _pair(
 
 
 def _pair_group(ours: Nodes, theirs: Nodes) -> dict[int, int]:
-    """Pair nodes of one label by name, by role or by order. Returns a dict from our index to the reference's."""
+    """Pair nodes with equal labels by name, by role or by order. Returns a dict from our index to the reference's."""
     for key in (lambda node: (node.layer, node.role), lambda node: node.role):
         a, b = Counter(key(node) for _, node in ours), Counter(key(node) for _, node in theirs)
         if a == b and (max(a.values(), default=0) == 1 or ("" not in a and len(a) > 1)):
@@ -209,7 +208,7 @@ def _pair_group(ours: Nodes, theirs: Nodes) -> dict[int, int]:
 
 
 class Side(NamedTuple):
-    """The arrays and layers of one net, which are paired with the reference's."""
+    """The arrays and layers of one of the two nets that are paired."""
 
     shapes: Mapping[str, Shape]  # of all parameters and statistics, by name
     layers: Sequence[Layer] = ()  # one recorded forward pass, on the same inputs for both nets
@@ -230,7 +229,7 @@ def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> N
 
     Arrays are paired by name if both nets use the same names, apart from MindSpore's `gamma` for `weight` and the like.
     Otherwise layers are paired by kind, shapes and neighbours, and layers that are alike by execution order.
-    `corrections` come from --map, and only these can pair a weight with a transposed weight.
+    Only `corrections`, which come from --map, can pair a weight with a transposed weight.
     """
     fixed, named_layers = resolve(corrections or {}, ours.shapes, theirs.shapes)
     used = {name for source in fixed.values() for name in source.names}
@@ -334,7 +333,7 @@ class _Pairing:
         return problems
 
     def by_structure(self) -> tuple[dict[str, MadeOf], dict[str, str], list[str]]:
-        """Pair layers by shapes and order. Returns paired parameters, paired layers, and one line for each problem."""
+        """Pair layers by their graphs. Returns paired parameters, paired layers, and one line for each problem."""
         ours, theirs = (
             {name for one in side.layers for name in one.owned() if {name, *side.aliases(name)}.isdisjoint(side.shapes)}
             for side in (self.ours, self.theirs)

@@ -45,7 +45,7 @@ def role(layer: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """An array of the reference, or a piece of an array."""
+    """A whole array of the reference, or a piece of one array."""
 
     name: str
     transpose: tuple[int, ...] | None = None  # the order of the axes, as in `numpy.transpose`; None keeps it
@@ -103,7 +103,7 @@ class MadeOf:
     def build(self, find: Callable[[str], np.ndarray | None], what: str = VALUES) -> np.ndarray | None:
         """Build our array from the reference's arrays, which `find` returns by name.
 
-        Returns None if `find` returns None for a part. If `added` is True, values are summed and gradients averaged.
+        Returns None if `find` returns None for a part. With `added`, `what` selects a sum or a mean of the parts.
         """
         taken = []
         for part in self.parts:
@@ -132,7 +132,7 @@ def whole_array(name: str) -> MadeOf:
 
 
 def squeezed(shape: Sequence[int]) -> Shape:
-    """Return a shape without axes of size 1, which MindSpore's Conv1d adds to a weight."""
+    """Return a shape without axes of size 1, such as the axis that MindSpore's Conv1d adds to a weight."""
     return tuple(size for size in shape if size != 1)
 
 
@@ -159,22 +159,19 @@ class NameMap:
     tied: tuple[tuple[str, ...], ...] = ()  # groups of the reference's names that are one array
 
     def sources(self, name: str) -> tuple[str, ...]:
-        """Return the names of the reference's parameters that make up our parameter `name`.
-
-        A shared array has the first of its names, as in a torch optimizer. An unpaired parameter has `name` itself.
-        """
+        """Return the names of the reference's parameters that make up our parameter `name`."""
         first = {one: group[0] for group in self.tied for one in group}
         names = self.parameters[name].names if name in self.parameters else (name,)
         return tuple(first.get(one, one) for one in names)
 
     def rename(self, theirs: Mapping[str, np.ndarray], what: str = VALUES) -> dict[str, np.ndarray]:
-        """Return the reference's arrays under our names and in our form. Arrays that `theirs` lacks are left out."""
+        """Return the reference's arrays under our names and in our shapes. Missing arrays are left out."""
         find = self._find(theirs)
         built = {name: source.build(find, what) for name, source in self.parameters.items()}
         return {name: array for name, array in built.items() if array is not None}
 
     def seams(self, theirs: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
-        """Return the rows at which the second and later parts of our joined arrays begin, by name."""
+        """For each joined array, return the rows at which the second and later parts begin."""
         find, seams = self._find(theirs), {}
         for name, source in self.parameters.items():
             taken = [part.take(array) for part in source.parts if (array := find(part.name)) is not None]
@@ -183,7 +180,6 @@ class NameMap:
         return seams
 
     def _find(self, theirs: Mapping[str, np.ndarray]) -> Callable[[str], np.ndarray | None]:
-        """Return a function that returns an array of `theirs` by any name of the array, or None."""
         groups = {name: group for group in self.tied for name in group}
         return lambda name: next((theirs[one] for one in (name, *groups.get(name, ())) if one in theirs), None)
 
@@ -194,7 +190,7 @@ _PART = ("transpose", "rows", "axis")
 
 
 def read_map(path: str) -> Corrections:
-    """Read the JSON file of --map, whose form docs/parity.md describes. Raises ValueError for a wrong entry."""
+    """Read the JSON file of --map, whose form docs/parity.md describes. Raises ValueError if the file is invalid."""
     try:
         text = Path(path).read_text()
         entries = json.loads(text)
@@ -218,7 +214,6 @@ def read_map(path: str) -> Corrections:
 
 
 def _source(entry: Any) -> MadeOf:
-    """Convert one entry of the file of --map."""
     if entry is None:  # no counterpart
         return MadeOf(())
     entry = {"from": entry} if isinstance(entry, str) else entry
@@ -274,9 +269,9 @@ def resolve(
     for name, source in corrections.items():
         inside = {one: one[len(name) + 1 :] for one in ours if one.startswith(f"{name}.")}
         if name in ours:
-            for one in source.names:
-                if one not in theirs:
-                    raise ValueError(f"--map: {name}: the reference has no array {one!r}; {closest(one, theirs)}")
+            for array in source.names:
+                if array not in theirs:
+                    raise ValueError(f"--map: {name}: the reference has no array {array!r}; {closest(array, theirs)}")
             sources[name] = source
             if len(source.names) == 1 and source == whole_array(source.names[0]):
                 layers[name.rpartition(".")[0]] = source.names[0].rpartition(".")[0]

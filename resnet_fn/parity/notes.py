@@ -27,7 +27,7 @@ def attempt(search: Callable[..., list[str]], *arguments: Any) -> list[str]:
 
 
 def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[str, str]) -> list[str]:
-    """Return one line for each setting that differs. `layers` maps the path of our layer to the reference's."""
+    """Return one line for each setting that differs. `layers` maps paths of our layers to the reference's."""
     by_name = {layer.name: layer for layer in theirs if layer.call == 0}
     notes = []
     for layer in ours:
@@ -52,7 +52,7 @@ def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> li
     """Return one line for each setting in which two layers differ.
 
     Padding is compared by the zeros that it adds to the recorded input. If the outputs are equal, padding and a pool's
-    window are compared only if `probed` is True, that is, if the outputs for a changed input differ.
+    window are compared only if `probed` is True. `probed` means that the outputs for a changed input differ.
     """
     a, b = ours.settings, theirs.settings
     kinds = {ours.kind, theirs.kind}
@@ -84,7 +84,7 @@ def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> li
 
 
 def _not_shown(ours: Layer, theirs: Layer) -> Sequence[str]:
-    """Return the names of the window's settings that may differ although both layers compute the same."""
+    """Return the settings of a window that may differ although both layers compute the same."""
     same = _agree(ours.output, theirs.output, theirs.output_rounding)
     if ours.kind not in ("maxpool", "avgpool"):
         return ("pads",) if same else ()  # the zeros may come from a function before the layer
@@ -124,7 +124,7 @@ def _words(pads: Pads) -> str:
 
 
 def _momentum(given: float, theirs: float) -> list[str]:
-    """Return a line if MindSpore's momentum `given` is not 1 minus torch's momentum."""
+    """Return a line if MindSpore's momentum `given` is not 1 minus torch's momentum `theirs`."""
     if math.isclose(given, 1 - theirs, abs_tol=1e-6):
         return []
     words = f"momentum={given:g} here"
@@ -134,7 +134,7 @@ def _momentum(given: float, theirs: float) -> list[str]:
 
 
 def sharing_notes(names: NameMap, ours: Iterable[tuple[str, ...]]) -> list[str]:
-    """Return a line for each array that is one in the reference and several here. `ours` lists our shared names."""
+    """Return a line for each array that the reference shares and our net copies. `ours` lists our shared names."""
     shared = {name: group[0] for group in ours for name in group}
     notes = []
     for group in names.tied:

@@ -61,7 +61,7 @@ def _changes(way: Way, weights: np.ndarray, directions: np.ndarray, shares: np.n
 
 
 def _others(way: Way) -> Iterator[tuple[str, Words, Words, Way]]:
-    """Yield a name, our words, the reference's words and the changed entries for each way that is tried."""
+    """Yield each way that is tried, as a name, our words, the reference's words and the changed entries."""
     if "β2" in way:
         yield "Adam's bias correction", "missing", "m and v are divided by 1 − β^t", {CORRECTED: 0.0}
         b1, b2 = betas = way["β1"], way["β2"]
@@ -87,7 +87,6 @@ def _others(way: Way) -> Iterator[tuple[str, Words, Words, Way]]:
 
 
 def _text(words: Words, index: int) -> str:
-    """Return the text for parameter number `index`."""
     if isinstance(words, str):
         return words
     numbers = [column[index, 0] for column in words]
@@ -115,7 +114,7 @@ def optimizer_causes(ours: Mapping[str, Arrays], theirs: Trace, names: NameMap, 
     weights, directions, *changes = np.stack(list(rows.values()), 1)
 
     def errors(way: Way, wanted: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the relative error of the changes of `way` from the changes `wanted`, for each parameter."""
+        """Return the relative error of the changes of `way` against `wanted`, for each parameter."""
         with np.errstate(all="ignore"):
             pairs = zip(_changes(way, weights, directions, shares), wanted, strict=True)
             each = [np.linalg.norm(a - b, axis=1) / np.linalg.norm(b, axis=1) for a, b in pairs]
