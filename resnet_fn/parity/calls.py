@@ -1,4 +1,4 @@
-"""Record the torch calls that a module makes, and change single calls. This module needs PyTorch."""
+"""Record the torch calls that a module makes, and change chosen calls. This module needs PyTorch."""
 
 import dataclasses
 import functools

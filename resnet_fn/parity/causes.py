@@ -113,7 +113,7 @@ def _fit(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
 def _multiple(
     what: str, ours: np.ndarray, theirs: np.ndarray, known: Mapping[str, float], fits: float = FITS, same: float = FITS
 ) -> list[str]:
-    """Return one line if `ours` is a multiple of `theirs`. `known` maps an explanation to the explained factor."""
+    """Return a line if `ours` is `theirs` times a factor other than 1. `known` maps explanations to factors."""
     factor, error = _fit(ours, theirs)
     if error >= fits or abs(factor - 1) <= max(same, error):
         return []
@@ -173,7 +173,7 @@ def _optimizer(case: StageCase) -> list[str]:
 
 
 def _length(case: StageCase) -> list[str]:
-    """Return a line if our first update is a multiple of the reference's first update."""
+    """Return a line if our first update is the reference's first update times a factor other than 1."""
     ours, there, rates = case.ours.trace, case.theirs.trace, case.ours.trace.rates
     start, first = case.names.rename(there.start), case.names.rename(there.after[0])
     names = [name for name in case.names.rename(there.gradients) if name in ours.start]

@@ -91,8 +91,8 @@ def shared_masks(
 ) -> dict[str, list[np.ndarray]]:
     """Return dropout masks for our layers, as a list with one scaled mask for each call of a layer.
 
-    If `theirs` is given, the reference's masks are used in our order of axes, if the sizes agree. The result is empty
-    if a mask of the reference has no counterpart here.
+    The reference's masks in `theirs` are used, with axes in our order, where the sizes agree. The result is empty if a
+    mask of the reference has no counterpart here.
     """
     theirs, names = theirs or ours, {one.name: one.name for one in ours[1]} if names is None else names
     a, b = ({one.title: one.input for one in layers} for _, layers in (ours, theirs))

@@ -142,7 +142,7 @@ def load_functions(parsed: argparse.Namespace) -> dict[str, Any]:
 
 
 def returned(flag: str, function: str, value: Any, wanted: Any, expected: str) -> Any:
-    """Check that a function of the user returned an instance of `wanted`, and return that `value`."""
+    """Check that a function of the user returned an instance of `wanted`, and return `value`."""
     if isinstance(value, type) or not isinstance(value, wanted):
         got = f"the class {value.__name__}" if isinstance(value, type) else f"{type(value).__name__}"
         raise ValueError(f"{flag}: {function} returned {got}, but it must return {expected}")

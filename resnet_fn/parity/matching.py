@@ -333,7 +333,7 @@ class _Pairing:
         return problems
 
     def by_structure(self) -> tuple[dict[str, MadeOf], dict[str, str], list[str]]:
-        """Pair layers by their graphs. Returns paired parameters, paired layers, and one line for each problem."""
+        """Pair layers by kind and shapes. Returns paired parameters, paired layers, and one line for each problem."""
         ours, theirs = (
             {name for one in side.layers for name in one.owned() if {name, *side.aliases(name)}.isdisjoint(side.shapes)}
             for side in (self.ours, self.theirs)

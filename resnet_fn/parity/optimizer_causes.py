@@ -61,7 +61,7 @@ def _changes(way: Way, weights: np.ndarray, directions: np.ndarray, shares: np.n
 
 
 def _others(way: Way) -> Iterator[tuple[str, Words, Words, Way]]:
-    """Yield each way that is tried, as a name, our words, the reference's words and the changed entries."""
+    """Yield other ways to compute updates, as a name, our words, the reference's words and changed entries."""
     if "β2" in way:
         yield "Adam's bias correction", "missing", "m and v are divided by 1 − β^t", {CORRECTED: 0.0}
         b1, b2 = betas = way["β1"], way["β2"]

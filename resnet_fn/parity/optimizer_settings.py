@@ -71,6 +71,6 @@ def compare_settings(ours: Settings, theirs: Settings, names: NameMap) -> tuple[
 
 
 def paired(numbers: Mapping[str, float], names: NameMap) -> dict[str, float]:
-    """Rename the numbers of a setting to our parameters. Parameters made of unequal numbers are left out."""
+    """Return a setting under the names of our parameters. Parameters with unequal numbers are left out."""
     given = {name: {numbers[one] for one in names.sources(name) if one in numbers} for name in names.parameters}
     return {name: values.pop() for name, values in given.items() if len(values) == 1}
