@@ -14,7 +14,7 @@ UPDATES = 100
 KEPT = ("update 1", f"update {UPDATES}")  # the updates after which the changes of all weights are compared
 RATES = [0.1 * 0.98**update for update in range(UPDATES)]
 _PERIOD = 4093  # how many random numbers are drawn for an array; a larger array repeats these numbers
-_TIMES = (1, 10, 100)  # the factors by which the net's outputs are multiplied for a loss
+_TIMES = (1, 10, 100)  # the net's outputs are multiplied by these factors before a loss is computed
 
 
 def _draw_scales() -> list[float]:
@@ -30,11 +30,12 @@ SCALES = _draw_scales()
 
 
 def made_up(shapes: Mapping[str, tuple[int, ...]]) -> tuple[Arrays, Arrays]:
-    """Return random float32 weights and gradients of the given shapes, as two dicts by name."""
+    """Return random float32 weights and gradients, which depend only on the names and shapes in `shapes`."""
     weights: Arrays = {}
     gradients: Arrays = {}
     for name, shape in shapes.items():
         rng = np.random.default_rng(list(name.encode()))
+        # Numbers of very different sizes show a wrong eps or weight decay.
         for arrays, smallest, largest, zeros in ((weights, -3, 2, 0.0), (gradients, -9, 0, 0.05)):
             drawn = 10 ** rng.uniform(smallest, largest, _PERIOD) * rng.choice([-1, 1], _PERIOD)
             drawn[rng.random(_PERIOD) < zeros] = 0
@@ -47,8 +48,8 @@ def changes_alone(
 ) -> dict[str, Arrays]:
     """Run an optimizer on made-up gradients, and return how far its weights move.
 
-    `update(gradients, rate)` makes one update, and `values()` returns the current weights. The result maps each
-    title in `KEPT`, for example "update 1", to the changes since `weights`.
+    `update(gradients, rate)` makes one update, and `values()` returns the current weights. For each update in `KEPT`,
+    the result has the weights after this update minus the initial `weights`.
     """
     changes = {}
     for index, (scale, rate) in enumerate(zip(SCALES, RATES, strict=True)):
@@ -61,10 +62,10 @@ def changes_alone(
 def losses_alone(
     loss: Callable[[Tree, Tree], np.ndarray], outputs: Arrays, task: Task, like: Tree, tensor: Callable[[Any], Any]
 ) -> dict[str, float]:
-    """Return the loss for larger outputs and for other batch sizes, as a dict with one number for each case.
+    """Return the loss for larger outputs and other batch sizes, without the cases in which the loss fails.
 
     `outputs` must belong to the last micro-batch of the first batch. `like` has the structure that the loss expects.
-    `tensor` converts an array to a tensor of the framework.
+    `tensor` converts an array to a tensor of the framework. Returns one loss for each case, by the title of the case.
     """
     labels = split(task.batches[0][1], task.accumulate)[-1]
     sized = (leaf for leaf in (*(leaf for _, leaf in leaves(labels)), *outputs.values()) if np.ndim(leaf))

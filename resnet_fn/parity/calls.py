@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 Chosen = dict[int, str]  # the number of a call → the description of its change
-Changes = Iterator[tuple[str, Callable[[], Any]]]  # ("eps 1e-06 for 1e-05", a function that computes the result)
+Changes = Iterator[tuple[str, Callable[[], Any]]]  # (description, a function that computes the changed result)
 
 _RECENT = 14  # the number of latest calls whose results are tried as arguments
 _ARGUMENTS = {  # the names of the arguments, in order, of functions that have no Python signature
@@ -49,7 +49,7 @@ _NOT_COUNTED = """
     requires_grad_ backward tolist __bool__ stride ndimension is_complex zero_ _assert __format__ __repr__ numpy
     is_nested __deepcopy__ cpu __int__ __float__ __index__ __reduce_ex__ __hash__ dropout new_zeros
 """
-# In-place calls that run as they are, because they change the shape or do more than without "_".
+# In-place calls that are not replaced, because they change a shape or differ from the call without "_".
 _AS_THEY_ARE = """
     squeeze_ unsqueeze_ transpose_ t_ swapaxes_ swapdims_ resize_ detach_ normal_ copy_ set_
 """
@@ -159,9 +159,9 @@ class Calls(TorchFunctionMode):
 
     Args:
         changes: a function that yields the possible changes of a call.
-        base: an earlier run, whose results are reused up to the first call that only this run changes.
+        base: an earlier run or None. Calls before the first new change may reuse its results.
         names: a dict from the `id()` of a layer to the layer's name.
-        log: whether to record each call and the calls that computed the arguments.
+        log: whether to record each call, and which earlier calls computed its arguments.
         until: the value of `time.perf_counter()` after which a call raises TimeoutError.
     """
 
@@ -242,14 +242,14 @@ class Calls(TorchFunctionMode):
         return set[int]().union(*(self.producers[id(one)] for one in tensors))
 
     def produced(self, tree: Any, calls: set[int]) -> None:
-        """Record that `calls` computed every tensor in `tree`."""
+        """Record the numbers of the calls that computed the tensors in `tree`."""
         for leaf in torch.utils._pytree.tree_leaves(tree) if self.log else ():
             if isinstance(leaf, torch.Tensor):
                 self.producers[id(leaf)] = calls
                 self.alive.append(leaf)
 
     def region(self, tree: Any) -> list[int]:
-        """Return the numbers of the calls on which the tensors in `tree` depend, latest first."""
+        """Return the numbers of the recorded calls that led to the tensors in `tree`, latest first."""
         region, waiting = set[int](), self._of(tree)
         while waiting:
             region |= waiting

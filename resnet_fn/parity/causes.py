@@ -1,4 +1,4 @@
-"""Find the causes of the first stage that differs."""
+"""Find causes of the first stage that differs. Computing a cause must give our numbers, except for shared arrays."""
 
 import dataclasses
 import math
@@ -18,7 +18,7 @@ from resnet_fn.parity.trace import Arrays, Recording, Wanted, named_leaves
 
 @dataclasses.dataclass(frozen=True)
 class StageCase:
-    """The data from which the causes of a difference are found."""
+    """The first stage that differs, and the data in which the causes are searched for."""
 
     stage: Stage
     layers: Sequence[LayerDifference]
@@ -27,13 +27,13 @@ class StageCase:
     names: NameMap
 
     def differing(self) -> list[str]:
-        """Return the names of the arrays that differ, for example "qkv.bias" for "qkv.bias of rank 1"."""
+        """Return the names of the arrays that differ. A suffix such as " of rank 1", for worker 1, is cut off."""
         differing = (item.name for item in self.stage.differences if item.verdict == DIFFERS)
         return list(dict.fromkeys(name.partition(" ")[0] for name in differing))
 
 
 def explain(case: StageCase, search: bool = True) -> list[str]:
-    """Return the causes of a difference, one line each, or the reason why no search was made."""
+    """Return one line for each cause. If there is no cause, return the reason why no search was made, if any."""
     computed = STAGE_CAUSES.get(case.stage.name)
     causes = attempt(_searched, case) if search else []
     causes += attempt(computed, case) if computed else []
@@ -54,7 +54,7 @@ def _searched(case: StageCase) -> list[str]:
 
 
 def _not_searched(case: StageCase) -> list[str] | None:
-    """Return the reason why no search is made, [] if the stage has no search, or None if a search is possible."""
+    """Return None if the stage can be searched. Otherwise return a list with at most one line, the reason."""
     theirs, whole = case.theirs, case.stage.name in (stages.LOSS, stages.GRADIENTS)
     if case.stage.failed or not (whole or case.stage.name in _FORWARD) or not theirs.framework.startswith("PyTorch"):
         return []
@@ -113,7 +113,7 @@ def _fit(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
 def _multiple(
     what: str, ours: np.ndarray, theirs: np.ndarray, known: Mapping[str, float], fits: float = FITS, same: float = FITS
 ) -> list[str]:
-    """Return a line if `ours` is `theirs` times a factor other than 1. `known` maps explanations to factors."""
+    """Return a line if `ours` is a multiple of `theirs`, but not equal. `known` maps explanations to factors."""
     factor, error = _fit(ours, theirs)
     if error >= fits or abs(factor - 1) <= max(same, error):
         return []
@@ -130,7 +130,7 @@ def _gradients(case: StageCase) -> list[str]:
 
 
 def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> list[str]:
-    """Return the wrong ways of clipping that turn the micro-batch gradients `parts` into `clipped`."""
+    """Describe the wrong ways of clipping to `limit` that turn the micro-batch gradients `parts` into `clipped`."""
     names = list(parts[0])
     mean = {name: np.mean([part[name] for part in parts], axis=0) for name in names}
     seen, whole = stages.flat(clipped, names), stages.flat(mean, names)

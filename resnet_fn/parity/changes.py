@@ -1,4 +1,4 @@
-"""Generate changes of a torch call that imitate common mistakes in ports."""
+"""Change a torch call in ways that imitate common mistakes in ports."""
 # ruff: noqa: B023 (each function is called before its loop continues)
 
 import functools

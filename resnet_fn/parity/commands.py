@@ -41,7 +41,7 @@ _RECORD = """examples:
 
 Recording a PyTorch net needs only NumPy and PyTorch. Recording a MindSpore net does not need PyTorch.
 """
-_CODES = "exit code: 0 if both compute the same, 2 for wrong usage, else 1 (also if a stage is undecided)\n"
+_CODES = "exit codes: 0 both compute the same, 1 a difference, an undecided stage or an error, 2 wrong usage\n"
 _FILE, _SWITCH = "FILE:FUNCTION", {"action": "store_true"}
 _MODE = {"choices": ("graph", "pynative"), "default": "graph"}
 _FOLDER = {"metavar": "DIR", "type": cli.folder_to_write}
@@ -53,28 +53,31 @@ _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
     "our-loss": (_FILE, "a function that computes MindSpore's loss of (outputs, labels)"),
     "our-optimizer": (_FILE, "a function that takes the net and returns an optimizer of MindSpore or of this package"),
     "our-step": (_FILE, "a function like `make_train_step` that returns your own step"),
-    "map": ("FILE", "a JSON file that maps our names to the reference's, where the matching is wrong (docs/parity.md)"),
+    "map": ("FILE", "a JSON file that corrects which names of both nets are paired (form: docs/parity.md)"),
     "like": ("TRACE", "use the task and the weights of this trace; needs --net"),
     "quick": (_SWITCH, "compare only the batches, without probes (changed inputs) and without a search for causes"),
-    "probes": (_LAYERS, "none: do not record probes (the outputs for changed inputs)"),
+    "probes": (_LAYERS, "none: record no probes (outputs for changed inputs)"),
     "no-initialisation": (_SWITCH, "do not compare initial weights (for nets that load trained weights)"),
-    "strict": (_SWITCH, "exit with 1 also if a probe differs, or if an array differs by more than rounding explains"),
+    "strict": (
+        _SWITCH,
+        "exit 1 also if a probe differs, or an array within its tolerance differs by more than rounding",
+    ),
     "mode": (_MODE, "graph compiles an update, pynative compiles nothing; default graph"),
-    "json": ("FILE", "write the results of every stage, array and layer"),
+    "json": ("FILE", "write the results of every stage, array and layer as JSON into this file"),
     "report": (_FOLDER, "write parity.html with verdict, stages, losses and each layer's error into this folder"),
-    "out": ("FOLDER", "the new folder that is written"),
-    "layers": (_LAYERS, "none: record no layers; then no layer is named, and both nets need the same parameter names"),
+    "out": ("FOLDER", "a new folder for the trace"),
+    "layers": (_LAYERS, "none: record no layers; then no layer is compared, and both nets must name parameters alike"),
 }
 _SEARCHED: dict[str, Any] = {
     "dest": "searched",
     "metavar": _FILE,
-    "help": "the unchanged file that was recorded; the search for causes runs it and needs PyTorch",
+    "help": "the recorded file, unchanged; adds a search for causes, which needs PyTorch",
 }
 _COMPARED, _WRITTEN = ("map", "no-initialisation", "strict", "quick"), ("json", "report")
 
 
 def _add(group: argparse._ArgumentGroup, *names: str, **more: str) -> None:
-    """Add the flags `names` to a group. `more` maps a flag to a text that extends the flag's help."""
+    """Add the flags with these names to a group. `more` maps a flag to text that is added to the flag's help."""
     for name in names:
         options, meaning = _FLAGS[name]
         options = {"metavar": options} if isinstance(options, str) else options
@@ -191,7 +194,7 @@ def live(arguments: Sequence[str]) -> int:
     description = "Compare a net and one training step with PyTorch, stage by stage."
     parser = cli.Parser("parity", description, _LIVE + _CODES, "")
     group = parser.add_argument_group("what is compared")
-    default = {"model": "; default the recipe's", "reference": "; default --model in PyTorch"}
+    default = {"model": "; default the recipe's", "reference": "; default the PyTorch version of --model"}
     _add(group, "model", "net", "reference", "our-loss", "our-optimizer", "our-step", *_COMPARED, **default)
     flags.add_task_flags(parser)
     _add(cli.add_device_flags(parser), "mode")
@@ -233,7 +236,7 @@ def record(arguments: Sequence[str]) -> int:
     cli.raise_usage_errors(
         (not parsed.out, "--out: needs a folder to write; give --out trace"),
         (parsed.net and parsed.reference, "--net: give either --net or --reference, not both"),
-        (own and parsed.model, "--model: give either --model or a function, not both"),
+        (own and parsed.model, "--model: give only one of --model, --net and --reference"),
         (parsed.like and not parsed.net, "--like: works only with --net; describe the task of a reference by flags"),
         (parsed.our_step and not parsed.net, "--our-step: works only with --net; add --net FILE:FUNCTION"),
         (several and not parsed.net, "--net: several workers record only a MindSpore net; add --net FILE:FUNCTION"),
@@ -269,9 +272,9 @@ def record(arguments: Sequence[str]) -> int:
 
 def replay_trace(arguments: Sequence[str]) -> int:
     """Compare a MindSpore net with a trace of the reference, and return the exit code."""
-    description = "Compare a MindSpore net with a trace that `parity record` wrote; PyTorch need not be installed."
+    description = "Compare a MindSpore net with a trace that `parity record` wrote. Only --reference needs PyTorch."
     parser = cli.Parser("parity replay", description, _CODES, "TRACE (--net FILE:FUNCTION | --model NAME)")
-    parser.add_argument("trace", metavar="TRACE", help="the folder that was recorded")
+    parser.add_argument("trace", metavar="TRACE", help="the folder that `parity record` wrote")
     group, model = parser.add_argument_group("what is compared"), "; default the trace's recipe's"
     _add(group, "model", "net", "our-loss", "our-optimizer", "our-step", *_COMPARED, model=model)
     group.add_argument("--reference", **_SEARCHED)
@@ -292,10 +295,10 @@ def replay_trace(arguments: Sequence[str]) -> int:
 
 def compare(arguments: Sequence[str]) -> int:
     """Compare two traces and return the exit code. Only --reference needs PyTorch."""
-    description = "Compare two traces of the same task; no framework need be installed."
+    description = "Compare two traces of the same task. Only --reference needs PyTorch, and nothing needs MindSpore."
     parser = cli.Parser("parity compare", description, _CODES, "TRACE TRACE")
-    parser.add_argument("ours", metavar="TRACE", help="the trace that is tested")
-    parser.add_argument("reference", metavar="TRACE", help="the trace that it is compared with")
+    parser.add_argument("ours", metavar="TRACE", help="the trace of the net that is tested")
+    parser.add_argument("reference", metavar="TRACE", help="the trace that is the reference")
     group = parser.add_argument_group("what is compared")
     _add(group, *_COMPARED)
     group.add_argument("--reference", **_SEARCHED)
@@ -324,7 +327,7 @@ def compare(arguments: Sequence[str]) -> int:
 
 
 def _with_search(reference: Recording, parsed: argparse.Namespace) -> Recording:
-    """Return the recording with a search for causes that runs the module of --reference, if the flag is given."""
+    """If --reference is given, add a search for causes in this PyTorch module to the recording `reference`."""
     if not (place := parsed.searched):
         return reference
     path, recorded = Path(place.rpartition(":")[0]), reference.file.partition(",")[0]
@@ -358,7 +361,7 @@ def _check_same_task(ours: Recording, theirs: Recording) -> None:
     pairs |= {"own loss": (a.own_loss, b.own_loss), "own optimizer": (a.own_optimizer, b.own_optimizer)}
     settings = [f"{name} {x!r} and {y!r}" for name, (x, y) in pairs.items() if x != y]
     if settings:
-        raise ValueError(f"compare: the tasks of the traces differ: {', '.join(settings)}; record one --like the other")
+        raise ValueError(f"compare: the tasks differ: {', '.join(settings)}; record one trace again with --like TRACE")
 
 
 def corrections_in(parsed: argparse.Namespace) -> Corrections | None:

@@ -99,7 +99,7 @@ def coverage_of(
 
 
 def _limits(executions: Sequence[Layer], probes: set[str]) -> Iterator[str]:
-    """Yield a line for the lower and the upper limit of an activation, if no input lies beyond the limit."""
+    """Yield one line for each limit that no input crosses, for example "act (ReLU6): nothing above 6"."""
     layer, inputs = executions[0], [one.input for one in executions if one.input is not None and one.input.size]
     low, high = _LIMITS.get(layer.kind, (layer.settings.get("min"), layer.settings.get("max")))
     if low is None or high is None or not inputs:
@@ -113,7 +113,7 @@ def _limits(executions: Sequence[Layer], probes: set[str]) -> Iterator[str]:
 
 
 def _of_inputs(theirs: Recording, probes: set[str]) -> Iterator[str]:
-    """Yield lines about constant masks, symmetric inputs and classes that do not occur in the labels."""
+    """Yield lines about constant masks, matrices that equal their transpose, and classes that no label has."""
     batches = theirs.task.batches
     for name, leaf in named_leaves(batches[0][0], "inputs").items():
         every = np.stack([named_leaves(inputs, "inputs")[name] for inputs, _ in batches])
@@ -142,7 +142,7 @@ def _symmetric(array: np.ndarray) -> bool:
 
 
 def _rows(theirs: Recording, shown: dict[str, set[str]], by_theirs: dict[str, set[str]]) -> Iterator[str]:
-    """Yield lines about embeddings with unused rows. `shown` and `by_theirs` map layers to titles of probes."""
+    """Report unused rows of embeddings. `shown` lists probes by our layer, `by_theirs` by the reference's layer."""
     for layer in theirs.layers["eval"]:
         if layer.kind != "embedding" or layer.call or layer.input is None or not layer.parameters:
             continue

@@ -28,8 +28,8 @@ def drops_of(
 ) -> list[Drop]:
     """Return the places where a net applies dropout.
 
-    `dropped` lists the layer, the attribute and the probability of each dropout. `layers` were recorded in training
-    mode without dropout, and `call(name, x)` runs a layer in training mode with dropout.
+    `dropped` lists the layer, the attribute and the probability of each dropout. `layers` are executions in training
+    mode while dropout is turned off. `call(name, x)` runs a layer in training mode with random dropout.
     """
     masked: dict[str, Drop] = {}
     inside: tuple[str, ...] = ()  # prefixes of the layers inside a layer that drops by a mask
@@ -89,10 +89,10 @@ def _drawn(drop: Drop, shape: tuple[int, ...]) -> np.ndarray:
 def shared_masks(
     ours: Dropping, theirs: Dropping | None = None, names: Mapping[str, str] | None = None
 ) -> dict[str, list[np.ndarray]]:
-    """Return dropout masks for our layers, as a list with one scaled mask for each call of a layer.
+    """Return a dict from the names of our layers to scaled dropout masks, one mask for each call of a layer.
 
-    The reference's masks in `theirs` are used, with axes in our order, where the sizes agree. The result is empty if a
-    mask of the reference has no counterpart here.
+    If `theirs` is given, both nets get the same masks. A mask that has another size in the reference is drawn again.
+    The result is empty if a mask of the reference has no counterpart here.
     """
     theirs, names = theirs or ours, {one.name: one.name for one in ours[1]} if names is None else names
     a, b = ({one.title: one.input for one in layers} for _, layers in (ours, theirs))
@@ -166,11 +166,11 @@ def dropout_stage(ours: Recording, theirs: Recording, names: Mapping[str, str]) 
             stage.hints.append(f"{title}: {words}")
     stage.failed = "; ".join(stage.hints)
     stage.hints = [*shares, *stage.hints]
-    stage.note = f"by the share alone, without a mask: {few(by_share)}" if by_share else ""
+    stage.note = f"without a mask, only the probability is compared: {few(by_share)}" if by_share else ""
     functions = ours.random_train or theirs.random_train or any(one.once is False for one in every)
     wrong = [item for item in stage.differences if item.verdict == DIFFERS]
     if functions and wrong and not stage.failed and all(0 in (item.ours, item.theirs) for item in wrong):
-        stage.undecided = f"{'; '.join(shares)}; but a function may drop as much there"
+        stage.undecided = f"{'; '.join(shares)}; but a function call may apply this dropout"
     return stage
 
 

@@ -35,29 +35,29 @@ def add_task_flags(parser: cli.Parser) -> None:
     channels, classes = _CHANNELS_AND_CLASSES.get(recipe.dataset, _OTHER)
     names, whose = ", ".join(recipes.RECIPES), "whose values are the defaults in this help"
     group.add_argument("--recipe", metavar="NAME", help=f"a file, or one of {names}; default {_RECIPE}, {whose}")
-    batches = "a function that returns a list with one pair (inputs, labels) for each update, of NumPy arrays [n, …]"
-    batches += " or of tuples or dicts of arrays; default random images"
+    batches = "a function that returns a list with one pair (inputs, labels) for each update: NumPy arrays [n, …],"
+    batches += " or tuples or dicts of arrays; default random images"
     group.add_argument("--inputs", metavar="FILE:FUNCTION", help=batches)
-    own = "with a function of your own"
+    own = "with --net or --reference"
     numbers: dict[str, tuple[Any, str]] = {
         "steps": (5, "number of updates to compare"),
-        "batch-size": (4, "samples of one update"),
-        "image-size": (f"{recipe.image_size}, {own} {_OWN_NET[2]}", "height and width [pixels]"),
-        "in-channels": (f"{channels}, {own} {_OWN_NET[0]}", "channels of the images"),
-        "num-classes": (f"{classes}, {own} {_OWN_NET[1]}", "classes"),
-        "accumulate": (1, "micro-batches of one update"),
+        "batch-size": (4, "number of samples in an update"),
+        "image-size": (f"{recipe.image_size}, or {_OWN_NET[2]} {own}", "height and width [pixels]"),
+        "in-channels": (f"{channels}, or {_OWN_NET[0]} {own}", "number of image channels"),
+        "num-classes": (f"{classes}, or {_OWN_NET[1]} {own}", "number of classes"),
+        "accumulate": (1, "number of micro-batches in an update"),
         "seed": (0, "seed of weights, statistics and images"),
     }
     images = parser.add_argument_group("random images, without --inputs")
     for name, (default, meaning) in numbers.items():
         where = images if name.endswith(("size", "channels", "classes")) else group
         where.add_argument(f"--{name}", type=int, metavar="N", help=f"{meaning}; default {default}")
-    rate = f"peak; default the recipe's, scaled with the batch size, or {_GENTLE:g} for another optimizer"
+    rate = f"largest rate; default the recipe's, scaled with the batch size, or {_GENTLE:g} for another optimizer"
     group.add_argument("--learning-rate", type=float, metavar="X", help=rate)
     fields = {field.name: field.metadata for field in dataclasses.fields(Recipe)}
-    functions = {"optimizer": "takes the torch module, returns its optimizer", "loss": "takes (outputs, labels)"}
+    functions = {"optimizer": "takes the torch module and returns an optimizer", "loss": "takes (outputs, labels)"}
     for name, meaning in functions.items():
-        choices = f"{', '.join(fields[name]['choices'])}, or FILE:FUNCTION: {meaning}"
+        choices = f"{', '.join(fields[name]['choices'])}, or FILE:FUNCTION that {meaning}"
         group.add_argument(f"--{name}", metavar="NAME", help=f"{choices}; default {getattr(recipe, name)}")
     add_fields(parser, recipe, skip=[name for name in fields if name not in _STEP])
 
@@ -73,7 +73,7 @@ def task_flags_in(parsed: argparse.Namespace) -> list[str]:
 def ladder_recipe(recipe: Recipe, batch_size: int, learning_rate: float | None, changes: dict[str, Any]) -> Recipe:
     """Return the recipe for another batch size, with `changes` of further settings.
 
-    If `learning_rate` is None, the peak is chosen for the batch size and the optimizer.
+    If `learning_rate` is None, the recipe's rate is scaled with the batch size, or is 0.001 for another optimizer.
     """
     # Without the scale, a small batch makes any net chaotic, and only rounding is visible (arXiv 1706.02677).
     scale = batch_size / recipe.batch_size
@@ -135,7 +135,7 @@ def own_functions(parsed: argparse.Namespace) -> list[str]:
 
 
 def load_functions(parsed: argparse.Namespace) -> dict[str, Any]:
-    """Load the functions of the user that the flags name. Returns a dict from flag to function."""
+    """Load the functions of the user that the flags name, and return them by flag, for example "our_loss"."""
     names = ("net", "reference", *own_functions(parsed), "our_loss", "our_optimizer", "our_step")
     places = {name: getattr(parsed, name, None) for name in names}
     return {name: load_function(place, f"--{flag_name(name)}") for name, place in places.items() if place}

@@ -26,10 +26,7 @@ _ORTHOGONAL, _LARGE = 1e-4, 512  # the largest cosine of two orthogonal rows; th
 
 
 def several_builds(build: Callable[[], Any], state: Callable[[Any], Arrays], seeds: Mapping[Any, str]) -> list[Arrays]:
-    """Build a net several times with different seeds, and return the arrays of each build.
-
-    `seeds` maps a framework's module to the name of the framework's seeding function.
-    """
+    """Return the arrays of builds with different seeds. `seeds` maps a module to the name of its seeding function."""
     functions = {**seeds, random: "seed", np.random: "seed"}
     builds, wanted = list[Arrays](), 2
     while len(builds) < wanted:
@@ -48,8 +45,8 @@ def initial_stage(
 ) -> Stage:
     """Compare the initial parameters of one or several builds of each side, under our names.
 
-    Numbers that are equal in all builds are compared by value, and other numbers by their distribution. `seams` maps
-    an array's name to the rows at which the joined parts of the array begin.
+    Numbers that are equal in all builds are compared by value. Other numbers are compared by their distribution.
+    `seams` maps an array's name to the rows at which its second and later joined parts begin.
     """
     stage, several = Stage(INITIALISATION), len(ours) > 1
     for name in theirs[0]:
@@ -95,7 +92,7 @@ def _blocks(name: str, shape: tuple[int, ...], seams: Sequence[int]) -> Iterator
 
 
 def _is_orthogonal(array: np.ndarray) -> bool:
-    """Return whether the rows of the first build are orthogonal. `array` has the shape [rows, …, builds]."""
+    """Return whether the first build has orthogonal rows, or columns if these are fewer. Shape: [rows, …, builds]."""
     if array.ndim < 3:
         return False
     matrix = array[..., 0].reshape(len(array), -1)
@@ -108,7 +105,7 @@ def _is_orthogonal(array: np.ndarray) -> bool:
 
 
 def _constant_rows(a: np.ndarray, b: np.ndarray, title: str) -> list[tuple[np.ndarray, np.ndarray, str]]:
-    """Split two arrays into rows that are constant in either array and all other rows, with titles."""
+    """Separate each row that is constant in one of two arrays. Returns tuples (rows of a, rows of b, title)."""
     if a.ndim < 2 or a[0].size < 2 or not (np.ptp(a) and np.ptp(b)):
         return [(a, b, title)]
     same = [np.ptp(array.reshape(len(array), -1), axis=1) == 0 for array in (a, b)]

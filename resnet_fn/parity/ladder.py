@@ -24,7 +24,7 @@ from resnet_fn.parity.ranks import with_ranks, worker_causes
 from resnet_fn.parity.stages import INITIALISATION, Stage, inputs_stage
 from resnet_fn.parity.trace import Arrays, Recording, Rounding, Trace
 
-_UNITS = 4  # how many units in the last place a table in float32 may differ from a table in float64
+_UNITS = 4  # units in the last place by which a table computed in float32 may differ from one in float64
 Builds = tuple[Arrays, Arrays]  # the initial values of one build of each side, by our names
 
 
@@ -47,8 +47,8 @@ class Ladder:
     ran: dict[str, int] = field(default_factory=dict)  # mode → number of our layers that ran, compared or not
     # outputs, losses and gradients within their tolerance that differ by more than rounding explains, worst first
     beyond: list[Difference] = field(default_factory=list)
-    probed: Probed = field(default_factory=Probed)  # the comparison of other inputs than the batches
-    coverage: Coverage = field(default_factory=Coverage)  # what was exercised by the comparison
+    probed: Probed = field(default_factory=Probed)  # the comparison on changed inputs
+    coverage: Coverage = field(default_factory=Coverage)  # what the comparison covers
 
     @property
     def agrees(self) -> bool:
@@ -129,16 +129,14 @@ def compare_recordings(
     notes += [*sharing_notes(names, ours.tied), *training_notes(names, ours.trainable, theirs.trainable)]
     changed = list(dict.fromkeys([*theirs.notes, *ours.notes]))
     if (RATE in ours.trace.settings) != (RATE in theirs.trace.settings):
-        changed.append("learning rates are the recipe's: one optimizer alone came with its own, which is not compared")
+        changed.append("learning rates are the recipe's; the rates that one optimizer has of its own are not compared")
     if left := [name for name in ours.trainable if name not in {*names.parameters, *itertools.chain(*ours.tied)}]:
         changed.append(f"left out, since --map gives no counterpart: {few(left)}")
     changed += [line for _, line in compared.without_counterpart()]
-    counted = "each of which has its gradient and its update: norms and updates differ"
+    counted = "which trains each term on its own: norms and updates differ"
     changed += [f"{name}: {one} in the reference, {counted}" for name, one in names.parameters.items() if one.added]
     if decayed:
-        changed.append(
-            f"without a gradient, which torch leaves without weight decay and this step decays: {few(decayed)}"
-        )
+        changed.append(f"without gradient, decayed by this step but not by torch: {few(decayed)}")
     precision = "float16" if theirs.task.recipe.precision == "fp16" else "float32"
     ladder = Ladder(all_stages(theirs.rounding), layers, names, notes, changed=changed, precision=precision)
     ladder.measured = bool(theirs.rounding)
@@ -168,7 +166,7 @@ def compare_recordings(
 
 
 def _layers_stage(after: str, layers: Sequence[LayerDifference]) -> list[Stage]:
-    """Return the stage of the layers' outputs that follows the stage `after`, as a list of at most one stage."""
+    """Return the stage of the layers' outputs that comes after the stage `after`. Returns [] if there is none."""
     mode, name = stages.LAYERS_OF.get(after, ("", ""))
     outputs = [one.output for one in layers if one.mode == mode]
     return [stages.sure(Stage(name, outputs))] if outputs else []
@@ -191,7 +189,10 @@ def _drawn(builds: Sequence[Builds]) -> set[str]:
 
 
 def _untrained(ours: Recording, theirs: Recording, names: NameMap, statistics: bool, drawn: set[str]) -> Stage:
-    """Compare initial values that no update changes. If `statistics` is False, only buffers are compared."""
+    """Compare the initial values of arrays that are not trained.
+
+    If `statistics` is False, statistics and frozen weights are left out, because trained weights bring their own.
+    """
     trained, given = {*ours.trainable, *theirs.trainable}, names.rename(theirs.initial)
     stage = Stage(stages.UNTRAINED)
     for name in [name for name in names.parameters if name in ours.initial and name in given]:
@@ -202,7 +203,7 @@ def _untrained(ours: Recording, theirs: Recording, names: NameMap, statistics: b
         b = b.astype(a.dtype) if a.dtype.kind == b.dtype.kind == "f" else b
         item = difference(name, a, b)
         if item.verdict == DIFFERS and a.dtype.kind == "f" and (np.abs(a - b) <= _UNITS * np.spacing(np.abs(b))).all():
-            item = dataclasses.replace(item, tolerance=item.relative)  # of a table that one side computed in float64
+            item = dataclasses.replace(item, tolerance=item.relative)  # a table that one side computed in float64
             stage.note += f"{'; ' * bool(stage.note)}{name}: at most {_UNITS} units in the last place apart"
         stage.differences.append(item)
         stage.hints += [f"{name}: {item.values()}"] * (item.verdict == DIFFERS)

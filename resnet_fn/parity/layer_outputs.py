@@ -25,7 +25,7 @@ class LayerDifference:
     name: str
     theirs: str
     output: Difference  # how its outputs differ
-    input: Difference | None  # how its inputs differ; None if they are not one tensor each
+    input: Difference | None  # how its inputs differ; None if a layer does not take one tensor
     hints: tuple[str, ...]  # settings that differ, and whether the input differs
 
 
@@ -58,14 +58,14 @@ def compare_layers(
 def _with_what_follows(
     mode: str, ours: tuple[Layer, Sequence[Layer]], theirs: tuple[Layer, Sequence[Layer]]
 ) -> LayerDifference | None:
-    """Compare a layer with a layer and the next activation of the other net. Returns None if these differ."""
+    """Compare two layers with the next activation of one net included. Returns None if all outputs differ."""
     pairs = [(joined, theirs[0]) for joined in _with_next(*ours)] + [(ours[0], one) for one in _with_next(*theirs)]
     comparisons = (compare_layer(mode, *pair) for pair in pairs)
     return next((item for item in comparisons if item.output.verdict != DIFFERS), None)
 
 
 def _with_next(layer: Layer, others: Sequence[Layer]) -> Iterator[Layer]:
-    """Yield a copy of `layer` for each activation that follows, with the output of the activation."""
+    """For each activation in `others` that takes the output of `layer`, yield `layer` with the activation's output."""
     for other in others:
         if layer.output is None or other.input is None or not other.leaf or other.parameters:
             continue
@@ -97,7 +97,7 @@ def compare_layer(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
 
 
 def layout(ours: np.ndarray, theirs: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function that brings the reference's array to our shape, by a reshape or by moving an axis."""
+    """Return a function that reshapes `theirs` or moves an axis to fit `ours`. Other sizes stay unchanged."""
     if ours.shape == theirs.shape or ours.size != theirs.size:
         return lambda array: array
     axes = range(ours.ndim if ours.ndim == theirs.ndim else 0)
@@ -126,6 +126,6 @@ def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float) -> Differe
 
 
 def tie_width(layers: Sequence[LayerDifference]) -> float:
-    """Return the distance from 0 within which rounding can flip the sign of a ReLU's input, relative to the RMS."""
+    """Return how far rounding may move a ReLU's input, as a fraction of its RMS. Inputs nearer to 0 are ties."""
     outputs = [one.output for one in layers if one.mode == "train" and one.output.rounding < CEILING]
     return SIGMAS * max((max(output.relative, output.rounding) for output in outputs), default=0.0)

@@ -43,13 +43,13 @@ class Node:
 
 
 class Graph:
-    """A graph of the layers that own parameters. At most one node feeds each node.
+    """A graph of the layers that own parameters, in which an edge leads from an output to the layer that takes it.
 
-    The source of a layer's input is the earlier layer whose output, with or without a ReLU, has the same bytes.
+    An input is recognised by its bytes as an earlier layer's output, or as the ReLU of that output.
 
     Args:
-        layers: the executions of all layers, in order.
-        expand: 0 for one node per layer, 1 to split off an attention's output projection, 2 to split off q, k and v.
+        expand: 0 makes one node for each layer. 1 gives an attention's output projection its own node. 2 also splits
+            q, k and v, in an attention or in a dense layer with 3 · n outputs of n inputs.
         ignore: the names of parameters that are left out.
     """
 
@@ -80,7 +80,7 @@ class Graph:
             origin.setdefault(fingerprint(np.maximum(layer.output, 0)), source)
 
     def labels(self, rounds: int = 0) -> list[int]:
-        """Return one number for each node. Numbers are equal if nodes and neighbours up to `rounds` away are alike."""
+        """Return a number for each node, equal for nodes that are alike, with neighbours up to `rounds` edges away."""
         now = [hash((node.kind, tuple(sorted(node.shapes.values())), node.output)) for node in self.nodes]
         for _ in range(rounds):
             fed: dict[int, list[int]] = defaultdict(list)
@@ -228,7 +228,7 @@ def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> N
     """Pair the parameters and layers of a net with the reference's.
 
     Arrays are paired by name if both nets use the same names, apart from MindSpore's `gamma` for `weight` and the like.
-    Otherwise layers are paired by kind, shapes and neighbours, and layers that are alike by execution order.
+    Otherwise layers are paired by kind, shapes and neighbours. Layers that are alike in these go by name or order.
     Only `corrections`, which come from --map, can pair a weight with a transposed weight.
     """
     fixed, named_layers = resolve(corrections or {}, ours.shapes, theirs.shapes)
@@ -292,7 +292,7 @@ def _fit(
 
 @dataclasses.dataclass(frozen=True)
 class _Pairing:
-    """The unpaired arrays of both nets. `used` names the reference's arrays that are already paired."""
+    """The arrays of both nets that are still unpaired. `used` names the reference's arrays that --map has paired."""
 
     ours: Side
     theirs: Side
@@ -390,7 +390,7 @@ def _words(node: Node) -> str:
 
 
 def _leaf_pairs(ours: Node, theirs: Node) -> list[tuple[str, Part]]:
-    """Return pairs of our leaf and the reference's part, by equal names or by a unique shape."""
+    """Pair parameters of two nodes by name or unique shape. Returns pairs of our last name and the reference's part."""
     left, rest = (
         {leaf: shape for leaf, shape in a.shapes.items() if leaf not in b.leaves}
         for a, b in ((ours, theirs), (theirs, ours))

@@ -50,7 +50,7 @@ class Part:
     name: str
     transpose: tuple[int, ...] | None = None  # the order of the axes, as in `numpy.transpose`; None keeps it
     rows: tuple[int, int] | None = None  # (start, stop) along `axis`, after the transposition; None takes all
-    share: tuple[int, int] = (0, 1)  # (index, count) of equal pieces along `axis`
+    share: tuple[int, int] = (0, 1)  # (index, count): one of `count` equal pieces along `axis`
     axis: int = 0  # the axis of `rows` and `share`
     sign: int = 1  # 1, or -1 for the negative array
 
@@ -70,9 +70,7 @@ class Part:
         size = array.shape[self.axis]
         start, stop = self.rows or (index * size // count, (index + 1) * size // count)
         if not 0 <= start < stop <= size:
-            raise ValueError(
-                f"rows {[start, stop]} must increase within 0..{size} along axis {self.axis} of {self.name}"
-            )
+            raise ValueError(f"rows {[start, stop]} must increase within 0..{size} of axis {self.axis} of {self.name}")
         return array.take(range(start, stop), self.axis)
 
     def __str__(self) -> str:
@@ -91,7 +89,7 @@ class MadeOf:
     """The pieces of the reference's arrays from which one of our arrays is built."""
 
     parts: tuple[Part, ...]  # pieces of the reference's arrays, in order
-    join: int = 0  # the axis along which they are joined
+    join: int = 0  # the axis along which the parts are joined
     shape: Shape | None = None  # the shape that the result gets; None keeps it
     added: bool = False  # the parts are added, not joined
 
@@ -103,7 +101,8 @@ class MadeOf:
     def build(self, find: Callable[[str], np.ndarray | None], what: str = VALUES) -> np.ndarray | None:
         """Build our array from the reference's arrays, which `find` returns by name.
 
-        Returns None if `find` returns None for a part. With `added`, `what` selects a sum or a mean of the parts.
+        Returns None if `find` returns None for a part. Raises ValueError if the parts do not fit together.
+        If parts are added, `what` = VALUES gives their sum, and GRADIENTS gives their mean.
         """
         taken = []
         for part in self.parts:
@@ -137,7 +136,7 @@ def squeezed(shape: Sequence[int]) -> Shape:
 
 
 def joined(pieces: Sequence[Part]) -> MadeOf:
-    """Join pieces of arrays along axis 0. All pieces of one array, in order, become the whole array."""
+    """Join pieces of arrays along axis 0. If all pieces of one array come in order, that whole array is used."""
     parts: list[Part] = []
     rest = list(pieces)
     while rest:
@@ -159,7 +158,7 @@ class NameMap:
     tied: tuple[tuple[str, ...], ...] = ()  # groups of the reference's names that are one array
 
     def sources(self, name: str) -> tuple[str, ...]:
-        """Return the names of the reference's parameters that make up our parameter `name`."""
+        """Return the reference's names of the arrays that make up `name`. A shared array has its first name."""
         first = {one: group[0] for group in self.tied for one in group}
         names = self.parameters[name].names if name in self.parameters else (name,)
         return tuple(first.get(one, one) for one in names)
@@ -244,9 +243,7 @@ def _terms(text: str) -> list[tuple[str, int]]:
 def _part(got: Any, common: Mapping[str, Any]) -> Part:
     given = {**common, **(got if isinstance(got, dict) else {"name": got})}
     if not isinstance(given.get("name"), str) or not set(given) <= {"name", *_PART}:
-        raise ValueError(
-            f'"from" must be a name, a sum "a + b", or a list of names and objects {{"name": …}}, but it has {got!r}'
-        )
+        raise ValueError(f'"from" must be a name, a sum "a + b", or a list of names or {{"name": …}}, but has {got!r}')
     rows = _whole("rows", given["rows"], 2) if "rows" in given else None
     transpose = _whole("transpose", given["transpose"], None) if "transpose" in given else None
     axis = _whole("axis", [given.get("axis", 0)], 1)[0]
@@ -256,14 +253,15 @@ def _part(got: Any, common: Mapping[str, Any]) -> Part:
 def _whole(key: str, values: Any, count: int | None) -> Shape:
     fits = isinstance(values, list) and all(isinstance(v, int) and not isinstance(v, bool) and v >= 0 for v in values)
     if not fits or (count is not None and len(values) != count):
-        raise ValueError(f"{key} must be a list of {count or 'any'} whole numbers from 0, but it is {values}")
+        expected = "a whole number" if count == 1 else f"a list of {count or 'any'} whole numbers"
+        raise ValueError(f"{key} must be {expected} from 0, but it is {values[0] if count == 1 else values}")
     return tuple(values)
 
 
 def resolve(
     corrections: Corrections, ours: Mapping[str, Shape], theirs: Mapping[str, Shape]
 ) -> tuple[Corrections, dict[str, str]]:
-    """Apply the corrections of --map. Returns corrections of parameters only, and a dict of paired layers."""
+    """Convert corrections of layers to those of parameters. Returns all corrections, and a dict of paired layers."""
     sources: Corrections = {}
     layers: dict[str, str] = {}
     for name, source in corrections.items():
@@ -279,7 +277,7 @@ def resolve(
             sources |= dict.fromkeys(inside, source)
         elif inside:
             if source != whole_array(source.parts[0].name):
-                raise ValueError(f"--map: {name} is a layer; give only the reference's name, or map parameters")
+                raise ValueError(f"--map: {name} is a layer; give one layer of the reference, or map the parameters")
             other = source.parts[0].name
             layers[name] = other
             by_leaf = {leaf_name(one[len(other) + 1 :]): one for one in theirs if one.startswith(f"{other}.")}

@@ -51,8 +51,8 @@ def unmatched_notes(ours: Sequence[Layer], theirs: Sequence[Layer]) -> list[str]
 def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> list[str]:
     """Return one line for each setting in which two layers differ.
 
-    Padding is compared by the zeros that it adds to the recorded input. If the outputs are equal, padding and a pool's
-    window are compared only if `probed` is True. `probed` means that the outputs for a changed input differ.
+    Padding is compared by the zeros that it adds to the recorded input. Layers with equal outputs may differ in padding
+    or in a pool's window. `probed` means that the outputs for changed inputs differ, so that these are compared, too.
     """
     a, b = ours.settings, theirs.settings
     kinds = {ours.kind, theirs.kind}
@@ -84,7 +84,7 @@ def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> li
 
 
 def _not_shown(ours: Layer, theirs: Layer) -> Sequence[str]:
-    """Return the settings of a window that may differ although both layers compute the same."""
+    """Return the names of settings in which two layers may differ, because the outputs do not show a difference."""
     same = _agree(ours.output, theirs.output, theirs.output_rounding)
     if ours.kind not in ("maxpool", "avgpool"):
         return ("pads",) if same else ()  # the zeros may come from a function before the layer

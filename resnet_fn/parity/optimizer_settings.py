@@ -53,7 +53,7 @@ def mindspore_settings(optimizer: Any, names: Mapping[int, str]) -> Settings:
 
 
 def compare_settings(ours: Settings, theirs: Settings, names: NameMap) -> tuple[list[Difference], list[str]]:
-    """Compare the settings of both optimizers. Returns the differences, and lines that describe these."""
+    """Compare the settings of both optimizers. Returns all comparisons, and lines about settings that differ."""
     differences: list[Difference] = []
     groups: dict[str, list[str]] = defaultdict(list)
     for name in names.parameters if RATE in ours and RATE in theirs else ():
@@ -71,6 +71,6 @@ def compare_settings(ours: Settings, theirs: Settings, names: NameMap) -> tuple[
 
 
 def paired(numbers: Mapping[str, float], names: NameMap) -> dict[str, float]:
-    """Return a setting under the names of our parameters. Parameters with unequal numbers are left out."""
+    """Return the reference's setting for our parameters. A parameter with several different numbers is left out."""
     given = {name: {numbers[one] for one in names.sources(name) if one in numbers} for name in names.parameters}
     return {name: values.pop() for name, values in given.items() if len(values) == 1}
