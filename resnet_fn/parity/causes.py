@@ -1,4 +1,4 @@
-"""Find causes of the first stage that differs. Computing a cause must give our numbers, except for shared arrays."""
+"""Find causes of the first stage that differs. A computed cause must reproduce our net's numbers."""
 
 import dataclasses
 import math

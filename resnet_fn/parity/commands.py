@@ -58,10 +58,7 @@ _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
     "quick": (_SWITCH, "compare only the batches, without probes (changed inputs) and without a search for causes"),
     "probes": (_LAYERS, "none: record no probes (outputs for changed inputs)"),
     "no-initialisation": (_SWITCH, "do not compare initial weights (for nets that load trained weights)"),
-    "strict": (
-        _SWITCH,
-        "exit 1 also if a probe differs, or an array within its tolerance differs by more than rounding",
-    ),
+    "strict": (_SWITCH, "exit 1 also if a probe differs, or an array within tolerance differs by more than rounding"),
     "mode": (_MODE, "graph compiles an update, pynative compiles nothing; default graph"),
     "json": ("FILE", "write the results of every stage, array and layer as JSON into this file"),
     "report": (_FOLDER, "write parity.html with verdict, stages, losses and each layer's error into this folder"),

@@ -133,7 +133,7 @@ def _of_inputs(theirs: Recording, probes: set[str]) -> Iterator[str]:
             drawn = np.unique([named_leaves(labels, "labels")[name] for _, labels in batches])
             missing = sorted({*range(outputs.shape[places[0]])} - {*drawn.tolist()})
             if missing:
-                yield f"{name}: no {few(list(map(str, missing)))} of {outputs.shape[places[0]]} classes"
+                yield f"{name}: of {outputs.shape[places[0]]} classes, no label is {few(list(map(str, missing)))}"
 
 
 def _symmetric(array: np.ndarray) -> bool:

@@ -208,5 +208,5 @@ def _untrained(ours: Recording, theirs: Recording, names: NameMap, statistics: b
         stage.differences.append(item)
         stage.hints += [f"{name}: {item.values()}"] * (item.verdict == DIFFERS)
     if not stage.differences:
-        stage.note = "there are none" if statistics else "no buffers; weights and statistics were not asked for"
+        stage.note = "there are none" if statistics else "no buffers; weights and statistics are not compared"
     return stage

@@ -198,7 +198,7 @@ def _pair(
 
 
 def _pair_group(ours: Nodes, theirs: Nodes) -> dict[int, int]:
-    """Pair nodes with equal labels by name, by role or by order. Returns a dict from our index to the reference's."""
+    """Pair nodes with equal labels by name, role or order. Returns a dict from our node's index to the reference's."""
     for key in (lambda node: (node.layer, node.role), lambda node: node.role):
         a, b = Counter(key(node) for _, node in ours), Counter(key(node) for _, node in theirs)
         if a == b and (max(a.values(), default=0) == 1 or ("" not in a and len(a) > 1)):
@@ -228,7 +228,7 @@ def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> N
     """Pair the parameters and layers of a net with the reference's.
 
     Arrays are paired by name if both nets use the same names, apart from MindSpore's `gamma` for `weight` and the like.
-    Otherwise layers are paired by kind, shapes and neighbours. Layers that are alike in these go by name or order.
+    Otherwise layers are paired by kind, shapes and neighbours. Among layers that are alike, name or order decides.
     Only `corrections`, which come from --map, can pair a weight with a transposed weight.
     """
     fixed, named_layers = resolve(corrections or {}, ours.shapes, theirs.shapes)
