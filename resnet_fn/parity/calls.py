@@ -159,7 +159,7 @@ class Calls(TorchFunctionMode):
 
     Args:
         changes: a function that yields the possible changes of a call.
-        base: an earlier run or None. Calls before the first new change may reuse its results.
+        base: an earlier run or None. Calls before the first new change may reuse results of that run.
         names: a dict from the `id()` of a layer to the layer's name.
         log: whether to record each call, and which earlier calls computed its arguments.
         until: the value of `time.perf_counter()` after which a call raises TimeoutError.
