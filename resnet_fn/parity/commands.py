@@ -324,7 +324,7 @@ def compare(arguments: Sequence[str]) -> int:
 
 
 def _with_search(reference: Recording, parsed: argparse.Namespace) -> Recording:
-    """If --reference is given, add a search for causes in this PyTorch module to the recording `reference`."""
+    """Return `reference`. With the flag --reference, the result can search for causes in this PyTorch module."""
     if not (place := parsed.searched):
         return reference
     path, recorded = Path(place.rpartition(":")[0]), reference.file.partition(",")[0]

@@ -136,9 +136,7 @@ def compare_recordings(
     counted = "which trains each term on its own: norms and updates differ"
     changed += [f"{name}: {one} in the reference, {counted}" for name, one in names.parameters.items() if one.added]
     if decayed:
-        changed.append(
-            f"without a gradient; torch applies no weight decay to these, but this step does: {few(decayed)}"
-        )
+        changed.append(f"without a gradient; torch applies no weight decay to these, this step does: {few(decayed)}")
     precision = "float16" if theirs.task.recipe.precision == "fp16" else "float32"
     ladder = Ladder(all_stages(theirs.rounding), layers, names, notes, changed=changed, precision=precision)
     ladder.measured = bool(theirs.rounding)

@@ -25,7 +25,7 @@ class LayerDifference:
     name: str
     theirs: str
     output: Difference  # how its outputs differ
-    input: Difference | None  # how its inputs differ; None if a layer does not take one tensor
+    input: Difference | None  # how its inputs differ; None if they are not compared
     hints: tuple[str, ...]  # settings that differ, and whether the input differs
 
 

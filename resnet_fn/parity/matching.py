@@ -45,7 +45,7 @@ class Node:
 class Graph:
     """A graph of the layers that own parameters, in which an edge leads from an output to the layer that takes it.
 
-    An input is recognised by its bytes as an earlier layer's output, or as the ReLU of that output.
+    An input is recognised by its bytes as the output of an earlier item of `layers`, or as the ReLU of that output.
 
     Args:
         expand: 0 makes one node for each layer. 1 gives an attention's output projection its own node. 2 also splits
