@@ -1,1 +1,1 @@
-"""The parity ladder: a net and its training step against PyTorch's, stage by stage."""
+"""The parity ladder compares a net and its training step with PyTorch's, stage by stage."""

@@ -1,4 +1,4 @@
-"""python -m resnet_fn.parity: prove, stage by stage, that a net and its training step compute what PyTorch computes."""
+"""Compare a net and its training step with PyTorch's, stage by stage: python -m resnet_fn.parity."""
 
 import sys
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ _COMMANDS = {"record": commands.record, "replay": commands.replay_trace, "compar
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run `record`, `replay` or `compare`, or compare both frameworks in this process."""
+    """Run the subcommand `record`, `replay` or `compare`. Without a subcommand, compare both frameworks."""
     if arguments and arguments[0] in _COMMANDS:
         return _COMMANDS[arguments[0]](arguments[1:])
     return commands.live(arguments)

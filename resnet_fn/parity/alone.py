@@ -1,8 +1,4 @@
-"""Run an optimizer alone and a loss alone, on values that are the same on both sides, whatever the nets compute.
-
-Made-up gradients are random numbers of sizes from 1e-9 to 1, some of them zero; they shrink a thousandfold in 100
-updates. Made-up weights are random numbers of sizes from 1e-3 to 100.
-"""
+"""Run an optimizer and a loss without a net, on values that are the same in both frameworks."""
 
 import contextlib
 import itertools
@@ -17,12 +13,12 @@ from resnet_fn.parity.trace import Arrays, Task, Tree, map_tree, split, with_lea
 UPDATES = 100
 KEPT = ("update 1", f"update {UPDATES}")  # the updates after which the changes of all weights are compared
 RATES = [0.1 * 0.98**update for update in range(UPDATES)]
-_PERIOD = 4093  # random numbers that are drawn for an array; a larger array repeats them
-_TIMES = (1, 10, 100)  # the net's outputs are multiplied by each before a loss takes them
+_PERIOD = 4093  # how many random numbers are drawn for an array; a larger array repeats these numbers
+_TIMES = (1, 10, 100)  # the net's outputs are multiplied by these factors before a loss is computed
 
 
 def _draw_scales() -> list[float]:
-    """The factor of the gradients in each update: a list of `UPDATES` floats."""
+    """Return one factor for each update, by which the gradients of `made_up` are multiplied."""
     rng = np.random.default_rng(0)
     sizes = np.repeat([1, 0.1, 1e-3], [20, 60, UPDATES - 80])
     scales = rng.uniform(0.5, 1.5, UPDATES) * rng.choice([1, 1, 1, -1], UPDATES) * sizes
@@ -34,11 +30,12 @@ SCALES = _draw_scales()
 
 
 def made_up(shapes: Mapping[str, tuple[int, ...]]) -> tuple[Arrays, Arrays]:
-    """Random float32 weights and gradients of these shapes, by name; update i takes the gradients times `SCALES[i]`."""
+    """Return random float32 weights and gradients, which depend only on the names and shapes in `shapes`."""
     weights: Arrays = {}
     gradients: Arrays = {}
     for name, shape in shapes.items():
         rng = np.random.default_rng(list(name.encode()))
+        # Numbers of very different sizes show a wrong eps or weight decay.
         for arrays, smallest, largest, zeros in ((weights, -3, 2, 0.0), (gradients, -9, 0, 0.05)):
             drawn = 10 ** rng.uniform(smallest, largest, _PERIOD) * rng.choice([-1, 1], _PERIOD)
             drawn[rng.random(_PERIOD) < zeros] = 0
@@ -49,9 +46,10 @@ def made_up(shapes: Mapping[str, tuple[int, ...]]) -> tuple[Arrays, Arrays]:
 def changes_alone(
     weights: Arrays, gradients: Arrays, update: Callable[[Arrays, float], None], values: Callable[[], Arrays]
 ) -> dict[str, Arrays]:
-    """The changes of an optimizer's weights since `weights`, by name, after each update of `KEPT`, by its title.
+    """Run an optimizer on made-up gradients, and return how far its weights move.
 
-    `made_up` made `weights` and `gradients`; `update(gradients, rate)` makes an update, `values()` returns the weights.
+    `update(gradients, rate)` makes one update, and `values()` returns the current weights. For each update in `KEPT`,
+    the result has the weights after this update minus the initial `weights`.
     """
     changes = {}
     for index, (scale, rate) in enumerate(zip(SCALES, RATES, strict=True)):
@@ -64,9 +62,10 @@ def changes_alone(
 def losses_alone(
     loss: Callable[[Tree, Tree], np.ndarray], outputs: Arrays, task: Task, like: Tree, tensor: Callable[[Any], Any]
 ) -> dict[str, float]:
-    """The loss by case: for larger outputs, for one sample, for the batch twice. Cases in which it fails are left out.
+    """Return the loss for larger outputs and other batch sizes, without the cases in which the loss fails.
 
-    `outputs`: of the first batch's last micro-batch, by name; `like`: a net's outputs; `tensor` converts an array.
+    `outputs` must belong to the last micro-batch of the first batch. `like` has the structure that the loss expects.
+    `tensor` converts an array to a tensor of the framework. Returns one loss for each case, by the title of the case.
     """
     labels = split(task.batches[0][1], task.accumulate)[-1]
     sized = (leaf for leaf in (*(leaf for _, leaf in leaves(labels)), *outputs.values()) if np.ndim(leaf))

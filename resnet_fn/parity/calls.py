@@ -1,4 +1,4 @@
-"""Number the torch calls that a module makes, record what each depends on, and change chosen ones. Needs PyTorch."""
+"""Record the torch calls that a module makes, and change chosen calls. This module needs PyTorch."""
 
 import dataclasses
 import functools
@@ -17,8 +17,8 @@ import torch
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-Chosen = dict[int, str]  # the number of a call → the change of this call, in words
-Changes = Iterator[tuple[str, Callable[[], Any]]]  # words ("eps 1e-06 for 1e-05"), and what computes the changed result
+Chosen = dict[int, str]  # the number of a call → the description of its change
+Changes = Iterator[tuple[str, Callable[[], Any]]]  # (description, a function that computes the changed result)
 
 _RECENT = 14  # the number of latest calls whose results are tried as arguments
 _ARGUMENTS = {  # the names of the arguments, in order, of functions that have no Python signature
@@ -41,7 +41,7 @@ _ARGUMENTS = {  # the names of the arguments, in order, of functions that have n
 _HERE = os.path.dirname(__file__)
 # Prefixes of files (torch's, this file, the package's nets) that are never named as the place of a call.
 _INSIDE = (os.path.join(os.path.dirname(torch.__file__), ""), __file__, os.path.join(_HERE, "reference", ""), "<")
-# The files that call the reference and its loss; the place of a call is never above these in the stack.
+# The files that call the reference and its loss. The search for a call's place in the stack ends at these files.
 _ABOVE = tuple(os.path.join(_HERE, name) for name in ("search.py", "torch_side.py", "trace.py"))
 # Calls that are neither counted nor changed.
 _NOT_COUNTED = """
@@ -49,7 +49,7 @@ _NOT_COUNTED = """
     requires_grad_ backward tolist __bool__ stride ndimension is_complex zero_ _assert __format__ __repr__ numpy
     is_nested __deepcopy__ cpu __int__ __float__ __index__ __reduce_ex__ __hash__ dropout new_zeros
 """
-# In-place calls that change the shape, or do something else than the call without "_": they run as they are.
+# In-place calls that are not replaced, because they change a shape or differ from the call without "_".
 _AS_THEY_ARE = """
     squeeze_ unsqueeze_ transpose_ t_ swapaxes_ swapdims_ resize_ detach_ normal_ copy_ set_
 """
@@ -80,7 +80,7 @@ def _attention(
     is_causal: bool = False,
     **more: Any,
 ) -> Any:
-    """Compute `scaled_dot_product_attention` by several torch calls, each of which can be changed."""
+    """Compute `scaled_dot_product_attention` with separate torch calls, so that each call can be changed."""
     scale = more.get("scale")
     if more.get("enable_gqa"):
         key, value = (one.repeat_interleave(query.shape[-3] // one.shape[-3], -3) for one in (key, value))
@@ -96,7 +96,7 @@ def _attention(
 
 
 def _opened(function: Any) -> Any:
-    """A copy of a Python function of torch, whose inner torch calls are recorded one by one."""
+    """Return a copy of a torch function that is written in Python, so that its inner torch calls are recorded."""
     never = {name: lambda *_: False for name in function.__globals__ if name.startswith("has_torch_function")}
     opened = types.FunctionType(function.__code__, {**function.__globals__, **never}, None, function.__defaults__)
     opened.__kwdefaults__ = function.__kwdefaults__
@@ -111,7 +111,7 @@ _OPENED = {
 
 @dataclasses.dataclass
 class Call:
-    """One torch call of the reference."""
+    """One call of a torch function by the reference."""
 
     name: str
     function: Callable[..., Any]
@@ -123,46 +123,46 @@ class Call:
 
     @property
     def x(self) -> Any:
-        """The call's first positional argument; None if there is none."""
+        """The first positional argument, or None if there is none."""
         return self.args[0] if self.args else None
 
     @property
     def kind(self) -> str:
-        """The call's name without its dimensions: "conv" for "conv2d"."""
+        """The name without the number of dimensions, for example "conv" for "conv2d"."""
         return self.name.rstrip("123d") if self.name.startswith(("conv", "avg_pool", "max_pool")) else self.name
 
     @functools.cached_property
     def bound(self) -> dict[str, Any]:
-        """The call's arguments by name."""
+        """The arguments of the call by name."""
         of_python = getattr(self.function, "__module__", "") == F.__name__
         own = inspect.signature(self.function).parameters if of_python else {}
         names = own if "input" in own else _ARGUMENTS.get(self.kind, "input dim").split()
         return {**dict(zip(names, self.args, strict=False)), **self.kwargs}
 
     def again(self, **changed: Any) -> Any:
-        """The call's result if some of its arguments, by name, are replaced."""
+        """Compute the call again with some arguments replaced, and return the new result."""
         given = {**self.bound, **changed}
         return self.function(given.pop("input"), **given)
 
     def with_argument(self, place: int, value: Any) -> Any:
-        """The call's result if the positional argument number `place`, from 0, is `value`."""
+        """Compute the call again with `value` as positional argument number `place`, counted from 0."""
         return self.function(*self.args[:place], value, *self.args[place + 1 :], **self.kwargs)
 
 
 def is_float(value: Any) -> bool:
-    """Whether a value is a tensor of floating-point numbers."""
+    """Return whether a value is a tensor of floating-point numbers."""
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 class Calls(TorchFunctionMode):
-    """A context in which torch calls are numbered, and the calls in `chosen` are changed.
+    """Number the torch calls inside a `with` block, and change the calls in `chosen`.
 
     Args:
-        changes: a function that yields all possible changes of a call.
-        base: an earlier run with `log`; its results are reused up to the first call that only this run changes.
-        names: the names of the module's layers, by the layers' ids.
-        log: record each call, and the calls that it depends on.
-        until: the time (`time.perf_counter`) after which a call raises a TimeoutError.
+        changes: a function that yields the possible changes of a call.
+        base: an earlier run or None. Calls before the first new change may reuse results of that run.
+        names: a dict from the `id()` of a layer to the layer's name.
+        log: whether to record each call, and which earlier calls computed its arguments.
+        until: the value of `time.perf_counter()` after which a call raises TimeoutError.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Calls(TorchFunctionMode):
         self.places: dict[int, str] = base.places if base is not None else {}  # of each call: file, line, layer
         self.parents: dict[int, set[int]] = {}  # of each call: the calls that computed its arguments
         self.producers: dict[int, set[int]] = defaultdict(set)  # tensor's id → calls that computed it
-        self.alive: list[Any] = []  # all tensors in `producers`: an id is reused once its tensor is freed
+        self.alive: list[Any] = []  # keeps the tensors of `producers`, so that no id is reused
         self.in_place, self.of_forward = False, 0  # whether a call writes into its argument; calls of forward
         self.others: list[tuple[str, Any]] = []
         reused = base is not None and not base.in_place and not torch.is_grad_enabled()
@@ -193,12 +193,12 @@ class Calls(TorchFunctionMode):
             self.produced(out, self._of((args, kwargs)))
             return out
         if time.perf_counter() > self.until:
-            raise TimeoutError("the search's time is over")
+            raise TimeoutError("the search for causes ran out of time")
         self.count += 1
         number, target = self.count, None
         call = self.base.get(number) if number < self.first else None
         if call is not None and not self._same(call, function, args):
-            self.base, call = {}, None  # the net behaves differently in this run: reuse nothing from here on
+            self.base, call = {}, None  # the net behaves differently in this run, so nothing is reused from here on
         if call is not None:
             out = call.out
         else:
@@ -232,7 +232,6 @@ class Calls(TorchFunctionMode):
 
     @staticmethod
     def _same(call: Call, function: Any, args: Sequence[Any]) -> bool:
-        """Whether `call`, of an earlier run, is of this function, with arguments of the same shapes."""
         shapes = [[getattr(one, "shape", None) for one in given] for given in (call.args, args)]
         return call.asked is function and shapes[0] == shapes[1]
 
@@ -243,14 +242,14 @@ class Calls(TorchFunctionMode):
         return set[int]().union(*(self.producers[id(one)] for one in tensors))
 
     def produced(self, tree: Any, calls: set[int]) -> None:
-        """Record that `calls` computed every tensor in `tree`."""
+        """Record the numbers of the calls that computed the tensors in `tree`."""
         for leaf in torch.utils._pytree.tree_leaves(tree) if self.log else ():
             if isinstance(leaf, torch.Tensor):
                 self.producers[id(leaf)] = calls
                 self.alive.append(leaf)
 
     def region(self, tree: Any) -> list[int]:
-        """The calls that led to the tensors in `tree`, latest first, followed back to layers whose output agrees."""
+        """Return the numbers of the recorded calls that led to the tensors in `tree`, latest first."""
         region, waiting = set[int](), self._of(tree)
         while waiting:
             region |= waiting

@@ -1,7 +1,4 @@
-"""Find the causes of the first stage that differs. A cause is named only if computing it gives our numbers.
-
-A search changes the reference's module, if there is one; the functions in `STAGE_CAUSES` need the recordings only.
-"""
+"""Find causes of the first stage that differs. A computed cause must reproduce our net's numbers."""
 
 import dataclasses
 import math
@@ -21,7 +18,7 @@ from resnet_fn.parity.trace import Arrays, Recording, Wanted, named_leaves
 
 @dataclasses.dataclass(frozen=True)
 class StageCase:
-    """The first stage that differs, every layer's difference, and both recordings."""
+    """The first stage that differs, and the data in which the causes are searched for."""
 
     stage: Stage
     layers: Sequence[LayerDifference]
@@ -30,13 +27,13 @@ class StageCase:
     names: NameMap
 
     def differing(self) -> list[str]:
-        """The names of the arrays that differ on any worker: "qkv.bias" for "qkv.bias of rank 1"."""
+        """Return the names of the arrays that differ. A suffix such as " of rank 1", for worker 1, is cut off."""
         differing = (item.name for item in self.stage.differences if item.verdict == DIFFERS)
         return list(dict.fromkeys(name.partition(" ")[0] for name in differing))
 
 
 def explain(case: StageCase, search: bool = True) -> list[str]:
-    """The causes, a line each: from the search, then from the recordings; if there are none, why no search was made."""
+    """Return one line for each cause. If there is no cause, return the reason why no search was made, if any."""
     computed = STAGE_CAUSES.get(case.stage.name)
     causes = attempt(_searched, case) if search else []
     causes += attempt(computed, case) if computed else []
@@ -44,24 +41,20 @@ def explain(case: StageCase, search: bool = True) -> list[str]:
 
 
 _SAME = 1e-5  # relative error up to which two learning rates, in float32, are equal
-_SURE = 1e-3  # the largest rounding of the reference with which an array is searched for: beyond, any change fits
+_SURE = 1e-3  # the largest rounding of an array that is searched for; with more rounding, any change fits
 _FORWARD = {
     name: stage for stage in (stages.EVAL_FORWARD, stages.TRAIN_FORWARD) for name in (stage, stages.LAYERS_OF[stage][1])
 }
 
 
 def _searched(case: StageCase) -> list[str]:
-    """The causes that the search finds; empty if no search is made."""
     if case.theirs.search is None or _not_searched(case) is not None:
         return []
     return case.theirs.search(_wanted(case, _FORWARD.get(case.stage.name, case.stage.name)))
 
 
 def _not_searched(case: StageCase) -> list[str] | None:
-    """A list with the reason for not searching and its fix; [] if this stage has no search, None if a search is made.
-
-    A search needs the reference's module, and a stage that is computed in float32 from one batch.
-    """
+    """Return None if the stage can be searched. Otherwise return a list with at most one line, the reason."""
     theirs, whole = case.theirs, case.stage.name in (stages.LOSS, stages.GRADIENTS)
     if case.stage.failed or not (whole or case.stage.name in _FORWARD) or not theirs.framework.startswith("PyTorch"):
         return []
@@ -75,7 +68,7 @@ def _not_searched(case: StageCase) -> list[str] | None:
 
 
 def _wanted(case: StageCase, stage: str) -> Wanted:
-    """The arrays that the search tries to reach: ours in the reference's axes, each with the reference's rounding."""
+    """Return the arrays of our net that a search tries to reproduce with the reference."""
     ours, theirs, names = case.ours.trace, case.theirs, case.names
     if stage in (stages.LOSS, stages.GRADIENTS):
         compared = stages.Comparison(case.ours, theirs, names, theirs.rounding)
@@ -83,7 +76,7 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
         results = {stages.LOSS: (np.asarray(ours.losses[:1]), theirs.rounding[stages.LOSS].get(stages.LOSS, 0.0))}
         for name in [name for name in ours.gradients if name in known]:
             rounding = compared.rounding_of(stages.GRADIENTS, name, raw, known[name])
-            if rounding < _SURE:  # leaves out gradients that change if ties are flipped
+            if rounding < _SURE:  # leaves out gradients that depend on ties
                 results[name] = ours.gradients[name], rounding
         gradients = lambda values: names.rename(values, name_map.GRADIENTS)  # noqa: E731
         return Wanted(stage, {}, results, lambda values: {**gradients(values), stages.LOSS: values[stages.LOSS]})
@@ -98,7 +91,7 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
         assert b is not None
         given, a, same = a.ndim, layout(b, a)(a), one.output.verdict != DIFFERS
         apart = a.shape != b.shape or relative_error(a, b) > one.output.tolerance
-        # Leaves out layers compared together with the next activation, and layers with another number of axes.
+        # Leave out layers that are compared with the next activation, or have another number of axes.
         if rounding < _SURE and apart != same and a.ndim == given:
             layers[one.theirs] = (a, max(rounding, one.output.relative if same else 0.0))
     results, roundings = {}, theirs.rounding.get(stage, {})
@@ -111,7 +104,7 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
 
 
 def _fit(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
-    """The factor c for which c · b is closest to a, and the relative error of c · b; NaN and infinity if b is 0."""
+    """Return the factor c that brings c · b closest to a, and the relative error of c · b."""
     square = float(np.vdot(b, b))
     c = float(np.vdot(a, b)) / square if square else math.nan
     return c, relative_error(c * b, a) if math.isfinite(c) else math.inf
@@ -120,10 +113,7 @@ def _fit(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
 def _multiple(
     what: str, ours: np.ndarray, theirs: np.ndarray, known: Mapping[str, float], fits: float = FITS, same: float = FITS
 ) -> list[str]:
-    """A line if `ours` is a multiple of `theirs` by a factor that is not 1, up to the relative error `fits`; else [].
-
-    `known` maps explanations to the factors that they explain; a factor that is as close to 1 as `same` counts as 1.
-    """
+    """Return a line if `ours` is a multiple of `theirs`, but not equal. `known` maps explanations to factors."""
     factor, error = _fit(ours, theirs)
     if error >= fits or abs(factor - 1) <= max(same, error):
         return []
@@ -140,7 +130,7 @@ def _gradients(case: StageCase) -> list[str]:
 
 
 def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> list[str]:
-    """Wrong ways to clip to `limit`, in words, that make `clipped` of the reference's micro-batch gradients `parts`."""
+    """Describe the wrong ways of clipping to `limit` that turn the micro-batch gradients `parts` into `clipped`."""
     names = list(parts[0])
     mean = {name: np.mean([part[name] for part in parts], axis=0) for name in names}
     seen, whole = stages.flat(clipped, names), stages.flat(mean, names)
@@ -168,7 +158,7 @@ def _clipping(case: StageCase) -> list[str]:
 
 
 def _rate(case: StageCase) -> list[str]:
-    """Lines if our learning rate is the reference's, shifted by one update or multiplied by a factor."""
+    """Check whether our learning rates are the reference's, shifted by one update or multiplied by a factor."""
     a, b = np.array(case.ours.trace.rates), np.array(case.theirs.trace.rates)
     words = "the learning rate is off by one update: ours is one"
     shifts = {f"{words} ahead of the reference's": (a[:-1], b[1:]), f"{words} behind the reference's": (a[1:], b[:-1])}
@@ -183,7 +173,7 @@ def _optimizer(case: StageCase) -> list[str]:
 
 
 def _length(case: StageCase) -> list[str]:
-    """A line if our first update is a multiple of the reference's, up to 1%: near 0 gradients Adam's sign is random."""
+    """Return a line if our first update is the reference's first update times a factor other than 1."""
     ours, there, rates = case.ours.trace, case.theirs.trace, case.ours.trace.rates
     start, first = case.names.rename(there.start), case.names.rename(there.after[0])
     names = [name for name in case.names.rename(there.gradients) if name in ours.start]
@@ -191,11 +181,12 @@ def _length(case: StageCase) -> list[str]:
     known = {}
     if len(rates) > 1 and rates[0]:
         known[f"it used the second update's learning rate, {rates[1]:.6g}; off by one update"] = rates[1] / rates[0]
+    # An error of 1 % passes, because the sign of Adam's update is random where the gradient is near 0.
     return _multiple("the first update", change, stages.flat(first, names) - stages.flat(start, names), known, 0.01)
 
 
 def _statistics(case: StageCase) -> list[str]:
-    """Lines for BatchNorms without a momentum setting that keep more or less of the old statistics than theirs."""
+    """Describe running statistics that keep more or less of the old value than the reference's statistics."""
     if case.theirs.task.accumulate > 1:
         return []
     start, first = (case.names.rename(arrays) for arrays in (case.theirs.trace.start, case.theirs.trace.after[0]))
@@ -213,6 +204,7 @@ def _statistics(case: StageCase) -> list[str]:
     return hints
 
 
+# The functions that find causes in the recordings of both nets, without a search.
 STAGE_CAUSES: dict[str, Callable[[StageCase], list[str]]] = {
     stages.GRADIENTS: _gradients,
     stages.NORM: _clipping,

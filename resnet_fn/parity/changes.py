@@ -1,4 +1,4 @@
-"""Changes of single torch calls, as mistakes in ports make them: each has words, and computes the changed result."""
+"""Change a torch call in ways that imitate common mistakes in ports."""
 # ruff: noqa: B023 (each function is called before its loop continues)
 
 import functools
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from resnet_fn.parity.calls import Call, Changes, is_float
 
 Function = Callable[..., Any]
-OTHER = " as argument"  # part of the words of a change that gives a call another array
+OTHER = " as argument"  # part of the description of a change that replaces an argument by another array
 
 _EPS = (1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-3, 1e-2)
 _ACTIVATIONS: dict[str, Function] = {
@@ -27,7 +27,7 @@ _REDUCTIONS: dict[str, Function] = {name: getattr(torch, name) for name in ("mea
 
 
 def changes(c: Call) -> Changes:
-    """The possible changes of a call, the likely ones first; computing some of them fails, or changes nothing."""
+    """Yield the possible changes of a call, likely changes first. Computing a change may raise an error."""
     for kinds, family in _FAMILIES.items():
         if c.kind in kinds.split():
             yield from family(c)
@@ -43,7 +43,7 @@ def changes(c: Call) -> Changes:
 
 
 def gradient_changes(c: Call) -> Changes:
-    """The possible changes of a call that change gradients, but not the call's result."""
+    """Yield the possible changes of a call that change its gradients, but not its result."""
     if not (is_float(c.out) and c.out.requires_grad):
         return
     if c.name == "embedding" and (c.bound.get("padding_idx") or 0) >= 0:
@@ -94,7 +94,7 @@ def _norm(c: Call) -> Changes:
 
 
 def _same(x: Any, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> list[int]:
-    """The padding of MindSpore's pad_mode "same" on `x`, in the order of `F.pad`."""
+    """Return the padding of MindSpore's pad_mode "same" for `x`, in the order of `F.pad`."""
     pads: list[int] = []
     for size, k, s, d in zip(x.shape[2:], kernel, stride, dilation, strict=True):
         total = max((math.ceil(size / s) - 1) * s + (k - 1) * d + 1 - size, 0)

@@ -1,4 +1,4 @@
-"""The commands of the ladder: both frameworks in one process, `record`, `replay` and `compare`."""
+"""Define the commands of the parity ladder, which compare a net with a net in PyTorch."""
 
 import argparse
 import dataclasses
@@ -39,9 +39,9 @@ _RECORD = """examples:
   python -m resnet_fn.parity record --net ported.py:build --like trace-a --out trace-b
   python -m resnet_fn.launch --workers 2 -- python -m resnet_fn.parity record --net ported.py:build --out two
 
-PyTorch's side needs NumPy and PyTorch only; MindSpore's does not need PyTorch.
+Recording a PyTorch net needs only NumPy and PyTorch. Recording a MindSpore net does not need PyTorch.
 """
-_CODES = "exit code 0: both compute the same; 1: they differ, a stage is undecided, or an error; 2: usage\n"
+_CODES = "exit codes: 0 both compute the same, 1 a difference, an undecided stage or an error, 2 wrong usage\n"
 _FILE, _SWITCH = "FILE:FUNCTION", {"action": "store_true"}
 _MODE = {"choices": ("graph", "pynative"), "default": "graph"}
 _FOLDER = {"metavar": "DIR", "type": cli.folder_to_write}
@@ -50,31 +50,31 @@ _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
     "model": ("NAME", "a net of this package"),
     "net": (_FILE, "a function that returns a MindSpore Cell"),
     "reference": (_FILE, "a function that returns a torch Module"),
-    "our-loss": (_FILE, "a function: MindSpore's loss of (outputs, labels)"),
-    "our-optimizer": (_FILE, "a function of the net: returns an optimizer of MindSpore or this package"),
-    "our-step": (_FILE, "a function like `make_train_step`: returns your own step"),
-    "map": ("FILE", "a JSON of {ours: the reference's} that corrects the matching (docs/parity.md)"),
-    "like": ("TRACE", "with --net: take the task and the weights of this trace"),
-    "quick": (_SWITCH, "compare the batches alone: no probes (other inputs), no search for causes"),
-    "probes": (_LAYERS, "none: do not record probes, the answers to other inputs"),
+    "our-loss": (_FILE, "a function that computes MindSpore's loss of (outputs, labels)"),
+    "our-optimizer": (_FILE, "a function that takes the net and returns an optimizer of MindSpore or of this package"),
+    "our-step": (_FILE, "a function like `make_train_step` that returns your own step"),
+    "map": ("FILE", "a JSON file that corrects which names of both nets are paired (form: docs/parity.md)"),
+    "like": ("TRACE", "use the task and the weights of this trace; needs --net"),
+    "quick": (_SWITCH, "compare only the batches, without probes (changed inputs) and without a search for causes"),
+    "probes": (_LAYERS, "none: record no probes (outputs for changed inputs)"),
     "no-initialisation": (_SWITCH, "do not compare initial weights (for nets that load trained weights)"),
-    "strict": (_SWITCH, "exit code 1 also if an array is beyond rounding within its tolerance, or a probe differs"),
+    "strict": (_SWITCH, "exit 1 also if a probe differs, or an array within tolerance differs by more than rounding"),
     "mode": (_MODE, "graph compiles an update, pynative compiles nothing; default graph"),
-    "json": ("FILE", "write the results of every stage, array and layer"),
-    "report": (_FOLDER, "write parity.html there: verdict, stages, losses, each layer's error"),
-    "out": ("FOLDER", "a new folder"),
-    "layers": (_LAYERS, "none: do not record layers; then none is named, and both nets must have the same names"),
+    "json": ("FILE", "write the results of every stage, array and layer as JSON into this file"),
+    "report": (_FOLDER, "write parity.html with verdict, stages, losses and each layer's error into this folder"),
+    "out": ("FOLDER", "a new folder for the trace"),
+    "layers": (_LAYERS, "none: record no layers; then no layer is compared, and both nets must name parameters alike"),
 }
 _SEARCHED: dict[str, Any] = {
     "dest": "searched",
     "metavar": _FILE,
-    "help": "the file that was recorded, unchanged: it is run to search for causes, where PyTorch is installed",
+    "help": "the recorded file, unchanged; adds a search for causes, which needs PyTorch",
 }
 _COMPARED, _WRITTEN = ("map", "no-initialisation", "strict", "quick"), ("json", "report")
 
 
 def _add(group: argparse._ArgumentGroup, *names: str, **more: str) -> None:
-    """Add the flags `names` of `_FLAGS` to a group; `more` maps a flag to text that is appended to its help."""
+    """Add the flags with these names to a group. `more` maps a flag to text that is added to the flag's help."""
     for name in names:
         options, meaning = _FLAGS[name]
         options = {"metavar": options} if isinstance(options, str) else options
@@ -83,7 +83,7 @@ def _add(group: argparse._ArgumentGroup, *names: str, **more: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Given:
-    """The input of a command: its parsed flags, the user's functions that the flags name, and the task."""
+    """The input of a command: the parsed flags, the user's functions by flag, and the task."""
 
     parsed: argparse.Namespace
     functions: dict[str, Any]
@@ -92,17 +92,17 @@ class _Given:
 
     @property
     def initialisation(self) -> bool:
-        """Whether initial parameters are compared."""
+        """Whether the initial parameters are compared."""
         left_out = getattr(self.parsed, "no_initialisation", False)
         return not left_out and self.task.recipe.initialisation == "torchvision"
 
     @property
     def probes(self) -> bool:
-        """Whether probes (other inputs than the batches) are computed."""
+        """Whether probes (extra forward passes on changed inputs) are computed."""
         return not getattr(self.parsed, "quick", False) and getattr(self.parsed, "probes", None) != "none"
 
     def our_net(self, classes: int) -> Any:
-        """A new MindSpore net: the user's, or a net of this package that fits the task, with so many classes."""
+        """Build the MindSpore net of --net, or a net of this package with `classes` classes."""
         from mindspore import nn
 
         from resnet_fn.models import create_model
@@ -115,7 +115,7 @@ class _Given:
         return create_model(self.parsed.model or recipe.model, **options, **flags.net_arguments(self.task, classes))
 
     def their_net(self) -> Any:
-        """A new torch module: the user's, or the PyTorch version of a net of this package that fits the task."""
+        """Build the torch module of --reference, or the PyTorch version of a net of this package."""
         from torch.nn import Module
 
         from resnet_fn.parity.reference.nets import reference_net
@@ -128,7 +128,7 @@ class _Given:
         return reference_net(self.parsed.model or recipe.model, zero_init_residual=recipe.zero_init_residual, **shape)
 
     def start_mindspore(self) -> Workers:
-        """Choose the device and seed MindSpore. Returns the workers that msrun started."""
+        """Set MindSpore's device and seed, and return the workers that msrun started."""
         import mindspore
 
         from resnet_fn.runtime import process
@@ -150,7 +150,7 @@ class _Given:
             return record_reference(net, self.task, own("loss"), own("optimizer"), build, self.probes)
 
     def record_ours(self, like: Recording | None) -> Recording:
-        """Record the net in MindSpore, with the weights and weight decays of the recording `like` if it is not None."""
+        """Record the net in MindSpore. If `like` is given, use the weights and weight decays of that recording."""
         from resnet_fn.parity.mindspore_side import Like, record_net, run_in
         from resnet_fn.parity.replay import names_of
         from resnet_fn.update.exchange import with_all_reduce
@@ -168,11 +168,12 @@ class _Given:
                 return record_net(net, self.task, **options)
             names = names_of(net, like)
             if names.problems:
-                raise ValueError(f"--like: {self.parsed.like} is of another net: {'; '.join(names.problems[:3])}")
+                differences = "; ".join(names.problems[:3])
+                raise ValueError(f"--like: {self.parsed.like} must be a trace of this net, but {differences}")
             return record_net(net, self.task, like=Like(like, names), **options)
 
     def replay(self, reference: Recording, classes: int) -> Any:
-        """Compare the net in MindSpore with a reference's recording. Returns a `Ladder`."""
+        """Compare the net in MindSpore with a recording of the reference. Returns a `Ladder`."""
         from resnet_fn.parity.replay import replay
 
         own, build = self.functions, partial(self.our_net, classes)
@@ -186,11 +187,11 @@ class _Given:
 
 
 def live(arguments: Sequence[str]) -> int:
-    """Run and compare both nets in this process. Returns the exit code: 0 if they agree, else 1."""
+    """Run both nets in this process, compare them, and return the exit code."""
     description = "Compare a net and one training step with PyTorch, stage by stage."
     parser = cli.Parser("parity", description, _LIVE + _CODES, "")
     group = parser.add_argument_group("what is compared")
-    default = {"model": "; default the recipe's", "reference": "; default --model in PyTorch"}
+    default = {"model": "; default the recipe's", "reference": "; default the PyTorch version of --model"}
     _add(group, "model", "net", "reference", "our-loss", "our-optimizer", "our-step", *_COMPARED, **default)
     flags.add_task_flags(parser)
     _add(cli.add_device_flags(parser), "mode")
@@ -200,9 +201,9 @@ def live(arguments: Sequence[str]) -> int:
     torch_net = "the torch module that it was ported from"
     cli.raise_usage_errors(
         (parsed.net and not parsed.reference, f"--net: needs --reference FILE:FUNCTION, {torch_net}"),
-        (parsed.net and parsed.model, "--net: give it or --model, not both"),
-        (parsed.inputs and not parsed.net, "--inputs: goes with --net and --reference"),
-        *((True, f"--{name}: needs --our-{name} FILE:FUNCTION, MindSpore's side of it") for name in alone),
+        (parsed.net and parsed.model, "--net: give either --net or --model, not both"),
+        (parsed.inputs and not parsed.net, "--inputs: works only with --net and --reference; add both flags"),
+        *((True, f"--{name}: needs --our-{name} FILE:FUNCTION, the same function for MindSpore") for name in alone),
     )
     task = flags.task_of(parsed)
     given = _Given(parsed, flags.load_functions(parsed), task, corrections_in(parsed))
@@ -211,7 +212,7 @@ def live(arguments: Sequence[str]) -> int:
 
     began = time.perf_counter()
     given.start_mindspore()
-    # Two thread pools that compete for the same cores slow each other down tenfold; torch has less work: half of them.
+    # Two thread pools on the same cores slow each other down tenfold. Torch has less work, so it gets half of them.
     torch.set_num_threads(max(1, cpu_count() // 2))
     ladder = given.replay(given.record_theirs(), flags.image_shape(parsed, task.recipe)[1])
     title = f"{parsed.net or parsed.model or task.recipe.model} against {parsed.reference or 'PyTorch'}"
@@ -219,7 +220,7 @@ def live(arguments: Sequence[str]) -> int:
 
 
 def record(arguments: Sequence[str]) -> int:
-    """Write a trace of one side; only that side's framework need be installed. Returns the exit code."""
+    """Record what one net computes, write a trace folder, and return the exit code."""
     parser = cli.Parser("parity record", "Record what a net computes in a few updates.", _RECORD, "--out FOLDER")
     group = parser.add_argument_group("what is recorded")
     _add(group, "reference", "net", "model", "like", model=", in PyTorch; default the recipe's")
@@ -231,13 +232,13 @@ def record(arguments: Sequence[str]) -> int:
     set_, own, several = flags.task_flags_in(parsed), parsed.net or parsed.reference, launched_by_msrun()
     cli.raise_usage_errors(
         (not parsed.out, "--out: needs a folder to write; give --out trace"),
-        (parsed.net and parsed.reference, "--net: give it or --reference, not both"),
-        (own and parsed.model, "--model: give it or a function, not both"),
-        (parsed.like and not parsed.net, "--like: goes with --net; a reference is recorded from its flags"),
-        (parsed.our_step and not parsed.net, "--our-step: goes with --net"),
-        (several and not parsed.net, "--net: of several workers only MindSpore's side is recorded; give it"),
-        (parsed.like and set_, f"--like: the trace has its own task; leave out {', '.join(set_)}"),
-        (parsed.inputs and not own, "--inputs: goes with --reference or --net"),
+        (parsed.net and parsed.reference, "--net: give either --net or --reference, not both"),
+        (own and parsed.model, "--model: give only one of --model, --net and --reference"),
+        (parsed.like and not parsed.net, "--like: works only with --net; describe the task of a reference by flags"),
+        (parsed.our_step and not parsed.net, "--our-step: works only with --net; add --net FILE:FUNCTION"),
+        (several and not parsed.net, "--net: several workers record only a MindSpore net; add --net FILE:FUNCTION"),
+        (parsed.like and set_, f"--like: the trace already contains a task; leave out {', '.join(set_)}"),
+        (parsed.inputs and not own, "--inputs: works only with --reference or --net; add one of them"),
     )
     began = time.perf_counter()
     functions = flags.load_functions(parsed)
@@ -267,17 +268,17 @@ def record(arguments: Sequence[str]) -> int:
 
 
 def replay_trace(arguments: Sequence[str]) -> int:
-    """Compare a MindSpore net with a reference's trace. Returns the exit code: 0 if they agree, else 1."""
-    description = "Compare a MindSpore net with a trace that `parity record` wrote; PyTorch need not be installed."
+    """Compare a MindSpore net with a trace of the reference, and return the exit code."""
+    description = "Compare a MindSpore net with a trace that `parity record` wrote. Only --reference needs PyTorch."
     parser = cli.Parser("parity replay", description, _CODES, "TRACE (--net FILE:FUNCTION | --model NAME)")
-    parser.add_argument("trace", metavar="TRACE", help="the folder that was recorded")
+    parser.add_argument("trace", metavar="TRACE", help="the folder that `parity record` wrote")
     group, model = parser.add_argument_group("what is compared"), "; default the trace's recipe's"
     _add(group, "model", "net", "our-loss", "our-optimizer", "our-step", *_COMPARED, model=model)
     group.add_argument("--reference", **_SEARCHED)
     _add(cli.add_device_flags(parser), "mode")
     _add(parser.add_argument_group("what is written"), *_WRITTEN)
     parsed = parser.parse(arguments)
-    cli.raise_usage_errors((parsed.net and parsed.model, "--net: give it or --model, not both"))
+    cli.raise_usage_errors((parsed.net and parsed.model, "--net: give either --net or --model, not both"))
     functions, corrections = flags.load_functions(parsed), corrections_in(parsed)
     began = time.perf_counter()
     reference = _with_search(load_recording(Path(parsed.trace)), parsed)
@@ -290,11 +291,11 @@ def replay_trace(arguments: Sequence[str]) -> int:
 
 
 def compare(arguments: Sequence[str]) -> int:
-    """Compare two traces; no framework need be installed. Returns the exit code: 0 if they agree, else 1."""
-    description = "Compare two traces of the same task; no framework need be installed."
+    """Compare two traces and return the exit code. Only --reference needs PyTorch."""
+    description = "Compare two traces of the same task. Only --reference needs PyTorch, and nothing needs MindSpore."
     parser = cli.Parser("parity compare", description, _CODES, "TRACE TRACE")
-    parser.add_argument("ours", metavar="TRACE", help="the trace that is tested")
-    parser.add_argument("reference", metavar="TRACE", help="the trace that it is compared with")
+    parser.add_argument("ours", metavar="TRACE", help="the trace of the net that is tested")
+    parser.add_argument("reference", metavar="TRACE", help="the trace that is the reference")
     group = parser.add_argument_group("what is compared")
     _add(group, *_COMPARED)
     group.add_argument("--reference", **_SEARCHED)
@@ -311,28 +312,28 @@ def compare(arguments: Sequence[str]) -> int:
         ours.probes, theirs.probes = {}, {}
     if ours.rounding and not theirs.rounding:
         ours, theirs = theirs, ours
-        print(f"the rounding of {parsed.ours} alone was measured, so it is the reference")
+        print(f"{parsed.ours} is used as the reference, because only its rounding was measured")
     print(f"here {ours.framework}, the reference {theirs.framework}")
     mode = fuller_mode(theirs)
     names = match(side_of(ours, mode), side_of(theirs, mode), corrections)
     if names.problems:
-        raise ValueError(f"compare: the traces are of different nets: {'; '.join(names.problems[:3])}")
+        raise ValueError(f"compare: the traces must be of the same net, but {'; '.join(names.problems[:3])}")
     initialisation = _Given(parsed, {}, theirs.task).initialisation
     ladder = compare_recordings(ours, _with_search(theirs, parsed), names, initialisation, search=not parsed.quick)
     return _finish(parsed, ladder, theirs.task, began, f"{parsed.ours} against {parsed.reference}", ladder.environment)
 
 
 def _with_search(reference: Recording, parsed: argparse.Namespace) -> Recording:
-    """The recording, with a search for causes in the module of --reference. That file must be the one recorded."""
+    """Return `reference`. With the flag --reference, the result can search for causes in this PyTorch module."""
     if not (place := parsed.searched):
         return reference
     path, recorded = Path(place.rpartition(":")[0]), reference.file.partition(",")[0]
     other = recorded and path.is_file() and not reference.file.endswith(sha256_of_file(path))
     cli.raise_usage_errors(
-        (parsed.quick, "--reference: nothing is searched with --quick; leave one out"),
-        (not reference.framework.startswith("PyTorch"), "--reference: the trace is of MindSpore; leave it out"),
-        (not recorded, "--reference: the trace is of a net of this package; leave it out"),
-        (other, f"--reference: {path} is not {recorded} as it was recorded; give that file, or leave --reference out"),
+        (parsed.quick, "--reference: --quick leaves out the search for causes; leave out --quick or --reference"),
+        (not reference.framework.startswith("PyTorch"), "--reference: the trace is of MindSpore; leave out this flag"),
+        (not recorded, "--reference: the trace is of a net of this package; leave out this flag"),
+        (other, f"--reference: {path} is not the recorded {recorded}; give that file, or leave out --reference"),
     )
     torch = import_extra("torch", "the search for causes")
     build = load_function(place, "--reference")
@@ -355,13 +356,13 @@ def _check_same_task(ours: Recording, theirs: Recording) -> None:
     pairs = {f"recipe.{name}": (getattr(a.recipe, name), value) for name, value in vars(b.recipe).items()}
     pairs |= {"updates": (len(a.batches), len(b.batches)), "accumulate": (a.accumulate, b.accumulate)}
     pairs |= {"own loss": (a.own_loss, b.own_loss), "own optimizer": (a.own_optimizer, b.own_optimizer)}
-    wrong = [f"{name} {x!r} and {y!r}" for name, (x, y) in pairs.items() if x != y]
-    if wrong:
-        raise ValueError(f"compare: the traces are of different tasks: {', '.join(wrong)}; record one --like the other")
+    settings = [f"{name} {x!r} and {y!r}" for name, (x, y) in pairs.items() if x != y]
+    if settings:
+        raise ValueError(f"compare: the tasks differ: {', '.join(settings)}; record one trace again with --like TRACE")
 
 
 def corrections_in(parsed: argparse.Namespace) -> Corrections | None:
-    """The corrections in the file of --map; None without the flag. A UsageError if the file is missing or invalid."""
+    """Read the file of --map, which corrects how names are paired. Returns None without the flag."""
     with cli.usage_errors():
         return read_map(parsed.map) if parsed.map else None
 
@@ -369,7 +370,7 @@ def corrections_in(parsed: argparse.Namespace) -> Corrections | None:
 def _finish(
     parsed: argparse.Namespace, ladder: Any, task: Task, began: float, title: str, environment: Sequence[str] = ()
 ) -> int:
-    """Print the ladder, with the lines `environment` if the nets differ; write its files. Returns the exit code."""
+    """Print the results, write the files that the flags name, and return the exit code."""
     from resnet_fn.parity import report
     from resnet_fn.parity.coverage import NOT_COMPARED
     from resnet_fn.parity.page import write_page

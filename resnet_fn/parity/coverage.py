@@ -1,4 +1,4 @@
-"""Coverage: find in both recordings what a comparison exercises and what it does not. Needs NumPy only."""
+"""Find out which layers, inputs and limits a comparison covers. This module needs only NumPy."""
 
 import dataclasses
 import itertools
@@ -19,7 +19,7 @@ from resnet_fn.parity.trace import Recording, named_leaves
 NOT_COMPARED = "not compared: which samples an update sees, and their augmentation; how you convert weights; "
 NOT_COMPARED += "a step or schedule of yours that is not given"
 _MOST = 6  # the most items in the printed line
-# The two limits of each activation: inputs below the first or above the second are computed by another formula.
+# The two limits of each activation. Inputs below the first or above the second are computed by another formula.
 _LIMITS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("relu", "leakyrelu", "prelu", "elu", "celu", "selu"), (0.0, -math.inf)),
     **{"relu6": (0.0, 6.0), "hardswish": (-3.0, 3.0), "hardsigmoid": (-3.0, 3.0)},
@@ -28,7 +28,7 @@ _LIMITS: dict[str, tuple[float, float]] = {
 
 @dataclasses.dataclass
 class Coverage:
-    """What a comparison exercises and what it does not."""
+    """What a comparison covers and what it does not cover."""
 
     compared: str = ""  # "for 5 batches of [8, 3, 32, 32] and 23 probes; 38 of 41 layers compared"
     not_exercised: list[str] = field(default_factory=list)  # a line each
@@ -36,7 +36,7 @@ class Coverage:
 
     @property
     def line(self) -> str:
-        """The first items of `not_exercised`, in one line; empty if there are none."""
+        """One line with the first items of `not_exercised`, or an empty string."""
         more = len(self.not_exercised) - _MOST + 1
         items = self.not_exercised if more <= 1 else [*self.not_exercised[: _MOST - 1], f"{more} more (--json has all)"]
         return f"not exercised: {'; '.join(items)}" if items else ""
@@ -50,7 +50,7 @@ def coverage_of(
     probed: Probed,
     without_gradient: Collection[str],
 ) -> Coverage:
-    """The coverage of a comparison, of which `layers` and `probed` are results; `without_gradient`: our parameters."""
+    """Return the coverage of a comparison. `without_gradient` names our parameters without a gradient."""
     shown = {layer: set(titles) for layer, titles in probed.agreed.items()}
     for one in probed.findings:
         shown.setdefault(one.layer, set()).add(one.probe)
@@ -99,7 +99,7 @@ def coverage_of(
 
 
 def _limits(executions: Sequence[Layer], probes: set[str]) -> Iterator[str]:
-    """Lines for the limits of one activation beyond which no input lies, in its executions or in these `probes`."""
+    """Yield one line for each limit that no input crosses, for example "act (ReLU6): nothing above 6"."""
     layer, inputs = executions[0], [one.input for one in executions if one.input is not None and one.input.size]
     low, high = _LIMITS.get(layer.kind, (layer.settings.get("min"), layer.settings.get("max")))
     if low is None or high is None or not inputs:
@@ -113,7 +113,7 @@ def _limits(executions: Sequence[Layer], probes: set[str]) -> Iterator[str]:
 
 
 def _of_inputs(theirs: Recording, probes: set[str]) -> Iterator[str]:
-    """Lines for masks that are constant, for inputs that are always symmetric, and for classes that no label has."""
+    """Yield lines about constant masks, matrices that equal their transpose, and classes that no label has."""
     batches = theirs.task.batches
     for name, leaf in named_leaves(batches[0][0], "inputs").items():
         every = np.stack([named_leaves(inputs, "inputs")[name] for inputs, _ in batches])
@@ -133,7 +133,7 @@ def _of_inputs(theirs: Recording, probes: set[str]) -> Iterator[str]:
             drawn = np.unique([named_leaves(labels, "labels")[name] for _, labels in batches])
             missing = sorted({*range(outputs.shape[places[0]])} - {*drawn.tolist()})
             if missing:
-                yield f"{name}: no {few(list(map(str, missing)))} of {outputs.shape[places[0]]} classes"
+                yield f"{name}: of {outputs.shape[places[0]]} classes, no label is {few(list(map(str, missing)))}"
 
 
 def _symmetric(array: np.ndarray) -> bool:
@@ -142,7 +142,7 @@ def _symmetric(array: np.ndarray) -> bool:
 
 
 def _rows(theirs: Recording, shown: dict[str, set[str]], by_theirs: dict[str, set[str]]) -> Iterator[str]:
-    """Lines for embeddings with rows that are never looked up. `shown`, `by_theirs`: probes by our and their layer."""
+    """Report unused rows of embeddings. `shown` lists probes by our layer, `by_theirs` by the reference's layer."""
     for layer in theirs.layers["eval"]:
         if layer.kind != "embedding" or layer.call or layer.input is None or not layer.parameters:
             continue

@@ -1,8 +1,4 @@
-"""Compare the dropout of both nets, and make masks with which both multiply instead of dropping at random.
-
-A layer drops by a mask if its output equals its input while its dropout probability (`share`) is 0. The mask's shape
-and scale are measured by running the layer on ones, so that users' classes work as well as a framework's.
-"""
+"""Compare the dropout of both nets, and create masks that replace random dropout in both nets."""
 
 import functools
 import itertools
@@ -23,19 +19,17 @@ from resnet_fn.parity.trace import Drop, Dropping, Recording
 DROPOUT = "dropout"
 _DROPPING = ("dropout", "drop path", "attention", "lstm", "gru", "rnn")  # kinds of layers that drop once in each call
 _ONES = (2048, 3, 2, 2, 2)  # shape of the ones on which a mask is measured, cut to the input's number of axes
-_CALLS = 4  # the most calls until a mask has zeros and other numbers
+_CALLS = 4  # how often a layer runs, at most, until its mask has zeros and other numbers
 _SIGMAS = 6.0  # how many standard errors a measured probability may be off
 
 
 def drops_of(
     dropped: Sequence[tuple[str, str, float]], layers: Sequence[Layer], call: Callable[[str, np.ndarray], np.ndarray]
 ) -> list[Drop]:
-    """The places where a net applies dropout, in execution order.
+    """Return the places where a net applies dropout.
 
-    `dropped` has what `without_dropout` set to 0: (layer, attribute, probability); `layers` are the executions in
-    training mode without dropout; `call(name, x)` returns a layer's output in training mode with dropout.
-    A block's probability is left out if a layer inside has the same: the block passed it on. A dropout layer that did
-    not run may have passed its probability to a function (`scaled_dot_product_attention(…, dropout_p=drop.p)`).
+    `dropped` lists the layer, the attribute and the probability of each dropout. `layers` are executions in training
+    mode while dropout is turned off. `call(name, x)` runs a layer in training mode with random dropout.
     """
     masked: dict[str, Drop] = {}
     inside: tuple[str, ...] = ()  # prefixes of the layers inside a layer that drops by a mask
@@ -51,16 +45,18 @@ def drops_of(
     for name, title, once in [*runs, ("", "the net", False)]:
         drops += [masked[title]] if title in masked else []
         for share in [share for other, _, share in dropped if other == name and title not in masked]:
+            # A block passes its probability on to the layers inside, which are listed themselves.
             alike = {other for other, _, inner in dropped if inner == share and other != name}
             if once or not any(other.startswith(f"{name}." if name else "") for other in alike):
                 drops.append(Drop(title, share, once))
+    # A dropout layer that did not run may have passed its probability to a function.
     return drops + [
         Drop(name, share, None) for name, attribute, share in dropped if attribute == "p" and name not in ran
     ]
 
 
 def _by_mask(layer: Layer, shares: Sequence[float], call: Callable[[str, np.ndarray], np.ndarray]) -> Drop | None:
-    """A layer's dropout by a mask, measured on ones; None if the layer drops in another way, or not at all."""
+    """Measure the dropout mask of a layer by running the layer on ones. Returns None if no mask is recognised."""
     x, y = layer.input, layer.output
     if not shares or x is None or y is None or not np.array_equal(x, y) or x.ndim > len(_ONES):
         return None
@@ -82,7 +78,7 @@ def _by_mask(layer: Layer, shares: Sequence[float], call: Callable[[str, np.ndar
 
 
 def _drawn(drop: Drop, shape: tuple[int, ...]) -> np.ndarray:
-    """A random mask of ones and zeros, seeded with the title of `drop`; it has at least one 1 and one 0."""
+    """Return a random mask of ones and zeros, seeded with the title of `drop`."""
     numbers = np.random.default_rng(zlib.crc32(drop.title.encode())).random(shape)
     kept = numbers >= drop.share
     kept.flat[numbers.argmin()] = False
@@ -93,11 +89,10 @@ def _drawn(drop: Drop, shape: tuple[int, ...]) -> np.ndarray:
 def shared_masks(
     ours: Dropping, theirs: Dropping | None = None, names: Mapping[str, str] | None = None
 ) -> dict[str, list[np.ndarray]]:
-    """The scaled masks of each of our layers, by name: a list with one mask, of the input's shape, for each call.
+    """Return a dict from the names of our layers to scaled dropout masks, one mask for each call of a layer.
 
-    With `theirs` and `names` (our layer → the reference's) the masks are the reference's in our axes, else the net's
-    own. A layer whose mask has another size gets a new one, and a call that drops nothing gets ones. The result is
-    empty if a mask of the reference has no counterpart here (a fused attention has no mask).
+    If `theirs` is given, both nets get the same masks. A mask that has another size in the reference is drawn again.
+    The result is empty if a mask of the reference has no counterpart here.
     """
     theirs, names = theirs or ours, {one.name: one.name for one in ours[1]} if names is None else names
     a, b = ({one.title: one.input for one in layers} for _, layers in (ours, theirs))
@@ -120,7 +115,7 @@ def shared_masks(
 
 
 def _pairs(ours: Dropping, theirs: Dropping, names: Mapping[str, str]) -> list[tuple[Drop | None, Drop | None]]:
-    """Pair our dropouts with the reference's: by equal inputs, else by paired layers, by probability, or in order."""
+    """Pair our dropouts with the reference's, preferably those with equal inputs."""
     a, b = ({one.title: one.input for one in layers if one.input is not None} for _, layers in (ours, theirs))
     size = functools.cache(lambda side, title: norm((a, b)[side][title]))
     titles = {one.title: names[one.name] + one.title[len(one.name) :] for one in ours[1] if one.name in names}
@@ -145,9 +140,9 @@ def _pairs(ours: Dropping, theirs: Dropping, names: Mapping[str, str]) -> list[t
 
 
 def dropout_stage(ours: Recording, theirs: Recording, names: Mapping[str, str]) -> Stage:
-    """Compare the dropouts of both nets: probability, shape of the mask, and the factor of what is kept."""
+    """Compare the probability, the mask's shape and the scale of each dropout in both nets."""
     if ours.drops is None or theirs.drops is None:
-        missing = "one side has no record of its dropout; record it again"
+        missing = "one trace does not contain the net's dropout; record that trace again"
         return Stage(DROPOUT, undecided=missing if ours.drops or theirs.drops else "")
     every = (*ours.drops, *theirs.drops)
     idle = [Counter(round(one.share, 6) for one in side.drops or () if one.once is None) for side in (ours, theirs)]
@@ -171,15 +166,15 @@ def dropout_stage(ours: Recording, theirs: Recording, names: Mapping[str, str]) 
             stage.hints.append(f"{title}: {words}")
     stage.failed = "; ".join(stage.hints)
     stage.hints = [*shares, *stage.hints]
-    stage.note = f"by the share alone, without a mask: {few(by_share)}" if by_share else ""
+    stage.note = f"without a mask, only the probability is compared: {few(by_share)}" if by_share else ""
     functions = ours.random_train or theirs.random_train or any(one.once is False for one in every)
     wrong = [item for item in stage.differences if item.verdict == DIFFERS]
     if functions and wrong and not stage.failed and all(0 in (item.ours, item.theirs) for item in wrong):
-        stage.undecided = f"{'; '.join(shares)}; but a function may drop as much there"
+        stage.undecided = f"{'; '.join(shares)}; but a function call may apply this dropout"
     return stage
 
 
 def _words(shape: tuple[int, ...]) -> str:
-    """A text with what a mask of this shape drops ("elements", "channels" or "samples"), and the shape."""
+    """Describe what a mask of this shape drops, for example "channels (a mask [4, 8, 1, 1])"."""
     kind = "elements" if 1 not in shape[1:] else "samples" if set(shape[1:]) == {1} else "channels"
     return f"{kind} (a mask {list(shape)})"

@@ -1,4 +1,4 @@
-"""The environment of a trace: versions, device, CPU, and variables that choose its kernels. Needs NumPy only."""
+"""Record the versions, the device and the environment variables that can change results."""
 
 import os
 import platform
@@ -9,13 +9,13 @@ import resnet_fn
 from resnet_fn.runtime.cpus import processor
 from resnet_fn.runtime.versions import installed
 
-# Prefixes of the variables that choose kernels or change their results.
+# Prefixes of environment variables that choose kernels or change the kernels' results.
 _VARIABLES = ("ONEDNN_", "DNNL_", "ATEN_", "OMP_NUM", "MKL_", "MS_DEV_", "HCCL_DETERMINISTIC", "CUBLAS_WORKSPACE")
 _LIBRARIES = ("mindspore", "torch", "numpy")
 
 
 def environment(**settings: Any) -> dict[str, str]:
-    """The environment of this process, by name, and `settings`: the framework's device, threads, determinism, HF32."""
+    """Return versions and environment variables of this process, and `settings` such as the device, as strings."""
     values = {"resnet_fn": resnet_fn.__version__, "Python": platform.python_version(), "CPU": processor()}
     values |= {name: version for name in _LIBRARIES if (version := installed(name))}
     values |= {name: str(value) for name, value in settings.items()}
@@ -23,7 +23,7 @@ def environment(**settings: Any) -> dict[str, str]:
 
 
 def environment_notes(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
-    """Differences of two environments, a line each: of libraries that both have, and of variables, set or not."""
+    """Return one line for each difference. A version is compared only if both environments have the package."""
     common = [name for name in {**ours, **theirs} if name.startswith(_VARIABLES) or (name in ours and name in theirs)]
     pairs = {name: (ours.get(name, "not set"), theirs.get(name, "not set")) for name in common}
     return [f"{name}: {here} here, {there} in the reference" for name, (here, there) in pairs.items() if here != there]

@@ -1,4 +1,4 @@
-"""Compare initial values over several builds of each net: constants as they are, random numbers by distribution."""
+"""Compare the initial values of both nets over several builds with different seeds."""
 
 import contextlib
 import itertools
@@ -16,27 +16,24 @@ from resnet_fn.parity.trace import Arrays
 
 _BUILDS = 20
 _NUMBERS = 2**22  # the most numbers in all builds together; a larger net is built twice
-_BLOCKS = (2, 3, 4)  # rows are also compared in 2, 3 and 4 blocks: a GRU's or LSTM's gates, an attention's q, k, v
-_BLOCK = 16  # the fewest numbers of a block, over all builds; fewer may be nearly equal by chance
+_BLOCKS = (2, 3, 4)  # an array's rows are also compared in 2, 3 and 4 blocks, such as the gates of an LSTM
+_BLOCK = 16  # a block with fewer numbers in all builds is not compared
 _CHANCE = 1e-5  # fraction of an array's numbers that may be equal in two draws by chance
-_SIGMAS = 6.0  # standard errors that pass; with 500 comparisons a false alarm once in a million runs
+_SIGMAS = 6.0  # how many standard errors pass; 500 comparisons fail by chance once in a million runs
 _FEW = 8  # with fewer elements only constants are compared
-_MANY = 1000  # elements that a fourth moment needs to distinguish a uniform from a normal distribution
+_MANY = 1000  # from so many elements on, the kurtosis distinguishes a uniform from a normal distribution
 _ORTHOGONAL, _LARGE = 1e-4, 512  # the largest cosine of two orthogonal rows; the most rows that are compared
 
 
 def several_builds(build: Callable[[], Any], state: Callable[[Any], Arrays], seeds: Mapping[Any, str]) -> list[Arrays]:
-    """The parameters and statistics of several nets that `build` makes, each after another seed.
-
-    `seeds` maps the framework's module to the name of its seeding function. While a net is built, this function and
-    those of Python and NumPy do nothing: a net that seeds itself would be the same in all builds.
-    """
+    """Return the arrays of builds with different seeds. `seeds` maps a module to the name of its seeding function."""
     functions = {**seeds, random: "seed", np.random: "seed"}
     builds, wanted = list[Arrays](), 2
     while len(builds) < wanted:
         with contextlib.ExitStack() as seeded:
             for module, name in functions.items():
                 getattr(module, name)(len(builds) + 1)
+                # While a net is built, seeding does nothing. A net that seeds itself would be equal in all builds.
                 seeded.enter_context(mock.patch.object(module, name, return_value=None))
             builds.append(state(build()))
         wanted = max(2, min(_BUILDS, _NUMBERS // max(1, sum(one.size for one in builds[0].values()))))
@@ -46,12 +43,10 @@ def several_builds(build: Callable[[], Any], state: Callable[[Any], Arrays], see
 def initial_stage(
     ours: Sequence[Arrays], theirs: Sequence[Arrays], seams: Mapping[str, Sequence[int]] | None = None
 ) -> Stage:
-    """Compare the initial parameters of one or several builds of each side, all under our names.
+    """Compare the initial parameters of one or several builds of each side, under our names.
 
-    Numbers that repeat in each of several builds may differ by a unit in the last place of the array's largest. Of
-    others the moments over all builds are compared, for the array and for blocks of its rows, and whether the rows of
-    the first build are orthogonal. `seams` has the rows at which blocks begin, for arrays that are joined of several.
-    Rows that are constant on one side, such as an embedding's padding row, are compared separately.
+    Numbers that are equal in all builds are compared by value. Other numbers are compared by their distribution.
+    `seams` maps an array's name to the rows at which its second and later joined parts begin.
     """
     stage, several = Stage(INITIALISATION), len(ours) > 1
     for name in theirs[0]:
@@ -88,7 +83,6 @@ def initial_stage(
 
 
 def _blocks(name: str, shape: tuple[int, ...], seams: Sequence[int]) -> Iterator[tuple[str, slice]]:
-    """Title and rows of the whole array, then of each of its blocks."""
     yield name, slice(None)
     rows = shape[0] if shape else 0
     equal = [range(0, rows + 1, rows // count) for count in _BLOCKS if rows > count and rows % count == 0]
@@ -98,7 +92,7 @@ def _blocks(name: str, shape: tuple[int, ...], seams: Sequence[int]) -> Iterator
 
 
 def _is_orthogonal(array: np.ndarray) -> bool:
-    """Whether the first build's rows, or its columns if they are fewer, are orthogonal; `array`: [rows, …, builds]."""
+    """Return whether the first build has orthogonal rows, or columns if these are fewer. Shape: [rows, …, builds]."""
     if array.ndim < 3:
         return False
     matrix = array[..., 0].reshape(len(array), -1)
@@ -111,7 +105,7 @@ def _is_orthogonal(array: np.ndarray) -> bool:
 
 
 def _constant_rows(a: np.ndarray, b: np.ndarray, title: str) -> list[tuple[np.ndarray, np.ndarray, str]]:
-    """Pairs of arrays, with titles: rows that are constant on one side, then the rest; a constant array stays whole."""
+    """Separate each row that is constant in one of two arrays. Returns tuples (rows of a, rows of b, title)."""
     if a.ndim < 2 or a[0].size < 2 or not (np.ptp(a) and np.ptp(b)):
         return [(a, b, title)]
     same = [np.ptp(array.reshape(len(array), -1), axis=1) == 0 for array in (a, b)]

@@ -1,8 +1,4 @@
-"""The parity ladder: one net in MindSpore and in PyTorch, compared stage by stage through one training step.
-
-Weights → forward → loss → gradients → clipping → update → further updates: a fault shows in the stage where it happens
-and in all later stages. The first stage that differs shows the fault's kind, the first layer that differs its place.
-"""
+"""Compare a net in MindSpore with a net in PyTorch, stage by stage through one training step."""
 
 import dataclasses
 import itertools
@@ -28,7 +24,7 @@ from resnet_fn.parity.ranks import with_ranks, worker_causes
 from resnet_fn.parity.stages import INITIALISATION, Stage, inputs_stage
 from resnet_fn.parity.trace import Arrays, Recording, Rounding, Trace
 
-_UNITS = 4  # units in the last place that pass: a table computed in float32, against one rounded from float64
+_UNITS = 4  # units in the last place by which a table computed in float32 may differ from one in float64
 Builds = tuple[Arrays, Arrays]  # the initial values of one build of each side, by our names
 
 
@@ -37,27 +33,26 @@ class Ladder:
     """The result of a comparison."""
 
     stages: list[Stage]  # in the order of a training step
-    # every compared layer, in execution order: in evaluation mode, in training mode, and in training with masks
+    # the compared layers in execution order, first in evaluation mode, then in training mode, then with masks
     layers: list[LayerDifference]
     names: NameMap  # the reference's parameter and layer for each of ours
     notes: list[str]  # settings that differ, whether or not the numbers show it
-    # the number of ReLU inputs within rounding of 0, over all updates; 0 unless gradients differ and all layers agree
+    # the number of ReLU inputs within rounding of 0; 0 unless gradients differ and all layers agree
     ties: int = 0
-    changed: list[str] = field(default_factory=list)  # changes to the nets that made them comparable, a line each
-    environment: list[str] = field(default_factory=list)  # versions, devices and kernels that differ, a line each
+    changed: list[str] = field(default_factory=list)  # changes that made the nets comparable, one line each
+    environment: list[str] = field(default_factory=list)  # versions and variables that differ, one line each
     precision: str = "float32"  # the precision in which the reference's rounding was measured
     compiled: bool = True  # whether MindSpore's side was compiled
-    measured: bool = True  # whether the reference's rounding was measured; else tolerances decide
-    ran: dict[str, int] = field(default_factory=dict)  # by mode: how many of our layers ran, compared or not
-    # the arrays of outputs, losses and gradients that differ by more than rounding explains, within their
-    # tolerance; the furthest beyond first. Empty if no rounding was measured
+    measured: bool = True  # whether the reference's rounding was measured; without it, tolerances decide
+    ran: dict[str, int] = field(default_factory=dict)  # mode → number of our layers that ran, compared or not
+    # outputs, losses and gradients within their tolerance that differ by more than rounding explains, worst first
     beyond: list[Difference] = field(default_factory=list)
-    probed: Probed = field(default_factory=Probed)  # the comparison of other inputs than the batches
-    coverage: Coverage = field(default_factory=Coverage)  # what was exercised by the comparison
+    probed: Probed = field(default_factory=Probed)  # the comparison on changed inputs
+    coverage: Coverage = field(default_factory=Coverage)  # what the comparison covers
 
     @property
     def agrees(self) -> bool:
-        """Whether no stage differs beyond rounding, and none is undecided."""
+        """Whether no stage differs and no stage is undecided."""
         return not any(stage.verdict in (DIFFERS, UNDECIDED) for stage in self.stages)
 
     @property
@@ -72,19 +67,19 @@ class Ladder:
 
     @property
     def first_computed(self) -> Stage | None:
-        """The first stage that differs after the weights were copied, so not the stages of initial values."""
+        """The first stage that differs, apart from the stages of initial values."""
         copied = (INITIALISATION, stages.UNTRAINED)
         return next((stage for stage in self.stages if stage.verdict == DIFFERS and stage.name not in copied), None)
 
     @property
     def first_gradient(self) -> Difference | None:
-        """The first parameter in backward order whose gradient differs."""
+        """The first gradient that differs."""
         names = (stages.GRADIENTS, stages.GRADIENTS + stages.LATER_BATCHES, stages.GRADIENTS + stages.WITH_DROPOUT)
         return next((stage.first for stage in self.stages if stage.name in names and stage.first), None)
 
     @property
     def first_layer(self) -> LayerDifference | None:
-        """The first layer in execution order whose output differs: in evaluation mode, else in training mode."""
+        """The first layer in `layers` whose output differs."""
         return next((layer for layer in self.layers if layer.output.verdict == DIFFERS), None)
 
 
@@ -94,14 +89,13 @@ def compare_recordings(
     """Compare two recordings of the same task.
 
     Args:
-        ours, theirs: the recordings of MindSpore's side and of the reference, whose rounding is allowed for. A
-            ValueError if several workers recorded the reference, but not ours.
+        ours, theirs: the recordings of MindSpore's side and of the reference.
         names: the pairing of our parameters and layers with the reference's.
-        initialisation: compare the distributions of the initial parameters.
-        search: search for causes, if the reference can (`Recording.search`).
+        initialisation: whether to compare the initial parameters.
+        search: whether to search for the causes of a difference.
     """
     if theirs.ranks and not ours.ranks:
-        raise ValueError("reference: several workers recorded it; give the trace of one as the reference")
+        raise ValueError("reference: several workers recorded this trace; give a trace of one worker as the reference")
     builds = list(zip(ours.trace.builds, map(names.rename, theirs.trace.builds), strict=False))
     drawn, not_asked = _drawn(builds), Stage(INITIALISATION, note="not asked for")
     first_stages = [
@@ -110,7 +104,7 @@ def compare_recordings(
         _untrained(ours, theirs, names, initialisation, drawn),
     ]
     layers = compare_layers(ours.layers, theirs.layers, names.layers)
-    # Parameters in the order of the forward pass, then parameters that the forward pass does not use.
+    # Parameters in the order of the forward pass, then unused parameters.
     used = [name for layer in ours.layers["eval"] for name in layer.owned() if name in names.parameters]
     order = list(dict.fromkeys([*used, *names.parameters]))
 
@@ -135,16 +129,14 @@ def compare_recordings(
     notes += [*sharing_notes(names, ours.tied), *training_notes(names, ours.trainable, theirs.trainable)]
     changed = list(dict.fromkeys([*theirs.notes, *ours.notes]))
     if (RATE in ours.trace.settings) != (RATE in theirs.trace.settings):
-        changed.append("learning rates are the recipe's: one optimizer alone came with its own, which is not compared")
+        changed.append("learning rates are the recipe's; the rates that one optimizer has of its own are not compared")
     if left := [name for name in ours.trainable if name not in {*names.parameters, *itertools.chain(*ours.tied)}]:
         changed.append(f"left out, since --map gives no counterpart: {few(left)}")
     changed += [line for _, line in compared.without_counterpart()]
-    counted = "each of which has its gradient and its update: norms and updates differ"
+    counted = "which trains each term on its own: norms and updates differ"
     changed += [f"{name}: {one} in the reference, {counted}" for name, one in names.parameters.items() if one.added]
     if decayed:
-        changed.append(
-            f"without a gradient, which torch leaves without weight decay and this step decays: {few(decayed)}"
-        )
+        changed.append(f"without a gradient; torch applies no weight decay to these, this step does: {few(decayed)}")
     precision = "float16" if theirs.task.recipe.precision == "fp16" else "float32"
     ladder = Ladder(all_stages(theirs.rounding), layers, names, notes, changed=changed, precision=precision)
     ladder.measured = bool(theirs.rounding)
@@ -153,7 +145,7 @@ def compare_recordings(
     ladder.ran = {mode: len(one) for mode, one in ours.layers.items()}
     same_layers = ladder.first_layer is None and ladder.first_gradient is not None
     if same_layers and theirs.flipped and precision == "float32":
-        # Either a fault, or ReLU inputs whose sign float32 cannot decide; float16's rounding already includes these.
+        # The cause may be ReLU inputs whose sign float32 cannot decide. The rounding of float16 includes these inputs.
         width = next((one for one in theirs.flipped if one >= tie_width(layers)), max(theirs.flipped))
         flipped, ladder.ties = theirs.flipped[width]()
         theirs = dataclasses.replace(theirs, rounding=stages.worst_rounding(theirs.rounding, flipped))
@@ -174,7 +166,7 @@ def compare_recordings(
 
 
 def _layers_stage(after: str, layers: Sequence[LayerDifference]) -> list[Stage]:
-    """The stage of the layers' outputs that follows the stage `after` of the net's outputs; [] after other stages."""
+    """Return the stage of the layers' outputs that comes after the stage `after`. Returns [] if there is none."""
     mode, name = stages.LAYERS_OF.get(after, ("", ""))
     outputs = [one.output for one in layers if one.mode == mode]
     return [stages.sure(Stage(name, outputs))] if outputs else []
@@ -191,15 +183,15 @@ def _initialisation(
 
 
 def _drawn(builds: Sequence[Builds]) -> set[str]:
-    """The names of the random arrays: those in which two builds of one side differ."""
+    """Return the names of random arrays, which differ between two builds of one net."""
     sides = zip(*builds[:2], strict=True) if len(builds) > 1 else ()
     return {name for a, b in sides for name in a if not np.array_equal(a[name], b[name])}
 
 
 def _untrained(ours: Recording, theirs: Recording, names: NameMap, statistics: bool, drawn: set[str]) -> Stage:
-    """Compare the initial values of arrays that no update changes, bit for bit; random arrays (`drawn`) are left out.
+    """Compare the initial values of arrays that are not trained.
 
-    Without `statistics` only buffers are compared: a net's trained weights come with statistics and frozen weights.
+    If `statistics` is False, statistics and frozen weights are left out, because trained weights bring their own.
     """
     trained, given = {*ours.trainable, *theirs.trainable}, names.rename(theirs.initial)
     stage = Stage(stages.UNTRAINED)
@@ -211,10 +203,10 @@ def _untrained(ours: Recording, theirs: Recording, names: NameMap, statistics: b
         b = b.astype(a.dtype) if a.dtype.kind == b.dtype.kind == "f" else b
         item = difference(name, a, b)
         if item.verdict == DIFFERS and a.dtype.kind == "f" and (np.abs(a - b) <= _UNITS * np.spacing(np.abs(b))).all():
-            item = dataclasses.replace(item, tolerance=item.relative)  # of a table that one side computed in float64
+            item = dataclasses.replace(item, tolerance=item.relative)  # a table that one side computed in float64
             stage.note += f"{'; ' * bool(stage.note)}{name}: at most {_UNITS} units in the last place apart"
         stage.differences.append(item)
         stage.hints += [f"{name}: {item.values()}"] * (item.verdict == DIFFERS)
     if not stage.differences:
-        stage.note = "there are none" if statistics else "no buffers; weights and statistics were not asked for"
+        stage.note = "there are none" if statistics else "no buffers; weights and statistics are not compared"
     return stage

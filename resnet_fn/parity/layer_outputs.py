@@ -13,31 +13,26 @@ from resnet_fn.parity.layers.layer import TOLERANCE, Layer
 from resnet_fn.parity.notes import attempt, settings_differences
 from resnet_fn.parity.trace import SIGMAS
 
-_NEAR = 4  # the activation after a layer is searched for in so many layers, itself included
+_NEAR = 4  # the activation after a layer is searched for in the next three layers
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerDifference:
-    """How one execution of a layer differs between both nets."""
+    """The difference between both nets in one execution of a layer."""
 
     mode: str  # "eval", "train", or "dropout": training mode with masks
-    # name, theirs: the titles of our layer and of the reference's: path, and from the second call on its number
+    # name, theirs: the titles of our layer and of the reference's, for example "relu", and "relu (2)" in call 2
     name: str
     theirs: str
     output: Difference  # how its outputs differ
-    input: Difference | None  # how its inputs differ; None if they are not one tensor each
-    hints: tuple[str, ...]  # settings that differ, and whether its input differed already
+    input: Difference | None  # how its inputs differ; None if they are not compared
+    hints: tuple[str, ...]  # settings that differ, and whether the input differs
 
 
 def compare_layers(
     ours: Mapping[str, Sequence[Layer]], theirs: Mapping[str, Sequence[Layer]], layers: Mapping[str, str]
 ) -> list[LayerDifference]:
-    """Compare both nets' executions layer by layer, on the same inputs and with equal weights.
-
-    Args:
-        ours, theirs: every layer's executions by mode: "eval", "train", and "dropout" (training mode with masks).
-        layers: our layer's path → the reference's; layers that only one net has are left out.
-    """
+    """Compare paired layers, mode by mode. `layers` maps paths of our layers to paths in the reference."""
     compared: list[LayerDifference] = []
     for mode, executions in ours.items():
         if mode not in theirs:
@@ -63,14 +58,14 @@ def compare_layers(
 def _with_what_follows(
     mode: str, ours: tuple[Layer, Sequence[Layer]], theirs: tuple[Layer, Sequence[Layer]]
 ) -> LayerDifference | None:
-    """Compare one layer (BatchNormAct2d) with a layer and activation of the other side; None if these differ, too."""
+    """Compare two layers with the next activation of one net included. Returns None if all outputs differ."""
     pairs = [(joined, theirs[0]) for joined in _with_next(*ours)] + [(ours[0], one) for one in _with_next(*theirs)]
     comparisons = (compare_layer(mode, *pair) for pair in pairs)
     return next((item for item in comparisons if item.output.verdict != DIFFERS), None)
 
 
 def _with_next(layer: Layer, others: Sequence[Layer]) -> Iterator[Layer]:
-    """Copies of a layer, with the output of each layer in `others` that has no parameters and takes its output."""
+    """For each activation in `others` that takes the output of `layer`, yield `layer` with the activation's output."""
     for other in others:
         if layer.output is None or other.input is None or not other.leaf or other.parameters:
             continue
@@ -79,13 +74,13 @@ def _with_next(layer: Layer, others: Sequence[Layer]) -> Iterator[Layer]:
 
 
 def compare_layer(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
-    """Compare one execution of a layer in both nets; both must have outputs."""
+    """Compare one execution of a layer in both nets. Both executions must have outputs."""
     assert ours.output is not None
     assert theirs.output is not None
     ours_output, theirs_output = _repeated(ours.output, _as_ours(ours.output, theirs.output))
     output = _arrays(ours.title, ours_output, theirs_output, theirs.output_rounding)
     input_ = None
-    # A port's last projection may be paired with a whole attention: the same output from another input.
+    # A port's last projection may be paired with a whole attention, which has another input.
     if ours.input is not None and theirs.input is not None and {ours.kind, theirs.kind} != {"attention", "dense"}:
         input_ = _arrays(ours.title, ours.input, _as_ours(ours.input, theirs.input), theirs.input_rounding)
     hints: list[str] = []
@@ -102,10 +97,7 @@ def compare_layer(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
 
 
 def layout(ours: np.ndarray, theirs: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """A function that brings the reference's array to our shape, by a reshape or by moving an axis: the closer one.
-
-    A port may have channels last and the reference second, or the sequence before the batch.
-    """
+    """Return a function that reshapes `theirs` or moves an axis to fit `ours`. Other sizes stay unchanged."""
     if ours.shape == theirs.shape or ours.size != theirs.size:
         return lambda array: array
     axes = range(ours.ndim if ours.ndim == theirs.ndim else 0)
@@ -116,12 +108,11 @@ def layout(ours: np.ndarray, theirs: np.ndarray) -> Callable[[np.ndarray], np.nd
 
 
 def _as_ours(ours: Any, theirs: Any) -> Any:
-    """The reference's array in our shape (`layout`); unchanged if either is None."""
     return theirs if ours is None or theirs is None else layout(ours, theirs)(theirs)
 
 
 def _repeated(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both arrays; one without a sample axis, or of one sample (embedded positions), is repeated for each sample."""
+    """Return both arrays. An array with one sample or no sample axis is repeated for every sample."""
     for shape in (a.shape, b.shape):
         if {a.shape, b.shape} in ({shape, shape[1:]}, {shape, (1, *shape[1:])}) and len(shape) > 1:
             return np.broadcast_to(a, shape), np.broadcast_to(b, shape)
@@ -135,9 +126,6 @@ def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float) -> Differe
 
 
 def tie_width(layers: Sequence[LayerDifference]) -> float:
-    """How far from 0 a ReLU's input counts as a tie (`Recording.flipped`), relative to the inputs' root mean square.
-
-    Layers whose rounding is too large to decide anything are not counted.
-    """
+    """Return how far rounding may move a ReLU's input, as a fraction of its RMS. Inputs nearer to 0 are ties."""
     outputs = [one.output for one in layers if one.mode == "train" and one.output.rounding < CEILING]
     return SIGMAS * max((max(output.relative, output.rounding) for output in outputs), default=0.0)

@@ -1,4 +1,4 @@
-"""Pair the parameters and layers of a net with the reference's: by name, else by execution order and shapes."""
+"""Pair the parameters and layers of a net with the reference's, by names or by execution order and shapes."""
 
 import dataclasses
 from collections import Counter, defaultdict
@@ -24,38 +24,39 @@ from resnet_fn.parity.name_map import (
 )
 from resnet_fn.parity.trace import Arrays, Recording
 
-_ROUNDS = 8  # how many layers away neighbours are compared, at most
+_ROUNDS = 8  # the largest distance, in layers, of neighbours that are compared
 Leaves = dict[str, tuple[str, Shape]]  # torch's leaf name → the parameter's full name and its shape
 _SEPARATE = ("q_proj_weight", "k_proj_weight", "v_proj_weight")  # torch's names if the widths of q, k and v differ
 
 
 @dataclasses.dataclass
 class Node:
-    """A layer that owns parameters, or one of the projections in a fused layer."""
+    """A layer that owns parameters, or one projection of a fused layer."""
 
     layer: str  # its path
-    kind: str  # the layer's kind; "" for a user's class, and for a layer in which others are recorded
+    kind: str  # the layer's kind; "" for a user's class and for a layer with recorded layers inside
     leaves: dict[str, Part]  # torch's leaf name → the parameter, or one of its equal parts
     shapes: dict[str, Shape]  # the shape of each leaf, without axes of size 1
-    output: Shape | None  # its output's shape; None if it is unknown, or not to be compared
-    role: str = ""  # "q", "k", "v", "out" of an attention, as far as known
+    output: Shape | None  # the output's shape; None if the shape is not compared
+    role: str = ""  # "q", "k", "v" or "out" of an attention; "" if unknown
     whole: bool = True  # whether the node is the whole layer
 
 
 class Graph:
-    """The layers that own parameters, as nodes; which feeds which, directly or through layers without parameters.
+    """A graph of the layers that own parameters, in which an edge leads from an output to the layer that takes it.
 
-    A layer's input is recognised by its bytes as another layer's output, or as the ReLU of that output. So a net that
-    calls a function where the other net has a layer gives the same graph.
+    An input is recognised by its bytes as the output of an earlier item of `layers`, or as the ReLU of that output.
 
-    `expand` 0: a node for each layer; 1: an attention is two nodes, fused and output projection; 2: each projection is
-    a node, and so is each third of a dense layer with 3 · n outputs of n inputs. Parameters in `ignore` do not count.
+    Args:
+        expand: 0 makes one node for each layer. 1 gives an attention's output projection its own node. 2 also splits
+            q, k and v, in an attention or in a dense layer with 3 · n outputs of n inputs.
+        ignore: the names of parameters that are left out.
     """
 
     def __init__(self, layers: Sequence[Layer], expand: int, ignore: Collection[str]) -> None:
         self.nodes: list[Node] = []
         self.feeds: list[int | None] = []
-        self.unary: dict[str, tuple[int, str, int]] = {}  # name → the node that feeds it, kind, number of this kind
+        self.unary: dict[str, tuple[int, str, int]] = {}  # layer → index of the node that feeds it, kind, number
         origin: dict[str, int | None] = {}
         seen: Counter[tuple[int, str]] = Counter()
         for layer in layers:
@@ -74,12 +75,12 @@ class Graph:
                 seen[source, layer.kind] += 1
             if layer.output is None:
                 continue
-            # The first layer with these bytes counts: an identity's output is its input.
+            # The first layer with these bytes counts, because an identity's output is its input.
             origin.setdefault(fingerprint(layer.output), source)
             origin.setdefault(fingerprint(np.maximum(layer.output, 0)), source)
 
     def labels(self, rounds: int = 0) -> list[int]:
-        """One number for each node, equal for two nodes if everything up to `rounds` layers away is alike."""
+        """Return a number for each node, equal for nodes that are alike, with neighbours up to `rounds` edges away."""
         now = [hash((node.kind, tuple(sorted(node.shapes.values())), node.output)) for node in self.nodes]
         for _ in range(rounds):
             fed: dict[int, list[int]] = defaultdict(list)
@@ -94,7 +95,7 @@ class Graph:
 
 
 def _feed(node: Node, inputs: list[int | None]) -> int | None:
-    """The node in `inputs` that feeds `node`; an attention's key and value may come from another one than its query."""
+    """Return which source in `inputs` feeds `node`. An attention's key and query may have different sources."""
     if node.role == "out" and not node.whole:
         return None
     place = 0 if node.whole else {"k": 1, "v": 2}.get(node.role, 0)
@@ -108,7 +109,7 @@ def _nodes(layer: Layer, expand: int, ignore: Collection[str]) -> list[Node]:
         return []
     if expand and layer.kind == "attention":
         return _attention(layer, leaves, expand)
-    # The name of a user's class is no evidence: GRN here may be GlobalResponseNorm there.
+    # The name of a user's class is not compared, because GRN here may be GlobalResponseNorm there.
     kind = layer.kind if layer.leaf and not layer.is_own else ""
     if expand and kind == "norm":  # on one side the norm may be a user's class
         kind = ""
@@ -122,19 +123,18 @@ def _nodes(layer: Layer, expand: int, ignore: Collection[str]) -> list[Node]:
 
 
 def _shares(leaves: Leaves, index: int = 0, count: int = 1) -> tuple[dict[str, Part], dict[str, Shape]]:
-    """Part number `index` of `count` equal parts of each leaf, and its shape without axes of size 1."""
+    """Return one of `count` equal parts of each parameter, and the parts' shapes without axes of size 1."""
     parts = {leaf: Part(name, share=(index, count)) for leaf, (name, _) in leaves.items()}
     sizes = {leaf: shape if count == 1 else (shape[0] // count, *shape[1:]) for leaf, (_, shape) in leaves.items()}
     return parts, {leaf: squeezed(shape) for leaf, shape in sizes.items()}
 
 
 def _part(layer: Layer, leaves: Leaves, one: str, index: int = 0, count: int = 1) -> Node:
-    """The node of part number `index` of `count` equal parts of a projection, with the role `one`: "q", "k", "v", …"""
     return Node(layer.name, "dense", *_shares(leaves, index, count), None, one, whole=False)
 
 
 def _attention(layer: Layer, leaves: Leaves, expand: int) -> list[Node]:
-    """The nodes of an attention: its fused or separate projections, then its output projection, as dense layers."""
+    """Return the projections of an attention as dense nodes, with the output projection last."""
 
     def picked(names: dict[str, str]) -> Leaves:
         return {to: leaves[of] for of, to in names.items() if of in leaves}
@@ -156,9 +156,10 @@ Nodes = list[tuple[int, Node]]  # of one graph: (index in it, node)
 def pair_nodes(
     ours: Sequence[Layer], theirs: Sequence[Layer], ignore: tuple[Collection[str], Collection[str]]
 ) -> tuple[Pairs, list[Node], list[Node], dict[str, str]]:
-    """Pair the nodes of both nets' graphs, at the first level of expansion at which both have the same nodes.
+    """Pair the nodes of both nets' graphs, with the value of `expand` for which both graphs are most alike.
 
-    Returns pairs, our and the reference's nodes without a counterpart, and layers without parameters: ours → theirs.
+    Returns the pairs of nodes, our unpaired nodes, the reference's unpaired nodes, and a dict from our layers without
+    parameters to the reference's.
     """
     graphs = []
     for expand in (0, 1, 2):
@@ -173,7 +174,7 @@ def pair_nodes(
 
 
 def _alike(a: Graph, b: Graph) -> float:
-    """The fraction of nodes that have a counterpart of the same kind, shapes and, if not expanded, output shape."""
+    """Return the fraction of nodes that two graphs have in common, from 0 to 1."""
     first, second = Counter(a.labels()), Counter(b.labels())
     return (first & second).total() / max(1, (first | second).total())
 
@@ -197,7 +198,7 @@ def _pair(
 
 
 def _pair_group(ours: Nodes, theirs: Nodes) -> dict[int, int]:
-    """Pair nodes of one label, our index → theirs: by name if all names agree, else by role, else by order."""
+    """Pair nodes with equal labels by name, role or order. Returns a dict from our node's index to the reference's."""
     for key in (lambda node: (node.layer, node.role), lambda node: node.role):
         a, b = Counter(key(node) for _, node in ours), Counter(key(node) for _, node in theirs)
         if a == b and (max(a.values(), default=0) == 1 or ("" not in a and len(a) > 1)):
@@ -207,31 +208,28 @@ def _pair_group(ours: Nodes, theirs: Nodes) -> dict[int, int]:
 
 
 class Side(NamedTuple):
-    """The arrays and layers of one net that are to be paired."""
+    """The arrays and layers of one of the two nets that are paired."""
 
     shapes: Mapping[str, Shape]  # of all parameters and statistics, by name
-    layers: Sequence[Layer] = ()  # one recorded forward pass, on the same inputs as the other's
+    layers: Sequence[Layer] = ()  # one recorded forward pass, on the same inputs for both nets
     tied: Sequence[tuple[str, ...]] = ()  # names that are one array
     constants: Collection[str] = ()  # arrays that need no counterpart: neither trained nor statistics
 
     def aliases(self, name: str) -> tuple[str, ...]:
-        """All names of the array `name`, if it has several; else ()."""
+        """Return all names of the array `name`, or () if the array has only one name."""
         return next((group for group in self.tied if name in group), ())
 
     def without(self, names: Collection[str]) -> "Side":
-        """A copy without these arrays, which are paired already."""
+        """Return a copy without the arrays `names`."""
         return self._replace(shapes={name: shape for name, shape in self.shapes.items() if name not in names})
 
 
 def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> NameMap:
-    """Pair every parameter and layer of a net with the reference's.
+    """Pair the parameters and layers of a net with the reference's.
 
-    If the names agree up to MindSpore's leaf names (`bn1.gamma` for `bn1.weight`), arrays are paired by name and only
-    their shapes are checked. Otherwise layers are paired by their kind, the shapes of their
-    parameters and outputs, and their neighbours; layers that are alike in all of these, by execution order. No weight
-    is ever assumed to be transposed: only `corrections` can declare it.
-
-    `corrections` (`read_map`) are pairs from the user; a ValueError names those that do not exist or do not fit.
+    Arrays are paired by name if both nets use the same names, apart from MindSpore's `gamma` for `weight` and the like.
+    Otherwise layers are paired by kind, shapes and neighbours. Among layers that are alike, name or order decides.
+    Only `corrections`, which come from --map, can pair a weight with a transposed weight.
     """
     fixed, named_layers = resolve(corrections or {}, ours.shapes, theirs.shapes)
     used = {name for source in fixed.values() for name in source.names}
@@ -257,24 +255,24 @@ def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> N
 
 
 def shapes_of(arrays: Arrays) -> dict[str, Shape]:
-    """The shape of each array."""
+    """Return the shape of each array."""
     return {name: tuple(array.shape) for name, array in arrays.items()}
 
 
 def fuller_mode(recording: Recording) -> str:
-    """The mode in which more layers run: some nets run a second head in training only."""
+    """Return the mode in which more layers run, "eval" or "train"."""
     return max("eval", "train", key=lambda mode: len(recording.layers[mode]))
 
 
 def side_of(recording: Recording, mode: str) -> Side:
-    """The `Side` of a recorded net, with the layers that run in `mode`."""
+    """Return the arrays of a recorded net, and the layers that run in `mode`."""
     return Side(shapes_of(recording.trace.start), recording.layers[mode], recording.tied, recording.constants)
 
 
 def _fit(
     parameters: dict[str, MadeOf], ours: Mapping[str, Shape], theirs: Mapping[str, Shape], fixed: Collection[str]
 ) -> list[str]:
-    """A line for each shape that does not fit; where only axes of size 1 differ, `parameters` gets a reshape."""
+    """Return a line for each shape that does not fit. Adds a reshape to `parameters` if only axes of size 1 differ."""
     wrong = []
     for name, source in parameters.items():
         arrays, wanted = {one: np.empty(theirs[one], np.int8) for one in source.names}, tuple(ours[name])
@@ -294,14 +292,14 @@ def _fit(
 
 @dataclasses.dataclass(frozen=True)
 class _Pairing:
-    """Both nets' arrays that are to be paired; `used` are the reference's arrays that are paired already."""
+    """The arrays of both nets that are still unpaired. `used` names the reference's arrays that --map has paired."""
 
     ours: Side
     theirs: Side
     used: set[str]
 
     def by_name(self) -> tuple[dict[str, MadeOf], list[str]]:
-        """Pair by names that both frameworks share. Returns pairs, and a line for each array without a counterpart."""
+        """Pair arrays by name. Returns the pairs, and one line for each array without a counterpart."""
         by_name = {
             **{common_name(name): name for name in self.theirs.shapes},
             **{one: one for one in self.theirs.shapes},
@@ -335,7 +333,7 @@ class _Pairing:
         return problems
 
     def by_structure(self) -> tuple[dict[str, MadeOf], dict[str, str], list[str]]:
-        """Pair layers, then parameters outside of layers. Returns paired parameters, paired layers, and problems."""
+        """Pair layers by kind and shapes. Returns paired parameters, paired layers, and one line for each problem."""
         ours, theirs = (
             {name for one in side.layers for name in one.owned() if {name, *side.aliases(name)}.isdisjoint(side.shapes)}
             for side in (self.ours, self.theirs)
@@ -366,7 +364,7 @@ class _Pairing:
         return sources, layers, problems
 
     def _outside(self, sources: dict[str, MadeOf]) -> None:
-        """Add pairs of parameters outside of recorded layers: by name, else by a shape that is unique on each side."""
+        """Pair parameters outside of recorded layers by name or by a unique shape, and add the pairs to `sources`."""
         taken = {part.name for source in sources.values() for part in source.parts}
         ours, theirs = dict(self.ours.without(sources).shapes), dict(self.theirs.without(taken).shapes)
         by_name = {common_name(name): name for name in theirs}
@@ -379,7 +377,7 @@ class _Pairing:
 
 
 def _unique_pairs(ours: Mapping[str, Shape], theirs: Mapping[str, Shape]) -> list[tuple[str, str]]:
-    """Pairs of our name and theirs whose shape, without axes of size 1, is unique on each side."""
+    """Return pairs of names whose shape, without axes of size 1, occurs once on each side."""
     sides = []
     for shapes in (ours, theirs):
         counts = Counter(map(squeezed, shapes.values()))
@@ -392,7 +390,7 @@ def _words(node: Node) -> str:
 
 
 def _leaf_pairs(ours: Node, theirs: Node) -> list[tuple[str, Part]]:
-    """Pairs of our leaf and their part: leaves of one name; of the others, those whose shape is unique on each side."""
+    """Pair parameters of two nodes by name or unique shape. Returns pairs of our last name and the reference's part."""
     left, rest = (
         {leaf: shape for leaf, shape in a.shapes.items() if leaf not in b.leaves}
         for a, b in ((ours, theirs), (theirs, ours))

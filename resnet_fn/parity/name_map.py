@@ -1,4 +1,4 @@
-"""How a net's arrays are built from the reference's (copied, transposed, cut, joined), by their names or by --map."""
+"""Build a net's arrays from the reference's arrays, which are copied, transposed, cut or joined."""
 
 import dataclasses
 import json
@@ -26,49 +26,51 @@ VALUES, GRADIENTS = "values", "gradients"
 
 
 def leaf_name(leaf: str) -> str:
-    """PyTorch's name for a parameter's last name: "weight" for "gamma"."""
+    """Return PyTorch's word for the last part of a parameter's name, for example "weight" for "gamma"."""
     leaf = leaf.removeprefix("bn2d.")  # nn.BatchNorm3d is a cell around a BatchNorm2d
     return _LEAVES.get(leaf, leaf)
 
 
 def common_name(name: str) -> str:
-    """A parameter's name with PyTorch's last name: "bn.weight" for "bn.gamma"."""
+    """Return a parameter's name with PyTorch's last part, for example "bn.weight" for "bn.gamma"."""
     prefix, dot, leaf = name.rpartition(".")
     return f"{prefix.removesuffix('.bn2d')}{dot}{leaf_name(leaf)}"
 
 
 def role(layer: str) -> str:
-    """Which of an attention's projections a layer's name stands for: "q", "k", "v", or "" for any other name."""
+    """Return "q", "k" or "v" if a layer has the name of an attention's projection, else an empty string."""
     projection = _PROJECTION.match(layer.rpartition(".")[2])
     return projection["role"][0].lower() if projection else ""
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """An array of the reference, or a piece of one."""
+    """A whole array of the reference, or a piece of one array."""
 
     name: str
     transpose: tuple[int, ...] | None = None  # the order of the axes, as in `numpy.transpose`; None keeps it
     rows: tuple[int, int] | None = None  # (start, stop) along `axis`, after the transposition; None takes all
-    share: tuple[int, int] = (0, 1)  # (index, count): which of how many equal pieces along `axis`
+    share: tuple[int, int] = (0, 1)  # (index, count): one of `count` equal pieces along `axis`
     axis: int = 0  # the axis of `rows` and `share`
     sign: int = 1  # 1, or -1 for the negative array
 
     def take(self, array: np.ndarray) -> np.ndarray:
-        """Cut this part out of the array. ValueError if the array has other axes, or fewer rows."""
+        """Cut this part out of `array`. Raises ValueError if the part does not fit the array's shape."""
         if self.transpose is not None:
             if sorted(self.transpose) != list(range(array.ndim)):
-                raise ValueError(f"transpose {list(self.transpose)} does not fit {self.name} {list(array.shape)}")
+                raise ValueError(
+                    f"transpose {list(self.transpose)} must list each axis of {self.name} {list(array.shape)} once"
+                )
             array = array.transpose(self.transpose)
         index, count = self.share
         if self.rows is None and count == 1:
             return array
         if self.axis >= array.ndim:
-            raise ValueError(f"axis {self.axis} does not fit {self.name} {list(array.shape)}")
+            raise ValueError(f"axis {self.axis} does not exist in {self.name} {list(array.shape)}")
         size = array.shape[self.axis]
         start, stop = self.rows or (index * size // count, (index + 1) * size // count)
         if not 0 <= start < stop <= size:
-            raise ValueError(f"rows {[start, stop]} do not fit {self.name} {list(array.shape)}")
+            raise ValueError(f"rows {[start, stop]} must increase within 0..{size} of axis {self.axis} of {self.name}")
         return array.take(range(start, stop), self.axis)
 
     def __str__(self) -> str:
@@ -87,19 +89,20 @@ class MadeOf:
     """The pieces of the reference's arrays from which one of our arrays is built."""
 
     parts: tuple[Part, ...]  # pieces of the reference's arrays, in order
-    join: int = 0  # the axis along which they are joined
+    join: int = 0  # the axis along which the parts are joined
     shape: Shape | None = None  # the shape that the result gets; None keeps it
     added: bool = False  # the parts are added, not joined
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the reference's arrays that are used, each once."""
+        """The names of the reference's arrays that are used, without repetition."""
         return tuple(dict.fromkeys(part.name for part in self.parts))
 
     def build(self, find: Callable[[str], np.ndarray | None], what: str = VALUES) -> np.ndarray | None:
-        """Build the array from the reference's, which `find` returns by name; None if `find` returns None for one.
+        """Build our array from the reference's arrays, which `find` returns by name.
 
-        `what`: if `added`, values are summed, gradients averaged (each has the sum's). ValueError if parts do not fit.
+        Returns None if `find` returns None for a part. Raises ValueError if the parts do not fit together.
+        If parts are added, `what` = VALUES gives their sum, and GRADIENTS gives their mean.
         """
         taken = []
         for part in self.parts:
@@ -107,7 +110,7 @@ class MadeOf:
             if array is None:
                 return None
             taken.append(-part.take(array) if part.sign < 0 else part.take(array))
-        if self.added:
+        if self.added:  # each part's gradient is the gradient of the sum
             array = np.stack(taken).sum(0) if what == VALUES else np.stack(taken).mean(0)
         else:
             array = taken[0] if len(taken) == 1 else np.concatenate(taken, self.join)
@@ -123,17 +126,17 @@ class MadeOf:
 
 
 def whole_array(name: str) -> MadeOf:
-    """The array `name` of the reference, unchanged."""
+    """Return a `MadeOf` that is the whole array `name` of the reference."""
     return MadeOf((Part(name),))
 
 
 def squeezed(shape: Sequence[int]) -> Shape:
-    """A shape without its ones: MindSpore's Conv1d weight is [O, I, 1, k], torch's [O, I, k]."""
+    """Return a shape without axes of size 1, such as the axis that MindSpore's Conv1d adds to a weight."""
     return tuple(size for size in shape if size != 1)
 
 
 def joined(pieces: Sequence[Part]) -> MadeOf:
-    """Join pieces of arrays along axis 0; all equal pieces of one array, in order, become that whole array."""
+    """Join pieces of arrays along axis 0. If all pieces of one array come in order, that whole array is used."""
     parts: list[Part] = []
     rest = list(pieces)
     while rest:
@@ -155,22 +158,19 @@ class NameMap:
     tied: tuple[tuple[str, ...], ...] = ()  # groups of the reference's names that are one array
 
     def sources(self, name: str) -> tuple[str, ...]:
-        """The names of the reference's parameters that make up our parameter `name`; `name` itself if it is unpaired.
-
-        An array that several of the reference's layers share has its first name, as in the reference's optimizer.
-        """
+        """Return the reference's names of the arrays that make up `name`. A shared array has its first name."""
         first = {one: group[0] for group in self.tied for one in group}
         names = self.parameters[name].names if name in self.parameters else (name,)
         return tuple(first.get(one, one) for one in names)
 
     def rename(self, theirs: Mapping[str, np.ndarray], what: str = VALUES) -> dict[str, np.ndarray]:
-        """The reference's arrays under our names, cut and joined as ours; arrays that `theirs` lacks are left out."""
+        """Return the reference's arrays under our names and in our shapes. Missing arrays are left out."""
         find = self._find(theirs)
         built = {name: source.build(find, what) for name, source in self.parameters.items()}
         return {name: array for name, array in built.items() if array is not None}
 
     def seams(self, theirs: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
-        """For each of our arrays that is joined of several: the rows at which its second and later parts begin."""
+        """For each joined array, return the rows at which the second and later parts begin."""
         find, seams = self._find(theirs), {}
         for name, source in self.parameters.items():
             taken = [part.take(array) for part in source.parts if (array := find(part.name)) is not None]
@@ -179,7 +179,6 @@ class NameMap:
         return seams
 
     def _find(self, theirs: Mapping[str, np.ndarray]) -> Callable[[str], np.ndarray | None]:
-        """A function that returns the reference's array of a name, or of another name of this array; None if absent."""
         groups = {name: group for group in self.tied for name in group}
         return lambda name: next((theirs[one] for one in (name, *groups.get(name, ())) if one in theirs), None)
 
@@ -190,20 +189,18 @@ _PART = ("transpose", "rows", "axis")
 
 
 def read_map(path: str) -> Corrections:
-    """Read a JSON file of corrections, whose form is in docs/parity.md: our parameter or layer → the reference's.
-
-    A ValueError names a file that is no JSON object, or the line of an entry that is not of this form.
-    """
+    """Read the JSON file of --map, whose form docs/parity.md describes. Raises ValueError if the file is invalid."""
     try:
         text = Path(path).read_text()
         entries = json.loads(text)
     except OSError as error:
-        hint = near_path(path, "name a JSON file")
-        raise ValueError(f"--map: {path} cannot be read ({error.strerror}); {hint}") from None
+        nearest = near_path(path, "give a JSON file")
+        raise ValueError(f"--map: {path} cannot be read ({error.strerror}); {nearest}") from None
     except ValueError as error:
-        raise ValueError(f"--map: {path} is no JSON ({error}); see docs/parity.md") from None
+        raise ValueError(f"--map: {path} is not valid JSON ({error}); see docs/parity.md") from None
     if not isinstance(entries, dict):
-        raise ValueError(f'--map: {path} holds {type(entries).__name__}; give an object {{"ours": "theirs"}}')
+        got = type(entries).__name__
+        raise ValueError(f'--map: {path} must hold an object {{"our name": "reference name"}}, but it holds {got}')
     corrections: Corrections = {}
     for name, entry in entries.items():
         try:
@@ -216,15 +213,14 @@ def read_map(path: str) -> Corrections:
 
 
 def _source(entry: Any) -> MadeOf:
-    """Convert an entry of --map. A ValueError describes what is wrong with the entry."""
     if entry is None:  # no counterpart
         return MadeOf(())
     entry = {"from": entry} if isinstance(entry, str) else entry
     if not isinstance(entry, dict) or "from" not in entry:
-        raise ValueError('give the reference\'s name, or an object with "from", or null for none')
+        raise ValueError('an entry must be a name of the reference, an object with "from", or null for no counterpart')
     for key in entry:
         if key not in ("from", "join", "shape", *_PART):
-            raise ValueError(f"{key!r} is unknown; {closest(key, ('from', 'join', 'shape', *_PART))}")
+            raise ValueError(f"the key {key!r} is unknown; {closest(key, ('from', 'join', 'shape', *_PART))}")
     listed = entry["from"] if isinstance(entry["from"], list) else [entry["from"]]
     terms = _terms(entry["from"]) if isinstance(entry["from"], str) else [(one, 1) for one in listed]
     common = {key: entry[key] for key in _PART if key in entry}
@@ -235,7 +231,7 @@ def _source(entry: Any) -> MadeOf:
 
 
 def _terms(text: str) -> list[tuple[str, int]]:
-    """Pairs of name and sign in a sum: ("b_ih", 1), ("b_hh", -1) for "b_ih - b_hh"."""
+    """Split a sum such as "b_ih - b_hh" into names and signs: [("b_ih", 1), ("b_hh", -1)]."""
     words = re.sub(r"^\s*-", "- ", text).split()
     words = words if words[:1] == ["-"] else ["+", *words]
     signs, names = words[::2], words[1::2]
@@ -244,12 +240,10 @@ def _terms(text: str) -> list[tuple[str, int]]:
     return [(name, int(f"{sign}1")) for sign, name in zip(signs, names, strict=True)]
 
 
-def _part(one: Any, common: Mapping[str, Any]) -> Part:
-    given = {**common, **(one if isinstance(one, dict) else {"name": one})}
+def _part(got: Any, common: Mapping[str, Any]) -> Part:
+    given = {**common, **(got if isinstance(got, dict) else {"name": got})}
     if not isinstance(given.get("name"), str) or not set(given) <= {"name", *_PART}:
-        raise ValueError(
-            f'"from" must be a name, a sum "a + b", or a list of names and of {{"name": …, "rows": …}}; it is {one!r}'
-        )
+        raise ValueError(f'"from" must be a name, a sum "a + b", or a list of names or {{"name": …}}, but has {got!r}')
     rows = _whole("rows", given["rows"], 2) if "rows" in given else None
     transpose = _whole("transpose", given["transpose"], None) if "transpose" in given else None
     axis = _whole("axis", [given.get("axis", 0)], 1)[0]
@@ -259,25 +253,23 @@ def _part(one: Any, common: Mapping[str, Any]) -> Part:
 def _whole(key: str, values: Any, count: int | None) -> Shape:
     fits = isinstance(values, list) and all(isinstance(v, int) and not isinstance(v, bool) and v >= 0 for v in values)
     if not fits or (count is not None and len(values) != count):
-        raise ValueError(f"{key} {values} is not a list of {count or 'whole'} whole numbers from 0")
+        expected = "a whole number" if count == 1 else f"a list of {count or 'any'} whole numbers"
+        raise ValueError(f"{key} must be {expected} from 0, but it is {values[0] if count == 1 else values}")
     return tuple(values)
 
 
 def resolve(
     corrections: Corrections, ours: Mapping[str, Shape], theirs: Mapping[str, Shape]
 ) -> tuple[Corrections, dict[str, str]]:
-    """Apply corrections of parameters and of layers. Returns corrections of parameters only, and the paired layers.
-
-    A ValueError names a parameter or layer that does not exist, or a layer's entry with options for parameters.
-    """
+    """Convert corrections of layers to those of parameters. Returns all corrections, and a dict of paired layers."""
     sources: Corrections = {}
     layers: dict[str, str] = {}
     for name, source in corrections.items():
         inside = {one: one[len(name) + 1 :] for one in ours if one.startswith(f"{name}.")}
         if name in ours:
-            for one in source.names:
-                if one not in theirs:
-                    raise ValueError(f"--map: {name}: the reference has no {one!r}; {closest(one, theirs)}")
+            for array in source.names:
+                if array not in theirs:
+                    raise ValueError(f"--map: {name}: the reference has no array {array!r}; {closest(array, theirs)}")
             sources[name] = source
             if len(source.names) == 1 and source == whole_array(source.names[0]):
                 layers[name.rpartition(".")[0]] = source.names[0].rpartition(".")[0]
@@ -285,17 +277,19 @@ def resolve(
             sources |= dict.fromkeys(inside, source)
         elif inside:
             if source != whole_array(source.parts[0].name):
-                raise ValueError(f"--map: {name} is a layer; give the reference's layer, or name its parameters")
+                raise ValueError(f"--map: {name} is a layer; give one layer of the reference, or map the parameters")
             other = source.parts[0].name
             layers[name] = other
             by_leaf = {leaf_name(one[len(other) + 1 :]): one for one in theirs if one.startswith(f"{other}.")}
             if not by_leaf:
-                raise ValueError(f"--map: {name}: the reference has no {other!r}; {closest(other, _layers(theirs))}")
+                nearest = closest(other, _layers(theirs))
+                raise ValueError(f"--map: {name}: the reference has no layer {other!r}; {nearest}")
             for one, leaf in inside.items():
                 if leaf_name(leaf) in by_leaf:
                     sources[one] = whole_array(by_leaf[leaf_name(leaf)])
         else:
-            raise ValueError(f"--map: {name!r} is no parameter of the net; {closest(name, [*ours, *_layers(ours)])}")
+            nearest = closest(name, [*ours, *_layers(ours)])
+            raise ValueError(f"--map: {name!r} is not a parameter or a layer of the net; {nearest}")
     return sources, {ours_layer: layer for ours_layer, layer in layers.items() if ours_layer and layer}
 
 

@@ -1,4 +1,4 @@
-"""Lines that describe how two nets are set up differently: layers' settings, shared parameters, trained parameters."""
+"""Describe differences in the settings of layers, in shared parameters and in trained parameters."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -10,16 +10,15 @@ from resnet_fn.parity.layers.layer import TOLERANCE, Layer
 from resnet_fn.parity.layers.settings import Pads
 from resnet_fn.parity.name_map import NameMap
 
-# Settings that are compared by special rules; all others are compared for equality.
+# Settings that are compared by special rules. All other settings are compared for equality.
 _OWN_RULE = ("pads", "pad_mode", "transposed", "zeros_after", "momentum", "activation", "batch_first")
-# Kinds of layers that may be paired without a note: dropout is compared elsewhere, and an attention may be paired with
-# its last projection.
+# Kinds of layers that may be paired without a note.
 _ALIKE = ({"attention", "dense"}, {"dropout", "identity"})
 _WINDOW = ("kernel_size", "stride", "dilation", "pads", "ceil_mode", "count_include_pad", "output_size")  # of a pool
 
 
 def attempt(search: Callable[..., list[str]], *arguments: Any) -> list[str]:
-    """The lines that `search` returns for these arguments; if it raises an error, one line about that error."""
+    """Return the lines that `search` returns, or one line about the error that `search` raises."""
     try:
         return search(*arguments)
     except Exception as error:
@@ -28,10 +27,7 @@ def attempt(search: Callable[..., list[str]], *arguments: Any) -> list[str]:
 
 
 def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[str, str]) -> list[str]:
-    """Every setting that differs between paired layers, one line each: "bn1: eps 0.0001 here, 1e-05 in …".
-
-    `layers` has the MindSpore layer's path → the reference's.
-    """
+    """Return one line for each setting that differs. `layers` maps paths of our layers to the reference's."""
     by_name = {layer.name: layer for layer in theirs if layer.call == 0}
     notes = []
     for layer in ours:
@@ -43,10 +39,7 @@ def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[
 
 
 def unmatched_notes(ours: Sequence[Layer], theirs: Sequence[Layer]) -> list[str]:
-    """Every setting that differs, for nets whose parameters cannot be paired: often a setting is the reason.
-
-    Layers are compared in order if both nets run the same kinds in the same order; otherwise by name.
-    """
+    """Return one line for each setting that differs between nets whose parameters cannot be paired."""
     mine, others = ([layer for layer in side if layer.leaf and layer.call == 0] for side in (ours, theirs))
     kinds = {layer.name: layer.kind for layer in others}
     pairs = {layer.name: layer.name for layer in mine if kinds.get(layer.name) == layer.kind}
@@ -56,11 +49,10 @@ def unmatched_notes(ours: Sequence[Layer], theirs: Sequence[Layer]) -> list[str]
 
 
 def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> list[str]:
-    """A line for each setting in which two layers differ; `probed`: equal outputs hide nothing, since a probe differs.
+    """Return one line for each setting in which two layers differ.
 
-    Padding is compared by its zeros on this input: `same` equals padding 1/1 at stride 1, but not at stride 2. Where
-    outputs are equal, padding is not compared: the zeros may come from a function before the layer. A pool's window is
-    compared only where the output shows it. A dense layer may be paired with a convolution of one pixel.
+    Padding is compared by the zeros that it adds to the recorded input. Layers with equal outputs may differ in padding
+    or in a pool's window. `probed` means that the outputs for changed inputs differ, so that these are compared, too.
     """
     a, b = ours.settings, theirs.settings
     kinds = {ours.kind, theirs.kind}
@@ -92,10 +84,10 @@ def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> li
 
 
 def _not_shown(ours: Layer, theirs: Layer) -> Sequence[str]:
-    """The names of the window's settings that may differ although two layers compute the same."""
+    """Return the names of settings in which two layers may differ, because the outputs do not show a difference."""
     same = _agree(ours.output, theirs.output, theirs.output_rounding)
     if ours.kind not in ("maxpool", "avgpool"):
-        return ("pads",) if same else ()
+        return ("pads",) if same else ()  # the zeros may come from a function before the layer
     if same or not _same_shape(ours, theirs):
         return _WINDOW
     reshaped = getattr(ours.output, "shape", None) != getattr(theirs.output, "shape", None)
@@ -132,7 +124,7 @@ def _words(pads: Pads) -> str:
 
 
 def _momentum(given: float, theirs: float) -> list[str]:
-    """A line if momenta differ: MindSpore's `momentum` is the weight of the old statistics, torch's of the new ones."""
+    """Return a line if MindSpore's momentum `given` is not 1 minus torch's momentum `theirs`."""
     if math.isclose(given, 1 - theirs, abs_tol=1e-6):
         return []
     words = f"momentum={given:g} here"
@@ -142,10 +134,7 @@ def _momentum(given: float, theirs: float) -> list[str]:
 
 
 def sharing_notes(names: NameMap, ours: Iterable[tuple[str, ...]]) -> list[str]:
-    """A line for each array that the reference shares between layers and that is several copies here.
-
-    `ours` has our names of each array that we share. Copies start with equal values, and differ after the first update.
-    """
+    """Return a line for each array that the reference shares and our net copies. `ours` lists our shared names."""
     shared = {name: group[0] for group in ours for name in group}
     notes = []
     for group in names.tied:
@@ -160,7 +149,7 @@ def sharing_notes(names: NameMap, ours: Iterable[tuple[str, ...]]) -> list[str]:
 
 
 def training_notes(names: NameMap, ours: Collection[str], theirs: Collection[str]) -> list[str]:
-    """Parameters that only one of the nets trains, a line each; `ours` and `theirs` are the names that each trains."""
+    """Return one line for each parameter that only one net trains. `ours` and `theirs` are the trained names."""
     notes = []
     for name in names.parameters:
         here, there = name in ours, any(source in theirs for source in names.sources(name))

@@ -1,7 +1,4 @@
-"""Find why the optimizers differ: compute the reference's from its settings, and the ways in which ports differ.
-
-A way is a cause for the parameters whose changes it reproduces, if the reference's own way reproduces its changes.
-"""
+"""Find out why the optimizers differ, by computing updates in the ways in which ports are often wrong."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,19 +12,18 @@ from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.optimizer_settings import DECAY, RATE, paired
 from resnet_fn.parity.trace import Arrays, Trace
 
-# How SGD, RMSProp or Adam is computed: its settings by name, each a column with one number for each parameter, and the
-# choices below, which are no settings.
+# How SGD, RMSProp or Adam computes an update. Settings are columns with one number for each parameter.
 Way = dict[str, Any]
-Words = str | tuple[np.ndarray, ...]  # words of a cause, or columns of numbers to print
+Words = str | tuple[np.ndarray, ...]  # the text of a cause, or columns of numbers that are printed
 PLACE, CORRECTED, BEGINS = "place of eps", "bias correction", "the first mean square"
 
-_SOME = 32  # how many numbers of a parameter are compared: those that differ most
+_SOME = 32  # how many numbers of a parameter are compared, beginning with the largest difference
 _ROOT, _INSIDE = "added to the root √v̂", "inside the root, √(v̂ + eps)"
 _BEFORE = "added to √v before its bias correction"
 _DECOUPLING = "decoupled weight decay"
 _COUPLED, _DECOUPLED = "coupled (added to the gradient, as Adam)", "decoupled (taken from the weight, as AdamW)"
 _SWITCHES = {"amsgrad": "amsgrad", "nesterov": "Nesterov momentum", "centered": "centered"}
-# By setting, the numbers that are tried in place of the reference's.
+# For each setting, the numbers that are tried instead of the reference's number.
 _KEPT = (0.0, 0.5, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)
 _SQUARES = (0.9, 0.95, 0.98, 0.99, 0.999, 0.9999)
 _USUAL: dict[str, Sequence[float]] = {
@@ -38,7 +34,10 @@ _USUAL: dict[str, Sequence[float]] = {
 
 
 def _changes(way: Way, weights: np.ndarray, directions: np.ndarray, shares: np.ndarray) -> Iterator[np.ndarray]:
-    """The changes of `weights`, a row for each parameter, after each update of `KEPT`; `directions`: the gradients."""
+    """Compute the updates of an optimizer, and yield the changes of `weights` after each update in `KEPT`.
+
+    Arrays have one row for each parameter. `directions` are the gradients of update 1, and `shares` multiply the rate.
+    """
     w, m, v = weights.copy(), np.zeros_like(weights), np.full_like(weights, way[BEGINS])
     mean, highest = np.zeros_like(weights), np.zeros_like(weights)
     of_m, of_v = way.get("β1"), way.get("β2", way.get("α"))
@@ -65,7 +64,7 @@ def _changes(way: Way, weights: np.ndarray, directions: np.ndarray, shares: np.n
 
 
 def _others(way: Way) -> Iterator[tuple[str, Words, Words, Way]]:
-    """All ways that are tried: what differs, the words for ours, for the reference's, and the changed entries."""
+    """Yield other ways to try: what differs, what our net does, what the reference does, changed entries of `way`."""
     if "β2" in way:
         yield "Adam's bias correction", "missing", "m and v are divided by 1 − β^t", {CORRECTED: 0.0}
         b1, b2 = betas = way["β1"], way["β2"]
@@ -91,7 +90,6 @@ def _others(way: Way) -> Iterator[tuple[str, Words, Words, Way]]:
 
 
 def _text(words: Words, index: int) -> str:
-    """The words for the parameter number `index`."""
     if isinstance(words, str):
         return words
     numbers = [column[index, 0] for column in words]
@@ -99,7 +97,7 @@ def _text(words: Words, index: int) -> str:
 
 
 def optimizer_causes(ours: Mapping[str, Arrays], theirs: Trace, names: NameMap, differing: list[str]) -> list[str]:
-    """A line for each way in which the optimizers differ in the parameters `differing`; empty if no known way fits."""
+    """Return one line for each known way in which the optimizers differ in the parameters `differing`."""
     made = map(names.rename, made_up({name: array.shape for name, array in theirs.gradients.items()}))
     sides = [*made, *(names.rename(theirs.alone[update]) for update in KEPT), *(ours[update] for update in KEPT)]
     settings = {word: paired(numbers, names) for word, numbers in theirs.settings.items()}
@@ -119,7 +117,7 @@ def optimizer_causes(ours: Mapping[str, Arrays], theirs: Trace, names: NameMap, 
     weights, directions, *changes = np.stack(list(rows.values()), 1)
 
     def errors(way: Way, wanted: Sequence[np.ndarray]) -> np.ndarray:
-        """The relative error of a way's changes from the `wanted` ones, for each parameter."""
+        """Return the relative error of the changes of `way` against `wanted`, for each parameter."""
         with np.errstate(all="ignore"):
             pairs = zip(_changes(way, weights, directions, shares), wanted, strict=True)
             each = [np.linalg.norm(a - b, axis=1) / np.linalg.norm(b, axis=1) for a, b in pairs]

@@ -1,7 +1,4 @@
-"""Read both optimizers' settings for each parameter, under names that both frameworks share, and compare them.
-
-Updates alone do not show every setting: the ladder sets learning rates, and a few updates hide a small weight decay.
-"""
+"""Read the settings of both optimizers for each parameter, and compare the settings."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -13,7 +10,7 @@ from resnet_fn.parity.name_map import NameMap
 Settings = dict[str, dict[str, float]]  # name of the setting → name of the parameter → number
 
 RATE, DECAY = "learning rate", "weight decay"
-# The frameworks' names of settings → ours; torch's `betas` is read as beta1 and beta2.
+# The frameworks' names of settings → our names. Torch's `betas` are read as beta1 and beta2.
 _WORDS = {
     **{"lr": RATE, "weight_decay": DECAY, "beta1": "β1", "beta2": "β2", "alpha": "α", "decay": "α"},
     **dict.fromkeys(("eps", "epsilon"), "eps"),
@@ -26,7 +23,7 @@ _SAME = 1e-6  # relative: MindSpore keeps numbers in float32
 
 
 def torch_settings(groups: Iterable[Mapping[str, Any]], names: Mapping[int, str]) -> Settings:
-    """The settings in a torch optimizer's parameter groups; `names` maps a parameter's id to its name."""
+    """Return the settings of a torch optimizer. `names` maps the `id()` of a parameter to its name."""
     settings: Settings = {}
     for group in groups:
         trained = [names[id(one)] for one in group["params"] if id(one) in names]
@@ -37,7 +34,7 @@ def torch_settings(groups: Iterable[Mapping[str, Any]], names: Mapping[int, str]
 
 
 def mindspore_settings(optimizer: Any, names: Mapping[int, str]) -> Settings:
-    """The settings of an `nn.Optimizer`, which without groups does not decay parameters named gamma and beta."""
+    """Return the settings of a MindSpore `nn.Optimizer`. `names` maps the `id()` of a parameter to its name."""
     count = len(optimizer.parameters)
 
     def of_each(values: Any) -> Iterable[float]:
@@ -46,6 +43,7 @@ def mindspore_settings(optimizer: Any, names: Mapping[int, str]) -> Settings:
 
     values = {RATE: of_each(optimizer.learning_rate)}
     if not optimizer.dynamic_weight_decay:
+        # Without groups, MindSpore does not decay parameters named gamma and beta.
         pairs = zip(of_each(optimizer.weight_decay), optimizer.decay_flags, strict=True)
         values[DECAY] = (decay if applies else 0.0 for decay, applies in pairs)
     others = [key for key in _WORDS if key not in ("lr", "weight_decay") and hasattr(optimizer, key)]
@@ -55,10 +53,7 @@ def mindspore_settings(optimizer: Any, names: Mapping[int, str]) -> Settings:
 
 
 def compare_settings(ours: Settings, theirs: Settings, names: NameMap) -> tuple[list[Difference], list[str]]:
-    """Compare the settings that both sides have for a parameter. Returns differences, and a line for each wrong value.
-
-    A parameter that only one side's optimizer updates is a difference, too.
-    """
+    """Compare the settings of both optimizers. Returns all comparisons, and lines about settings that differ."""
     differences: list[Difference] = []
     groups: dict[str, list[str]] = defaultdict(list)
     for name in names.parameters if RATE in ours and RATE in theirs else ():
@@ -76,6 +71,6 @@ def compare_settings(ours: Settings, theirs: Settings, names: NameMap) -> tuple[
 
 
 def paired(numbers: Mapping[str, float], names: NameMap) -> dict[str, float]:
-    """A setting of the reference under our parameters' names, without those that are built from unequal values."""
+    """Return the reference's setting for our parameters. A parameter with several different numbers is left out."""
     given = {name: {numbers[one] for one in names.sources(name) if one in numbers} for name in names.parameters}
     return {name: values.pop() for name, values in given.items() if len(values) == 1}

@@ -56,7 +56,7 @@ def test_own_inputs(tmp_path):
     )
     batches = task("--inputs", "data.py:batches").batches
     assert (len(batches), batches[0][0]["mask"].dtype) == (2, bool)
-    with pytest.raises(ValueError, match=r"^--inputs: data.py:wrong returned int; return a list of \(inputs, labels"):
+    with pytest.raises(ValueError, match=r"^--inputs: data.py:wrong returned int, but it must return a list of \(in"):
         task("--inputs", "data.py:wrong")
 
 
@@ -66,21 +66,21 @@ NET = "--reference mine.py:build --net "
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--loss a.py:loss", "--loss: needs --our-loss FILE:FUNCTION, MindSpore's side of it"),
-        ("--optimizer a.py:make", "--optimizer: needs --our-optimizer FILE:FUNCTION, MindSpore's side of it"),
-        ("--inputs a.py:batches", "--inputs: goes with --net and --reference"),
+        ("--loss a.py:loss", "--loss: needs --our-loss FILE:FUNCTION, the same function for MindSpore"),
+        ("--optimizer a.py:make", "--optimizer: needs --our-optimizer FILE:FUNCTION, the same function"),
+        ("--inputs a.py:batches", "--inputs: works only with --net and --reference"),
         ("record --model resnet8", "--out: needs a folder to write; give --out trace"),
-        ("record --net a.py:build --reference b.py:build --out x", "--net: give it or --reference, not both"),
-        ("record --like trace --out x", "--like: goes with --net; a reference is recorded from its flags"),
+        ("record --net a.py:build --reference b.py:build --out x", "--net: give either --net or --reference, not"),
+        ("record --like trace --out x", "--like: works only with --net; describe the task"),
         (
             "record --net a.py:b --like trace --out x --steps 9 --recipe digits --loss bce",
-            "--like: the trace has its own task; leave out --recipe, --steps, --loss",
+            "--like: the trace already contains a task; leave out --recipe, --steps, --loss",
         ),
-        ("replay trace --net a.py:build --model resnet8", "--net: give it or --model, not both"),
+        ("replay trace --net a.py:build --model resnet8", "--net: give either --net or --model, not both"),
         ("--optimizer adan", "optimizer: 'adan' is unknown; "),
         ("--recipe digit", "recipe: 'digit' is unknown; did you mean digits?"),
         ("--batch-size 4 --repeats 3", "repeats: 3 does not divide batch 4"),
-        ("--inputs a:b --steps 2 --net a --reference b", "--steps: --inputs returns the batches; leave it out"),
+        ("--inputs a:b --steps 2 --net a --reference b", "--steps: --inputs already defines the batches; leave"),
         ("--steps 0 --accumulate 0", "--steps: 0 is too small; give 1 or more; --accumulate: 0 is too small"),
         # A bare name was once ignored, and the package's own net compared instead.
         ("--net mine --reference x", "--net: 'mine' is not FILE.py:FUNCTION; give for example nets/mine.py:build"),
@@ -165,5 +165,5 @@ def test_a_compiled_port_reads_the_constants_of_its_own_files(two_folders, capsy
 def test_the_value_that_a_function_returns_is_checked():
     assert flags.returned("--net", "mine.py:build", {}, dict, "a dict") == {}
     for value, words in ((7, "int"), (dict, "the class dict")):
-        with pytest.raises(ValueError, match=rf"^--net: mine.py:build returned {words}; return a dict$"):
+        with pytest.raises(ValueError, match=rf"^--net: mine.py:build returned {words}, but it must return a dict$"):
             flags.returned("--net", "mine.py:build", value, dict, "a dict")

@@ -36,9 +36,9 @@ def test_a_source_is_what_numpy_says(source, expected, words):
 
 def test_what_does_not_fit_is_said():
     for source, message in {
-        MadeOf((Part("fused", (0, 1, 2)),)): "transpose [0, 1, 2] does not fit fused [6, 4]",
-        MadeOf((Part("fused", rows=(4, 9)),)): "rows [4, 9] do not fit fused [6, 4]",
-        MadeOf((Part("bias", rows=(0, 1), axis=1),)): "axis 1 does not fit bias [6]",
+        MadeOf((Part("fused", (0, 1, 2)),)): "transpose [0, 1, 2] must list each axis of fused [6, 4] once",
+        MadeOf((Part("fused", rows=(4, 9)),)): "rows [4, 9] must increase within 0..6 of axis 0 of fused",
+        MadeOf((Part("bias", rows=(0, 1), axis=1),)): "axis 1 does not exist in bias [6]",
         MadeOf((Part("fused"),), shape=(5,)): "fused [6, 4] cannot be reshaped to [5]",
     }.items():
         with pytest.raises(ValueError) as error:
@@ -128,16 +128,16 @@ def test_a_layer_stands_for_all_that_it_holds():
 @pytest.mark.parametrize(
     ("entries", "words"),
     [
-        ([], ("--map: names.json holds list", 'give an object {"ours": "theirs"}')),
-        ({"a.weight": 3}, ('a.weight: give the reference\'s name, or an object with "from"',)),
+        ([], ("--map: names.json must hold an object", "but it holds list")),
+        ({"a.weight": 3}, ('a.weight: an entry must be a name of the reference, an object with "from"',)),
         (
             {"a.weight": {"from": "b.weight", "transposed": [1, 0]}},
-            ("a.weight: 'transposed'", "mean transpose?"),
+            ("a.weight: the key 'transposed'", "mean transpose?"),
         ),
-        ({"a.weight": {"from": "b.weight", "rows": [0]}}, ("a.weight: rows [0]", "list of 2 whole numbers from 0")),
-        ({"a.weigth": "b.weight"}, ("--map:", "'a.weigth' is no parameter of the net", "did you mean a.weight or")),
-        ({"a.weight": "b.weigth"}, ("--map:", "the reference has no 'b.weigth'", "did you mean b.weight?")),
-        ({"a": "c"}, ("--map:", "a: the reference has no 'c'", "use one of b")),
+        ({"a.weight": {"from": "b.weight", "rows": [0]}}, ("a.weight: rows must be a list of 2 whole numbers", "[0]")),
+        ({"a.weigth": "b.weight"}, ("--map:", "'a.weigth' is not a parameter or a layer", "did you mean a.weight or")),
+        ({"a.weight": "b.weigth"}, ("--map:", "the reference has no array 'b.weigth'", "did you mean b.weight?")),
+        ({"a": "c"}, ("--map:", "a: the reference has no layer 'c'", "use one of b")),
     ],
 )
 def test_what_it_cannot_mean_is_refused(entries, words, says):
@@ -150,7 +150,7 @@ def test_a_file_that_is_not_there_or_no_json_is_refused():
     with pytest.raises(ValueError, match=r"^--map: nowhere.json cannot be read \(No such file or directory\); "):
         read_map("nowhere.json")
     Path("names.json").write_text("{")
-    with pytest.raises(ValueError, match=r"^--map: names.json is no JSON \(Expecting property name"):
+    with pytest.raises(ValueError, match=r"^--map: names.json is not valid JSON \(Expecting property name"):
         read_map("names.json")
 
 
@@ -158,7 +158,7 @@ def test_a_file_that_is_not_there_or_no_json_is_refused():
     ("name", "entry", "words"),
     [
         ("q.weight", {"from": "fused", "rows": [0, 3]}, ("q.weight is (2, 4) here, (3, 4) in the reference",)),
-        ("q.weight", {"from": "fused", "rows": [5, 9]}, ("--map: q.weight: rows [5, 9] do not fit fused [6, 4]",)),
+        ("q.weight", {"from": "fused", "rows": [5, 9]}, ("--map: q.weight: rows [5, 9] must increase within 0..6",)),
         ("a.bias", "b.bias + row", ("--map: a.bias: ", "shape")),
     ],
 )

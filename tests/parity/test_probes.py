@@ -103,7 +103,7 @@ KINDS: dict[str, tuple[str, Callable[[], tuple[Any, nn.Cell]], list[str]]] = {
         lambda: (Theirs(t.LayerNorm(8, eps=1e-8)), Ours(nn.LayerNorm((8,), epsilon=2e-7))),
         ["0.01·x", "`part`"],
     ),
-    "labels": ("vectors", lambda: (Theirs(t.ReLU()), Ours(nn.ReLU())), ["labels: no 2 of 3 classes"]),
+    "labels": ("vectors", lambda: (Theirs(t.ReLU()), Ours(nn.ReLU())), ["labels: of 3 classes, no label is 2"]),
     "no clipping": ("vectors", lambda: (Theirs(t.ReLU()), Ours(nn.ReLU())), ["clipping: it acts in 0 of 1 updates"]),
     "a layer that is never called": (
         "vectors",

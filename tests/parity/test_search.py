@@ -323,7 +323,7 @@ def test_outputs_of_other_names_and_traces_are_searched(tmp_path, capsys):
         assert main(command) == 1
         printed = capsys.readouterr().out
         assert "for a cause, add --reference theirs.py:FUNCTION, the file that was recorded" in printed
-        with pytest.raises(UsageError, match=r"changed.py is not theirs.py as it was recorded; give that file, or"):
+        with pytest.raises(UsageError, match=r"changed.py is not the recorded theirs.py; give that file, or leave"):
             main([*command, "--reference", "changed.py:Net"])
         assert main([*command, "--quick"]) == 1
         printed += capsys.readouterr().out

@@ -198,7 +198,7 @@ def test_traces_of_different_tasks_are_rejected(tmp_path, says):
         )
     with pytest.raises(ValueError) as error:
         main(["compare", str(tmp_path / "a"), str(tmp_path / "b")])
-    says(error, "compare: ", "recipe.label_smoothing 0.1 and 0.2", "record one --like the other")
+    says(error, "compare: ", "recipe.label_smoothing 0.1 and 0.2", "record one trace again with --like TRACE")
 
 
 def with_file(written, folder, save):
