@@ -51,12 +51,12 @@ class TrainResult:
 
     @property
     def best_checkpoint(self) -> Path | None:
-        """The folder of the checkpoint with the best evaluation, or None if there was no evaluation."""
+        """The folder of the checkpoint with the best evaluation, or None if there is none."""
         return RunFolder(self.run).checkpoint_path(self.best["update"]) if self.best else None
 
     @property
     def history(self) -> dict[str, list[dict[str, Any]]]:
-        """The log of the run, as {"train": [...], "eval": [...]}.
+        """The log of the run, from metrics.jsonl, as {"train": [...], "eval": [...]}.
 
         The lists contain a dict for each logged update and each evaluation. docs/monitoring.md describes the fields.
         NaN and infinity are None.
@@ -79,7 +79,7 @@ def train(
     - `Run.state` as tensors. It is all that an update changes (`TrainState` in update/state.py): the net's parameters,
       BatchNorm's statistics, the optimizer's state, the loss scaler's state and the moving average.
     - `Run.progress` as JSON: number of updates, last and best evaluation, evaluations without improvement.
-    - The recipe, the data set with its order, and the class weights, as JSON. At a resume they must be the same.
+    - What a resume compares, as JSON: the recipe, the data set's classes, preprocessing and samples, the class weights.
     - The number of workers and micro-batches, and the kernels, as JSON. If they differ, a resumed run prints a note.
 
     Nothing else is needed: order, augmentation, dropout and learning rate follow from the recipe and the update's
@@ -120,7 +120,7 @@ def train(
             write_bad_files(run.folder.path, run.dataset)
             write_validation(run.folder.path, run.dataset.held_out)
             run.telemetry = Telemetry(run.folder.path, run.recipe, options, start, run.total)
-        # These are closed from right to left, because the prefetcher reads the feed, and the writer writes to the log.
+        # These are closed from right to left: the prefetcher reads the feed, and the log learns of a save that failed.
         with contextlib.closing(run.feed), run.telemetry as log, run.writer, contextlib.closing(run.prefetcher):
             log.say("\n".join(header(run, checkpoint.path if checkpoint else None)))
             if options.mode == "graph" and not run.is_over:
@@ -212,7 +212,7 @@ def train_epoch(run: Run) -> int:
 
 
 def fetch(result: StepResult) -> StepResult:
-    """Wait for the results of an update and copy them, except `squares`, to NumPy arrays."""
+    """Wait for the results of an update, and return them, except `squares`, as NumPy arrays."""
     arrays = {name: getattr(result, name).numpy() for name in ("packed", "grad_norm", "scaler")}
     return result._replace(**arrays)
 
@@ -251,9 +251,10 @@ def log_update(
 
 
 def evaluate_epoch(run: Run) -> int:
-    """Evaluate on the whole validation set, and record the result if it is the best so far.
+    """Evaluate on the whole validation set, record the result, and note whether it is the best so far.
 
-    Returns the number of the signal that ended the evaluation early, or 0. All ranks return the same number.
+    Returns the number of the signal that ended the evaluation early, or 0. All ranks return the same number. A
+    resumed run then begins with this evaluation.
     """
     progress, dataset = run.progress, run.dataset
     run.stop_request.install_handlers()

@@ -4,10 +4,10 @@ An update has this order. Steps 3 to 7 are the function `apply`:
 
     1  copy BatchNorm's moving statistics
     2  compute the scaled loss and its gradients; with micro-batches, add up those of all micro-batches
-    3  divide the gradients by the loss scale; check whether this worker's loss, gradients and statistics are finite
+    3  unscale; check whether this worker's loss, first gradient and statistics are finite (5 is the full check)
     4  with several workers, all-reduce: sum the gradients, the report and BatchNorm's statistics over the workers
-    5  decide: apply the update if every worker's numbers are finite and every worker had samples, else skip it
-    6  applied: clip by norm, optimizer, BatchNorm's statistics become their mean over the workers, moving average
+    5  apply the update if all sums and every worker's numbers are finite, and every worker had samples; else skip it
+    6  applied: clip by global norm, optimizer, BatchNorm's statistics become the workers' mean, moving average
        skipped: BatchNorm's statistics become the copy of 1 again; nothing else has changed
     7  adjust the loss scale, unless a worker had no samples; return the results
 
@@ -83,7 +83,7 @@ class StepPlan(NamedTuple):
         clip_norm: largest allowed global norm of the gradients. 0 means no clipping.
         micro_batches: number of parts into which this worker's samples are split.
         normalise: mean and standard deviation for images that arrive as bytes. None means that they arrive normalised.
-        ascend: whether to compile the form of the step for Ascend cards. None means: if the device is a card.
+        ascend: whether to compile the form for Ascend cards, which a CPU can run, too. None means: only on a card.
     """
 
     clip_norm: float = 0.0
@@ -191,7 +191,7 @@ def make_train_step(
         worker has no samples, nothing changes.
 
     Raises:
-        ValueError: `train_step` was called on a CPU after `set_data` had replaced a parameter's memory (`FixedMemory`).
+        ValueError: on a CPU, `set_data` has replaced a parameter's memory since the first call (`FixedMemory`).
     """
     state = state or make_state(net, optimizer)
     # Compiled functions cannot read NamedTuples and dataclasses, so everything that they use is unpacked here.
@@ -233,8 +233,8 @@ def make_train_step(
         """Make the update, or skip it. Means and gradients are sums over this worker's micro-batches."""
         means, gradients = mean_sums * mean_factor, unscale(gradient_sums, mean_factor / scaler.scale)
         # Are this worker's numbers finite? This is checked before the all-reduce, which spreads a NaN to all workers.
-        # With several workers each checks the gradient of the first layer only. The backward pass computes it last,
-        # from the gradients of all later layers, so their NaN has spread into it. `all_finite` then checks everything.
+        # Of the gradients, each of several workers checks only the first one. The backward pass computes it last, from
+        # the gradients of all later layers, so their NaN has spread into it. `all_finite` checks the sums of all.
         squared = squared_norms(gradients if all_reduce is None else gradients[:1], ascend)
         norm = norm_of(squared)
         local_finite = is_finite(means[0], norm, statistics)
