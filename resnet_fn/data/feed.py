@@ -1,13 +1,13 @@
-"""A feed makes training batches, which depend only on (seed, update), not on workers, threads or micro-batches.
+"""A feed makes training batches, whose pixels do not depend on the number of workers, threads or micro-batches.
 
-A worker's part of an update is made in this order:
+A feed makes a batch in these steps:
 
-    order       the samples, in an order drawn from (seed, epoch)                              order.py
-    pixels      from memory in this module, or decoded from files                              file_feed.py
-    vary        crop, flip, colour, drawn from (seed, epoch, sample)              augment.py, preprocess.py
-    normalise   (pixels / full scale - mean) / std                                             images.py
-    shift, rotate, zoom (in memory)                                                            images.py
-    erase, mix  erased rectangles; mixup or CutMix, and its soft labels                        mix.py
+    order       choose samples in the epoch's random order                                     order.py
+    read        take pixels from memory, or decode files                                       file_feed.py
+    vary        crop, flip and colour each image                                  augment.py, preprocess.py
+    normalise   compute (pixels / full scale - mean) / std                                     images.py
+    move        shift, rotate and zoom (sets in memory)                                        images.py
+    erase, mix  erase rectangles, and apply mixup or CutMix                                    mix.py
 """
 
 from functools import lru_cache
@@ -26,7 +26,17 @@ from resnet_fn.runtime.workers import Workers
 
 
 def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dtype: str = "float32") -> "Feed":
-    """Make a feed of images in `dtype`: "float32", normalised, or "uint8", not. Errors: see `check_feed` and `Plan`."""
+    """Make a feed, whose method `batch(update)` returns this worker's images and labels for an update.
+
+    Args:
+        dataset: the data set to train on.
+        recipe: settings such as batch size, augmentation and seed.
+        workers: this worker's rank and the number of workers.
+        dtype: "float32" for normalised images, or "uint8" for images without normalisation.
+
+    Raises:
+        ValueError: `dtype` or `recipe.batch_size` does not fit the recipe or the data set.
+    """
     check_feed(recipe, dtype)
     if isinstance(dataset.train, Split):
         return MemoryFeed(dataset, recipe, workers)
@@ -34,16 +44,16 @@ def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dt
 
 
 def check_feed(recipe: Recipe, dtype: str) -> None:
-    """Raise a ValueError if `dtype` is "uint8" and the recipe needs images that are normalised on the host."""
-    needs = "sets in memory are" if not recipe.of_files else "mixup, cutmix and erasing work on images that are"
+    """Raise ValueError if `dtype` is "uint8" and the recipe needs normalised images."""
+    feature = "sets in memory" if not recipe.of_files else "mixup, cutmix and erasing"
     if dtype != "float32" and (not recipe.of_files or recipe.mixes or recipe.erasing):
-        raise ValueError(f"feed: {dtype!r} gives images as they were decoded, and {needs} normalised; give float32")
+        raise ValueError(f"feed: {dtype!r} is not normalised, but {feature} need normalised images; give float32")
 
 
 class MemoryFeed(Plan):
-    """This feed makes batches from samples in memory; `batch` and `indices` may run in two threads at a time."""
+    """Makes batches from samples in memory. `batch` and `indices` may run in two threads at the same time."""
 
-    _MOST_PREPARED = 64 << 20  # bytes of normalised images that are kept, if nothing varies their pixels before
+    _MOST_PREPARED = 64 << 20  # at most this many bytes of normalised images are kept
 
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers()) -> None:
         super().__init__(recipe, dataset.train.labels, workers)
@@ -57,16 +67,20 @@ class MemoryFeed(Plan):
             self._prepared = self._split.images  # as they are
         elif size <= self._MOST_PREPARED and not changes_bytes:
             self._prepared = prepare(self._split.images, recipe.image_size, dataset.input)
-        # Values (JSON types) that a resumed run compares with the checkpoint's: other ones give other batches.
+        # A resumed run compares these JSON values with the checkpoint's values.
         self.reproducibility_key: dict[str, Any] = {"samples": len(self._split)}
         if dataset.digest:
             self.reproducibility_key["arrays"] = dataset.digest
 
     def batch(self, update: int) -> Batch:
-        """Return this worker's share of an update: images, float32 [n, C, H, W] (`FileFeed`: or uint8), and labels.
+        """Return this worker's share of the batch of an update.
 
-        Labels are int32 [n], or, with mixup, CutMix or several classes an image, float32 [n, classes]. Arrays passed to
-        `resnet_fn.fit` are not changed. A `BadSampleError` names a file that cannot be read or decoded.
+        Args:
+            update: number of the update, counted from 0.
+
+        Returns:
+            The images, float32 [n, C, H, W], and the labels, int32 [n]. With mixup, CutMix or several classes per
+            image, the labels are float32 [n, classes]. Arrays passed to `resnet_fn.fit` are not changed.
         """
         recipe, spec = self.recipe, self._input
         epoch, place = divmod(update, self.updates_per_epoch)
@@ -89,7 +103,7 @@ class MemoryFeed(Plan):
         return erase_and_mix(recipe, batch, len(spec.classes), update, epoch, draws.get("erasing"))
 
     def close(self) -> None:
-        """Do nothing: this feed, unlike `FileFeed`, has no threads to end."""
+        """Do nothing, because this feed has no threads."""
 
 
 Feed = MemoryFeed | FileFeed

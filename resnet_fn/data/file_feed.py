@@ -1,7 +1,7 @@
-"""`FileFeed` makes batches from image files or records, which threads decode with Pillow.
+"""`FileFeed` makes batches from image files or MindRecord shards, whose images threads decode with Pillow.
 
-Files are read ahead in order (`FileSplit.stream`). Each thread decodes, crops, colours and normalises one image and
-writes it to its place in the batch. The next update's images are begun before this update's are complete.
+Each thread decodes, augments and normalises one image at a time. Within an epoch, threads begin the images of the
+next update before all images of the current update are complete.
 """
 
 import sys
@@ -27,9 +27,9 @@ from resnet_fn.runtime.workers import Workers
 
 
 class FileFeed(Plan):
-    """This feed has the methods of `MemoryFeed`, for files or records. No update needs the files of earlier ones.
+    """Makes batches from image files or MindRecord shards, with the methods of `MemoryFeed`.
 
-    With `as_bytes` images are uint8, not normalised; the recipe must neither erase nor mix.
+    If `as_bytes` is true, images are uint8 and not normalised. The recipe must then neither erase nor mix images.
     """
 
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), as_bytes: bool = False) -> None:
@@ -41,16 +41,16 @@ class FileFeed(Plan):
         self._buffers = Buffers(shape, np.uint8 if as_bytes else np.float32)
         samples = len(self._split)
         self._erasing = lru_cache(maxsize=1)(lambda epoch: draw_epoch(recipe, epoch, samples, ["erasing"])["erasing"])
-        self._begun: dict[int, tuple[np.ndarray, list[Future[None]]]] = {}  # by update: images, futures of each
+        self._begun: dict[int, tuple[np.ndarray, list[Future[None]]]] = {}  # update: (images, jobs)
         self._pool: ThreadPoolExecutor | None = None
         self._samples: Generator[tuple[int, bytes], None, None]
         limit_arenas(self._split.threads + 2)  # decoding threads, the reading thread, the caller's thread
 
     def batch(self, update: int) -> Batch:
-        """Return this worker's share of an update, as `MemoryFeed.batch` does."""
+        """Return what `MemoryFeed.batch` returns. Raises BadSampleError if a sample cannot be read or decoded."""
         try:
             images = self._decoded(update)
-        except BaseException:  # the images that were begun are incomplete
+        except BaseException:  # unfinished images must not be used
             self.close()
             raise
         if not self._begun:
@@ -62,9 +62,9 @@ class FileFeed(Plan):
         batch = images, self.labels[self.indices(update)]
         return erase_and_mix(self.recipe, batch, len(self._input.classes), update, epoch, erasing)
 
-    @cached_property  # it takes 0.3 s for a million files; a checkpoint should not wait for that
+    @cached_property  # hashing takes 0.3 s for a million files, and a checkpoint should not wait for that
     def reproducibility_key(self) -> dict[str, Any]:
-        """Return values that a resume compares: the set's size, hashes of its files' names, labels and sizes."""
+        """Return values that a resumed run compares with the checkpoint's, such as a hash of names and labels."""
         contents = self._split.contents
         return {
             "samples": len(self._split),
@@ -74,7 +74,7 @@ class FileFeed(Plan):
         }
 
     def close(self) -> None:
-        """End all threads and drop images that were begun; the next `batch` starts anew."""
+        """End all threads and drop unfinished images. The next call of `batch` starts new threads."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._samples.close()
@@ -82,12 +82,12 @@ class FileFeed(Plan):
             self._begun.clear()
 
     def _numbers(self, update: int) -> list[tuple[int, int]]:
-        """Return (repeat, number) for each image of an update; they are part of the seed of its augmentation."""
+        """Return the pair (repeat, number) of each image of an update, which seeds the image's augmentation."""
         epoch, place = divmod(update, self.updates_per_epoch)
         return list(zip(self._repeats, self.epoch(epoch)[1][place].tolist(), strict=True))
 
     def _decoded(self, update: int) -> np.ndarray:
-        """Return an update's decoded images, and begin to decode the next update's."""
+        """Return an update's decoded images, and let threads begin the images of the next update."""
         if update not in self._begun:
             self.close()
             epoch, place = divmod(update, self.updates_per_epoch)
@@ -103,7 +103,7 @@ class FileFeed(Plan):
         return images
 
     def _begin(self, update: int) -> None:
-        """Give an update's images to the decoding threads; errors while reading are stored, and `batch` raises them."""
+        """Let threads decode the images of an update. If reading fails, `batch` raises the error later."""
         assert self._pool is not None
         images, epoch, numbers = self._buffers.take(), update // self.updates_per_epoch, self._numbers(update)
         decoded: list[Future[None]] = []
@@ -114,7 +114,7 @@ class FileFeed(Plan):
                 decoded.append(self._pool.submit(self._decode, *job))
                 samples.append(index)
             if samples != self.indices(update).tolist():
-                raise RuntimeError(f"the files gave other samples than those of update {update}")
+                raise RuntimeError(f"the samples read from files are not the samples of update {update}")
         except (ValueError, RuntimeError) as error:
             failed: Future[None] = Future()
             failed.set_exception(error)
@@ -132,17 +132,17 @@ class FileFeed(Plan):
 
 
 class Buffers:
-    """Reuses arrays that no caller holds any more: with new ones a feed of photographs takes 7 to 11 % longer."""
+    """Reuses arrays that no caller references any more. New arrays would make a feed 7 to 11 % slower."""
 
-    _HELD_HERE = 3  # references to an unused array in `take`: its list, its variable, the call that counts
-    _MOST = 4  # arrays that are kept
+    _HELD_HERE = 3  # references to an unused array in `take`: the list, the variable and getrefcount's argument
+    _MOST = 4  # at most this many arrays are kept
 
     def __init__(self, shape: tuple[int, ...], dtype: type = np.float32) -> None:
         self._shape, self._dtype = shape, dtype
         self._arrays: list[np.ndarray] = []
 
     def take(self) -> np.ndarray:
-        """Return an array that no caller holds; its values are arbitrary."""
+        """Return an array with arbitrary values that no caller references."""
         for array in self._arrays:
             if sys.getrefcount(array) == self._HELD_HERE:
                 return array
