@@ -14,7 +14,7 @@ Batch = tuple[np.ndarray, np.ndarray]  # images and labels
 class Streams:
     """Defines a fixed ID for each stream of random numbers, which is part of the seed of the stream's generator.
 
-    Do not change an ID, because runs would change. The IDs 6, 7, 20 and 21 are used elsewhere or were used before.
+    Do not change an ID, because runs would change. IDs 6 and 7 are retired, and `resnet_fn.parity` uses 20 and 21.
     """
 
     # The comments list the parts of a seed. Streams with the same ID must have seeds of different lengths.

@@ -1,7 +1,6 @@
-"""`pack` writes an image folder as MindRecord shards; a second call continues an interrupted one.
+"""This module writes the images of a folder to MindRecord files (shards).
 
-Each shard is written in a temporary folder (a MindRecord file cannot be renamed), read back, compared, and moved to the
-output folder, with a JSON file that describes it. `index.json` is written last.
+Each shard is written in a temporary folder, read back, compared, and moved to the output folder.
 """
 
 import io
@@ -28,7 +27,7 @@ _SCHEMA = {"image": {"type": "bytes"}, "label": {"type": "int32"}, "index": {"ty
 
 
 def shrink(data: bytes, short_side: int, quality: int) -> bytes:
-    """Return the image as a JPEG of this shorter side [pixels], antialiased; the bytes unchanged if it is no larger."""
+    """Shrink an image to a JPEG whose shorter side has `short_side` pixels. Smaller images stay unchanged."""
     from PIL import Image
 
     image = open_upright(data)
@@ -50,10 +49,10 @@ def pack(
     threads: int = 1,
     advance: Callable[[int], object] = lambda samples: None,
 ) -> int:
-    """Write the shards that are missing in `out`, then the index; return the number of shards written.
+    """Write the shards that are missing in `out`, then index.json, and return the number of written shards.
 
-    `dataset` has checked image files; `shards` is their number per split. Training images are shrunk to `short_side`
-    pixels, as JPEGs of `quality` 1..95 (0: not shrunk). `advance` is called with each finished shard's sample count.
+    `shards` is the number of shards for each split. Training images are shrunk to a shorter side of `short_side`
+    pixels, or stay unchanged if it is 0. `advance` is called with the number of samples of each finished shard.
     """
     splits = {"train": cast(FileSplit, dataset.train), "val": cast(FileSplit, dataset.test)}
     files = (split.listing + split.labels.tobytes() + split.contents for split in splits.values())
@@ -61,7 +60,7 @@ def pack(
     path = out / "plan.json"
     out.mkdir(parents=True, exist_ok=True)
     if path.exists() and json.loads(path.read_text()) != plan:
-        raise ValueError(f"out: {out} holds another packing (other files or settings); give another folder")
+        raise ValueError(f"out: {out} holds shards of other files or settings; give another folder")
     replace_text(path, json.dumps(plan, indent=1) + "\n")
     write_bad_files(out, dataset)
     index: dict[str, Any] = {
@@ -92,7 +91,7 @@ def pack(
 
 
 def _finished(out: Path, shard: str) -> dict[str, Any] | None:
-    """Return the JSON description of a shard whose files exist and have the recorded sha256; else None."""
+    """Return the JSON description of a shard, or None if a file of the shard is missing or damaged."""
     try:
         entry: dict[str, Any] = json.loads((out / f"{shard}.json").read_text())
         intact = all(sha256_of_file(out / file) == digest for file, digest in entry["sha256"].items())
@@ -110,7 +109,7 @@ def _write_shard(
         data = split.read(index)
         return shrink(data, short_side, quality) if short_side else data
 
-    folder = out / ".writing"
+    folder = out / ".writing"  # of the same file name, because a MindRecord file cannot be renamed
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     writer = FileWriter(str(folder / shard), shard_num=1, overwrite=True)
@@ -125,7 +124,7 @@ def _write_shard(
             writer.write_raw_data([dict(zip(_SCHEMA, row, strict=True)) for row in rows])
     writer.commit()
     if _read_back(folder / shard) != list(zip(checksums, indices.tolist(), strict=True)):
-        raise OSError(f"{folder / shard}: the records read back are not those written; check the disk and retry")
+        raise OSError(f"{folder / shard}: the file differs from the written records; check the disk and retry")
     files = sorted(os.listdir(folder))
     entry = {
         "name": shard,
