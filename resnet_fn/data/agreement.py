@@ -33,10 +33,7 @@ def require_alike(values: Mapping[str, Any], workers: Workers, fix: str) -> None
 
 
 def check_settings(workers: Workers, *configs: Any, **more: Any) -> None:
-    """Raise ValueError if settings, package versions or this package's code differ between workers.
-
-    Settings that are declared as `per_worker` may differ. The values in `more` are compared, too.
-    """
+    """Raise ValueError if code, package versions, settings or `more` differ between workers."""
     if workers.size == 1:
         return
     values = {"resnet_fn's code": versions.sources()[:_DIGITS]}
@@ -48,10 +45,7 @@ def check_settings(workers: Workers, *configs: Any, **more: Any) -> None:
 
 
 def check_data(workers: Workers, dataset: DataSet, splits: Iterable[str]) -> None:
-    """Raise ValueError if the classes or the named splits differ between workers.
-
-    Files are compared by name and size, MindRecord shards by SHA-256, and arrays by their bytes.
-    """
+    """Raise ValueError if classes or samples differ between workers. Image files are compared by name and size."""
     if workers.size == 1:
         return
     values = {"classes": _digest(name.encode("utf-8", "surrogateescape") for name in dataset.classes)}

@@ -1,6 +1,6 @@
 """This module augments training images by crop, flip, colour jitter and policies such as RandAugment.
 
-Jitter and policies give the same pixels as torchvision on PIL images, but draw other random numbers.
+With the same parameters, jitter and policies give torchvision's pixels on PIL images. The random numbers are NumPy's.
 Source: https://github.com/pytorch/vision/blob/v0.28.0/torchvision/transforms/autoaugment.py
 """
 
@@ -21,8 +21,8 @@ _BLACK = (0, 0, 0)
 def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: bool) -> np.ndarray:
     """Pad images, uint8 [N, H, W, C], and cut out random windows of the original size (arXiv 1512.03385, section 4.2).
 
-    If `flip` is true, a random half of the images is mirrored. The columns of `draws`, [N, 3] in [0, 1), choose the
-    window's row, the window's column, and whether to mirror. `padding` is in pixels on each side.
+    If `flip` is true, each image is mirrored with probability 1/2. The columns of `draws`, [N, 3] in [0, 1), choose
+    the window's row, the window's column, and whether to mirror. `padding` is in pixels on each side.
     """
     height, width = images.shape[1:3]
     top, left = ((draws[:, :2] * (2 * padding + 1)).astype(int) - padding).T.tolist()
@@ -37,10 +37,7 @@ def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: boo
 
 
 def colour(image: Any, recipe: Recipe, epoch: int, repeat: int, number: int) -> Any:
-    """Apply the recipe's colour jitter and then its policy, such as RandAugment, to an RGB PIL image.
-
-    The seed of the random numbers is made of the recipe's seed, `epoch`, `repeat` and `number`.
-    """
+    """Apply the recipe's colour jitter and policy to an RGB PIL image. The numbers are part of the random seed."""
 
     def stream(kind: int) -> np.random.Generator:
         return np.random.default_rng([recipe.seed, epoch, kind, repeat, number])
@@ -153,10 +150,7 @@ PAIRS = {
 
 
 def magnitude(name: str, level: int, size: int, policy: str) -> float:
-    """Return the unsigned magnitude of an operation for an image of width `size`.
-
-    `level` is 0..30, or 0..9 if the policy is "autoaugment".
-    """
+    """Return the unsigned magnitude of an operation at `level`, 0..30, or 0..9 if the policy is "autoaugment"."""
     bins, wide = _AUTO_BINS if policy == "autoaugment" else _BINS, policy == "trivialaugment"
     if name in _SIGNED:
         kind = _SIGNED[name]
@@ -170,8 +164,7 @@ def magnitude(name: str, level: int, size: int, policy: str) -> float:
 def choose(settings: Recipe, size: int, rng: np.random.Generator) -> list[tuple[str, float]]:
     """Draw the policy's operations for one image of width `size`, as pairs (name, magnitude).
 
-    TrivialAugmentWide follows arXiv 2103.10158, and RandAugment follows arXiv 1909.13719. `settings.policy_noise` is
-    the standard deviation of RandAugment's level (timm's mstd).
+    TrivialAugmentWide follows arXiv 2103.10158. RandAugment follows arXiv 1909.13719, with the option mstd of timm.
     """
     policy, chosen = settings.policy, []
     if policy == "autoaugment":

@@ -13,8 +13,8 @@ BALANCED = "balanced"
 def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> tuple[float, ...]:
     """Return the weight of each class in the loss, or () if `setting` is empty.
 
-    The setting "balanced" weights each class by 1 / (samples of the class), as scikit-learn does. Any other setting is
-    a file with a line "CLASS WEIGHT" for each class. The mean weight of the samples in `labels`, int [N], is 1.
+    The setting "balanced" weights classes in proportion to 1 / (samples of the class), as scikit-learn does. Any other
+    setting is a file with a line "CLASS WEIGHT" for each class. The mean weight of the N samples is 1.
     """
     if not setting:
         return ()
@@ -27,10 +27,7 @@ def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> t
 
 
 def class_balance(sampling: str, weights: Sequence[float], classes: int, labels: np.ndarray) -> list[dict[str, float]]:
-    """Return one row for each class, or an empty list if nothing balances the classes.
-
-    The entry `times_seen` is the average number of times that an epoch contains an image of the class.
-    """
+    """Return one row for each class, or an empty list if neither weights nor sampling balance the classes."""
     if not weights and sampling != BALANCED:
         return []
     counts = np.bincount(labels, minlength=classes).tolist()
@@ -57,7 +54,7 @@ def describe_balance(rows: Sequence[Mapping[str, float]], classes: Sequence[str]
 def balanced_order(rng: np.random.Generator, labels: np.ndarray) -> np.ndarray:
     """Draw the order of an epoch, int32 [N], in which all classes in `labels`, int [N], are equally frequent.
 
-    Each of K classes gets N / K places, rounded up or down. Within a class, counts of samples differ by at most 1.
+    Each of K classes gets N / K places, rounded up or down. The counts of a class's samples differ by at most 1.
     """
     counts = np.unique(labels, return_counts=True)[1]
     by_class = np.split(np.argsort(labels, kind="stable").astype(np.int32), np.cumsum(counts)[:-1])

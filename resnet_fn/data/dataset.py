@@ -17,7 +17,7 @@ class BadSampleError(ValueError):
 
 
 def describe_bad_samples(error: BadSampleError | None, workers: Workers) -> str:
-    """Join the errors of all ranks to one text. Every rank must call this function, with None if it has no error."""
+    """Join the errors of all ranks to one text. Every rank must call this function, with or without an error."""
     texts = gather_texts(str(error or ""), workers)
     return "; ".join(f"rank {rank}: {text}" if workers.size > 1 else text for rank, text in enumerate(texts) if text)
 
@@ -27,7 +27,7 @@ class Samples(Protocol):
 
     @property
     def labels(self) -> np.ndarray:
-        """Return the images' labels, int32 [N], or float32 [N, classes] if an image has several classes."""
+        """Return the images' labels, int32 [N], or float32 [N, classes] if images can have several classes."""
 
     def __len__(self) -> int: ...
 
@@ -107,11 +107,10 @@ def eval_batches(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield this worker's batches of an evaluation: images, labels, and sample numbers, int64 [batch_size].
 
-    Each sample of the split goes to exactly one worker. All workers get equally many batches of the same size, where
-    unused places hold the split's first sample with the number −1. Workers take turns at blocks of `block` samples,
-    and `batch_size` must be a multiple of `block`.
+    Each sample of the split goes to exactly one worker. All workers get equally many batches of the same size. Unused
+    places hold the split's first sample, with the number −1. `batch_size` must be a multiple of `block`.
     """
-    blocks = -(-len(split) // block)
+    blocks = -(-len(split) // block)  # workers take turns at blocks
     local = (np.arange(workers.rank, blocks, workers.size)[:, None] * block + np.arange(block)).ravel()
     local = local[local < len(split)]  # only the last block can be short
     most = -(-blocks // workers.size) * block

@@ -1,13 +1,8 @@
 """A feed makes training batches, whose pixels do not depend on the number of workers, threads or micro-batches.
 
-A feed makes a batch in these steps:
-
-    order       choose samples in the epoch's random order                                     order.py
-    read        take pixels from memory, or decode files                                       file_feed.py
-    vary        crop, flip and colour each image                                  augment.py, preprocess.py
-    normalise   compute (pixels / full scale - mean) / std                                     images.py
-    move        shift, rotate and zoom (sets in memory)                                        images.py
-    erase, mix  erase rectangles, and apply mixup or CutMix                                    mix.py
+A feed chooses samples (order.py), and takes their pixels from memory or decodes files (file_feed.py). Then the feed
+crops, flips and colours the images (augment.py, preprocess.py), and normalises them (images.py). Images in memory can
+then be shifted, rotated and zoomed (images.py). Erasing and mixing of images come last (mix.py).
 """
 
 from functools import lru_cache
@@ -35,7 +30,7 @@ def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dt
         dtype: "float32" for normalised images, or "uint8" for images without normalisation.
 
     Raises:
-        ValueError: `dtype` or `recipe.batch_size` does not fit the recipe or the data set.
+        ValueError: `dtype` does not fit the recipe, or the batch size does not fit the data set and the workers.
     """
     check_feed(recipe, dtype)
     if isinstance(dataset.train, Split):

@@ -1,8 +1,4 @@
-"""`FileFeed` makes batches from image files or MindRecord shards, whose images threads decode with Pillow.
-
-Each thread decodes, augments and normalises one image at a time. Within an epoch, threads begin the images of the
-next update before all images of the current update are complete.
-"""
+"""`FileFeed` decodes image files in threads, and makes training batches from the images."""
 
 import sys
 from collections.abc import Generator
@@ -27,10 +23,7 @@ from resnet_fn.runtime.workers import Workers
 
 
 class FileFeed(Plan):
-    """Makes batches from image files or MindRecord shards, with the methods of `MemoryFeed`.
-
-    If `as_bytes` is true, images are uint8 and not normalised. The recipe must then neither erase nor mix images.
-    """
+    """Makes batches from image files or MindRecord shards. If `as_bytes` is true, images are uint8, not normalised."""
 
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), as_bytes: bool = False) -> None:
         super().__init__(recipe, dataset.train.labels, workers)
@@ -47,7 +40,7 @@ class FileFeed(Plan):
         limit_arenas(self._split.threads + 2)  # decoding threads, the reading thread, the caller's thread
 
     def batch(self, update: int) -> Batch:
-        """Return what `MemoryFeed.batch` returns. Raises BadSampleError if a sample cannot be read or decoded."""
+        """Return this worker's share of a batch. Raises BadSampleError if a sample cannot be read or decoded."""
         try:
             images = self._decoded(update)
         except BaseException:  # unfinished images must not be used
@@ -132,7 +125,7 @@ class FileFeed(Plan):
 
 
 class Buffers:
-    """Reuses arrays that no caller references any more. New arrays would make a feed 7 to 11 % slower."""
+    """Reuses arrays that no caller references any more. With new arrays, a feed would take 7 to 11 % longer."""
 
     _HELD_HERE = 3  # references to an unused array in `take`: the list, the variable and getrefcount's argument
     _MOST = 4  # at most this many arrays are kept

@@ -58,7 +58,7 @@ _DRAWS: dict[str, tuple[int, int, Callable[[Recipe], Any]]] = {
 
 
 def draw_epoch(recipe: Recipe, epoch: int, samples: int, names: Iterable[str] = _DRAWS) -> dict[str, np.ndarray]:
-    """Draw random numbers in [0, 1), [repeats, samples, count], for each kind in `names` that the recipe uses."""
+    """Draw random numbers in [0, 1), [repeats, samples, count], for each augmentation in `names` of the recipe."""
     return {
         name: np.random.default_rng([recipe.seed, epoch, stream]).random((recipe.repeats, samples, width))
         for name, (stream, width, wanted) in _DRAWS.items()
@@ -71,8 +71,8 @@ def random_affine(
 ) -> np.ndarray:
     """Shift, rotate and zoom images, float32 [N, C, H, W], with bilinear interpolation.
 
-    The columns of `draws`, [N, 4] in [−1, 1), choose the vertical shift, horizontal shift, rotation and zoom. The
-    largest shift is in pixels, the largest rotation in degrees. `fill`, [C], is a normalised black pixel.
+    The columns of `draws`, [N, 4] in [−1, 1), choose the vertical shift, horizontal shift, rotation and zoom. Shifts
+    are whole pixels, rotations are in degrees, and zooms are fractions of 1. `fill`, [C], is a normalised black pixel.
     """
     count, channels, height, width = images.shape
     shift = np.round(draws[:, :2] * (max_shift + 0.5)).clip(-max_shift, max_shift)

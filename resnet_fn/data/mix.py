@@ -1,7 +1,4 @@
-"""This module applies mixup, CutMix and random erasing to normalised images.
-
-Mixing combines image 0 with image 1, image 2 with image 3, and so on. All pairs of an update have the same weight.
-"""
+"""This module applies mixup, CutMix and random erasing to normalised images."""
 
 from typing import NamedTuple
 
@@ -47,8 +44,7 @@ def draw_mixing(
 ) -> Mixing:
     """Draw the weight and box of an update for mixup (arXiv 1710.09412) or CutMix (arXiv 1905.04899, equations 1, 2).
 
-    `mixup` and `cutmix` are each the alpha of a distribution Beta(alpha, alpha), or 0 to turn the method off. If both
-    methods are on, `switch` is the probability of CutMix.
+    `mixup` and `cutmix` are alphas of Beta(alpha, alpha), or 0. If both are above 0, CutMix has probability `switch`.
     """
     cuts = bool(cutmix) and (not mixup or rng.random() < switch)
     alpha = cutmix if cuts else mixup
@@ -64,9 +60,10 @@ def draw_mixing(
 
 
 def mix(images: np.ndarray, labels: np.ndarray, classes: int, mixing: Mixing | None) -> tuple[np.ndarray, np.ndarray]:
-    """Mix neighbouring images, float32 [n, C, H, W], and their labels, int32 [n] or float32 [n, classes].
+    """Mix image 0 with image 1, image 2 with image 3 and so on, and mix their labels.
 
-    Returns images and float32 labels [n, classes]. If `mixing` is None, the images stay unchanged.
+    Images are float32 [n, C, H, W], and labels are int32 [n] or float32 [n, classes]. The returned labels are float32
+    [n, classes]. If `mixing` is None, the images stay unchanged.
     """
     shares = labels
     if labels.ndim == 1:
@@ -91,7 +88,7 @@ def _neighbours(array: np.ndarray) -> np.ndarray:
 
 
 def erase(images: np.ndarray, draws: np.ndarray, probability: float) -> np.ndarray:
-    """Set a random rectangle of some images, float32 [N, C, H, W], to 0 (Zhong et al., arXiv 1708.04896).
+    """Set a random rectangle of some images, float32 [N, C, H, W], to the mean 0 (Zhong et al., arXiv 1708.04896).
 
     The columns of `draws`, [N, 5] in [0, 1), choose whether to erase, the area, the aspect ratio, the row and the
     column. A rectangle that is larger than the image is cut, but torchvision draws another rectangle.

@@ -12,13 +12,10 @@ Batch = tuple[np.ndarray, np.ndarray]  # images and labels
 
 
 class Streams:
-    """Defines a fixed ID for each stream of random numbers, which is part of the seed of the stream's generator.
+    """Defines a fixed ID for each stream of random numbers, which is part of the stream's seed."""
 
-    Do not change an ID, because runs would change. IDs 6 and 7 are retired, and `resnet_fn.parity` uses 20 and 21.
-    """
-
-    # The comments list the parts of a seed. Streams with the same ID must have seeds of different lengths.
-
+    # The comments list the parts of a seed. Streams with the same ID have seeds of different lengths.
+    # A changed ID would change all runs. IDs 6 and 7 are retired, and `resnet_fn.parity` uses 20 and 21.
     ORDER = 1  # seed, epoch, 1: the order of an epoch
     AFFINE = 2  # seed, epoch, 2: shift, rotation and zoom; whole epochs, in memory
     CROP = 3  # seed, epoch, 3: padded crop and flip; whole epochs, in memory
@@ -38,9 +35,11 @@ def split_batch(batch_size: int, workers: int, accumulate: int) -> int:
     parts = workers * accumulate
     if batch_size % parts == 0:
         return batch_size // parts
-    wanted = f"a multiple of {parts} ({workers} workers x {accumulate} micro-batches)"
     multiple = -(-batch_size // parts) * parts
-    raise ValueError(f"batch_size: {batch_size} is not {wanted}; use {multiple}, or another --accumulate")
+    raise ValueError(
+        f"batch_size: {batch_size} is not a multiple of {workers} workers x {accumulate} micro-batches; "
+        f"use {multiple}, or another --accumulate"
+    )
 
 
 def epoch_order(seed: int, epoch: int, samples: int) -> np.ndarray:
@@ -54,14 +53,13 @@ class Plan:
 
     An epoch has samples // batch_size updates and leaves out the remaining samples. With repeated augmentation (Hoffer
     et al., arXiv 1901.09335), an update has batch_size / repeats different samples, each of them `repeats` times.
-    The attribute `share` is the number of samples that each worker gets for an update.
     """
 
     def __init__(self, recipe: Recipe, labels: np.ndarray, workers: Workers) -> None:
         samples = len(labels)
         self.recipe, self.labels, self.workers = recipe, labels, workers
         self.updates_per_epoch = samples // recipe.batch_size  # batches of one size let the step compile once
-        self.share = recipe.batch_size // workers.size
+        self.share = recipe.batch_size // workers.size  # number of samples of each worker in an update
         self.epoch = lru_cache(maxsize=1)(self._draw)  # thread-safe
         if not self.updates_per_epoch:
             size = recipe.batch_size
@@ -78,7 +76,7 @@ class Plan:
         return self.epoch(epoch)[0][place].astype(np.int64)
 
     def _draw(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return this worker's sample numbers, and numbers that seed the augmentation, both int32 [updates, share]."""
+        """Return this worker's sample numbers, and numbers that seed their augmentation, int32 [updates, share]."""
         recipe, samples = self.recipe, len(self.labels)
         if recipe.sampling != BALANCED:
             order = self._share_of(epoch_order(recipe.seed, epoch, samples))

@@ -79,10 +79,7 @@ def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
 
 
 def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number: int) -> np.ndarray:
-    """Decode a file, and apply the random crop, flip, colour jitter and policy (such as RandAugment) of a recipe.
-
-    Returns uint8 [image_size, image_size, 3]. The recipe's seed, `epoch`, `repeat` and `number` seed the randomness.
-    """
+    """Decode a file, and crop, flip and colour the image at random to uint8 [image_size, image_size, 3]."""
     from PIL import Image
 
     image, size = open_upright(data), recipe.image_size

@@ -11,7 +11,7 @@ _KINDS = "biuf"  # kinds of NumPy dtypes that are allowed: bool, integers, float
 
 
 def check_arrays(train: Any, validation: Any) -> tuple[Arrays, Arrays]:
-    """Check two pairs (inputs, targets). Converts float64 to float32, and integer targets [N] to int32 classes."""
+    """Check two pairs (inputs, targets), and convert float64 to float32 and integer targets [N] to int32 classes."""
     first, other = _split(train, "train"), _split(validation, "validation")
     pairs = {"inputs": (first.images, other.images), "targets": (first.labels, other.labels)}
     for part, arrays in pairs.items():

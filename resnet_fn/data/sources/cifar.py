@@ -1,7 +1,4 @@
-"""This module reads CIFAR-10 and CIFAR-100, binary or python version (https://www.cs.toronto.edu/~kriz/cifar.html).
-
-MindSpore's own readers accept only files of exactly 10,000 or 50,000 records.
-"""
+"""This module reads CIFAR-10 and CIFAR-100, binary or python version (https://www.cs.toronto.edu/~kriz/cifar.html)."""
 
 import pickle
 from pathlib import Path
@@ -12,6 +9,7 @@ import numpy as np
 from resnet_fn.data.dataset import DataSet, Split
 from resnet_fn.data.sources.files import color_spec
 
+# MindSpore's own readers are not used, because they accept only files of exactly 10,000 or 50,000 records.
 _PIXELS = 3 * 32 * 32
 _CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -83,7 +81,7 @@ def _read(path: Path, layout: _Layout) -> Split:
         data, record = np.fromfile(path, np.uint8), layout.label_bytes + _PIXELS
         if len(data) == 0 or len(data) % record:
             size = len(data)
-            raise ValueError(f"{path}: {size} bytes are not a multiple of {record}; extract the archive again")
+            raise ValueError(f"{path}: has {size} bytes, not a multiple of {record}; extract the archive again")
         rows = data.reshape(-1, record)
         pixels, labels = rows[:, layout.label_bytes :], rows[:, layout.label_bytes - 1]
     else:

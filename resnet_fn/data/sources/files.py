@@ -113,7 +113,7 @@ class FileSplit:
         except OSError as error:
             raise BadSampleError(f"{self.path(index)}: cannot be read ({error.strerror}); {_FIX}") from None
         if len(self.sizes) and len(data) != self.sizes[index]:
-            raise BadSampleError(f"{self.path(index)}: has changed since the command began; start it again")
+            raise BadSampleError(f"{self.path(index)}: has changed since the command began; start the command again")
         return data
 
     def undecodable(self, index: int) -> BadSampleError:
@@ -163,10 +163,7 @@ def decode_batches(
 def read_ahead(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int = READERS, ahead: int = 0
 ) -> Generator[tuple[Item, Result], None, None]:
-    """Yield (item, function(item)) in the order of the items. Threads compute the results ahead.
-
-    At most `ahead` items, by default 4 per thread, are computed ahead. Threads end when the iteration ends.
-    """
+    """Yield (item, function(item)) in order. Threads compute at most `ahead` items ahead, by default 4 per thread."""
     # If Python exits during an iteration, this generator is closed after all threads ended and `sys` was emptied.
     pool, finalizing = ThreadPoolExecutor(threads), sys.is_finalizing
     waiting: deque[tuple[Item, Future[Result]]] = deque()

@@ -16,10 +16,10 @@ _PLACES = ("", "val", "data", "ILSVRC2012_devkit_t12/data")
 
 
 def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, run: Path | None = None) -> DataSet:
-    """List the images below `data_dir`. The classes are the sorted names of the folders of training images.
+    """List the images in train/CLASS/ and val/ below `data_dir`. The classes are the sorted names of class folders.
 
-    The images are in train/CLASS/ and val/. If there is no val/ and `share` is above 0, `split_off` makes the
-    validation split. The class folders can then be in `data_dir` itself.
+    If there is no val/ and `share` is above 0, `split_off` makes the validation split. The class folders can then be
+    in `data_dir` itself.
     """
     root = Path(data_dir)
     whole = bool(share) and not (root / "val").is_dir()
@@ -85,7 +85,7 @@ def _check_classes(place: Path, classes: list[str], files: FileSplit) -> None:
 
 
 def _look_inside(folder: Path) -> str:
-    """Return the advice to give `folder` as --data-dir, or "" if `folder` has no inner folders."""
+    """Advise to give `folder` as --data-dir, or return "" if `folder` contains no folders."""
     inner = _class_folders(folder)
     condition = "" if "train" in inner else " if these are the classes"
     return f"it holds the folders {few(inner)}: give --data-dir {folder}{condition}" if inner else ""
@@ -115,7 +115,7 @@ def _list_flat_val(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]
     """Return what `_list_classes` returns, for ImageNet's images in `root`/val and their official labels.
 
     ILSVRC2012_validation_ground_truth.txt has a number 1..1000 for each image, in the order of the file names. The
-    file meta.mat maps these numbers to class folders, which are not in alphabetical order.
+    file meta.mat maps numbers to class folders, because the numbers do not follow the alphabetical order.
     """
     names, left_out = list_images(root / "val")
     if not names:
@@ -139,11 +139,11 @@ def _list_flat_val(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]
         raise ValueError(f"{file}: is damaged ({error}); extract the development kit again") from None
     if len(numbers) != len(names):
         lines, images = len(numbers), len(names)
-        raise ValueError(f"{truth}: has {lines} lines, but {root / 'val'} has {images} images; complete both")
+        raise ValueError(f"{truth}: has {lines} lines, but {root / 'val'} has {images} images; both must be equal")
     labels = {number: classes.index(name) for number, name in folders.items() if name in classes}
     if unknown := [number for number in numbers if number not in labels]:
-        name = folders.get(unknown[0])
-        raise ValueError(f"{truth}: number {unknown[0]} is class {name}, but train has no such folder; add it")
+        number, name = unknown[0], folders.get(unknown[0])
+        raise ValueError(f"{truth}: train has no folder for number {number} ({name}); add the folder to train")
     split = FileSplit(str(root / "val"), tuple(names), np.array([labels[number] for number in numbers], np.int32))
     return split, describe_left_out(split.root, left_out)
 

@@ -30,8 +30,8 @@ def load_lists(
 ) -> DataSet:
     """Make a data set from two lists of image files, whose paths are relative to `data_dir`.
 
-    `train_list` may be "" for evaluation. `known` are the classes of a trained net. If `known` is empty, the classes
-    are those of `train_list`, sorted. If `several` is true, an image may have any number of classes.
+    `known` are the classes of a trained net. If `known` is empty, the classes are the sorted classes of `train_list`.
+    If `several` is true, an image may have any number of classes.
     """
     train = _read("train_list", train_list, data_dir, several, looked_for=not known) if train_list else []
     val = _read("val_list", val_list, data_dir, several)
@@ -116,8 +116,8 @@ def _of_csv(file: Path, lines: Sequence[str], several: bool) -> Iterable[Row]:
     columns = [next((header.index(name) for name in names if name in header), -1) for names in (PATHS, LABELS)]
     if min(columns) < 0:
         missing, names = ("path", PATHS) if columns[0] < 0 else ("class", LABELS)
-        got = few(header, 6) if header else "none"
-        raise ValueError(f"{file} line 1: no column has the {missing}, names are {got}; use {' or '.join(names)}")
+        got = few(header, 6) if header else "an empty header"
+        raise ValueError(f"{file} line 1: no column of {got} holds the {missing}; name it {' or '.join(names)}")
     for cells in reader:
         place = f"{file} line {reader.line_num}"
         if not cells:

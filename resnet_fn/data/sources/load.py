@@ -37,8 +37,8 @@ def open_dataset(
     """Open the data set of a recipe, and check labels and image files.
 
     Args:
-        recipe: settings that name the data set, the sizes of evaluation images and what to do with bad files.
-        data_dir: folder of the data set. If empty, the folder comes from `options` or `trained_on`.
+        recipe: settings for the data set, the size of evaluation images, and the treatment of bad files.
+        data_dir: folder of the data set. If `data_dir` is empty, the folder comes from `options` or `trained_on`.
         options: settings for lists of images, decoding threads, file checks and the progress bar.
         workers: this worker's rank and the number of workers, which share the check of image files.
         splits: the splits to check, "train", "test" or both.
@@ -106,7 +106,9 @@ def load_dataset(
     if name in ("digits", "synthetic"):
         if data_dir:
             fix = "give --dataset cifar10, cifar100 or mindrecord, or for your own --recipe finetune --weights FILE"
-            raise ValueError(f"data_dir: {data_dir!r} is given, but the set {name} needs none; leave it out, or {fix}")
+            raise ValueError(
+                f"data_dir: {data_dir!r} is given, but the data set {name} needs no folder; leave it out, or {fix}"
+            )
         synthetic = recipe.synthetic_samples, recipe.synthetic_classes, recipe.image_size
         dataset = load_digits() if name == "digits" else make_synthetic(*synthetic)
     elif not data_dir:

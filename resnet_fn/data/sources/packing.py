@@ -109,7 +109,7 @@ def _write_shard(
         data = split.read(index)
         return shrink(data, short_side, quality) if short_side else data
 
-    folder = out / ".writing"  # of the same file name, because a MindRecord file cannot be renamed
+    folder = out / ".writing"  # the files keep their names, because a MindRecord file cannot be renamed
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     writer = FileWriter(str(folder / shard), shard_num=1, overwrite=True)

@@ -1,9 +1,7 @@
 """This module reads the MindRecord files (shards) that `python -m resnet_fn.pack` wrote.
 
-index.json                  describes the data set and each shard
-train-labels.npy            holds the labels of the training images, int32 [N]
-train-names.json            holds the names of the training images
-train-00000-of-00008.mindrecord is the first shard of training images.
+The file index.json describes the data set and its shards. The files train-labels.npy and train-names.json hold labels,
+int32 [N], and file names. The first shard has a name such as train-00000-of-00008.mindrecord.
 """
 
 import dataclasses
@@ -97,11 +95,11 @@ def load_records(data_dir: str, threads: int) -> DataSet:
     try:
         if index["format"] != FORMAT:
             expected, got = FORMAT, index["format"]
-            raise ValueError(f"{root / INDEX}: format must be {expected}, but it is {got}; pack the data set again")
+            raise ValueError(f"{root / INDEX}: format must be {expected}, but it is {got}; pack the set again")
         train, test = (_open_split(root, name, index, threads) for name in ("train", "val"))
         spec = color_spec("mindrecord", index["classes"], index["mean"], index["std"])
     except (KeyError, TypeError, AttributeError):
-        raise ValueError(f"{root / INDEX}: is not an index of resnet_fn.pack; pack the data set again") from None
+        raise ValueError(f"{root / INDEX}: is not an index of resnet_fn.pack; pack the set again") from None
     return DataSet(train, test, spec)
 
 
@@ -112,7 +110,7 @@ def _open_split(root: Path, name: str, index: dict[str, Any], threads: int) -> R
             path = root / file
             if not path.is_file() or path.stat().st_size != size:
                 problem = "is cut or was changed" if path.is_file() else "is missing"
-                raise ValueError(f"{path}: {problem}; run python -m resnet_fn.pack again to write this file")
+                raise ValueError(f"{path}: {problem}; run python -m resnet_fn.pack again to write the file")
     try:
         labels, names = np.load(root / f"{name}-labels.npy"), json.loads((root / f"{name}-names.json").read_text())
     except (OSError, ValueError) as error:

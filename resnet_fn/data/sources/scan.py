@@ -28,7 +28,7 @@ _AT_A_TIME = 32  # a thread gets this many files at once, because handing over s
 
 
 def examine(path: str, decode: bool = True) -> tuple[int, str]:
-    """Return a file's size in bytes and its fault, or "" for a good file. `decode` says whether to read the contents."""
+    """Return a file's size in bytes and its fault, or "" for a good file. Without `decode`, contents are not read."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
@@ -66,7 +66,7 @@ def _examine_bytes(data: bytes) -> str:
 
 
 def scan_files(split: FileSplit, decode: bool, workers: Workers, progress: bool) -> tuple[np.ndarray, dict[int, str]]:
-    """Examine the files of a split, which all workers share. Returns file sizes, int64 [N], and {sample: fault}."""
+    """Examine a split's files on all workers. Returns all file sizes, int64 [N], and each bad file's fault."""
     local = range(workers.rank, len(split), workers.size)
     sizes, faults = np.zeros(len(split), np.int64), dict[int, str]()
 
@@ -98,12 +98,12 @@ def check_files(
     splits: Sequence[str] = ("train", "test"),
     left_out: tuple[str, ...] | None = None,
 ) -> DataSet:
-    """Check the image files of a data set, and return the data set with the sizes of the good files.
+    """Check the image files of a data set, and return the data set with the sizes of its good files.
 
     Args:
-        on_bad: "error" raises ValueError for bad files, and "skip" leaves bad files out on all ranks.
-        check: whether files are decoded, "yes", "no", or "auto" for at most `MOST_CHECKED` files.
-        left_out: the files that a resumed run left out, which are not checked again. None for a new run.
+        on_bad: "error" raises ValueError for bad files. "skip" decodes all files and leaves bad ones out on all ranks.
+        check: whether "error" decodes files, "yes", "no", or "auto" for at most `MOST_CHECKED` files.
+        left_out: lines of bad_files.txt in a resumed run, so that no file is decoded again. None for a new run.
     """
     files = {half: split for half in ("train", "test") if isinstance(split := getattr(dataset, half), FileSplit)}
     count = sum(len(split) for split in files.values())

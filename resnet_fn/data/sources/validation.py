@@ -15,10 +15,7 @@ FILE = "validation.json"
 
 
 def hold_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Draw a mask of validation samples, bool [N], with the fraction `share` of each class.
-
-    A class with two or more samples gives at least one sample, but never all samples.
-    """
+    """Draw a mask of validation samples, bool [N], with the fraction `share` of each class but never a whole class."""
     rng = np.random.default_rng([seed, Streams.VALIDATION])
     held = np.zeros(len(labels), bool)
     for label in np.unique(labels):
@@ -28,13 +25,13 @@ def hold_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def split_off(files: FileSplit, share: float, seed: int, run: Path | None = None) -> tuple[FileSplit, FileSplit]:
-    """Split files into training and validation files, by the validation.json of `run` or else by `hold_out`."""
+    """Return training and validation files, which the run's validation.json lists or else `hold_out` draws."""
     path = run and run / FILE
     if path and path.exists():
         known = set(json.loads(path.read_text(encoding="utf-8")))
         if missing := sorted(known - set(files.names)):
             raise ValueError(
-                f"{path}: {len(missing)} validation files are missing in {files.root}, for example {missing[0]}; "
+                f"{path}: {len(missing)} validation files are not in {files.root} any more: {few(missing)}; "
                 "put them back, or start another run"
             )
         held = np.array([name in known for name in files.names])

@@ -73,7 +73,7 @@ def test_folders_around_the_set_are_no_classes(folder, tmp_path, raises_line):
     for name in ("a", "b"):
         shutil.copytree(folder, tmp_path / "two" / name)
     place = f"{tmp_path}/two/a"
-    with raises_line(f"{place} holds a set, not a class", "the folders train, val: ", f"give --data-dir {place}"):
+    with raises_line(f"{place} holds a data set, not a class", "the folders train, val: ", f"give --data-dir {place}"):
         load_dataset(SPLIT, str(tmp_path / "two"))
 
 
@@ -116,10 +116,10 @@ def test_flat_val_takes_the_official_ground_truth_or_the_error_names_what_is_mis
     assert dataset.notes[0].startswith(f"leaving out 1 of {flat}/val, ")
     truth = flat / "ILSVRC2012_validation_ground_truth.txt"
     truth.write_text("1\n1\n")
-    with pytest.raises(ValueError, match="has 2 lines for 9 images"):
+    with pytest.raises(ValueError, match=r"has 2 lines, but .*/val has 9 images"):
         load_dataset(RECIPE, str(flat))
     truth.write_text("7\n" * 9)
-    with pytest.raises(ValueError, match="number 7 is None, which train has no folder for"):
+    with pytest.raises(ValueError, match="train has no folder for number 7"):
         load_dataset(RECIPE, str(flat))
     for file in (flat / "meta.mat", truth):  # the one that is damaged; the ground truth is read first
         file.write_text("no number")

@@ -142,7 +142,7 @@ def test_files_are_decoded_where_few_or_asked_for(zoo, monkeypatch):
         (index,) = (index for index, name in enumerate(unchecked.train.names) if name.endswith(bad))
         with pytest.raises(BadSampleError, match=f"{bad}: cannot be decoded; fix it and go on"):
             list(unchecked.train.eval_images([np.array([index])], unchecked.input))
-    with pytest.raises(ValueError, match=r"^check_files: 'no' finds no bad files for on_bad_sample 'skip' to"):
+    with pytest.raises(ValueError, match=r"^check_files: 'no' cannot be used with on_bad_sample 'skip'; "):
         open_dataset(SKIP, str(folder), options=RunOptions(check_files="no"))
     monkeypatch.setattr(scan, "MOST_CHECKED", 43)  # of 44, both splits together
     assert open_dataset(RECIPE, str(folder)).notes[0].startswith("image files are not checked (44 are more than 43)")
@@ -176,7 +176,7 @@ def test_a_sample_is_its_files_bytes_unless_the_file_has_changed(folder):
     assert split.read(3) == data
     checked = replace(split, sizes=np.full(len(split), len(data)))
     path.write_bytes(data + b"more")
-    with pytest.raises(BadSampleError, match=r"bee/03 ü.JPEG: has changed since the command began; start it again$"):
+    with pytest.raises(BadSampleError, match=r"bee/03 ü.JPEG: has changed since the command began; start the comm"):
         checked.read(3)
     path.unlink()
     with pytest.raises(BadSampleError, match=r"bee/03 ü.JPEG: cannot be read \(No such file .*\); fix it"):
