@@ -37,7 +37,7 @@ def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: boo
 
 
 def colour(image: Any, recipe: Recipe, epoch: int, repeat: int, number: int) -> Any:
-    """Apply the recipe's colour jitter and policy to an RGB PIL image. The numbers are part of the random seed."""
+    """Apply the recipe's colour jitter and policy to an RGB image. The seed contains `epoch`, `repeat`, `number`."""
 
     def stream(kind: int) -> np.random.Generator:
         return np.random.default_rng([recipe.seed, epoch, kind, repeat, number])
@@ -150,7 +150,7 @@ PAIRS = {
 
 
 def magnitude(name: str, level: int, size: int, policy: str) -> float:
-    """Return the unsigned magnitude of an operation at `level`, 0..30, or 0..9 if the policy is "autoaugment"."""
+    """Return an operation's unsigned magnitude for images of width `size`, at `level` 0..30 (autoaugment: 0..9)."""
     bins, wide = _AUTO_BINS if policy == "autoaugment" else _BINS, policy == "trivialaugment"
     if name in _SIGNED:
         kind = _SIGNED[name]
@@ -187,7 +187,7 @@ def choose(settings: Recipe, size: int, rng: np.random.Generator) -> list[tuple[
 
 
 def _linspace(start: float, end: float, count: int) -> np.ndarray:
-    """Return `torch.linspace` with torch's float32 rounding. Another rounding could move a pixel."""
+    """Return the values of `torch.linspace` with torch's float32 rounding. Another rounding could move a pixel."""
     first, last = np.float32(start), np.float32(end)
     step, places = float((last - first) / np.float32(count - 1)), np.arange(count)
     values = np.where(places < count // 2, first + step * places, last - step * (count - 1 - places))

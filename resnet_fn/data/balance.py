@@ -14,7 +14,7 @@ def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> t
     """Return the weight of each class in the loss, or () if `setting` is empty.
 
     The setting "balanced" weights classes in proportion to 1 / (samples of the class), as scikit-learn does. Any other
-    setting is a file with a line "CLASS WEIGHT" for each class. The mean weight of the N samples is 1.
+    setting is a file with a line "CLASS WEIGHT" for each class. The mean weight of the samples in `labels` is 1.
     """
     if not setting:
         return ()
@@ -80,9 +80,7 @@ def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:
         name, _, value = line.strip().rpartition(" ")
         name = name.strip()
         if name not in classes:
-            raise ValueError(
-                f"{path}, line {number}: {name!r} is not a class of the data set; {closest(name, classes)}"
-            )
+            raise ValueError(f"{path}, line {number}: {name!r} is not a class of the set; {closest(name, classes)}")
         try:
             weights[name] = float(value)
         except ValueError:

@@ -34,7 +34,7 @@ class FileFeed(Plan):
         self._buffers = Buffers(shape, np.uint8 if as_bytes else np.float32)
         samples = len(self._split)
         self._erasing = lru_cache(maxsize=1)(lambda epoch: draw_epoch(recipe, epoch, samples, ["erasing"])["erasing"])
-        self._begun: dict[int, tuple[np.ndarray, list[Future[None]]]] = {}  # update: (images, jobs)
+        self._begun: dict[int, tuple[np.ndarray, list[Future[None]]]] = {}  # images and jobs of each update
         self._pool: ThreadPoolExecutor | None = None
         self._samples: Generator[tuple[int, bytes], None, None]
         limit_arenas(self._split.threads + 2)  # decoding threads, the reading thread, the caller's thread
@@ -75,12 +75,12 @@ class FileFeed(Plan):
             self._begun.clear()
 
     def _numbers(self, update: int) -> list[tuple[int, int]]:
-        """Return the pair (repeat, number) of each image of an update, which seeds the image's augmentation."""
+        """Return the pair (repeat, number) of each image of an update, which is part of the augmentation's seed."""
         epoch, place = divmod(update, self.updates_per_epoch)
         return list(zip(self._repeats, self.epoch(epoch)[1][place].tolist(), strict=True))
 
     def _decoded(self, update: int) -> np.ndarray:
-        """Return an update's decoded images, and let threads begin the images of the next update."""
+        """Return an update's decoded images, and let threads begin the next update's images in the same epoch."""
         if update not in self._begun:
             self.close()
             epoch, place = divmod(update, self.updates_per_epoch)

@@ -38,7 +38,7 @@ def like_float_feed(images: np.ndarray, spec: InputSpec) -> np.ndarray:
 
 
 def _resize_matrix(old: int, new: int) -> np.ndarray:
-    # Row i holds the weights of the source pixels in target pixel i. Its centre is at (i + 1/2) · old / new.
+    # Row i holds the weights of the source pixels in target pixel i. Pixel i has its centre at (i + 1/2) · old / new.
     centre = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
     low = np.floor(centre).astype(int)
     high = np.minimum(low + 1, old - 1)
@@ -58,7 +58,7 @@ _DRAWS: dict[str, tuple[int, int, Callable[[Recipe], Any]]] = {
 
 
 def draw_epoch(recipe: Recipe, epoch: int, samples: int, names: Iterable[str] = _DRAWS) -> dict[str, np.ndarray]:
-    """Draw random numbers in [0, 1), [repeats, samples, count], for each augmentation in `names` of the recipe."""
+    """Draw random numbers in [0, 1), [repeats, samples, n], for each augmentation in `names` that the recipe uses."""
     return {
         name: np.random.default_rng([recipe.seed, epoch, stream]).random((recipe.repeats, samples, width))
         for name, (stream, width, wanted) in _DRAWS.items()

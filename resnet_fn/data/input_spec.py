@@ -23,7 +23,7 @@ class InputSpec:
     train_list: str = ""  # absolute path of the list of training images, or "" without a list
     val_list: str = ""  # absolute path of the list of validation images, or "" without a list
     full_scale: float  # divisor of the pixel values
-    mean: tuple[float, ...]  # mean of (pixel / full_scale) for each channel, over the training images
+    mean: tuple[float, ...]  # mean of (pixel / full_scale) for each channel
     std: tuple[float, ...]  # standard deviation of (pixel / full_scale) for each channel
 
     @property

@@ -11,7 +11,7 @@ from resnet_fn.data.order import Batch, Streams
 class Mixing(NamedTuple):
     """Holds the weight and the box for mixing the images of an update."""
 
-    weight: float  # weight of a sample's own label (with mixup also image); the neighbour has 1 − weight
+    weight: float  # weight of a sample's own label, and with mixup of its own image
     # CutMix fills the box (top, bottom, left, right) with pixels of the neighbour. Mixup has no box.
     box: tuple[int, int, int, int] | None = None
 
@@ -19,11 +19,7 @@ class Mixing(NamedTuple):
 def erase_and_mix(
     recipe: Recipe, batch: Batch, classes: int, update: int, epoch: int, erasing: np.ndarray | None
 ) -> Batch:
-    """Apply the recipe's random erasing, mixup and CutMix to a worker's batch.
-
-    `batch` holds normalised images, float32 [n, C, H, W], and labels, int32 [n] or float32 [n, classes]. `erasing`
-    holds the random numbers for `erase`, [n, 5], or is None to erase nothing.
-    """
+    """Apply the recipe's random erasing, mixup and CutMix to a batch. `erasing` has the random numbers for `erase`."""
     images, labels = batch
     if erasing is not None:
         images = erase(images, erasing, recipe.erasing)
@@ -44,7 +40,7 @@ def draw_mixing(
 ) -> Mixing:
     """Draw the weight and box of an update for mixup (arXiv 1710.09412) or CutMix (arXiv 1905.04899, equations 1, 2).
 
-    `mixup` and `cutmix` are alphas of Beta(alpha, alpha), or 0. If both are above 0, CutMix has probability `switch`.
+    `mixup` and `cutmix` are alphas of Beta(alpha, alpha), 0 for off. If both are on, CutMix has probability `switch`.
     """
     cuts = bool(cutmix) and (not mixup or rng.random() < switch)
     alpha = cutmix if cuts else mixup
@@ -88,7 +84,7 @@ def _neighbours(array: np.ndarray) -> np.ndarray:
 
 
 def erase(images: np.ndarray, draws: np.ndarray, probability: float) -> np.ndarray:
-    """Set a random rectangle of some images, float32 [N, C, H, W], to the mean 0 (Zhong et al., arXiv 1708.04896).
+    """Set a random rectangle of some normalised images, [N, C, H, W], to 0 (Zhong et al., arXiv 1708.04896).
 
     The columns of `draws`, [N, 5] in [0, 1), choose whether to erase, the area, the aspect ratio, the row and the
     column. A rectangle that is larger than the image is cut, but torchvision draws another rectangle.

@@ -67,7 +67,7 @@ class Plan:
         if recipe.mixes and self.share % 2:
             even = 2 * workers.size * -(-recipe.batch_size // (2 * workers.size))
             raise ValueError(
-                f"batch_size: a worker's share is {self.share}, but mixup and cutmix need an even share; give {even}"
+                f"batch_size: mixup and cutmix need an even share per worker, not {self.share}; give {even}"
             )
 
     def indices(self, update: int) -> np.ndarray:
@@ -85,7 +85,6 @@ class Plan:
         return self._share_of(order), self._share_of(np.arange(samples, dtype=np.int32))
 
     def _share_of(self, order: np.ndarray) -> np.ndarray:
-        """Return this worker's part of the order of an epoch, [updates_per_epoch, share]."""
         different, start = self.recipe.batch_size // self.recipe.repeats, self.workers.rank * self.share
         unique = order[: self.updates_per_epoch * different].reshape(self.updates_per_epoch, different)
         return np.tile(unique, self.recipe.repeats)[:, start : start + self.share].copy()

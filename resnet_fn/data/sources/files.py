@@ -40,8 +40,8 @@ def is_image(name: str) -> bool:
 def list_images(folder: str | Path) -> tuple[list[str], list[str]]:
     """Return the image files below a folder, at any depth, and the names that are left out, as relative paths.
 
-    Images have the order of torchvision's ImageFolder. Names are left out if they have no image's ending or begin with
-    a dot. Links to folders are followed, and each folder is read once.
+    Images have the order of torchvision's ImageFolder. Files without an image's ending and names that begin with a dot
+    are left out. Links to folders are followed, and each folder is read once.
     """
 
     def stop(error: OSError) -> NoReturn:
@@ -83,7 +83,7 @@ class FileSplit:
     """Holds the image files and labels of a split, and reads the files."""
 
     root: str  # the folder of the files
-    names: tuple[str, ...]  # paths, relative to `root`
+    names: tuple[str, ...]  # paths, absolute or relative to `root`
     labels: np.ndarray  # int32 [N], or float32 [N, classes] if images have several classes
     # File sizes in bytes, int64 [N], when the files were checked. The array is empty before this check.
     sizes: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))

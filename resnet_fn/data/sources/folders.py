@@ -59,7 +59,7 @@ def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, 
 
 
 def _check_classes(place: Path, classes: list[str], files: FileSplit) -> None:
-    """Raise ValueError unless `place` has two or more class folders, which all hold images."""
+    """Raise ValueError if the folders in `place` cannot be the classes, for example because one is empty."""
     counts = np.bincount(files.labels, minlength=len(classes))
     if not place.is_dir():
         problem, fix = f"{place} does not exist", near_path(place, f"lay the images out as {place}/CLASS/*.JPEG")

@@ -28,7 +28,7 @@ class Row(NamedTuple):
 def load_lists(
     data_dir: str, train_list: str, val_list: str, threads: int, known: Sequence[str] = (), several: bool = False
 ) -> DataSet:
-    """Make a data set from two lists of image files, whose paths are relative to `data_dir`.
+    """Make a data set from two lists of image files, whose paths are absolute or relative to `data_dir`.
 
     `known` are the classes of a trained net. If `known` is empty, the classes are the sorted classes of `train_list`.
     If `several` is true, an image may have any number of classes.

@@ -107,7 +107,7 @@ def load_dataset(
         if data_dir:
             fix = "give --dataset cifar10, cifar100 or mindrecord, or for your own --recipe finetune --weights FILE"
             raise ValueError(
-                f"data_dir: {data_dir!r} is given, but the data set {name} needs no folder; leave it out, or {fix}"
+                f"data_dir: {data_dir!r} is given, but the set {name} needs no folder; leave it out, or {fix}"
             )
         synthetic = recipe.synthetic_samples, recipe.synthetic_classes, recipe.image_size
         dataset = load_digits() if name == "digits" else make_synthetic(*synthetic)

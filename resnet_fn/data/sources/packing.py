@@ -1,7 +1,4 @@
-"""This module writes the images of a folder to MindRecord files (shards).
-
-Each shard is written in a temporary folder, read back, compared, and moved to the output folder.
-"""
+"""This module writes the images of a folder to MindRecord files (shards), and reads each shard back to check it."""
 
 import io
 import json

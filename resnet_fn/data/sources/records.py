@@ -1,8 +1,4 @@
-"""This module reads the MindRecord files (shards) that `python -m resnet_fn.pack` wrote.
-
-The file index.json describes the data set and its shards. The files train-labels.npy and train-names.json hold labels,
-int32 [N], and file names. The first shard has a name such as train-00000-of-00008.mindrecord.
-"""
+"""This module reads data sets that `python -m resnet_fn.pack` wrote, as MindRecord files (shards) and index.json."""
 
 import dataclasses
 import json

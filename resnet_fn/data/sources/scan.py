@@ -102,7 +102,7 @@ def check_files(
 
     Args:
         on_bad: "error" raises ValueError for bad files. "skip" decodes all files and leaves bad ones out on all ranks.
-        check: whether "error" decodes files, "yes", "no", or "auto" for at most `MOST_CHECKED` files.
+        check: "yes" decodes all files, "no" decodes none, and "auto" decodes sets of at most `MOST_CHECKED` files.
         left_out: lines of bad_files.txt in a resumed run, so that no file is decoded again. None for a new run.
     """
     files = {half: split for half in ("train", "test") if isinstance(split := getattr(dataset, half), FileSplit)}
@@ -158,7 +158,7 @@ def write_bad_files(folder: Path, dataset: DataSet) -> None:
 
 
 def read_bad_files(folder: Path) -> tuple[str, ...] | None:
-    """Return the lines of bad_files.txt in `folder`, or None if there is no such file."""
+    """Return the lines of bad_files.txt in `folder`, or None if the file cannot be read."""
     try:
         lines = (folder / BAD_FILES).read_text(encoding="utf-8", errors="surrogateescape").split("\n")[:-1]
     except OSError:

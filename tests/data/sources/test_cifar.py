@@ -33,7 +33,7 @@ def test_a_missing_folder_and_no_folder_are_explained(tmp_path, raises_line):
     (tmp_path / "cifar-10-binary.tar.gz").touch()
     with raises_line("data_batch_1.bin or data_batch_1", "it contains cifar-10-binary.tar.gz", "extract it there"):
         load_dataset(TEN, str(tmp_path))
-    with pytest.raises(ValueError, match="the data set digits needs no folder; leave it out"):
+    with pytest.raises(ValueError, match="the set digits needs no folder; leave it out"):
         load_dataset(Recipe(), str(tmp_path))
 
 
