@@ -40,7 +40,8 @@ def draw_mixing(
 ) -> Mixing:
     """Draw the weight and box of an update for mixup (arXiv 1710.09412) or CutMix (arXiv 1905.04899, equations 1, 2).
 
-    `mixup` and `cutmix` are alphas of Beta(alpha, alpha), 0 for off. If both are on, CutMix has probability `switch`.
+    `mixup` and `cutmix` are each the alpha of a distribution Beta(alpha, alpha), or 0 to turn the method off. If both
+    methods are on, CutMix has the probability `switch`.
     """
     cuts = bool(cutmix) and (not mixup or rng.random() < switch)
     alpha = cutmix if cuts else mixup

@@ -80,8 +80,7 @@ def _read(path: Path, layout: _Layout) -> Split:
     if layout.binary:
         data, record = np.fromfile(path, np.uint8), layout.label_bytes + _PIXELS
         if len(data) == 0 or len(data) % record:
-            size = len(data)
-            raise ValueError(f"{path}: has {size} bytes, not a multiple of {record}; extract the archive again")
+            raise ValueError(f"{path}: has {len(data)} bytes, not a multiple of {record}; extract the archive again")
         rows = data.reshape(-1, record)
         pixels, labels = rows[:, layout.label_bytes :], rows[:, layout.label_bytes - 1]
     else:

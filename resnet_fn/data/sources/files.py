@@ -21,7 +21,7 @@ from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.preprocess import eval_pixels, naming
 
-_FIX = "fix it and go on, or begin another run with --on-bad-sample skip"
+_FIX = "fix the file and go on, or begin another run with --on-bad-sample skip"
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 READERS = 16  # number of reading threads, which read 8,000 files a second at a latency of 2 ms
 _AHEAD = 4  # number of items per thread that are computed ahead
@@ -66,7 +66,7 @@ def list_images(folder: str | Path) -> tuple[list[str], list[str]]:
 
 def describe_left_out(folder: str | Path, left_out: Sequence[str]) -> list[str]:
     """Return a list with one line about the names that `list_images` left out, or an empty list."""
-    which = "no images by their ending, or names that begin with a dot"
+    which = "which have no image's ending or begin with a dot"
     return [f"leaving out {len(left_out)} of {folder}, {which}: {few(left_out, 2)}"] if left_out else []
 
 

@@ -91,7 +91,7 @@ def test_what_is_no_regular_file_is_named_and_never_opened(folder, raises_line):
         with raises_line("1 of 22 training and 1 of 10 ", "a.jpg' is not a regular file", "b.jpg' is"):
             open_dataset(RECIPE, str(folder), options=RunOptions(check_files=check))
     split = load_dataset(RECIPE, str(folder)).train
-    with pytest.raises(BadSampleError, match=r"a.jpg: cannot be read \(not a regular file\); fix it"):
+    with pytest.raises(BadSampleError, match=r"a.jpg: cannot be read \(not a regular file\); fix the"):
         split.read(split.names.index("bee/a.jpg"))
     assert len(open_dataset(SKIP, str(folder)).train) == 21
 
@@ -140,7 +140,7 @@ def test_files_are_decoded_where_few_or_asked_for(zoo, monkeypatch):
     assert len(unchecked.train) == len(unchecked.train.sizes) == 35
     for bad in ("cut header.jpg", "cut late.jpg", "garbage.jpg"):
         (index,) = (index for index, name in enumerate(unchecked.train.names) if name.endswith(bad))
-        with pytest.raises(BadSampleError, match=f"{bad}: cannot be decoded; fix it and go on"):
+        with pytest.raises(BadSampleError, match=f"{bad}: cannot be decoded; fix the file and go on"):
             list(unchecked.train.eval_images([np.array([index])], unchecked.input))
     with pytest.raises(ValueError, match=r"^check_files: 'no' cannot be used with on_bad_sample 'skip'; "):
         open_dataset(SKIP, str(folder), options=RunOptions(check_files="no"))
@@ -179,5 +179,5 @@ def test_a_sample_is_its_files_bytes_unless_the_file_has_changed(folder):
     with pytest.raises(BadSampleError, match=r"bee/03 ü.JPEG: has changed since the command began; start the comm"):
         checked.read(3)
     path.unlink()
-    with pytest.raises(BadSampleError, match=r"bee/03 ü.JPEG: cannot be read \(No such file .*\); fix it"):
+    with pytest.raises(BadSampleError, match=r"bee/03 ü.JPEG: cannot be read \(No such file .*\); fix the"):
         checked.read(3)
