@@ -117,7 +117,7 @@ $ echo train/bee/1.jpg > train.txt
 # a CSV without the column
 $ printf 'path,kind\ntrain/bee/1.jpg,bee\n' > train.csv
 --train-list train.csv --val-list val.txt
-1: train.csv line 1: … path, kind … class; name it label
+1: train.csv line 1: … path, kind … no class column; name the class column label
 # a class of the validation list alone
 $ printf 'train/bee/00 ü.JPEG\tbee\ntrain/cat with a space/00 ü.JPEG\tcat\n' > train.txt
 $ printf 'train/bee/00 ü.JPEG\twasp\n' > val.txt
@@ -159,7 +159,7 @@ $ printf 'bee 1\nbea 2\n' > w.txt
 1: w.txt, line 2: 'bea' … use one of bee, cat with a space, éléphant
 # no file of class weights
 --class-weights balance
-1: class_weights: 'balance' … give balanced, or a text file
+1: class_weights: 'balance' … give 'balanced' or the path of a text file
 """
 
 

@@ -33,7 +33,7 @@ def require_alike(values: Mapping[str, Any], workers: Workers, fix: str) -> None
 
 
 def check_settings(workers: Workers, *configs: Any, **more: Any) -> None:
-    """Raise ValueError if workers differ in code, package versions, `more`, or settings that are not `per_worker`."""
+    """Raise ValueError if workers differ in code, package versions, shared settings of `configs`, or `more`."""
     if workers.size == 1:
         return
     values = {"resnet_fn's code": versions.sources()[:_DIGITS]}

@@ -1,6 +1,6 @@
 """This module augments training images by crop, flip, colour jitter and policies such as RandAugment.
 
-With the same parameters, jitter and policies give torchvision's pixels on PIL images. The random numbers are NumPy's.
+Colour jitter and policies compute the same pixels as torchvision on PIL images, but draw other random numbers.
 Source: https://github.com/pytorch/vision/blob/v0.28.0/torchvision/transforms/autoaugment.py
 """
 
@@ -19,10 +19,10 @@ _BLACK = (0, 0, 0)
 
 
 def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: bool) -> np.ndarray:
-    """Pad images, uint8 [N, H, W, C], and cut out random windows of the original size (arXiv 1512.03385, section 4.2).
+    """Pad images with black, and cut out random windows of the original size (arXiv 1512.03385, section 4.2).
 
-    If `flip` is true, each image is mirrored with probability 1/2. The columns of `draws`, [N, 3] in [0, 1), choose
-    the window's row, the window's column, and whether to mirror. `padding` is in pixels on each side.
+    Images are uint8 [N, H, W, C]. `padding` is in pixels on each side. The columns of `draws`, [N, 3] in [0, 1), choose
+    the window's row, the window's column, and whether to mirror. If `flip` is false, no image is mirrored.
     """
     height, width = images.shape[1:3]
     top, left = ((draws[:, :2] * (2 * padding + 1)).astype(int) - padding).T.tolist()
@@ -37,7 +37,7 @@ def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: boo
 
 
 def colour(image: Any, recipe: Recipe, epoch: int, repeat: int, number: int) -> Any:
-    """Apply the recipe's colour jitter and policy to an RGB image. The seed contains `epoch`, `repeat`, `number`."""
+    """Apply the recipe's jitter and policy to an RGB image. `epoch`, `repeat` and the sample `number` set the seed."""
 
     def stream(kind: int) -> np.random.Generator:
         return np.random.default_rng([recipe.seed, epoch, kind, repeat, number])
@@ -164,7 +164,7 @@ def magnitude(name: str, level: int, size: int, policy: str) -> float:
 def choose(settings: Recipe, size: int, rng: np.random.Generator) -> list[tuple[str, float]]:
     """Draw the policy's operations for one image of width `size`, as pairs (name, magnitude).
 
-    TrivialAugmentWide follows arXiv 2103.10158. RandAugment follows arXiv 1909.13719, with the option mstd of timm.
+    TrivialAugmentWide: arXiv 2103.10158. RandAugment: arXiv 1909.13719, with random levels as in timm (`policy_noise`).
     """
     policy, chosen = settings.policy, []
     if policy == "autoaugment":

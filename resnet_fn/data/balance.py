@@ -14,7 +14,7 @@ def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> t
     """Return the weight of each class in the loss, or () if `setting` is empty.
 
     The setting "balanced" weights classes in proportion to 1 / (samples of the class), as scikit-learn does. Any other
-    setting is a file with a line "CLASS WEIGHT" for each class. The mean weight of the samples in `labels` is 1.
+    setting is the path of a file with a line "CLASS WEIGHT" for each class. The mean weight of the samples is 1.
     """
     if not setting:
         return ()
@@ -27,7 +27,7 @@ def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> t
 
 
 def class_balance(sampling: str, weights: Sequence[float], classes: int, labels: np.ndarray) -> list[dict[str, float]]:
-    """Return one row for each class, or an empty list if neither weights nor sampling balance the classes."""
+    """Return each class's training images, loss weight and times seen per epoch, or [] if classes are not balanced."""
     if not weights and sampling != BALANCED:
         return []
     counts = np.bincount(labels, minlength=classes).tolist()
@@ -54,7 +54,7 @@ def describe_balance(rows: Sequence[Mapping[str, float]], classes: Sequence[str]
 def balanced_order(rng: np.random.Generator, labels: np.ndarray) -> np.ndarray:
     """Draw the order of an epoch, int32 [N], in which all classes in `labels`, int [N], are equally frequent.
 
-    Each of K classes gets N / K places, rounded up or down. The counts of a class's samples differ by at most 1.
+    Each of K classes gets about N / K places. Two samples of a class occur equally often, or one of them once more.
     """
     counts = np.unique(labels, return_counts=True)[1]
     by_class = np.split(np.argsort(labels, kind="stable").astype(np.int32), np.cumsum(counts)[:-1])
@@ -71,7 +71,7 @@ def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
-        fix = near_path(path, "give balanced, or a text file")
+        fix = near_path(path, "give 'balanced' or the path of a text file")
         raise ValueError(f"class_weights: {str(path)!r} cannot be read; {fix}") from None
     weights: dict[str, float] = {}
     for number, line in enumerate(lines, 1):
@@ -88,5 +88,5 @@ def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:
         if not 0 < weights[name] < float("inf"):
             raise ValueError(f"{path}, line {number}: weight {value!r} must be a number above 0; write CLASS WEIGHT")
     if missing := [name for name in classes if name not in weights]:
-        raise ValueError(f"{path}: has no weight of {few(missing)}; write a line CLASS WEIGHT for each class")
+        raise ValueError(f"{path}: has no weight for {few(missing)}; write a line CLASS WEIGHT for each class")
     return np.array([weights[name] for name in classes])

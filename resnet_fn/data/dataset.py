@@ -27,12 +27,12 @@ class Samples(Protocol):
 
     @property
     def labels(self) -> np.ndarray:
-        """Return the images' labels, int32 [N], or float32 [N, classes] if images can have several classes."""
+        """Return labels, int32 [N], or zeros and ones, float32 [N, classes], if images can have several classes."""
 
     def __len__(self) -> int: ...
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
-        """Yield evaluation images, float32 [n, C, H, W], for each array of sample numbers, int [n]."""
+        """Yield images for evaluation, float32 [n, C, H, W], for each array of sample numbers, int [n]."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Split:
         return len(self.labels)
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
-        """Yield evaluation images, which are resized without a crop."""
+        """Yield normalised images, which are resized without a crop."""
         for rows in batches:
             yield prepare(self.images[rows], spec.image_size, spec)
 
@@ -107,10 +107,10 @@ def eval_batches(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield this worker's batches of an evaluation: images, labels, and sample numbers, int64 [batch_size].
 
-    Each sample of the split goes to exactly one worker. All workers get equally many batches of the same size. Unused
-    places hold the split's first sample, with the number −1. `batch_size` must be a multiple of `block`.
+    Workers take turns at blocks of `block` samples. `batch_size` must be a multiple of `block`, so that no batch ends
+    inside a block. All workers get equally many batches. Unused places hold the split's first sample with number −1.
     """
-    blocks = -(-len(split) // block)  # workers take turns at blocks
+    blocks = -(-len(split) // block)
     local = (np.arange(workers.rank, blocks, workers.size)[:, None] * block + np.arange(block)).ravel()
     local = local[local < len(split)]  # only the last block can be short
     most = -(-blocks // workers.size) * block

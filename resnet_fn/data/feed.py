@@ -1,8 +1,8 @@
 """A feed makes training batches, whose pixels do not depend on the number of workers, threads or micro-batches.
 
-A feed chooses samples (order.py), and takes their pixels from memory or decodes files (file_feed.py). Then the feed
-crops, flips and colours the images (augment.py, preprocess.py), and normalises them (images.py). Images in memory can
-then be shifted, rotated and zoomed (images.py). Erasing and mixing of images come last (mix.py).
+A feed chooses samples (order.py) and gets their pixels (file_feed.py, if the samples are files). Crop, flip and colour
+(augment.py, preprocess.py) come before normalisation (images.py). Shift, rotation and zoom (images.py, in memory only)
+come after normalisation. Erasing and mixing (mix.py) come last.
 """
 
 from functools import lru_cache
@@ -30,7 +30,7 @@ def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dt
         dtype: "float32" for normalised images, or "uint8" for images without normalisation.
 
     Raises:
-        ValueError: `dtype` does not fit the recipe, or the batch size does not fit the data set and the workers.
+        ValueError: if the recipe cannot use `dtype`, or if the batch size does not fit the data set and the workers.
     """
     check_feed(recipe, dtype)
     if isinstance(dataset.train, Split):
@@ -42,13 +42,13 @@ def check_feed(recipe: Recipe, dtype: str) -> None:
     """Raise ValueError if `dtype` is "uint8" and the recipe needs normalised images."""
     feature = "sets in memory" if not recipe.of_files else "mixup, cutmix and erasing"
     if dtype != "float32" and (not recipe.of_files or recipe.mixes or recipe.erasing):
-        raise ValueError(f"feed: {dtype!r} is not normalised, but {feature} need normalised images; give float32")
+        raise ValueError(f"feed: {dtype!r} images are not normalised, but {feature} need normalised ones; give float32")
 
 
 class MemoryFeed(Plan):
     """Makes batches from samples in memory. `batch` and `indices` may run in two threads at the same time."""
 
-    _MOST_PREPARED = 64 << 20  # at most this many bytes of normalised images are kept
+    _MOST_PREPARED = 64 << 20  # largest number of bytes of normalised images that are kept
 
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers()) -> None:
         super().__init__(recipe, dataset.train.labels, workers)
@@ -59,10 +59,10 @@ class MemoryFeed(Plan):
         size = len(dataset.train) * dataset.input.channels * recipe.image_size**2 * 4
         self._prepared: np.ndarray | None = None
         if isinstance(self._split, Arrays):
-            self._prepared = self._split.images  # as they are
+            self._prepared = self._split.images  # inputs of `fit` stay unchanged
         elif size <= self._MOST_PREPARED and not changes_bytes:
             self._prepared = prepare(self._split.images, recipe.image_size, dataset.input)
-        # A resumed run compares these JSON values with the checkpoint's values.
+        # A resumed run compares these JSON values with the values in the checkpoint.
         self.reproducibility_key: dict[str, Any] = {"samples": len(self._split)}
         if dataset.digest:
             self.reproducibility_key["arrays"] = dataset.digest
@@ -75,7 +75,7 @@ class MemoryFeed(Plan):
 
         Returns:
             The images, float32 [n, C, H, W], and the labels, int32 [n]. With mixup, CutMix or several classes per
-            image, the labels are float32 [n, classes]. Arrays passed to `resnet_fn.fit` are not changed.
+            image, the labels are float32 [n, classes]. Arrays of `resnet_fn.fit` keep their shapes and dtypes.
         """
         recipe, spec = self.recipe, self._input
         epoch, place = divmod(update, self.updates_per_epoch)

@@ -57,7 +57,7 @@ class FileFeed(Plan):
 
     @cached_property  # hashing takes 0.3 s for a million files, and a checkpoint should not wait for that
     def reproducibility_key(self) -> dict[str, Any]:
-        """Return values that a resumed run compares with the checkpoint's, such as a hash of names and labels."""
+        """Return values that identify the data. A resumed run compares them with the values in the checkpoint."""
         contents = self._split.contents
         return {
             "samples": len(self._split),
@@ -75,12 +75,12 @@ class FileFeed(Plan):
             self._begun.clear()
 
     def _numbers(self, update: int) -> list[tuple[int, int]]:
-        """Return the pair (repeat, number) of each image of an update, which is part of the augmentation's seed."""
+        """Return (repeat, number) for each image of an update. Both numbers seed the augmentation."""
         epoch, place = divmod(update, self.updates_per_epoch)
         return list(zip(self._repeats, self.epoch(epoch)[1][place].tolist(), strict=True))
 
     def _decoded(self, update: int) -> np.ndarray:
-        """Return an update's decoded images, and let threads begin the next update's images in the same epoch."""
+        """Return an update's decoded images, and start to decode the next update of the epoch, if there is one."""
         if update not in self._begun:
             self.close()
             epoch, place = divmod(update, self.updates_per_epoch)
@@ -90,7 +90,7 @@ class FileFeed(Plan):
         if (update + 1) % self.updates_per_epoch:
             self._begin(update + 1)  # decoded while the device computes
         images, decoded = self._begun.pop(update)
-        wait(decoded, return_when=FIRST_EXCEPTION)  # one wake-up, not one per image: the threads need the GIL
+        wait(decoded, return_when=FIRST_EXCEPTION)  # wake up once, not per image, because threads need the GIL
         for future in decoded:
             future.result()
         return images
@@ -135,7 +135,7 @@ class Buffers:
         self._arrays: list[np.ndarray] = []
 
     def take(self) -> np.ndarray:
-        """Return an array with arbitrary values that no caller references."""
+        """Return an unused array, whose values are arbitrary."""
         for array in self._arrays:
             if sys.getrefcount(array) == self._HELD_HERE:
                 return array

@@ -11,7 +11,7 @@ from resnet_fn.data.order import Streams
 
 
 def prepare(images: np.ndarray, image_size: int, spec: InputSpec) -> np.ndarray:
-    """Resize images, uint8 [N, H, W, C], and normalise them to float32 [N, C, image_size, image_size]."""
+    """Resize images, uint8 [N, H, W, C], bilinearly, and normalise them to float32 [N, C, image_size, image_size]."""
     if images.dtype == np.uint8 and images.shape[1:3] == (image_size, image_size):
         planes = images.transpose(0, 3, 1, 2)
         return normalise(planes, spec, np.empty(planes.shape, np.float32))
@@ -33,7 +33,7 @@ def normalise(planes: np.ndarray, spec: InputSpec, result: np.ndarray) -> np.nda
 
 
 def like_float_feed(images: np.ndarray, spec: InputSpec) -> np.ndarray:
-    """Return a feed's images, [N, C, H, W], as float32, and normalise uint8 images."""
+    """Normalise a feed's uint8 images, [N, C, H, W], to float32. Float32 images are returned unchanged."""
     return images if images.dtype == np.float32 else normalise(images, spec, np.empty(images.shape, np.float32))
 
 
@@ -49,7 +49,7 @@ def _resize_matrix(old: int, new: int) -> np.ndarray:
     return matrix
 
 
-# Each kind of random numbers has the ID of its stream, the count per sample, and a test if a recipe uses the kind.
+# Each augmentation has the ID of a random stream, the count of numbers per sample, and whether a recipe uses them.
 _DRAWS: dict[str, tuple[int, int, Callable[[Recipe], Any]]] = {
     "affine": (Streams.AFFINE, 4, lambda r: r.max_shift or r.max_rotation or r.max_zoom),
     "crop": (Streams.CROP, 3, lambda r: r.crop_padding or r.flip),
@@ -58,7 +58,7 @@ _DRAWS: dict[str, tuple[int, int, Callable[[Recipe], Any]]] = {
 
 
 def draw_epoch(recipe: Recipe, epoch: int, samples: int, names: Iterable[str] = _DRAWS) -> dict[str, np.ndarray]:
-    """Draw random numbers in [0, 1), [repeats, samples, n], for each augmentation in `names` that the recipe uses."""
+    """Draw an array [repeats, samples, columns] of random numbers in 0..1 for each of `names` that the recipe uses."""
     return {
         name: np.random.default_rng([recipe.seed, epoch, stream]).random((recipe.repeats, samples, width))
         for name, (stream, width, wanted) in _DRAWS.items()
@@ -69,10 +69,10 @@ def draw_epoch(recipe: Recipe, epoch: int, samples: int, names: Iterable[str] = 
 def random_affine(
     images: np.ndarray, draws: np.ndarray, max_shift: float, max_rotation: float, max_zoom: float, fill: np.ndarray
 ) -> np.ndarray:
-    """Shift, rotate and zoom images, float32 [N, C, H, W], with bilinear interpolation.
+    """Shift, rotate and zoom images, float32 [N, C, H, W], bilinearly, with the pixel `fill`, [C], outside of images.
 
-    The columns of `draws`, [N, 4] in [−1, 1), choose the vertical shift, horizontal shift, rotation and zoom. Shifts
-    are whole pixels, rotations are in degrees, and zooms are fractions of 1. `fill`, [C], is a normalised black pixel.
+    The columns of `draws`, [N, 4] in [−1, 1), choose vertical shift, horizontal shift, rotation and zoom. Shifts
+    are whole pixels, and `max_rotation` is in degrees. If `max_zoom` is 0.1, zoom factors are from 0.9 to 1.1.
     """
     count, channels, height, width = images.shape
     shift = np.round(draws[:, :2] * (max_shift + 0.5)).clip(-max_shift, max_shift)

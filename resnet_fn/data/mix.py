@@ -11,7 +11,7 @@ from resnet_fn.data.order import Batch, Streams
 class Mixing(NamedTuple):
     """Holds the weight and the box for mixing the images of an update."""
 
-    weight: float  # weight of a sample's own label, and with mixup of its own image
+    weight: float  # weight of a sample's own label and, with mixup, image (neighbour: 1 − weight)
     # CutMix fills the box (top, bottom, left, right) with pixels of the neighbour. Mixup has no box.
     box: tuple[int, int, int, int] | None = None
 
@@ -19,7 +19,7 @@ class Mixing(NamedTuple):
 def erase_and_mix(
     recipe: Recipe, batch: Batch, classes: int, update: int, epoch: int, erasing: np.ndarray | None
 ) -> Batch:
-    """Apply the recipe's random erasing, mixup and CutMix to a batch. `erasing` has the random numbers for `erase`."""
+    """Apply the recipe's random erasing, mixup and CutMix to a batch. `erasing` are the draws of `erase` or None."""
     images, labels = batch
     if erasing is not None:
         images = erase(images, erasing, recipe.erasing)
@@ -59,8 +59,8 @@ def draw_mixing(
 def mix(images: np.ndarray, labels: np.ndarray, classes: int, mixing: Mixing | None) -> tuple[np.ndarray, np.ndarray]:
     """Mix image 0 with image 1, image 2 with image 3 and so on, and mix their labels.
 
-    Images are float32 [n, C, H, W], and labels are int32 [n] or float32 [n, classes]. The returned labels are float32
-    [n, classes]. If `mixing` is None, the images stay unchanged.
+    Images are float32 [n, C, H, W] with even n. Labels are int32 [n] or float32 [n, classes]. The returned labels are
+    float32 [n, classes]. If `mixing` is None, nothing is mixed.
     """
     shares = labels
     if labels.ndim == 1:
@@ -88,7 +88,8 @@ def erase(images: np.ndarray, draws: np.ndarray, probability: float) -> np.ndarr
     """Set a random rectangle of some normalised images, [N, C, H, W], to 0 (Zhong et al., arXiv 1708.04896).
 
     The columns of `draws`, [N, 5] in [0, 1), choose whether to erase, the area, the aspect ratio, the row and the
-    column. A rectangle that is larger than the image is cut, but torchvision draws another rectangle.
+    column. As in torchvision, the area is drawn from 2 % to 33 % of the image, and the aspect ratio from 0.3 to 3.3.
+    A rectangle that is larger than the image is cut, but torchvision draws another rectangle.
     """
     chosen = np.flatnonzero(draws[:, 0] < probability)
     if not len(chosen):
@@ -96,7 +97,6 @@ def erase(images: np.ndarray, draws: np.ndarray, probability: float) -> np.ndarr
     images = images.copy()
     height, width = images.shape[2:]
     for index in chosen:
-        # torchvision's RandomErasing draws area and aspect ratio from the same ranges.
         area = (0.02 + 0.31 * draws[index, 1]) * height * width
         ratio = np.exp(np.log(0.3) + (np.log(3.3) - np.log(0.3)) * draws[index, 2])
         tall, wide = min(round(np.sqrt(area * ratio)), height), min(round(np.sqrt(area / ratio)), width)

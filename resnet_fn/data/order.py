@@ -14,8 +14,8 @@ Batch = tuple[np.ndarray, np.ndarray]  # images and labels
 class Streams:
     """Defines a fixed ID for each stream of random numbers, which is part of the stream's seed."""
 
-    # The comments list the parts of a seed. Streams with the same ID have seeds of different lengths.
-    # A changed ID would change all runs. IDs 6 and 7 are retired, and `resnet_fn.parity` uses 20 and 21.
+    # The comments list a seed's parts. Streams with the same ID have seeds of different lengths. A changed ID would
+    # change all runs. IDs 6 and 7 are retired. Parity uses 20 and 21. Initial weights use `set_seed(seed + 1)`.
     ORDER = 1  # seed, epoch, 1: the order of an epoch
     AFFINE = 2  # seed, epoch, 2: shift, rotation and zoom; whole epochs, in memory
     CROP = 3  # seed, epoch, 3: padded crop and flip; whole epochs, in memory
@@ -66,9 +66,7 @@ class Plan:
             raise ValueError(f"batch_size: {size} is larger than the training set of {samples}; give at most {samples}")
         if recipe.mixes and self.share % 2:
             even = 2 * workers.size * -(-recipe.batch_size // (2 * workers.size))
-            raise ValueError(
-                f"batch_size: mixup and cutmix need an even share per worker, not {self.share}; give {even}"
-            )
+            raise ValueError(f"batch_size: mixup and cutmix need even shares per worker, not {self.share}; give {even}")
 
     def indices(self, update: int) -> np.ndarray:
         """Return the sample numbers of this worker's share of an update, int64 [share]."""
@@ -76,7 +74,7 @@ class Plan:
         return self.epoch(epoch)[0][place].astype(np.int64)
 
     def _draw(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return this worker's sample numbers, and numbers that seed their augmentation, int32 [updates, share]."""
+        """Return this worker's sample numbers and augmentation seed numbers, two int32 arrays [updates, share]."""
         recipe, samples = self.recipe, len(self.labels)
         if recipe.sampling != BALANCED:
             order = self._share_of(epoch_order(recipe.seed, epoch, samples))

@@ -17,7 +17,7 @@ _MOST_RESIZED = 50_000_000  # if a resized image had more pixels than this, only
 
 @contextlib.contextmanager
 def naming(undecodable: Callable[[int], ValueError], index: int) -> Iterator[None]:
-    """Raise `undecodable(index)` in place of any exception inside a `with` block, except MemoryError."""
+    """Replace an exception inside a `with` block by `undecodable(index)`, the error for the sample `index`."""
     try:
         yield
     except MemoryError:  # not the sample's fault
@@ -27,10 +27,7 @@ def naming(undecodable: Callable[[int], ValueError], index: int) -> Iterator[Non
 
 
 def open_upright(data: bytes, mode: str = "RGB") -> Any:
-    """Decode a file's bytes to a PIL image of mode "RGB" or "L" (grey), and apply the EXIF orientation.
-
-    Raises PIL's errors, and ValueError if the file's format does not define which pixel value is white.
-    """
+    """Decode a file's bytes to a PIL image of mode "RGB" or "L" (grey), and apply the EXIF orientation."""
     from PIL import Image  # imported here, because this import slows the start of commands
 
     image = Image.open(io.BytesIO(data))
@@ -48,13 +45,13 @@ def open_upright(data: bytes, mode: str = "RGB") -> Any:
     return image if image.mode == mode else image.convert(mode)  # `convert` always copies
 
 
-# Each EXIF orientation is undone by this PIL `Transpose`. torchvision's loader ignores the orientation.
+# EXIF orientations, and the PIL `Transpose` that undoes each. torchvision's loader ignores the orientation.
 _TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
-NO_WHITE = "of 32-bit or float pixels, whose white is not defined; save it with 8 or 16 bits"
+NO_WHITE = "an image of 32-bit or float pixels, so white is not defined; save it with 8 or 16 bits"
 
 
 def has_no_white(image: Any) -> bool:
-    """Return True if the format of a PIL image does not define which pixel value is white."""
+    """Return True if a PIL image has no pixel value that means white, for example if pixels are floats."""
     return image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM"))
 
 
@@ -97,9 +94,9 @@ def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number
 
 
 def draw_box(width: int, height: int, smallest: float, rng: np.random.Generator) -> tuple[int, int, int, int]:
-    """Draw a random crop (Szegedy et al., arXiv 1409.4842) as torchvision's `RandomResizedCrop.get_params` does.
+    """Draw the left, top, right and bottom of a random crop, in pixels (Szegedy et al., arXiv 1409.4842).
 
-    `smallest` is the smallest area as a fraction of the image. Returns left, top, right and bottom in pixels.
+    The area is drawn from `smallest` to 1 of the image, and the aspect ratio from 3/4 to 4/3, as in torchvision.
     """
     lowest, highest = 3 / 4, 4 / 3
     for _ in range(10):

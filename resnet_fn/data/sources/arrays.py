@@ -22,7 +22,7 @@ def check_arrays(train: Any, validation: Any) -> tuple[Arrays, Arrays]:
 
 
 def are_classes(targets: np.ndarray) -> bool:
-    """Return True if targets that `check_arrays` returned are class labels."""
+    """Return True if targets are class labels, int32 [N]. `check_arrays` must have converted the targets."""
     return targets.ndim == 1 and targets.dtype == np.int32
 
 
@@ -51,7 +51,7 @@ def _split(pair: Any, name: str) -> Arrays:
         if len(wrong):
             fix = 'fix the labels, or give targets.astype("float32") with a loss of your own'
             label = targets[wrong[0]]
-            raise ValueError(f"{name}: sample {wrong[0]} has label {label}, but classes count from 0; {fix}")
+            raise ValueError(f"{name}: sample {wrong[0]} has label {label}, but labels must be in 0..2147483647; {fix}")
         targets = targets.astype(np.int32)
     return Arrays(inputs, targets)
 
@@ -62,7 +62,7 @@ def _array(value: Any, name: str) -> np.ndarray:
     except ValueError as error:  # lists of different lengths
         raise ValueError(f"{name} are not an array ({error}); give a NumPy array") from None
     if array.dtype.kind not in _KINDS or array.dtype.itemsize > 8 or not array.ndim or not array.size:
-        raise ValueError(f"{name} are {describe(array)}; give an array [N, …] of numbers with at most 64 bits")
+        raise ValueError(f"{name} are {describe(array)}; give a non-empty array of numbers of at most 64 bits")
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype == np.float64:
         array = array.astype(np.float32)

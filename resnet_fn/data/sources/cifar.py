@@ -56,7 +56,7 @@ def load_cifar(name: str, data_dir: str) -> DataSet:
 def _find(name: str, data_dir: str) -> tuple[Path, _Layout]:
     root = Path(data_dir)
     archive = f"{name.replace('cifar', 'cifar-')}-binary.tar.gz"
-    fix = f"get {archive} from https://www.cs.toronto.edu/~kriz/cifar.html and extract it there"
+    fix = f"get {archive} from https://www.cs.toronto.edu/~kriz/cifar.html and extract it into --data-dir"
     if not root.is_dir():
         raise ValueError(f"data_dir: {data_dir!r} is not a folder; {fix}")
     partial: list[tuple[Path, list[str]]] = []  # folders with some of the files, and their missing files
@@ -111,12 +111,12 @@ _ALLOWED |= {(f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickles only NumPy arrays, because other classes in a pickle could run any code."""
+    """Unpickles no classes except NumPy arrays, because other classes in a pickle could run any code."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Return a class that NumPy arrays need. Raises UnpicklingError for any other class."""
         if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"needs {module}.{name}, but a CIFAR file contains only arrays")
+            raise pickle.UnpicklingError(f"the file needs {module}.{name}, but CIFAR files need only NumPy arrays")
         return super().find_class(module.replace("numpy._core", "numpy.core"), name)
 
 

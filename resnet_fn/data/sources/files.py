@@ -71,7 +71,7 @@ def describe_left_out(folder: str | Path, left_out: Sequence[str]) -> list[str]:
 
 
 def read_regular(path: str | Path) -> bytes:
-    """Read a regular file. Raises OSError for other files, because reading a FIFO or a device might never end."""
+    """Read a file. Raises OSError if it is not a regular file, because reading a FIFO or a device might never end."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
     with open(path, "rb") as file:
@@ -82,7 +82,7 @@ def read_regular(path: str | Path) -> bytes:
 class FileSplit:
     """Holds the image files and labels of a split, and reads the files."""
 
-    root: str  # the folder of the files
+    root: str  # folder to which relative paths in `names` refer
     names: tuple[str, ...]  # paths, absolute or relative to `root`
     labels: np.ndarray  # int32 [N], or float32 [N, classes] if images have several classes
     # File sizes in bytes, int64 [N], when the files were checked. The array is empty before this check.
@@ -134,7 +134,7 @@ class FileSplit:
         )
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
-        """Yield evaluation images, which are resized and cropped at the centre as in torchvision."""
+        """Yield normalised images, which are resized and cropped at the centre as in torchvision."""
         return decode_batches(self.stream, self.undecodable, batches, spec, self.threads)
 
 
@@ -145,7 +145,7 @@ def decode_batches(
     spec: InputSpec,
     threads: int,
 ) -> Iterator[np.ndarray]:
-    """Yield evaluation images, float32 [n, C, H, W], for each batch of sample numbers. Threads decode images ahead."""
+    """Yield images for evaluation, float32 [n, C, H, W], for each batch of sample numbers. Threads decode ahead."""
 
     def pixels(sample: tuple[int, bytes]) -> np.ndarray:
         index, data = sample
@@ -189,7 +189,7 @@ def color_spec(
     size: int = 224,
     resize: int = 256,
 ) -> InputSpec:
-    """Make an `InputSpec` for 8-bit colour images. `load_dataset` later sets the sizes of the recipe."""
+    """Make an `InputSpec` for 8-bit colour images. `load_dataset` later replaces `image_size` and `eval_resize`."""
     return InputSpec(
         name=name,
         classes=tuple(classes),

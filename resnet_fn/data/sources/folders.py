@@ -1,4 +1,4 @@
-"""This module lists image folders: train/CLASS/*.JPEG with val/CLASS/*.JPEG or a flat val, or CLASS/*.JPEG alone."""
+"""This module lists the images of a data set that has a folder for each class."""
 
 import dataclasses
 import os
@@ -18,8 +18,8 @@ _PLACES = ("", "val", "data", "ILSVRC2012_devkit_t12/data")
 def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, run: Path | None = None) -> DataSet:
     """List the images in train/CLASS/ and val/ below `data_dir`. The classes are the sorted names of class folders.
 
-    If there is no val/ and `share` is above 0, `split_off` makes the validation split. The class folders can then be
-    in `data_dir` itself.
+    val/ has the same class folders, or holds ImageNet's validation images without folders. If there is no val/ and
+    `share` is above 0, `split_off` makes the validation split. The class folders can then be in `data_dir` itself.
     """
     root = Path(data_dir)
     whole = bool(share) and not (root / "val").is_dir()
@@ -37,9 +37,9 @@ def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, 
     train, notes = _list_classes(place, classes)
     _check_classes(place, classes, train)
     if loose := sorted(name for name in os.listdir(place) if is_image(name) and name[0] != "."):
-        notes.append(f"ignoring {len(loose)} images beside the class folders, {place / loose[0]} among them")
+        notes.append(f"ignoring {len(loose)} images beside the class folders, for example {place / loose[0]}")
     if share and not whole:
-        notes.append(f"{root / 'val'} validates: nothing is split off the training images")
+        notes.append(f"{root / 'val'} is the validation set, so nothing is split off the training images")
     more: list[str] = []
     if whole:
         train, test = split_off(train, share, seed, run)
@@ -66,7 +66,7 @@ def _check_classes(place: Path, classes: list[str], files: FileSplit) -> None:
     elif not classes and any(map(is_image, os.listdir(place))):
         parent = place.parent.parent if place.parent.name == "train" else place.parent
         problem = f"{place} holds images and no folders"
-        fix = f"if the images are of one class, give its parent folder with --data-dir {parent}"
+        fix = f"if the images are of one class, give the parent folder with --data-dir {parent}"
     elif not classes:
         problem, fix = f"{place} holds no class folders", f"lay the images out as {place}/CLASS/*.JPEG"
     elif not counts.all():
@@ -85,10 +85,10 @@ def _check_classes(place: Path, classes: list[str], files: FileSplit) -> None:
 
 
 def _look_inside(folder: Path) -> str:
-    """Advise to give `folder` as --data-dir, or return "" if `folder` contains no folders."""
+    """Return the advice to give `folder` as --data-dir, or "" if `folder` contains no folders."""
     inner = _class_folders(folder)
     condition = "" if "train" in inner else " if these are the classes"
-    return f"it holds the folders {few(inner)}: give --data-dir {folder}{condition}" if inner else ""
+    return f"it holds the folders {few(inner)}, so give --data-dir {folder}{condition}" if inner else ""
 
 
 def _class_folders(root: Path) -> list[str]:
@@ -124,8 +124,8 @@ def _list_flat_val(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]
     if truth is None or meta is None:
         missing = _TRUTH if truth is None else _META
         raise ValueError(
-            f"{root / 'val'}: has no class folders, and {missing} is not in {root}; extract the development kit "
-            "ILSVRC2012_devkit_t12.tar.gz there (https://image-net.org/download), or sort the images into folders"
+            f"{root / 'val'}: has no class folders; sort the images into class folders, or extract {missing} from "
+            f"ILSVRC2012_devkit_t12.tar.gz (https://image-net.org/download) into {root}"
         )
     from scipy.io import loadmat  # a dependency of MindSpore
 

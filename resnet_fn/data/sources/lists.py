@@ -1,4 +1,4 @@
-"""This module reads lists of image files, which are CSV files or have a line "PATH CLASS" for each image."""
+"""This module reads lists of image files. A list is a CSV file or has a line "PATH CLASS" for each image."""
 
 import csv
 import os
@@ -28,17 +28,17 @@ class Row(NamedTuple):
 def load_lists(
     data_dir: str, train_list: str, val_list: str, threads: int, known: Sequence[str] = (), several: bool = False
 ) -> DataSet:
-    """Make a data set from two lists of image files, whose paths are absolute or relative to `data_dir`.
+    """Make a data set from two lists of image files. Paths in the lists are absolute or relative to `data_dir`.
 
-    `known` are the classes of a trained net. If `known` is empty, the classes are the sorted classes of `train_list`.
-    If `several` is true, an image may have any number of classes.
+    `known` are the classes of a trained net, for which `train_list` may be "". If `known` is empty, the classes are the
+    sorted classes of `train_list`. If `several` is true, an image may have any number of classes, such as "cat;dog".
     """
     train = _read("train_list", train_list, data_dir, several, looked_for=not known) if train_list else []
     val = _read("val_list", val_list, data_dir, several)
     classes = tuple(known) or _sorted_classes({label for row in train for label in row.labels})
     if len(classes) < 2 - several:
         got = f"one class only, {classes[0]!r}" if classes else "no class"
-        raise ValueError(f"train_list: {train_list} has {got}; add images of other classes")
+        raise ValueError(f"train_list: {train_list} has {got}; add images of more classes")
     halves, numbers = [], {name: number for number, name in enumerate(classes)}
     for rows in (train, val):
         for row in rows:
@@ -59,9 +59,9 @@ def _notes(train: Sequence[Row], val: Sequence[Row], classes: Sequence[str], sev
     seen = {os.path.normpath(row.path) for row in train}
     both = [row.path for row in val if os.path.normpath(row.path) in seen]
     if both:
-        yield f"warning: {len(both)} images are in both lists, {both[0]} among them: the evaluation flatters the net"
+        yield f"warning: {len(both)} images are in both lists, such as {both[0]}, so the evaluation flatters the net"
     if not several and (joined := next((name for name in classes if ";" in name), "")):
-        yield f"warning: {joined!r} is one class here; for images of several give --multi-label"
+        yield f"warning: {joined!r} is one class here; for images of several classes, give --multi-label"
     if several:
         counts = np.bincount([min(len(row.labels), 2) for row in (*train, *val)], minlength=3)
         yield f"classes     {counts[0]:,} images have none, {counts[1]:,} one, {counts[2]:,} several"
@@ -84,7 +84,7 @@ def _read(option: str, name: str, data_dir: str, several: bool, looked_for: bool
         other = first.setdefault(os.path.normpath(row.path), row)
         if {*other.labels} != {*row.labels}:
             now, before = (";".join(one.labels) for one in (row, other))
-            line, fix = other.place.rpartition(" ")[2], "write both on one, with ;" if several else "keep one"
+            line, fix = other.place.rpartition(" ")[2], "write both on one line, with ;" if several else "keep one line"
             raise ValueError(f"{row.place}: {row.path} is {now!r} here, but {before!r} on line {line}; {fix}")
     if looked_for and not any(os.path.exists(os.path.join(data_dir, row.path)) for row in rows[:_LOOKED_AT]):
         path = os.path.join(data_dir, rows[0].path)
@@ -103,7 +103,7 @@ def _of_text(file: Path, lines: Sequence[str], several: bool) -> Iterable[Row]:
             words = [line]
         path, label = (words[0].strip(), words[1].strip()) if len(words) == 2 else (line.strip(), "")
         if not path or not (label or (several and is_image(path))):
-            fix = "write PATH CLASS" if "," not in line else "give a list with commas a name that ends in .csv"
+            fix = "write PATH CLASS" if "," not in line else "a list with commas needs a name that ends in .csv"
             raise ValueError(f"{place}: {line.strip()!r} has no class; {fix}")
         if is_image(label) and not is_image(path):
             raise ValueError(f"{place}: {label!r} is a file name, not a class; write PATH CLASS")
@@ -116,8 +116,8 @@ def _of_csv(file: Path, lines: Sequence[str], several: bool) -> Iterable[Row]:
     columns = [next((header.index(name) for name in names if name in header), -1) for names in (PATHS, LABELS)]
     if min(columns) < 0:
         missing, names = ("path", PATHS) if columns[0] < 0 else ("class", LABELS)
-        got = few(header, 6) if header else "an empty header"
-        raise ValueError(f"{file} line 1: no column of {got} holds the {missing}; name it {' or '.join(names)}")
+        got, fix = few(header, 6) if header else "nothing", f"name the {missing} column {' or '.join(names)}"
+        raise ValueError(f"{file} line 1: the header has {got}, but no {missing} column; {fix}")
     for cells in reader:
         place = f"{file} line {reader.line_num}"
         if not cells:

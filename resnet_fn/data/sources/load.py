@@ -43,10 +43,11 @@ def open_dataset(
         workers: this worker's rank and the number of workers, which share the check of image files.
         splits: the splits to check, "train", "test" or both.
         run: folder of a run whose validation split and list of bad files are used, or None for a new run.
-        trained_on: input of a trained net, whose classes the data set must have, or None.
+        trained_on: description of a trained net's input, or None. The data set must have the same classes. The folder
+            and the lists of the description are the defaults.
 
     Raises:
-        ValueError: the folder or a list is wrong, a file is bad, a label is invalid, or the classes are not the net's.
+        ValueError: if the folder or a list is wrong, a file is bad, a label is invalid, or `trained_on` does not fit.
     """
     run = Path(run) if run else None
     if trained_on:
@@ -74,7 +75,7 @@ def open_dataset(
             there = set(np.unique(np.nonzero(split.labels)[1] if split.labels.ndim == 2 else split.labels).tolist())
             missing = [known for label, known in enumerate(dataset.classes) if label not in there]
             if not there:
-                raise ValueError(f"{title}: no image has a class, so a net cannot learn; add classes to the list")
+                raise ValueError(f"{title}: no image has a class; add classes to the list")
             if missing:
                 counts = f"{len(missing)} of the {len(dataset.classes)} classes"
                 notes.append(f"the {title} has no images of {counts}: {few(missing, 5)}")
@@ -84,9 +85,9 @@ def open_dataset(
         path, size = dataset.train.path(0), recipe.image_size
         with Image.open(path) as image:
             if min(image.size) >= 4 * size:
-                wrong = f"{path} has {image.width} x {image.height} pixels, and the recipe digits trains on {size}"
+                wrong = f"{path} has {image.width} x {image.height} pixels, but the recipe digits trains on {size}"
                 fix = "give --recipe finetune with --weights FILE or --model NAME"
-                notes.append(f"warning: {wrong}, at a learning rate of {recipe.learning_rate}; {fix}")
+                notes.append(f"warning: {wrong} x {size}, with learning rate {recipe.learning_rate}; {fix}")
     return dataclasses.replace(dataset, notes=tuple(notes))
 
 
@@ -105,10 +106,8 @@ def load_dataset(
         raise ValueError(f"val_list: a list needs --dataset imagefolder, but the data set is {name}; leave it out")
     if name in ("digits", "synthetic"):
         if data_dir:
-            fix = "give --dataset cifar10, cifar100 or mindrecord, or for your own --recipe finetune --weights FILE"
-            raise ValueError(
-                f"data_dir: {data_dir!r} is given, but the set {name} needs no folder; leave it out, or {fix}"
-            )
+            fix = "give --dataset cifar10, cifar100 or mindrecord, or for your images --recipe finetune --weights FILE"
+            raise ValueError(f"data_dir: {data_dir!r} is given, but {name} needs no folder; leave it out, or {fix}")
         synthetic = recipe.synthetic_samples, recipe.synthetic_classes, recipe.image_size
         dataset = load_digits() if name == "digits" else make_synthetic(*synthetic)
     elif not data_dir:
@@ -120,7 +119,7 @@ def load_dataset(
     elif lists[1]:
         dataset = load_lists(data_dir, *lists, threads, classes, recipe.multi_label)
         if recipe.validation_share:
-            note = f"{lists[1]} validates: nothing is split off the training images"
+            note = f"{lists[1]} is the validation set, so nothing is split off the training images"
             dataset = dataclasses.replace(dataset, notes=(*dataset.notes, note))
     elif recipe.multi_label:
         raise ValueError("multi_label: images in class folders have one class; give --train-list FILE --val-list FILE")

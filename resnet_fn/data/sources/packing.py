@@ -24,7 +24,7 @@ _SCHEMA = {"image": {"type": "bytes"}, "label": {"type": "int32"}, "index": {"ty
 
 
 def shrink(data: bytes, short_side: int, quality: int) -> bytes:
-    """Shrink an image to a JPEG whose shorter side has `short_side` pixels. Smaller images stay unchanged."""
+    """Shrink a larger image to a JPEG whose shorter side has `short_side` pixels. Other images stay unchanged."""
     from PIL import Image
 
     image = open_upright(data)
@@ -48,8 +48,8 @@ def pack(
 ) -> int:
     """Write the shards that are missing in `out`, then index.json, and return the number of written shards.
 
-    `shards` is the number of shards for each split. Training images are shrunk to a shorter side of `short_side`
-    pixels, or stay unchanged if it is 0. `advance` is called with the number of samples of each finished shard.
+    `check_files` must have checked the files of `dataset`. Each split gets at most `shards` shards. If `short_side` is
+    above 0, training images are shrunk. `advance` is called with the number of samples of each finished shard.
     """
     splits = {"train": cast(FileSplit, dataset.train), "val": cast(FileSplit, dataset.test)}
     files = (split.listing + split.labels.tobytes() + split.contents for split in splits.values())
@@ -106,7 +106,7 @@ def _write_shard(
         data = split.read(index)
         return shrink(data, short_side, quality) if short_side else data
 
-    folder = out / ".writing"  # the files keep their names, because a MindRecord file cannot be renamed
+    folder = out / ".writing"  # files move from here under the same name, because MindRecord files cannot be renamed
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     writer = FileWriter(str(folder / shard), shard_num=1, overwrite=True)

@@ -1,4 +1,10 @@
-"""This module reads data sets that `python -m resnet_fn.pack` wrote, as MindRecord files (shards) and index.json."""
+"""This module reads data sets that `python -m resnet_fn.pack` wrote. The folder holds these files:
+
+index.json                          format, classes, mean, std, short_side; of each shard name, samples, sizes, SHA-256
+train-labels.npy, val-labels.npy    labels, int32 [N]
+train-names.json, val-names.json    names of the packed image files, N strings
+train-00000-of-00008.mindrecord, …  shards (MindRecord files), each with a .db file and a .json file
+"""
 
 import dataclasses
 import json
@@ -19,13 +25,13 @@ INDEX, FORMAT = "index.json", 2
 
 @dataclasses.dataclass(frozen=True)
 class RecordSplit:
-    """Reads a split from MindRecord shards, which store each image's file, label and sample number."""
+    """Reads a split from shards. The columns of a shard are image (a file's bytes), label and index (sample number)."""
 
     files: tuple[str, ...]  # paths of the shards, in the order of the samples
     labels: np.ndarray  # int32 [N]
     threads: int  # number of decoding threads
     names: tuple[str, ...]  # names of the image files that were packed
-    contents: bytes  # the SHA-256 of each file, one a line
+    contents: bytes  # SHA-256 of each file of the shards, one a line
     listing: ClassVar[bytes] = b""  # empty, because `contents` identifies the data set
 
     def __len__(self) -> int:
@@ -33,7 +39,7 @@ class RecordSplit:
 
     def stream(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
         """Yield (sample number, file's bytes) for each sample number in `order`."""
-        # MindDataset takes at most as many numbers as it has samples. To open 400,000 samples takes 50 ms.
+        # MindDataset takes at most as many numbers as it has samples. Opening a set of 400,000 samples takes 50 ms.
         count = min(len(self), max(1024, len(self) // 64))
         for start in range(0, len(order), count):
             part = order[start : start + count]
@@ -46,7 +52,7 @@ class RecordSplit:
         return BadSampleError(f"data: {name} of the packed set cannot be decoded; pack the set again, then resume")
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
-        """Yield evaluation images, which are resized and cropped at the centre as in torchvision."""
+        """Yield normalised images, which are resized and cropped at the centre as in torchvision."""
         return decode_batches(self.stream, self.undecodable, batches, spec, self.threads)
 
     def _read(self, order: np.ndarray) -> Generator[bytes, None, None]:
@@ -62,7 +68,7 @@ class RecordSplit:
                         rows = records.create_dict_iterator(num_epochs=1, output_numpy=True)
                     row = next(rows)
                 except (RuntimeError, ValueError) as error:
-                    lines = str(error).splitlines()  # one line of the report has the cause
+                    lines = str(error).splitlines()  # one line of the error has the cause
                     cause = next((line for line in lines if line.startswith("[ERROR] ")), first_line(error))
                     # MindDataset reads ahead, so a later sample may be the bad one.
                     sample, cause = f"sample {index} ({self.names[index]})", cause.removeprefix("[ERROR] ")

@@ -66,7 +66,7 @@ def _examine_bytes(data: bytes) -> str:
 
 
 def scan_files(split: FileSplit, decode: bool, workers: Workers, progress: bool) -> tuple[np.ndarray, dict[int, str]]:
-    """Examine a split's files on all workers. Returns all file sizes, int64 [N], and each bad file's fault."""
+    """Examine a split's files on all workers. Returns all sizes, int64 [N], and the faults by sample number."""
     local = range(workers.rank, len(split), workers.size)
     sizes, faults = np.zeros(len(split), np.int64), dict[int, str]()
 
@@ -98,12 +98,12 @@ def check_files(
     splits: Sequence[str] = ("train", "test"),
     left_out: tuple[str, ...] | None = None,
 ) -> DataSet:
-    """Check the image files of a data set, and return the data set with the sizes of its good files.
+    """Check the image files of a data set. The returned data set has the file sizes, but not the bad files.
 
     Args:
         on_bad: "error" raises ValueError for bad files. "skip" decodes all files and leaves bad ones out on all ranks.
         check: "yes" decodes all files, "no" decodes none, and "auto" decodes sets of at most `MOST_CHECKED` files.
-        left_out: lines of bad_files.txt in a resumed run, so that no file is decoded again. None for a new run.
+        left_out: lines of bad_files.txt in a resumed run, or None. These files are left out, and no file is decoded.
     """
     files = {half: split for half in ("train", "test") if isinstance(split := getattr(dataset, half), FileSplit)}
     count = sum(len(split) for split in files.values())
@@ -136,11 +136,11 @@ def check_files(
         fix = "fix them, or give --on-bad-sample skip"
         raise ValueError(f"on_bad_sample: {' and '.join(counts)} files are bad: {few(all_faults, 3, '; ')}; {fix}")
     if left_out:
-        notes.append(f"leaving out {len(left_out)} files, those of the run's {BAD_FILES}")
+        notes.append(f"leaving out {len(left_out)} files that the run's {BAD_FILES} lists")
     elif left_out is None and checked and not decode:
         why = "--no-check-files" if check == "no" else f"{count:,} are more than {MOST_CHECKED:,}"
-        fix = "--check-files decodes all before"
-        notes.append(f"image files are not checked ({why}): the command stops at a bad one; {fix}")
+        fix = "--check-files decodes all files first"
+        notes.append(f"image files are not checked ({why}), so the command stops at a bad file; {fix}")
     bad_files = tuple(lines) if on_bad == "skip" and checked else None
     return dataclasses.replace(dataset, **checked, notes=tuple(notes), bad_files=bad_files)
 
@@ -152,7 +152,7 @@ def _names(split: FileSplit, dataset: DataSet) -> list[str]:
 
 
 def write_bad_files(folder: Path, dataset: DataSet) -> None:
-    """Write one line "path, tab, fault" for each skipped file to bad_files.txt in `folder`."""
+    """Write one line "path, tab, fault" for each skipped file to bad_files.txt, unless bad files are errors."""
     if dataset.bad_files is not None:
         replace_text(folder / BAD_FILES, "".join(f"{line}\n" for line in dataset.bad_files), "surrogateescape")
 

@@ -31,9 +31,9 @@ def test_a_missing_folder_and_no_folder_are_explained(tmp_path, raises_line):
     with pytest.raises(ValueError, match=r"'nowhere' is not a folder; get cifar-10-binary.tar.gz from https://www.cs"):
         load_dataset(TEN, "nowhere")
     (tmp_path / "cifar-10-binary.tar.gz").touch()
-    with raises_line("data_batch_1.bin or data_batch_1", "it contains cifar-10-binary.tar.gz", "extract it there"):
+    with raises_line("data_batch_1.bin or data_batch_1", "it contains cifar-10-binary.tar.gz", "extract it into"):
         load_dataset(TEN, str(tmp_path))
-    with pytest.raises(ValueError, match="the set digits needs no folder; leave it out"):
+    with pytest.raises(ValueError, match="but digits needs no folder; leave it out"):
         load_dataset(Recipe(), str(tmp_path))
 
 

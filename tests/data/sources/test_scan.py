@@ -109,7 +109,7 @@ def test_a_resumed_run_leaves_out_the_same_files(zoo, tmp_path):
     again = open_dataset(SKIP, str(moved), run=run)
     assert (again.train.names, again.bad_files) == (first.train.names, first.bad_files)
     assert again.train.sizes.tolist() == first.train.sizes.tolist()
-    assert again.notes[0] == "leaving out 5 files, those of the run's bad_files.txt"
+    assert again.notes[0] == "leaving out 5 files that the run's bad_files.txt lists"
     assert len(open_dataset(SKIP, str(moved)).train) == 32
 
 
@@ -134,8 +134,8 @@ def test_files_are_decoded_where_few_or_asked_for(zoo, monkeypatch):
     (folder / "train" / "bee" / "empty.jpg").unlink()
     unchecked = open_dataset(RECIPE, str(folder), options=RunOptions(check_files="no"))
     assert unchecked.notes == (
-        "image files are not checked (--no-check-files): the command stops at a bad one; --check-files decodes all "
-        "before",
+        "image files are not checked (--no-check-files), so the command stops at a bad file; --check-files decodes "
+        "all files first",
     )
     assert len(unchecked.train) == len(unchecked.train.sizes) == 35
     for bad in ("cut header.jpg", "cut late.jpg", "garbage.jpg"):
