@@ -27,7 +27,7 @@ def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> t
 
 
 def class_balance(sampling: str, weights: Sequence[float], classes: int, labels: np.ndarray) -> list[dict[str, float]]:
-    """Return each class's training images, loss weight and times seen per epoch, or [] if classes are not balanced."""
+    """Return each class's image count, loss weight and times seen per epoch, or [] if classes are not balanced."""
     if not weights and sampling != BALANCED:
         return []
     counts = np.bincount(labels, minlength=classes).tolist()

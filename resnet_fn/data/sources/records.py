@@ -83,7 +83,7 @@ class RecordSplit:
 
 
 def load_records(data_dir: str, threads: int) -> DataSet:
-    """Load a data set that `pack` wrote. Raises ValueError if a file is missing or has another size."""
+    """Load a data set that `pack` wrote. Raises ValueError if a file is missing or has the wrong size."""
     root = Path(data_dir)
     try:
         index = json.loads((root / INDEX).read_text())

@@ -152,7 +152,7 @@ def _names(split: FileSplit, dataset: DataSet) -> list[str]:
 
 
 def write_bad_files(folder: Path, dataset: DataSet) -> None:
-    """Write one line "path, tab, fault" for each skipped file to bad_files.txt, unless bad files are errors."""
+    """Write a line "path, tab, fault" for each skipped file to bad_files.txt, or nothing if bad files are errors."""
     if dataset.bad_files is not None:
         replace_text(folder / BAD_FILES, "".join(f"{line}\n" for line in dataset.bad_files), "surrogateescape")
 
