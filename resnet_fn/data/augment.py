@@ -37,7 +37,7 @@ def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: boo
 
 
 def colour(image: Any, recipe: Recipe, epoch: int, repeat: int, number: int) -> Any:
-    """Apply the recipe's jitter and policy to an RGB image. `epoch`, `repeat` and `number` select the random numbers."""
+    """Apply the recipe's jitter and policy to an image. `epoch`, `repeat` and `number` select the random numbers."""
 
     def stream(kind: int) -> np.random.Generator:
         return np.random.default_rng([recipe.seed, epoch, kind, repeat, number])
