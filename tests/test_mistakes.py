@@ -73,7 +73,7 @@ $ rm -r photographs/val photographs/train/[bc]*
 1: data_dir: photographs/train … one class only, 'éléphant' … a folder for each class
 # an empty class
 $ mkdir photographs/train/zebra
-1: data_dir: photographs/train/zebra … no images; remove the folder or fill it
+1: data_dir: photographs/train/zebra … no images; add images or remove the folder
 # a class of val alone
 $ mv photographs/val/bee photographs/val/bees
 1: data_dir: photographs/val/bees … use one of bee, cat with a space, éléphant
@@ -117,7 +117,7 @@ $ echo train/bee/1.jpg > train.txt
 # a CSV without the column
 $ printf 'path,kind\ntrain/bee/1.jpg,bee\n' > train.csv
 --train-list train.csv --val-list val.txt
-1: train.csv line 1: … class … path, kind; call one label
+1: train.csv line 1: … path, kind … no class column; name the class column label
 # a class of the validation list alone
 $ printf 'train/bee/00 ü.JPEG\tbee\ntrain/cat with a space/00 ü.JPEG\tcat\n' > train.txt
 $ printf 'train/bee/00 ü.JPEG\twasp\n' > val.txt
@@ -159,7 +159,7 @@ $ printf 'bee 1\nbea 2\n' > w.txt
 1: w.txt, line 2: 'bea' … use one of bee, cat with a space, éléphant
 # no file of class weights
 --class-weights balance
-1: class_weights: 'balance' … give balanced, or a text file
+1: class_weights: 'balance' … give 'balanced' or the path of a text file
 """
 
 

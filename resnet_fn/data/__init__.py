@@ -1,1 +1,1 @@
-"""This package turns a data set into each worker's batches: order, augmentation, mixing, feeds."""
+"""This package turns a data set into training batches for each worker."""

@@ -1,4 +1,4 @@
-"""Before training, workers compare settings, code, versions, data and first state; all must call each function."""
+"""These checks compare settings, data and weights between workers. All workers must call the same checks."""
 
 import dataclasses
 import hashlib
@@ -14,26 +14,26 @@ from resnet_fn.data.dataset import DataSet, Split
 from resnet_fn.runtime import versions
 from resnet_fn.runtime.workers import Workers, gather_texts
 
-_DIGITS = 12  # hexadecimal digits of a SHA-256 that an error shows
+_DIGITS = 12  # number of hexadecimal digits of a SHA-256 in messages
 _SPLITS = {"train": "training images", "test": "validation images"}
 
 
 def require_alike(values: Mapping[str, Any], workers: Workers, fix: str) -> None:
-    """Raise the same ValueError on all ranks if a value differs from rank 0's; it names the values and the fix."""
+    """Raise ValueError on all ranks if an entry of `values` differs between ranks."""
     text = json.dumps({name: show_value(value) for name, value in values.items()})
     first, *others = map(json.loads, gather_texts(text, workers))
-    wrong = [
+    differences = [
         f"rank {rank}: {name} {mine.get(name) or 'none'}, rank 0: {first.get(name) or 'none'}"
         for rank, mine in enumerate(others, 1)
         for name in {**first, **mine}
         if mine.get(name) != first.get(name)
     ]
-    if wrong:
-        raise ValueError(f"{few(wrong, 5, '; ')}; {fix}")
+    if differences:
+        raise ValueError(f"{few(differences, 5, '; ')}; {fix}")
 
 
 def check_settings(workers: Workers, *configs: Any, **more: Any) -> None:
-    """Compare between workers: this package's code, versions, `more`, and all settings that are not `per_worker`."""
+    """Raise ValueError if workers differ in code, package versions, shared settings of `configs`, or `more`."""
     if workers.size == 1:
         return
     values = {"resnet_fn's code": versions.sources()[:_DIGITS]}
@@ -45,7 +45,7 @@ def check_settings(workers: Workers, *configs: Any, **more: Any) -> None:
 
 
 def check_data(workers: Workers, dataset: DataSet, splits: Iterable[str]) -> None:
-    """Compare classes and splits between workers: files' names and sizes, shards' sha256, every byte of arrays."""
+    """Raise ValueError if classes or samples differ between workers. Image files are compared by name and size."""
     if workers.size == 1:
         return
     values = {"classes": _digest(name.encode("utf-8", "surrogateescape") for name in dataset.classes)}
@@ -57,7 +57,7 @@ def check_data(workers: Workers, dataset: DataSet, splits: Iterable[str]) -> Non
 
 
 def check_state(workers: Workers, parameters: Iterable[Any], class_weights: Iterable[float] = ()) -> None:
-    """Compare the first values of all Parameters, and the classes' weights in the loss, between workers, bit by bit."""
+    """Raise ValueError if any bit of the parameters or the class weights differs between workers."""
     if workers.size == 1:
         return
     state = _digest(part for parameter in parameters for part in (parameter.name.encode(), parameter.numpy()))

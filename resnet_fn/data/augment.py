@@ -1,7 +1,7 @@
-"""Colour images are augmented by crop and flip (only sets in memory), colour jitter and torchvision's policies.
+"""This module augments training images by crop, flip, colour jitter and policies such as RandAugment.
 
-Jitter and policies give torchvision's pixels on PIL images, with its defaults (nearest pixel, black edges), but draw
-other random numbers. https://github.com/pytorch/vision/blob/v0.28.0/torchvision/transforms/autoaugment.py
+Colour jitter and policies compute the same pixels as torchvision on PIL images, but draw other random numbers.
+Source: https://github.com/pytorch/vision/blob/v0.28.0/torchvision/transforms/autoaugment.py
 """
 
 import math
@@ -19,16 +19,16 @@ _BLACK = (0, 0, 0)
 
 
 def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: bool) -> np.ndarray:
-    """Pad with black, cut a random window of the old size, mirror half of the images (arXiv 1512.03385, section 4.2).
+    """Pad images with black, and cut out random windows of the original size (arXiv 1512.03385, section 4.2).
 
-    `images` are uint8 [N, H, W, C]; `padding` is in pixels on each side. The columns of `draws`, [N, 3] in [0, 1), are
-    the window's vertical and horizontal place, and a number below 1/2 where the image is mirrored if `flip` is set.
+    Images are uint8 [N, H, W, C]. `padding` is in pixels on each side. The columns of `draws`, [N, 3] in [0, 1), choose
+    the window's row, the window's column, and whether to mirror. If `flip` is false, no image is mirrored.
     """
     height, width = images.shape[1:3]
     top, left = ((draws[:, :2] * (2 * padding + 1)).astype(int) - padding).T.tolist()
     mirrored = (draws[:, 2] < 0.5).tolist() if flip else [False] * len(images)
     result = np.zeros_like(images)
-    # A slice per image is four times as fast as one gather over all pixels.
+    # One slice for each image is four times as fast as one gather over all pixels.
     for image, target, y, x, mirror in zip(images, result, top, left, mirrored, strict=True):
         window = target[:, ::-1] if mirror else target
         rows, columns = slice(max(-y, 0), min(height - y, height)), slice(max(-x, 0), min(width - x, width))
@@ -37,13 +37,13 @@ def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: boo
 
 
 def colour(image: Any, recipe: Recipe, epoch: int, repeat: int, number: int) -> Any:
-    """Apply `ColorJitter`, then the policy, to an RGB PIL image; epoch, repeat and number seed the random numbers."""
+    """Apply the recipe's jitter and policy to an image. `epoch`, `repeat` and `number` select the random numbers."""
 
     def stream(kind: int) -> np.random.Generator:
         return np.random.default_rng([recipe.seed, epoch, kind, repeat, number])
 
     if recipe.color_jitter:
-        # Brightness, contrast and saturation in random order.
+        # Brightness, contrast and saturation change in random order.
         rng, most = stream(Streams.JITTER), recipe.color_jitter
         for place, factor in zip(rng.permutation(len(_JITTERED)), rng.uniform(1 - most, 1 + most, 3), strict=True):
             image = enhance(image, _JITTERED[place], factor)
@@ -56,7 +56,7 @@ def colour(image: Any, recipe: Recipe, epoch: int, repeat: int, number: int) -> 
 def colour_arrays(
     images: np.ndarray, recipe: Recipe, epoch: int, repeats: Iterable[int], numbers: Iterable[int]
 ) -> np.ndarray:
-    """Apply `colour` to each of `images`, uint8 [N, H, W, 3], with its entries of `repeats` and `numbers`."""
+    """Apply `colour` to each image in `images`, uint8 [N, H, W, 3]."""
     from PIL import Image
 
     places = zip(images, repeats, numbers, strict=True)
@@ -64,7 +64,7 @@ def colour_arrays(
 
 
 def enhance(image: Any, name: str, factor: float) -> Any:
-    """Apply Pillow's `ImageEnhance.NAME(image).enhance(factor)`; factor 1 leaves the image unchanged."""
+    """Apply the class `name` of Pillow's `ImageEnhance` to an image. Factor 1 leaves the image unchanged."""
     from PIL import ImageEnhance
 
     return getattr(ImageEnhance, name)(image).enhance(factor)
@@ -78,7 +78,7 @@ def _affine(image: Any, *matrix: float) -> Any:
 
 
 def _tangent(magnitude: float) -> float:
-    return math.tan(math.radians(math.degrees(math.atan(magnitude))))  # torchvision's rounding
+    return math.tan(math.radians(math.degrees(math.atan(magnitude))))  # rounds as torchvision does
 
 
 def _image_ops(name: str, image: Any, *values: float) -> Any:
@@ -87,8 +87,8 @@ def _image_ops(name: str, image: Any, *values: float) -> Any:
     return getattr(ImageOps, name)(image, *values)
 
 
-# Functions of an RGB image and a magnitude, which is a shear's tangent, pixels, degrees, an enhancement's factor minus
-# 1, bits to keep, or the lowest level to invert; other functions ignore the magnitude.
+# Each function takes an RGB PIL image and a magnitude. The magnitude is a shear's tangent, pixels, degrees, a factor
+# minus 1 (Brightness to Sharpness), bits to keep (Posterize), or the lowest level that Solarize inverts.
 OPERATIONS: dict[str, Callable[[Any, float], Any]] = {
     "Identity": lambda image, _: image,
     "ShearX": lambda image, m: _affine(image, 1, _tangent(m), 0, 0, 1, 0),
@@ -107,7 +107,7 @@ OPERATIONS: dict[str, Callable[[Any, float], Any]] = {
     "Invert": lambda image, _: _image_ops("invert", image),
 }
 
-_BINS = 31  # number of levels of TrivialAugment and RandAugment; AutoAugment has 10
+_BINS = 31  # number of levels of TrivialAugment and RandAugment
 _AUTO_BINS = 10
 _WIDEST = {"Shear": 0.99, "Translate": 32.0, "Rotate": 135.0, "Enhance": 0.99}  # TrivialAugmentWide
 _USUAL = {"Shear": 0.3, "Rotate": 30.0, "Enhance": 0.9}  # translation: 150 of 331 pixels
@@ -115,7 +115,7 @@ _SIGNED = {
     **{"ShearX": "Shear", "ShearY": "Shear", "TranslateX": "Translate", "TranslateY": "Translate", "Rotate": "Rotate"},
     **dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), "Enhance"),
 }
-# Operations that TrivialAugmentWide and RandAugment choose from, with equal probability.
+# TrivialAugmentWide and RandAugment choose from these operations with equal probability.
 CHOICE = ("Identity", *_SIGNED, "Posterize", "Solarize", "AutoContrast", "Equalize")
 
 # AutoAugment's policies (Cubuk et al., arXiv 1805.09501, tables 7 and 9): operation, probability, level 0..9.
@@ -142,7 +142,7 @@ Solarize 0.6 5, AutoContrast 0.6;     Invert 0.6, Equalize 1.0;          Color 0
 Equalize 0.8, Equalize 0.6
 """
 
-# Keys are `Recipe.of_files`: image files use ImageNet's policy, sets in memory, with small images, CIFAR-10's.
+# Image files (key True) use ImageNet's policy. Sets in memory (key False) use CIFAR-10's policy.
 PAIRS = {
     of_files: [[operation.split() for operation in pair.split(",")] for pair in re.split("[;\n]", policy.strip())]
     for of_files, policy in ((True, IMAGENET), (False, CIFAR10))
@@ -150,7 +150,7 @@ PAIRS = {
 
 
 def magnitude(name: str, level: int, size: int, policy: str) -> float:
-    """Return an operation's magnitude without sign at `level`, 0..30 (autoaugment: 0..9); `size` is the width."""
+    """Return an operation's unsigned magnitude for images of width `size`, at `level` 0..30 (autoaugment: 0..9)."""
     bins, wide = _AUTO_BINS if policy == "autoaugment" else _BINS, policy == "trivialaugment"
     if name in _SIGNED:
         kind = _SIGNED[name]
@@ -162,10 +162,9 @@ def magnitude(name: str, level: int, size: int, policy: str) -> float:
 
 
 def choose(settings: Recipe, size: int, rng: np.random.Generator) -> list[tuple[str, float]]:
-    """Draw the policy's operations for one image of width `size`; return pairs (name, magnitude), [] without a policy.
+    """Draw the policy's operations for one image of width `size`, as pairs (name, magnitude).
 
-    TrivialAugmentWide: arXiv 2103.10158; RandAugment: arXiv 1909.13719. `policy_noise` is timm's mstd, the standard
-    deviation of RandAugment's level, which is then drawn for each operation.
+    TrivialAugmentWide: arXiv 2103.10158. RandAugment: arXiv 1909.13719, with random levels as in timm (`policy_noise`).
     """
     policy, chosen = settings.policy, []
     if policy == "autoaugment":
@@ -188,7 +187,7 @@ def choose(settings: Recipe, size: int, rng: np.random.Generator) -> list[tuple[
 
 
 def _linspace(start: float, end: float, count: int) -> np.ndarray:
-    """Compute torch.linspace with the same float32 rounding, which can decide where a pixel lands."""
+    """Return the values of `torch.linspace` with torch's float32 rounding. Another rounding could move a pixel."""
     first, last = np.float32(start), np.float32(end)
     step, places = float((last - first) / np.float32(count - 1)), np.arange(count)
     values = np.where(places < count // 2, first + step * places, last - step * (count - 1 - places))

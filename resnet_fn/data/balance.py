@@ -1,4 +1,4 @@
-"""For unbalanced sets: class weights in the loss, and an order of samples in which all classes are equally frequent."""
+"""This module makes class weights for the loss, and orders of samples in which all classes are equally frequent."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,10 +11,10 @@ BALANCED = "balanced"
 
 
 def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> tuple[float, ...]:
-    """Return the loss's class weights for `setting`: "balanced", a file, or "" (returns ()); `labels` are int [N].
+    """Return the weight of each class in the loss, or () if `setting` is empty.
 
-    "balanced" gives N / (classes · samples of the class), as in scikit-learn. A file has a line "CLASS WEIGHT" for each
-    class, else a ValueError; its weights are scaled so that their mean over the N training samples is 1.
+    The setting "balanced" weights classes in proportion to 1 / (samples of the class), as scikit-learn does. Any other
+    setting is the path of a file with a line "CLASS WEIGHT" for each class. The mean weight of the samples is 1.
     """
     if not setting:
         return ()
@@ -27,7 +27,7 @@ def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> t
 
 
 def class_balance(sampling: str, weights: Sequence[float], classes: int, labels: np.ndarray) -> list[dict[str, float]]:
-    """Return for each class its images, loss weight and times seen an epoch; [] if classes are not balanced."""
+    """Return each class's image count, loss weight and times seen per epoch, or [] if classes are not balanced."""
     if not weights and sampling != BALANCED:
         return []
     counts = np.bincount(labels, minlength=classes).tolist()
@@ -43,7 +43,7 @@ def class_balance(sampling: str, weights: Sequence[float], classes: int, labels:
 
 
 def describe_balance(rows: Sequence[Mapping[str, float]], classes: Sequence[str]) -> str:
-    """Return the rows that `class_balance` made as one line of text."""
+    """Describe the rows of `class_balance` in one line of text."""
     texts = [
         f"{name} {row['training_images']:,} of weight {row['loss_weight']:.3g}, seen {row['times_seen']:.3g} times"
         for name, row in zip(classes, rows, strict=True)
@@ -52,9 +52,9 @@ def describe_balance(rows: Sequence[Mapping[str, float]], classes: Sequence[str]
 
 
 def balanced_order(rng: np.random.Generator, labels: np.ndarray) -> np.ndarray:
-    """Draw the order of an epoch, int32 [N], in which all classes are equally frequent; `labels` are int [N].
+    """Draw the order of an epoch, int32 [N], in which all classes in `labels`, int [N], are equally frequent.
 
-    Each of K classes gets N / K places, rounded up or down. A sample repeats only after all others of its class came.
+    Each of K classes gets about N / K places. Two samples of a class occur equally often, or one of them once more.
     """
     counts = np.unique(labels, return_counts=True)[1]
     by_class = np.split(np.argsort(labels, kind="stable").astype(np.int32), np.cumsum(counts)[:-1])
@@ -71,8 +71,8 @@ def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
-        hint = near_path(path, "give balanced, or a text file")
-        raise ValueError(f"class_weights: {str(path)!r} cannot be read; {hint}") from None
+        fix = near_path(path, "give 'balanced' or the path of a text file")
+        raise ValueError(f"class_weights: {str(path)!r} cannot be read; {fix}") from None
     weights: dict[str, float] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -80,13 +80,13 @@ def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:
         name, _, value = line.strip().rpartition(" ")
         name = name.strip()
         if name not in classes:
-            raise ValueError(f"{path}, line {number}: {name!r} is no class of the set; {closest(name, classes)}")
+            raise ValueError(f"{path}, line {number}: {name!r} is not a class of the set; {closest(name, classes)}")
         try:
             weights[name] = float(value)
         except ValueError:
             weights[name] = 0.0
         if not 0 < weights[name] < float("inf"):
-            raise ValueError(f"{path}, line {number}: {value!r} is no weight; give CLASS WEIGHT, a number above 0")
+            raise ValueError(f"{path}, line {number}: weight {value!r} must be a number above 0; write CLASS WEIGHT")
     if missing := [name for name in classes if name not in weights]:
-        raise ValueError(f"{path}: has no weight of {few(missing)}; give a line CLASS WEIGHT for each class")
+        raise ValueError(f"{path}: has no weight for {few(missing)}; write a line CLASS WEIGHT for each class")
     return np.array([weights[name] for name in classes])

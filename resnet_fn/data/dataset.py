@@ -1,4 +1,4 @@
-"""A data set has two splits of samples and describes a net's input; checks and evaluation batches are here, too."""
+"""This module defines data sets and their splits, checks labels, and makes batches for evaluation."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -13,31 +13,31 @@ from resnet_fn.runtime.workers import Workers, gather_texts
 
 
 class BadSampleError(ValueError):
-    """A sample cannot be read or decoded; the message names its file and the fix."""
+    """This error is raised if a sample cannot be read or decoded."""
 
 
 def describe_bad_samples(error: BadSampleError | None, workers: Workers) -> str:
-    """Return the errors of all ranks as one text, the same everywhere; each rank calls this with its error or None."""
+    """Join the errors of all ranks to one text. Every rank must call this function, with or without an error."""
     texts = gather_texts(str(error or ""), workers)
     return "; ".join(f"rank {rank}: {text}" if workers.size > 1 else text for rank, text in enumerate(texts) if text)
 
 
 class Samples(Protocol):
-    """This is the interface of a split of a data set: arrays in memory, image files, or records."""
+    """This protocol is the interface of a split, whose samples are in memory or in files."""
 
     @property
     def labels(self) -> np.ndarray:
-        """Return labels, int32 [N]; with several classes an image float32 [N, classes], 1 for each class it has."""
+        """Return labels, int32 [N], or zeros and ones, float32 [N, classes], if images can have several classes."""
 
     def __len__(self) -> int: ...
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
-        """Yield for each array of sample numbers, int [n], the evaluation's images, float32 [n, C, H, W]."""
+        """Yield images for evaluation, float32 [n, C, H, W], for each array of sample numbers, int [n]."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """A split in memory has images, uint8 [N, H, W, C], and labels, int32 [N]."""
+    """Holds the images, uint8 [N, H, W, C], and labels, int32 [N], of a split in memory."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -46,56 +46,56 @@ class Split:
         return len(self.labels)
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
-        """Yield images as `Samples.eval_images` does; they are resized as a whole, without a crop."""
+        """Yield normalised images, which are resized without a crop."""
         for rows in batches:
             yield prepare(self.images[rows], spec.image_size, spec)
 
 
 @dataclasses.dataclass(frozen=True)
 class Arrays(Split):
-    """Inputs of any shape and dtype, which a net gets unchanged, and their targets (for `resnet_fn.fit`)."""
+    """Holds inputs and targets that a caller passes to `resnet_fn.fit`. The net gets the inputs unchanged."""
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
-        """See `Samples`."""
+        """Yield the unchanged inputs for each array of sample numbers."""
         for rows in batches:
             yield self.images[rows]
 
 
 @dataclasses.dataclass(frozen=True)
 class DataSet:
-    """A data set has a training and a validation split, and the input of a net that is trained on it."""
+    """Holds a training split, a validation split, and the description of a net's input."""
 
     train: Samples
     test: Samples
     input: InputSpec
     notes: tuple[str, ...] = ()  # lines that the run prints
-    # Image files that were left out, with their errors (see `sources.scan`); None: none are skipped.
+    # One line "path, tab, fault" for each image file that was left out. None if bad files are not skipped.
     bad_files: tuple[str, ...] | None = None
-    held_out: tuple[str, ...] = ()  # names of validation files split off the training folder; see `split_off`
-    digest: str = ""  # SHA-256 of arrays that a caller of `resnet_fn.fit` passes; "" for other sets
+    held_out: tuple[str, ...] = ()  # names of validation files that `split_off` took from the training folder
+    digest: str = ""  # SHA-256 of the arrays passed to `resnet_fn.fit`, or "" for other data sets
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Return the class names, in the order of the labels; () if the targets passed to `fit` are no classes."""
+        """Return the class names in the order of the labels, or () if the targets are not classes."""
         return self.input.classes
 
 
-def check_labels(split: Samples, classes: int, what: str) -> None:
-    """Raise a ValueError if a label is outside 0..classes−1: cross-entropy silently ignores samples of label −1."""
+def check_labels(split: Samples, classes: int, name: str) -> None:
+    """Raise ValueError if a label is outside 0..classes−1, because cross-entropy silently ignores label −1."""
     if split.labels.ndim == 2:
-        return  # these labels [N, classes] were made from the class names
+        return  # labels [N, classes] are made from the class names and cannot be outside
     wrong = np.flatnonzero((split.labels < 0) | (split.labels >= classes))
     if len(wrong):
         index = int(wrong[0])
         raise ValueError(
-            f"{what}: sample {index} has label {int(split.labels[index])}, outside 0..{classes - 1} "
+            f"{name}: sample {index} has label {int(split.labels[index])}, outside 0..{classes - 1} "
             f"({len(wrong)} such samples); fix the labels or the number of classes"
         )
 
 
 def blank_batch(dataset: DataSet, count: int, size: int, mixes: bool, dtype: str = "float32") -> Batch:
-    """Make a batch of zeros, shaped as those of `MemoryFeed.batch`, for a worker whose samples cannot be read."""
-    if isinstance(dataset.train, Arrays):  # this batch is never used: arrays can always be read
+    """Return a placeholder batch, shaped like a feed's batch, for a worker whose samples cannot be read."""
+    if isinstance(dataset.train, Arrays):  # this batch is never used, because arrays can always be read
         return dataset.train.images[:count], dataset.train.labels[:count]
     classes, soft = len(dataset.classes), mixes or dataset.train.labels.ndim == 2
     images = np.zeros((count, dataset.input.channels, size, size), dtype)
@@ -105,12 +105,10 @@ def blank_batch(dataset: DataSet, count: int, size: int, mixes: bool, dtype: str
 def eval_batches(
     split: Samples, spec: InputSpec, batch_size: int, workers: Workers = Workers(), block: int = 1
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield this worker's batches of an evaluation, in which each sample of the split goes to exactly one worker.
+    """Yield this worker's batches of an evaluation: images, labels, and sample numbers, int64 [batch_size].
 
-    A batch is (images float32 [batch_size, C, H, W], labels as in `Samples`, sample numbers in the split, int64
-    [batch_size]). Workers take turns at blocks of `block` samples; `batch_size` is a multiple of `block`, so that a
-    sample's place in its block is its number modulo `block`. All workers get equally many batches of one size, so that
-    nothing recompiles and no worker waits; they are filled up with the split's first sample, with the number −1.
+    Workers take turns at blocks of `block` samples. `batch_size` must be a multiple of `block`, so that no batch ends
+    inside a block. All workers get equally many batches. Unused places hold the split's first sample with number −1.
     """
     blocks = -(-len(split) // block)
     local = (np.arange(workers.rank, blocks, workers.size)[:, None] * block + np.arange(block)).ravel()

@@ -1,13 +1,8 @@
-"""A feed makes training batches, which depend only on (seed, update), not on workers, threads or micro-batches.
+"""A feed makes training batches, whose pixels do not depend on the number of workers, threads or micro-batches.
 
-A worker's part of an update is made in this order:
-
-    order       the samples, in an order drawn from (seed, epoch)                              order.py
-    pixels      from memory in this module, or decoded from files                              file_feed.py
-    vary        crop, flip, colour, drawn from (seed, epoch, sample)              augment.py, preprocess.py
-    normalise   (pixels / full scale - mean) / std                                             images.py
-    shift, rotate, zoom (in memory)                                                            images.py
-    erase, mix  erased rectangles; mixup or CutMix, and its soft labels                        mix.py
+A feed chooses samples (order.py) and gets their pixels (file_feed.py, if the samples are files). Crop, flip and colour
+(augment.py, preprocess.py) come before normalisation (images.py). Shift, rotation and zoom (images.py, in memory only)
+come after normalisation. Erasing and mixing (mix.py) come last.
 """
 
 from functools import lru_cache
@@ -26,7 +21,17 @@ from resnet_fn.runtime.workers import Workers
 
 
 def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dtype: str = "float32") -> "Feed":
-    """Make a feed of images in `dtype`: "float32", normalised, or "uint8", not. Errors: see `check_feed` and `Plan`."""
+    """Make a feed, whose method `batch(update)` returns this worker's images and labels for an update.
+
+    Args:
+        dataset: the data set to train on.
+        recipe: settings such as batch size, augmentation and seed.
+        workers: this worker's rank and the number of workers.
+        dtype: "float32" for normalised images, or "uint8" for images without normalisation.
+
+    Raises:
+        ValueError: if the recipe cannot use `dtype`, or if the batch size does not fit the data set and the workers.
+    """
     check_feed(recipe, dtype)
     if isinstance(dataset.train, Split):
         return MemoryFeed(dataset, recipe, workers)
@@ -34,16 +39,16 @@ def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dt
 
 
 def check_feed(recipe: Recipe, dtype: str) -> None:
-    """Raise a ValueError if `dtype` is "uint8" and the recipe needs images that are normalised on the host."""
-    needs = "sets in memory are" if not recipe.of_files else "mixup, cutmix and erasing work on images that are"
+    """Raise ValueError if `dtype` is "uint8" and the recipe needs normalised images."""
+    feature = "sets in memory" if not recipe.of_files else "mixup, cutmix and erasing"
     if dtype != "float32" and (not recipe.of_files or recipe.mixes or recipe.erasing):
-        raise ValueError(f"feed: {dtype!r} gives images as they were decoded, and {needs} normalised; give float32")
+        raise ValueError(f"feed: {dtype!r} images are not normalised, but {feature} need normalised ones; give float32")
 
 
 class MemoryFeed(Plan):
-    """This feed makes batches from samples in memory; `batch` and `indices` may run in two threads at a time."""
+    """Makes batches from samples in memory. `batch` and `indices` may run in two threads at the same time."""
 
-    _MOST_PREPARED = 64 << 20  # bytes of normalised images that are kept, if nothing varies their pixels before
+    _MOST_PREPARED = 64 << 20  # largest number of bytes of normalised images that are kept
 
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers()) -> None:
         super().__init__(recipe, dataset.train.labels, workers)
@@ -54,19 +59,23 @@ class MemoryFeed(Plan):
         size = len(dataset.train) * dataset.input.channels * recipe.image_size**2 * 4
         self._prepared: np.ndarray | None = None
         if isinstance(self._split, Arrays):
-            self._prepared = self._split.images  # as they are
+            self._prepared = self._split.images  # inputs of `fit` stay unchanged
         elif size <= self._MOST_PREPARED and not changes_bytes:
             self._prepared = prepare(self._split.images, recipe.image_size, dataset.input)
-        # Values (JSON types) that a resumed run compares with the checkpoint's: other ones give other batches.
+        # A resumed run compares these JSON values with the values in the checkpoint.
         self.reproducibility_key: dict[str, Any] = {"samples": len(self._split)}
         if dataset.digest:
             self.reproducibility_key["arrays"] = dataset.digest
 
     def batch(self, update: int) -> Batch:
-        """Return this worker's share of an update: images, float32 [n, C, H, W] (`FileFeed`: or uint8), and labels.
+        """Return this worker's share of the batch of an update.
 
-        Labels are int32 [n], or, with mixup, CutMix or several classes an image, float32 [n, classes]. Arrays passed to
-        `resnet_fn.fit` are not changed. A `BadSampleError` names a file that cannot be read or decoded.
+        Args:
+            update: number of the update, counted from 0.
+
+        Returns:
+            The images, float32 [n, C, H, W], and the labels, int32 [n]. With mixup, CutMix or several classes per
+            image, the labels are float32 [n, classes]. Arrays of `resnet_fn.fit` keep their shapes and dtypes.
         """
         recipe, spec = self.recipe, self._input
         epoch, place = divmod(update, self.updates_per_epoch)
@@ -89,7 +98,7 @@ class MemoryFeed(Plan):
         return erase_and_mix(recipe, batch, len(spec.classes), update, epoch, draws.get("erasing"))
 
     def close(self) -> None:
-        """Do nothing: this feed, unlike `FileFeed`, has no threads to end."""
+        """Do nothing, because this feed has no threads."""
 
 
 Feed = MemoryFeed | FileFeed

@@ -1,8 +1,4 @@
-"""`FileFeed` makes batches from image files or records, which threads decode with Pillow.
-
-Files are read ahead in order (`FileSplit.stream`). Each thread decodes, crops, colours and normalises one image and
-writes it to its place in the batch. The next update's images are begun before this update's are complete.
-"""
+"""`FileFeed` decodes image files in threads, and makes training batches from the images."""
 
 import sys
 from collections.abc import Generator
@@ -27,10 +23,7 @@ from resnet_fn.runtime.workers import Workers
 
 
 class FileFeed(Plan):
-    """This feed has the methods of `MemoryFeed`, for files or records. No update needs the files of earlier ones.
-
-    With `as_bytes` images are uint8, not normalised; the recipe must neither erase nor mix.
-    """
+    """Makes batches from image files or MindRecord shards. If `as_bytes` is true, images are uint8, not normalised."""
 
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), as_bytes: bool = False) -> None:
         super().__init__(recipe, dataset.train.labels, workers)
@@ -41,16 +34,16 @@ class FileFeed(Plan):
         self._buffers = Buffers(shape, np.uint8 if as_bytes else np.float32)
         samples = len(self._split)
         self._erasing = lru_cache(maxsize=1)(lambda epoch: draw_epoch(recipe, epoch, samples, ["erasing"])["erasing"])
-        self._begun: dict[int, tuple[np.ndarray, list[Future[None]]]] = {}  # by update: images, futures of each
+        self._begun: dict[int, tuple[np.ndarray, list[Future[None]]]] = {}  # images and jobs of each update
         self._pool: ThreadPoolExecutor | None = None
         self._samples: Generator[tuple[int, bytes], None, None]
         limit_arenas(self._split.threads + 2)  # decoding threads, the reading thread, the caller's thread
 
     def batch(self, update: int) -> Batch:
-        """Return this worker's share of an update, as `MemoryFeed.batch` does."""
+        """Return this worker's share of a batch. Raises BadSampleError if a sample cannot be read or decoded."""
         try:
             images = self._decoded(update)
-        except BaseException:  # the images that were begun are incomplete
+        except BaseException:  # unfinished images must not be used
             self.close()
             raise
         if not self._begun:
@@ -62,9 +55,9 @@ class FileFeed(Plan):
         batch = images, self.labels[self.indices(update)]
         return erase_and_mix(self.recipe, batch, len(self._input.classes), update, epoch, erasing)
 
-    @cached_property  # it takes 0.3 s for a million files; a checkpoint should not wait for that
+    @cached_property  # hashing takes 0.3 s for a million files, and a checkpoint should not wait for that
     def reproducibility_key(self) -> dict[str, Any]:
-        """Return values that a resume compares: the set's size, hashes of its files' names, labels and sizes."""
+        """Return values that identify the data. A resumed run compares them with the values in the checkpoint."""
         contents = self._split.contents
         return {
             "samples": len(self._split),
@@ -74,7 +67,7 @@ class FileFeed(Plan):
         }
 
     def close(self) -> None:
-        """End all threads and drop images that were begun; the next `batch` starts anew."""
+        """End all threads and drop unfinished images. The next call of `batch` starts new threads."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._samples.close()
@@ -82,12 +75,12 @@ class FileFeed(Plan):
             self._begun.clear()
 
     def _numbers(self, update: int) -> list[tuple[int, int]]:
-        """Return (repeat, number) for each image of an update; they are part of the seed of its augmentation."""
+        """Return (repeat, number) for each image of an update. Both numbers seed the augmentation."""
         epoch, place = divmod(update, self.updates_per_epoch)
         return list(zip(self._repeats, self.epoch(epoch)[1][place].tolist(), strict=True))
 
     def _decoded(self, update: int) -> np.ndarray:
-        """Return an update's decoded images, and begin to decode the next update's."""
+        """Return an update's decoded images, and start to decode the next update of the epoch, if there is one."""
         if update not in self._begun:
             self.close()
             epoch, place = divmod(update, self.updates_per_epoch)
@@ -97,13 +90,13 @@ class FileFeed(Plan):
         if (update + 1) % self.updates_per_epoch:
             self._begin(update + 1)  # decoded while the device computes
         images, decoded = self._begun.pop(update)
-        wait(decoded, return_when=FIRST_EXCEPTION)  # one wake-up, not one per image: the threads need the GIL
+        wait(decoded, return_when=FIRST_EXCEPTION)  # wake up once, not per image, because threads need the GIL
         for future in decoded:
             future.result()
         return images
 
     def _begin(self, update: int) -> None:
-        """Give an update's images to the decoding threads; errors while reading are stored, and `batch` raises them."""
+        """Let threads decode the images of an update. If reading fails, `batch` raises the error later."""
         assert self._pool is not None
         images, epoch, numbers = self._buffers.take(), update // self.updates_per_epoch, self._numbers(update)
         decoded: list[Future[None]] = []
@@ -114,7 +107,7 @@ class FileFeed(Plan):
                 decoded.append(self._pool.submit(self._decode, *job))
                 samples.append(index)
             if samples != self.indices(update).tolist():
-                raise RuntimeError(f"the files gave other samples than those of update {update}")
+                raise RuntimeError(f"the samples read from files are not the samples of update {update}")
         except (ValueError, RuntimeError) as error:
             failed: Future[None] = Future()
             failed.set_exception(error)
@@ -132,17 +125,17 @@ class FileFeed(Plan):
 
 
 class Buffers:
-    """Reuses arrays that no caller holds any more: with new ones a feed of photographs takes 7 to 11 % longer."""
+    """Reuses arrays that no caller references any more. With new arrays, a feed would take 7 to 11 % longer."""
 
-    _HELD_HERE = 3  # references to an unused array in `take`: its list, its variable, the call that counts
-    _MOST = 4  # arrays that are kept
+    _HELD_HERE = 3  # references to an unused array in `take`: the list, the variable and getrefcount's argument
+    _MOST = 4  # at most this many arrays are kept
 
     def __init__(self, shape: tuple[int, ...], dtype: type = np.float32) -> None:
         self._shape, self._dtype = shape, dtype
         self._arrays: list[np.ndarray] = []
 
     def take(self) -> np.ndarray:
-        """Return an array that no caller holds; its values are arbitrary."""
+        """Return an unused array, whose values are arbitrary."""
         for array in self._arrays:
             if sys.getrefcount(array) == self._HELD_HERE:
                 return array

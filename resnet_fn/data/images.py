@@ -1,4 +1,4 @@
-"""NumPy arrays of images are scaled, resized and normalised to a net's input, and augmented in training."""
+"""This module resizes, normalises and augments images in NumPy arrays."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,7 +11,7 @@ from resnet_fn.data.order import Streams
 
 
 def prepare(images: np.ndarray, image_size: int, spec: InputSpec) -> np.ndarray:
-    """Scale `images`, uint8 [N, H, W, C], to 0..1, resize them bilinearly, normalise; float32 [N, C, size, size]."""
+    """Resize images, uint8 [N, H, W, C], bilinearly, and normalise them to float32 [N, C, image_size, image_size]."""
     if images.dtype == np.uint8 and images.shape[1:3] == (image_size, image_size):
         planes = images.transpose(0, 3, 1, 2)
         return normalise(planes, spec, np.empty(planes.shape, np.float32))
@@ -23,7 +23,7 @@ def prepare(images: np.ndarray, image_size: int, spec: InputSpec) -> np.ndarray:
 
 
 def normalise(planes: np.ndarray, spec: InputSpec, result: np.ndarray) -> np.ndarray:
-    """Write (planes / full_scale − mean) / std into `result`, and return it: uint8 to float32, both [N, C, H, W]."""
+    """Write (planes / full_scale − mean) / std into `result`, float32 [N, C, H, W], and return `result`."""
     mean, std = spec.moments
     np.copyto(result, planes)
     result /= np.float32(spec.full_scale)
@@ -33,12 +33,12 @@ def normalise(planes: np.ndarray, spec: InputSpec, result: np.ndarray) -> np.nda
 
 
 def like_float_feed(images: np.ndarray, spec: InputSpec) -> np.ndarray:
-    """Return a feed's images [N, C, H, W] as float32: float32 images unchanged, uint8 images normalised."""
+    """Normalise a feed's uint8 images, [N, C, H, W], to float32. Float32 images are returned unchanged."""
     return images if images.dtype == np.float32 else normalise(images, spec, np.empty(images.shape, np.float32))
 
 
 def _resize_matrix(old: int, new: int) -> np.ndarray:
-    # Row i holds the weights of all source pixels in target pixel i, whose centre is at (i + 1/2) · old / new.
+    # Row i holds the weights of the source pixels in target pixel i. Pixel i has its centre at (i + 1/2) · old / new.
     centre = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
     low = np.floor(centre).astype(int)
     high = np.minimum(low + 1, old - 1)
@@ -49,7 +49,7 @@ def _resize_matrix(old: int, new: int) -> np.ndarray:
     return matrix
 
 
-# For each kind of random numbers: the ID of their stream, how many a sample gets, and whether a recipe uses them.
+# Each augmentation has the ID of a random stream, the count of numbers per sample, and whether a recipe uses them.
 _DRAWS: dict[str, tuple[int, int, Callable[[Recipe], Any]]] = {
     "affine": (Streams.AFFINE, 4, lambda r: r.max_shift or r.max_rotation or r.max_zoom),
     "crop": (Streams.CROP, 3, lambda r: r.crop_padding or r.flip),
@@ -58,7 +58,7 @@ _DRAWS: dict[str, tuple[int, int, Callable[[Recipe], Any]]] = {
 
 
 def draw_epoch(recipe: Recipe, epoch: int, samples: int, names: Iterable[str] = _DRAWS) -> dict[str, np.ndarray]:
-    """Draw an epoch's random numbers in [0, 1), float64 [repeats, samples, width], for `names` that the recipe uses."""
+    """Draw an array [repeats, samples, columns] of random numbers in 0..1 for each of `names` that the recipe uses."""
     return {
         name: np.random.default_rng([recipe.seed, epoch, stream]).random((recipe.repeats, samples, width))
         for name, (stream, width, wanted) in _DRAWS.items()
@@ -69,10 +69,10 @@ def draw_epoch(recipe: Recipe, epoch: int, samples: int, names: Iterable[str] = 
 def random_affine(
     images: np.ndarray, draws: np.ndarray, max_shift: float, max_rotation: float, max_zoom: float, fill: np.ndarray
 ) -> np.ndarray:
-    """Shift, rotate and zoom each image, float32 [N, C, H, W], about its centre, with bilinear interpolation.
+    """Shift, rotate and zoom images, float32 [N, C, H, W], bilinearly, with the pixel `fill`, [C], outside of images.
 
-    The columns of `draws`, [N, 4] in [−1, 1), choose vertical and horizontal shift (whole pixels, equally likely),
-    rotation (degrees) and zoom (fraction of 1), up to the largest. `fill`, [C], is a normalised black pixel.
+    The columns of `draws`, [N, 4] in [−1, 1), choose vertical shift, horizontal shift, rotation and zoom. Shifts
+    are whole pixels, and `max_rotation` is in degrees. If `max_zoom` is 0.1, zoom factors are from 0.9 to 1.1.
     """
     count, channels, height, width = images.shape
     shift = np.round(draws[:, :2] * (max_shift + 0.5)).clip(-max_shift, max_shift)
@@ -80,7 +80,7 @@ def random_affine(
     zoom = 1.0 / (1.0 + draws[:, 3] * max_zoom)
     y, x = np.meshgrid(np.arange(height) - (height - 1) / 2, np.arange(width) - (width - 1) / 2, indexing="ij")
     cos, sin = (np.cos(angle) * zoom)[:, None, None], (np.sin(angle) * zoom)[:, None, None]
-    # Coordinates of each target pixel in the source image, which is padded by one pixel of `fill` on every side.
+    # These are each target pixel's coordinates in the source image, after padding with one pixel of `fill` per side.
     source_y = cos * y - sin * x + (height - 1) / 2 + shift[:, 0, None, None] + 1
     source_x = sin * y + cos * x + (width - 1) / 2 + shift[:, 1, None, None] + 1
     source_y, source_x = source_y.clip(0, height + 1), source_x.clip(0, width + 1)

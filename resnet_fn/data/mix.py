@@ -1,7 +1,4 @@
-"""mixup, CutMix and random erasing change the normalised images of a worker's part of an update, on the host.
-
-Neighbours in the batch are mixed (0 with 1, 2 with 3, …), with one weight and one box for all pairs of an update.
-"""
+"""This module applies mixup, CutMix and random erasing to normalised images."""
 
 from typing import NamedTuple
 
@@ -12,21 +9,17 @@ from resnet_fn.data.order import Batch, Streams
 
 
 class Mixing(NamedTuple):
-    """Holds the weight and box that `draw_mixing` drew for an update."""
+    """Holds the weight and the box for mixing the images of an update."""
 
-    weight: float  # weight of a sample's own image and label; those of its neighbour get 1 − weight
-    # CutMix: (top, bottom, left, right) of the box that is filled with the neighbour's pixels; mixup: None.
+    weight: float  # weight of a sample's own label and, with mixup, image (neighbour: 1 − weight)
+    # CutMix fills the box (top, bottom, left, right) with pixels of the neighbour. Mixup has no box.
     box: tuple[int, int, int, int] | None = None
 
 
 def erase_and_mix(
     recipe: Recipe, batch: Batch, classes: int, update: int, epoch: int, erasing: np.ndarray | None
 ) -> Batch:
-    """Apply the recipe's erasing and mixing to a worker's part of an update; `update` and `epoch` count from 0.
-
-    `batch` is (normalised images float32 [n, C, H, W], labels int32 [n] or float32 [n, classes]); `erasing` holds
-    random numbers [n, 5] for `erase`, or is None if the recipe erases nothing.
-    """
+    """Apply the recipe's random erasing, mixup and CutMix to a batch. `erasing` is `draws` of `erase`, or None."""
     images, labels = batch
     if erasing is not None:
         images = erase(images, erasing, recipe.erasing)
@@ -45,16 +38,17 @@ def erase_and_mix(
 def draw_mixing(
     rng: np.random.Generator, mixup: float, cutmix: float, switch: float, height: int, width: int
 ) -> Mixing:
-    """Draw an update's mixing: mixup (arXiv 1710.09412) or CutMix (arXiv 1905.04899, equations 1 and 2).
+    """Draw the weight and box of an update for mixup (arXiv 1710.09412) or CutMix (arXiv 1905.04899, equations 1, 2).
 
-    `mixup` and `cutmix` are alphas of Beta(alpha, alpha), 0 if not used; if both are, `switch` is CutMix's probability.
+    `mixup` and `cutmix` are each the alpha of a distribution Beta(alpha, alpha), or 0 to turn the method off. If both
+    methods are on, CutMix has the probability `switch`.
     """
     cuts = bool(cutmix) and (not mixup or rng.random() < switch)
     alpha = cutmix if cuts else mixup
     weight = float(rng.beta(alpha, alpha))
     if not cuts:
         return Mixing(weight)
-    # The box covers 1 − weight of the image; where the border cuts the box, the weight is computed from its real area.
+    # The box covers 1 − weight of the image. The image's border can cut the box, so the real area gives the weight.
     half_y, half_x = int(0.5 * np.sqrt(1 - weight) * height), int(0.5 * np.sqrt(1 - weight) * width)
     y, x = int(rng.integers(height)), int(rng.integers(width))
     top, bottom = max(y - half_y, 0), min(y + half_y, height)
@@ -63,9 +57,10 @@ def draw_mixing(
 
 
 def mix(images: np.ndarray, labels: np.ndarray, classes: int, mixing: Mixing | None) -> tuple[np.ndarray, np.ndarray]:
-    """Mix images, float32 [n, C, H, W], n even, in neighbouring pairs; return them and labels, float32 [n, classes].
+    """Mix image 0 with image 1, image 2 with image 3 and so on, and mix their labels.
 
-    `labels` are int32 [n] or float32 [n, classes]. If `mixing` is None, only the labels are converted.
+    Images are float32 [n, C, H, W] with even n. Labels are int32 [n] or float32 [n, classes]. The returned labels are
+    float32 [n, classes]. If `mixing` is None, nothing is mixed.
     """
     shares = labels
     if labels.ndim == 1:
@@ -90,11 +85,11 @@ def _neighbours(array: np.ndarray) -> np.ndarray:
 
 
 def erase(images: np.ndarray, draws: np.ndarray, probability: float) -> np.ndarray:
-    """Set a random rectangle of some images to 0, the mean colour (Zhong et al., arXiv 1708.04896).
+    """Set a random rectangle of some normalised images, [N, C, H, W], to 0 (Zhong et al., arXiv 1708.04896).
 
-    The area is 2 % to 33 % of the image, the aspect ratio 0.3 to 3.3 (log-uniform), as in torchvision's RandomErasing;
-    a rectangle that is too large is cut, where torchvision draws up to ten times. `images` are float32 [N, C, H, W].
-    `draws` [N, 5] in [0, 1): erase if below `probability`; area; aspect ratio; vertical place; horizontal place.
+    The columns of `draws`, [N, 5] in [0, 1), choose whether to erase, the area, the aspect ratio, the row and the
+    column. As in torchvision, the area is drawn from 2 % to 33 % of the image, and the aspect ratio from 0.3 to 3.3.
+    A rectangle that is larger than the image is cut, but torchvision draws another rectangle.
     """
     chosen = np.flatnonzero(draws[:, 0] < probability)
     if not len(chosen):

@@ -1,4 +1,4 @@
-"""These functions decode one image file for evaluation or training, with PIL, to the pixels that torchvision gives."""
+"""These functions decode an image file with PIL, and preprocess the pixels as torchvision does."""
 
 import contextlib
 import io
@@ -12,12 +12,12 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import colour
 from resnet_fn.data.order import Streams
 
-_MOST_RESIZED = 50_000_000  # pixels of a resized image beyond which only the crop is computed
+_MOST_RESIZED = 50_000_000  # if a resized image had more pixels than this, only its crop is computed
 
 
 @contextlib.contextmanager
 def naming(undecodable: Callable[[int], ValueError], index: int) -> Iterator[None]:
-    """In this context, which decodes sample `index`, any error of the decoder becomes `undecodable(index)`."""
+    """Replace an exception inside a `with` block by `undecodable(index)`, the error for the sample `index`."""
     try:
         yield
     except MemoryError:  # not the sample's fault
@@ -27,11 +27,8 @@ def naming(undecodable: Callable[[int], ValueError], index: int) -> Iterator[Non
 
 
 def open_upright(data: bytes, mode: str = "RGB") -> Any:
-    """Decode a file's bytes to a PIL image, turned by its EXIF orientation (which torchvision's loader ignores).
-
-    `mode` is "RGB", or "L" for grey. Raises PIL's errors, and a ValueError if the format does not define white.
-    """
-    from PIL import Image  # installed with MindSpore; imported here, because it slows the start of commands
+    """Decode a file's bytes to a PIL image of mode "RGB" or "L" (grey), and apply the EXIF orientation."""
+    from PIL import Image  # imported here, because this import slows the start of commands
 
     image = Image.open(io.BytesIO(data))
     if has_no_white(image):
@@ -39,27 +36,27 @@ def open_upright(data: bytes, mode: str = "RGB") -> Any:
     image.load()  # applies a TIFF's orientation
     try:
         turn = _TURNS.get(image.getexif().get(0x0112))
-    except Exception:  # damaged metadata, intact pixels
+    except Exception:  # damaged metadata does not make the pixels bad
         turn = None
-    if image.mode.startswith("I"):  # pixels of 16 bits, which PIL's `convert` would clip at 255
+    if image.mode.startswith("I"):  # PIL's `convert` would clip these 16-bit pixels at 255
         image = Image.fromarray(((np.asarray(image).astype(np.int32) + 128) // 257).astype(np.uint8))
     if turn is not None:
         image = image.transpose(turn)
     return image if image.mode == mode else image.convert(mode)  # `convert` always copies
 
 
-# For each EXIF orientation, the PIL `Transpose` that undoes it.
+# EXIF orientations, and the PIL `Transpose` that undoes each. torchvision's loader ignores the orientation.
 _TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
-NO_WHITE = "of 32-bit or float pixels, whose white is not defined; save it with 8 or 16 bits"
+NO_WHITE = "an image of 32-bit or float pixels, so white is not defined; save it with 8 or 16 bits"
 
 
 def has_no_white(image: Any) -> bool:
-    """Return whether a PIL image's format does not define which pixel value is white."""
+    """Return True if a PIL image has no pixel value that means white, for example if pixels are floats."""
     return image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM"))
 
 
 def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
-    """Decode a file, resize its shorter side to `resize` pixels, crop the centre; return uint8 [crop, crop, 3]."""
+    """Decode a file, resize its shorter side to `resize` pixels, and crop the centre to uint8 [crop, crop, 3]."""
     from PIL import Image
 
     image = open_upright(data)
@@ -67,7 +64,7 @@ def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
     short, long = min(width, height), max(width, height)
     other = int(resize * long / short)  # torchvision truncates
     new_width, new_height = (resize, other) if width <= height else (other, resize)
-    # torchvision rounds halves to even here, as Python does.
+    # torchvision also rounds halves to even here.
     left, top = round((new_width - crop) / 2), round((new_height - crop) / 2)
     if new_width * new_height > _MOST_RESIZED:
         x, y = width / new_width, height / new_height
@@ -79,10 +76,7 @@ def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
 
 
 def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number: int) -> np.ndarray:
-    """Decode a file; apply torchvision's `RandomResizedCrop`, `RandomHorizontalFlip`, `ColorJitter`, then the policy.
-
-    Epoch, repeat and number seed the random numbers. Returns uint8 [image_size, image_size, 3]. Errors: `open_upright`.
-    """
+    """Decode a file, and crop, flip and colour the image at random to uint8 [image_size, image_size, 3]."""
     from PIL import Image
 
     image, size = open_upright(data), recipe.image_size
@@ -100,10 +94,9 @@ def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number
 
 
 def draw_box(width: int, height: int, smallest: float, rng: np.random.Generator) -> tuple[int, int, int, int]:
-    """Draw Inception's random crop (Szegedy et al., arXiv 1409.4842), as torchvision's `RandomResizedCrop.get_params`.
+    """Draw the left, top, right and bottom of a random crop, in pixels (Szegedy et al., arXiv 1409.4842).
 
-    The area is `smallest` to 1 of the image, the aspect ratio 3/4 to 4/3 (log-uniform). After ten draws that do not
-    fit, the crop is the largest box in the centre. Returns left, top, right, bottom in pixels.
+    The area is drawn from `smallest` to 1 of the image, and the aspect ratio from 3/4 to 4/3, as in torchvision.
     """
     lowest, highest = 3 / 4, 4 / 3
     for _ in range(10):
@@ -113,6 +106,7 @@ def draw_box(width: int, height: int, smallest: float, rng: np.random.Generator)
         if 0 < wide <= width and 0 < tall <= height:
             left, top = int(rng.integers(width - wide + 1)), int(rng.integers(height - tall + 1))
             return left, top, left + wide, top + tall
+    # If ten draws do not fit into the image, the crop is the largest box in the centre.
     wide, tall = min(width, round(height * highest)), min(height, round(width / lowest))
     left, top = (width - wide) // 2, (height - tall) // 2
     return left, top, left + wide, top + tall

@@ -1,1 +1,1 @@
-"""This package reads each kind of data set, and checks whether its files can be read."""
+"""This package loads each kind of data set and checks image files."""

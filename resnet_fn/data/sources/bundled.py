@@ -1,4 +1,4 @@
-"""Two data sets need no folder: the digits, which come with the package, and generated images."""
+"""This module provides the two data sets that need no folder: handwritten digits and generated images."""
 
 from importlib import resources
 
@@ -8,11 +8,11 @@ from resnet_fn.data.dataset import DataSet, Split
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.sources.files import color_spec
 
-_DIGITS_TRAIN = 1437  # the first 1,437 are training images; the last 360, by other writers, test images
+_DIGITS_TRAIN = 1437  # the other 360 images are by other writers
 
 
 def load_digits() -> DataSet:
-    """Load 1,437 training and 360 test images of 8x8 pixels, one channel, values 0..16 (data/DIGITS.md)."""
+    """Load 1,437 training and 360 test images of digits, with 8x8 pixels and values 0..16 (see data/DIGITS.md)."""
     with resources.files("resnet_fn.data").joinpath("digits.npz").open("rb") as file, np.load(file) as arrays:
         images, labels = arrays["images"][..., np.newaxis], arrays["labels"].astype(np.int32)
     train = Split(images[:_DIGITS_TRAIN], labels[:_DIGITS_TRAIN])
@@ -31,11 +31,7 @@ def load_digits() -> DataSet:
 
 
 def make_synthetic(samples: int, classes: int, image_size: int) -> DataSet:
-    """Make colour images, a coarse pattern per class plus noise; equal arguments give equal images.
-
-    `samples` is the number of training images, spread evenly over the classes; the test split has an eighth, but
-    at least one of each class.
-    """
+    """Generate `samples` training images with a pattern for each class and noise. Equal arguments give equal images."""
     rng = np.random.default_rng([0, samples, classes, image_size])
     coarse = rng.integers(48, 208, (classes, 4, 4, 3), dtype=np.uint8)
     cells = np.arange(image_size) * 4 // image_size

@@ -1,7 +1,4 @@
-"""This module reads CIFAR-10 and CIFAR-100, binary or python version (https://www.cs.toronto.edu/~kriz/cifar.html).
-
-MindSpore's own readers are not used, because they accept only files of exactly 10,000 (50,000) records.
-"""
+"""This module reads CIFAR-10 and CIFAR-100, binary or python version (https://www.cs.toronto.edu/~kriz/cifar.html)."""
 
 import pickle
 from pathlib import Path
@@ -12,18 +9,19 @@ import numpy as np
 from resnet_fn.data.dataset import DataSet, Split
 from resnet_fn.data.sources.files import color_spec
 
+# MindSpore's own readers are not used, because they accept only files of exactly 10,000 or 50,000 records.
 _PIXELS = 3 * 32 * 32
 _CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 class _Layout(NamedTuple):
-    """Describes an archive: its file names, and the number of label bytes before an image (the last is the class)."""
+    """Describes the files of a CIFAR archive."""
 
     folder: str
     train: tuple[str, ...]
     test: str
-    names: str  # file of the class names; "": _CIFAR10_CLASSES
-    label_bytes: int
+    names: str  # file of the class names, or "" for _CIFAR10_CLASSES
+    label_bytes: int  # number of bytes before an image, of which the last is the class
     binary: bool
 
 
@@ -38,7 +36,7 @@ _LAYOUTS = {
         _Layout("cifar-100-python", ("train",), "test", "meta", 2, False),
     ),
 }
-# Mean and standard deviation of the training pixels / 255, per channel.
+# These are the mean and standard deviation of each channel over the training pixels / 255.
 _MOMENTS = {
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
     "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
@@ -46,7 +44,7 @@ _MOMENTS = {
 
 
 def load_cifar(name: str, data_dir: str) -> DataSet:
-    """Read "cifar10" or "cifar100" (its 100 fine classes) from the extracted archive's folder, or the one above."""
+    """Read "cifar10" or "cifar100" (100 fine classes) from the extracted archive's folder, or the folder above it."""
     folder, layout = _find(name, data_dir)
     parts = [_read(folder / file, layout) for file in layout.train]
     train = Split(np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts]))
@@ -58,10 +56,10 @@ def load_cifar(name: str, data_dir: str) -> DataSet:
 def _find(name: str, data_dir: str) -> tuple[Path, _Layout]:
     root = Path(data_dir)
     archive = f"{name.replace('cifar', 'cifar-')}-binary.tar.gz"
-    advice = f"get {archive} from https://www.cs.toronto.edu/~kriz/cifar.html and extract it there"
+    fix = f"get {archive} from https://www.cs.toronto.edu/~kriz/cifar.html and extract it into --data-dir"
     if not root.is_dir():
-        raise ValueError(f"data_dir: {data_dir!r} is not a folder; {advice}")
-    partial: list[tuple[Path, list[str]]] = []  # folders with some of the files, and those that they lack
+        raise ValueError(f"data_dir: {data_dir!r} is not a folder; {fix}")
+    partial: list[tuple[Path, list[str]]] = []  # folders with some of the files, and their missing files
     for layout in _LAYOUTS[name]:
         wanted = [*layout.train, layout.test, *([layout.names] if layout.names else [])]
         for folder in (root, root / layout.folder):
@@ -72,18 +70,17 @@ def _find(name: str, data_dir: str) -> tuple[Path, _Layout]:
                 partial.append((folder, missing))
     if partial:
         folder, missing = min(partial, key=lambda place: len(place[1]))
-        raise ValueError(f"data_dir: {folder} lacks {', '.join(missing)}; {advice}")
-    there = ", ".join(sorted(path.name for path in root.iterdir())[:5]) or "nothing"
-    looked = " or ".join(layout.train[0] for layout in _LAYOUTS[name])
-    raise ValueError(f"data_dir: looked for {looked} in {root}, found {there}; {advice}")
+        raise ValueError(f"data_dir: {folder} lacks {', '.join(missing)}; {fix}")
+    contents = ", ".join(sorted(path.name for path in root.iterdir())[:5]) or "nothing"
+    expected = " or ".join(layout.train[0] for layout in _LAYOUTS[name])
+    raise ValueError(f"data_dir: {root} must contain {expected}, but it contains {contents}; {fix}")
 
 
 def _read(path: Path, layout: _Layout) -> Split:
     if layout.binary:
         data, record = np.fromfile(path, np.uint8), layout.label_bytes + _PIXELS
         if len(data) == 0 or len(data) % record:
-            wrong = f"{len(data)} bytes are not whole records of {record}"
-            raise ValueError(f"{path}: {wrong}; the file is cut: extract the archive again")
+            raise ValueError(f"{path}: has {len(data)} bytes, not a multiple of {record}; extract the archive again")
         rows = data.reshape(-1, record)
         pixels, labels = rows[:, layout.label_bytes :], rows[:, layout.label_bytes - 1]
     else:
@@ -92,7 +89,7 @@ def _read(path: Path, layout: _Layout) -> Split:
         try:
             pixels, labels = np.asarray(content[b"data"]), np.asarray(content[key])
             if pixels.dtype != np.uint8 or labels.ndim != 1 or pixels.shape != (len(labels), _PIXELS):
-                raise ValueError(f"data of {pixels.dtype} {pixels.shape} for labels of {labels.shape}")
+                raise ValueError(f"data are {pixels.dtype} {pixels.shape}, labels have shape {labels.shape}")
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: is not a CIFAR batch ({error}); extract the archive again") from None
     # A row of `pixels` holds an image's red, then green, then blue plane.
@@ -114,12 +111,12 @@ _ALLOWED |= {(f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "
 
 
 class _Unpickler(pickle.Unpickler):
-    """This unpickler makes only NumPy arrays, because a pickle could otherwise run any code."""
+    """Unpickles no classes except NumPy arrays, because other classes in a pickle could run any code."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the class of this name; an UnpicklingError if arrays do not need it."""
+        """Return a class that NumPy arrays need. Raises UnpicklingError for any other class."""
         if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"asks for {module}.{name}, which no CIFAR file needs")
+            raise pickle.UnpicklingError(f"the file needs {module}.{name}, but CIFAR files need only NumPy arrays")
         return super().find_class(module.replace("numpy._core", "numpy.core"), name)
 
 

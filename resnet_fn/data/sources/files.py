@@ -1,4 +1,4 @@
-"""Image files are listed, read ahead by threads, and decoded for evaluation."""
+"""This module lists image files, reads them ahead in threads, and decodes them for evaluation."""
 
 import dataclasses
 import errno
@@ -21,10 +21,10 @@ from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.preprocess import eval_pixels, naming
 
-_FIX = "fix it and go on, or begin another run with --on-bad-sample skip"
+_FIX = "fix the file and go on, or begin another run with --on-bad-sample skip"
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-READERS = 16  # reading threads: at 2 ms of latency one thread reads 500 files a second, 16 read 8,000
-_AHEAD = 4  # items begun ahead, per thread: 64 files of 110 kB take 7 MB
+READERS = 16  # number of reading threads, which read 8,000 files a second at a latency of 2 ms
+_AHEAD = 4  # number of items per thread that are computed ahead
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 NOT_REGULAR = "not a regular file"
 
@@ -33,16 +33,15 @@ Result = TypeVar("Result")
 
 
 def is_image(name: str) -> bool:
-    """Return whether a file's name has the ending of an image; its contents are not read."""
+    """Return True if a file's name has the ending of an image, such as ".jpg" or ".PNG"."""
     return name.lower().endswith(ENDINGS)
 
 
 def list_images(folder: str | Path) -> tuple[list[str], list[str]]:
-    """Return the image files below a folder, at any depth, and the other names, all as paths relative to the folder.
+    """Return the image files below a folder, at any depth, and the names that are left out, as relative paths.
 
-    Images are in the order of torchvision's ImageFolder: folder by folder, then by name. The other names are files
-    without an image's ending, and all that begin with a dot, which systems make (".DS_Store", "._bee.jpg").
-    Links to folders are followed, and each folder is read once.
+    Images have the order of torchvision's ImageFolder. Files without an image's ending and names that begin with a dot
+    are left out. Links to folders are followed, and each folder is read once.
     """
 
     def stop(error: OSError) -> NoReturn:
@@ -66,13 +65,13 @@ def list_images(folder: str | Path) -> tuple[list[str], list[str]]:
 
 
 def describe_left_out(folder: str | Path, left_out: Sequence[str]) -> list[str]:
-    """Return one line about the names that `list_images` left out; [] if it left out none."""
-    which = "no images by their ending, or names that begin with a dot"
+    """Return a list with one line about the names that `list_images` left out, or an empty list."""
+    which = "which have no image's ending or begin with a dot"
     return [f"leaving out {len(left_out)} of {folder}, {which}: {few(left_out, 2)}"] if left_out else []
 
 
 def read_regular(path: str | Path) -> bytes:
-    """Read a file; an OSError if it is not a regular file, because reading a FIFO or a device might never end."""
+    """Read a file. Raises OSError if it is not a regular file, because reading a FIFO or a device might never end."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
     with open(path, "rb") as file:
@@ -81,12 +80,12 @@ def read_regular(path: str | Path) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class FileSplit:
-    """A split of a data set whose images are files, with their labels."""
+    """Holds the image files and labels of a split, and reads the files."""
 
-    root: str  # the folder that `names` are relative to
-    names: tuple[str, ...]  # paths, sorted by class, then name
-    labels: np.ndarray  # int32 [N], or float32 [N, classes] with several classes an image
-    # File sizes when the command began, in bytes, int64 [N]; empty until the files are checked.
+    root: str  # folder to which relative paths in `names` refer
+    names: tuple[str, ...]  # paths, absolute or relative to `root`
+    labels: np.ndarray  # int32 [N], or float32 [N, classes] if images have several classes
+    # File sizes in bytes, int64 [N], when the files were checked. The array is empty before this check.
     sizes: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
     threads: int = 1  # number of decoding threads
 
@@ -95,12 +94,12 @@ class FileSplit:
 
     @property
     def listing(self) -> bytes:
-        """Return the files' names as bytes, which identify the set."""
+        """Return all file names as bytes, which identify the data set."""
         return "\0".join(self.names).encode("utf-8", "surrogateescape")
 
     @property
     def contents(self) -> bytes:
-        """Return the files' sizes as bytes; they stand for the contents, which would take long to read."""
+        """Return all file sizes as bytes, which stand for the contents of the files."""
         return self.sizes.tobytes()
 
     def path(self, index: int) -> str:
@@ -108,13 +107,13 @@ class FileSplit:
         return os.path.join(self.root, self.names[index])
 
     def read(self, index: int) -> bytes:
-        """Return the bytes of a sample's file; a BadSampleError if it is unreadable or has changed in size."""
+        """Return the bytes of a sample's file. Raises BadSampleError if the file is unreadable or its size changed."""
         try:
             data = read_regular(self.path(index))
         except OSError as error:
             raise BadSampleError(f"{self.path(index)}: cannot be read ({error.strerror}); {_FIX}") from None
         if len(self.sizes) and len(data) != self.sizes[index]:
-            raise BadSampleError(f"{self.path(index)}: has changed since the command began; start it again")
+            raise BadSampleError(f"{self.path(index)}: has changed since the command began; start the command again")
         return data
 
     def undecodable(self, index: int) -> BadSampleError:
@@ -122,11 +121,11 @@ class FileSplit:
         return BadSampleError(f"{self.path(index)}: cannot be decoded; {_FIX}")
 
     def stream(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
-        """Yield (number, file's bytes) of each sample in `order`, read ahead by threads; errors are those of `read`."""
-        return read_ahead(self.read, map(int, order))  # a list of all numbers would take 46 MB for ImageNet
+        """Yield (sample number, file's bytes) for each sample number in `order`. Threads read files ahead."""
+        return read_ahead(self.read, map(int, order))  # a list of ImageNet's sample numbers would take 46 MB
 
     def keep(self, wanted: np.ndarray) -> "FileSplit":
-        """Return the split with only those samples for which `wanted` (bool [N]) is true."""
+        """Return a split of the samples for which `wanted`, bool [N], is true."""
         return dataclasses.replace(
             self,
             names=tuple(name for name, want in zip(self.names, wanted, strict=True) if want),
@@ -135,7 +134,7 @@ class FileSplit:
         )
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
-        """Yield images as `Samples.eval_images` does, with torchvision's evaluation preprocessing."""
+        """Yield normalised images, which are resized and cropped at the centre as in torchvision."""
         return decode_batches(self.stream, self.undecodable, batches, spec, self.threads)
 
 
@@ -146,7 +145,7 @@ def decode_batches(
     spec: InputSpec,
     threads: int,
 ) -> Iterator[np.ndarray]:
-    """Yield an evaluation's images, float32 [n, C, H, W], for each batch of sample numbers; decode one batch ahead."""
+    """Yield images for evaluation, float32 [n, C, H, W], for each batch of sample numbers. Threads decode ahead."""
 
     def pixels(sample: tuple[int, bytes]) -> np.ndarray:
         index, data = sample
@@ -164,11 +163,8 @@ def decode_batches(
 def read_ahead(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int = READERS, ahead: int = 0
 ) -> Generator[tuple[Item, Result], None, None]:
-    """Yield (item, function(item)) in the items' order, computed in threads; an item's error is raised in its turn.
-
-    At most `ahead` items, by default 4 per thread, are computed in advance. Threads end when the iteration ends.
-    """
-    # If Python exits during an iteration, this generator is closed after threads have ended and `sys` is empty.
+    """Yield (item, function(item)) in order. Threads compute at most `ahead` items ahead, by default 4 per thread."""
+    # If Python exits during an iteration, this generator is closed after all threads ended and `sys` was emptied.
     pool, finalizing = ThreadPoolExecutor(threads), sys.is_finalizing
     waiting: deque[tuple[Item, Future[Result]]] = deque()
     source = iter(items)
@@ -193,7 +189,7 @@ def color_spec(
     size: int = 224,
     resize: int = 256,
 ) -> InputSpec:
-    """Make an `InputSpec` for 8-bit colour images; `load_dataset` replaces the sizes by the recipe's."""
+    """Make an `InputSpec` for 8-bit colour images. `load_dataset` later replaces `image_size` and `eval_resize`."""
     return InputSpec(
         name=name,
         classes=tuple(classes),

@@ -1,4 +1,4 @@
-"""Image folders are train/CLASS/*.JPEG and val/CLASS/*.JPEG, ImageNet's flat val, or one folder to be split."""
+"""This module lists the images of a data set that has a folder for each class."""
 
 import dataclasses
 import os
@@ -16,79 +16,79 @@ _PLACES = ("", "val", "data", "ILSVRC2012_devkit_t12/data")
 
 
 def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, run: Path | None = None) -> DataSet:
-    """List the images of a data set's folder. The classes are the sorted names of the folders in train.
+    """List the images in train/CLASS/ and val/ below `data_dir`. The classes are the sorted names of class folders.
 
-    `data_dir` holds train/CLASS/ and val/CLASS/. If it has no val/ and `share` is above 0, the class folders lie in
-    train/ or in `data_dir`, and `split_off` makes the validation split. A ValueError names what is missing and the fix.
+    val/ has the same class folders, or holds ImageNet's validation images without folders. If there is no val/ and
+    `share` is above 0, `split_off` makes the validation split. The class folders can then be in `data_dir` itself.
     """
     root = Path(data_dir)
     whole = bool(share) and not (root / "val").is_dir()
     if not whole and not ((root / "train").is_dir() and (root / "val").is_dir()):
-        there = ", ".join(sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else []) or "nothing"
+        contents = ", ".join(sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else []) or "nothing"
         fix = (
             "lay the images out as train/CLASS/*.JPEG and val/CLASS/*.JPEG (ImageNet: https://image-net.org/download), "
             "or give --validation-share 0.2 to split one folder"
         )
         if inner := [name for name in _class_folders(root) if (root / name / "train").is_dir()]:
             fix = f"give --data-dir {root / inner[0]}"
-        raise ValueError(f"data_dir: looked for train/ and val/ in {data_dir!r}, found {there}; {fix}")
+        raise ValueError(f"data_dir: {data_dir!r} must contain train/ and val/, but it contains {contents}; {fix}")
     place = root / "train" if not whole or (root / "train").is_dir() else root
     classes = _class_folders(place)
     train, notes = _list_classes(place, classes)
     _check_classes(place, classes, train)
     if loose := sorted(name for name in os.listdir(place) if is_image(name) and name[0] != "."):
-        notes.append(f"ignoring {len(loose)} images beside the class folders, {place / loose[0]} among them")
+        notes.append(f"ignoring {len(loose)} images beside the class folders, for example {place / loose[0]}")
     if share and not whole:
-        notes.append(f"{root / 'val'} validates: nothing is split off the training images")
+        notes.append(f"{root / 'val'} is the validation set, so nothing is split off the training images")
     more: list[str] = []
     if whole:
         train, test = split_off(train, share, seed, run)
     elif folders := _class_folders(root / "val"):
         unknown = sorted(set(folders) - set(classes))
         if unknown:
-            hint = closest(unknown[0], classes)
-            raise ValueError(f"data_dir: {root / 'val' / unknown[0]} is not a class of train; {hint}")
+            fix = closest(unknown[0], classes)
+            raise ValueError(f"data_dir: {root / 'val' / unknown[0]} is not a class of train; {fix}")
         test, more = _list_classes(root / "val", classes)
     else:
         test, more = _list_flat_val(root, classes)
     if not len(test):
-        raise ValueError(f"data_dir: {root / 'val'} holds no images; lay them out as val/CLASS/*.JPEG")
+        raise ValueError(f"data_dir: {root / 'val'} holds no images; lay the images out as val/CLASS/*.JPEG")
     train, test = (dataclasses.replace(split, threads=threads) for split in (train, test))
     spec = color_spec("imagefolder", classes)
     return DataSet(train, test, spec, (*notes, *more), held_out=test.names if whole else ())
 
 
 def _check_classes(place: Path, classes: list[str], files: FileSplit) -> None:
-    """Raise a ValueError with the fix unless `place` has two or more class folders with images."""
+    """Raise ValueError if the folders in `place` cannot be the classes, for example because one is empty."""
     counts = np.bincount(files.labels, minlength=len(classes))
     if not place.is_dir():
-        wrong, fix = f"{place} does not exist", near_path(place, f"lay the images out as {place}/CLASS/*.JPEG")
+        problem, fix = f"{place} does not exist", near_path(place, f"lay the images out as {place}/CLASS/*.JPEG")
     elif not classes and any(map(is_image, os.listdir(place))):
         parent = place.parent.parent if place.parent.name == "train" else place.parent
-        wrong = f"{place} holds images and no folders"
-        fix = f"if they are of one class, give its parent folder: --data-dir {parent}"
+        problem = f"{place} holds images and no folders"
+        fix = f"if the images are of one class, give the parent folder with --data-dir {parent}"
     elif not classes:
-        wrong, fix = f"{place} holds no class folders", f"lay the images out as {place}/CLASS/*.JPEG"
+        problem, fix = f"{place} holds no class folders", f"lay the images out as {place}/CLASS/*.JPEG"
     elif not counts.all():
         empty = place / classes[int(np.argmin(counts))]
-        wrong, fix = f"{empty} holds no images", "remove the folder or fill it (it would count as a class)"
+        problem, fix = f"{empty} holds no images", "add images or remove the folder, which would count as a class"
         fix = _look_inside(empty) or fix
     elif len(classes) == 1:
-        wrong = f"{place} holds one class only, {classes[0]!r}"
+        problem = f"{place} holds one class only, {classes[0]!r}"
         fix = "lay the images out with a folder for each class, and give their parent folder"
         fix = _look_inside(place / classes[0]) or fix
     elif around := [name for name in classes if (place / name / "train").is_dir()]:
-        wrong, fix = f"{place / around[0]} holds a set, not a class", _look_inside(place / around[0])
+        problem, fix = f"{place / around[0]} holds a data set, not a class", _look_inside(place / around[0])
     else:
         return
-    raise ValueError(f"data_dir: {wrong}; {fix}")
+    raise ValueError(f"data_dir: {problem}; {fix}")
 
 
 def _look_inside(folder: Path) -> str:
-    """Return a fix, --data-dir FOLDER, if `folder` has inner folders, which may be the classes; else ""."""
+    """Return the advice to give `folder` as --data-dir, or "" if `folder` contains no folders."""
     inner = _class_folders(folder)
     condition = "" if "train" in inner else " if these are the classes"
-    return f"it holds the folders {few(inner)}: give --data-dir {folder}{condition}" if inner else ""
+    return f"it holds the folders {few(inner)}, so give --data-dir {folder}{condition}" if inner else ""
 
 
 def _class_folders(root: Path) -> list[str]:
@@ -98,7 +98,7 @@ def _class_folders(root: Path) -> list[str]:
 
 
 def _list_classes(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]]:
-    """Return the images below the class folders, and a line about names that `list_images` left out."""
+    """Return the images below the class folders, and a list with a line about names that are left out."""
     names: list[str] = []
     labels: list[int] = []
     left_out = [name for name in os.listdir(root) if name.startswith(".")] if root.is_dir() else []
@@ -112,20 +112,20 @@ def _list_classes(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]]
 
 
 def _list_flat_val(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]]:
-    """Return the images `root/val/*.JPEG` with labels from the official ground truth, and a line as `_list_classes`.
+    """Return what `_list_classes` returns, for ImageNet's images in `root`/val and their official labels.
 
-    `ILSVRC2012_validation_ground_truth.txt` has a number 1..1000 per image, in the order of the file names; `meta.mat`
-    maps numbers to class folders (WordNet ids). The numbers are *not* in alphabetical order.
+    ILSVRC2012_validation_ground_truth.txt has a number 1..1000 for each image, in the order of the file names. The
+    file meta.mat maps numbers to class folders, because the numbers do not follow the alphabetical order.
     """
     names, left_out = list_images(root / "val")
     if not names:
-        raise ValueError(f"{root / 'val'}: holds neither class folders nor images; lay it out as val/CLASS/*.JPEG")
+        raise ValueError(f"{root / 'val'}: holds neither class folders nor images; lay images out as val/CLASS/*.JPEG")
     truth, meta = _find_file(root, _TRUTH), _find_file(root, _META)
     if truth is None or meta is None:
         missing = _TRUTH if truth is None else _META
         raise ValueError(
-            f"{root / 'val'}: has no class folders, and {missing} is not in {root}; extract the development kit "
-            "ILSVRC2012_devkit_t12.tar.gz there (https://image-net.org/download), or sort the images into folders"
+            f"{root / 'val'}: has no class folders; sort the images into class folders, or extract {missing} from "
+            f"ILSVRC2012_devkit_t12.tar.gz (https://image-net.org/download) into {root}"
         )
     from scipy.io import loadmat  # a dependency of MindSpore
 
@@ -138,10 +138,12 @@ def _list_flat_val(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]
     except Exception as error:
         raise ValueError(f"{file}: is damaged ({error}); extract the development kit again") from None
     if len(numbers) != len(names):
-        raise ValueError(f"{truth}: has {len(numbers)} lines for {len(names)} images in {root / 'val'}; complete them")
+        lines, images = len(numbers), len(names)
+        raise ValueError(f"{truth}: has {lines} lines, but {root / 'val'} has {images} images; both must be equal")
     labels = {number: classes.index(name) for number, name in folders.items() if name in classes}
     if unknown := [number for number in numbers if number not in labels]:
-        raise ValueError(f"{truth}: number {unknown[0]} is {folders.get(unknown[0])}, which train has no folder for")
+        number, name = unknown[0], folders.get(unknown[0])
+        raise ValueError(f"{truth}: train has no folder for number {number} ({name}); add the folder to train")
     split = FileSplit(str(root / "val"), tuple(names), np.array([labels[number] for number in numbers], np.int32))
     return split, describe_left_out(split.root, left_out)
 

@@ -1,4 +1,4 @@
-"""Lists name image files: one line "PATH CLASS" an image, or CSV with a header; "a;b" gives an image two classes."""
+"""This module reads lists of image files. A list is a CSV file or has a line "PATH CLASS" for each image."""
 
 import csv
 import os
@@ -12,15 +12,15 @@ from resnet_fn.config.hints import closest, few, near_path
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.files import FileSplit, color_spec, is_image
 
-PATHS = ("path", "file", "filename", "image")  # a CSV's columns, whatever their case
+PATHS = ("path", "file", "filename", "image")  # names of a CSV's column of paths, in any case
 LABELS = ("label", "class", "labels", "classes")
-_LOOKED_AT = 20  # if none of a list's first files exists, the list was made for another folder
+_LOOKED_AT = 20  # if none of this many first files exists, the list was made for another folder
 
 
 class Row(NamedTuple):
-    """An image of a list: its line, as "train.txt line 3", its path and its classes."""
+    """Holds one image of a list."""
 
-    place: str
+    place: str  # the image's line in the list, for example "train.txt line 3"
     path: str
     labels: tuple[str, ...]
 
@@ -28,23 +28,24 @@ class Row(NamedTuple):
 def load_lists(
     data_dir: str, train_list: str, val_list: str, threads: int, known: Sequence[str] = (), several: bool = False
 ) -> DataSet:
-    """Make a data set from two lists of image files, with paths relative to `data_dir`; `train_list` may be "".
+    """Make a data set from two lists of image files. Paths in the lists are absolute or relative to `data_dir`.
 
-    The classes are `known`, those of a trained net, or else those of `train_list`, sorted, as numbers if all are whole
-    numbers. With `several` an image has any number of classes. A ValueError names the list, the line and the fix.
+    `known` are the classes of a trained net, for which `train_list` may be "". If `known` is empty, the classes are the
+    sorted classes of `train_list`. If `several` is true, an image may have any number of classes, such as "cat;dog".
     """
     train = _read("train_list", train_list, data_dir, several, looked_for=not known) if train_list else []
     val = _read("val_list", val_list, data_dir, several)
     classes = tuple(known) or _sorted_classes({label for row in train for label in row.labels})
     if len(classes) < 2 - several:
-        only = f"one class only, {classes[0]!r}; name images of two or more" if classes else "no class; name some"
-        raise ValueError(f"train_list: {train_list} has {only}")
+        got = f"one class only, {classes[0]!r}" if classes else "no class"
+        raise ValueError(f"train_list: {train_list} has {got}; add images of more classes")
     halves, numbers = [], {name: number for number, name in enumerate(classes)}
     for rows in (train, val):
         for row in rows:
             if unknown := [label for label in row.labels if label not in numbers]:
-                whose = "one that the net was trained on" if known else f"a class of {train_list}"
-                raise ValueError(f"{row.place}: {unknown[0]!r} is not {whose}; {closest(unknown[0], classes)}")
+                source = "the trained net" if known else train_list
+                fix = closest(unknown[0], classes)
+                raise ValueError(f"{row.place}: {unknown[0]!r} is not a class of {source}; {fix}")
         indices = [[numbers[label] for label in row.labels] for row in rows]
         labels = np.zeros((len(rows), len(classes)), np.float32) if several else np.array(indices, np.int32).reshape(-1)
         for place, ones in enumerate(indices if several else ()):
@@ -58,9 +59,9 @@ def _notes(train: Sequence[Row], val: Sequence[Row], classes: Sequence[str], sev
     seen = {os.path.normpath(row.path) for row in train}
     both = [row.path for row in val if os.path.normpath(row.path) in seen]
     if both:
-        yield f"warning: {len(both)} images are in both lists, {both[0]} among them: the evaluation flatters the net"
+        yield f"warning: {len(both)} images are in both lists, such as {both[0]}, so the evaluation flatters the net"
     if not several and (joined := next((name for name in classes if ";" in name), "")):
-        yield f"warning: {joined!r} is one class here; for images of several give --multi-label"
+        yield f"warning: {joined!r} is one class here; for images of several classes, give --multi-label"
     if several:
         counts = np.bincount([min(len(row.labels), 2) for row in (*train, *val)], minlength=3)
         yield f"classes     {counts[0]:,} images have none, {counts[1]:,} one, {counts[2]:,} several"
@@ -77,18 +78,18 @@ def _read(option: str, name: str, data_dir: str, several: bool, looked_for: bool
     lines = text.splitlines()
     rows = list((_of_csv if file.suffix.lower() == ".csv" else _of_text)(file, lines, several))
     if not rows:
-        raise ValueError(f"{option}: {file} names no images; write PATH CLASS, one image a line")
+        raise ValueError(f"{option}: {file} names no images; write a line PATH CLASS for each image")
     first: dict[str, Row] = {}
     for row in rows:
         other = first.setdefault(os.path.normpath(row.path), row)
         if {*other.labels} != {*row.labels}:
             now, before = (";".join(one.labels) for one in (row, other))
-            line, fix = other.place.rpartition(" ")[2], "write both on one, with ;" if several else "keep one"
-            raise ValueError(f"{row.place}: {row.path} is {now!r}, but {before!r} on line {line}; {fix}")
+            line, fix = other.place.rpartition(" ")[2], "write both on one line, with ;" if several else "keep one line"
+            raise ValueError(f"{row.place}: {row.path} is {now!r} here, but {before!r} on line {line}; {fix}")
     if looked_for and not any(os.path.exists(os.path.join(data_dir, row.path)) for row in rows[:_LOOKED_AT]):
         path = os.path.join(data_dir, rows[0].path)
-        hint = near_path(path, "paths are relative to --data-dir: give the folder that they begin at")
-        raise ValueError(f"{rows[0].place}: {path} does not exist, nor do others; {hint}")
+        fix = near_path(path, "paths are relative to --data-dir, so give the folder that they begin at")
+        raise ValueError(f"{rows[0].place}: {path} does not exist; {fix}")
     return rows
 
 
@@ -102,10 +103,10 @@ def _of_text(file: Path, lines: Sequence[str], several: bool) -> Iterable[Row]:
             words = [line]
         path, label = (words[0].strip(), words[1].strip()) if len(words) == 2 else (line.strip(), "")
         if not path or not (label or (several and is_image(path))):
-            hint = "write PATH CLASS" if "," not in line else "a list with commas is CSV: give it a name with .csv"
-            raise ValueError(f"{place}: {line.strip()!r} has no class; {hint}")
+            fix = "write PATH CLASS" if "," not in line else "a list with commas needs a name that ends in .csv"
+            raise ValueError(f"{place}: {line.strip()!r} has no class; {fix}")
         if is_image(label) and not is_image(path):
-            raise ValueError(f"{place}: {label!r} stands where the class should; write PATH CLASS")
+            raise ValueError(f"{place}: {label!r} is a file name, not a class; write PATH CLASS")
         yield Row(place, path, _split(label, several))
 
 
@@ -115,14 +116,14 @@ def _of_csv(file: Path, lines: Sequence[str], several: bool) -> Iterable[Row]:
     columns = [next((header.index(name) for name in names if name in header), -1) for names in (PATHS, LABELS)]
     if min(columns) < 0:
         missing, names = ("path", PATHS) if columns[0] < 0 else ("class", LABELS)
-        there = few(header, 6) if header else "nothing"
-        raise ValueError(f"{file} line 1: no column for the {missing} among {there}; call one {' or '.join(names)}")
+        got, fix = few(header, 6) if header else "nothing", f"name the {missing} column {' or '.join(names)}"
+        raise ValueError(f"{file} line 1: the header has {got}, but no {missing} column; {fix}")
     for cells in reader:
         place = f"{file} line {reader.line_num}"
         if not cells:
             continue
         if len(cells) != len(header):
-            raise ValueError(f"{place}: has {len(cells)} cells where the header has {len(header)}; fix the line")
+            raise ValueError(f"{place}: has {len(cells)} cells, but the header has {len(header)}; fix the line")
         path, label = (cells[column].strip() for column in columns)
         if not path or not (label or several):
             raise ValueError(f"{place}: has no {'class' if path else 'path'}; fill the cell")

@@ -1,4 +1,4 @@
-"""`open_dataset` opens and checks the data set that a recipe names."""
+"""This module loads and checks the data set of a recipe."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -34,59 +34,60 @@ def open_dataset(
     run: str | Path | None = None,
     trained_on: InputSpec | None = None,
 ) -> DataSet:
-    """Open a recipe's data set, and check its labels and image files.
+    """Open the data set of a recipe, and check labels and image files.
 
     Args:
-        recipe: its settings give the set, the preprocessing of evaluation, and the treatment of bad files.
-        data_dir: folder of the set; "": `options.data_dir`, or else the folder in `trained_on`.
-        options: lists of images, decoding threads, whether files are checked, whether a progress bar is shown.
-        workers: all workers, which share the check of image files.
+        recipe: settings for the data set, the size of evaluation images, and the treatment of bad files.
+        data_dir: folder of the data set. If `data_dir` is empty, the folder comes from `options` or `trained_on`.
+        options: settings for lists of images, decoding threads, file checks and the progress bar.
+        workers: this worker's rank and the number of workers, which share the check of image files.
         splits: the splits to check, "train", "test" or both.
-        run: folder of a resumed or evaluated run, whose validation split and list of bad files are used; None: new run.
-        trained_on: input of a trained net: the set must have the same classes; default of folder and lists.
+        run: folder of a run whose validation split and list of bad files are used, or None for a new run.
+        trained_on: description of a trained net's input, or None. The data set must have the same classes. The folder
+            and the lists of the description are the defaults.
 
     Raises:
-        ValueError: the folder is missing or wrong, files are bad, a label is no class, or classes differ from training.
+        ValueError: if the folder or a list is wrong, a file is bad, a label is invalid, or `trained_on` does not fit.
     """
     run = Path(run) if run else None
     if trained_on:
         data_dir = data_dir or options.data_dir or trained_on.data_dir
         lists = {name: getattr(options, name) or getattr(trained_on, name) for name in ("train_list", "val_list")}
         if "train" not in splits and not Path(lists["train_list"]).is_file():
-            lists["train_list"] = ""  # the training list may be gone
+            lists["train_list"] = ""  # evaluation needs no training list
         options = unchecked(RunOptions, vars(options) | lists)
     skip, check = recipe.on_bad_sample == "skip", options.check_files
     if skip and check == "no":
         fix = "give --on-bad-sample error, or leave out --no-check-files"
-        raise ValueError(f"check_files: 'no' finds no bad files for on_bad_sample 'skip' to leave out; {fix}")
+        raise ValueError(f"check_files: 'no' cannot be used with on_bad_sample 'skip'; {fix}")
     dataset = load_dataset(recipe, data_dir, options, run, trained_on.classes if trained_on else ())
     left_out = read_bad_files(run) if skip and run and "train" in splits else None
     dataset = check_files(dataset, recipe.on_bad_sample, check, workers, options.progress, splits, left_out)
     check_data(workers, dataset, splits)
     if trained_on and dataset.classes != trained_on.classes:
         changes = renamed(trained_on.classes, dataset.classes)
-        has = f"the data set {recipe.dataset} has other classes now than the net was trained on ({changes})"
-        raise ValueError(f"data_dir: {has}; give the checkpoint's own data set")
+        fix = "give the checkpoint's own data set"
+        raise ValueError(f"data_dir: the classes of {recipe.dataset} are not the trained net's ({changes}); {fix}")
     notes = list(dataset.notes)
-    for name, split, what in (("train", dataset.train, "training set"), ("test", dataset.test, "test set")):
+    for name, split, title in (("train", dataset.train, "training set"), ("test", dataset.test, "test set")):
         if name in splits:
-            check_labels(split, len(dataset.classes), what)
+            check_labels(split, len(dataset.classes), title)
             there = set(np.unique(np.nonzero(split.labels)[1] if split.labels.ndim == 2 else split.labels).tolist())
             missing = [known for label, known in enumerate(dataset.classes) if label not in there]
             if not there:
-                raise ValueError(f"{what}: no image has a class, so nothing can be learned; write the classes of some")
+                raise ValueError(f"{title}: no image has a class; add classes to the list")
             if missing:
                 counts = f"{len(missing)} of the {len(dataset.classes)} classes"
-                notes.append(f"the {what} has no images of {counts}: {few(missing, 5)}")
+                notes.append(f"the {title} has no images of {counts}: {few(missing, 5)}")
     if "train" in splits and recipe.name == "digits" and isinstance(dataset.train, FileSplit):
         from PIL import Image
 
         path, size = dataset.train.path(0), recipe.image_size
         with Image.open(path) as image:
             if min(image.size) >= 4 * size:
-                wrong = f"{path} has {image.width} x {image.height} pixels, and the recipe digits trains on {size}"
+                wrong = f"{path} has {image.width} x {image.height} pixels, but the recipe digits trains on {size}"
                 fix = "give --recipe finetune with --weights FILE or --model NAME"
-                notes.append(f"warning: {wrong}, at a learning rate of {recipe.learning_rate}; {fix}")
+                notes.append(f"warning: {wrong} x {size}, with learning rate {recipe.learning_rate}; {fix}")
     return dataclasses.replace(dataset, notes=tuple(notes))
 
 
@@ -97,31 +98,31 @@ def load_dataset(
     run: Path | None = None,
     classes: Sequence[str] = (),
 ) -> DataSet:
-    """Load arrays or list files of a recipe's data set, without checking files; see `open_dataset` for arguments."""
+    """Load a recipe's data set without checking image files. `classes` are those of a trained net."""
     check_buildable(recipe)
     name, threads, data_dir = recipe.dataset, data_threads(options.data_threads), data_dir or options.data_dir
     lists = options.train_list, options.val_list
     if lists[1] and name != "imagefolder":
-        raise ValueError(f"val_list: is for --dataset imagefolder, and this is {name}; leave it out")
+        raise ValueError(f"val_list: a list needs --dataset imagefolder, but the data set is {name}; leave it out")
     if name in ("digits", "synthetic"):
         if data_dir:
-            fix = "give --dataset cifar10, cifar100 or mindrecord, or for your own --recipe finetune --weights FILE"
-            raise ValueError(f"data_dir: {data_dir!r} is given, but the set {name} needs none; leave it out, or {fix}")
+            fix = "give --dataset cifar10, cifar100 or mindrecord, or for your images --recipe finetune --weights FILE"
+            raise ValueError(f"data_dir: {data_dir!r} is given, but {name} needs no folder; leave it out, or {fix}")
         synthetic = recipe.synthetic_samples, recipe.synthetic_classes, recipe.image_size
         dataset = load_digits() if name == "digits" else make_synthetic(*synthetic)
     elif not data_dir:
-        raise ValueError(f"data_dir: the set {name} needs one; give --data-dir FOLDER")
+        raise ValueError(f"data_dir: the data set {name} needs a folder; give --data-dir FOLDER")
     elif Path(data_dir).is_file():
         raise ValueError(f"data_dir: {data_dir!r} is a file; give the folder that it unpacks to")
-    elif not Path(data_dir).exists() and (near := near_path(data_dir, "")):
-        raise ValueError(f"data_dir: {data_dir!r} does not exist; {near}")
+    elif not Path(data_dir).exists() and (nearest := near_path(data_dir, "")):
+        raise ValueError(f"data_dir: {data_dir!r} does not exist; {nearest}")
     elif lists[1]:
         dataset = load_lists(data_dir, *lists, threads, classes, recipe.multi_label)
         if recipe.validation_share:
-            note = f"{lists[1]} validates: nothing is split off the training images"
+            note = f"{lists[1]} is the validation set, so nothing is split off the training images"
             dataset = dataclasses.replace(dataset, notes=(*dataset.notes, note))
     elif recipe.multi_label:
-        raise ValueError("multi_label: a folder's image has one class; give --train-list FILE --val-list FILE")
+        raise ValueError("multi_label: images in class folders have one class; give --train-list FILE --val-list FILE")
     elif name == "imagefolder":
         dataset = load_folder(data_dir, threads, recipe.validation_share, recipe.seed, run)
     elif name == "mindrecord":
@@ -141,7 +142,7 @@ def load_dataset(
 
 
 def data_threads(threads: int) -> int:
-    """Return the number of decoding threads, for 0 this worker's share of CPUs; a ValueError if it exceeds the CPUs."""
+    """Return `threads`, or this worker's share of the CPUs if `threads` is 0."""
     most = cpu_count()
     if threads > most:
         cpus = f"{most} CPU{'s' * (most > 1)}"

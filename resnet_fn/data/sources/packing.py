@@ -1,8 +1,4 @@
-"""`pack` writes an image folder as MindRecord shards; a second call continues an interrupted one.
-
-Each shard is written in a temporary folder (a MindRecord file cannot be renamed), read back, compared, and moved to the
-output folder, with a JSON file that describes it. `index.json` is written last.
-"""
+"""This module writes the images of a folder to MindRecord files (shards), and reads each shard back to check it."""
 
 import io
 import json
@@ -28,7 +24,7 @@ _SCHEMA = {"image": {"type": "bytes"}, "label": {"type": "int32"}, "index": {"ty
 
 
 def shrink(data: bytes, short_side: int, quality: int) -> bytes:
-    """Return the image as a JPEG of this shorter side [pixels], antialiased; the bytes unchanged if it is no larger."""
+    """Shrink a larger image to a JPEG whose shorter side has `short_side` pixels. Other images stay unchanged."""
     from PIL import Image
 
     image = open_upright(data)
@@ -50,10 +46,10 @@ def pack(
     threads: int = 1,
     advance: Callable[[int], object] = lambda samples: None,
 ) -> int:
-    """Write the shards that are missing in `out`, then the index; return the number of shards written.
+    """Write the shards that are missing in `out`, then index.json, and return the number of written shards.
 
-    `dataset` has checked image files; `shards` is their number per split. Training images are shrunk to `short_side`
-    pixels, as JPEGs of `quality` 1..95 (0: not shrunk). `advance` is called with each finished shard's sample count.
+    `check_files` must have checked the files of `dataset`. Each split gets at most `shards` shards. If `short_side` is
+    above 0, training images are shrunk. `advance` is called with the number of samples of each finished shard.
     """
     splits = {"train": cast(FileSplit, dataset.train), "val": cast(FileSplit, dataset.test)}
     files = (split.listing + split.labels.tobytes() + split.contents for split in splits.values())
@@ -61,7 +57,7 @@ def pack(
     path = out / "plan.json"
     out.mkdir(parents=True, exist_ok=True)
     if path.exists() and json.loads(path.read_text()) != plan:
-        raise ValueError(f"out: {out} holds another packing (other files or settings); give another folder")
+        raise ValueError(f"out: {out} holds shards of other files or settings; give another folder")
     replace_text(path, json.dumps(plan, indent=1) + "\n")
     write_bad_files(out, dataset)
     index: dict[str, Any] = {
@@ -92,7 +88,7 @@ def pack(
 
 
 def _finished(out: Path, shard: str) -> dict[str, Any] | None:
-    """Return the JSON description of a shard whose files exist and have the recorded sha256; else None."""
+    """Return the JSON description of a shard, or None if a file of the shard is missing or damaged."""
     try:
         entry: dict[str, Any] = json.loads((out / f"{shard}.json").read_text())
         intact = all(sha256_of_file(out / file) == digest for file, digest in entry["sha256"].items())
@@ -110,7 +106,7 @@ def _write_shard(
         data = split.read(index)
         return shrink(data, short_side, quality) if short_side else data
 
-    folder = out / ".writing"
+    folder = out / ".writing"  # files move from here under the same name, because MindRecord files cannot be renamed
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     writer = FileWriter(str(folder / shard), shard_num=1, overwrite=True)
@@ -125,7 +121,7 @@ def _write_shard(
             writer.write_raw_data([dict(zip(_SCHEMA, row, strict=True)) for row in rows])
     writer.commit()
     if _read_back(folder / shard) != list(zip(checksums, indices.tolist(), strict=True)):
-        raise OSError(f"{folder / shard}: the records read back are not those written; check the disk and retry")
+        raise OSError(f"{folder / shard}: the file differs from the written records; check the disk and retry")
     files = sorted(os.listdir(folder))
     entry = {
         "name": shard,

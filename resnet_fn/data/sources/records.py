@@ -1,9 +1,9 @@
-"""This module reads packed image folders: MindRecord shards that `python -m resnet_fn.pack` wrote.
+"""This module reads data sets that `python -m resnet_fn.pack` wrote. The folder holds these files:
 
-OUT/index.json              format, classes, moments, and of each shard: name, samples, size, sha256
-OUT/train-labels.npy        int32 [N]; OUT/val-labels.npy
-OUT/train-names.json        the files' names [N]; OUT/val-names.json
-OUT/train-00000-of-00008.mindrecord and its .db, …
+index.json                          format, classes, mean, std, short_side; of each shard name, samples, sizes, SHA-256
+train-labels.npy, val-labels.npy    labels, int32 [N]
+train-names.json, val-names.json    names of the packed image files, N strings
+train-00000-of-00008.mindrecord, …  shards (MindRecord files), each with a .db file and a .json file
 """
 
 import dataclasses
@@ -25,21 +25,21 @@ INDEX, FORMAT = "index.json", 2
 
 @dataclasses.dataclass(frozen=True)
 class RecordSplit:
-    """A split in MindRecord shards; their columns are image (a file's bytes), label, index (number in the split)."""
+    """Reads a split from shards. The columns of a shard are image (a file's bytes), label and index (sample number)."""
 
-    files: tuple[str, ...]  # the shards, in the order of the samples
+    files: tuple[str, ...]  # paths of the shards, in the order of the samples
     labels: np.ndarray  # int32 [N]
     threads: int  # number of decoding threads
     names: tuple[str, ...]  # names of the image files that were packed
-    contents: bytes  # sha256 of each shard's files, a line each
-    listing: ClassVar[bytes] = b""  # empty, unlike in `FileSplit`: `contents` identifies the set
+    contents: bytes  # SHA-256 of each file of the shards, one a line
+    listing: ClassVar[bytes] = b""  # empty, because `contents` identifies the data set
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def stream(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
-        """Yield (number, file's bytes) of each sample in `order`; a BadSampleError if a shard cannot be read."""
-        # MindDataset takes at most as many numbers as it has samples; opening one of 400,000 samples takes 50 ms.
+        """Yield (sample number, file's bytes) for each sample number in `order`."""
+        # MindDataset takes at most as many numbers as it has samples. Opening a set of 400,000 samples takes 50 ms.
         count = min(len(self), max(1024, len(self) // 64))
         for start in range(0, len(order), count):
             part = order[start : start + count]
@@ -52,7 +52,7 @@ class RecordSplit:
         return BadSampleError(f"data: {name} of the packed set cannot be decoded; pack the set again, then resume")
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
-        """Yield images as `Samples.eval_images` does, with torchvision's evaluation preprocessing."""
+        """Yield normalised images, which are resized and cropped at the centre as in torchvision."""
         return decode_batches(self.stream, self.undecodable, batches, spec, self.threads)
 
     def _read(self, order: np.ndarray) -> Generator[bytes, None, None]:
@@ -68,14 +68,14 @@ class RecordSplit:
                         rows = records.create_dict_iterator(num_epochs=1, output_numpy=True)
                     row = next(rows)
                 except (RuntimeError, ValueError) as error:
-                    lines = str(error).splitlines()  # of the pipeline's report one has the cause
+                    lines = str(error).splitlines()  # one line of the error has the cause
                     cause = next((line for line in lines if line.startswith("[ERROR] ")), first_line(error))
-                    # MindDataset reads ahead: it may already fail at a sample that it could give.
-                    name = f"sample {index} ({self.names[index]}), or one soon after it,"
-                    wrong = f"{name} cannot be read ({cause.removeprefix('[ERROR] ')})"
-                    raise BadSampleError(f"data: {wrong}; check the packed files, then resume") from error
+                    # MindDataset reads ahead, so a later sample may be the bad one.
+                    sample, cause = f"sample {index} ({self.names[index]})", cause.removeprefix("[ERROR] ")
+                    problem = f"{sample} or a later one cannot be read ({cause})"
+                    raise BadSampleError(f"data: {problem}; check the packed files, then resume") from error
                 if int(row["index"]) != index:
-                    raise RuntimeError(f"MindDataset gave sample {int(row['index'])} instead of {index}")
+                    raise RuntimeError(f"MindDataset returned sample {int(row['index'])} instead of {index}")
                 yield row["image"].tobytes()
         finally:
             if rows is not None:
@@ -83,23 +83,25 @@ class RecordSplit:
 
 
 def load_records(data_dir: str, threads: int) -> DataSet:
-    """Open a data set that `pack` wrote; a ValueError names the file that is missing or damaged."""
+    """Load a data set that `pack` wrote. Raises ValueError if a file is missing or has the wrong size."""
     root = Path(data_dir)
     try:
         index = json.loads((root / INDEX).read_text())
     except (FileNotFoundError, NotADirectoryError):
-        there = ", ".join(sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else []) or "nothing"
-        fix = f"pack an image folder with: python -m resnet_fn.pack SOURCE {data_dir}"
-        raise ValueError(f"data_dir: looked for {INDEX} in {data_dir!r}, found {there}; {fix}") from None
+        contents = ", ".join(sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else []) or "nothing"
+        fix = f"pack an image folder with python -m resnet_fn.pack SOURCE {data_dir}"
+        problem = f"{data_dir!r} must contain {INDEX}, but it contains {contents}"
+        raise ValueError(f"data_dir: {problem}; {fix}") from None
     except (OSError, ValueError) as error:
         raise ValueError(f"{root / INDEX}: cannot be read ({error}); pack the set again") from None
     try:
         if index["format"] != FORMAT:
-            raise ValueError(f"{root / INDEX}: has format {index['format']}, not {FORMAT}; pack the set again")
+            expected, got = FORMAT, index["format"]
+            raise ValueError(f"{root / INDEX}: format must be {expected}, but it is {got}; pack the set again")
         train, test = (_open_split(root, name, index, threads) for name in ("train", "val"))
         spec = color_spec("mindrecord", index["classes"], index["mean"], index["std"])
     except (KeyError, TypeError, AttributeError):
-        raise ValueError(f"{root / INDEX}: is not what resnet_fn.pack writes; pack the set again") from None
+        raise ValueError(f"{root / INDEX}: is not an index of resnet_fn.pack; pack the set again") from None
     return DataSet(train, test, spec)
 
 
@@ -109,16 +111,16 @@ def _open_split(root: Path, name: str, index: dict[str, Any], threads: int) -> R
         for file, size in shard["files"].items():
             path = root / file
             if not path.is_file() or path.stat().st_size != size:
-                state = "is cut or was changed" if path.is_file() else "is missing"
-                raise ValueError(f"{path}: {state}; run python -m resnet_fn.pack again, it writes only what is missing")
+                problem = "is cut or was changed" if path.is_file() else "is missing"
+                raise ValueError(f"{path}: {problem}; run python -m resnet_fn.pack again to write the file")
     try:
         labels, names = np.load(root / f"{name}-labels.npy"), json.loads((root / f"{name}-names.json").read_text())
     except (OSError, ValueError) as error:
-        raise ValueError(f"{root}: {name}'s labels or names cannot be read ({error}); pack the set again") from None
+        raise ValueError(f"{root}: labels or names of {name} cannot be read ({error}); pack the set again") from None
     samples = sum(shard["samples"] for shard in shards)
     if len(labels) != samples or len(names) != samples:
-        wrong = f"{len(labels)} labels and {len(names)} names for {samples} samples in the shards"
-        raise ValueError(f"{root}: has {wrong} of {name}; pack the set again")
+        got = f"{len(labels)} labels and {len(names)} names"
+        raise ValueError(f"{root}: {name} has {got}, but the shards hold {samples} samples; pack the set again")
     files = tuple(str(root / shard["name"]) for shard in shards)
     digests = "\n".join(digest for shard in shards for digest in shard["sha256"].values())
     return RecordSplit(files, labels, threads, tuple(names), digests.encode())

@@ -1,4 +1,4 @@
-"""Image files are checked before the first update: their sizes, and whether Pillow decodes them (JPEGs at 1/8 size)."""
+"""This module checks image files before training: their sizes, and whether Pillow can decode them."""
 
 import dataclasses
 import io
@@ -20,15 +20,15 @@ from resnet_fn.data.sources.files import NOT_REGULAR, READERS, FileSplit, read_a
 from resnet_fn.runtime.disk import replace_text
 from resnet_fn.runtime.workers import Workers, exchange_numbers, gather_texts
 
-MOST_CHECKED = 20_000  # a set of at most so many files, both splits together, is decoded by default
-MOST_PIXELS = 178_956_970  # PIL's own limit: 512 MB as RGB
+MOST_CHECKED = 20_000  # by default, files are decoded if both splits together have at most this many
+MOST_PIXELS = 178_956_970  # PIL's own limit
 BAD_FILES = "bad_files.txt"
 _DAMAGED = "cut or damaged"
-_AT_A_TIME = 32  # files a thread gets at once: passing a single one costs more than reading its size
+_AT_A_TIME = 32  # a thread gets this many files at once, because handing over single files takes long
 
 
 def examine(path: str, decode: bool = True) -> tuple[int, str]:
-    """Return a file's size in bytes and its fault, or "" if it is good. Without `decode` the contents are not read."""
+    """Return a file's size in bytes and its fault, or "" for a good file. Without `decode`, contents are not read."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
@@ -66,7 +66,7 @@ def _examine_bytes(data: bytes) -> str:
 
 
 def scan_files(split: FileSplit, decode: bool, workers: Workers, progress: bool) -> tuple[np.ndarray, dict[int, str]]:
-    """Call `examine` for a split's files, shared among ranks; return all sizes, int64 [N], and {file number: fault}."""
+    """Examine a split's files on all workers. Returns all sizes, int64 [N], and the faults by sample number."""
     local = range(workers.rank, len(split), workers.size)
     sizes, faults = np.zeros(len(split), np.int64), dict[int, str]()
 
@@ -83,7 +83,7 @@ def scan_files(split: FileSplit, decode: bool, workers: Workers, progress: bool)
                     faults[index] = fault
             bar.update(len(part))
     if workers.size > 1:
-        sizes = exchange_numbers(sizes, workers)  # each is zero on all ranks but one
+        sizes = exchange_numbers(sizes, workers)  # each size is zero on all ranks except one
         for text in gather_texts(json.dumps(list(faults.items())), workers):
             faults.update(json.loads(text))
     return sizes, dict(sorted(faults.items()))
@@ -98,68 +98,67 @@ def check_files(
     splits: Sequence[str] = ("train", "test"),
     left_out: tuple[str, ...] | None = None,
 ) -> DataSet:
-    """Check a data set's files; return the data set with the good files, their sizes, and the bad files' names.
+    """Check the image files of a data set. The returned data set has the file sizes, but not the bad files.
 
     Args:
-        on_bad: "error": a ValueError names the first bad files and their faults; "skip": bad files are left out, on
-            all ranks, and all files are decoded.
-        check: whether files are decoded: "yes", "no", or "auto" (only if there are at most `MOST_CHECKED`).
-        left_out: `bad_files` of a resumed run; they are left out, and no file is decoded again. None for a new run.
+        on_bad: "error" raises ValueError for bad files. "skip" decodes all files and leaves bad ones out on all ranks.
+        check: "yes" decodes all files, "no" decodes none, and "auto" decodes sets of at most `MOST_CHECKED` files.
+        left_out: lines of bad_files.txt in a resumed run, or None. These files are left out, and no file is decoded.
     """
     files = {half: split for half in ("train", "test") if isinstance(split := getattr(dataset, half), FileSplit)}
     count = sum(len(split) for split in files.values())
     skip = on_bad == "skip" and left_out is None
     decode = left_out is None and (skip or check == "yes" or (check == "auto" and count <= MOST_CHECKED))
     known = {line.rpartition("\t")[0] for line in left_out or ()}
-    notes, lines, counts, named = list(dataset.notes), list(left_out or ()), [], []
+    notes, lines, counts, all_faults = list(dataset.notes), list(left_out or ()), [], []
     checked: dict[str, Any] = {}
     for half, split in files.items():
         if half not in splits:
             continue
-        what = "training" if half == "train" else "validation"
+        kind = "training" if half == "train" else "validation"
         if known:
             split = split.keep(np.array([name not in known for name in _names(split, dataset)], bool))
-        require_alike({f"{what} files": len(split)}, workers, "give all workers the same data")
+        require_alike({f"{kind} files": len(split)}, workers, "give all workers the same data")
         sizes, bad = scan_files(split, decode, workers, progress)
         good = np.ones(len(split), bool)
         good[list(bad)] = False
         checked[half] = dataclasses.replace(split, sizes=sizes).keep(good)
         if bad:
-            counts.append(f"{len(bad)} of {len(split)} {what}")
+            counts.append(f"{len(bad)} of {len(split)} {kind}")
             names = _names(split, dataset)
             lines += [f"{names[index]}\t{fault}" for index, fault in bad.items()]
             faults = [f"{split.path(index)!r} is {fault}" for index, fault in bad.items()]
-            named += faults
+            all_faults += faults
             notes.append(f"skipping {counts[-1]} files: {few(faults, 3, '; ')}")
             if skip and len(bad) == len(split):
-                raise ValueError(f"data_dir: all {len(bad)} {what} files are bad: {few(faults, 3, '; ')}; fix them")
+                raise ValueError(f"data_dir: all {len(bad)} {kind} files are bad: {few(faults, 3, '; ')}; fix them")
     if counts and not skip:
         fix = "fix them, or give --on-bad-sample skip"
-        raise ValueError(f"on_bad_sample: {' and '.join(counts)} files are bad: {few(named, 3, '; ')}; {fix}")
+        raise ValueError(f"on_bad_sample: {' and '.join(counts)} files are bad: {few(all_faults, 3, '; ')}; {fix}")
     if left_out:
-        notes.append(f"leaving out {len(left_out)} files, those of the run's {BAD_FILES}")
+        notes.append(f"leaving out {len(left_out)} files that the run's {BAD_FILES} lists")
     elif left_out is None and checked and not decode:
         why = "--no-check-files" if check == "no" else f"{count:,} are more than {MOST_CHECKED:,}"
-        fix = "--check-files decodes all before"
-        notes.append(f"image files are not checked ({why}): the command stops at a bad one; {fix}")
+        fix = "--check-files decodes all files first"
+        notes.append(f"image files are not checked ({why}), so the command stops at a bad file; {fix}")
     bad_files = tuple(lines) if on_bad == "skip" and checked else None
     return dataclasses.replace(dataset, **checked, notes=tuple(notes), bad_files=bad_files)
 
 
 def _names(split: FileSplit, dataset: DataSet) -> list[str]:
-    """Return the files' paths relative to the data folder, so that they stay valid when it is moved."""
+    """Return the file paths relative to the data folder, which stay valid if the data folder is moved."""
     folder = os.path.relpath(os.path.realpath(split.root), os.path.realpath(dataset.input.data_dir))
     return [os.path.normpath(os.path.join(folder, name)) for name in split.names]
 
 
 def write_bad_files(folder: Path, dataset: DataSet) -> None:
-    """Write the bad files to bad_files.txt, a line "path, tab, fault" each; nothing unless they are skipped."""
+    """Write a line "path, tab, fault" for each skipped file to bad_files.txt, or nothing if bad files are errors."""
     if dataset.bad_files is not None:
         replace_text(folder / BAD_FILES, "".join(f"{line}\n" for line in dataset.bad_files), "surrogateescape")
 
 
 def read_bad_files(folder: Path) -> tuple[str, ...] | None:
-    """Return the lines of the folder's bad_files.txt; None if there is no such file."""
+    """Return the lines of bad_files.txt in `folder`, or None if the file cannot be read."""
     try:
         lines = (folder / BAD_FILES).read_text(encoding="utf-8", errors="surrogateescape").split("\n")[:-1]
     except OSError:

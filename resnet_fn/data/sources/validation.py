@@ -1,4 +1,4 @@
-"""These functions split validation files off a folder that has none; a run stores the split and never changes it."""
+"""These functions split validation files off the training files, and store the split in a run folder."""
 
 import json
 from collections.abc import Sequence
@@ -15,10 +15,7 @@ FILE = "validation.json"
 
 
 def hold_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Draw a mask of validation samples, bool [N], with the fraction `share` of each class.
-
-    Of a class with n images round(share · n) are chosen, at least one (if n is 2 or more) and never all.
-    """
+    """Draw a validation mask, bool [N], with about the fraction `share` of each class, but never a whole class."""
     rng = np.random.default_rng([seed, Streams.VALIDATION])
     held = np.zeros(len(labels), bool)
     for label in np.unique(labels):
@@ -28,13 +25,13 @@ def hold_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def split_off(files: FileSplit, share: float, seed: int, run: Path | None = None) -> tuple[FileSplit, FileSplit]:
-    """Split files as the run's validation.json lists them (files that it lacks train), or else by `hold_out`."""
+    """Split files by the list validation.json in the folder `run`. If there is none, `hold_out` draws the split."""
     path = run and run / FILE
     if path and path.exists():
         known = set(json.loads(path.read_text(encoding="utf-8")))
-        if gone := sorted(known - set(files.names)):
+        if missing := sorted(known - set(files.names)):
             raise ValueError(
-                f"{path}: {len(gone)} of its validation files are not in {files.root} any more: {few(gone)}; "
+                f"{path}: {len(missing)} validation files are not in {files.root} any more: {few(missing)}; "
                 "put them back, or start another run"
             )
         held = np.array([name in known for name in files.names])
@@ -44,6 +41,6 @@ def split_off(files: FileSplit, share: float, seed: int, run: Path | None = None
 
 
 def write_validation(run: Path, names: Sequence[str]) -> None:
-    """Write the names of validation files to validation.json in a run folder; nothing if there are none."""
+    """Write the names of the validation files to validation.json in the folder `run`, unless `names` is empty."""
     if names:
         replace_text(run / FILE, json.dumps(sorted(names), indent=0) + "\n")

@@ -40,7 +40,7 @@ def test_lists_give_what_the_folder_gives_to_the_bit(folder, form, same_batches)
     same_batches(one, two, (0, 3, 6))
     shared = dataclasses.replace(RECIPE, validation_share=0.2)
     note = open_dataset(shared, str(folder), options=listing(*lists)).notes[-1]
-    assert note == f"val.{form} validates: nothing is split off the training images"
+    assert note == f"val.{form} is the validation set, so nothing is split off the training images"
     # A trained net brings its classes and lists with it; another list may be scored, without the training list.
     Path(lists[0]).unlink()
     Path("other.txt").write_text(f"{theirs.test.path(4)} cat with a space\n".replace(" cat", "\tcat"))
@@ -72,25 +72,25 @@ def test_paths_may_have_spaces_and_classes_that_are_numbers_are_sorted_as_number
     assert dataset.train.path(1) == f"{pictures.resolve()}/d.jpg"
     assert dataset.notes == ()
     (note,) = load("a.jpg x\nd.jpg y\n", "./a.jpg x\ne.jpg y\n").notes
-    assert note == "warning: 1 images are in both lists, ./a.jpg among them: the evaluation flatters the net"
+    assert note == "warning: 1 images are in both lists, such as ./a.jpg, so the evaluation flatters the net"
 
 
 MISTAKES = {
     "txt": [
-        ("a.jpg,x\n", "train.txt line 1: 'a.jpg,x' has no class; a list with commas is CSV: give it a name with .csv"),
-        ("x a.jpg\n", "train.txt line 1: 'a.jpg' stands where the class should; write PATH CLASS"),
-        ("a.jpg x\nb c.jpg x\n", "train_list: train.txt has one class only, 'x'; name images of two or more"),
-        ("a.jpg x\nd.jpg y\n./a.jpg y\n", "train.txt line 3: ./a.jpg is 'y', but 'x' on line 1; keep one"),
+        ("a.jpg,x\n", "train.txt line 1: 'a.jpg,x' has no class; a list with commas needs a name that ends in .csv"),
+        ("x a.jpg\n", "train.txt line 1: 'a.jpg' is a file name, not a class; write PATH CLASS"),
+        ("a.jpg x\nb c.jpg x\n", "train_list: train.txt has one class only, 'x'; add images of more classes"),
+        ("a.jpg x\nd.jpg y\n./a.jpg y\n", "train.txt line 3: ./a.jpg is 'y' here, but 'x' on line 1; keep one line"),
     ],
     "csv": [
-        ("a.jpg,x\nd.jpg,y\n", "train.csv line 1: no column for the path among a.jpg, x; call one path or file or f"),
-        ("path,label\na.jpg,x\nd.jpg\n", "train.csv line 3: has 1 cells where the header has 2; fix the line"),
+        ("a.jpg,x\nd.jpg,y\n", "train.csv line 1: the header has a.jpg, x, but no path column; name the path colu"),
+        ("path,label\na.jpg,x\nd.jpg\n", "train.csv line 3: has 1 cells, but the header has 2; fix the line"),
         ("path,label\na.jpg,\n", "train.csv line 2: has no class; fill the cell"),
         ("path,label\n", "train_list: train.csv names no images; "),
     ],
     "several": [
         ("a.jpg w;y\n", "val.txt line 1: 'x' is not a class of train.txt; use one of w, y"),
-        ("a.jpg x\n./a.jpg x;y\n", "train.txt line 2: ./a.jpg is 'x;y', but 'x' on line 1; write both on one, with ;"),
+        ("a.jpg x\n./a.jpg x;y\n", "train.txt line 2: ./a.jpg is 'x;y' here, but 'x' on line 1; write both on one"),
     ],
 }
 
@@ -106,7 +106,7 @@ def test_mistakes_are_named_with_their_line(pictures, raises_line, form, train, 
 
 def test_a_class_that_the_net_does_not_have_is_rejected(pictures):
     Path("val.txt").write_text("a.jpg x\nd.jpg y\n")
-    with pytest.raises(ValueError, match=r"^val.txt line 2: 'y' is not one that the net was trained on; use"):
+    with pytest.raises(ValueError, match=r"^val.txt line 2: 'y' is not a class of the trained net; use"):
         load_lists("set", "", "val.txt", 1, ("x", "z"))
 
 
@@ -116,7 +116,7 @@ SEVERAL = dataclasses.replace(RECIPE, multi_label=True, loss="bce", label_smooth
 def test_images_of_any_number_of_classes(pictures):
     Path("train.txt").write_text("a.jpg x\n")
     Path("val.txt").write_text("a.jpg\n")
-    with pytest.raises(ValueError, match=r"^test set: no image has a class, so nothing can be learned"):
+    with pytest.raises(ValueError, match=r"^test set: no image has a class; add classes"):
         open_dataset(SEVERAL, "set", options=listing("train.txt", "val.txt"))
     Path("train.txt").write_text("a.jpg y;x\nb c.jpg\tz ; x;x\nd.jpg\ne.jpg\t\n")
     Path("val.csv").write_text("image,labels\ne.jpg,y\na.jpg,\n")
@@ -142,8 +142,8 @@ def test_images_of_any_number_of_classes(pictures):
 
 
 def test_several_classes_are_of_lists_that_say_so(pictures):
-    with pytest.raises(ValueError, match=r"^multi_label: a folder's image has one class; give --train-list FILE --val"):
+    with pytest.raises(ValueError, match=r"^multi_label: images in class folders have one class; give --train-list "):
         load_dataset(SEVERAL, "set")
     assert load("a.jpg x;y\nd.jpg x\n", "a.jpg x\n").notes[-1] == (
-        "warning: 'x;y' is one class here; for images of several give --multi-label"
+        "warning: 'x;y' is one class here; for images of several classes, give --multi-label"
     )
