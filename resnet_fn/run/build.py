@@ -46,7 +46,7 @@ class Progress:
     """Holds a run's progress, which a checkpoint stores beside the tensors."""
 
     update: int = 0  # updates done
-    best: dict[str, Any] | None = None  # "update", "top1" and the monitored metric of the best evaluation
+    best: dict[str, Any] | None = None  # the best evaluation: "update", the monitored metric, and "top1" if it exists
     last: dict[str, Any] | None = None  # the latest evaluation; None before the first
     without_gain: int = 0  # number of evaluations since the last improvement
 
@@ -98,7 +98,7 @@ class Run:
     class_balance: list[dict[str, float]]  # a row for each class, if classes are balanced: see `balance.class_balance`
     notes: list[str]  # lines for the run's header
     stop_request: StopRequest  # records the signals that this process gets
-    prefetcher: Prefetcher  # hands out the feed's batches, one update ahead
+    prefetcher: Prefetcher  # prepares the feed's batches, one update ahead
     writer: CheckpointWriter  # writes checkpoints in the background
     norms: LayerNorms  # measures the norms of layers
     # Writes the log and shows progress; silent until the run's folder exists, and on all ranks except 0.
@@ -123,7 +123,7 @@ def build_run(
 ) -> Run:
     """Build all parts of a run at update 0. `restore` loads `checkpoint` into the run later.
 
-    If `checkpoint` is given, the file `recipe.weights` is not read. `own` replaces the recipe's net and data.
+    If `checkpoint` is given, the file `recipe.weights` is not read. `own` replaces the recipe's net, data and loss.
     """
     draft_of(recipe, RunOptions()).complete(**typed_in(options))  # options that have no effect are an error
     split_batch(recipe.batch_size, workers.size, options.accumulate)

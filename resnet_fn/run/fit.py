@@ -49,7 +49,7 @@ def fit(
             [N] are classes. Other targets need a loss of your own.
         validation: inputs and targets for validation, as in `train`.
         loss: a value of `Recipe.loss`, or a function of (outputs, targets). The function returns the mean loss over the
-            samples, a scalar tensor. Use a `def` or an nn.Cell: MindSpore cannot compile partials and methods.
+            samples, a scalar tensor. Use a `def` or an nn.Cell, because MindSpore cannot compile partials or methods.
         settings: fields of `Recipe` and `RunOptions`, except those for this package's own nets and images.
 
     Returns:

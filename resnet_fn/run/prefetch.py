@@ -20,7 +20,7 @@ class Prepared(NamedTuple):
     batch: Batch  # images and labels as arrays, which must not be written while the step computes
     tensors: tuple[Tensor, ...]  # images and labels as tensors
     seconds: float  # time to prepare the batch
-    error: BadSampleError | None = None  # the reason if this is the blank batch, else None
+    error: BadSampleError | None = None  # the error if the batch could not be read and is blank
 
 
 class Prefetcher:

@@ -60,7 +60,7 @@ def save_is_due(progress: Progress, every: int, is_over: bool) -> bool:
 def find_start(
     recipe: Recipe, options: RunOptions, workers: Workers, lock: FolderLock
 ) -> tuple[RunFolder, Checkpoint | None]:
-    """Return the run folder, and the checkpoint from which the run starts. At update 0, there is no checkpoint.
+    """Return the run folder, and the checkpoint from which the run starts, or None for a start at update 0.
 
         --resume        --out-dir    folder                       starts from
         auto            none         runs/<recipe>-<time>, new    update 0
@@ -78,15 +78,13 @@ def find_start(
         if best and not folder.checkpoint_path(best["update"]).exists():
             lost = f"warning: the best checkpoint, after update {best['update']}, is missing"
             print(lost, file=sys.stderr, flush=True)
-            best = None  # `restore` then takes this checkpoint's evaluation, if it has one, as the best
+            best = None  # `restore` then records the evaluation of this checkpoint, if there is one, as the best
         text = json.dumps([str(folder.path), str(checkpoint.path) if checkpoint else "", best])
     path, start, best = json.loads(broadcast_text(text, workers))
     if not workers.is_main:
         folder = RunFolder(Path(path))
         if start and not Path(start).exists():
-            raise CheckpointError(
-                f"{start}: does not exist on rank {workers.rank}; put the run folder on a shared disk"
-            )
+            raise CheckpointError(f"{start}: is missing on rank {workers.rank}; put the run folder on a shared disk")
         checkpoint = load_checkpoint(Path(start)) if start else None
     if checkpoint:
         checkpoint.state["best"] = best  # the same on all ranks
@@ -174,10 +172,10 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     if setting not in ("", BALANCED) and saved["class_weights"] != list(run.class_weights):
         fix = "restore the file, or start another run"
         raise ValueError(f"class_weights: the file {setting} has changed since {checkpoint.path}; {fix}")
-    # JSON has no NaN: `save` wrote null instead.
+    # JSON has no NaN, so `save` wrote null.
     last = saved["last"] and {name: math.nan if value is None else value for name, value in saved["last"].items()}
     run.progress = progress = Progress(saved["update"], saved["best"], last, saved["without_gain"])
-    if last and progress.is_evaluated and not progress.best:  # the best checkpoint is missing: take this one
+    if last and progress.is_evaluated and not progress.best:  # the best checkpoint is missing, so take this one
         progress.update_best(run.recipe.monitor, last)
         progress.without_gain = saved["without_gain"]  # this number already counts the evaluation
 
@@ -195,7 +193,7 @@ def epochs_notes(update: int, then: int, run: Run) -> list[str]:
 
 
 def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, allow_other: bool) -> list[str]:
-    """Return a note for each difference between the data and `saved`, if `allow_other` permits another training set."""
+    """Return notes about differences between the run's data and the data of a checkpoint's state, `saved`."""
     now, then = feed.reproducibility_key, saved["feed"]
     changes = renamed(saved["dataset"]["classes"], classes)
     differences = [f"classes {changes}"] if changes else []
@@ -236,7 +234,7 @@ def layout_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
             setting = f"{now[name]} {name}"
             effect = "the same samples, but other bits follow; BatchNorm normalises each part on its own"
         notes.append(f"resuming with {setting} instead of {then[name]}: {effect}")
-    # Even without differences, MindSpore splits convolutions by measured times if there are more threads.
+    # With more threads, MindSpore splits convolutions by measured times. This note does not need a difference.
     if (threads := min(now["thread count"], now["CPU count"])) > EXACT_THREADS:
         note = f"resuming with {threads} threads, which MindSpore distributes anew: other bits may follow"
         notes.append(f"{note}; runs with --threads {EXACT_THREADS} or fewer keep their bits")

@@ -154,7 +154,7 @@ def lamb(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: floa
     momenta, variances = make_buffers(parameters, "momentum"), make_buffers(parameters, "variance")
     count = Parameter(Tensor(np.float32(0)), name="lamb_updates", requires_grad=False)
     corrections = one_minus_powers((beta1, beta2))
-    rest1, rest2 = 1.0 - beta1, 1.0 - beta2  # in Python, because float32 would lose five digits of 1 − 0.999
+    rest1, rest2 = 1.0 - beta1, 1.0 - beta2  # not in compiled code, where 1 − 0.999 would lose five digits
 
     def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         now = count + 1.0

@@ -23,7 +23,7 @@ class MovingAverage(NamedTuple):
     count: Parameter  # number of applied updates so far, float32 scalar
     new_weight: Tensor  # 1 − decay, float32 scalar: average ← decay · average + (1 − decay) · parameter
     every: int  # number of updates between two moves of the average
-    start: int  # number of updates in which the average is only a copy of the weights
+    start: int  # number of first updates in which the average is only a copy of the weights
 
 
 def moving_average(parameters: Iterable[Parameter], decay: float, every: int = 1, start: int = 0) -> MovingAverage:
@@ -34,7 +34,7 @@ def moving_average(parameters: Iterable[Parameter], decay: float, every: int = 1
             ExponentialMovingAverage does with `use_buffers`.
         decay: weight of the old average, 0 <= decay < 1.
         every: number of updates between two moves of the average. Skipped updates do not count.
-        start: number of updates in which the average is only a copy of the parameters.
+        start: number of first updates in which the average is only a copy of the parameters.
     """
     parameters = tuple(parameters)
     averages = tuple(Parameter(Tensor(p.numpy()), name=_PREFIX + p.name, requires_grad=False) for p in parameters)

@@ -89,8 +89,8 @@ def with_all_reduce(workers: Workers) -> Workers:
     blocks = mindspore.get_current_device().device_target == "CPU"
 
     def all_reduce(tensors: Gradients) -> Gradients:
-        # A collective blocks a CPU. In the backward pass, each one would wait for the slowest worker, so all of them
-        # wait for the first layer's gradient, which is ready last. On a card, they overlap with the backward pass.
+        # On a CPU, a collective blocks. During the backward pass, each collective would wait for the slowest worker, so
+        # all wait for the first layer's gradient, which is ready last. On a card, they overlap with the backward pass.
         if blocks:
             tensors = map_tensors(ops.partial(_after, tensors[0]), tensors)
         return map_tensors(reduce_sum, tensors)

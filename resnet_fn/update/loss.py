@@ -71,7 +71,7 @@ def make_loss(
     Args:
         smoothing: label smoothing, a fraction of 1.
         kind: "cross_entropy", "bce" or "focal". "bce" is the mean over samples *and* classes, as timm's
-            BinaryCrossEntropy. "focal" is summed over the classes; it uses the paper's alpha 0.25 and gamma 2.
+            BinaryCrossEntropy. "focal" is summed over the classes, with the paper's alpha 0.25 and gamma 2.
         over: the classes that share the smoothed probability, "all" or "others" (all except the label).
         weights: a factor for each class's part of the loss; () for no factors. The loss is not divided by the sum of
             the weights, unlike in PyTorch.

@@ -49,7 +49,7 @@ def _warmup(step: int, warmup: int, peak: float) -> float:
 
 
 def step_warmup(step: int, warmup: int, peak: float, milestones: Sequence[int], factor: float = 0.1) -> float:
-    """Return the learning rate of an update, with linear warm-up and then a drop by `factor` at each milestone."""
+    """Return the learning rate of an update, with linear warm-up and a multiplication by `factor` at each milestone."""
     if step < warmup:
         return _warmup(step, warmup, peak)
     return peak * factor ** sum(step >= milestone for milestone in milestones)
