@@ -22,7 +22,7 @@ def no_overflow(tensors: Sequence[Tensor]) -> Tensor:
     """Return, as a bool scalar tensor, whether nothing has overflowed on the card since the last call.
 
     Some cards compute their largest number instead of infinity. For such a card, the function reads and clears the
-    status registers (mindspore/amp.py, `_all_finite`). For other devices, it tests whether `tensors` are finite.
+    status registers (mindspore/amp.py, `_all_finite`). Otherwise the function tests whether `tensors` are finite.
     """
     return mindspore.amp.all_finite(tensors)
 

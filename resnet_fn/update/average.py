@@ -27,7 +27,7 @@ class MovingAverage(NamedTuple):
 
 
 def moving_average(parameters: Iterable[Parameter], decay: float, every: int = 1, start: int = 0) -> MovingAverage:
-    """Make a moving average of a net's parameters, which is a copy of the parameters at first.
+    """Make a moving average of a net's parameters. At first, the average is a copy of the parameters.
 
     Args:
         parameters: the float32 parameters to average. Include BatchNorm's moving statistics, as torchvision's
