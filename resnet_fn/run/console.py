@@ -51,13 +51,13 @@ def header(run: Run, start: Path | None) -> list[str]:
         lines.append(f"resuming after update {progress.update} from {start}")
     if run.is_over and progress.is_evaluated:
         early = progress.update < run.total
-        done = f"it ended after update {progress.update}" if early else f"all {run.total:,} updates are done"
+        done = f"the run ended after update {progress.update}" if early else f"all {run.total:,} updates are done"
         lines.append(f"complete: {done}")
     return [wrapped(line, indent=12) for line in lines]
 
 
 def epoch_lines(run: Run) -> str:
-    """Return the table row of the epoch that was evaluated last, and restart `run.pace` (losses and times)."""
+    """Return the last evaluated epoch's table row, and clear this epoch's losses and times in `run.pace`."""
     recipe, progress, pace, last = run.recipe, run.progress, run.pace, run.progress.last
     classes = run.dataset.classes
     assert last is not None

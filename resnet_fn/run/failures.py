@@ -17,7 +17,7 @@ class NotFiniteError(ValueError):
 
 
 def stop_bad_sample(run: Run, error: BadSampleError | None) -> None:
-    """Save a checkpoint and end the run, because a rank could not read a sample.
+    """End the run because a rank could not read a sample, and save a checkpoint, except in the first update.
 
     Every rank calls this function. `error` is the exception on this rank, or None if this rank read all samples.
     """
@@ -27,7 +27,7 @@ def stop_bad_sample(run: Run, error: BadSampleError | None) -> None:
         save(run)
     finish_log(run)
     checkpoint = f"the checkpoint after update {update} is saved" if update else "there is no checkpoint yet"
-    fix = "repair the file, and resume with --allow-other-data"
+    fix = "to resume with a repaired file, give --allow-other-data"
     raise BadSampleError(f"update {update + 1}: {bad_samples}; the update was not applied; {checkpoint}; {fix}")
 
 
@@ -48,11 +48,11 @@ def finish_log(run: Run) -> None:
     run.writer.wait()
     run.telemetry.checkpointed(run.writer.poll())
     run.telemetry.flush()
-    barrier(run.workers)  # the first rank that fails ends the others
+    barrier(run.workers)  # because the first rank that raises an error ends all other ranks
 
 
 def stop_not_finite(run: Run, batch: Batch, not_finite: np.ndarray, skipped_in_row: int) -> None:
-    """End the run without a checkpoint, because numbers of an update are not finite. Every rank calls this function.
+    """End the run and save no checkpoint, because numbers of an update are not finite. Every rank calls this function.
 
     `not_finite` is an array [workers], with 1 for each rank whose own numbers are not finite. Each such rank writes its
     batch to a file not-finite-….npz. If there is no such rank, every rank writes its batch.
@@ -66,17 +66,16 @@ def stop_not_finite(run: Run, batch: Batch, not_finite: np.ndarray, skipped_in_r
         folder.path.mkdir(parents=True, exist_ok=True)
         np.savez(folder.path / files[workers.rank], images=batch[0], labels=batch[1], indices=indices)
     finish_log(run)
-    overflows = f"{skipped_in_row} overflows in a row at update {update}, the loss scale does not help; "
+    overflows = f"{skipped_in_row} overflows in a row, which the loss scale does not prevent; " * (skipped_in_row > 1)
     ranks = "one of these, or in their sum: " * (not not_finite.any()) + "; ".join(samples[rank] for rank in suspects)
     batch_files = f"the batch is kept in {folder.path}: {', '.join(files[rank] for rank in suspects)}"
     good = folder.updates()
     checkpoint = f"last good checkpoint: {folder.checkpoint_path(good[-1])}" if good else "there is no checkpoint yet"
-    fault = f"update {update}: loss or gradients are not finite on {ranks}; {batch_files}; the update was not applied"
-    fix = "fix the data or lower the learning rate"
-    raise NotFiniteError(f"{overflows * (skipped_in_row > 1)}{fault}; {checkpoint}; {fix}")
+    fault = f"{overflows}loss or gradients are not finite on {ranks}; {batch_files}; the update was not applied"
+    raise NotFiniteError(f"update {update}: {fault}; {checkpoint}; fix the data or lower the learning rate")
 
 
 def suspect_samples(images: np.ndarray, indices: np.ndarray) -> str:
-    """List the first `indices` of images that are not finite. If all images are finite, list the first of all."""
+    """List the `indices` of the images that are not finite. If all images are finite, list all `indices`."""
     wrong = ~np.isfinite(images).reshape(len(images), -1).all(1)
     return few((indices[wrong] if wrong.any() else indices).tolist(), 12, " ")

@@ -43,22 +43,23 @@ def fit(
     without a stop. With dropout, the bits differ, because a checkpoint cannot restore MindSpore's random numbers.
 
     Args:
-        net: the net, which is trained in place. Parameters with `requires_grad = False` are not trained. Compile your
-            own functions of the net after this call, because on a CPU the parameters may get new memory.
+        net: the net, which is trained in place. Parameters with `requires_grad = False` are not trained. On a CPU,
+            `fit` may move the parameters to new memory. Functions compiled before `fit` still read the old memory.
         train: inputs and targets, two NumPy arrays [N, …]. Arrays of float64 are converted to float32. Integer targets
             [N] are classes. Other targets need a loss of your own.
         validation: inputs and targets for validation, as in `train`.
-        loss: a value of `Recipe.loss`, or a function of (outputs, targets). The function returns the mean loss over the
-            samples, a scalar tensor. Use a `def` or an nn.Cell, because MindSpore cannot compile partials or methods.
+        loss: a value of `Recipe.loss`, or a function of (outputs, targets) that returns the mean loss over the samples,
+            a scalar tensor. Use a `def` or an nn.Cell. MindSpore cannot compile partials, methods and many lambdas.
         settings: fields of `Recipe` and `RunOptions`, except those for this package's own nets and images.
 
     Returns:
         The result of `train`. The net has the weights of the last update. `load_weights(net, result.best_checkpoint)`
         loads the best weights. If the targets are classes, the run folder gets a `report` of the best checkpoint. The
-        loss in the report is the cross-entropy. Each call writes the report anew, unless a signal stops the run.
+        loss in the report is the cross-entropy. Each call writes the report anew, unless a signal stops the run. The
+        run folder contains neither the net nor the arrays.
 
     Raises:
-        ValueError: settings or arrays cannot work, or the net or the loss fails with two samples. The error comes
+        ValueError: if settings or arrays cannot work, or if the net or the loss fails in a trial call with two samples
             before the first update. For other errors, see `train`.
     """
     splits = check_arrays(train, validation)
@@ -95,10 +96,10 @@ def _read_settings(split: Arrays, loss: Loss | str, settings: dict[str, Any]) ->
     if not are_classes(split.labels):
         targets = describe(split.labels)
         if isinstance(loss, str):
-            raise ValueError(f"train: targets are {targets}, but {loss} takes integers [N]; give a loss of your own")
+            raise ValueError(f"train: targets are {targets}, but {loss} takes integers [N]; give these or a function")
         for name, allowed in (("monitor", "loss"), ("sampling", "shuffle")):
             if given.setdefault(name, allowed) != allowed:
-                raise ValueError(f"{name}: {given[name]!r} needs classes, but targets are {targets}; give {allowed}")
+                raise ValueError(f"{name}: {given[name]!r} needs classes, but targets are {targets}; give {allowed!r}")
     if not isinstance(loss, str):
         given.setdefault("label_smoothing", 0.0)
     given |= {"model": OWN, "dataset": OWN, "loss": loss if isinstance(loss, str) else OWN}

@@ -24,7 +24,7 @@ class Prepared(NamedTuple):
 
 
 class Prefetcher:
-    """Prepares the next batch of a feed in a thread. If a batch cannot be read, `blank` takes its place."""
+    """Prepares the next batch of a feed in a thread, or `blank`, a batch of zeros, if the batch cannot be read."""
 
     def __init__(self, feed: Feed, total: int, blank: Batch) -> None:
         self._feed, self._total, self._blank = feed, total, blank
@@ -60,6 +60,6 @@ class Prefetcher:
 def to_device(array: np.ndarray, card: bool = False) -> Any:
     """Return a tensor that shares the memory of a contiguous `array`, or a copy of `array` for a card.
 
-    Do not write to `array` until the compiled function that got the tensor is called again.
+    Do not write to `array` while MindSpore may read it. A compiled function may do so until its next call.
     """
     return Tensor(array) if card else mindspore.from_numpy(array)  # a card needs a copy: see docs/ascend.md

@@ -62,14 +62,14 @@ def find_start(
 ) -> tuple[RunFolder, Checkpoint | None]:
     """Return the run folder, and the checkpoint from which the run starts, or None for a start at update 0.
 
-        --resume        --out-dir    folder                       starts from
-        auto            none         runs/<recipe>-<time>, new    update 0
-        auto            F            F                            F's newest checkpoint, or update 0 if it has none
-        never           F            F                            update 0; rejected if F has checkpoints
-        a run R         none or R    R                            R's newest checkpoint
-        a checkpoint C  none or R    R, the run that has C        C; rejected if R has newer ones
+    The start depends on `options.resume`:
+        auto: the newest checkpoint in `out_dir`, or update 0 if there is no checkpoint.
+        never: update 0, or ValueError if `out_dir` has checkpoints.
+        a run folder: the newest checkpoint in this folder.
+        a checkpoint: this checkpoint, or ValueError if the run has newer checkpoints.
 
-    Rank 0 chooses for all ranks, and locks a folder that has checkpoints. This function does not make a new folder.
+    If no `out_dir` is given, the folder is the one of the resumed run, or a new folder runs/<recipe>-<time>. Rank 0
+    chooses for all ranks, and locks a folder that has checkpoints. This function does not make a new folder.
     """
     text = ""
     if workers.is_main:  # an error here ends rank 0, and so the other workers, which wait in the broadcast
@@ -108,13 +108,13 @@ def _choose(recipe: Recipe, options: RunOptions, lock: FolderLock) -> tuple[RunF
     update = checkpoint.state["update"]
     if checkpoint.path == named and newest > update:  # to continue would mix two histories in one folder
         fix = _how_to_branch(folder, "NEW", update)
-        raise ValueError(f"resume: {folder.path} has later checkpoints than {named.name}, up to {newest}; {fix}")
+        raise ValueError(f"resume: {folder.path} has checkpoints after {named.name}, up to update {newest}; {fix}")
     check_same_recipe(checkpoint, recipe, may_differ=("name", "epochs") if named else ("name",))
     return folder, checkpoint
 
 
 def _check_named(named: Path, run: RunFolder, out_dir: str) -> None:
-    """Check that `named` (a run or a checkpoint) belongs to the folder `run`, and that `out_dir` is this folder."""
+    """Check that `named` (a run or a checkpoint) lies in the folder `run`, and that `out_dir`, if given, is `run`."""
     to = out_dir or "NEW"
     if locate(named)[1] and named.resolve().parent != run.checkpoints.resolve():
         place = RunFolder(Path(to)).checkpoint_path(find_checkpoint(named).state["update"])
@@ -152,7 +152,7 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequen
     run = str(checkpoint.path.parent.parent)
     if recipe.dataset == OWN:
         fix = "call fit with the old settings, or give another out_dir for a new run"
-        longer = f"fit(…, resume={run!r}, epochs={recipe.epochs}), without out_dir"
+        longer = f"call fit(…, resume={run!r}, epochs={recipe.epochs}), without out_dir"
     else:
         fix = f"give --resume {run} alone to keep the old settings, or another --out-dir without --resume for a new run"
         longer = f"give --resume {shlex.quote(run)} --epochs {recipe.epochs}, without --out-dir"
@@ -200,9 +200,9 @@ def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, all
     if then["samples"] != now["samples"]:
         differences.append(f"samples {then['samples']} → {now['samples']}")
     contents = {
-        "files": "names or classes of its files",
-        "contents": "contents of its files, of which the names are the same",
-        "arrays": "values of the training or validation arrays",
+        "files": "other file names or classes",
+        "contents": "other contents of files with the same names",
+        "arrays": "other values in the training or validation arrays",
     }
     for name, difference in contents.items():  # files have the first two entries, arrays of `fit` the last
         if not differences and then.get(name) != now.get(name):
@@ -220,13 +220,13 @@ def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, all
 
 
 def parallel_layout(options: RunOptions, workers: Workers) -> dict[str, Any]:
-    """Return the number of workers and micro-batches, and the settings that determine the kernels, as JSON types."""
+    """Return settings and versions that can change the last bits of an update, as a dict of JSON types."""
     kernels = {"mode": options.mode, "fast-math": "on" if options.fast_math else "off", **kernel_environment()}
     return {"workers": workers.size, "micro-batches": options.accumulate, **kernels}
 
 
 def layout_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Compare two results of `parallel_layout`, and return a note for each difference. Many threads get a note, too."""
+    """Compare two results of `parallel_layout`, and return a note for each difference and for many threads."""
     notes = []
     for name in (name for name in now if now[name] != then[name]):
         setting, effect = f"{name} {now[name]}", "other bits may follow"
@@ -234,8 +234,8 @@ def layout_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
             setting = f"{now[name]} {name}"
             effect = "the same samples, but other bits follow; BatchNorm normalises each part on its own"
         notes.append(f"resuming with {setting} instead of {then[name]}: {effect}")
-    # With more threads, MindSpore splits convolutions by measured times. This note does not need a difference.
+    # This note does not need a difference: with more threads, MindSpore splits convolutions by measured times.
     if (threads := min(now["thread count"], now["CPU count"])) > EXACT_THREADS:
-        note = f"resuming with {threads} threads, which MindSpore distributes anew: other bits may follow"
+        note = f"resuming with {threads} threads: MindSpore measures how to use them, so other bits may follow"
         notes.append(f"{note}; runs with --threads {EXACT_THREADS} or fewer keep their bits")
     return notes

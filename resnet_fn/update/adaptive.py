@@ -38,12 +38,12 @@ def adam(
     Args:
         groups: the parameters, for example from `weight_decay_groups` or `parameter_groups`.
         beta1, beta2, epsilon: β1, β2 and ε in the equations.
-        decoupled: True applies the weight decay of `adamw` instead.
+        decoupled: whether to use the decoupled weight decay of `adamw` instead.
 
     Returns:
         An `Optimizer` with the float32 state `momentum.<parameter>` (m), `variance.<parameter>` (v) and
-        `adam_updates` (t). MindSpore rounds β to float32. For β2 = 0.999, the stored v is therefore too small by a
-        share of 1.3e-5, which the update corrects.
+        `adam_updates` (t). MindSpore rounds β to float32, so the stored m and v have small relative errors, for example
+        −1.3e-5 for v with β2 = 0.999. The update of p corrects these errors.
     """
     parameters, decays, factors = unzip_groups(groups)
     momenta, variances = make_buffers(parameters, "momentum"), make_buffers(parameters, "variance")
@@ -90,13 +90,13 @@ def adamw(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: flo
     """Make Adam with decoupled weight decay, as `torch.optim.AdamW` (Loshchilov and Hutter, arXiv 1711.05101).
 
     An update first computes p ← p · (1 − lr · decay), and then the equations of `adam` without decay.
-    The arguments and the result are those of `adam`.
+    The arguments and the result are as in `adam`.
     """
     return adam(groups, beta1, beta2, epsilon, decoupled=True)
 
 
 def trust_ratio(parameter: Parameter, direction: Tensor, coefficient: float = 1.0, decay: float = 0.0) -> Tensor:
-    """Compute the trust ratio of LARS and LAMB, which is 1 if the norm of `parameter` or `direction` is 0."""
+    """Compute coefficient · |parameter| / (|direction| + decay · |parameter|), or 1 if one of the norms is 0."""
     size, length = _norm(parameter), _norm(direction)
     usable, one = ops.logical_and(size > 0, length > 0), ops.ones_like(size)
     return ops.where(usable, coefficient * size / ops.where(usable, length + decay * size, one), one)
@@ -107,7 +107,7 @@ def _norm(tensor: Tensor) -> Tensor:
 
 
 def lars(groups: Groups, momentum: float = 0.9, trust_coefficient: float = 0.001) -> Optimizer:
-    """Make LARS, which scales the learning rate for each layer (You et al., arXiv 1708.03888, algorithm 1).
+    """Make LARS, layer-wise adaptive rate scaling (You et al., arXiv 1708.03888, algorithm 1).
 
     λ = trust · |p| / (|g| + decay · |p|);  v ← momentum · v + lr · λ · (g + decay · p);  p ← p − v.
 
@@ -143,18 +143,17 @@ def lamb(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: floa
     m ← β1 m + (1 − β1) g;  v ← β2 v + (1 − β2) g²;  u = m / (1 − β1^t) / (√(v / (1 − β2^t)) + ε) + decay · p;
     p ← p − lr · |p| / |u| · u.
 
-    A parameter without weight decay takes the step lr · u, as in timm's Lamb. A parameter also takes this step if
-    |p| or |u| is 0. The arguments are those of `adam`.
+    If |p|, |u| or the weight decay is 0, the step is lr · u. The same rule is in timm's Lamb, with which the A1–A3
+    recipes (arXiv 2110.00476) were trained. The arguments are as in `adam`.
 
     Returns:
-        An `Optimizer` with the float32 state `momentum.<parameter>` (m), `variance.<parameter>` (v) and
-        `lamb_updates` (t).
+        An `Optimizer` with float32 state `momentum.<parameter>` (m), `variance.<parameter>` (v) and `lamb_updates` (t).
     """
     parameters, decays, factors = unzip_groups(groups)
     momenta, variances = make_buffers(parameters, "momentum"), make_buffers(parameters, "variance")
     count = Parameter(Tensor(np.float32(0)), name="lamb_updates", requires_grad=False)
     corrections = one_minus_powers((beta1, beta2))
-    rest1, rest2 = 1.0 - beta1, 1.0 - beta2  # not in compiled code, where 1 − 0.999 would lose five digits
+    rest1, rest2 = 1.0 - beta1, 1.0 - beta2  # not in float32, where 1 − 0.999 is wrong in the fifth digit
 
     def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         now = count + 1.0

@@ -1,4 +1,4 @@
-"""These functions let a training step detect overflow on an Ascend card."""
+"""These functions let a training step detect overflow, and choose how to clip, on an Ascend card."""
 
 from collections.abc import Sequence
 
@@ -19,17 +19,19 @@ def has_clip() -> bool:
 
 
 def no_overflow(tensors: Sequence[Tensor]) -> Tensor:
-    """Return, as a bool scalar tensor, whether nothing has overflowed on the card since the last call.
+    """Return, as a bool scalar tensor, whether no number has overflowed on the card since the last call.
 
-    Some cards compute their largest number instead of infinity. For such a card, the function reads and clears the
-    status registers (mindspore/amp.py, `_all_finite`). Otherwise the function tests whether `tensors` are finite.
+    On cards that compute their largest number instead of infinity, the function reads and clears the status registers.
+    On other devices, the function tests whether all `tensors` are finite.
     """
+    # Such cards are the 910 training series, and later cards with MS_ASCEND_CHECK_OVERFLOW_MODE=SATURATION_MODE.
     return mindspore.amp.all_finite(tensors)
 
 
 def clear_overflow(value: Tensor, small: Tensor) -> Tensor:
-    """Clear the card's overflow status, and return `value`, the input of the next computation.
+    """Return `value` unchanged, and clear the card's overflow status before the returned tensor is used.
 
-    The computation must use the returned tensor, so that the status is cleared first. `small` is any float32 tensor.
+    Pass the result to the computation that `no_overflow` tests later, so that earlier overflows do not count. `small`
+    is any float32 tensor, because MindSpore clears the status only together with a test of tensors.
     """
     return _depend(value, no_overflow((small,)))

@@ -22,8 +22,8 @@ class MovingAverage(NamedTuple):
     followed: tuple[Parameter, ...]  # the net's parameters that are averaged
     count: Parameter  # number of applied updates so far, float32 scalar
     new_weight: Tensor  # 1 − decay, float32 scalar: average ← decay · average + (1 − decay) · parameter
-    every: int  # number of updates between two moves of the average
-    start: int  # number of first updates in which the average is only a copy of the weights
+    every: int  # number of applied updates from one move of the average to the next
+    start: int  # number of first applied updates in which the average is only a copy of the weights
 
 
 def moving_average(parameters: Iterable[Parameter], decay: float, every: int = 1, start: int = 0) -> MovingAverage:
@@ -33,8 +33,8 @@ def moving_average(parameters: Iterable[Parameter], decay: float, every: int = 1
         parameters: the float32 parameters to average. Include BatchNorm's moving statistics, as torchvision's
             ExponentialMovingAverage does with `use_buffers`.
         decay: weight of the old average, 0 <= decay < 1.
-        every: number of updates between two moves of the average. Skipped updates do not count.
-        start: number of first updates in which the average is only a copy of the parameters.
+        every: number of applied updates from one move of the average to the next. Skipped updates do not count.
+        start: number of first applied updates in which the average is only a copy of the parameters.
     """
     parameters = tuple(parameters)
     averages = tuple(Parameter(Tensor(p.numpy()), name=_PREFIX + p.name, requires_grad=False) for p in parameters)
@@ -45,12 +45,12 @@ def moving_average(parameters: Iterable[Parameter], decay: float, every: int = 1
 def make_average(
     net: nn.Cell, decay: float, every: int, start: float, updates_per_epoch: float
 ) -> MovingAverage | None:
-    """Make the moving average of all parameters of a net that are not frozen. `start` is a number of epochs."""
+    """Make the moving average of a net's parameters that are not frozen, or return None if `decay` is 0."""
     if not decay:
         return None
     statistics = {id(parameter) for parameter in batchnorm_statistics(net)}
     parameters = [p for p in net.get_parameters() if p.requires_grad or id(p) in statistics]
-    return moving_average(parameters, decay, every, round(start * updates_per_epoch))
+    return moving_average(parameters, decay, every, round(start * updates_per_epoch))  # `start` is in epochs
 
 
 def move_average(
@@ -61,7 +61,7 @@ def move_average(
     every: int,
     start: int,
 ) -> Tensor:
-    """Count an update, and move the average if a move is due. The arguments are the fields of `MovingAverage`."""
+    """Count an applied update, and move the average if a move is due. The arguments are fields of `MovingAverage`."""
     now = count + 1.0
     _assign(count, now)
     # Each branch returns a value that is used, because MindSpore drops a branch that returns no value.
@@ -87,7 +87,7 @@ def _follow(weight: Tensor, average: Parameter, parameter: Parameter) -> Tensor:
 
 @contextlib.contextmanager
 def averaged(average: MovingAverage | None) -> Iterator[None]:
-    """Give the net's parameters the averaged values inside a `with` block, also for compiled functions."""
+    """Give the net's parameters their averaged values inside a `with` block, also for compiled functions."""
     if average is None:
         yield
         return

@@ -1,12 +1,12 @@
 """This module makes and reads the report, a small vector that the workers sum in each update.
 
-The report is float32 [3 + flags + workers]:
+The report is float32 [3 + flags + workers]. The report contains, in this order:
 
-    0              loss, the mean over the whole batch, before the update
-    1              metric, the mean over the whole batch, before the update
-    2              withheld, the number of workers that have no samples for this update
-    3 …            flags, the caller's own numbers, for example the signals that workers received
-    the last       not finite, 1 for each worker that found a loss, gradient or BatchNorm statistic not finite
+    loss: the mean over the whole batch, before the update.
+    metric: the mean over the whole batch, before the update.
+    withheld: the number of workers that have no samples. If this number is above 0, no worker applies the update.
+    flags: the caller's own numbers, for example the signals that the workers received.
+    not_finite: for each worker, 1 if this worker found its loss, gradients or BatchNorm statistics not finite, else 0.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ def make_flags(more: Sequence[float] | np.ndarray = (), withheld: bool = False) 
 
     Args:
         more: k numbers of your own. `StepResult.report.flags` has their sums.
-        withheld: True if this worker has no samples for the update. Then no worker applies the update.
+        withheld: whether this worker has no samples for the update. In this case, no worker applies the update.
 
     Returns:
         float32 [1 + k].
@@ -90,7 +90,7 @@ def with_all_reduce(workers: Workers) -> Workers:
 
     def all_reduce(tensors: Gradients) -> Gradients:
         # On a CPU, a collective blocks. During the backward pass, each collective would wait for the slowest worker, so
-        # all wait for the first layer's gradient, which is ready last. On a card, they overlap with the backward pass.
+        # all wait for the first layer's gradient, which is ready last. On a card, collectives run during the pass.
         if blocks:
             tensors = map_tensors(ops.partial(_after, tensors[0]), tensors)
         return map_tensors(reduce_sum, tensors)
@@ -105,9 +105,10 @@ def _after(event: Tensor, value: Tensor) -> Tensor:
 def mean_over_workers(
     statistics: Sequence[Parameter], mean_factor: float, all_reduce: Reduce, after: Tensor
 ) -> Gradients:
-    """Compute the mean of BatchNorm's moving statistics over the workers, after the tensor `after` is computed."""
+    """Compute the mean of BatchNorm's moving statistics over the workers. `mean_factor` is 1 / number of workers."""
     if not statistics:
         return ()
+    # The sum waits until `after` is computed, because a collective blocks: see `with_all_reduce`.
     addend = _after(after, ops.concat(map_tensors(ops.partial(_scaled, mean_factor), statistics)))
     return ops.split(all_reduce((addend,))[0], [statistic.shape[0] for statistic in statistics])
 

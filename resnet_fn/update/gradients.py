@@ -1,4 +1,4 @@
-"""These pure functions process gradients before the optimizer uses them, inside compiled functions."""
+"""These functions process gradients before the optimizer uses them, inside compiled functions."""
 
 from collections.abc import Sequence
 
@@ -59,12 +59,12 @@ def norm_of(squares: Tensor) -> Tensor:
 
 
 def global_norm(gradients: Gradients) -> Tensor:
-    """Compute the 2-norm of all gradients together, a float32 scalar."""
+    """Compute the 2-norm of all gradients together. The float32 scalar is not finite if an element is not finite."""
     return norm_of(squared_norms(gradients))
 
 
 def clip_by_global_norm(gradients: Gradients, norm: Tensor, clip_norm: float, by_operation: bool = False) -> Gradients:
-    """Multiply all gradients by clip_norm / max(norm, clip_norm), as Pascanu et al. (arXiv 1211.5063).
+    """Multiply all gradients by clip_norm / max(norm, clip_norm), as in Pascanu et al. (arXiv 1211.5063).
 
     `norm` is the gradients' `global_norm`, which must be finite. If `clip_norm` is 0, the gradients stay unchanged.
     If `by_operation` is True, `ops.clip_by_global_norm` does the computation.

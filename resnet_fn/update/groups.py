@@ -23,7 +23,7 @@ def parameter_groups(recipe: Recipe, net: nn.Cell) -> list[tuple[Parameter, floa
     """Combine each of `net.trainable_params()` with the recipe's weight decay and a factor of the learning rate.
 
     The last layer has factor 1. Each block has the factor of the next block times `layer_decay`, as in BEiT (arXiv
-    2106.08254) and timm. If the recipe's `head_learning_rate` is above 0, it is the last layer's learning rate.
+    2106.08254) and timm's `param_groups_layer_decay`. If `head_learning_rate` is above 0, the last layer has this rate.
     """
     numbers = layer_numbers([parameter.name for parameter in net.get_parameters()])
     last = max(numbers.values())

@@ -18,8 +18,8 @@ def smooth_targets(labels: Tensor, classes: int, smoothing: float = 0.0, over: s
     """Convert labels to probabilities with label smoothing s, float32 [N, C].
 
     `labels` are int32 classes [N] or float32 probabilities [N, C]. If `over` is "all", a probability t becomes
-    (1 − s) · t + s / C (Szegedy et al., arXiv 1512.00567), as in PyTorch. If `over` is "others", the label's class gets
-    1 − s, and each other class gets s / (C − 1), as in MindSpore's `CrossEntropySmooth`.
+    (1 − s) · t + s / C (Szegedy et al., arXiv 1512.00567), as in PyTorch. If `over` is "others", s · C / (C − 1) takes
+    the place of s. The label's class then gets 1 − s, as in MindSpore's `CrossEntropySmooth`.
     """
     targets = _one_hot(labels, classes, _ONE, _ZERO) if labels.ndim == 1 else labels
     targets = targets.astype(mindspore.float32)
@@ -34,7 +34,7 @@ def _over_all(smoothing: float, over: str, classes: int) -> float:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0, over: str = "all") -> Tensor:
-    """Compute the softmax cross-entropy with label smoothing in float32, and return the mean over the batch."""
+    """Compute the mean softmax cross-entropy over the batch, in float32, with label smoothing (`smooth_targets`)."""
     smoothing = _over_all(smoothing, over, logits.shape[1])
     return ops.cross_entropy(logits.astype(mindspore.float32), labels, label_smoothing=smoothing)
 
@@ -70,14 +70,14 @@ def make_loss(
 
     Args:
         smoothing: label smoothing, a fraction of 1.
-        kind: "cross_entropy", "bce" or "focal". "bce" is the mean over samples *and* classes, as timm's
-            BinaryCrossEntropy. "focal" is summed over the classes, with the paper's alpha 0.25 and gamma 2.
+        kind: "cross_entropy", "bce" or "focal". "bce" is the mean over samples and classes, as timm's
+            BinaryCrossEntropy. "focal" is the mean over samples of the sum over classes, with alpha 0.25 and gamma 2.
         over: the classes that share the smoothed probability, "all" or "others" (all except the label).
         weights: a factor for each class's part of the loss; () for no factors. The loss is not divided by the sum of
             the weights, unlike in PyTorch.
 
     Raises:
-        ValueError: `kind` or `over` is unknown.
+        ValueError: if `kind` or `over` is unknown.
     """
     check_value(Recipe, "loss", kind)
     check_value(Recipe, "smoothing_over", over)

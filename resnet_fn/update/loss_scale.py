@@ -30,7 +30,7 @@ class DynamicLossScaler:
         skipped, skipped_in_row: number of skipped updates in the whole run, and in a row until now.
 
     Raises:
-        ValueError: an argument is out of range.
+        ValueError: if an argument is out of range.
     """
 
     def __init__(
@@ -49,9 +49,7 @@ class DynamicLossScaler:
         if growth_interval < 1:
             raise ValueError(f"growth_interval: {growth_interval} is not a positive number of updates; give 1 or more")
         if not 0 < floor <= initial <= ceiling:
-            raise ValueError(
-                f"initial: {initial} is not between floor {floor} and ceiling {ceiling}; all must be above 0"
-            )
+            raise ValueError(f"initial: {initial} must be between floor {floor} and ceiling {ceiling}, all above 0")
         self.growth_factor, self.backoff_factor, self.growth_interval = growth_factor, backoff_factor, growth_interval
         self.floor, self.ceiling = floor, ceiling
         self.scale = _scalar(initial, "scaler.scale")
@@ -71,7 +69,8 @@ class DynamicLossScaler:
     def adjust(self, applied: Tensor, complete: Tensor | None = None) -> Tensor:
         """Adjust the scale and the counts after an update.
 
-        `applied` and `complete` are bool scalars. If `complete` is False (a worker had no samples), no state changes.
+        `applied` is whether the update was applied, and `complete` whether every worker had samples (None means True).
+        Both are bool scalars. If `complete` is False, no state changes.
         Returns float32 [3]: the scale that this update used, and the new values of `skipped` and `skipped_in_row`.
         """
         used = self.scale * 1.0  # a copy: the Parameter is assigned below

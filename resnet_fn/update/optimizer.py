@@ -14,7 +14,7 @@ from resnet_fn.update.groups import Groups, parameter_groups, scaled, unzip_grou
 from resnet_fn.update.state import Optimizer, make_buffers, zeros_like
 from resnet_fn.update.vectors import over_vectors
 
-_MOST = 2**20  # most elements of a net that uses vectors (to join more gradients takes the time that vectors save)
+_MOST = 2**20  # most elements of a net that uses vectors; to join the gradients of larger nets takes too long
 
 
 def make_optimizer(recipe: Recipe, net: nn.Cell, groups: Groups | None = None) -> Optimizer:
@@ -54,13 +54,13 @@ def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) 
     Args:
         groups: the parameters, for example from `weight_decay_groups` or `parameter_groups`.
         momentum: momentum in the equations, 0 <= momentum < 1.
-        nesterov: True uses Nesterov's form (Sutskever et al., 2013).
+        nesterov: whether to use Nesterov's form (Sutskever et al., 2013).
 
     Returns:
         An `Optimizer` with a float32 buffer `momentum.<parameter>` (v) for each parameter, zeros at first.
 
     Raises:
-        ValueError: `nesterov` is True, but `momentum` is 0.
+        ValueError: if `nesterov` is True and `momentum` is 0.
     """
     if nesterov and momentum == 0:
         raise ValueError("nesterov: momentum must be above 0, but it is 0; give --momentum 0.9 or --no-nesterov")

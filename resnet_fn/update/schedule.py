@@ -11,9 +11,8 @@ Schedule = Callable[[int], float]
 def cosine_warmup(step: int, total: int, warmup: int, peak: float, floor: float = 0.0) -> float:
     """Return the learning rate of an update, with linear warm-up and then half a cosine (arXiv 1608.03983).
 
-    lr = peak · (step + 1) / warmup                                    for step < warmup
-    lr = floor + (peak − floor) · (1 + cos(π · t)) / 2,
-         t = (step − warmup) / (total − warmup)                        afterwards; `floor` from step = total on
+    If step < warmup, lr = peak · (step + 1) / warmup. Afterwards, lr = floor + (peak − floor) · (1 + cos(π · t)) / 2,
+    with t = (step − warmup) / (total − warmup). From step = total on, lr = floor.
 
     Args:
         step: the update's number, from 0.
@@ -23,7 +22,7 @@ def cosine_warmup(step: int, total: int, warmup: int, peak: float, floor: float 
         floor: the learning rate at the end of the run.
 
     Raises:
-        ValueError: `step` is negative, `warmup` is outside 0..total, or `floor` is above `peak`.
+        ValueError: if `step` is negative, `warmup` is outside 0..total, or `floor` is above `peak`.
     """
     _check(step, total, warmup)
     if floor > peak:
@@ -49,7 +48,7 @@ def _warmup(step: int, warmup: int, peak: float) -> float:
 
 
 def step_warmup(step: int, warmup: int, peak: float, milestones: Sequence[int], factor: float = 0.1) -> float:
-    """Return the learning rate of an update, with linear warm-up and a multiplication by `factor` at each milestone."""
+    """Return the learning rate with linear warm-up to `peak`, multiplied by `factor` at each update in `milestones`."""
     if step < warmup:
         return _warmup(step, warmup, peak)
     return peak * factor ** sum(step >= milestone for milestone in milestones)
@@ -63,7 +62,7 @@ def _check(step: int, total: int, warmup: int) -> None:
 
 
 def make_schedule(recipe: Recipe, updates_per_epoch: float) -> Schedule:
-    """Make the recipe's function from an update's number to the learning rate. `updates_per_epoch` may be below 1."""
+    """Make the recipe's function from an update's number, from 0, to the learning rate."""
     total, warmup = round(recipe.epochs * updates_per_epoch), round(recipe.warmup_epochs * updates_per_epoch)
     milestones = [round(epoch * updates_per_epoch) for epoch in recipe.milestones]
     peak, floor = recipe.learning_rate, recipe.min_learning_rate

@@ -54,7 +54,6 @@ def make_state(
     """Collect the state of a net and its optimizer.
 
     Args:
-        net: the net.
         optimizer: an optimizer that was made for the net's trainable parameters, in their order.
         scaler: the loss scaler; None for a constant scale of 1.
         average: the result of `moving_average`; None for no average.
@@ -87,8 +86,8 @@ class FixedMemory:
                 pairs = zip(self._parameters, self._addresses, addresses, strict=True)
                 names = [parameter.name for parameter, before, now in pairs if before != now]
                 raise ValueError(
-                    f"{few(names)}: set_data or load_param_into_net gave these Parameters new memory, which compiled "
-                    "functions do not read; make the step again, or load with resnet_fn.load_weights or ops.assign"
+                    f"{few(names)}: set_data or load_param_into_net gave these Parameters new memory; use "
+                    "resnet_fn.load_weights or ops.assign instead, or call make_train_step or make_eval_step again"
                 )
             self._addresses = addresses
 

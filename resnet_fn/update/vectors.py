@@ -35,7 +35,7 @@ class Vector:
             view.set_data(mindspore.from_numpy(array))
         self.whole.set_data(mindspore.from_numpy(self._memory))
         if not self._is_attached():  # training would not change the weights
-            raise RuntimeError("this version of MindSpore copies a Parameter's values; use MindSpore 2.7.2 to 2.10")
+            raise RuntimeError("Parameters cannot share memory in this version of MindSpore; use 2.7.2 to 2.10")
 
     def _is_attached(self) -> bool:
         return [parameter.data_ptr() for parameter in (self.whole, *self.views)] == self._addresses
@@ -44,8 +44,8 @@ class Vector:
 def over_vectors(make: Callable[[Groups], Optimizer], groups: Groups) -> Optimizer:
     """Make an optimizer in which parameters with equal weight decay and learning-rate factor share one vector.
 
-    `make` must return an optimizer that updates each element by itself. The optimizer's state must be scalar or have
-    the shapes of the parameters. The parameters must be float32.
+    `make` must return an optimizer that updates each element by itself, with state that is scalar or has the shapes of
+    the parameters. The result's state has the same names and shapes as in `make(groups)`. Parameters must be float32.
     """
     by_setting: dict[tuple[float, float], list[Parameter]] = {}
     for parameter, decay, factor in zip(*unzip_groups(groups), strict=True):

@@ -107,7 +107,7 @@ def test_other_data_or_another_net_is_rejected(finished, raises_line):
     changed = training[0].copy()
     changed[5, 0, 0, 0] += 1
     linear = nn.SequentialCell(nn.Flatten(), nn.Dense(64, 10))
-    values = "values of the training or validation arrays"
+    values = "other values in the training or validation arrays"
     longer = f"fit(…, resume={settings['out_dir']!r}, epochs=3), without out_dir"
     for changes, parts in (
         ({"train": (changed, training[1])}, ("resume: another training set", values, "the same arrays")),

@@ -178,7 +178,7 @@ def typed(text):
     [
         ({"resume": "run", "out_dir": "my branch"}, "out_dir: my branch", 10),
         ({"resume": "run/checkpoints/step-00000005", "out_dir": "branch"}, "out_dir: branch", 5),
-        ({"resume": "run/checkpoints/step-00000005"}, "resume: .*/run has later checkpoints than .*5, up to 10", 5),
+        ({"resume": "run/checkpoints/step-00000005"}, "resume: .*/run has checkpoints after .*5, up to update 10", 5),
     ],
 )
 def test_a_branch_is_a_copy_that_the_error_has_the_commands_for(checkpoint, options, field, copy, lock):
@@ -244,7 +244,7 @@ def test_a_resume_with_more_threads_than_keep_their_bits_says_so(monkeypatch, cp
     now = parallel_layout(RunOptions(), Workers())
     notes = layout_notes(now, now)
     assert len(notes) == lines
-    assert all("threads, which" in note and "--threads 4" in note for note in notes)
+    assert all("threads: MindSpore measures" in note and "--threads 4" in note for note in notes)
 
 
 def test_threads_cpus_and_instructions_that_differ_are_named(python):
