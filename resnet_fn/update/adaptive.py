@@ -89,7 +89,7 @@ def adam(
 def adamw(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> Optimizer:
     """Make Adam with decoupled weight decay, as `torch.optim.AdamW` (Loshchilov and Hutter, arXiv 1711.05101).
 
-    An update first computes p ← p · (1 − lr · decay), and then the equations of `adam` without decay.
+    An update computes p ← p · (1 − lr · decay), and then applies the equations of `adam` without decay.
     The arguments and the result are as in `adam`.
     """
     return adam(groups, beta1, beta2, epsilon, decoupled=True)
