@@ -46,26 +46,24 @@ class Progress:
     """Holds a run's progress, which a checkpoint stores beside the tensors."""
 
     update: int = 0  # updates done
-    # {"update", "top1", the monitored metric} of the best evaluation, "top1" if there is one; None before the
-    # first evaluation.
-    best: dict[str, Any] | None = None
+    best: dict[str, Any] | None = None  # the best evaluation: "update", the monitored metric, and "top1" if it exists
     last: dict[str, Any] | None = None  # the latest evaluation; None before the first
     without_gain: int = 0  # number of evaluations since the last improvement
 
     @property
     def is_evaluated(self) -> bool:
-        """Return whether the last evaluation was done after the latest update."""
+        """Return whether the net was evaluated after the latest update."""
         return self.last is not None and self.last["update"] == self.update
 
     def update_best(self, monitor: str, metrics: Mapping[str, Any]) -> None:
-        """Record an evaluation as the best if it is finite and none was better; an equal one is no improvement."""
+        """Record an evaluation as the best if its loss is finite and no earlier evaluation was better."""
         value, best = metrics[monitor], None if self.best is None else self.best[monitor]
         self.without_gain += 1
         if not metrics["loss"] < math.inf:  # infinity or NaN
             return
         if best is None or (value < best if monitor == "loss" else value > best):
             self.without_gain = 0
-        elif value != best:
+        elif value != best:  # an equal evaluation becomes the best, but is no improvement
             return
         top1 = {"top1": metrics["top1"]} if "top1" in metrics else {}
         self.best = {**top1, monitor: value, "update": self.update}
@@ -73,7 +71,7 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True)
 class Own:
-    """Holds the net, data set and loss that a caller passes to `fit`, in place of those that a recipe names."""
+    """Holds the net, the data set and the loss that a caller passes to `fit`."""
 
     net: nn.Cell
     dataset: DataSet
@@ -100,7 +98,7 @@ class Run:
     class_balance: list[dict[str, float]]  # a row for each class, if classes are balanced: see `balance.class_balance`
     notes: list[str]  # lines for the run's header
     stop_request: StopRequest  # records the signals that this process gets
-    prefetcher: Prefetcher  # hands out the feed's batches, one update ahead
+    prefetcher: Prefetcher  # prepares the feed's batches, one update ahead
     writer: CheckpointWriter  # writes checkpoints in the background
     norms: LayerNorms  # measures the norms of layers
     # Writes the log and shows progress; silent until the run's folder exists, and on all ranks except 0.
@@ -123,10 +121,10 @@ def build_run(
     checkpoint: Checkpoint | None = None,
     own: Own | None = None,
 ) -> Run:
-    """Build a run at update 0; a ValueError if settings, data or weights do not fit together.
+    """Build all parts of a run at update 0. `restore` loads `checkpoint` into the run later.
 
-    If the recipe names no model, the weights determine it. With a `checkpoint`, `recipe.weights` is not read; `restore`
-    loads the checkpoint later. If `own` is given, it has the net, the data and the loss; else the recipe names them.
+    The file `recipe.weights` is not read if `checkpoint` or `own` is given. If the recipe names no model, the file
+    determines the model. `own` replaces the recipe's net and data, and the recipe's loss if `own.loss` is given.
     """
     draft_of(recipe, RunOptions()).complete(**typed_in(options))  # options that have no effect are an error
     split_batch(recipe.batch_size, workers.size, options.accumulate)

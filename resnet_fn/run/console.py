@@ -1,4 +1,4 @@
-"""A run prints a header before the first update, a table row for each epoch, and its best result."""
+"""These functions make the lines that a run prints: a header, a table row for each epoch, and the best result."""
 
 import math
 import time
@@ -23,7 +23,7 @@ _TITLES = {"top1": "val top-1", "map": "val mAP", "macro_f1": "macro F1"}
 
 
 def header(run: Run, start: Path | None) -> list[str]:
-    """Return the lines to print before the first update; `start` is the checkpoint that the run resumes from."""
+    """Return the lines to print before the first update. `start` is the checkpoint from which the run resumes."""
     recipe, dataset, options, progress = run.recipe, run.dataset, run.options, run.progress
     values = sum(math.prod(p.shape) for p in run.state.weights if not is_statistic(p.name))
     trained = sum(math.prod(p.shape) for p in run.state.weights if p.requires_grad)
@@ -51,13 +51,13 @@ def header(run: Run, start: Path | None) -> list[str]:
         lines.append(f"resuming after update {progress.update} from {start}")
     if run.is_over and progress.is_evaluated:
         early = progress.update < run.total
-        done = f"it ended after update {progress.update}" if early else f"all {run.total:,} updates are done"
+        done = f"the run ended after update {progress.update}" if early else f"all {run.total:,} updates are done"
         lines.append(f"complete: {done}")
     return [wrapped(line, indent=12) for line in lines]
 
 
 def epoch_lines(run: Run) -> str:
-    """Return the table row of an evaluated epoch, with the titles above the first row; restart `run.pace`."""
+    """Return the last evaluated epoch's table row, and clear this epoch's losses and times in `run.pace`."""
     recipe, progress, pace, last = run.recipe, run.progress, run.pace, run.progress.last
     classes = run.dataset.classes
     assert last is not None
@@ -84,14 +84,14 @@ def epoch_lines(run: Run) -> str:
 
 
 def describe_best(monitor: str, best: Mapping[str, Any], last: Mapping[str, Any]) -> str:
-    """Return the best score and the last: "best top-1 97.50% (update 110), last 97.22%"."""
+    """Describe the best and the last evaluation, for example "best top-1 97.50% (update 110), last 97.22%"."""
     name = _TITLES.get(monitor, monitor).removeprefix("val ")
     best_value, last_value = (f"{row[monitor]:{'.4f' if monitor == 'loss' else '.2%'}}" for row in (best, last))
     return f"best {name} {best_value} (update {best['update']}), last {last_value}"
 
 
 def clock(seconds: float) -> str:
-    """Return a time as text: "0:08", "12:05" or "2h10"."""
+    """Format a time in seconds, for example "0:08", "12:05" or "2h10"."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}h{minutes % 60:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
 

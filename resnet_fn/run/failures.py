@@ -1,4 +1,4 @@
-"""These functions end a run with an error on all workers: after unreadable samples or numbers that are not finite."""
+"""These functions end a run with an error, after bad samples, a failed evaluation or numbers that are not finite."""
 
 from typing import NoReturn
 
@@ -13,49 +13,49 @@ from resnet_fn.runtime.workers import barrier, gather_texts
 
 
 class NotFiniteError(ValueError):
-    """Training cannot go on: numbers are not finite. The message names update, ranks, samples, last good checkpoint."""
+    """Raised when training ends because numbers in an update are not finite."""
 
 
 def stop_bad_sample(run: Run, error: BadSampleError | None) -> None:
-    """Save a checkpoint and end the run on all ranks; `error` is this rank's, None if the bad sample is another's."""
+    """End the run because a rank could not read a sample, and save a checkpoint, except in the first update.
+
+    Every rank calls this function. `error` is the exception on this rank, or None if this rank read all samples.
+    """
     update, workers = run.progress.update, run.workers
-    where = describe_bad_samples(error, workers)
+    bad_samples = describe_bad_samples(error, workers)
     if update:
         save(run)
     finish_log(run)
-    saved = f"the checkpoint after update {update} is saved" if update else "there is no checkpoint yet"
-    again = "going on with a repaired file needs --allow-other-data"
-    raise BadSampleError(f"update {update + 1}: {where}; the update was not applied; {saved}; {again}")
+    checkpoint = f"the checkpoint after update {update} is saved" if update else "there is no checkpoint yet"
+    fix = "to resume with a repaired file, give --allow-other-data"
+    raise BadSampleError(f"update {update + 1}: {bad_samples}; the update was not applied; {checkpoint}; {fix}")
 
 
 def stop_evaluation(run: Run, error: Exception) -> NoReturn:
-    """Save a checkpoint and end the run with an evaluation's error; a resumed run begins with that evaluation.
-
-    A `BadSampleError` is raised on all ranks. Another error may be only this rank's, so no collective follows.
-    """
+    """Save a checkpoint, and raise the error of a failed evaluation. A resumed run begins with this evaluation."""
     save(run)
     if not isinstance(error, BadSampleError):
-        run.writer.wait()
+        run.writer.wait()  # no collective, because other ranks may have no error
         raise error
     finish_log(run)
     update = run.progress.update
-    saved = f"the checkpoint after update {update} is saved"
-    raise BadSampleError(f"evaluation after update {update}: {error}; {saved}") from None
+    checkpoint = f"the checkpoint after update {update} is saved"
+    raise BadSampleError(f"evaluation after update {update}: {error}; {checkpoint}") from None
 
 
 def finish_log(run: Run) -> None:
-    """Wait until all ranks have written checkpoints and log, because the first rank that fails ends the others."""
+    """Wait until the checkpoint and the log are written. Every rank waits for all other ranks."""
     run.writer.wait()
     run.telemetry.checkpointed(run.writer.poll())
     run.telemetry.flush()
-    barrier(run.workers)
+    barrier(run.workers)  # because the first rank that raises an error ends all other ranks
 
 
 def stop_not_finite(run: Run, batch: Batch, not_finite: np.ndarray, skipped_in_row: int) -> None:
-    """End the run on all ranks without a checkpoint; each suspect rank writes its samples to not-finite-….npz.
+    """End the run and save no checkpoint, because numbers of an update are not finite. Every rank calls this function.
 
-    `not_finite`, [workers], is 1 for each rank whose own loss or gradients were not finite. If no rank has a 1 (the
-    fault arose in a later layer, or in the sum over the ranks), all ranks are suspect.
+    `not_finite` is an array [workers], with 1 for each rank that found its own numbers not finite. Each such rank saves
+    its batch to a file not-finite-….npz. If there is no such rank, every rank saves its batch.
     """
     folder, workers, update = run.folder, run.workers, run.progress.update
     indices = run.feed.indices(update - 1)
@@ -66,16 +66,16 @@ def stop_not_finite(run: Run, batch: Batch, not_finite: np.ndarray, skipped_in_r
         folder.path.mkdir(parents=True, exist_ok=True)
         np.savez(folder.path / files[workers.rank], images=batch[0], labels=batch[1], indices=indices)
     finish_log(run)
-    times = f"{skipped_in_row} overflows in a row at update {update}, the loss scale does not help; "
-    where = "one of these, or in their sum: " * (not not_finite.any()) + "; ".join(samples[rank] for rank in suspects)
-    kept = f"the batch is kept in {folder.path}: {', '.join(files[rank] for rank in suspects)}"
+    overflows = f"{skipped_in_row} overflows in a row, which the loss scale does not prevent; " * (skipped_in_row > 1)
+    ranks = "one of these, or in their sum: " * (not not_finite.any()) + "; ".join(samples[rank] for rank in suspects)
+    batch_files = f"the batch is kept in {folder.path}: {', '.join(files[rank] for rank in suspects)}"
     good = folder.updates()
-    last = f"last good checkpoint: {folder.checkpoint_path(good[-1])}" if good else "there is no checkpoint yet"
-    text = f"update {update}: loss or gradients are not finite on {where}; {kept}; the update was not applied; {last}"
-    raise NotFiniteError(f"{times * (skipped_in_row > 1)}{text}; fix the data or lower the learning rate")
+    checkpoint = f"last good checkpoint: {folder.checkpoint_path(good[-1])}" if good else "there is no checkpoint yet"
+    fault = f"{overflows}loss or gradients are not finite on {ranks}; {batch_files}; the update was not applied"
+    raise NotFiniteError(f"update {update}: {fault}; {checkpoint}; fix the data or lower the learning rate")
 
 
 def suspect_samples(images: np.ndarray, indices: np.ndarray) -> str:
-    """Return, as text, the first indices of images [n, …] that are not finite; if all are finite, of all images."""
+    """Return, as text, the `indices` of up to 12 images that are not finite, or of the first 12 if all are finite."""
     wrong = ~np.isfinite(images).reshape(len(images), -1).all(1)
     return few((indices[wrong] if wrong.any() else indices).tolist(), 12, " ")

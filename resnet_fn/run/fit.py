@@ -1,4 +1,4 @@
-"""`fit` trains a caller's own net on arrays, by the loop that trains recipes."""
+"""`fit` trains a caller's own net on arrays, with the same loop as `train`."""
 
 import sys
 from collections.abc import Sequence
@@ -28,37 +28,39 @@ from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers, gather_texts
 from resnet_fn.update.loss import Loss
 
-_NO_CLASSES = 'for integers that are no classes give targets.astype("float32"), and a loss of your own'
+_NO_CLASSES = 'if the targets are no classes, give targets.astype("float32") and a loss of your own'
 _OF_RECIPES = ("model", "dataset", "multi_label", "which", "loss_scale", "loss_scale_interval", "max_skips")
 
 
 def fit(
     net: nn.Cell, train: Sequence[Any], validation: Sequence[Any], loss: Loss | str = "cross_entropy", **settings: Any
 ) -> loop.TrainResult:
-    """Train a net of your own on arrays, by the loop of `train`: the same run folder, checkpoints and exact resume.
+    """Train a net of your own on arrays, with the same loop, run folder and checkpoints as `train`.
 
-    `fit(net, (x, y), (val_x, val_y), epochs=5, learning_rate=0.1, out_dir="runs/mine")`, called again in a later
-    process with the same net and arrays, resumes the run. The run folder holds weights, but neither net nor arrays.
-    A resume repeats every bit, except with dropout: a checkpoint cannot restore MindSpore's own random numbers.
+        result = resnet_fn.fit(net, (x, y), (val_x, val_y), epochs=5, learning_rate=0.1, out_dir="runs/mine")
+
+    A later call with the same arguments, including `out_dir`, resumes the run, and computes the same bits as a run
+    without a stop. With dropout, the bits differ, because a checkpoint cannot restore MindSpore's random numbers.
 
     Args:
-        net: the net, trained in place except parameters with `requires_grad = False`. Compile your own functions of the
-            net after this call: on a CPU parameters may get new memory, and functions compiled before read the old.
-        train: inputs and targets, two NumPy arrays [N, …] of any shape; float64 becomes float32. Targets that are
-            integers [N] are classes; others need a loss of your own.
-        validation: inputs and targets for validation, as `train`.
-        loss: a loss of `Recipe`, or a function (outputs, targets) → the mean loss over the samples, a scalar tensor:
-            a `def` or an nn.Cell. MindSpore does not compile partials, methods and many lambdas.
-        settings: fields of `Recipe` and `RunOptions`; fields for this package's own nets and images are rejected.
+        net: the net, which is trained in place. Parameters with `requires_grad = False` are not trained. On a CPU,
+            `fit` may move the parameters to new memory. Functions compiled before `fit` still read the old memory.
+        train: inputs and targets, two NumPy arrays [N, …]. Arrays of float64 are converted to float32. Integer targets
+            [N] are classes. Other targets need a loss of your own.
+        validation: inputs and targets for validation, as in `train`.
+        loss: a value of `Recipe.loss`, or a function of (outputs, targets) that returns the mean loss over the samples,
+            a scalar tensor. Use a `def` or an nn.Cell. MindSpore cannot compile partials, methods and many lambdas.
+        settings: fields of `Recipe` and `RunOptions`, except those for this package's own nets and images.
 
     Returns:
-        See `train`. The net has the weights of the last update; `load_weights(net, result.best_checkpoint)` loads the
-        best ones. If targets are classes, the run folder gets a `report` of the best checkpoint, with the
-        cross-entropy as its loss. Each call writes it anew, also that of a run which was complete.
+        The result of `train`. The net has the weights of the last update. `load_weights(net, result.best_checkpoint)`
+        loads the best weights. If the targets are classes, the run folder gets a `report` of the best checkpoint. The
+        loss in the report is the cross-entropy. Each call writes the report anew, unless a signal stops the run. The
+        run folder contains neither the net nor the arrays.
 
     Raises:
-        ValueError: settings or arrays cannot work, or the net or loss fails on two samples; raised before the first
-            update. Also the errors of `train`.
+        ValueError: if settings or arrays cannot work, or if the net or the loss fails in a trial call with two samples
+            before the first update. For other errors, see `train`.
     """
     splits = check_arrays(train, validation)
     recipe, options = _read_settings(splits[0], loss, settings)
@@ -82,22 +84,22 @@ def _read_settings(split: Arrays, loss: Loss | str, settings: dict[str, Any]) ->
     given = {"name": "fit", **settings}
     for name in _OF_RECIPES:
         if name in given:
-            raise ValueError(f"{name}: is for this package's data sets and nets; leave it out")
+            raise ValueError(f"{name}: this setting is only for this package's data sets and nets; leave it out")
     if given.get("monitor") == "map":
-        raise ValueError("monitor: 'map' is for images of several classes; give top1, macro_f1 or loss")
+        raise ValueError("monitor: 'map' needs images with several labels; give top1, macro_f1 or loss")
     check_names(given, Recipe, RunOptions, what="fit")
     if not isinstance(loss, str) and not callable(loss):
-        raise ValueError(f"loss: {loss!r} is neither a loss's name nor a function of outputs and targets")
+        raise ValueError(f"loss: {loss!r} is neither a name nor a function; give 'cross_entropy' or a function")
     if isinstance(loss, nn.Cell) and loss.trainable_params():
-        has = "has parameters to train, and fit trains the net's alone"
-        raise ValueError(f"loss: {type(loss).__name__} {has}; make them part of the net, or requires_grad = False")
+        fix = "make them part of the net, or set requires_grad = False"
+        raise ValueError(f"loss: {type(loss).__name__} has parameters to train, but fit trains only the net; {fix}")
     if not are_classes(split.labels):
         targets = describe(split.labels)
         if isinstance(loss, str):
-            raise ValueError(f"train: its targets are {targets}, {loss} takes integers [N]; give those, or a loss=")
-        for name, value in (("monitor", "loss"), ("sampling", "shuffle")):
-            if given.setdefault(name, value) != value:
-                raise ValueError(f"{name}: {given[name]!r} is for classes, targets are {targets}; give {value}")
+            raise ValueError(f"train: targets are {targets}, but {loss} takes integers [N]; give these or a function")
+        for name, allowed in (("monitor", "loss"), ("sampling", "shuffle")):
+            if given.setdefault(name, allowed) != allowed:
+                raise ValueError(f"{name}: {given[name]!r} needs classes, but targets are {targets}; give {allowed!r}")
     if not isinstance(loss, str):
         given.setdefault("label_smoothing", 0.0)
     given |= {"model": OWN, "dataset": OWN, "loss": loss if isinstance(loss, str) else OWN}
@@ -113,7 +115,7 @@ def _in_float32(loss: Loss) -> Loss:
 
 
 def _notes(net: nn.Cell) -> tuple[str, ...]:
-    """Return a warning for the run's header if the net has dropout layers, which use MindSpore's random numbers."""
+    """Return a warning for the run's header if the net has dropout layers."""
     names = []
     for name, cell in net.cells_and_names():
         if type(cell).__name__.startswith("Dropout"):
@@ -127,43 +129,36 @@ def _notes(net: nn.Cell) -> tuple[str, ...]:
 
 
 def _try(net: nn.Cell, loss: Loss | None, split: Arrays) -> tuple[str, ...]:
-    """Compute net and loss of two samples; return the names of the classes, () if the targets are no classes.
-
-    Raises:
-        ValueError: the net or the loss fails, or returns a value of a wrong shape.
-    """
+    """Call the net and the loss with two samples, and return the names of the classes, () if there are no classes."""
     if not isinstance(net, nn.Cell) or not net.trainable_params():
-        raise ValueError(f"net: {type(net).__name__} has no parameters to train; give an nn.Cell that has some")
+        raise ValueError(f"net: {type(net).__name__} has no parameters to train; give an nn.Cell with parameters")
     inputs, targets = Tensor(split.images[:2]), Tensor(split.labels[:2])
     net.set_train(False)
-    what = "net"
+    tried = "net"
     try:
         outputs = net(inputs)
-        what = "loss"
+        tried = "loss"
         value = None if loss is None else loss(outputs, targets)
     except Exception as error:
-        of = f"inputs {describe(inputs)} and targets {describe(targets)}"
-        hint = f"; {_NO_CLASSES}" if what == "loss" and are_classes(split.labels) else ""
-        raise ValueError(f"{what}: fails with {of}: {first_line(error)}{hint}") from error
+        arguments = f"inputs {describe(inputs)} and targets {describe(targets)}"
+        fix = f"; {_NO_CLASSES}" if tried == "loss" and are_classes(split.labels) else ""
+        raise ValueError(f"{tried}: the call fails with {arguments}: {first_line(error)}{fix}") from error
     if loss is not None and getattr(value, "shape", None) != ():
-        raise ValueError(f"loss: returns {_name(value)}; give the mean over the samples, a scalar tensor")
+        raise ValueError(f"loss: the result is {_shape(value)}, but it must be a scalar, the mean over the samples")
     if not are_classes(split.labels):
         return ()
     if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(inputs) or outputs.shape[1] < 2:
-        wanted = f"a logit for each class, [{len(inputs)}, classes]; {_NO_CLASSES}"
-        raise ValueError(f"net: returns {_name(outputs)} for {len(inputs)} samples; give {wanted}")
+        expected = f"a logit for each class, [{len(inputs)}, classes]"
+        raise ValueError(f"net: the output is {_shape(outputs)}, but it must be {expected}; {_NO_CLASSES}")
     return tuple(map(str, range(outputs.shape[1])))
 
 
-def _name(value: Any) -> str:
+def _shape(value: Any) -> str:
     return describe(value) if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
 def _report(own: Own, recipe: Recipe, options: RunOptions, workers: Workers, result: loop.TrainResult) -> None:
-    """Write the report of the best checkpoint, or print why not; afterwards restore the net's weights.
-
-    The report's loss is each sample's cross-entropy; a loss function given to `fit` only returns means over samples.
-    """
+    """Write the report of the best checkpoint, or print a warning. Afterwards the net has its last weights again."""
     assert result.best_checkpoint is not None
     fault = ""
     try:

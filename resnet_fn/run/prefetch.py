@@ -20,11 +20,11 @@ class Prepared(NamedTuple):
     batch: Batch  # images and labels as arrays, which must not be written while the step computes
     tensors: tuple[Tensor, ...]  # images and labels as tensors
     seconds: float  # time to prepare the batch
-    error: BadSampleError | None = None  # the reason if this is the blank batch, else None
+    error: BadSampleError | None = None  # the error if the batch could not be read and is blank
 
 
 class Prefetcher:
-    """Returns a feed's batches, and prepares the next one in a thread; `blank` replaces a batch that cannot be read."""
+    """Prepares the next batch of a feed in a thread, or `blank`, a batch of zeros, if the batch cannot be read."""
 
     def __init__(self, feed: Feed, total: int, blank: Batch) -> None:
         self._feed, self._total, self._blank = feed, total, blank
@@ -33,10 +33,7 @@ class Prefetcher:
         self._prepared: dict[int, Future[Prepared]] = {}  # by update, one at most
 
     def get(self, update: int) -> Prepared:
-        """Return this worker's share of an update; prepare it now if `start` was not called for this update.
-
-        Raises the feed's errors, except a `BadSampleError`, which the result holds as `error`.
-        """
+        """Return the batch of an update. If `start` was not called for this update, the batch is prepared now."""
         if update not in self._prepared:
             self.start(update)
         return self._prepared.pop(update).result()  # no reference is kept, so that a later batch can reuse the memory
@@ -47,7 +44,7 @@ class Prefetcher:
             self._prepared = {update: self._thread.submit(self._prepare, update)}
 
     def close(self) -> None:
-        """End the thread, after waiting for the batch that it prepares."""
+        """Wait for the batch that is being prepared, and end the thread."""
         self._thread.shutdown()
 
     def _prepare(self, update: int) -> Prepared:
@@ -61,10 +58,8 @@ class Prefetcher:
 
 
 def to_device(array: np.ndarray, card: bool = False) -> Any:
-    """Return a tensor that shares an array's memory (`Tensor(array)` copies it); for a card, a copy.
+    """Return a tensor that shares the memory of a contiguous `array`, or a copy of `array` for a card.
 
-    MindSpore keeps a reference to the array as long as it may read the memory (a compiled function: until its next
-    call); do not write to the array before. An array that is not contiguous is copied. For a card only a copy is
-    defined in every version of CANN: see docs/ascend.md.
+    Do not write to `array` while MindSpore may read it. A compiled function may read `array` until its next call.
     """
-    return Tensor(array) if card else mindspore.from_numpy(array)
+    return Tensor(array) if card else mindspore.from_numpy(array)  # a card needs a copy: see docs/ascend.md

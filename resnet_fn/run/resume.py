@@ -1,4 +1,4 @@
-"""`save` defines a checkpoint's contents, `find_start` chooses where a run starts, `restore` loads a checkpoint."""
+"""These functions save a checkpoint, choose the checkpoint from which a run starts, and load that checkpoint."""
 
 import dataclasses
 import functools
@@ -28,7 +28,7 @@ from resnet_fn.runtime.workers import Workers, broadcast_text
 
 
 def save(run: Run) -> None:
-    """Write a checkpoint of `run` on rank 0, in the background, then remove checkpoints that are no longer kept."""
+    """Write a checkpoint on rank 0 in the background, and then remove checkpoints that are no longer kept."""
     if not run.workers.is_main:
         return
     progress, options = run.progress, run.options
@@ -52,7 +52,7 @@ def save(run: Run) -> None:
 
 
 def save_is_due(progress: Progress, every: int, is_over: bool) -> bool:
-    """Return whether to save after an epoch: always if `every` is 0, else if a save is due, or the best or the last."""
+    """Return whether the run saves a checkpoint at the end of an epoch. `every` is `RunOptions.checkpoint_every`."""
     is_best = progress.best is not None and progress.best["update"] == progress.update
     return not every or progress.update % every == 0 or is_best or is_over
 
@@ -60,19 +60,16 @@ def save_is_due(progress: Progress, every: int, is_over: bool) -> bool:
 def find_start(
     recipe: Recipe, options: RunOptions, workers: Workers, lock: FolderLock
 ) -> tuple[RunFolder, Checkpoint | None]:
-    """Return the run's folder, and the checkpoint from which the run starts, or None if it starts at update 0.
+    """Return the run folder, and the checkpoint from which the run starts, or None for a start at update 0.
 
-        --resume        --out-dir    folder                       starts from
-        auto            none         runs/<recipe>-<time>, new    update 0
-        auto            F            F                            F's newest checkpoint, or update 0 if it has none
-        never           F            F                            update 0; rejected if F has checkpoints
-        a run R         none or R    R                            R's newest checkpoint
-        a checkpoint C  none or R    R, the run that has C        C; rejected if R has newer ones
+    The start depends on `options.resume`:
+        auto: the newest checkpoint in `out_dir`, or update 0 if there is no checkpoint.
+        never: update 0, or ValueError if `out_dir` has checkpoints.
+        a run folder: the newest checkpoint in this folder.
+        a checkpoint: this checkpoint, or ValueError if the run has newer checkpoints.
 
-    Rank 0 decides for all ranks. It locks a folder that has checkpoints; a new folder is made later.
-
-    Raises:
-        CheckpointError, ValueError: nothing to resume, another recipe, or a folder in use or of another run.
+    If no `out_dir` is given, the folder is the one of the resumed run, or a new folder runs/<recipe>-<time>. Rank 0
+    chooses for all ranks, and locks a folder that has checkpoints. This function does not make a new folder.
     """
     text = ""
     if workers.is_main:  # an error here ends rank 0, and so the other workers, which wait in the broadcast
@@ -81,13 +78,13 @@ def find_start(
         if best and not folder.checkpoint_path(best["update"]).exists():
             lost = f"warning: the best checkpoint, after update {best['update']}, is missing"
             print(lost, file=sys.stderr, flush=True)
-            best = None  # `restore` then takes this checkpoint's evaluation, if it has one, as the best
+            best = None  # `restore` then records the evaluation of this checkpoint, if there is one, as the best
         text = json.dumps([str(folder.path), str(checkpoint.path) if checkpoint else "", best])
     path, start, best = json.loads(broadcast_text(text, workers))
     if not workers.is_main:
         folder = RunFolder(Path(path))
         if start and not Path(start).exists():
-            raise CheckpointError(f"{start}: this rank cannot see it; put the run folder where all machines can")
+            raise CheckpointError(f"{start}: is missing on rank {workers.rank}; put the run folder on a shared disk")
         checkpoint = load_checkpoint(Path(start)) if start else None
     if checkpoint:
         checkpoint.state["best"] = best  # the same on all ranks
@@ -109,34 +106,34 @@ def _choose(recipe: Recipe, options: RunOptions, lock: FolderLock) -> tuple[RunF
         return folder, None
     checkpoint = find_checkpoint(named) if named else folder.newest()
     update = checkpoint.state["update"]
-    if checkpoint.path == named and newest > update:  # going on would mix two histories in one folder
-        way = _how_to_branch(folder, "NEW", update)
-        raise ValueError(f"resume: {folder.path} goes on to update {newest}, past {named.name}; {way}")
+    if checkpoint.path == named and newest > update:  # to continue would mix two histories in one folder
+        fix = _how_to_branch(folder, "NEW", update)
+        raise ValueError(f"resume: {folder.path} has checkpoints after {named.name}, up to update {newest}; {fix}")
     check_same_recipe(checkpoint, recipe, may_differ=("name", "epochs") if named else ("name",))
     return folder, checkpoint
 
 
 def _check_named(named: Path, run: RunFolder, out_dir: str) -> None:
-    """Raise a ValueError if `named` is a checkpoint in no run folder, or if `out_dir` is another folder than `run`."""
+    """Check that `named` (a run or a checkpoint) lies in the folder `run`, and that `out_dir`, if given, is `run`."""
     to = out_dir or "NEW"
     if locate(named)[1] and named.resolve().parent != run.checkpoints.resolve():
         place = RunFolder(Path(to)).checkpoint_path(find_checkpoint(named).state["update"])
         copy = _shell(["mkdir", "-p", place.parent], ["cp", "-r", named, place])
         fix = f"put it into one: {copy}; then --resume {shlex.quote(to)}"
-        raise ValueError(f"resume: {named} lies in no run folder; {fix}")
+        raise ValueError(f"resume: {named} does not lie in a run folder; {fix}")
     if out_dir and Path(out_dir).resolve() != run.path.resolve():
         if RunFolder(Path(out_dir)).updates():
-            fix = "leave out --resume to go on with it, or give another --out-dir"
+            fix = "leave out --resume to continue this run, or give another --out-dir"
             raise ValueError(f"out_dir: {out_dir} already holds a run; {fix}")
-        way = _how_to_branch(run, out_dir, find_checkpoint(named).state["update"])
-        raise ValueError(f"out_dir: {out_dir} is not the folder of {named}; {way}")
+        fix = _how_to_branch(run, out_dir, find_checkpoint(named).state["update"])
+        raise ValueError(f"out_dir: {out_dir} is not the folder of {named}; {fix}")
 
 
 def _how_to_branch(run: RunFolder, to: str, update: int) -> str:
-    """Return text for an error: the shell commands that copy a run to `to`, as the run was after `update`."""
+    """Return, for an error message, the shell commands that copy a run to `to` without checkpoints after `update`."""
     newer = [RunFolder(Path(to)).checkpoint_path(number) for number in run.updates() if number > update]
     copy = _shell(["cp", "-r", f"{run.path}/.", to], ["rm", "-r", *newer] if newer else [])
-    return f"to branch off there, copy the run: {copy}; then --resume {shlex.quote(to)}, without --out-dir"
+    return f"to start from update {update}, copy the run: {copy}; then --resume {shlex.quote(to)}, without --out-dir"
 
 
 def _shell(*commands: Sequence[object]) -> str:
@@ -144,7 +141,7 @@ def _shell(*commands: Sequence[object]) -> str:
 
 
 def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequence[str] = ("name",)) -> None:
-    """Raise a ValueError that lists all fields, except `may_differ`, in which recipe and checkpoint differ."""
+    """Raise ValueError if a field of the recipe, except `may_differ`, differs from the checkpoint's recipe."""
     ours, theirs = to_dict(recipe), to_dict(recipe_from_dict(checkpoint.state["recipe"]))
     if not recipe.model:  # the weights determined the model when the run began
         ours |= {"model": theirs["model"], "norm": theirs["norm"], "stem": recipe.stem or theirs["stem"]}
@@ -154,20 +151,18 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequen
     differences = ", ".join(f"{key} {theirs[key]!r} → {ours[key]!r}" for key in keys)
     run = str(checkpoint.path.parent.parent)
     if recipe.dataset == OWN:
-        fix = "call fit with its own; for another run give another out_dir"
-        longer = f"fit(…, resume={run!r}, epochs={recipe.epochs}), without out_dir"
+        fix = "call fit with the old settings, or give another out_dir for a new run"
+        longer = f"call fit(…, resume={run!r}, epochs={recipe.epochs}), without out_dir"
     else:
-        fix = (
-            f"to go on with its own give --resume {run} alone; for another run give another --out-dir, without --resume"
-        )
+        fix = f"give --resume {run} alone to keep the old settings, or another --out-dir without --resume for a new run"
         longer = f"give --resume {shlex.quote(run)} --epochs {recipe.epochs}, without --out-dir"
     if keys == ["epochs"]:
-        fix = f"{fix}; for more epochs of this one {longer}"
+        fix = f"{fix}; for more epochs of this run {longer}"
     raise ValueError(f"resume: {checkpoint.path} was made with other settings ({differences}); {fix}")
 
 
 def restore(run: Run, checkpoint: Checkpoint) -> None:
-    """Load a checkpoint into a run that was just built, bit for bit; add notes about differences to `run.notes`."""
+    """Load a checkpoint into a run at update 0, and add notes about changed data and settings to `run.notes`."""
     saved = checkpoint.state
     run.notes += data_notes(saved, run.dataset.classes, run.feed, run.options.allow_other_data)
     run.notes += epochs_notes(saved["update"], saved["recipe"]["epochs"], run)
@@ -175,72 +170,72 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     restore_state(run.state, checkpoint)
     setting = run.recipe.class_weights
     if setting not in ("", BALANCED) and saved["class_weights"] != list(run.class_weights):
-        fix = "put it back, or start another run"
-        raise ValueError(f"class_weights: {setting} has changed since {checkpoint.path}; {fix}")
-    # JSON has no NaN: `save` wrote null instead.
+        fix = "restore the file, or start another run"
+        raise ValueError(f"class_weights: the file {setting} has changed since {checkpoint.path}; {fix}")
+    # JSON has no NaN, so `save` wrote null.
     last = saved["last"] and {name: math.nan if value is None else value for name, value in saved["last"].items()}
     run.progress = progress = Progress(saved["update"], saved["best"], last, saved["without_gain"])
-    if last and progress.is_evaluated and not progress.best:  # the best checkpoint is missing: take this one
+    if last and progress.is_evaluated and not progress.best:  # the best checkpoint is missing, so take this one
         progress.update_best(run.recipe.monitor, last)
         progress.without_gain = saved["without_gain"]  # this number already counts the evaluation
 
 
 def epochs_notes(update: int, then: int, run: Run) -> list[str]:
-    """Return a note if the run's epochs differ from `then`, the checkpoint's; a ValueError if `update` exceeds them."""
+    """Return a note if the run's epochs differ from the checkpoint's epochs, `then`."""
     now = run.recipe.epochs
     if now == then:
         return []
     if update > run.total:
         done = update / run.feed.updates_per_epoch
-        raise ValueError(f"epochs: {now} are fewer than the run has done, {done:.4g}; give more")
+        raise ValueError(f"epochs: {now} is less than the {done:.4g} epochs that the run has done; give more epochs")
     mixing = "; mix_off_epochs counts from the new end" * bool(run.recipe.mix_off_epochs)
     return [f"resuming with epochs {now} instead of {then}: the learning rate is {run.schedule(update):.3g}{mixing}"]
 
 
 def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, allow_other: bool) -> list[str]:
-    """Return notes on differences from `saved`, a checkpoint's state; a ValueError for them unless `allow_other`."""
+    """Return notes about differences between the run's data and the data of a checkpoint's state, `saved`."""
     now, then = feed.reproducibility_key, saved["feed"]
     changes = renamed(saved["dataset"]["classes"], classes)
     differences = [f"classes {changes}"] if changes else []
     if then["samples"] != now["samples"]:
         differences.append(f"samples {then['samples']} → {now['samples']}")
     contents = {
-        "files": "names or classes of its files",
-        "contents": "contents of its files, of which the names are the same",
-        "arrays": "values of the training or validation arrays",
+        "files": "other file names or classes",
+        "contents": "other contents of files with the same names",
+        "arrays": "other values in the training or validation arrays",
     }
-    for name, what in contents.items():  # files have the first two entries, arrays of `fit` the last
+    for name, difference in contents.items():  # files have the first two entries, arrays of `fit` the last
         if not differences and then.get(name) != now.get(name):
-            differences = [what]
-    text = f"another training set than the checkpoint's ({', '.join(differences)})"
+            differences = [difference]
+    other_data = f"another training set than the checkpoint's ({', '.join(differences)})"
     if differences and not allow_other:
         fix = "give the same data, another --out-dir, or --allow-other-data"
         if "arrays" in now:
             fix = "call fit with the same arrays, another out_dir, or allow_other_data=True"
-        raise ValueError(f"resume: {text}; {fix}")
-    notes = [f"resuming with {text}"] if differences else []
+        raise ValueError(f"resume: {other_data}; {fix}")
+    notes = [f"resuming with {other_data}"] if differences else []
     if then.get("feed") != now.get("feed"):
         notes.append(f"resuming with --feed {now['feed']} instead of {then['feed']}: other bits follow")
     return notes
 
 
 def parallel_layout(options: RunOptions, workers: Workers) -> dict[str, Any]:
-    """Return the parts into which an update is split, and what chooses its kernels, as JSON types."""
+    """Return settings and versions that can change the last bits of an update, as a dict of JSON types."""
     kernels = {"mode": options.mode, "fast-math": "on" if options.fast_math else "off", **kernel_environment()}
     return {"workers": workers.size, "micro-batches": options.accumulate, **kernels}
 
 
 def layout_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Compare two results of `parallel_layout`; return a note for each difference, and one about many threads."""
+    """Compare two results of `parallel_layout`, and return a note for each difference and for many threads."""
     notes = []
     for name in (name for name in now if now[name] != then[name]):
-        what, follows = f"{name} {now[name]}", "other bits may follow"
+        setting, effect = f"{name} {now[name]}", "other bits may follow"
         if name in ("workers", "micro-batches"):
-            what = f"{now[name]} {name}"
-            follows = "the same samples, but other bits follow; BatchNorm normalises each part on its own"
-        notes.append(f"resuming with {what} instead of {then[name]}: {follows}")
-    # This note comes even without differences: with more threads MindSpore splits convolutions by measured times.
+            setting = f"{now[name]} {name}"
+            effect = "the same samples, but other bits follow; BatchNorm normalises each part on its own"
+        notes.append(f"resuming with {setting} instead of {then[name]}: {effect}")
+    # This note does not need a difference: with more threads, MindSpore splits convolutions by measured times.
     if (threads := min(now["thread count"], now["CPU count"])) > EXACT_THREADS:
-        anew = f"resuming with {threads} threads, which MindSpore shares out anew: other bits may follow"
-        notes.append(f"{anew}; runs with --threads {EXACT_THREADS} or fewer keep their bits")
+        note = f"resuming with {threads} threads: MindSpore measures how to use them, so other bits may follow"
+        notes.append(f"{note}; runs with --threads {EXACT_THREADS} or fewer keep their bits")
     return notes

@@ -1,1 +1,1 @@
-"""This package computes one update: loss, gradients, loss scale, optimizer, schedule, moving average, and the step."""
+"""This package computes one update of a net: loss, gradients, optimizer, learning rate and moving average."""

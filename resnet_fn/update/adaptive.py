@@ -1,4 +1,4 @@
-"""These optimizers adapt the learning rate: Adam and AdamW for each weight, LARS and LAMB for each layer."""
+"""This module makes the optimizers Adam, AdamW, LARS and LAMB."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,14 +14,12 @@ _adam_kernel, _assign = ops.Adam(), ops.Assign()
 
 
 def one_minus_powers(betas: Sequence[float]) -> Callable[[Tensor], Tensor]:
-    """Return a function of t, a float32 scalar, that computes Adam's corrections 1 − β^t, float32 [betas], inside jit.
-
-    In float32, 1 − 0.999 is wrong in its fifth digit, and so is MindSpore's expm1 on a CPU, whose exponential has an
-    error of 2e-6. With h = tanh(−x / 2), 1 − e^x is 2h / (1 + h), which is exact to float32 while x > −4.
-    """
+    """Return a function of t (a float32 scalar) that computes Adam's bias corrections 1 − β^t, float32 [betas]."""
     logarithms = Tensor(np.log(np.maximum(betas, 1e-30)), mindspore.float32)
 
     def corrections(count: Tensor) -> Tensor:
+        # In float32, 1 − 0.999 is wrong in the fifth digit. So is MindSpore's expm1 on a CPU, because its exponential
+        # has an error of 2e-6. With h = tanh(−x / 2), 1 − e^x is 2h / (1 + h), which is exact to float32 for x > −4.
         x = count * logarithms
         half = ops.tanh(-0.5 * x)
         return ops.where(x > -4.0, 2.0 * half / (1.0 + half), 1.0 - ops.exp(x))
@@ -32,27 +30,30 @@ def one_minus_powers(betas: Sequence[float]) -> Callable[[Tensor], Tensor]:
 def adam(
     groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, decoupled: bool = False
 ) -> Optimizer:
-    """Make Adam (Kingma and Ba, arXiv 1412.6980, algorithm 1), as `torch.optim.Adam`, with coupled weight decay.
+    """Make Adam with coupled weight decay, as `torch.optim.Adam` (Kingma and Ba, arXiv 1412.6980, algorithm 1).
 
     g ← g + decay · p;  m ← β1 m + (1 − β1) g;  v ← β2 v + (1 − β2) g²;
     p ← p − lr · m / (1 − β1^t) / (√(v / (1 − β2^t)) + ε).
 
-    `groups`: see `parameter_groups`; `decoupled`: see `adamw`.
+    Args:
+        groups: the parameters, for example from `weight_decay_groups` or `parameter_groups`.
+        beta1, beta2, epsilon: β1, β2 and ε in the equations.
+        decoupled: whether to use the decoupled weight decay of `adamw` instead.
 
     Returns:
-        An `Optimizer` with state `momentum.<parameter>` and `variance.<parameter>`, float32, and `adam_updates`, t.
-        They hold m and v times (1 − f(β)) / (1 − β), where f rounds to float32 (v: 1.3e-5 less for β2 = 0.999); the
-        update corrects this.
+        An `Optimizer` with the float32 state `momentum.<parameter>` (m), `variance.<parameter>` (v) and
+        `adam_updates` (t). MindSpore rounds β to float32, so the stored m and v have small relative errors, for example
+        −1.3e-5 for v with β2 = 0.999. The update of p corrects these errors.
     """
     parameters, decays, factors = unzip_groups(groups)
     momenta, variances = make_buffers(parameters, "momentum"), make_buffers(parameters, "variance")
     count = Parameter(Tensor(np.float32(0)), name="adam_updates", requires_grad=False)
     corrections = one_minus_powers((beta1, beta2))
     beta1_tensor, beta2_tensor = Tensor(beta1, mindspore.float32), Tensor(beta2, mindspore.float32)
-    # The kernel computes 1 − float32(β); these are its ratios to the exact 1 − β.
+    # The kernel computes 1 − float32(β), so m and v are stored times these ratios of 1 − float32(β) to 1 − β.
     exact = np.array([beta1, beta2])
     ratios = Tensor((1.0 - exact.astype(np.float32).astype(np.float64)) / (1.0 - exact), mindspore.float32)
-    # The kernel's own bias correction uses β^t in float32; a β^t of 0 turns it off, and lr and ε hold the exact one.
+    # The kernel's own bias correction is inexact, and a β^t of 0 turns it off. `update` corrects lr and ε instead.
     no_power = Tensor(0.0, mindspore.float32)
 
     def update_one(
@@ -86,15 +87,16 @@ def adam(
 
 
 def adamw(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> Optimizer:
-    """Make Adam with decoupled weight decay (Loshchilov and Hutter, arXiv 1711.05101), as `torch.optim.AdamW`.
+    """Make Adam with decoupled weight decay, as `torch.optim.AdamW` (Loshchilov and Hutter, arXiv 1711.05101).
 
-    p ← p · (1 − lr · decay), and then Adam's update without decay. Arguments and result as `adam`.
+    An update computes p ← p · (1 − lr · decay), and then applies the equations of `adam` without decay.
+    The arguments and the result are as in `adam`.
     """
     return adam(groups, beta1, beta2, epsilon, decoupled=True)
 
 
 def trust_ratio(parameter: Parameter, direction: Tensor, coefficient: float = 1.0, decay: float = 0.0) -> Tensor:
-    """Compute coefficient · |p| / (|direction| + decay · |p|), inside jit; 1 if |p| or |direction| is 0."""
+    """Compute coefficient · |parameter| / (|direction| + decay · |parameter|), or 1 if one of the norms is 0."""
     size, length = _norm(parameter), _norm(direction)
     usable, one = ops.logical_and(size > 0, length > 0), ops.ones_like(size)
     return ops.where(usable, coefficient * size / ops.where(usable, length + decay * size, one), one)
@@ -105,16 +107,18 @@ def _norm(tensor: Tensor) -> Tensor:
 
 
 def lars(groups: Groups, momentum: float = 0.9, trust_coefficient: float = 0.001) -> Optimizer:
-    """Make an optimizer with layer-wise adaptive rate scaling (You et al., arXiv 1708.03888, algorithm 1).
+    """Make LARS, layer-wise adaptive rate scaling (You et al., arXiv 1708.03888, algorithm 1).
 
     λ = trust · |p| / (|g| + decay · |p|);  v ← momentum · v + lr · λ · (g + decay · p);  p ← p − v.
 
-    λ is 1 for parameters without weight decay, and for one whose weights or gradients are zero.
+    λ is 1 for a parameter without weight decay. λ is also 1 if all weights or all gradients of the parameter are 0.
 
-    `groups`: see `parameter_groups`; `trust_coefficient`: trust above, the largest step relative to a layer's weights.
+    Args:
+        groups: the parameters, for example from `weight_decay_groups` or `parameter_groups`.
+        momentum, trust_coefficient: momentum and trust in the equations.
 
     Returns:
-        An `Optimizer` with state `momentum.<parameter>`, float32.
+        An `Optimizer` with the float32 state `momentum.<parameter>` (v).
     """
     parameters, decays, factors = unzip_groups(groups)
     buffers = make_buffers(parameters, "momentum")
@@ -134,22 +138,22 @@ def lars(groups: Groups, momentum: float = 0.9, trust_coefficient: float = 0.001
 
 
 def lamb(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-6) -> Optimizer:
-    """Make layer-wise Adam for large batches (You et al., arXiv 1904.00962, algorithm 2), with bias correction.
+    """Make LAMB, a layer-wise Adam for large batches (You et al., arXiv 1904.00962, algorithm 2).
 
     m ← β1 m + (1 − β1) g;  v ← β2 v + (1 − β2) g²;  u = m / (1 − β1^t) / (√(v / (1 − β2^t)) + ε) + decay · p;
     p ← p − lr · |p| / |u| · u.
 
-    Parameters without weight decay, and one whose weights or step are zero, take the plain step lr · u. timm's Lamb
-    does the same; the A1–A3 recipes (arXiv 2110.00476) were trained with it. `groups`: see `parameter_groups`.
+    If |p|, |u| or the weight decay is 0, the step is lr · u. The same rule is in timm's Lamb, with which the A1–A3
+    recipes (arXiv 2110.00476) were trained. The arguments are as in `adam`.
 
     Returns:
-        An `Optimizer` with state `momentum.<parameter>` and `variance.<parameter>`, float32, and `lamb_updates`, t.
+        An `Optimizer` with float32 state `momentum.<parameter>` (m), `variance.<parameter>` (v) and `lamb_updates` (t).
     """
     parameters, decays, factors = unzip_groups(groups)
     momenta, variances = make_buffers(parameters, "momentum"), make_buffers(parameters, "variance")
     count = Parameter(Tensor(np.float32(0)), name="lamb_updates", requires_grad=False)
     corrections = one_minus_powers((beta1, beta2))
-    rest1, rest2 = 1.0 - beta1, 1.0 - beta2  # not inside jit, where float32 would lose five digits of 1 − 0.999
+    rest1, rest2 = 1.0 - beta1, 1.0 - beta2  # not in float32, where 1 − 0.999 is wrong in the fifth digit
 
     def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         now = count + 1.0

@@ -1,4 +1,4 @@
-"""On an Ascend card, a step tests for overflow by status registers, and clips by MindSpore's own operation."""
+"""These functions let a training step detect overflow, and choose how to clip, on an Ascend card."""
 
 from collections.abc import Sequence
 
@@ -14,24 +14,24 @@ def on_ascend() -> bool:
 
 
 def has_clip() -> bool:
-    """Return whether this MindSpore has `ops.clip_by_global_norm` (2.10 announces its removal)."""
-    return hasattr(ops, "clip_by_global_norm")
+    """Return whether this version of MindSpore has `ops.clip_by_global_norm`."""
+    return hasattr(ops, "clip_by_global_norm")  # MindSpore 2.10 announces the removal
 
 
 def no_overflow(tensors: Sequence[Tensor]) -> Tensor:
-    """Return whether nothing has overflowed on the card since the last call: bool scalar, inside jit.
+    """Return, as a bool scalar tensor, whether no number has overflowed on the card since the last call.
 
-    Cards of the 910 training series, and later ones with MS_ASCEND_CHECK_OVERFLOW_MODE=SATURATION_MODE, compute the
-    largest number instead of infinity and 0 instead of NaN, so no norm shows an overflow. Their status registers do;
-    `amp.all_finite` reads and clears them (mindspore/amp.py, `_all_finite`). On other devices it tests the tensors.
+    On cards that compute their largest number instead of infinity, the function reads and clears the status registers.
+    On other devices, the function tests whether all `tensors` are finite.
     """
+    # Such cards are the 910 training series, and later cards with MS_ASCEND_CHECK_OVERFLOW_MODE=SATURATION_MODE.
     return mindspore.amp.all_finite(tensors)
 
 
 def clear_overflow(value: Tensor, small: Tensor) -> Tensor:
-    """Return `value` after clearing the overflow status, so that an earlier overflow, of an evaluation, is not counted.
+    """Return `value` unchanged, and clear the card's overflow status before the returned tensor is used.
 
-    `nn.TrainOneStepWithLossScaleCell.start_overflow_check` also clears the status before it differentiates. `value` is
-    the input of the computation to check; `small` is any float32 tensor that exists already. This works inside jit.
+    Pass the result to the computation that `no_overflow` tests later, so that earlier overflows do not count. `small`
+    is any float32 tensor, because MindSpore clears the status only together with a test of tensors.
     """
     return _depend(value, no_overflow((small,)))

@@ -1,4 +1,4 @@
-"""This module keeps a moving average of a net's weights, which is evaluated in place of the weights."""
+"""This module keeps a moving average of a net's weights, which evaluations use instead of the weights."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,19 +18,23 @@ _assign = ops.Assign()
 class MovingAverage(NamedTuple):
     """Holds the exponential moving average of a net's weights (Polyak and Juditsky, 1992)."""
 
-    averages: tuple[Parameter, ...]  # `ema.<parameter>` for each of `followed`
+    averages: tuple[Parameter, ...]  # the averages, `ema.<parameter>` for each parameter of `followed`
     followed: tuple[Parameter, ...]  # the net's parameters that are averaged
     count: Parameter  # number of applied updates so far, float32 scalar
     new_weight: Tensor  # 1 − decay, float32 scalar: average ← decay · average + (1 − decay) · parameter
-    every: int  # number of updates between two moves of the average
-    start: int  # number of updates for which the average is a plain copy, so that it forgets the initialisation
+    every: int  # number of applied updates from one move of the average to the next
+    start: int  # number of first applied updates in which the average is only a copy of the weights
 
 
 def moving_average(parameters: Iterable[Parameter], decay: float, every: int = 1, start: int = 0) -> MovingAverage:
-    """Make a moving average with 0 <= decay < 1, at first a copy of a net's float32 parameters; see `MovingAverage`.
+    """Make a moving average of a net's parameters. At first, the average is a copy of the parameters.
 
-    BatchNorm's moving statistics are averaged like the weights that they belong to, as torchvision's
-    ExponentialMovingAverage does with `use_buffers`. Skipped updates do not count.
+    Args:
+        parameters: the float32 parameters to average. Include BatchNorm's moving statistics, as torchvision's
+            ExponentialMovingAverage does with `use_buffers`.
+        decay: weight of the old average, 0 <= decay < 1.
+        every: number of applied updates from one move of the average to the next. Skipped updates do not count.
+        start: number of first applied updates in which the average is only a copy of the parameters.
     """
     parameters = tuple(parameters)
     averages = tuple(Parameter(Tensor(p.numpy()), name=_PREFIX + p.name, requires_grad=False) for p in parameters)
@@ -41,12 +45,12 @@ def moving_average(parameters: Iterable[Parameter], decay: float, every: int = 1
 def make_average(
     net: nn.Cell, decay: float, every: int, start: float, updates_per_epoch: float
 ) -> MovingAverage | None:
-    """Make the moving average of a net's parameters that are not frozen; `start` is in epochs. None if decay is 0."""
+    """Make the moving average of a net's parameters that are not frozen, or return None if `decay` is 0."""
     if not decay:
         return None
     statistics = {id(parameter) for parameter in batchnorm_statistics(net)}
     parameters = [p for p in net.get_parameters() if p.requires_grad or id(p) in statistics]
-    return moving_average(parameters, decay, every, round(start * updates_per_epoch))
+    return moving_average(parameters, decay, every, round(start * updates_per_epoch))  # `start` is in epochs
 
 
 def move_average(
@@ -57,12 +61,10 @@ def move_average(
     every: int,
     start: int,
 ) -> Tensor:
-    """Count an update and move the average, inside jit. Arguments: see `MovingAverage`.
-
-    Each branch returns a value that is used: MindSpore drops a branch that returns no value.
-    """
+    """Count an applied update, and move the average if a move is due. The arguments are fields of `MovingAverage`."""
     now = count + 1.0
     _assign(count, now)
+    # Each branch returns a value that is used, because MindSpore drops a branch that returns no value.
     if every == 1:  # noqa: SIM114 (this condition is a constant, decided at compilation; the next one is a tensor)
         now = _move(averages, followed, now, new_weight, start)
     elif ops.logical_or(ops.equal(ops.fmod(now, float(every)), 0.0), now <= start):
@@ -79,13 +81,13 @@ def _move(
 
 
 def _follow(weight: Tensor, average: Parameter, parameter: Parameter) -> Tensor:
-    # This form is exact for weight 1: a plain copy has the parameter's bits.
+    # With weight 1, the average gets the parameter's exact bits.
     return _assign(average, average * (1.0 - weight) + parameter * weight)
 
 
 @contextlib.contextmanager
 def averaged(average: MovingAverage | None) -> Iterator[None]:
-    """In this context the net's parameters hold the averages, also in compiled functions; then they are restored."""
+    """Give the net's parameters their averaged values inside a `with` block, also for compiled functions."""
     if average is None:
         yield
         return
@@ -100,5 +102,5 @@ def averaged(average: MovingAverage | None) -> Iterator[None]:
 
 
 def averages_of(training: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return {parameter: averaged weights} from a checkpoint's `training` arrays; {} if it has no averages."""
+    """Return a dict from parameter names to averaged weights, taken from a checkpoint's `training` arrays."""
     return {name.removeprefix(_PREFIX): array for name, array in training.items() if name.startswith(_PREFIX)}

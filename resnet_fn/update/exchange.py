@@ -1,16 +1,12 @@
-"""In each update, the workers sum gradients, BatchNorm's statistics and a small vector, the report.
+"""This module makes and reads the report, a small vector that the workers sum in each update.
 
-The report is float32 [3 + flags + workers]; only this module packs and unpacks it:
+The report is float32 [3 + flags + workers]. The report contains, in this order:
 
-    0              loss, the mean over the whole batch, before the update
-    1              metric, the mean over the whole batch, before the update
-    2              withheld: the number of workers without samples for this update; above 0, nothing is updated
-    3 …            flags: the caller's numbers, summed (the signals that the workers received)
-    the last       not finite: 1 for each worker whose own loss, gradients (of several workers: the first layer's) or
-                   BatchNorm statistics were not finite
-
-The report is summed right after the gradients, so that all workers take the same decision in the same update.
-NaN and infinity survive the sum; the last entries show which workers had them. `step.py` lists all collectives.
+    loss: the mean over the whole batch, before the update.
+    metric: the mean over the whole batch, before the update.
+    withheld: the number of workers that have no samples. If this number is above 0, no worker applies the update.
+    flags: the caller's own numbers, for example the signals that the workers received.
+    not_finite: for each worker, 1 if this worker found its loss, gradients or BatchNorm statistics not finite, else 0.
 """
 
 from collections.abc import Sequence
@@ -30,66 +26,71 @@ _depend = ops.Depend()
 
 
 class Report(NamedTuple):
-    """Holds an update's report unpacked: three scalars, flags [k], not_finite [workers]; tensors or NumPy arrays."""
+    """Holds the parts of a report (the small vector that workers sum), as tensors or NumPy arrays."""
 
-    loss: Any
-    metric: Any
-    withheld: Any
-    flags: Any
-    not_finite: Any
+    loss: Any  # scalar
+    metric: Any  # scalar
+    withheld: Any  # scalar
+    flags: Any  # [k]
+    not_finite: Any  # [workers]
 
 
 def make_flags(more: Sequence[float] | np.ndarray = (), withheld: bool = False) -> Tensor:
-    """Make a worker's part of the report before an update, which is summed over the workers: float32 [1 + k].
+    """Make the argument `flags` of a training step, which sums the flags over the workers.
 
-    `more` are k numbers; `withheld`: this worker has no samples (a file cannot be read), and no worker may update.
+    Args:
+        more: k numbers of your own. `StepResult.report.flags` has their sums.
+        withheld: whether this worker has no samples for the update. In this case, no worker applies the update.
+
+    Returns:
+        float32 [1 + k].
     """
     return Tensor(np.array([withheld, *more], np.float32))
 
 
 def stack_means(loss: Tensor, metric: Tensor) -> Tensor:
-    """Join loss and metric to float32 [2], inside jit."""
+    """Join the loss and the metric to one tensor, float32 [2]."""
     return ops.stack((loss, metric))
 
 
 def pack(means: Tensor, flags: Tensor, finite: Tensor, one_hot: Tensor) -> Tensor:
-    """Make this worker's report, inside jit.
+    """Make this worker's report (the small vector that the workers sum).
 
-    `means` are loss and metric, divided by the number of workers; `flags` come from `make_flags`. `finite`, a bool
-    scalar, is whether this worker's own numbers are finite. `one_hot`, float32 [workers], is 1 at this worker's place.
+    `means` has the loss and the metric, divided by the number of workers. `finite` is a bool scalar, True if this
+    worker's own numbers are finite. `one_hot` is float32 [workers], with 1 at this worker's rank.
     """
     return ops.concat((means, flags, one_hot * (1.0 - finite.astype(mindspore.float32))))
 
 
 def unpack(report: Any, workers: int) -> Report:
-    """Split a summed report, a tensor or array, into its named parts."""
+    """Split a report (the small vector that the workers sum) into its named parts."""
     end = report.shape[0] - workers
     return Report(report[0], report[1], report[_WITHHELD], report[_FLAGS:end], report[end:])
 
 
 def all_finite(report: Tensor, norm: Tensor, workers: int) -> Tensor:
-    """Return whether loss, gradients (by their norm) and all workers' own numbers are finite, inside jit."""
+    """Return, as a bool scalar tensor, whether the loss, the norm and every worker's own numbers are finite."""
     return ops.logical_and(is_finite(report[0], norm), report[-workers:].sum() == 0)
 
 
 def none_withheld(report: Tensor) -> Tensor:
-    """Return whether all workers had their samples: bool scalar, inside jit."""
+    """Return, as a bool scalar tensor, whether every worker had samples for this update."""
     return report[_WITHHELD] == 0
 
 
 def with_all_reduce(workers: Workers) -> Workers:
-    """Return `workers` with the function `all_reduce` that a step needs; a single worker is returned unchanged.
+    """Return `workers` with `all_reduce`, the function with which a training step sums tensors over the workers.
 
-    Each tensor is summed by its own call, which on a CPU is as fast as buckets. A collective blocks on a CPU: during
-    the backward pass each would wait for the slowest worker. So all collectives wait for the first layer's gradient,
-    which is ready last. On a card the collectives overlap with the backward pass.
+    A single worker is returned unchanged.
     """
     if workers.size == 1:
         return workers
-    reduce_sum = ops.AllReduce(ops.ReduceOp.SUM)
+    reduce_sum = ops.AllReduce(ops.ReduceOp.SUM)  # one call for each tensor, which on a CPU is as fast as buckets
     blocks = mindspore.get_current_device().device_target == "CPU"
 
     def all_reduce(tensors: Gradients) -> Gradients:
+        # On a CPU, a collective blocks. During the backward pass, each collective would wait for the slowest worker, so
+        # all wait for the first layer's gradient, which is ready last. On a card, collectives run during the pass.
         if blocks:
             tensors = map_tensors(ops.partial(_after, tensors[0]), tensors)
         return map_tensors(reduce_sum, tensors)
@@ -104,13 +105,10 @@ def _after(event: Tensor, value: Tensor) -> Tensor:
 def mean_over_workers(
     statistics: Sequence[Parameter], mean_factor: float, all_reduce: Reduce, after: Tensor
 ) -> Gradients:
-    """Compute the mean of BatchNorm's moving statistics over the workers, inside jit; () if there are none.
-
-    Each worker has normalised its own samples; with the means, all workers' nets are equal, bit for bit.
-    `mean_factor` is 1 / workers. The sum waits for the tensor `after`: see `with_all_reduce`.
-    """
+    """Compute the mean of BatchNorm's moving statistics over the workers. `mean_factor` is 1 / number of workers."""
     if not statistics:
         return ()
+    # The sum waits until `after` is computed, because a collective blocks: see `with_all_reduce`.
     addend = _after(after, ops.concat(map_tensors(ops.partial(_scaled, mean_factor), statistics)))
     return ops.split(all_reduce((addend,))[0], [statistic.shape[0] for statistic in statistics])
 

@@ -1,7 +1,4 @@
-"""These pure functions change gradients between differentiation and the optimizer, inside jit.
-
-Many tensors go through `map_tensors` (HyperMap): the time to compile a loop grows with the square of their number.
-"""
+"""These functions process gradients before the optimizer uses them, inside compiled functions."""
 
 from collections.abc import Sequence
 
@@ -15,19 +12,21 @@ Gradients = Sequence[Tensor]
 LARGE, HUGE = 2**16, 2**22  # numbers of elements
 _ROWS = at_least(2, 9)  # before MindSpore 2.9, a matrix product of a large row with itself has an error of 7.7e-5
 
-map_tensors = ops.HyperMap()  # (function, tensors, …) → a tuple; with a fixed first argument: ops.partial(function, it)
+# Applies a function to each tensor, and returns a tuple: map_tensors(function, tensors, …). The time to compile a loop
+# over tensors would grow with the square of their number. `ops.partial` gives the function a fixed first argument.
+map_tensors = ops.HyperMap()
 
 _assign, _cast, _multiply, _square = ops.Assign(), ops.Cast(), ops.Mul(), ops.Square()
 _stack, _sum, _row_times_transposed = ops.Stack(), ops.ReduceSum(), ops.MatMul(transpose_b=True)
 
 
 def assign_tensors(targets: Sequence[Parameter], values: Sequence[Tensor]) -> None:
-    """Write each of `values` into the Parameter at its place in `targets`."""
+    """Write each tensor of `values` into the Parameter at the same position of `targets`."""
     map_tensors(_assign, targets, values)
 
 
 def unscale(gradients: Gradients, factor: Tensor) -> Gradients:
-    """Multiply gradients, in float32, by 1 / (loss scale · micro-batches · workers), so that their sum is a mean."""
+    """Multiply each gradient, in float32, by `factor`, which is 1 / (loss scale · micro-batches · workers)."""
     return map_tensors(ops.partial(_unscaled, factor), gradients)
 
 
@@ -36,12 +35,9 @@ def _unscaled(factor: Tensor, gradient: Tensor) -> Tensor:
 
 
 def squared_norms(gradients: Gradients, ascend: bool = False) -> Tensor:
-    """Compute the squared 2-norm of each gradient: float32 [gradients].
-
-    `ops.L2Loss` is not used: its CPU kernel adds elements in float32 one by one. On a CPU a large gradient, as a row,
-    is multiplied by itself, which reads memory once. Squares are summed for a huge gradient, where the product's error
-    is larger; on a card, where products may round to HF32; and where MindSpore's row product is inexact.
-    """
+    """Compute the squared 2-norm of each gradient, as one tensor, float32 [gradients]."""
+    # `ops.L2Loss` is inexact, because its CPU kernel adds elements in float32 one by one. On a card, matrix products
+    # may round to HF32, so squares are summed.
     return _stack(map_tensors(_sum_of_squares if ascend else _squared_norm, gradients))
 
 
@@ -50,6 +46,7 @@ def _sum_of_squares(gradient: Tensor) -> Tensor:
 
 
 def _squared_norm(gradient: Tensor) -> Tensor:
+    # The product of a row with itself reads memory only once. For a huge gradient, the product's error is too large.
     if not (_ROWS and LARGE <= gradient.size < HUGE):
         return _sum_of_squares(gradient)
     row = gradient.reshape(1, -1)
@@ -57,20 +54,20 @@ def _squared_norm(gradient: Tensor) -> Tensor:
 
 
 def norm_of(squares: Tensor) -> Tensor:
-    """Compute the 2-norm of all gradients together, float32 scalar, from the squared norm of each, [gradients]."""
+    """Compute the 2-norm of all gradients together, a float32 scalar, from the squared norm of each gradient."""
     return ops.sqrt(_sum(squares))
 
 
 def global_norm(gradients: Gradients) -> Tensor:
-    """Compute the 2-norm of all gradients together, float32 scalar; it is not finite if any element is not finite."""
+    """Compute the 2-norm of all gradients together. The float32 scalar is not finite if an element is not finite."""
     return norm_of(squared_norms(gradients))
 
 
 def clip_by_global_norm(gradients: Gradients, norm: Tensor, clip_norm: float, by_operation: bool = False) -> Gradients:
-    """Scale all gradients by clip_norm / max(norm, clip_norm): Pascanu et al., arXiv 1211.5063.
+    """Multiply all gradients by clip_norm / max(norm, clip_norm), as in Pascanu et al. (arXiv 1211.5063).
 
-    `norm` is the gradients' `global_norm`, and must be finite (`ops.clip_by_global_norm([inf, 1])` gives `[nan, 0]`). A
-    `clip_norm` of 0 turns clipping off. `by_operation`, for cards, uses MindSpore's operation, which 2.10 deprecates.
+    `norm` is the gradients' `global_norm`, which must be finite. If `clip_norm` is 0, the gradients stay unchanged.
+    If `by_operation` is True, `ops.clip_by_global_norm` does the computation.
     """
     if clip_norm == 0:
         return gradients
@@ -80,7 +77,7 @@ def clip_by_global_norm(gradients: Gradients, norm: Tensor, clip_norm: float, by
 
 
 def is_finite(loss: Tensor, norm: Tensor, statistics: Sequence[Tensor] = ()) -> Tensor:
-    """Return whether loss, gradients' norm and BatchNorm's statistics are finite: bool scalar, inside jit."""
+    """Return, as a bool scalar tensor, whether the loss, the norm and BatchNorm's statistics are finite."""
     finite = ops.logical_and(ops.isfinite(loss), ops.isfinite(norm))
     if statistics:
         finite = ops.logical_and(finite, ops.isfinite(ops.concat(statistics)).all())

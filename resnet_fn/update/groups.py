@@ -1,4 +1,4 @@
-"""Each parameter of a net has a weight decay and a factor of the learning rate."""
+"""These functions choose a weight decay and a learning-rate factor for each parameter of a net."""
 
 import re
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ _NORM_LAYERS = (
     *(mint.nn.BatchNorm1d, mint.nn.BatchNorm2d, mint.nn.BatchNorm3d, mint.nn.SyncBatchNorm),
 )
 
-# In the order of the gradients: parameters alone, or (parameter, weight decay[, factor of the learning rate]).
+# Parameters in the order of the gradients. Each is alone or in a tuple: (parameter, weight decay[, rate factor]).
 Groups = Sequence[Parameter | tuple[Parameter, float] | tuple[Parameter, float, float]]
 
 
 def parameter_groups(recipe: Recipe, net: nn.Cell) -> list[tuple[Parameter, float, float]]:
-    """Return every trainable parameter of a net with the recipe's weight decay and factor of the learning rate.
+    """Combine each of `net.trainable_params()` with the recipe's weight decay and a factor of the learning rate.
 
-    Layer decay follows timm's `param_groups_layer_decay` and BEiT (arXiv 2106.08254): the last layer has factor 1, each
-    block has the next block's factor times `layer_decay`. `head_learning_rate`, if above 0, is the last layer's rate.
+    The last layer has factor 1. Each block has the factor of the next block times `layer_decay`, as in BEiT (arXiv
+    2106.08254) and timm's `param_groups_layer_decay`. If `head_learning_rate` is above 0, the last layer has this rate.
     """
     numbers = layer_numbers([parameter.name for parameter in net.get_parameters()])
     last = max(numbers.values())
@@ -38,10 +38,10 @@ def parameter_groups(recipe: Recipe, net: nn.Cell) -> list[tuple[Parameter, floa
 
 
 def weight_decay_groups(net: nn.Cell, weight_decay: float, decay_all: bool = False) -> list[tuple[Parameter, float]]:
-    """Pair every trainable parameter with its weight decay, in the order of `net.trainable_params()`.
+    """Pair each trainable parameter with its weight decay, in the order of `net.trainable_params()`.
 
-    Parameters of norm layers and biases get 0 unless `decay_all` is set. Norm layers are recognised by class, not by
-    name: a layer scale called `gamma` is decayed like other weights.
+    Biases and the parameters of norm layers get 0, unless `decay_all` is True. Norm layers are recognised by their
+    class, so that a layer scale named `gamma` is decayed like other weights.
     """
     spared = {
         id(parameter)
@@ -56,16 +56,16 @@ def weight_decay_groups(net: nn.Cell, weight_decay: float, decay_all: bool = Fal
 
 
 def unzip_groups(groups: Groups) -> tuple[Any, ...]:
-    """Return three tuples, which compiled functions can read: parameters, decays (default 0), factors (default 1)."""
+    """Split groups into three tuples: parameters, weight decays (default 0) and learning-rate factors (default 1)."""
     rows: Any = [groups] if isinstance(groups, nn.Cell) else groups
     rows = [(row, 0.0) if isinstance(row, Parameter) else row for row in rows]
     for row in rows:
         if not isinstance(row, tuple) or not isinstance(row[0], Parameter):
             fix = "give net.trainable_params(), or weight_decay_groups(net, 5e-4)"
-            raise ValueError(f"groups: {type(row).__name__} is no Parameter and no (Parameter, weight decay); {fix}")
+            raise ValueError(f"groups: {type(row).__name__} is neither a Parameter nor (Parameter, decay); {fix}")
     return tuple(zip(*((*row, 1.0)[:3] for row in rows), strict=True)) or ((), (), ())
 
 
 def scaled(learning_rate: Tensor, factor: float) -> Tensor:
-    """Return learning_rate · factor, inside jit; for factor 1 the tensor itself: no operation is compiled."""
-    return learning_rate if factor == 1.0 else learning_rate * factor
+    """Return learning_rate · factor."""
+    return learning_rate if factor == 1.0 else learning_rate * factor  # for factor 1, no operation is compiled

@@ -1,4 +1,4 @@
-"""Losses are functions of (logits, labels) that return the mean over the batch, computed in float32."""
+"""This module makes loss functions of (logits, labels), which compute in float32."""
 
 from collections.abc import Callable, Sequence
 
@@ -15,10 +15,11 @@ _one_hot, _ONE, _ZERO = ops.OneHot(), Tensor(1.0, mindspore.float32), Tensor(0.0
 
 
 def smooth_targets(labels: Tensor, classes: int, smoothing: float = 0.0, over: str = "all") -> Tensor:
-    """Smooth labels, int32 classes [N] or float32 probabilities [N, C], called t below; return float32 [N, C].
+    """Convert labels to probabilities with label smoothing s, float32 [N, C].
 
-    "all" (PyTorch; Szegedy et al., arXiv 1512.00567): (1 − s) · t + s / C for every class. "others" (MindSpore's
-    `CrossEntropySmooth`): 1 − s for the label, s / (C − 1) for each other class, as "all" with s · C / (C − 1).
+    `labels` are int32 classes [N] or float32 probabilities [N, C]. If `over` is "all", a probability t becomes
+    (1 − s) · t + s / C (Szegedy et al., arXiv 1512.00567), as in PyTorch. If `over` is "others", s · C / (C − 1) takes
+    the place of s. The label's class then gets 1 − s, as in MindSpore's `CrossEntropySmooth`.
     """
     targets = _one_hot(labels, classes, _ONE, _ZERO) if labels.ndim == 1 else labels
     targets = targets.astype(mindspore.float32)
@@ -33,32 +34,30 @@ def _over_all(smoothing: float, over: str, classes: int) -> float:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0, over: str = "all") -> Tensor:
-    """Compute softmax cross-entropy with label smoothing (`smooth_targets`), the mean over the batch, in float32."""
+    """Compute the mean softmax cross-entropy over the batch, in float32, with label smoothing (`smooth_targets`)."""
     smoothing = _over_all(smoothing, over, logits.shape[1])
     return ops.cross_entropy(logits.astype(mindspore.float32), labels, label_smoothing=smoothing)
 
 
-# With several labels each class has its own sigmoid. Logits are [N, C], of any float type; targets are [N, C] float32
-# in [0, 1], soft ones (mixup, smoothing) included; the result is float32 [N, C], a term for each sample and class.
+# The following two losses have a sigmoid for each class. Logits are [N, C], of any float type. Targets are float32
+# [N, C] in [0, 1], also soft ones. The result is float32 [N, C], with a term for each sample and class.
 
 
 def binary_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Compute sigmoid cross-entropy, as the terms of `torch.nn.BCEWithLogitsLoss`.
-
-    −t · log σ(x) − (1 − t) · log(1 − σ(x)), in the form max(x, 0) − x·t + log(1 + e^−|x|) that cannot overflow.
-    """
+    """Compute the sigmoid cross-entropy of each sample and class: −t · log σ(x) − (1 − t) · log(1 − σ(x))."""
+    # This form cannot overflow: max(x, 0) − x·t + log(1 + e^−|x|).
     logits = logits.astype(mindspore.float32)
     return ops.relu(logits) - logits * targets + ops.log1p(ops.exp(-ops.abs(logits)))
 
 
 def sigmoid_focal_loss(logits: Tensor, targets: Tensor, alpha: float = 0.25, gamma: float = 2.0) -> Tensor:
-    """Compute focal loss (Lin et al., arXiv 1708.02002, equation 5), the terms of torchvision's `sigmoid_focal_loss`.
+    """Compute the focal loss of each sample and class (Lin et al., arXiv 1708.02002, equation 5).
 
-    (1 − p_t)^gamma · cross-entropy, where p_t = p·t + (1 − p)·(1 − t). Positives weigh alpha, negatives 1 − alpha; with
-    a negative alpha there is no such weighting. `gamma`: how fast easy examples fade.
+    The loss is (1 − p_t)^gamma · cross-entropy, with p_t = p·t + (1 − p)·(1 − t). The loss is multiplied by alpha for
+    positives and by 1 − alpha for negatives. A negative `alpha` turns these weights off.
     """
     p = ops.sigmoid(logits.astype(mindspore.float32))
-    # This is 1 − p_t; computing p_t first and subtracting it from 1 would lose digits where p_t is near 1.
+    # This is 1 − p_t. To compute p_t first and subtract it from 1 would lose digits where p_t is near 1.
     miss = p * (1.0 - targets) + (1.0 - p) * targets
     losses = binary_cross_entropy(logits, targets) * miss**gamma
     return losses if alpha < 0 else losses * (alpha * targets + (1.0 - alpha) * (1.0 - targets))
@@ -67,20 +66,23 @@ def sigmoid_focal_loss(logits: Tensor, targets: Tensor, alpha: float = 0.25, gam
 def make_loss(
     smoothing: float = 0.0, kind: str = "cross_entropy", over: str = "all", weights: Sequence[float] = ()
 ) -> Loss:
-    """Make the recipe's loss, a function of (logits [N, C], labels [N] or [N, C]); a ValueError for an unknown kind.
+    """Make a loss function of (logits [N, C], labels [N] or [N, C]), which returns a float32 scalar.
 
     Args:
         smoothing: label smoothing, a fraction of 1.
-        kind: "cross_entropy"; "bce", the mean over samples *and* classes (timm's BinaryCrossEntropy); "focal", with
-            the paper's alpha 0.25 and gamma 2, the mean over the samples of the sum over the classes.
-        over: the classes over which smoothing spreads probability: "all" or "others" (all but the label).
-        weights: a factor for each class's part of the loss; (): none. The mean is over the samples, not over their
-            weights, so that the losses of parts of a batch add up.
+        kind: "cross_entropy", "bce" or "focal". "bce" is the mean over samples and classes, as timm's
+            BinaryCrossEntropy. "focal" is the mean over samples of the sum over classes, with alpha 0.25 and gamma 2.
+        over: the classes that share the smoothed probability, "all" or "others" (all except the label).
+        weights: a factor for each class's part of the loss; () for no factors. The loss is not divided by the sum of
+            the weights, unlike in PyTorch.
+
+    Raises:
+        ValueError: if `kind` or `over` is unknown.
     """
     check_value(Recipe, "loss", kind)
     check_value(Recipe, "smoothing_over", over)
     if kind == OWN:
-        raise ValueError(f"loss: {kind!r} is a function that resnet_fn.fit is given; give cross_entropy, bce or focal")
+        raise ValueError(f"loss: {kind!r} is for functions passed to resnet_fn.fit; give cross_entropy, bce or focal")
     by_class = Tensor(np.array(weights, np.float32)) if weights else None
 
     def loss(logits: Tensor, labels: Tensor) -> Tensor:

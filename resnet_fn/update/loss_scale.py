@@ -13,23 +13,24 @@ def _scalar(value: float, name: str) -> Parameter:
 
 @mindspore.jit_class
 class DynamicLossScaler:
-    """Adjusts the loss scale, which keeps float16 gradients between underflow and overflow.
+    """Adjusts the loss scale as `torch.amp.GradScaler` does, and keeps the scale between a floor and a ceiling.
 
-    It works as torch.amp.GradScaler, with a floor and a ceiling: an overflowed update halves the scale and is skipped;
-    `growth_interval` good updates in a row double it.
-
-    State (float32 scalar Parameters, saved with every checkpoint): `scale`, `good_updates` (finite updates since
-    the scale last changed), `skipped` (skipped updates in the whole run), `skipped_in_row`.
+    The attributes are float32 scalar Parameters, which every checkpoint contains.
 
     Args:
         initial: the first scale.
-        growth_factor: factor by which the scale grows; 1 for a static scale.
-        backoff_factor: factor by which an overflow multiplies the scale; 1 for a static scale.
-        growth_interval: number of finite updates in a row before the scale grows.
-        floor, ceiling: bounds of the scale; without bounds small gradients would drive the scale to infinity, NaN to 0.
+        growth_factor: multiplies the scale after `growth_interval` finite updates in a row; 1 for a static scale.
+        backoff_factor: multiplies the scale after an update that overflows; 1 for a static scale.
+        growth_interval: number of finite updates in a row after which the scale grows.
+        floor, ceiling: the smallest and the largest scale.
+
+    Attributes:
+        scale: the loss scale of the next update.
+        good_updates: number of finite updates in a row since the scale last grew.
+        skipped, skipped_in_row: number of skipped updates in the whole run, and in a row until now.
 
     Raises:
-        ValueError: a factor or bound is not allowed; the message has the fix.
+        ValueError: if an argument is out of range.
     """
 
     def __init__(
@@ -46,9 +47,9 @@ class DynamicLossScaler:
         if not 0 < backoff_factor <= 1:
             raise ValueError(f"backoff_factor: {backoff_factor} is not in (0, 1]; give 0.5")
         if growth_interval < 1:
-            raise ValueError(f"growth_interval: {growth_interval} updates; give 1 or more")
+            raise ValueError(f"growth_interval: {growth_interval} is not a positive number of updates; give 1 or more")
         if not 0 < floor <= initial <= ceiling:
-            raise ValueError(f"initial: {initial} is not between floor {floor} and ceiling {ceiling}")
+            raise ValueError(f"initial: {initial} must be between floor {floor} and ceiling {ceiling}, all above 0")
         self.growth_factor, self.backoff_factor, self.growth_interval = growth_factor, backoff_factor, growth_interval
         self.floor, self.ceiling = floor, ceiling
         self.scale = _scalar(initial, "scaler.scale")
@@ -58,19 +59,19 @@ class DynamicLossScaler:
 
     @classmethod
     def off(cls) -> "DynamicLossScaler":
-        """Make a scaler whose scale is always 1, for float32: non-finite updates are still skipped and counted."""
+        """Make a scaler for float32, whose scale is always 1 and which still counts skipped updates."""
         return cls(initial=1.0, growth_factor=1.0, backoff_factor=1.0, ceiling=1.0)
 
     def state(self) -> tuple[Parameter, ...]:
-        """Return the Parameters that a checkpoint must hold."""
+        """Return the Parameters that a checkpoint must contain."""
         return (self.scale, self.good_updates, self.skipped, self.skipped_in_row)
 
     def adjust(self, applied: Tensor, complete: Tensor | None = None) -> Tensor:
-        """Adjust the scale and the counts after an update, inside jit.
+        """Adjust the scale and the counts after an update.
 
-        `applied` and `complete` (None: True) are bool scalars: whether the update was applied, and whether every worker
-        had its samples. If a worker had none, all state stays as it is. The result is float32 [3]: the scale that this
-        update *used*, and `skipped` and `skipped_in_row` after the update.
+        `applied` is whether the update was applied, and `complete` whether every worker had samples (None means True).
+        Both are bool scalars. If `complete` is False, no state changes.
+        Returns float32 [3]: the scale that this update used, and the new values of `skipped` and `skipped_in_row`.
         """
         used = self.scale * 1.0  # a copy: the Parameter is assigned below
         finite = applied.astype(mindspore.float32)
@@ -91,7 +92,7 @@ class DynamicLossScaler:
 
 
 def make_scaler(precision: str, initial: float, growth_interval: int) -> DynamicLossScaler:
-    """Make the loss scaler of a precision: dynamic for "fp16", a constant scale of 1 (`off`) for others."""
+    """Make a dynamic loss scaler if `precision` is "fp16", else a scaler with a constant scale of 1."""
     if precision != "fp16":
         return DynamicLossScaler.off()
     return DynamicLossScaler(initial, growth_interval=growth_interval)

@@ -1,4 +1,4 @@
-"""This module makes the recipe's optimizer, and momentum SGD; optimizers update weights and their state in place."""
+"""This module makes SGD with momentum, and the optimizer that a recipe names."""
 
 import functools
 import math
@@ -14,11 +14,11 @@ from resnet_fn.update.groups import Groups, parameter_groups, scaled, unzip_grou
 from resnet_fn.update.state import Optimizer, make_buffers, zeros_like
 from resnet_fn.update.vectors import over_vectors
 
-_MOST = 2**20  # most elements of a net that uses vectors; in larger nets joining the gradients costs what it saves
+_MOST = 2**20  # most elements of a net that uses vectors; to join the gradients of larger nets takes too long
 
 
 def make_optimizer(recipe: Recipe, net: nn.Cell, groups: Groups | None = None) -> Optimizer:
-    """Make the recipe's optimizer for a net; `groups` replace the recipe's parameter groups."""
+    """Make the optimizer that a recipe names. `groups` replaces `parameter_groups(recipe, net)`."""
     groups = groups or parameter_groups(recipe, net)
     moments: dict[str, Any] = {"beta1": recipe.momentum, "beta2": recipe.beta2}
     if recipe.epsilon:
@@ -34,11 +34,11 @@ def make_optimizer(recipe: Recipe, net: nn.Cell, groups: Groups | None = None) -
 
 
 def make_fast_optimizer(recipe: Recipe, net: nn.Cell) -> Optimizer:
-    """Make the recipe's optimizer for `make_train_step`; for a small net on a CPU, over vectors (`vectors.py`)."""
+    """Make the optimizer that a recipe names, in a form that is fast for small nets on a CPU (see `vectors.py`)."""
     parameters = net.trainable_params()
     small = sum(math.prod(parameter.shape) for parameter in parameters) <= _MOST
-    # LARS and LAMB need each parameter's norm. A moving average reads the weights after their update, but a compiled
-    # function may reorder the two, because it treats a vector and its views as different memory.
+    # LARS and LAMB need each parameter's norm. A moving average must read the weights after they are updated, but a
+    # compiled function may reorder both, because it treats a vector and the vector's views as different memory.
     elementwise = recipe.optimizer in ("sgd", "adam", "adamw") and not recipe.ema
     plain = all(parameter.dtype == mindspore.float32 for parameter in parameters)
     if small and elementwise and plain and mindspore.get_current_device().device_target == "CPU":
@@ -47,23 +47,28 @@ def make_fast_optimizer(recipe: Recipe, net: nn.Cell) -> Optimizer:
 
 
 def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) -> Optimizer:
-    """Make SGD with momentum, as `torch.optim.SGD` computes it (dampening 0, coupled weight decay).
+    """Make SGD with momentum and coupled weight decay, as `torch.optim.SGD` with dampening 0.
 
     g ← g + decay · p;  v ← momentum · v + g;  p ← p − lr · (g + momentum · v)  with Nesterov, else  p ← p − lr · v.
 
-    `groups`: see `parameter_groups`; 0 <= momentum < 1; `nesterov`: Nesterov's form (Sutskever et al., 2013).
+    Args:
+        groups: the parameters, for example from `weight_decay_groups` or `parameter_groups`.
+        momentum: momentum in the equations, 0 <= momentum < 1.
+        nesterov: whether to use Nesterov's form (Sutskever et al., 2013).
 
     Returns:
-        `state`: one buffer `momentum.<parameter>` for each parameter, float32, zeros at first.
-        `update(gradients, learning_rate)`: learning_rate is a float32 scalar tensor.
+        An `Optimizer` with a float32 buffer `momentum.<parameter>` (v) for each parameter, zeros at first.
+
+    Raises:
+        ValueError: if `nesterov` is True and `momentum` is 0.
     """
     if nesterov and momentum == 0:
-        raise ValueError("nesterov: needs momentum above 0; give --momentum 0.9 or --no-nesterov")
+        raise ValueError("nesterov: momentum must be above 0, but it is 0; give --momentum 0.9 or --no-nesterov")
     parameters, decays, factors = unzip_groups(groups)
     buffers = make_buffers(parameters, "momentum")
-    # ops.SGD is one kernel per parameter, and correct on a CPU, where ops.ApplyMomentum silently ignores Nesterov and
-    # mint.optim.SGD updates nothing. A `stat` of zeros turns off the special first step of ops.SGD; the CPU kernel
-    # needs it in the parameter's shape but does not write it, so that parameters of one shape share one `stat`.
+    # On a CPU, ops.SGD is correct. There ops.ApplyMomentum silently ignores Nesterov, and mint.optim.SGD updates
+    # nothing. A `stat` of zeros turns off the special first step of ops.SGD. The CPU kernel needs a `stat` with the
+    # parameter's shape but does not write to `stat`, so parameters with the same shape share one `stat`.
     stats: dict[tuple[int, ...], Parameter] = {}
     for index, parameter in enumerate(parameters):
         if parameter.shape not in stats:

@@ -1,4 +1,4 @@
-"""A schedule computes the learning rate on the host, from the update's number, which counts from 0."""
+"""These functions compute the learning rate of an update on the host."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,20 +9,24 @@ Schedule = Callable[[int], float]
 
 
 def cosine_warmup(step: int, total: int, warmup: int, peak: float, floor: float = 0.0) -> float:
-    """Return a rate with linear warm-up to `peak`, then half a cosine down to `floor` (arXiv 1608.03983).
+    """Return the learning rate of an update, with linear warm-up and then half a cosine (arXiv 1608.03983).
 
-    lr = peak · (step + 1) / warmup                                    for step < warmup
-    lr = floor + (peak − floor) · (1 + cos(π · t)) / 2,
-         t = (step − warmup) / (total − warmup)                        afterwards; `floor` from step = total on
+    If step < warmup, lr = peak · (step + 1) / warmup. Afterwards, lr = floor + (peak − floor) · (1 + cos(π · t)) / 2,
+    with t = (step − warmup) / (total − warmup). From step = total on, lr = floor.
 
-    `step` is an update's number, from 0; `total` and `warmup` are numbers of updates, of the whole run and the warm-up.
+    Args:
+        step: the update's number, from 0.
+        total: number of updates in the whole run.
+        warmup: number of updates in the warm-up.
+        peak: the learning rate at the end of the warm-up.
+        floor: the learning rate at the end of the run.
 
     Raises:
-        ValueError: `step` is negative, `warmup` is outside 0..total, or `floor` is above `peak`.
+        ValueError: if `step` is negative, `warmup` is outside 0..total, or `floor` is above `peak`.
     """
     _check(step, total, warmup)
     if floor > peak:
-        raise ValueError(f"floor: {floor} is above the peak {peak}; give a floor between 0 and the peak")
+        raise ValueError(f"floor: {floor} is above the peak {peak}; give a floor between 0 and {peak}")
     if step < warmup:
         return _warmup(step, warmup, peak)
     if step >= total:
@@ -32,7 +36,7 @@ def cosine_warmup(step: int, total: int, warmup: int, peak: float, floor: float 
 
 
 def linear_warmup(step: int, total: int, warmup: int, peak: float, floor: float = 0.0) -> float:
-    """Return a rate with linear warm-up to `peak`, then a straight line to `floor` at `total`; see `cosine_warmup`."""
+    """Return the learning rate of an update, with linear warm-up to `peak` and then a straight line to `floor`."""
     _check(step, total, warmup)
     if step < warmup:
         return _warmup(step, warmup, peak)
@@ -44,7 +48,7 @@ def _warmup(step: int, warmup: int, peak: float) -> float:
 
 
 def step_warmup(step: int, warmup: int, peak: float, milestones: Sequence[int], factor: float = 0.1) -> float:
-    """Return a rate with linear warm-up, then `peak` times `factor` for each milestone (an update) that is reached."""
+    """Return the learning rate with linear warm-up to `peak`, multiplied by `factor` at each update in `milestones`."""
     if step < warmup:
         return _warmup(step, warmup, peak)
     return peak * factor ** sum(step >= milestone for milestone in milestones)
@@ -52,13 +56,13 @@ def step_warmup(step: int, warmup: int, peak: float, milestones: Sequence[int], 
 
 def _check(step: int, total: int, warmup: int) -> None:
     if step < 0:
-        raise ValueError(f"step: {step} is negative; updates count from 0")
+        raise ValueError(f"step: {step} is negative; give an update's number, 0 or above")
     if not 0 <= warmup <= total:
-        raise ValueError(f"warmup: {warmup} updates do not fit into {total}; give 0..{total}")
+        raise ValueError(f"warmup: {warmup} updates do not fit into a run of {total} updates; give 0 to {total}")
 
 
 def make_schedule(recipe: Recipe, updates_per_epoch: float) -> Schedule:
-    """Return the recipe's learning rate by update number; `updates_per_epoch` below 1 compresses the whole recipe."""
+    """Make the recipe's function from an update's number, from 0, to the learning rate."""
     total, warmup = round(recipe.epochs * updates_per_epoch), round(recipe.warmup_epochs * updates_per_epoch)
     milestones = [round(epoch * updates_per_epoch) for epoch in recipe.milestones]
     peak, floor = recipe.learning_rate, recipe.min_learning_rate

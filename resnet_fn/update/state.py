@@ -1,4 +1,4 @@
-"""`TrainState` holds all state that an update changes, for the step, checkpoints and evaluation."""
+"""This module collects all state that an update changes and that a checkpoint must contain."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
@@ -19,13 +19,13 @@ def _as_they_are(gradients: Gradients) -> Gradients:
 
 
 class Optimizer(NamedTuple):
-    """Holds an optimizer's state and the function that updates weights and state in place, inside jit."""
+    """Holds an optimizer's state, and a function that updates the weights and this state in place."""
 
-    state: tuple[Parameter, ...]  # the optimizer's Parameters, which a checkpoint holds
-    update: Callable[[Gradients, Tensor], None]  # (gradients, learning rate), the gradients as `join` returns them
-    # The weights in the order of their gradients; (): the net's trainable parameters, in their order.
+    state: tuple[Parameter, ...]  # the optimizer's Parameters, which a checkpoint contains
+    update: Callable[[Gradients, Tensor], None]  # (gradients from `join`, learning rate as a float32 scalar tensor)
+    # The weights in the order of their gradients; () for the net's trainable parameters in their order.
     trained: tuple[Parameter, ...] = ()
-    # Converts gradients of `trained` to the argument of `update`, inside jit: unchanged, or joined to a few vectors.
+    # Converts gradients of `trained` to the gradients that `update` takes: unchanged, or joined to a few vectors.
     join: Callable[[Gradients], Gradients] = _as_they_are
     attach: Callable[[], None] = lambda: None  # must be called before each compiled function: see `vectors.py`
 
@@ -34,16 +34,16 @@ class Optimizer(NamedTuple):
 class TrainState:
     """Holds the weights and all other state that an update changes."""
 
-    weights: tuple[Parameter, ...]  # all of the net's Parameters, BatchNorm's statistics among them
+    weights: tuple[Parameter, ...]  # all Parameters of the net, including BatchNorm's statistics
     trained: tuple[Parameter, ...]  # the weights that have a gradient, in the optimizer's order
     statistics: tuple[Parameter, ...]  # BatchNorm's moving statistics that training changes, float32 [channels] each
-    optimizer: tuple[Parameter, ...]  # the optimizer's state
-    scaler: DynamicLossScaler  # the loss scaler, whose four scalars are state
-    average: MovingAverage | None = None  # moving average of the weights, which is evaluated if there is one
+    optimizer: tuple[Parameter, ...]  # the optimizer's Parameters
+    scaler: DynamicLossScaler  # the loss scaler, which has four scalar Parameters
+    average: MovingAverage | None = None  # the moving average of the weights, which is evaluated if there is one
 
     @property
     def training(self) -> tuple[Parameter, ...]:
-        """Return Parameters of optimizer, scaler and moving average, which a checkpoint holds beside the weights."""
+        """Return all Parameters except the weights: those of the optimizer, the loss scaler and the moving average."""
         average = (*self.average.averages, self.average.count) if self.average else ()
         return (*self.optimizer, *self.scaler.state(), *average)
 
@@ -51,9 +51,12 @@ class TrainState:
 def make_state(
     net: nn.Cell, optimizer: Optimizer, scaler: DynamicLossScaler | None = None, average: MovingAverage | None = None
 ) -> TrainState:
-    """Join the state of a net and of an optimizer that was made for the net's trainable parameters, in order.
+    """Collect the state of a net and its optimizer.
 
-    Without a `scaler` it is `DynamicLossScaler.off()`; `average` comes from `moving_average`.
+    Args:
+        optimizer: an optimizer that was made for the net's trainable parameters, in their order.
+        scaler: the loss scaler; None for a constant scale of 1.
+        average: the result of `moving_average`; None for no average.
     """
     return TrainState(
         weights=tuple(net.get_parameters()),
@@ -66,9 +69,9 @@ def make_state(
 
 
 class FixedMemory:
-    """Checks that Parameters of compiled functions have the same memory addresses as at the first call.
+    """Checks that Parameters still have the memory that a compiled function reads.
 
-    On a CPU `set_data` and `load_param_into_net` give a Parameter new memory; compiled functions still read the old.
+    On a CPU, `set_data` and `load_param_into_net` give a Parameter new memory, which a compiled function does not read.
     """
 
     def __init__(self, parameters: Iterable[Parameter]) -> None:
@@ -76,24 +79,25 @@ class FixedMemory:
         self._addresses: list[int] = []
 
     def check(self) -> None:
-        """Raise a ValueError that names Parameters with new memory; call this before each compiled function."""
+        """Raise ValueError if a Parameter has other memory than at the first call of `check`."""
         addresses = [parameter.data_ptr() for parameter in self._parameters]
         if addresses != self._addresses:
             if self._addresses:
                 pairs = zip(self._parameters, self._addresses, addresses, strict=True)
                 names = [parameter.name for parameter, before, now in pairs if before != now]
                 raise ValueError(
-                    f"{few(names)}: set_data or load_param_into_net gave them other memory, which compiled functions "
-                    "do not read; make the step again, or load with resnet_fn.load_weights or ops.assign"
+                    f"{few(names)}: set_data or load_param_into_net gave these Parameters new memory; use "
+                    "resnet_fn.load_weights or ops.assign instead, or call make_train_step or make_eval_step again"
                 )
             self._addresses = addresses
 
 
 def make_buffers(parameters: Sequence[Parameter], prefix: str) -> tuple[Parameter, ...]:
-    """Make Parameters of zeros, `<prefix>.<parameter>`, with each parameter's shape and dtype, as optimizer state."""
+    """Make a Parameter `<prefix>.<parameter>` of zeros for each parameter, with the same shape and dtype."""
     return tuple(zeros_like(parameter, f"{prefix}.{parameter.name}") for parameter in parameters)
 
 
 def zeros_like(parameter: Parameter, name: str) -> Parameter:
-    """Make a Parameter of zeros with a parameter's shape and dtype; its memory is not touched, which starts faster."""
+    """Make a Parameter of zeros with the shape and dtype of `parameter`."""
+    # `initializer` does not touch the memory, which starts faster.
     return Parameter(initializer("zeros", parameter.shape, parameter.dtype), name=name, requires_grad=False)

@@ -1,10 +1,6 @@
-"""In small nets on a CPU, parameters and the optimizer's state are views of a few vectors.
+"""This module joins the parameters and the optimizer's state of a small net to a few vectors, on a CPU.
 
-A kernel takes 10 to 20 µs before it computes anything, an all-reduce 0.3 ms, and an update has five operations for
-each parameter: unscale, square, all-reduce, clip, optimizer. With vectors, one kernel updates dozens of parameters.
-
-The step sees only an `Optimizer`: `join` makes vectors of the gradients, `update` takes these, and `attach` keeps
-views and vectors in the same memory. Parameters and state keep their names and shapes.
+One kernel then updates dozens of parameters, which saves time, because each kernel takes 10 to 20 µs to start.
 """
 
 import math
@@ -20,7 +16,7 @@ from resnet_fn.update.state import Optimizer, make_buffers
 
 
 class Vector:
-    """One float32 vector, `whole`; the Parameters `views` share its memory, piece by piece. Only for a CPU."""
+    """Holds a float32 vector `whole`, and Parameters `views` that share the vector's memory on a CPU."""
 
     def __init__(self, whole: Parameter, views: Sequence[Parameter]) -> None:
         self.whole, self.views = whole, tuple(views)
@@ -28,10 +24,10 @@ class Vector:
         pieces = np.split(self._memory, np.cumsum([math.prod(view.shape) for view in views])[:-1])
         self._arrays = [piece.reshape(view.shape) for piece, view in zip(pieces, views, strict=True)]
         self._addresses = [array.ctypes.data for array in (self._memory, *self._arrays)]
-        self.attach()  # before any function is compiled, because it keeps reading the memory of that time
+        self.attach()  # before a function is compiled, which then always reads the same memory
 
     def attach(self) -> None:
-        """Make vector and views share memory (again after `set_data` of a view); the views' values are kept."""
+        """Make the views share the vector's memory, for example again after `set_data`, and keep the views' values."""
         if self._is_attached():
             return
         for view, array in zip(self.views, self._arrays, strict=True):
@@ -39,17 +35,17 @@ class Vector:
             view.set_data(mindspore.from_numpy(array))
         self.whole.set_data(mindspore.from_numpy(self._memory))
         if not self._is_attached():  # training would not change the weights
-            raise RuntimeError("this MindSpore copies what a Parameter is given; use 2.7.2 to 2.10")
+            raise RuntimeError("Parameters cannot share memory in this version of MindSpore; use 2.7.2 to 2.10")
 
     def _is_attached(self) -> bool:
         return [parameter.data_ptr() for parameter in (self.whole, *self.views)] == self._addresses
 
 
 def over_vectors(make: Callable[[Groups], Optimizer], groups: Groups) -> Optimizer:
-    """Make an optimizer over one vector for each weight decay and factor of the learning rate.
+    """Make an optimizer in which parameters with equal weight decay and learning-rate factor share one vector.
 
-    The optimizer's state has the names and shapes of `make(groups)`. `make` must return an optimizer that updates each
-    element by itself, with state that has the parameters' shapes or is scalar. The parameters must be float32.
+    `make` must return an optimizer that updates each element by itself, with state that is scalar or has the shapes of
+    the parameters. The result's state has the same names and shapes as in `make(groups)`. Parameters must be float32.
     """
     by_setting: dict[tuple[float, float], list[Parameter]] = {}
     for parameter, decay, factor in zip(*unzip_groups(groups), strict=True):

@@ -78,7 +78,7 @@ def test_a_resume_with_other_data_is_rejected_or_noted(photographs, raises_line)
     known, classes = feed.reproducibility_key, photographs.classes
     for state, difference in (
         (saved({**known, "samples": 20}, classes), "samples 20 → 21"),
-        (saved({**known, "files": "0"}, classes), "names or classes of its files"),
+        (saved({**known, "files": "0"}, classes), "other file names or classes"),
         (saved(known, [*classes, "dog"]), "classes 'dog' → None"),
     ):
         text = f"another training set than the checkpoint's ({difference})"
@@ -103,5 +103,5 @@ def test_two_class_folders_swapped_whole_are_noticed(dataset, folder, raises_lin
     before = feed_of("one").reproducibility_key
     for old, new in (("bee", "x"), ("éléphant", "bee"), ("x", "éléphant")):
         (folder / "train" / old).rename(folder / "train" / new)
-    with raises_line("(contents of its files, of which the names are the same); give the same data"):
+    with raises_line("(other contents of files with the same names); give the same data"):
         data_notes(saved(before), (), feed_of("other"), False)

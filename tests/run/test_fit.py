@@ -107,14 +107,14 @@ def test_other_data_or_another_net_is_rejected(finished, raises_line):
     changed = training[0].copy()
     changed[5, 0, 0, 0] += 1
     linear = nn.SequentialCell(nn.Flatten(), nn.Dense(64, 10))
-    values = "values of the training or validation arrays"
+    values = "other values in the training or validation arrays"
     longer = f"fit(…, resume={settings['out_dir']!r}, epochs=3), without out_dir"
     for changes, parts in (
         ({"train": (changed, training[1])}, ("resume: another training set", values, "the same arrays")),
         ({"validation": (validation[0], validation[1][::-1])}, (values,)),
         ({"net": make_net(12)}, ("resume", "classes")),
         ({"net": linear}, ("belongs to another net", "1.weight", "give")),
-        ({"loss": "cross_entropy"}, ("resume:", "loss 'own' → 'cross_entropy'", "call fit with its own")),
+        ({"loss": "cross_entropy"}, ("resume:", "loss 'own' → 'cross_entropy'", "call fit with the old settings")),
         ({"epochs": 3}, ("resume:", "epochs 2 → 3", longer)),
     ):
         given = {"net": make_net(), "train": training, "validation": validation, "loss": twice, **settings}
@@ -243,27 +243,27 @@ NAN = np.where(np.arange(24).reshape(8, 3) == 7, np.nan, 0)
         ({"train": (X, Y + 2**40)}, [f"train: sample 0 has label {2**40}", "fix the labels"]),
         ({"train": (X.astype(">i4") - 2**17, Y), "validation": (X, Y)}, ["must be int32 [3] as in train"]),
         ({"train": (X.astype(np.longdouble), Y)}, ["train: inputs are", "128 [8, 3]", "64 bits"]),
-        ({**NO_CLASSES, "loss": "cross_entropy"}, ["train: its targets are float32 [8, 3], cross_entropy takes"]),
-        ({"net": nn.Dense(4, 2)}, ["net: fails with inputs float32 [2, 3]"]),
+        ({**NO_CLASSES, "loss": "cross_entropy"}, ["train: targets are float32 [8, 3], but cross_entropy takes"]),
+        ({"net": nn.Dense(4, 2)}, ["net: the call fails with inputs float32 [2, 3]"]),
         ({"net": nn.ReLU()}, ["net: ReLU has no parameters"]),
-        ({"net": nn.SequentialCell(nn.Dense(3, 2), nn.Softmax(0), nn.Flatten(0, 1))}, ["net: returns float32 [4]"]),
-        ({"net": nn.Dense(3, 1)}, ["net: returns float32 [2, 1]", 'targets.astype("float32")']),
-        ({"loss": nn.BCEWithLogitsLoss()}, ["loss: fails", 'targets.astype("float32")']),
+        ({"net": nn.SequentialCell(nn.Dense(3, 2), nn.Softmax(0), nn.Flatten(0, 1))}, ["net: the output is"]),
+        ({"net": nn.Dense(3, 1)}, ["net: the output is float32 [2, 1]", 'targets.astype("float32")']),
+        ({"loss": nn.BCEWithLogitsLoss()}, ["loss: the call fails", 'targets.astype("float32")']),
         ({"loss": nn.SequentialCell(nn.Dense(2, 1))}, ["loss: SequentialCell has parameters to train"]),
         ({"loss": 3}, ["loss: 3 is neither"]),
-        ({"loss": nn.MSELoss("none"), "train": (X, X), "validation": (X, X)}, ["loss: fails"]),
-        ({"loss": nn.CrossEntropyLoss(reduction="none")}, ["loss: returns float32 [2]", "mean"]),
+        ({"loss": nn.MSELoss("none"), "train": (X, X), "validation": (X, X)}, ["loss: the call fails"]),
+        ({"loss": nn.CrossEntropyLoss(reduction="none")}, ["loss: the result is float32 [2]", "mean"]),
         ({"loss": twice, "label_smoothing": 0.1}, ["loss: 'own'", "neither label_smoothing nor class_weights"]),
         ({"loss": twice, "class_weights": "balanced"}, ["loss: 'own'", "neither label_smoothing nor class_weights"]),
         ({"model": "resnet18"}, ["model:", "leave it out"]),
         ({"monitor": "map"}, ["monitor: 'map'", "give top1, macro_f1 or loss"]),
-        ({"loss_scale": 8.0}, ["loss_scale: is for this package's data sets and nets"]),
+        ({"loss_scale": 8.0}, ["loss_scale: this setting is only for this package's"]),
         ({"max_rotation": 10}, ["max_rotation: 10.0 is for this package's data sets and nets"]),
         ({"data_dir": "x"}, ["data_dir: 'x' is for this package's data sets and nets"]),
         ({"out_dirr": "x"}, ["fit: unknown setting 'out_dirr'; did you mean out_dir"]),
         ({"batch_size": 9}, ["batch_size: 9 is larger than the training set of 8"]),
-        ({**NO_CLASSES, "sampling": "balanced"}, ["sampling: 'balanced' is for classes, targets are float32 [8, 3]"]),
-        ({**NO_CLASSES, "monitor": "top1"}, ["monitor: 'top1' is for classes, targets are float32 [8, 3]"]),
+        ({**NO_CLASSES, "sampling": "balanced"}, ["sampling: 'balanced' needs classes, but targets are float32"]),
+        ({**NO_CLASSES, "monitor": "top1"}, ["monitor: 'top1' needs classes, but targets are float32"]),
     ],
 )
 def test_what_cannot_work_is_one_line(raises_line, changes, parts):

@@ -180,7 +180,7 @@ def test_a_resumed_run_with_patience_ends_where_the_unbroken_one_does(device, ev
     counts = [row["training_images"] for row in state["class_balance"]]
     assert counts == np.bincount(load_digits().train.labels).tolist()
     train(recipe, options)
-    assert f"complete: it ended after update {result.updates}" in capsys.readouterr().out
+    assert f"complete: the run ended after update {result.updates}" in capsys.readouterr().out
     kept = load_checkpoint(Path("run/checkpoints/step-00000005")).weights
     frozen = [name for name in kept if name.startswith(("conv1", "bn1", "layer1"))]
     assert len(frozen) == 15

@@ -162,7 +162,7 @@ def test_a_run_that_gets_more_epochs_goes_on_as_one_that_had_them_from_the_start
     assert (hashes[0] == hashes[1]) == (schedule == "constant")
     assert [end.state["recipe"]["epochs"] for end in ends] == [2, 2]
     assert settings_of("short")["recipe"]["epochs"] == 2
-    with pytest.raises(ValueError, match="epochs: 1 are fewer than the run has done, 2"):
+    with pytest.raises(ValueError, match="epochs: 1 is less than the 2 epochs that the run has done"):
         train(*parse(["--resume", "short", "--epochs", "1"]))
 
 
@@ -178,7 +178,7 @@ def typed(text):
     [
         ({"resume": "run", "out_dir": "my branch"}, "out_dir: my branch", 10),
         ({"resume": "run/checkpoints/step-00000005", "out_dir": "branch"}, "out_dir: branch", 5),
-        ({"resume": "run/checkpoints/step-00000005"}, "resume: .*/run goes on to update 10, past step-00000005", 5),
+        ({"resume": "run/checkpoints/step-00000005"}, "resume: .*/run has checkpoints after .*5, up to update 10", 5),
     ],
 )
 def test_a_branch_is_a_copy_that_the_error_has_the_commands_for(checkpoint, options, field, copy, lock):
@@ -201,7 +201,7 @@ def test_a_checkpoint_that_lies_in_no_run_folder_is_put_into_one_as_the_error_ha
     checkpoint("run", 5).rename("copy")
     assert parse(["--resume", "copy"])[0].epochs == 3
     text = rejected(lock, resume="copy")
-    assert text.startswith("resume: copy lies in no run folder; put it into one: ")
+    assert text.startswith("resume: copy does not lie in a run folder; put it into one: ")
     assert " y/checkpoints/step-00000005; then --resume y" in rejected(lock, resume="copy", out_dir="y")
     assert typed(text) == "NEW"
     run, found = find_start(*parse(["--resume", "NEW"])[:2], Workers(), lock)
@@ -244,7 +244,7 @@ def test_a_resume_with_more_threads_than_keep_their_bits_says_so(monkeypatch, cp
     now = parallel_layout(RunOptions(), Workers())
     notes = layout_notes(now, now)
     assert len(notes) == lines
-    assert all("threads, which" in note and "--threads 4" in note for note in notes)
+    assert all("threads: MindSpore measures" in note and "--threads 4" in note for note in notes)
 
 
 def test_threads_cpus_and_instructions_that_differ_are_named(python):

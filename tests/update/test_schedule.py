@@ -24,7 +24,7 @@ def test_cosine_corners():
     ("arguments", "message"),
     [
         ((-1, 10, 0, 0.1), "step: -1 is negative"),
-        ((0, 10, 11, 0.1), "warmup: 11 updates do not fit into 10; give 0..10"),
+        ((0, 10, 11, 0.1), "warmup: 11 updates do not fit into a run of 10 updates; give 0 to 10"),
         ((0, 10, 0, 0.1, 0.2), "floor: 0.2 is above the peak 0.1"),
     ],
 )
