@@ -52,7 +52,7 @@ def test_command(capsys, written):
         "resnet8: 47 tensors from torchvision names to official names in b.ckpt, read from a.safetensors\n"
     )
     assert "layer1.0.bn1d.gamma" in read_arrays("b.ckpt")
-    with pytest.raises(ValueError, match=r"b\.txt: cannot be written; end its name in \.safetensors"):
+    with pytest.raises(ValueError, match=r"b\.txt cannot be written as weights; .* ends in \.safetensors"):
         convert.main(["a.safetensors", "b.txt"])
 
 
@@ -65,8 +65,8 @@ def test_one_line_names_the_ambiguity(capsys):
     known = convert_weights("run", "a.safetensors")
     assert (known["model"], known["warnings"]) == ("genet50_minus", [])
     unsure = (
-        "resnet50 and genet50_minus have the same parameters; read as resnet50: if they are another model's, "
-        "give --model NAME"
+        "resnet50 and genet50_minus have the same parameters; these weights are read as resnet50, so "
+        "give --model NAME for another model"
     )
     assert convert_weights("a.safetensors", "b.safetensors")["warnings"] == [unsure]
     assert convert_weights("a.safetensors", "b.safetensors", model="genet50_minus")["warnings"] == []
