@@ -55,7 +55,7 @@ def save_checkpoint(
         folder: Path of the folder, `…/step-NNNNNNNN`. An existing folder is replaced.
         weights: Parameters of the net, as in `TrainState.weights`.
         training: Parameters of the optimizer, the loss scaler and the moving average, as in `TrainState.training`.
-        state: Further values to save, of JSON types.
+        state: Other values to save, of JSON types, for example {"update": 10}.
 
     Returns:
         The path of the folder.
@@ -70,7 +70,7 @@ def save_checkpoint(
 
 
 def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Mapping[str, Any]) -> Path:
-    """Write arrays as `save_checkpoint` does. The arrays must not change meanwhile. Any thread may call this."""
+    """Write arrays as `save_checkpoint` does. The arrays must not change during the call. Any thread may call this."""
     folder = Path(folder)
     temporary = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
     tensors = {_WEIGHTS: weights, _TRAINING: training}
@@ -113,7 +113,7 @@ def recover_interrupted_replace(checkpoints: Path) -> None:
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
-    """Read the checkpoint folder `folder`, and check all files against the hashes in the manifest.
+    """Read the checkpoint folder `folder`, and compare all files with the hashes in manifest.json.
 
     Raises:
         CheckpointError: If a file is missing or damaged.
@@ -148,7 +148,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         if number == FORMAT and not {_WEIGHTS, _TRAINING, _STATE} <= manifest["files"].keys():
             raise KeyError
     except FileNotFoundError:
-        raise CheckpointError(f"{folder} is no checkpoint, because it has no {MANIFEST}; give another") from None
+        raise CheckpointError(f"{folder} is no checkpoint, because {MANIFEST} is missing; give another") from None
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{folder / MANIFEST} is damaged ({error}); use another checkpoint") from None
     except (KeyError, TypeError, AttributeError, RecursionError):

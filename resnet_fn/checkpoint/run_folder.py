@@ -64,7 +64,7 @@ class RunFolder:
         return sorted(int(match[1]) for match in matches if match)
 
     def newest(self) -> Checkpoint:
-        """Load the newest checkpoint that is not damaged. Prints a warning for each newer one."""
+        """Load the newest checkpoint that is not damaged. Prints a warning for each newer checkpoint."""
         updates = self.updates()
         if not updates:
             nearest_run = near_run(self.path, "give a run folder or a checkpoint folder")
@@ -80,7 +80,7 @@ class RunFolder:
         """Load the checkpoint with the best value of the monitored metric."""
         best = self.newest().state["best"]
         if best is None:
-            raise CheckpointError(f"{self.path} has no best checkpoint without an evaluation; use --which last")
+            raise CheckpointError(f"{self.path} has no best checkpoint before the first evaluation; use --which last")
         return load_checkpoint(self.checkpoint_path(best["update"]))
 
     def prune(self, newest: int, keep_last: int, keep_every: int = 0, best: int | None = None) -> None:

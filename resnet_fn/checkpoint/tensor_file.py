@@ -1,7 +1,4 @@
-"""These functions write and read safetensors files (https://github.com/huggingface/safetensors).
-
-The writer of the safetensors package is not used, because it sorts the arrays and does not sync the file to the disk.
-"""
+"""These functions write and read safetensors files (https://github.com/huggingface/safetensors)."""
 
 import hashlib
 import json
@@ -23,6 +20,7 @@ _CODES = {name: code for code, name in _DTYPES.items()}
 _CHUNK = 1 << 16  # number of elements that are hashed at a time
 
 
+# The writer of the safetensors package is not used, because it sorts the arrays and does not sync files to the disk.
 def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
     """Write a safetensors file that keeps the order of `arrays` and contains `metadata` in the header."""
     with open(path, "wb") as file:
@@ -33,7 +31,7 @@ def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Ma
 
 def read_safetensors(data: bytes) -> dict[str, np.ndarray]:
     """Return the arrays of a safetensors file in the order of the file. bfloat16 becomes float32."""
-    from safetensors import SafetensorError, deserialize  # MindSpore brings it
+    from safetensors import SafetensorError, deserialize  # installed with MindSpore
 
     try:
         entries = dict(deserialize(data))
@@ -53,10 +51,7 @@ def read_safetensors(data: bytes) -> dict[str, np.ndarray]:
 
 
 def write_tensor_files(folder: Path, files: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, Any]]:
-    """Write and sync new safetensors files, and return the size and the hashes of each file by name.
-
-    `files` maps file names to named arrays. Raises ValueError if an array contains NaN or infinity.
-    """
+    """Write and sync new safetensors files of finite arrays, and return sizes and hashes by file name."""
     headers = {name: _header(arrays) for name, arrays in files.items()}
     # Two threads hash, so that hashing ends before the disk does. One thread is only about as fast as write().
     with ThreadPoolExecutor(2) as hashers:

@@ -60,7 +60,7 @@ def aligned(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
 
 
 def installed_program() -> str:
-    """Return the name or path of the command `resnet_fn`, or "" if another program was started."""
+    """Return the program of this process if the program is the installed command `resnet_fn`, else ""."""
     path = sys.argv[0]
     if Path(path).name != "resnet_fn":
         return ""
@@ -68,7 +68,7 @@ def installed_program() -> str:
 
 
 def typed_command() -> list[str]:
-    """Return the words of the command that the user typed, which in a worker is msrun or `resnet_fn.launch`."""
+    """Return the command that the user typed, as words. In a worker, the command is msrun or `resnet_fn.launch`."""
     if "MS_ROLE" not in os.environ:  # msrun did not start this process
         program = installed_program()
         return [program, *sys.argv[1:]] if program else sys.orig_argv

@@ -24,12 +24,12 @@ def processor() -> str:
 
 
 def cpu_count() -> int:
-    """Return the number of CPUs that this process may use, without the limit of `keep_to_one_cpu`."""
+    """Return the number of CPUs that this process could use before `keep_to_one_cpu` was called."""
     return min(len(_counted or os.sched_getaffinity(0)), cpu_quota())
 
 
 def cpu_quota(root: Path = Path("/")) -> int:
-    """Return how many CPUs the control groups (cgroup v1 or v2) allow this process, at least 1."""
+    """Return the number of CPUs that control groups (cgroup v1 or v2) allow this process, at least 1."""
     quota = sys.maxsize
     with contextlib.suppress(OSError):  # no /proc: not Linux
         for line in (root / "proc/self/cgroup").read_text().splitlines():
@@ -53,17 +53,17 @@ def _quota_of(folder: Path) -> int:
 
 
 def cpu_share() -> int:
-    """Return the number of CPUs for this worker, at least 1.
-
-    Call this function after `workers.join`, because it counts the running workers of this machine.
-    """
+    """Return the number of CPUs for this worker, at least 1. Call this function after `workers.join`."""
     mine = os.sched_getaffinity(0)
-    masks = list(local_workers().values()) or [mine]
+    masks = list(local_workers().values()) or [mine]  # the running workers of this machine
     return min(shared(mine, masks), max(1, cpu_quota() // len(masks)))
 
 
 def shared(mine: Collection[int], masks: Collection[Collection[int]]) -> int:
-    """Return a worker's share of the CPUs in `mine`, where a CPU in n of the workers' `masks` counts as 1/n."""
+    """Return the number of CPUs for one worker, where a CPU that n workers may use counts as 1/n.
+
+    `mine` is the affinity mask of the worker, and `masks` are the affinity masks of all workers.
+    """
     return max(1, int(sum(1 / sum(cpu in mask for mask in masks) for cpu in mine) + 1e-9))
 
 

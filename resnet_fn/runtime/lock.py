@@ -12,7 +12,7 @@ _HOLDER = "process "
 
 
 def was_locked(folder: Path, has_run: bool = False) -> bool:
-    """Return whether `folder` contains a run's lock file, or an empty lock file if `has_run` is True.
+    """Return whether `folder` contains a run's lock file. If `has_run` is True, an empty lock file counts too.
 
     Reading the file releases the lock if this process holds the lock.
     """

@@ -27,7 +27,7 @@ def claim_port(address: str, port: int) -> int:
 
 
 def shell_code(status: int) -> int:
-    """Return the exit code for a status from `os.waitpid`, which is 128 + n after a kill by signal n."""
+    """Return the exit code for a status from `os.waitpid`. A process that signal n killed has code 128 + n."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
@@ -50,7 +50,7 @@ class WorkerProcesses:
     def start(
         self, flags: Sequence[object], ranks: range, command: Sequence[str], logs: Path, variables: Mapping[str, str]
     ) -> None:
-        """Start `command` on this machine's `ranks` through msrun, which gets `flags` and writes to `logs`."""
+        """Start `command` on the given ranks with msrun. msrun gets `flags`, and writes log files to `logs`."""
         # msrun looks for `python` on PATH: it must find this one.
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
         msrun = shutil.which("msrun", path=path)
@@ -71,9 +71,9 @@ class WorkerProcesses:
         self.running = dict(zip(started, names[-len(started) :], strict=True))
 
     def _children(self) -> list[int]:
-        """Return the process ids of children that msrun started, which run in another session."""
+        """Return the process ids of the children that msrun started."""
         below = [pid for pid in parent.children(os.getpid()) if pid not in self._inherited]
-        return [pid for pid in below if os.getsid(pid) != os.getsid(0)]
+        return [pid for pid in below if os.getsid(pid) != os.getsid(0)]  # msrun started them in another session
 
     def send(self, number: int) -> None:
         """Send a signal to each running worker. The scheduler does not get the signal."""

@@ -67,7 +67,7 @@ def kernel_threads(threads: int) -> int:
 
 
 def set_once(setting: Callable[[Any], None], value: object) -> None:
-    """Call a MindSpore setting that accepts one call per process, and warn if it was called before."""
+    """Call a MindSpore setting that accepts one call per process, and warn if an earlier call was made."""
     try:
         setting(value)
     except RuntimeError as error:

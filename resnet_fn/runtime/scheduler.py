@@ -39,7 +39,7 @@ def wait_for_workers_then_exit() -> None:
     """Fork a child process that becomes MindSpore's scheduler, and wait in this process until the child ends.
 
     Only the child returns. After a signal, this process keeps the scheduler alive until this machine's workers have
-    ended, because they need the scheduler to save a checkpoint. Call this function before any thread starts.
+    ended. The workers need the scheduler to save a checkpoint. Call this function before any thread starts.
     """
     if not in_main_thread():
         return

@@ -22,7 +22,7 @@ def in_main_thread() -> bool:
 
 
 class StopRequest:
-    """Records the first stop signal that arrives after `install_handlers` and inside the `with` block.
+    """Records the first of `SIGNALS` that arrives inside the `with` block, after `install_handlers`.
 
     Outside the main thread no signal is recorded, because Python allows no signal handlers there.
     """
@@ -78,5 +78,5 @@ class StopRequest:
 
 
 def agreed_signal(stop_flags: np.ndarray) -> int:
-    """Return the signal that stops all ranks, or 0 for none. `stop_flags` is the sum over all ranks."""
+    """Return the signal that stops all ranks, or 0 for none, from the sum of all ranks' `stop_flags`."""
     return next((int(number) for number, count in zip(SIGNALS, stop_flags, strict=True) if count > 0), 0)

@@ -1,4 +1,4 @@
-"""This module loads Python files of the user, and keeps modules of the same name in different folders apart."""
+"""This module loads the user's Python files. Modules of the same name in different folders stay separate."""
 
 import contextlib
 import importlib.util

@@ -36,7 +36,7 @@ def launched_by_msrun() -> bool:
 
 
 def join(device: str = "CPU") -> Workers:
-    """Join the other workers if msrun started this process. In msrun's scheduler process, this never returns."""
+    """Join the other workers if msrun started this process. The call never returns in msrun's scheduler process."""
     global _joined
     if _joined is None:
         _check_platform()

@@ -38,7 +38,7 @@ def read_arrays(path: Path) -> Arrays:
 
 
 def _other_kind(path: Path) -> str:
-    """Describe a file whose first bytes show that the file is no weight file, or return ""."""
+    """Describe the file if the first bytes are not from a weight file, else return ""."""
     with open(path, "rb") as file:
         start = file.read(512)
     if not start.strip(b"\0"):
@@ -86,7 +86,7 @@ def _read_pth(path: Path) -> Arrays:
     if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < (2, 10):
         raise ValueError(
             f"{path}: PyTorch {torch.__version__} could run code that a {path.suffix} file contains; "
-            "run pip install 'torch>=2.10', or convert the file to .safetensors where you trust the file"
+            "run pip install 'torch>=2.10', or convert a file that you trust to .safetensors"
         )
     if zipfile.is_zipfile(path):
         with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:

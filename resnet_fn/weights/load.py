@@ -25,7 +25,7 @@ File = str | Path
 
 @dataclasses.dataclass(frozen=True)
 class WeightFile:
-    """The contents of a weight file. `model`, `update` and `classes` are empty if the file is not a checkpoint."""
+    """The contents of a weight file. `model`, `update` and `classes` are set only for checkpoints."""
 
     path: Path  # the file, or the checkpoint folder in a run folder
     arrays: Arrays  # the file's arrays under this package's names
@@ -50,7 +50,7 @@ def read_weights(file: File, which: str = "last") -> WeightFile:
 
 
 def read_any_weights(file: File, which: str = "last") -> WeightFile:
-    """Read weights as `read_weights` does, but accept every style. Arrays of an unknown style keep their names."""
+    """Read weights as `read_weights` does, but accept every naming style. Unknown names stay as they are."""
     path, model, averaged, update, classes = Path(file), "", False, 0, ()
     if path.is_dir():
         checkpoint = find_checkpoint(path, which)
@@ -78,7 +78,7 @@ def load_weights(
 ) -> None:
     """Load weights and BatchNorm statistics from a file into a net, completely or not at all.
 
-    Prints a warning if the net that the file belongs to may compute something slightly different.
+    Prints a warning to stderr if the net of the file may compute something else than `net`.
 
     Args:
         net: Net of this package, or another net that `fit` trained.
@@ -148,7 +148,7 @@ def start_from(net: nn.Cell, source: WeightFile, recipe: Recipe, classes: Sequen
 def convert_weights(
     source: File, target: File, to: str = "ours", model: str = "", allow_non_finite: bool = False, which: str = "last"
 ) -> dict[str, Any]:
-    """Read weights of a model of this package and write them with the parameter names of another project.
+    """Read weights in any known naming style, and write the weights in the naming style `to`.
 
     The model is recognised from names and shapes of the arrays. The values of the arrays do not change.
 

@@ -1,4 +1,4 @@
-"""A ResNet's parameters have different names in this package, torchvision, MindCV and the official models.
+"""A ResNet's parameters have different names in this package, torchvision, MindCV and official MindSpore.
 
 Our names are torchvision's names with MindSpore's last parts. A row shows the differences in one kind of name:
 

@@ -96,7 +96,7 @@ def _attention(arrays: Mapping[str, np.ndarray]) -> str:
         return "se"
     if "layer1.0.se.mlp.fc1.weight" in arrays:
         return "ge-plus"
-    # θ⁻ gates have no parameters, so that their weights are recognised as a plain ResNet-50's.
+    # Gates of θ⁻ have no parameters, so that the weights are recognised as a plain ResNet-50's.
     return "ge" if "layer1.0.se.gather.conv1.weight" in arrays else ""
 
 

@@ -47,7 +47,7 @@ def test_a_cut_file_is_rejected(ending):
 )
 def test_what_else_lies_at_a_weight_files_place_is_named(ending, contents, kind):
     Path(f"a.{ending}").write_bytes(contents)
-    with pytest.raises(ValueError, match=rf"^a\.{ending} is .*{kind}"):
+    with pytest.raises(ValueError, match=rf"^a\.{ending} .*{kind}"):
         read_arrays(f"a.{ending}")
 
 
