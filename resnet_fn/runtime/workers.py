@@ -17,7 +17,7 @@ class Workers(NamedTuple):
     Attributes:
         rank: Number of this worker, from 0.
         size: Number of workers.
-        all_reduce: Function that sums a sequence of tensors over all workers inside `mindspore.jit`, or None.
+        all_reduce: Function of `with_all_reduce` that sums tensors over all workers, or None.
     """
 
     rank: int = 0

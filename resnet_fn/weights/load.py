@@ -87,7 +87,7 @@ def load_weights(
         allow_non_finite: If True, NaN and infinity are accepted.
 
     Raises:
-        WeightsError: If an array is missing, unexpected or of another shape.
+        WeightsError: If an array is missing, unexpected or of another shape. The message lists the arrays.
         ValueError: If the file cannot be read, or if an array contains NaN or infinity.
     """
     source = file if isinstance(file, WeightFile) else read_weights(file)
