@@ -1,10 +1,10 @@
-"""A checkpoint is a folder that is either complete or absent.
+"""A checkpoint is a folder that is either complete or absent, for example checkpoints/step-00000440.
 
-    checkpoints/step-00000440/
-        weights.safetensors     weights and BatchNorm statistics of the net
-        training.safetensors    state of the optimizer, the loss scaler and the moving average
-        state.json              progress of the run, and values that a resume compares (`save` in run/resume.py)
-        manifest.json           number of the format, sizes and hashes of the files, and hashes of the tensors
+The folder of a checkpoint contains these files:
+    - weights.safetensors: weights and BatchNorm statistics, float32 in this package's nets, under the net's own names.
+    - training.safetensors: state of the optimizer, the loss scaler and the moving average.
+    - state.json: progress of the run, and values that a resume compares (`save` in run/resume.py).
+    - manifest.json: number of the format, sizes of the files, hashes of state.json, of headers and of arrays.
 
 A new checkpoint is written to a temporary folder, synced to the disk, and then renamed. Reading compares the files with
 the hashes in the manifest, because safetensors files contain no checksum.
@@ -33,7 +33,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class CheckpointError(ValueError):
-    """Raised if a checkpoint is missing or damaged, cannot be saved, or belongs to another net."""
+    """Raised if a checkpoint is missing or damaged, belongs to another net, or would contain NaN or infinity."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,7 @@ def save_checkpoint(
 
     Raises:
         CheckpointError: If `weights` or `training` contain NaN or infinity. Nothing is saved.
-        OSError: If the folder cannot be written. An earlier checkpoint of the same name stays intact.
+        OSError: If the folder cannot be written. In this case an existing folder is not replaced.
     """
     # The arrays need not be copied, because the caller waits and cannot change the Parameters meanwhile.
     weights_now, training_now = ({p.name: p.numpy() for p in parameters} for parameters in (weights, training))
@@ -115,6 +115,9 @@ def recover_interrupted_replace(checkpoints: Path) -> None:
 def load_checkpoint(folder: Path) -> Checkpoint:
     """Read the checkpoint folder `folder`, and compare all files with the hashes in manifest.json.
 
+    Returns:
+        The arrays and the state of the checkpoint.
+
     Raises:
         CheckpointError: If a file is missing or damaged.
         ValueError: If the checkpoint has the format of another version of this package.
@@ -148,7 +151,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         if number == FORMAT and not {_WEIGHTS, _TRAINING, _STATE} <= manifest["files"].keys():
             raise KeyError
     except FileNotFoundError:
-        raise CheckpointError(f"{folder} is no checkpoint, because {MANIFEST} is missing; give another") from None
+        raise CheckpointError(f"{folder} contains no {MANIFEST}; give the folder of a checkpoint") from None
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{folder / MANIFEST} is damaged ({error}); use another checkpoint") from None
     except (KeyError, TypeError, AttributeError, RecursionError):

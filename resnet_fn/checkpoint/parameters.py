@@ -25,7 +25,7 @@ def copy_arrays(parameters: "Sequence[Parameter]", into: dict[str, np.ndarray] |
 
 
 def misfits(wanted: Mapping[str, Sequence[int]], arrays: Arrays) -> dict[str, list[str]]:
-    """Return the names that do not fit `wanted`, under the keys "missing", "unexpected" and "of another shape"."""
+    """Return names that differ from `wanted` (shapes by name): "missing", "unexpected" or "of another shape"."""
     faults = {
         "missing": [name for name in wanted if name not in arrays],
         "unexpected": [name for name in arrays if name not in wanted],
@@ -39,11 +39,11 @@ def misfits(wanted: Mapping[str, Sequence[int]], arrays: Arrays) -> dict[str, li
 
 
 def check_finite(arrays: Arrays, source: object) -> None:
-    """Raise ValueError if an array contains NaN or infinity, which a ReLU could hide in a net's outputs."""
+    """Raise ValueError if an array contains NaN or infinity. A net's outputs do not always show such values."""
     bad = {name: array.size - int(np.isfinite(array).sum()) for name, array in sorted(arrays.items())}
     counts = [f"{count} of {arrays[name].size} values of {name}" for name, count in bad.items() if count]
     if counts:
-        fix = "give other weights (evaluate and convert accept them with --allow-non-finite)"
+        fix = "give other weights (evaluate and convert accept these with --allow-non-finite)"
         raise ValueError(f"{source} contains NaN or infinity ({few(counts)}); {fix}")
 
 
@@ -51,12 +51,16 @@ def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object
     """Copy arrays into the Parameters. If a name or shape differs, raise CheckpointError and copy nothing."""
     if faults := misfits({parameter.name: parameter.shape for parameter in parameters}, arrays):
         differences = "; ".join(f"{kind}: {few(names)}" for kind, names in faults.items())
-        raise CheckpointError(f"{source} belongs to another net ({differences}); give the saved net or recipe")
+        raise CheckpointError(f"{source} belongs to another net ({differences}); give this checkpoint's net or recipe")
     assign(parameters, arrays)
 
 
 def restore_state(state: "TrainState", checkpoint: Checkpoint) -> None:
     """Copy a checkpoint into the Parameters of `state`. Compiled functions use the new values.
+
+    Args:
+        state: State of a net and an optimizer, from `make_state`.
+        checkpoint: Result of `load_checkpoint`.
 
     Raises:
         CheckpointError: If the names or shapes in the checkpoint differ from `state`.

@@ -84,10 +84,10 @@ class RunFolder:
         return load_checkpoint(self.checkpoint_path(best["update"]))
 
     def prune(self, newest: int, keep_last: int, keep_every: int = 0, best: int | None = None) -> None:
-        """Remove incomplete saves and old checkpoints.
+        """Remove incomplete saves, and old checkpoints that are not kept.
 
-        Keeps the last `keep_last` checkpoints up to update `newest`, the checkpoint of update `best`, and checkpoints
-        at multiples of `keep_every`. Checkpoints after `newest` are damaged, and stay until the run overwrites them.
+        Of the checkpoints up to update `newest`, the last `keep_last` are kept. The checkpoint of update `best` and
+        checkpoints at multiples of `keep_every` are kept too. Damaged checkpoints after `newest` are not removed.
         """
         for update in [update for update in self.updates() if update <= newest][:-keep_last]:
             if update != best and not (keep_every and update % keep_every == 0):
@@ -107,7 +107,7 @@ class RunFolder:
             recover_interrupted_replace(self.checkpoints)
 
     def reserve(self, workers: Workers, is_new: bool) -> "RunFolder":
-        """Create a new run's folder, with a number after the name if the folder exists. Every rank must call this."""
+        """Return the run's folder. If `is_new`, rank 0 creates it under a free name. Every rank must call this."""
         path = self.path
         if workers.is_main and is_new:
             with contextlib.suppress(OSError):  # `create` reports the error
@@ -129,9 +129,7 @@ class RunFolder:
             with tempfile.TemporaryFile(dir=self.checkpoints):
                 pass  # a folder may exist and still refuse new files
         except OSError as error:
-            raise ValueError(
-                f"out_dir: {self.path} cannot be written ({error.strerror}); give another folder"
-            ) from None
+            raise ValueError(f"out_dir: {self.path} cannot be written ({error.strerror}); give another one") from None
 
     def config(self) -> dict[str, Any]:
         """Return the contents of config.json, or {} if the file is missing or no run wrote it."""
@@ -142,7 +140,7 @@ class RunFolder:
         return config if isinstance(config, dict) and {"recipe", "options"} <= config.keys() else {}
 
     def write_config(self, recipe: Recipe, options: RunOptions, workers: Workers, recipe_file: str) -> list[str]:
-        """Write config.json and recipe.toml. If a user has changed recipe.toml, keep the file and return a note."""
+        """Write config.json and recipe.toml. A recipe.toml that a user has changed is kept, and a note is returned."""
         from resnet_fn import __version__
 
         config = {

@@ -15,17 +15,17 @@ from resnet_fn.update.state import TrainState
 class CheckpointWriter:
     """Writes checkpoints in a background thread, one at a time. The end of the `with` block waits for the last one.
 
-    If a save fails, the next call or the end of the block raises the error. `state` is None on ranks that save nothing.
+    If a save fails, the next call or the end of the block raises the error.
     """
 
     def __init__(self, state: TrainState | None) -> None:
-        self._parameters = (state.weights, state.training) if state else ((), ())
+        self._parameters = (state.weights, state.training) if state else ((), ())  # None: this rank saves nothing
         self._copies = [copy_arrays(parameters) for parameters in self._parameters]  # allocates memory before training
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._saves: list[Future[dict[str, Any]]] = []  # saves that `poll` has not returned yet
 
     def save(self, folder: Path, state: Mapping[str, Any], then: Callable[[], None]) -> None:
-        """Copy the Parameters, and write the copies in the background. `then` is called after the write."""
+        """Wait for the last save, and copy the Parameters. In the background, write the copies and then call `then`."""
         began = time.perf_counter()
         self.wait()
         self._copies = [copy_arrays(*pair) for pair in zip(self._parameters, self._copies, strict=True)]

@@ -1,4 +1,4 @@
-"""These functions format text for the terminal and find out which command the user typed."""
+"""These functions format text for the terminal, survive a closed terminal, and return the command that was typed."""
 
 import json
 import os
@@ -15,7 +15,7 @@ LAUNCHED_BY = "RESNET_FN_LAUNCHED_BY"  # in a worker's environment: the words of
 
 
 class _Lossy:
-    """Wraps an output stream so that a failed write drops the text instead of raising an error."""
+    """Wraps an output stream. After a write fails, the stream drops all text and raises no OSError."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -46,7 +46,7 @@ def outlive_console() -> None:
 
 
 def wrapped(text: str, indent: int) -> str:
-    """Wrap `text` to the terminal's width, with `indent` spaces before each line after the first."""
+    """Wrap `text` to the terminal's width, with later lines indented. Without a terminal, return `text` unchanged."""
     if not sys.stdout.isatty():
         return text
     width, later = shutil.get_terminal_size().columns, " " * indent
@@ -60,7 +60,7 @@ def aligned(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
 
 
 def installed_program() -> str:
-    """Return the program of this process if the program is the installed command `resnet_fn`, else ""."""
+    """Return the name or path of the installed command `resnet_fn` if it started this process, else ""."""
     path = sys.argv[0]
     if Path(path).name != "resnet_fn":
         return ""
@@ -68,7 +68,7 @@ def installed_program() -> str:
 
 
 def typed_command() -> list[str]:
-    """Return the command that the user typed, as words. In a worker, the command is msrun or `resnet_fn.launch`."""
+    """Return the words of the typed command. In a worker, this is the msrun or `resnet_fn.launch` command."""
     if "MS_ROLE" not in os.environ:  # msrun did not start this process
         program = installed_program()
         return [program, *sys.argv[1:]] if program else sys.orig_argv

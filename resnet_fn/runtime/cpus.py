@@ -24,12 +24,12 @@ def processor() -> str:
 
 
 def cpu_count() -> int:
-    """Return the number of CPUs that this process could use before `keep_to_one_cpu` was called."""
+    """Return the number of CPUs that this process may use, as if `keep_to_one_cpu` had not been called."""
     return min(len(_counted or os.sched_getaffinity(0)), cpu_quota())
 
 
 def cpu_quota(root: Path = Path("/")) -> int:
-    """Return the number of CPUs that control groups (cgroup v1 or v2) allow this process, at least 1."""
+    """Return how many CPUs the cgroups (v1 or v2) of this process allow, or `sys.maxsize` if there is no limit."""
     quota = sys.maxsize
     with contextlib.suppress(OSError):  # no /proc: not Linux
         for line in (root / "proc/self/cgroup").read_text().splitlines():
@@ -53,22 +53,19 @@ def _quota_of(folder: Path) -> int:
 
 
 def cpu_share() -> int:
-    """Return the number of CPUs for this worker, at least 1. Call this function after `workers.join`."""
+    """Return the number of CPUs for this worker, at least 1. Call this after `workers.join`, when all workers run."""
     mine = os.sched_getaffinity(0)
     masks = list(local_workers().values()) or [mine]  # the running workers of this machine
     return min(shared(mine, masks), max(1, cpu_quota() // len(masks)))
 
 
 def shared(mine: Collection[int], masks: Collection[Collection[int]]) -> int:
-    """Return the number of CPUs for one worker, where a CPU that n workers may use counts as 1/n.
-
-    `mine` is the affinity mask of the worker, and `masks` are the affinity masks of all workers.
-    """
+    """Return the number of CPUs for a worker with affinity mask `mine`, if all workers (`masks`) share CPUs evenly."""
     return max(1, int(sum(1 / sum(cpu in mask for mask in masks) for cpu in mine) + 1e-9))
 
 
 def keep_to_one_cpu() -> None:
-    """Bind this worker to one CPU if this machine has exactly as many workers as usable CPUs."""
+    """Bind this worker to one CPU if this machine has as many workers as CPUs that each worker may use."""
     cpus, workers = os.sched_getaffinity(0), local_workers()
     own = {place: {cpu} for place, cpu in zip(sorted(workers), sorted(cpus), strict=False)}
     # A process that may use two CPUs computes with at least two threads, which would disturb the other workers.

@@ -1,4 +1,4 @@
-"""These functions write files that are complete or absent, even after a loss of power."""
+"""These functions hash files, and write files so that they survive a loss of power."""
 
 import contextlib
 import hashlib
@@ -39,7 +39,7 @@ def sync(path: Path) -> None:
 
 
 def no_room(path: Path, error: OSError, run: Path) -> OSError:
-    """Return an OSError that explains how to resume the run `run` after `path` could not be written."""
+    """Return an OSError that explains how to resume the run in folder `run` after `path` could not be written."""
     return OSError(
         f"{path}: cannot be saved ({error.strerror or error}); make room, then give the same command with "
         f"--out-dir {run} to resume from the last checkpoint"
@@ -59,7 +59,7 @@ def replace_file(path: Path) -> Iterator[Path]:
         mode = temporary.stat().st_mode
         temporary.unlink()
         yield temporary
-        temporary.chmod(mode)  # MindSpore's writers leave 0400
+        temporary.chmod(mode)  # the mode of a new file; MindSpore's writers leave 0400
         sync(temporary)
         temporary.replace(path)
         sync(path.parent)
@@ -77,7 +77,7 @@ def replace_text(path: Path, text: str, errors: str = "strict") -> None:
 
 
 def finite_or_null(value: Any) -> Any:
-    """Return a nested value for JSON, in which None replaces NaN and infinity."""
+    """Replace NaN and infinity in a nested value by None, because JSON has neither of them."""
     if isinstance(value, dict):
         return {key: finite_or_null(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

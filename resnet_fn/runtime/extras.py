@@ -9,4 +9,4 @@ def import_extra(module: str, purpose: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise ValueError(f"{purpose} needs {module}; pip install {module.partition('.')[0]}") from None
+        raise ValueError(f"{purpose} needs {module}; run pip install {module.partition('.')[0]}") from None

@@ -12,15 +12,16 @@ _HOLDER = "process "
 
 
 def was_locked(folder: Path, has_run: bool = False) -> bool:
-    """Return whether `folder` contains a run's lock file. If `has_run` is True, an empty lock file counts too.
+    """Return whether a run has written the lock file in `folder`.
 
-    Reading the file releases the lock if this process holds the lock.
+    A loss of power can empty the file. An empty file therefore counts if the folder has a run (`has_run`). Do not call
+    this function while this process holds the lock, because reading the file releases the lock.
     """
     try:
         text = (folder / "lock").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
-    return text.startswith(_HOLDER) or (has_run and not text.strip("\0"))  # a loss of power leaves no text
+    return text.startswith(_HOLDER) or (has_run and not text.strip("\0"))
 
 
 class FolderLock:

@@ -50,7 +50,7 @@ class WorkerProcesses:
     def start(
         self, flags: Sequence[object], ranks: range, command: Sequence[str], logs: Path, variables: Mapping[str, str]
     ) -> None:
-        """Start `command` on the given ranks with msrun. msrun gets `flags`, and writes log files to `logs`."""
+        """Start `command` on the given ranks with msrun and its `flags`. `variables` are added to the environment."""
         # msrun looks for `python` on PATH: it must find this one.
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
         msrun = shutil.which("msrun", path=path)
@@ -58,7 +58,7 @@ class WorkerProcesses:
             raise ValueError("msrun is not on PATH; run pip install mindspore")
         become = ("python", Path(parent.__file__).absolute(), os.getpid(), *command)
         words = [str(word) for word in (msrun, *flags, "--log_dir", logs, *become)]
-        # msrun ends as soon as the workers run. Linux then makes this process the parent of the workers.
+        # Without `--join True`, msrun ends when the workers run. This process then becomes the parent of the workers.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
         # The workers get their own session, so that Ctrl-C reaches them only once, through this process.
         environment = {**os.environ, **variables, "PATH": path}
@@ -78,7 +78,7 @@ class WorkerProcesses:
     def send(self, number: int) -> None:
         """Send a signal to each running worker. The scheduler does not get the signal."""
         for pid, name in self.running.items():
-            if name != "scheduler":  # without the scheduler all workers would end
+            if name != "scheduler":  # if the scheduler ended first, all workers would end
                 os.kill(pid, number)
 
     def poll(self) -> None:

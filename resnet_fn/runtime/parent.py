@@ -13,14 +13,14 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h; it holds across exec
 
 
 def die_with_parent(parent: int, number: int = signal.SIGTERM) -> None:
-    """Let the kernel send signal `number` to this process when the parent process dies."""
+    """Let the kernel send signal `number` to this process when its parent, process `parent`, dies."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # the parent has already died
         os.kill(os.getpid(), number)
 
 
 def msrun_command() -> list[str]:
-    """Return the command line of the parent process if this is msrun with `--join True`, else []."""
+    """Return the command line of msrun if msrun is the parent process and has `--join True`, else []."""
     words: list[str] = []
     with contextlib.suppress(OSError):  # no /proc: not Linux
         words = os.fsdecode(Path(f"/proc/{os.getppid()}/cmdline").read_bytes()).split("\0")[:-1]

@@ -29,10 +29,10 @@ def prepare_environment() -> None:
     """Set environment variables that MindSpore reads during import, unless the user has set them."""
     # GLOG levels: 0 debug, 1 info, 2 warning, 3 error. MindSpore's C++ warnings do not help users of a recipe.
     os.environ.setdefault("GLOG_v", "3")
-    # A failed compilation writes files below MS_OM_PATH, which by default is the current folder.
+    # A failed compilation writes rank_0/om/analyze_fail.ir below MS_OM_PATH, by default the current folder.
     if "MS_OM_PATH" not in os.environ:
         os.environ["MS_OM_PATH"] = _private_folder()
-    # All-reduce on CPU fails after 30 s by default, but rank 0 may take longer to write a checkpoint.
+    # All-reduce on CPU fails after 30 s by default. Ranks may wait longer, for example for rank 0's checkpoint.
     os.environ.setdefault("MS_CPU_COMM_OP_TIMEOUT", "600")
     if not glob.glob("/dev/davinci*"):  # no card
         # Compiled functions then compute in the calling thread, which otherwise spins on a core (docs/mindspore.md).
@@ -78,7 +78,7 @@ def set_once(setting: Callable[[Any], None], value: object) -> None:
 
 
 def kernel_environment() -> dict[str, Any]:
-    """Return the settings on which the last bits of an update depend. Call this function after `start`."""
+    """Return the settings that can change the rounding in an update. Call this function after `start`."""
     from resnet_fn.runtime.cpus import processor
 
     return {
@@ -98,7 +98,7 @@ def use_exact_kernels() -> None:
     from mindspore.device_context.ascend import op_precision
 
     set_once(mindspore.set_deterministic, True)
-    set_once(op_precision.conv_allow_hf32, False)  # by default convolutions round to HF32
+    set_once(op_precision.conv_allow_hf32, False)  # convolutions round to HF32 by default, matrix products do not
     set_once(op_precision.matmul_allow_hf32, False)
 
 
@@ -165,7 +165,7 @@ def context(name: str) -> Any:
     """Return the value of a MindSpore context setting."""
     import mindspore
 
-    return mindspore.get_context(name)  # a later MindSpore removes it: call it only here
+    return mindspore.get_context(name)  # called only here, because a later MindSpore removes it
 
 
 started: dict[str, Any] = {}  # what `start` has set; MindSpore does not report all of it

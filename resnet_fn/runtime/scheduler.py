@@ -27,7 +27,7 @@ def check_port() -> None:
     try:
         claim_port(host, port)
     except OSError as error:
-        if msrun_command():  # otherwise the workers would wait 600 s
+        if msrun_command():  # this ends the workers, which would wait 600 s
             for pid in set(children(parent)) - {os.getpid()}:
                 os.kill(pid, signal.SIGTERM)
         # If a job fails, msrun shows the scheduler's lines that contain the word Error.
@@ -38,8 +38,8 @@ def check_port() -> None:
 def wait_for_workers_then_exit() -> None:
     """Fork a child process that becomes MindSpore's scheduler, and wait in this process until the child ends.
 
-    Only the child returns. After a signal, this process keeps the scheduler alive until this machine's workers have
-    ended. The workers need the scheduler to save a checkpoint. Call this function before any thread starts.
+    Only the child returns. After a signal, the child runs until this machine's workers have saved and ended. Outside
+    the main thread nothing is done. Call this function before any thread starts, because a fork copies no threads.
     """
     if not in_main_thread():
         return
@@ -86,8 +86,8 @@ def end_with_scheduler() -> None:
 
 
 def _wait_for_loss(signals: int) -> None:
-    # Within 30 s of the loss MindSpore sends SIGTERM to this process. `StopRequest` only records the signal, and an
-    # all-reduce would wait for MS_CPU_COMM_OP_TIMEOUT.
+    # Within 30 s of a loss MindSpore sends SIGTERM to this process. `StopRequest` only records the signal, and an
+    # all-reduce waits for MS_CPU_COMM_OP_TIMEOUT. After a SIGTERM, this thread therefore tests the connection.
     while signal.SIGTERM not in os.read(signals, 1):
         pass
     answered = time.monotonic()
@@ -97,5 +97,5 @@ def _wait_for_loss(signals: int) -> None:
             socket.create_connection(_address(), timeout=_CONNECT).close()
             answered = time.monotonic()
     host, port = _address()
-    os.write(2, f"error: lost msrun's scheduler at {host}, port {port}: its machine is dead or out of reach\n".encode())
+    os.write(2, f"error: msrun's scheduler at {host}, port {port} does not answer; check that machine\n".encode())
     os._exit(1)

@@ -78,5 +78,5 @@ class StopRequest:
 
 
 def agreed_signal(stop_flags: np.ndarray) -> int:
-    """Return the signal that stops all ranks, or 0 for none, from the sum of all ranks' `stop_flags`."""
+    """Return the first of `SIGNALS` that any rank has recorded, or 0. `stop_flags` is summed over all ranks."""
     return next((int(number) for number, count in zip(SIGNALS, stop_flags, strict=True) if count > 0), 0)

@@ -35,5 +35,5 @@ def warnings() -> list[str]:
         untried = f"was never tried with this package ({', '.join(RUN_ON)} were)"
         lines.append(f"warning: MindSpore {version} {untried}; run python -m resnet_fn.doctor")
     if not at_least(9, 1, "pillow"):
-        lines.append(f"warning: Pillow {installed('pillow')} is too old to read images with; pip install 'pillow>=9.1'")
+        lines.append(f"warning: Pillow {installed('pillow')} is too old to read images; run pip install 'pillow>=9.1'")
     return lines

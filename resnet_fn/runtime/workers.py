@@ -17,7 +17,7 @@ class Workers(NamedTuple):
     Attributes:
         rank: Number of this worker, from 0.
         size: Number of workers.
-        all_reduce: Function of `with_all_reduce` that sums tensors over all workers, or None.
+        all_reduce: Function that sums tensors over all workers, or None. `with_all_reduce` adds this function.
     """
 
     rank: int = 0
@@ -48,12 +48,12 @@ _joined: Workers | None = None
 
 
 def _check_platform() -> None:
-    """Raise ValueError if a cluster platform (ModelArts, MindCluster) started the workers wrongly."""
+    """Raise ValueError if a cluster platform (ModelArts, MindCluster) did not start the workers as MindSpore needs."""
     processes, local = os.environ.get("RANK_SIZE", "1"), os.environ.get("MS_LOCAL_WORKER", "1")
     if not launched_by_msrun() and processes.isdecimal() and int(processes) > 1:
         raise ValueError(
-            f"RANK_SIZE is {processes}, but MS_ROLE is not set, so the processes cannot find each other; "
-            "set MA_RUN_METHOD=msrun (ModelArts), or start resnet_fn.launch once on each machine"
+            f"RANK_SIZE is {processes}, but MS_ROLE is not set; on ModelArts set MA_RUN_METHOD=msrun, "
+            "elsewhere start resnet_fn.launch once on each machine"
         )
     if launched_by_msrun() and local.isdecimal() and int(local) > 1 and "MS_TOPO_TIMEOUT" not in os.environ:
         raise ValueError(  # MindCluster's operator; msrun always sets MS_TOPO_TIMEOUT
@@ -89,10 +89,7 @@ def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
 
 
 def exchange_numbers(values: np.ndarray, workers: Workers) -> np.ndarray:
-    """Sum int64 numbers below 2^48 over all ranks. Every rank must call this.
-
-    Each number must be 0 on all ranks except one.
-    """
+    """Sum int64 numbers below 2^48, each of which is 0 on all ranks except one. Every rank must call this."""
     halves = np.stack(np.divmod(values, 2**24)).astype(np.float32)  # float32 holds the 24 bits of each half exactly
     upper, lower = sum_over_ranks(halves, workers).astype(np.int64)
     return upper * 2**24 + lower
@@ -107,7 +104,7 @@ def gather_texts(text: str, workers: Workers) -> list[str]:
     """Return the `text` of every rank, in the order of the ranks. Every rank must call this."""
     if workers.size == 1:
         return [text]
-    data = text.encode("utf-8", "surrogateescape")
+    data = text.encode("utf-8", "surrogateescape")  # a path may contain bytes that are not UTF-8
     lengths = np.zeros(workers.size, np.int64)  # first, because all ranks must sum arrays of one shape
     lengths[workers.rank] = len(data)
     lengths = exchange_numbers(lengths, workers)

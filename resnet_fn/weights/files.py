@@ -27,8 +27,8 @@ def read_arrays(path: Path) -> Arrays:
         raise ValueError(f"{path} does not exist; {near_path(path, 'give a weight file or a checkpoint folder')}")
     if path.suffix not in ENDINGS or not path.is_file():
         raise ValueError(f"{path} is no weight file; give a {', '.join(ENDINGS)} file or a checkpoint folder")
-    if is_other_kind := _other_kind(path):
-        raise ValueError(f"{path} {is_other_kind}")
+    if kind_and_fix := _other_kind(path):
+        raise ValueError(f"{path} {kind_and_fix}")
     if path.suffix != ".safetensors":
         return _read_ckpt(path) if path.suffix == ".ckpt" else _read_pth(path)
     try:
@@ -38,7 +38,7 @@ def read_arrays(path: Path) -> Arrays:
 
 
 def _other_kind(path: Path) -> str:
-    """Describe the file if the first bytes are not from a weight file, else return ""."""
+    """Describe the file, with a fix, if its first bytes are not from a weight file, else return ""."""
     with open(path, "rb") as file:
         start = file.read(512)
     if not start.strip(b"\0"):

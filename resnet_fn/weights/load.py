@@ -30,8 +30,8 @@ class WeightFile:
     path: Path  # the file, or the checkpoint folder in a run folder
     arrays: Arrays  # the file's arrays under this package's names
     style: str  # naming style of the file, one of STYLES or "own"
-    warning: str  # how a net of that style computes differently from our net, or ""
-    useless: bool  # whether our nets cannot use the weights
+    warning: str  # how nets of that style differ from ours, or why the style is "own", or ""
+    useless: bool  # True if this package's nets cannot use the weights
     model: str  # name of the model in a checkpoint's recipe, or "" for other files
     averaged: bool  # whether these are the moving average of the weights
     update: int  # number of updates before a checkpoint was saved
@@ -41,7 +41,7 @@ class WeightFile:
 def read_weights(file: File, which: str = "last") -> WeightFile:
     """Read a `.pth`, `.safetensors` or `.ckpt` file, a checkpoint folder, or a run folder.
 
-    `which` selects the "last" or "best" checkpoint of a run folder. Moving averages of the weights are preferred.
+    `which` selects the "last" or "best" checkpoint of a run folder. A checkpoint's moving averages replace the weights.
     """
     source = read_any_weights(file, which)
     if source.useless:
@@ -50,7 +50,7 @@ def read_weights(file: File, which: str = "last") -> WeightFile:
 
 
 def read_any_weights(file: File, which: str = "last") -> WeightFile:
-    """Read weights as `read_weights` does, but accept every naming style. Unknown names stay as they are."""
+    """Read weights as `read_weights` does, even if this package's nets cannot use them. Unknown names are kept."""
     path, model, averaged, update, classes = Path(file), "", False, 0, ()
     if path.is_dir():
         checkpoint = find_checkpoint(path, which)
@@ -78,7 +78,7 @@ def load_weights(
 ) -> None:
     """Load weights and BatchNorm statistics from a file into a net, completely or not at all.
 
-    Prints a warning to stderr if the net of the file may compute something else than `net`.
+    Prints a warning to stderr if `net` may give other outputs than the net that the weights were saved from.
 
     Args:
         net: Net of this package, or another net that `fit` trained.
@@ -87,7 +87,7 @@ def load_weights(
         allow_non_finite: If True, NaN and infinity are accepted.
 
     Raises:
-        WeightsError: If an array is missing, unexpected or of another shape. The message lists the arrays.
+        WeightsError: If an array is missing, unexpected or of another shape, or no net of this package fits.
         ValueError: If the file cannot be read, or if an array contains NaN or infinity.
     """
     source = file if isinstance(file, WeightFile) else read_weights(file)
@@ -104,7 +104,7 @@ def load_weights(
 
 
 def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
-    """Return the recipe with a model name. If the recipe has no model, the model is recognised from the weights."""
+    """Return the recipe with a model. A missing model is recognised from the weights, with its stem and norm layers."""
     if recipe.model:
         return recipe
     if source is None:
@@ -148,15 +148,13 @@ def start_from(net: nn.Cell, source: WeightFile, recipe: Recipe, classes: Sequen
 def convert_weights(
     source: File, target: File, to: str = "ours", model: str = "", allow_non_finite: bool = False, which: str = "last"
 ) -> dict[str, Any]:
-    """Read weights in any known naming style, and write the weights in the naming style `to`.
-
-    The model is recognised from names and shapes of the arrays. The values of the arrays do not change.
+    """Read weights in any known naming style, and write the same values under the names of the style `to`.
 
     Args:
         source: Weight file, checkpoint folder or run folder, as in `load_weights`.
         target: File to write, which ends in `.safetensors`, `.ckpt`, `.pth` or `.pt`.
         to: Naming style to write, one of "ours", "torchvision" (also timm), "mindcv" and "official".
-        model: Name of the model. If empty, the model is recognised.
+        model: Name of the model. If empty, the model is known from a checkpoint or recognised from names and shapes.
         allow_non_finite: If True, NaN and infinity are accepted.
         which: Checkpoint of a run folder, "last" or "best".
 
@@ -164,7 +162,7 @@ def convert_weights(
         {"model": name, "path": path that was read, "from": style, "to": style, "tensors": count, "warnings": texts}
 
     Raises:
-        ValueError: If an array does not fit or is not finite, or if a net of style `to` computes something else.
+        ValueError: If an array does not fit or is not finite, or if nets of the project `to` cannot use the weights.
     """
     if to not in STYLES:
         raise ValueError(f"to: {to!r} is unknown; {closest(to, STYLES)}")
@@ -187,23 +185,23 @@ def convert_weights(
     return {"model": net_options["name"], "path": read.path, **styles, "tensors": len(shapes), "warnings": warnings}
 
 
-def _difference(net: nn.Cell, source: WeightFile, model: str, given: str) -> str:
+def _difference(net: nn.Cell, source: WeightFile, model: str, path: str) -> str:
     """Describe how the weights' net differs from `net`, with the fix, or return "" if no difference is known."""
     ours = recognise_model({parameter.name: parameter for parameter in net.get_parameters()}, model)
     try:
         theirs = recognise_model(source.arrays)
     except ValueError as error:  # no net of ours
-        return f"{given}: {error}"
+        return f"{path}: {error}"
     name = theirs["name"]
     if name not in (model, *same_parameters(model)):
-        return f"{given} contains weights of {name}, but the net is {model}; give --model {name}"
+        return f"{path} contains weights of {name}, but the net is {model}; give --model {name}"
     for key in ("stem", "norm"):
         if theirs[key] != ours[key]:
-            return f"{given} has the {key} {theirs[key]!r}, but the net has {ours[key]!r}; give --{key} {theirs[key]}"
+            return f"{path} has the {key} {theirs[key]!r}, but the net has {ours[key]!r}; give --{key} {theirs[key]}"
     channels = theirs["in_channels"]
     if channels != ours["in_channels"]:
-        have = f"{channels} channel{'s' * (channels > 1)}, but the data set has {ours['in_channels']}"
-        return f"{given} is for images of {have}; give other weights"
+        channel_counts = f"{channels} channel{'s' * (channels > 1)}, but the data set has {ours['in_channels']}"
+        return f"{path} is for images of {channel_counts}; give other weights"
     return ""
 
 
@@ -222,13 +220,13 @@ def other_classes(source: WeightFile, classes: Sequence[str]) -> str:
 
 
 def _other_function(net: nn.Cell, model: str) -> str:
-    """Return a warning if `net` has gates without parameters but `model` may have none, or the reverse."""
+    """Return a warning if the weights may be of ResNet-50 but `net` is genet50_minus, or the reverse, else ""."""
     minus, plain = "genet50_minus", same_parameters("genet50_minus")[0]
     gates = (cell for _, cell in net.cells_and_names() if isinstance(cell, GatherExcite))
     gated = any(not list(cell.get_parameters()) for cell in gates)
     if gated and model != minus:
-        known = f"are {model}'s" if model else f"may be {plain}'s"
-        return f"these weights {known}, which has the parameters of {minus} but no gates; this net has gates"
+        origin = f"are of {model}" if model else f"may be of {plain}"
+        return f"these weights {origin}, but this net has the gates of {minus}; both have the same parameters"
     if not gated and model == minus:
-        return f"these weights are {minus}'s, which has the parameters of {plain} and gates; this net has none"
+        return f"these weights are of {minus}, but this net has no gates, as {plain}; both have the same parameters"
     return ""

@@ -1,14 +1,10 @@
 """A ResNet's parameters have different names in this package, torchvision, MindCV and official MindSpore.
 
-Our names are torchvision's names with MindSpore's last parts. A row shows the differences in one kind of name:
-
-    ours                      torchvision, timm          MindCV              official MindSpore
-    bn1.gamma / .beta         bn1.weight / .bias         as ours             as ours
-    bn1.moving_mean           bn1.running_mean           as ours             as ours
-    bn1.moving_variance       bn1.running_var            as ours             as ours
-    layer1.0.bn1 (BasicBlock) as ours                    as ours             layer1.0.bn1d
-    layer2.0.downsample.0     as ours                    down_sample.0       down_sample_layer.0
-    fc                        as ours                    classifier          end_point
+This package has names such as `bn1.moving_mean`, `layer2.0.downsample.0.weight` and `fc.bias`. The others differ:
+    - torchvision and timm name the arrays of a BatchNorm layer `weight`, `bias`, `running_mean` and `running_var`.
+    - MindCV has `down_sample` for `downsample`, and `classifier` for `fc`.
+    - Official MindSpore has `down_sample_layer` for `downsample`, and `end_point` for `fc`.
+    - Official MindSpore has `bn1d` and `bn2d` for `bn1` and `bn2` in a BasicBlock.
 """
 
 import re
@@ -33,7 +29,7 @@ def is_basic(names: Iterable[str]) -> bool:
 
 
 def strip_extras(names: Iterable[str]) -> list[str]:
-    """Remove the names of optimizer state, step counts and BatchNorm counters."""
+    """Return `names` without the names of optimizer state, step counts and BatchNorm counters."""
     return [name for name in names if not _EXTRAS.fullmatch(name)]
 
 
@@ -83,14 +79,14 @@ def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
 
 
 def differences(style: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, bool]:
-    """Return how a net of this style differs from ours, or "", and whether our net cannot use the weights."""
+    """Return how nets of this style differ from our nets ("" if not), and True if our nets cannot use the weights."""
     stem = arrays.get("conv1.weight")
     if style == "mindcv" and stem is not None and stem.shape[2:3] == (7,):  # only then a max-pool follows
-        return "MindCV's stem max-pool pads with `same` (0 and 1), ours with 1 and 1: features shift by a pixel", False
+        return "MindCV's stem max-pool pads with `same` (0 and 1), but ours 1 and 1, so features shift one pixel", False
     if style == "official" and not is_basic(arrays):
         return (
-            "the official MindSpore ResNet-50, 101 and 152 pad strided convolutions with `same` and have BatchNorm eps "
-            "1e-4; ours pad 1 and 1 with eps 1e-5, so the same weights compute something else"
+            "official MindSpore ResNet-50, 101 and 152 pad strided convolutions with `same` and have BatchNorm eps "
+            "1e-4, but this package pads 1 and 1 and has eps 1e-5"
         ), True
     if style == "torchvision" and all(any(part in name for name in arrays) for part in (".se.gather.", ".se.mlp.")):
         return "timm's gather-excite has no ReLU between gather and excite; ours follows the authors' models", False

@@ -17,7 +17,7 @@ _BLOCK = re.compile(r"layer(\d+)\.(\d+)\.")
 
 
 class WeightsError(ValueError):
-    """Raised if weights do not fit a net."""
+    """Raised if weights do not fit a net, or if a net cannot use them."""
 
 
 def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[str, Any]:
@@ -47,12 +47,12 @@ def same_parameters(name: str) -> tuple[str, ...]:
 
 
 def check_fit(wanted: Mapping[str, Sequence[int]], arrays: Mapping[str, np.ndarray], file: str) -> None:
-    """Raise WeightsError with every misfit if the names or shapes of `arrays` differ from the wanted ones."""
+    """Raise WeightsError if names or shapes of `arrays` differ from `wanted`. The message lists all differences."""
     faults = misfits(wanted, arrays)
     if faults:
         differences = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in faults.items())
         only_head = all(name.startswith(HEAD) for names in faults.values() for name in names)
-        head = "train with --weights FILE to make a new head, or keep the net's own with reset_head=True"
+        head = "train with --weights FILE to make a new head, or keep the net's own head with reset_head=True"
         fix = f"give weights for these classes, {head}" if only_head else "give the model of these weights"
         raise WeightsError(f"{file} does not fit the net ({differences}); {fix}")
 

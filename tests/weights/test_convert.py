@@ -76,10 +76,10 @@ def test_one_line_names_the_ambiguity(capsys):
     load_weights(net, "a.safetensors")
     assert name_model(Recipe(model=""), read_weights("a.safetensors")).model == "resnet50"
     load_weights(create_model("resnet50", num_classes=2, initialisation="he_uniform"), "run")
-    of_minus = "these weights are genet50_minus's, which has the parameters of resnet50 and gates; this net has none"
+    gates = "these weights are of genet50_minus, but this net has no gates, as resnet50; both have the same parameters"
     assert capsys.readouterr().err.splitlines() == [
-        "warning: a.safetensors: these weights may be resnet50's, which has the parameters of genet50_minus but no "
-        "gates; this net has gates",
+        "warning: a.safetensors: these weights may be of resnet50, but this net has the gates of genet50_minus; "
+        "both have the same parameters",
         f"warning: a.safetensors: {unsure}",
-        f"warning: run/checkpoints/step-00000001: {of_minus}",
+        f"warning: run/checkpoints/step-00000001: {gates}",
     ]

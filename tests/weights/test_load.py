@@ -73,7 +73,7 @@ def test_reset_head_is_the_only_way_to_other_classes(written):
     ours = written("a.safetensors")
     net = create_model("resnet8", num_classes=5)
     head = net.fc.weight.asnumpy()
-    with pytest.raises(WeightsError, match=r"of another shape: fc.weight .*; .* own with reset_head=True"):
+    with pytest.raises(WeightsError, match=r"of another shape: fc.weight .*; .* own head with reset_head=True"):
         load_weights(net, "a.safetensors")
     load_weights(net, "a.safetensors", reset_head=True)
     assert net.fc.weight.asnumpy().tobytes() == head.tobytes()
