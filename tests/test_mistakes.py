@@ -125,7 +125,7 @@ $ printf 'train/bee/00 ü.JPEG\twasp\n' > val.txt
 1: val.txt line 1: 'wasp' … use one of bee, cat
 # misspelt weights
 --weights net.safetensor
-1: weights: net.safetensor: … did you mean net.safetensors
+1: weights: net.safetensor does not exist; did you mean net.safetensors
 # weights of no ResNet
 --weights vgg.safetensors
 1: weights: vgg.safetensors: … features.0.weight … torchvision, mindcv … give other weights
@@ -143,7 +143,7 @@ $ printf 'train/bee/00 ü.JPEG\twasp\n' > val.txt
 1: weights: grey.safetensors … 1 channel … 3; give other weights
 # no weights
 --weights ''
-1: model: … give --weights FILE, or --model NAME
+1: model: … give --model NAME or --weights FILE
 # a part that is not there
 --freeze stem,layer5
 1: freeze: 'layer5' … did you mean layer3

@@ -110,7 +110,7 @@ def test_a_weight_file_cannot_run_code_in_any_pytorch_that_is_allowed():
 def test_train_takes_a_recipes_name():
     with pytest.raises(ValueError, match=r"^recipe: 'digit' is unknown; did you mean digits"):
         resnet_fn.train("digit")
-    with pytest.raises(ValueError, match=r"^nowhere: does not exist"):
+    with pytest.raises(ValueError, match=r"^nowhere does not exist"):
         resnet_fn.train("digits", resnet_fn.RunOptions(resume="nowhere"))
 
 

@@ -1,1 +1,1 @@
-"""A run stores checkpoints in its run folder; each checkpoint is either complete or absent."""
+"""This package writes and reads checkpoints, and the run folders that contain them."""

@@ -1,14 +1,13 @@
-"""A checkpoint is a folder that is either complete or absent.
+"""A checkpoint is a folder that is either complete or absent, for example checkpoints/step-00000440.
 
-    checkpoints/step-00000440/
-        weights.safetensors     the net: weights and BatchNorm statistics, float32, under the net's own names
-        training.safetensors    the rest of `TrainState`: state of the optimizer, the loss scaler, the moving average
-        state.json              the run's progress, and the values that a resume compares (`save` in run/resume.py)
-        manifest.json           written last: the format's number; size and sha256 of each file; name, shape, dtype
-                                and sha256 of each tensor
+The folder of a checkpoint contains these files:
+    - weights.safetensors: weights and BatchNorm statistics, float32 in this package's nets, under the net's own names.
+    - training.safetensors: state of the optimizer, the loss scaler and the moving average.
+    - state.json: progress of the run, and values that a resume compares (`save` in run/resume.py).
+    - manifest.json: number of the format, sizes of the files, hashes of state.json, of headers and of arrays.
 
-The folder is written under a temporary name; its files and the folder are synced; then it is renamed. Reading checks
-all bytes against the manifest: MindSpore loads a truncated `.ckpt` without error, safetensors has no payload checksum.
+A new checkpoint is written to a temporary folder, synced to the disk, and then renamed. Reading compares the files with
+the hashes in the manifest, because safetensors files contain no checksum.
 """
 
 import dataclasses
@@ -28,43 +27,50 @@ if TYPE_CHECKING:
     from mindspore import Parameter
 
 MANIFEST = "manifest.json"
-FORMAT = 2  # number of the format of all files, state.json's entries included; only this format is read
+FORMAT = 2  # format of the files and of the entries in state.json; other formats are rejected
 _WEIGHTS, _TRAINING, _STATE = "weights.safetensors", "training.safetensors", "state.json"
 Arrays = Mapping[str, np.ndarray]
 
 
 class CheckpointError(ValueError):
-    """A checkpoint is damaged, missing, or belongs to another net; the message names the file and the fix."""
+    """Raised if a checkpoint is missing or damaged, belongs to another net, or would contain NaN or infinity."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """The contents of a verified checkpoint folder."""
+    """The contents of a checkpoint folder whose hashes are correct."""
 
     path: Path
-    weights: dict[str, np.ndarray]
-    training: dict[str, np.ndarray]
-    state: dict[str, Any]  # JSON types; see `save` in run/resume.py
+    weights: dict[str, np.ndarray]  # weights and BatchNorm statistics of the net, by name
+    training: dict[str, np.ndarray]  # state of the optimizer, the loss scaler and the moving average, by name
+    state: dict[str, Any]  # contents of state.json; see `save` in run/resume.py
 
 
 def save_checkpoint(
     folder: Path, weights: "Sequence[Parameter]", training: "Sequence[Parameter]", state: Mapping[str, Any]
 ) -> Path:
-    """Write `folder` (`…/step-NNNNNNNN`, replaced if it exists) completely or not at all; return its path when synced.
+    """Write a checkpoint folder completely or not at all, and wait until the files are on the disk.
 
-    `weights`: Parameters of the net; `training`: those of optimizer, loss scaler, average; `state` has JSON types.
+    Args:
+        folder: Path of the folder, `…/step-NNNNNNNN`. An existing folder is replaced.
+        weights: Parameters of the net, as in `TrainState.weights`.
+        training: Parameters of the optimizer, the loss scaler and the moving average, as in `TrainState.training`.
+        state: Other values to save, of JSON types, for example {"update": 10}.
+
+    Returns:
+        The path of the folder.
 
     Raises:
-        CheckpointError: a value in `weights` or `training` is NaN or infinite; nothing is saved.
-        OSError: the folder cannot be written; an earlier checkpoint of that name stays intact.
+        CheckpointError: If `weights` or `training` contain NaN or infinity. Nothing is saved.
+        OSError: If the folder cannot be written. In this case an existing folder is not replaced.
     """
-    # The arrays need not be copied: the caller waits for the write, and cannot change the Parameters meanwhile.
+    # The arrays need not be copied, because the caller waits and cannot change the Parameters meanwhile.
     weights_now, training_now = ({p.name: p.numpy() for p in parameters} for parameters in (weights, training))
     return write_checkpoint(folder, weights_now, training_now, state)
 
 
 def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Mapping[str, Any]) -> Path:
-    """Write arrays (copies, which training does not change) as `save_checkpoint` does; any thread may call this."""
+    """Write arrays as `save_checkpoint` does. The arrays must not change during the call. Any thread may call this."""
     folder = Path(folder)
     temporary = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
     tensors = {_WEIGHTS: weights, _TRAINING: training}
@@ -74,16 +80,16 @@ def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Map
         try:
             files = write_tensor_files(temporary, tensors)
         except ValueError as error:
-            raise CheckpointError(f"{folder}: not saved ({error}); lower the learning rate") from None
+            raise CheckpointError(f"{folder} was not saved, because {error}; lower the learning rate") from None
         text = (json.dumps(state, indent=1, allow_nan=False) + "\n").encode()
         write_synced(temporary / _STATE, text)
         files[_STATE] = {"size": len(text), "sha256": sha256(text)}
         body = {"format": FORMAT, "files": files}
-        # The manifest has its own checksum: a bit flipped in it must not look like damage to another file.
+        # The manifest has a checksum too, so that a flipped bit in it does not look like damage to another file.
         body["sha256"] = sha256(json.dumps(body, sort_keys=True).encode())
         write_synced(temporary / MANIFEST, (json.dumps(body, indent=1) + "\n").encode())
         sync(temporary)
-        # rename() cannot replace a folder that holds files. If the process dies between the two renames,
+        # rename() cannot replace a folder that contains files. If the process dies between the two renames,
         # `recover_interrupted_replace` puts the old folder back.
         old = folder.with_name(f"{folder.name}.old")
         shutil.rmtree(old, ignore_errors=True)
@@ -99,7 +105,7 @@ def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Map
 
 
 def recover_interrupted_replace(checkpoints: Path) -> None:
-    """Rename `step-NNNNNNNN.old` back to `step-NNNNNNNN` where a crash interrupted the replacement of a checkpoint."""
+    """Rename `step-NNNNNNNN.old` back to `step-NNNNNNNN` if a crash interrupted the replacement of a checkpoint."""
     for old in checkpoints.glob("step-*.old"):
         folder = old.with_suffix("")
         if not folder.exists():
@@ -107,7 +113,15 @@ def recover_interrupted_replace(checkpoints: Path) -> None:
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
-    """Read a checkpoint folder; a CheckpointError if a file is missing or damaged, a ValueError for another format."""
+    """Read the checkpoint folder `folder`, and compare all files with the hashes in manifest.json.
+
+    Returns:
+        The arrays and the state of the checkpoint.
+
+    Raises:
+        CheckpointError: If a file is missing or damaged.
+        ValueError: If the checkpoint has the format of another version of this package.
+    """
     folder = Path(folder)
     manifest = _read_manifest(folder)
     read: dict[str, Any] = {}
@@ -119,11 +133,11 @@ def load_checkpoint(folder: Path) -> Checkpoint:
             else:
                 read[name] = path.read_bytes()
                 if sha256(read[name]) != expected["sha256"]:
-                    raise ValueError("its sha256 differs")
+                    raise ValueError("the sha256 of the file differs")
         except OSError as error:
-            raise CheckpointError(f"{path}: cannot be read ({error.strerror}); use another checkpoint") from None
+            raise CheckpointError(f"{path} cannot be read ({error.strerror}); use another checkpoint") from None
         except (ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(f"{path}: damaged ({error}); use another checkpoint") from None
+            raise CheckpointError(f"{path} is damaged ({error}); use another checkpoint") from None
     return Checkpoint(folder, read[_WEIGHTS], read[_TRAINING], json.loads(read[_STATE]))
 
 
@@ -132,17 +146,17 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         expected = manifest.pop("sha256")
         if expected != sha256(json.dumps(manifest, sort_keys=True).encode()):
-            raise ValueError("its own sha256 differs")
+            raise ValueError("the sha256 of the manifest differs")
         number = manifest["format"]
         if number == FORMAT and not {_WEIGHTS, _TRAINING, _STATE} <= manifest["files"].keys():
             raise KeyError
     except FileNotFoundError:
-        raise CheckpointError(f"{folder}: is not a checkpoint (no {MANIFEST})") from None
+        raise CheckpointError(f"{folder} contains no {MANIFEST}; give the folder of a checkpoint") from None
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{folder / MANIFEST}: damaged ({error}); use another checkpoint") from None
+        raise CheckpointError(f"{folder / MANIFEST} is damaged ({error}); use another checkpoint") from None
     except (KeyError, TypeError, AttributeError, RecursionError):
-        raise CheckpointError(f"{folder / MANIFEST}: damaged (it is no manifest); use another checkpoint") from None
-    if number != FORMAT:  # no CheckpointError: it would make `newest` try older checkpoints, of the same format
+        raise CheckpointError(f"{folder / MANIFEST} is damaged (it is no manifest); use another checkpoint") from None
+    if number != FORMAT:  # no CheckpointError, because `newest` would then try older checkpoints of the same format
         fix = "use the version of resnet_fn that wrote it, or start a new run"
-        raise ValueError(f"{folder}: has format {number}, and this version reads {FORMAT}; {fix}")
+        raise ValueError(f"{folder} has format {number}, but this version reads format {FORMAT}; {fix}")
     return manifest

@@ -1,4 +1,4 @@
-"""Parameters are copied to NumPy arrays and back; names and shapes must match exactly."""
+"""These functions copy MindSpore Parameters to NumPy arrays and back."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def copy_arrays(parameters: "Sequence[Parameter]", into: dict[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
-    """Copy Parameters to arrays by name; `into`, an earlier call's result, is overwritten, as new memory is slow."""
+    """Copy Parameters to arrays by name. The arrays of `into`, an earlier result, are overwritten and reused."""
     copies = {}
     for parameter in parameters:
         array = parameter.numpy()
@@ -25,7 +25,7 @@ def copy_arrays(parameters: "Sequence[Parameter]", into: dict[str, np.ndarray] |
 
 
 def misfits(wanted: Mapping[str, Sequence[int]], arrays: Arrays) -> dict[str, list[str]]:
-    """Compare arrays with `wanted`, shapes by name; return misfits: "missing", "unexpected", "of another shape"."""
+    """Return names that differ from `wanted` (shapes by name): "missing", "unexpected" or "of another shape"."""
     faults = {
         "missing": [name for name in wanted if name not in arrays],
         "unexpected": [name for name in arrays if name not in wanted],
@@ -39,31 +39,40 @@ def misfits(wanted: Mapping[str, Sequence[int]], arrays: Arrays) -> dict[str, li
 
 
 def check_finite(arrays: Arrays, source: object) -> None:
-    """Raise a ValueError that counts NaN and infinity in each array: a ReLU can hide them behind plausible outputs."""
+    """Raise ValueError if an array contains NaN or infinity. A net's outputs do not always show such values."""
     bad = {name: array.size - int(np.isfinite(array).sum()) for name, array in sorted(arrays.items())}
-    lines = [f"{count} of {arrays[name].size} values of {name}" for name, count in bad.items() if count]
-    if lines:
-        fix = "give other weights (evaluate and convert accept them with --allow-non-finite)"
-        raise ValueError(f"{source}: not finite: {few(lines)}; {fix}")
+    counts = [f"{count} of {arrays[name].size} values of {name}" for name, count in bad.items() if count]
+    if counts:
+        fix = "give other weights (evaluate and convert accept these with --allow-non-finite)"
+        raise ValueError(f"{source} contains NaN or infinity ({few(counts)}); {fix}")
 
 
 def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object) -> None:
-    """Copy all arrays into the Parameters; a CheckpointError, and no copy, if names or shapes differ."""
+    """Copy arrays into the Parameters. If a name or shape differs, raise CheckpointError and copy nothing."""
     if faults := misfits({parameter.name: parameter.shape for parameter in parameters}, arrays):
-        text = "; ".join(f"{kind}: {few(names)}" for kind, names in faults.items())
-        raise CheckpointError(f"{source}: belongs to another net ({text}); give the net or recipe it was saved with")
+        differences = "; ".join(f"{kind}: {few(names)}" for kind, names in faults.items())
+        raise CheckpointError(f"{source} belongs to another net ({differences}); give this checkpoint's net or recipe")
     assign(parameters, arrays)
 
 
 def restore_state(state: "TrainState", checkpoint: Checkpoint) -> None:
-    """Copy a checkpoint into `state`; a CheckpointError if it is another net's, a ValueError if it is not finite."""
+    """Copy a checkpoint into the Parameters of `state`. Compiled functions use the new values.
+
+    Args:
+        state: State of a net and an optimizer, from `make_state`.
+        checkpoint: Result of `load_checkpoint`.
+
+    Raises:
+        CheckpointError: If the names or shapes in the checkpoint differ from `state`.
+        ValueError: If the checkpoint contains NaN or infinity.
+    """
     check_finite({**checkpoint.weights, **checkpoint.training}, checkpoint.path)
     assign_all(state.weights, checkpoint.weights, checkpoint.path)
     assign_all(state.training, checkpoint.training, checkpoint.path)
 
 
 def assign(parameters: "Sequence[Parameter]", arrays: Arrays) -> None:
-    """Copy arrays into the Parameters of the same names and shapes, so that compiled functions use the new values."""
+    """Copy arrays into the Parameters of the same names. Compiled functions use the new values."""
     from mindspore import Tensor, ops  # here, so that checkpoints can be written and verified without MindSpore
 
     write = ops.Assign()

@@ -1,12 +1,10 @@
-"""Named arrays are written to safetensors files, hashed, and read back.
+"""These functions write and read safetensors files (https://github.com/huggingface/safetensors).
 
-A file (https://github.com/huggingface/safetensors) has 8 bytes with the header's length, little endian; the header in
-JSON, {name: {"dtype", "shape", "data_offsets"}}, padded with spaces; the arrays' bytes without gaps.
+A file begins with 8 bytes, the length of the header (little endian). The header is JSON, padded with spaces:
+{name: {"dtype", "shape", "data_offsets"}}. The bytes of the arrays follow without gaps.
 
-Files are read with the safetensors package, which checks the header but does not keep the arrays' order. Its writer is
-not used: it sorts the arrays by dtype and name, and does not sync the file, hash the bytes or reject NaN. This module's
-writer hashes some bytes while the disk writes others. With safetensors' writer and separate hashing, saving a ResNet-50
-with momentum takes 1.5 times as long.
+The safetensors package reads files here, but its writer is not used. That writer sorts the arrays, and does not sync
+or hash them. With that writer and separate hashing, saving a ResNet-50 with momentum takes 1.5 times as long.
 """
 
 import hashlib
@@ -26,11 +24,11 @@ _DTYPES = {
     **{"I8": "int8", "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool"},
 }
 _CODES = {name: code for code, name in _DTYPES.items()}
-_CHUNK = 1 << 16  # elements that are hashed at a time
+_CHUNK = 1 << 16  # number of elements that are hashed at a time
 
 
 def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
-    """Write `arrays` in their order, and `metadata` into the header; a ValueError if the format lacks a dtype."""
+    """Write a safetensors file that keeps the order of `arrays` and contains `metadata` in the header."""
     with open(path, "wb") as file:
         file.write(_header(arrays, metadata))
         for array in arrays.values():
@@ -38,8 +36,8 @@ def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Ma
 
 
 def read_safetensors(data: bytes) -> dict[str, np.ndarray]:
-    """Read arrays from a file's bytes, in the file's order; bfloat16 becomes float32. A ValueError if it is invalid."""
-    from safetensors import SafetensorError, deserialize  # MindSpore brings it
+    """Return the arrays of a safetensors file in the order of the file. bfloat16 becomes float32."""
+    from safetensors import SafetensorError, deserialize  # installed with MindSpore
 
     try:
         entries = dict(deserialize(data))
@@ -53,19 +51,15 @@ def read_safetensors(data: bytes) -> dict[str, np.ndarray]:
         elif entry["dtype"] in _DTYPES:
             flat = np.frombuffer(entry["data"], _DTYPES[entry["dtype"]])
         else:
-            raise ValueError(f"{name}: dtype {entry['dtype']} is unknown; known are {', '.join(_DTYPES)}, BF16")
+            raise ValueError(f"{name}: dtype {entry['dtype']} is unknown; known dtypes are {', '.join(_DTYPES)}, BF16")
         arrays[name] = flat.reshape(entry["shape"])
     return arrays
 
 
 def write_tensor_files(folder: Path, files: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, Any]]:
-    """Write new safetensors files from {file name: {array name: contiguous array}}, hash and sync them.
-
-    Returns by file name {"size", "header_sha256", "tensors": {array name: {"shape", "dtype", "sha256"}}}. Raises a
-    ValueError if an array holds NaN or infinity, or has a dtype that the format lacks.
-    """
+    """Write and sync new safetensors files, and return sizes and hashes. Raise ValueError if a value is not finite."""
     headers = {name: _header(arrays) for name, arrays in files.items()}
-    # Two threads hash: one would be about as fast as write(), and hashing should end before the disk does.
+    # Two threads hash, so that hashing ends before the disk does. One thread is only about as fast as write().
     with ThreadPoolExecutor(2) as hashers:
         described = {name: hashers.map(_describe, arrays, arrays.values()) for name, arrays in files.items()}
         for name, arrays in files.items():
@@ -86,12 +80,12 @@ def write_tensor_files(folder: Path, files: Mapping[str, Mapping[str, np.ndarray
 
 
 def read_tensor_file(path: Path, expected: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Read a safetensors file; a ValueError names what differs from `expected`, its entry by `write_tensor_files`."""
+    """Read a safetensors file and compare it with `expected`, an entry that `write_tensor_files` returned."""
     data = path.read_bytes()
     if len(data) != expected["size"]:
-        raise ValueError(f"it has {len(data)} bytes instead of {expected['size']}")
+        raise ValueError(f"the file has {len(data)} bytes instead of {expected['size']}")
     if sha256(memoryview(data)[: 8 + int.from_bytes(data[:8], "little")]) != expected["header_sha256"]:
-        raise ValueError("the sha256 of its header differs")
+        raise ValueError("the sha256 of the header differs")
     arrays = read_safetensors(data)
     for name, entry in expected["tensors"].items():
         if sha256(arrays[name].reshape(-1)) != entry["sha256"]:
@@ -119,9 +113,9 @@ def _bytes(array: np.ndarray) -> memoryview:
 
 def _describe(name: str, array: np.ndarray) -> dict[str, Any]:
     digest, flat = hashlib.sha256(), array.reshape(-1)
-    for start in range(0, flat.size, _CHUNK):  # chunks that are still in the cache for `isfinite` after the hash
+    for start in range(0, flat.size, _CHUNK):  # each chunk is still in the cache when `isfinite` reads it
         part = flat[start : start + _CHUNK]
         digest.update(_bytes(part))
         if array.dtype.kind == "f" and not np.isfinite(part).all():
-            raise ValueError(f"{name} holds a value that is not finite")
+            raise ValueError(f"{name} contains NaN or infinity")
     return {"shape": list(array.shape), "dtype": str(array.dtype), "sha256": digest.hexdigest()}

@@ -1,4 +1,4 @@
-"""Checkpoints are written in the background; training waits only while the state is copied."""
+"""This module writes checkpoints in a background thread."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -13,20 +13,19 @@ from resnet_fn.update.state import TrainState
 
 
 class CheckpointWriter:
-    """Writes one checkpoint at a time in its own thread; leaving the `with` block waits for the last one.
+    """Writes checkpoints in a background thread, one at a time. The end of the `with` block waits for the last one.
 
-    The next call, or the end of the block, raises the error of a failed save. `state` is None on ranks that save
-    nothing. The constructor allocates memory for a copy of `state`, so that training never waits for the allocation.
+    If a save fails, the next call or the end of the block raises the error.
     """
 
     def __init__(self, state: TrainState | None) -> None:
-        self._parameters = (state.weights, state.training) if state else ((), ())
-        self._copies = [copy_arrays(parameters) for parameters in self._parameters]
+        self._parameters = (state.weights, state.training) if state else ((), ())  # None: this rank saves nothing
+        self._copies = [copy_arrays(parameters) for parameters in self._parameters]  # allocates memory before training
         self._thread = ThreadPoolExecutor(1, "checkpoint")
-        self._saves: list[Future[dict[str, Any]]] = []  # those that `poll` has not returned; the last may be running
+        self._saves: list[Future[dict[str, Any]]] = []  # saves that `poll` has not returned yet
 
     def save(self, folder: Path, state: Mapping[str, Any], then: Callable[[], None]) -> None:
-        """Wait for the last save and copy the Parameters; in the background write the copy, then call `then`."""
+        """Wait for the last save, and copy the Parameters. In the background, write the copies and then call `then`."""
         began = time.perf_counter()
         self.wait()
         self._copies = [copy_arrays(*pair) for pair in zip(self._parameters, self._copies, strict=True)]
@@ -34,13 +33,13 @@ class CheckpointWriter:
         self._saves.append(self._thread.submit(self._write, folder, dict(state), then, event))
 
     def poll(self) -> list[dict[str, Any]]:
-        """Return one event per save completed since the last call, for metrics.jsonl; raise a failed save's error."""
+        """Return one metrics.jsonl event for each save that has ended since the last call."""
         done = [save for save in self._saves if save.done()]
         self._saves = [save for save in self._saves if save not in done]
         return [save.result() for save in done]
 
     def wait(self) -> None:
-        """Wait until nothing is being written, and raise a failed save's error."""
+        """Wait until all saves have ended, and raise the error of a failed save."""
         for save in self._saves:
             save.result()
 
@@ -49,7 +48,7 @@ class CheckpointWriter:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._thread.shutdown()
-        if kind is None:  # else the loop's own error is on its way
+        if kind is None:  # otherwise the error of the `with` block is raised
             self.wait()
 
     def _write(

@@ -1,1 +1,1 @@
-"""This package sets up the process: device, threads, other workers, signals, packages that only some commands need."""
+"""This package sets up the process: device, CPU threads, signals and the connection to other workers."""

@@ -1,4 +1,4 @@
-"""These functions handle the console: its width, the command that the user typed, and the loss of the console."""
+"""These functions format text for the terminal, survive a closed terminal, and return the command that was typed."""
 
 import json
 import os
@@ -15,7 +15,7 @@ LAUNCHED_BY = "RESNET_FN_LAUNCHED_BY"  # in a worker's environment: the words of
 
 
 class _Lossy:
-    """Wraps an output stream so that writing never fails: if nobody reads it or the disk is full, text is dropped."""
+    """Wraps an output stream. After a write fails, the stream drops all text and raises no OSError."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -37,7 +37,7 @@ class _Lossy:
 
 
 def outlive_console() -> None:
-    """Make this process continue if stdout or stderr is closed, full, or no longer read."""
+    """Let this process continue when stdout or stderr is closed or can no longer be written."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
         pass  # if stdin, stdout or stderr is closed, the next opened file would get its number and its output
     os.close(descriptor)
@@ -46,7 +46,7 @@ def outlive_console() -> None:
 
 
 def wrapped(text: str, indent: int) -> str:
-    """Return a text wrapped to the terminal's width, later lines indented; unchanged if stdout is no terminal."""
+    """Wrap `text` to the terminal's width, with later lines indented. Without a terminal, return `text` unchanged."""
     if not sys.stdout.isatty():
         return text
     width, later = shutil.get_terminal_size().columns, " " * indent
@@ -54,13 +54,13 @@ def wrapped(text: str, indent: int) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
-    """Return the rows of a table as lines; the first column is aligned left, the others right."""
+    """Return the lines of a table whose first column is aligned left and whose other columns are aligned right."""
     first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
     return [gap.join([row[0].ljust(first), *map(str.rjust, row[1:], others)]) for row in rows]
 
 
 def installed_program() -> str:
-    """Return the installed command `resnet_fn`, as the user typed it; "" if `python -m` started this process."""
+    """Return the name or path of the installed command `resnet_fn` if it started this process, else ""."""
     path = sys.argv[0]
     if Path(path).name != "resnet_fn":
         return ""
@@ -68,7 +68,7 @@ def installed_program() -> str:
 
 
 def typed_command() -> list[str]:
-    """Return the words of the command that the user typed; in a worker, those of msrun or `resnet_fn.launch`."""
+    """Return the words of the typed command. In a worker, this is the msrun or `resnet_fn.launch` command."""
     if "MS_ROLE" not in os.environ:  # msrun did not start this process
         program = installed_program()
         return [program, *sys.argv[1:]] if program else sys.orig_argv
@@ -81,5 +81,5 @@ def typed_command() -> list[str]:
 
 
 def printable(name: str) -> str:
-    """Return a file's name as text: bytes that are not UTF-8, which Python holds as surrogates, become "\\xff"."""
+    """Return a file's name in which bytes that are not UTF-8 are written as escapes, such as "\\xff"."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

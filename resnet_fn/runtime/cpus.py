@@ -1,4 +1,4 @@
-"""These functions count the CPUs that a process may use, and share them among the job's workers on this machine."""
+"""These functions count the CPUs of this process and divide them among the workers of this machine."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ _PLACE = ("MS_NODE_ID", "DEVICE_ID")  # variables that differ between a job's wo
 
 
 def processor() -> str:
-    """Return the processor's model as Linux names it; on other systems its architecture."""
+    """Return the processor's model name, or the architecture if /proc/cpuinfo has no model name."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             if line.startswith("model name"):
@@ -24,12 +24,12 @@ def processor() -> str:
 
 
 def cpu_count() -> int:
-    """Return the number of CPUs that affinity and quota allowed this process before `keep_to_one_cpu`."""
+    """Return the number of CPUs that this process may use, as if `keep_to_one_cpu` had not been called."""
     return min(len(_counted or os.sched_getaffinity(0)), cpu_quota())
 
 
 def cpu_quota(root: Path = Path("/")) -> int:
-    """Return the number of CPUs that this process's control groups (cgroup v1 and v2) allow, at least 1."""
+    """Return how many CPUs the cgroups (v1 or v2) of this process allow, or `sys.maxsize` if there is no limit."""
     quota = sys.maxsize
     with contextlib.suppress(OSError):  # no /proc: not Linux
         for line in (root / "proc/self/cgroup").read_text().splitlines():
@@ -53,28 +53,22 @@ def _quota_of(folder: Path) -> int:
 
 
 def cpu_share() -> int:
-    """Return the number of CPUs for this worker, at least 1; without msrun, all CPUs that the process may use.
-
-    MindSpore reports only the number of workers on all machines, so this machine's worker processes are counted. Call
-    this function after `workers.join`, when all workers have started.
-    """
+    """Return the number of CPUs for this worker, at least 1. Call this after `workers.join`, when all workers run."""
     mine = os.sched_getaffinity(0)
-    masks = list(local_workers().values()) or [mine]
+    masks = list(local_workers().values()) or [mine]  # the running workers of this machine
     return min(shared(mine, masks), max(1, cpu_quota() // len(masks)))
 
 
 def shared(mine: Collection[int], masks: Collection[Collection[int]]) -> int:
-    """Return the number of CPUs for the worker with mask `mine`; workers share each CPU of their `masks` evenly."""
+    """Return the number of CPUs for a worker with affinity mask `mine`, if all workers (`masks`) share CPUs evenly."""
     return max(1, int(sum(1 / sum(cpu in mask for mask in masks) for cpu in mine) + 1e-9))
 
 
 def keep_to_one_cpu() -> None:
-    """Bind this worker to one CPU if this machine has as many workers as CPUs that they may use.
-
-    A process that may use two CPUs computes with at least two threads, which would disturb the other workers.
-    """
+    """Bind this worker to one CPU if this machine has as many workers as CPUs that each worker may use."""
     cpus, workers = os.sched_getaffinity(0), local_workers()
     own = {place: {cpu} for place, cpu in zip(sorted(workers), sorted(cpus), strict=False)}
+    # A process that may use two CPUs computes with at least two threads, which would disturb the other workers.
     # Workers that are bound already have one CPU. Other masks mean that somebody else divided the CPUs.
     if len(workers) == len(cpus) and all(workers[place] in (cpus, own[place]) for place in workers):
         _counted.update(cpus)
@@ -88,7 +82,7 @@ def _place(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def local_workers() -> dict[tuple[str, ...], set[int]]:
-    """Return the affinity masks of all of this job's workers on this machine; {} without msrun or /proc."""
+    """Return the affinity masks of this job's workers on this machine, keyed by node id and device id."""
     if not launched_by_msrun():
         return {}
     job = {name: os.environ.get(name) for name in _JOB}

@@ -1,4 +1,4 @@
-"""Files are written so that they are complete or absent, and survive a loss of power."""
+"""These functions hash files, and write files so that they survive a loss of power."""
 
 import contextlib
 import hashlib
@@ -11,18 +11,18 @@ from typing import Any
 
 
 def sha256(data: Any) -> str:
-    """Return the SHA-256 of bytes, in hexadecimal."""
+    """Return the SHA-256 hash of `data` in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 def sha256_of_file(path: Path) -> str:
-    """Return the SHA-256 of a file of any size, in hexadecimal."""
+    """Return the SHA-256 hash of a file in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_synced(path: Path, data: bytes) -> None:
-    """Write a new file; it is on the disk when this returns. A FileExistsError if the file exists."""
+    """Write a new file and wait until the data is on the disk."""
     with open(path, "xb") as file:
         file.write(data)
         file.flush()
@@ -30,7 +30,7 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until the content of a file, or the names in a folder, are on the disk."""
+    """Wait until a file's contents or a folder's entries are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -39,7 +39,7 @@ def sync(path: Path) -> None:
 
 
 def no_room(path: Path, error: OSError, run: Path) -> OSError:
-    """Return the OSError to raise when `path`, in the run folder `run`, cannot be written because of `error`."""
+    """Return an OSError that explains how to resume the run in folder `run` after `path` could not be written."""
     return OSError(
         f"{path}: cannot be saved ({error.strerror or error}); make room, then give the same command with "
         f"--out-dir {run} to resume from the last checkpoint"
@@ -48,9 +48,9 @@ def no_room(path: Path, error: OSError, run: Path) -> OSError:
 
 @contextlib.contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
-    """In this context, write to the yielded temporary file beside `path`; it replaces `path` at the end.
+    """Replace `path`, at the end of a `with` block, by a temporary file that the block writes.
 
-    After an error `path` stays as it was. The new file has the umask's mode (MindSpore's writers leave 0400).
+    Yields the path of the temporary file. If the block raises an error, `path` stays as it was.
     """
     # The name also has a random part: on a shared disk two machines may have equal process numbers.
     temporary = path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
@@ -59,7 +59,7 @@ def replace_file(path: Path) -> Iterator[Path]:
         mode = temporary.stat().st_mode
         temporary.unlink()
         yield temporary
-        temporary.chmod(mode)
+        temporary.chmod(mode)  # the mode of a new file; MindSpore's writers leave 0400
         sync(temporary)
         temporary.replace(path)
         sync(path.parent)
@@ -71,13 +71,13 @@ def replace_file(path: Path) -> Iterator[Path]:
 
 
 def replace_text(path: Path, text: str, errors: str = "strict") -> None:
-    """Replace a file's contents by `text` in UTF-8, completely or not at all."""
+    """Replace the contents of a file by `text` in UTF-8, completely or not at all."""
     with replace_file(path) as file:
         file.write_text(text, encoding="utf-8", errors=errors)
 
 
 def finite_or_null(value: Any) -> Any:
-    """Return a nested value for JSON, with None in place of NaN and infinity, and lists in place of tuples."""
+    """Replace NaN and infinity in a nested value by None, because JSON has neither of them."""
     if isinstance(value, dict):
         return {key: finite_or_null(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

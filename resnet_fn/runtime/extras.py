@@ -1,12 +1,12 @@
-"""Some commands need packages that others do not need."""
+"""This module imports packages that only some commands need."""
 
 import importlib
 from typing import Any
 
 
 def import_extra(module: str, purpose: str) -> Any:
-    """Import a package that only some commands need; a ValueError has the command to install it."""
+    """Import a package that only some commands need. `purpose` begins the error message, as in "reading .pth files"."""
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise ValueError(f"{purpose} needs {module}; pip install {module.partition('.')[0]}") from None
+        raise ValueError(f"{purpose} needs {module}; run pip install {module.partition('.')[0]}") from None

@@ -12,9 +12,10 @@ _HOLDER = "process "
 
 
 def was_locked(folder: Path, has_run: bool = False) -> bool:
-    """Return whether a folder holds a run's lock file. Reading the file would release a lock of this process.
+    """Return whether a run has written the lock file in `folder`.
 
-    In a folder with a run (`has_run`), a file without text counts, too: after a loss of power it is empty or has NULs.
+    A loss of power can empty the file. An empty file therefore counts if the folder has a run (`has_run`). Do not call
+    this function while this process holds the lock, because reading the file releases the lock.
     """
     try:
         text = (folder / "lock").read_text(encoding="utf-8", errors="replace")
@@ -24,16 +25,16 @@ def was_locked(folder: Path, has_run: bool = False) -> bool:
 
 
 class FolderLock:
-    """A lock on the file `lock` in a folder. The file names its holder, and the end of the context releases it.
+    """Locks a folder from the call of `take` until the end of the `with` block.
 
-    The kernel also releases the lock when the process ends. Forked processes do not hold it. It works over NFS.
+    The end of the process releases the lock too. Forked processes do not hold the lock. The lock works over NFS.
     """
 
     def __init__(self) -> None:
         self._file: TextIO | None = None
 
     def take(self, folder: Path) -> bool:
-        """Take a folder's lock; return False, with a warning, if the disk has no locks; a ValueError if it is held."""
+        """Lock `folder`, or print a warning and return False if the file system has no locks."""
         if self._file is not None:
             return True
         locked = True
@@ -41,7 +42,7 @@ class FolderLock:
             # The file stays open as long as the lock is held.
             file = open(folder / "lock", "a+", encoding="utf-8", errors="replace")  # noqa: SIM115
         except OSError as error:
-            raise ValueError(f"out_dir: {folder} cannot be written ({error.strerror}); give another") from None
+            raise ValueError(f"out_dir: {folder} cannot be written ({error.strerror}); give another folder") from None
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
@@ -50,7 +51,7 @@ class FolderLock:
             file.close()
             raise ValueError(f"out_dir: {folder} is in use by {holder}; wait, or give another --out-dir") from None
         except OSError as error:
-            warning = f"warning: {folder}: no lock ({error.strerror}); start no other run there"
+            warning = f"warning: {folder} cannot be locked ({error.strerror}); start no other run there"
             print(warning, file=sys.stderr, flush=True)
             locked = False
         file.seek(0)

@@ -1,4 +1,4 @@
-"""These functions set how much memory glibc's allocator keeps; with other C libraries they do nothing."""
+"""These functions set options of glibc's malloc, and do nothing with other C libraries."""
 
 import ctypes
 import os
@@ -9,13 +9,13 @@ _LARGEST, _LARGEST_MMAP, _AT_A_TIME = 2**31 - 1, 32 << 20, 256 << 20  # bytes; g
 
 
 def limit_arenas(limit: int) -> None:
-    """Limit malloc to `limit` arenas, where the default is 8 for each CPU, unless MALLOC_ARENA_MAX is set."""
+    """Limit the number of malloc's arenas (memory pools), unless MALLOC_ARENA_MAX is set."""
     if "MALLOC_ARENA_MAX" not in os.environ:
         _set((_M_ARENA_MAX, limit))
 
 
 def keep_freed() -> None:
-    """Set malloc to keep freed memory: PyTorch frees each tensor immediately, and new pages of memory are slow."""
+    """Make malloc keep freed memory. PyTorch frees each tensor at once, and new memory from the kernel is slow."""
     _set((_M_MMAP_THRESHOLD, _LARGEST_MMAP), (_M_TRIM_THRESHOLD, _LARGEST), (_M_TOP_PAD, _AT_A_TIME))
 
 

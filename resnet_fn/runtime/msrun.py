@@ -1,4 +1,4 @@
-"""The launcher adopts the processes that msrun starts on this machine as its children, to get their exit codes."""
+"""This module starts workers with msrun and collects the exit codes of the workers."""
 
 import contextlib
 import ctypes
@@ -18,7 +18,7 @@ _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
 def claim_port(address: str, port: int) -> int:
-    """Return `port`, or a free port for 0; an OSError if the port is taken or the address is another machine's."""
+    """Return `port`, or a free port if `port` is 0. Raises OSError if the port cannot be used at `address`."""
     family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
@@ -27,61 +27,58 @@ def claim_port(address: str, port: int) -> int:
 
 
 def shell_code(status: int) -> int:
-    """Return the exit code for a status from `os.waitpid`, which is 128 + n for a process that signal n killed."""
+    """Return the exit code for a status from `os.waitpid`. A process that signal n killed has code 128 + n."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
 
 def describe_exit(code: int) -> str:
-    """Return an exit code, as `shell_code` returns it, as text with the signal's name: "exit code 137 (SIGKILL)"."""
+    """Describe an exit code of `shell_code`, for example "exit code 137 (SIGKILL)"."""
     with contextlib.suppress(ValueError):
         return f"exit code {code} ({signal.Signals(code - 128).name})"
     return f"exit code {code}"
 
 
 class WorkerProcesses:
-    """Starts and watches the workers of this machine, and on machine 0 also the scheduler.
-
-    Without `--join True` msrun ends as soon as the workers run. Linux then makes this process, the nearest "subreaper"
-    above them, their parent, so that this process gets their exit codes.
-    """
+    """Starts and watches this machine's workers and, on machine 0, MindSpore's scheduler process."""
 
     def __init__(self) -> None:
         self._inherited = set(parent.children(os.getpid()))  # children started before the launcher
         self.running: dict[int, str] = {}  # process id → name: scheduler, worker_0, worker_1, …
-        self.ended: dict[str, int] = {}  # name → exit code, see `shell_code`, in the order of their ends
+        self.ended: dict[str, int] = {}  # name → exit code, see `shell_code`, in the order in which they ended
 
     def start(
         self, flags: Sequence[object], ranks: range, command: Sequence[str], logs: Path, variables: Mapping[str, str]
     ) -> None:
-        """Run a command on each of this machine's ranks, with `variables` in its environment and output to `logs`."""
+        """Start `command` on the given ranks with msrun and its `flags`. `variables` are added to the environment."""
         # msrun looks for `python` on PATH: it must find this one.
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
         msrun = shutil.which("msrun", path=path)
         if msrun is None:
-            raise ValueError("msrun is not on PATH; pip install mindspore")
+            raise ValueError("msrun is not on PATH; run pip install mindspore")
         become = ("python", Path(parent.__file__).absolute(), os.getpid(), *command)
         words = [str(word) for word in (msrun, *flags, "--log_dir", logs, *become)]
+        # Without `--join True`, msrun ends when the workers run. This process then becomes the parent of the workers.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
         # The workers get their own session, so that Ctrl-C reaches them only once, through this process.
         environment = {**os.environ, **variables, "PATH": path}
         done = subprocess.run(words, env=environment, capture_output=True, start_new_session=True)
         started = self._children()
         if done.returncode or len(started) < len(ranks):
-            last = "".join(done.stderr.decode(errors="replace").splitlines()[-1:])
-            raise ValueError(f"msrun ended with exit code {done.returncode}: {last}")
+            last_line = "".join(done.stderr.decode(errors="replace").splitlines()[-1:])
+            raise ValueError(f"msrun ended with exit code {done.returncode}: {last_line}")
         names = ["scheduler", *(f"worker_{rank}" for rank in ranks)]
         self.running = dict(zip(started, names[-len(started) :], strict=True))
 
     def _children(self) -> list[int]:
-        """Return the ids of the processes that msrun started: new children in other sessions."""
+        """Return the process ids of the children that msrun started."""
         below = [pid for pid in parent.children(os.getpid()) if pid not in self._inherited]
-        return [pid for pid in below if os.getsid(pid) != os.getsid(0)]
+        return [pid for pid in below if os.getsid(pid) != os.getsid(0)]  # msrun started them in another session
 
     def send(self, number: int) -> None:
-        """Send a signal to every worker, not to the scheduler: if the scheduler ended first, all workers would end."""
+        """Send a signal to each running worker. The scheduler does not get the signal."""
         for pid, name in self.running.items():
-            if name != "scheduler":
+            if name != "scheduler":  # if the scheduler ended first, all workers would end
                 os.kill(pid, number)
 
     def poll(self) -> None:
@@ -92,7 +89,7 @@ class WorkerProcesses:
                     self.ended[name] = shell_code(end[1])
 
     def kill(self) -> None:
-        """Kill all child processes that still run, within 5 s."""
+        """Kill the processes that msrun started, and wait up to 5 s until they have ended."""
         deadline = time.monotonic() + 5
         while (left := self._children()) and time.monotonic() < deadline:
             for pid in left:

@@ -1,7 +1,4 @@
-"""Workers save a checkpoint and end when the process that started them (msrun or the launcher) dies.
-
-python parent.py PID COMMAND…    wait until PID is this process's parent, then become COMMAND, which ends with PID
-"""
+"""This module ends a worker with a signal when msrun or the launcher dies."""
 
 import contextlib
 import ctypes
@@ -16,14 +13,14 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h; it holds across exec
 
 
 def die_with_parent(parent: int, number: int = signal.SIGTERM) -> None:
-    """Ask the kernel to send this process a signal when its parent dies; send it now if `parent` has already died."""
+    """Let the kernel send signal `number` to this process when its parent, process `parent`, dies."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
-    if os.getppid() != parent:
+    if os.getppid() != parent:  # the parent has already died
         os.kill(os.getpid(), number)
 
 
 def msrun_command() -> list[str]:
-    """Return the command line of the msrun that started this process and waits (`--join True`); [] if none did."""
+    """Return the command line of msrun if msrun is the parent process and has `--join True`, else []."""
     words: list[str] = []
     with contextlib.suppress(OSError):  # no /proc: not Linux
         words = os.fsdecode(Path(f"/proc/{os.getppid()}/cmdline").read_bytes()).split("\0")[:-1]
@@ -32,7 +29,7 @@ def msrun_command() -> list[str]:
 
 
 def children(parent: int) -> list[int]:
-    """Return the ids of a process's children, the oldest first."""
+    """Return the process ids of the children of process `parent`, oldest first."""
     processes = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # the process ended
@@ -42,7 +39,7 @@ def children(parent: int) -> list[int]:
     return [pid for _, pid in sorted(processes)]
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # python parent.py PID COMMAND…: run COMMAND, which gets SIGTERM when process PID dies
     launcher = int(sys.argv[1])
     while os.getppid() != launcher and os.path.exists(f"/proc/{launcher}"):
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A process calls `prepare_environment` before it imports MindSpore, and `start`, for device and threads, once."""
+"""This module sets the environment variables, the device and the CPU threads of a process."""
 
 import contextlib
 import glob
@@ -19,36 +19,35 @@ if TYPE_CHECKING:
     from resnet_fn.runtime.workers import Workers
 
 
-# With more CPU threads MindSpore measures how many should compute a convolution: last bits vary (docs/mindspore.md).
+# With more CPU threads, the last bits of convolutions can vary between runs (docs/reliability.md).
 EXACT_THREADS = 4
-# Variables that choose oneDNN's newest instruction set and the precision of its products.
+# Environment variables that choose oneDNN's instruction set and the precision of products.
 _CHOOSE_KERNELS = ("ONEDNN_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE")
 
 
 def prepare_environment() -> None:
-    """Set the variables that MindSpore reads while it loads. A value that the user has set is never overridden."""
+    """Set environment variables that MindSpore reads during import, unless the user has set them."""
     # GLOG levels: 0 debug, 1 info, 2 warning, 3 error. MindSpore's C++ warnings do not help users of a recipe.
     os.environ.setdefault("GLOG_v", "3")
-    # A failed compilation writes rank_0/om/analyze_fail.ir below this folder, by default the current folder.
+    # A failed compilation writes rank_0/om/analyze_fail.ir below MS_OM_PATH, by default the current folder.
     if "MS_OM_PATH" not in os.environ:
         os.environ["MS_OM_PATH"] = _private_folder()
-    # All-reduce on CPU fails after 30 s by default, but a rank may take longer (rank 0 writes a checkpoint).
+    # All-reduce on CPU fails after 30 s by default. Ranks may wait longer, for example for rank 0's checkpoint.
     os.environ.setdefault("MS_CPU_COMM_OP_TIMEOUT", "600")
     if not glob.glob("/dev/davinci*"):  # no card
-        # A call of a compiled function computes in the calling thread. Otherwise that thread spins while it waits, on a
-        # core that the kernels need (docs/mindspore.md).
+        # Compiled functions then compute in the calling thread, which otherwise spins on a core (docs/mindspore.md).
         os.environ.setdefault("MS_DEV_HOST_BLOCKING_RUN", "1")
     if versions.at_least(2, 9) and _has_avx512():
-        # From 2.9 on oneDNN computes 3x3 convolutions by its slow reference kernel with AVX-512, not with AVX2.
+        # From MindSpore 2.9 on, oneDNN computes 3x3 convolutions with AVX-512 by a slow reference kernel.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 
 
 def _private_folder() -> str:
-    """Return a temporary folder that belongs to this user; never a link or a folder that another user made."""
     path = os.path.join(tempfile.gettempdir(), f"resnet_fn-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
     there = os.lstat(path)
+    # Another user may have made a folder or a link of this name.
     if not stat.S_ISDIR(there.st_mode) or there.st_uid != os.getuid() or there.st_mode & 0o022:
         path = tempfile.mkdtemp(prefix="resnet_fn-")
     return path
@@ -61,25 +60,25 @@ def _has_avx512() -> bool:
 
 
 def kernel_threads(threads: int) -> int:
-    """Return the number of CPU kernel threads; for 0, this process's share of the CPUs."""
+    """Return `threads`, or the default number of CPU kernel threads if `threads` is 0."""
     from resnet_fn.runtime.cpus import cpu_share
 
     return threads or started.get("threads") or cpu_share()
 
 
 def set_once(setting: Callable[[Any], None], value: object) -> None:
-    """Call `setting(value)`, a MindSpore function that a process may call only once; warn if it was called before."""
+    """Call a MindSpore setting that accepts one call per process, and warn if an earlier call was made."""
     try:
         setting(value)
     except RuntimeError as error:
         if "repeatedly" not in str(error):
             raise
-        line = f"warning: {setting.__name__} was called before resnet_fn.start; its value stays, in place of {value}"
+        line = f"warning: {setting.__name__} was called before resnet_fn.start; the earlier value is kept, not {value}"
         print(line, file=sys.stderr, flush=True)
 
 
 def kernel_environment() -> dict[str, Any]:
-    """Return the settings on which the last bits of an update depend, as JSON types; call it after `start`."""
+    """Return the settings that can change the rounding in an update. Call this function after `start`."""
     from resnet_fn.runtime.cpus import processor
 
     return {
@@ -94,49 +93,50 @@ def kernel_environment() -> dict[str, Any]:
 
 
 def use_exact_kernels() -> None:
-    """Set a card to repeat the same bits and to compute in float32, not HF32. Call this before `communication.init`.
-
-    By default convolutions round to HF32, matrix products do not (mindspore/device_context/ascend/op_precision.py).
-    """
+    """Make an Ascend card compute reproducibly and in float32. Call this before `communication.init`."""
     import mindspore
     from mindspore.device_context.ascend import op_precision
 
     set_once(mindspore.set_deterministic, True)
-    set_once(op_precision.conv_allow_hf32, False)
+    set_once(op_precision.conv_allow_hf32, False)  # convolutions round to HF32 by default, matrix products do not
     set_once(op_precision.matmul_allow_hf32, False)
 
 
 def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Workers":
-    """Choose the device and its kernels, before the first operation, and join the run's other workers (`workers.join`).
+    """Choose the device and the CPU threads, and join the other workers if msrun started this process.
 
-    In msrun's scheduler process this call never returns: write no file before it. Further calls change nothing.
+    Call this function before the first MindSpore operation. In msrun's scheduler process the call never returns, so
+    write no file before it. Further calls change nothing.
 
     Args:
-        device: "CPU" or "Ascend"; "": the device of an earlier call, else the CPU.
-        threads: number of CPU kernel threads; 0: this process's share of the CPUs.
-        fast_math: on a card, allow HF32 and results that vary (`use_exact_kernels` is not called).
+        device: "CPU" or "Ascend". If empty, the device of an earlier call or else the CPU is used.
+        threads: Number of CPU threads that compute kernels. 0 means this process's share of the CPUs.
+        fast_math: If True, an Ascend card may compute in HF32 (shorter floats), and results may vary between runs.
+
+    Returns:
+        The rank of this worker and the number of workers.
 
     Raises:
-        ValueError: MindSpore's compile cache is on, which computes garbage (docs/lab.md); or device or threads are
-            invalid, or differ from an earlier call's.
+        ValueError: If `device` or `threads` is invalid or differs from an earlier call.
+        ValueError: If MindSpore's compile cache is on, because the cache gives wrong results (docs/lab.md).
     """
     check_value(RunOptions, "threads", threads)
     device = device or started.get("device", "CPU")
-    garbage = "makes MindSpore return garbage from a compiled function on the second run"
+    gives_wrong_values = "makes compiled functions return wrong values in the second run"
     if os.environ.get("MS_COMPILER_CACHE_ENABLE", "0") not in ("0", ""):
-        raise ValueError(f"MS_COMPILER_CACHE_ENABLE=1 {garbage}; unset it")
+        raise ValueError(f"MS_COMPILER_CACHE_ENABLE=1 {gives_wrong_values}; unset it")
     import mindspore
 
     from resnet_fn.runtime.cpus import keep_to_one_cpu
     from resnet_fn.runtime.workers import join
 
     if context("enable_compile_cache"):
-        raise ValueError(f"set_context(enable_compile_cache=True) {garbage}; leave it out")
+        raise ValueError(f"set_context(enable_compile_cache=True) {gives_wrong_values}; leave it out")
     if started.get("device", device) != device:
-        raise ValueError(f"device: this process already computes on {started['device']}; start another for {device}")
+        raise ValueError(f"device: this process already uses {started['device']}; start another process for {device}")
     if "device" in started:
-        if device == "CPU" and threads not in (0, now := started["threads"]):
-            raise ValueError(f"threads: this process already computes with {now}; leave it out, or start another")
+        if device == "CPU" and threads not in (0, current := started["threads"]):
+            raise ValueError(f"threads: this process already uses {current}; leave threads out, or start a new process")
         return join(device)
     if os.environ.get("RANK_ID", "0") == "0":  # msrun gives each worker its rank
         for warning in versions.warnings():
@@ -144,7 +144,7 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
     try:
         mindspore.set_device(device)
     except (RuntimeError, ValueError) as error:
-        # After the first operation no device can be chosen; this is no error if the right one is in use.
+        # After the first operation no device can be chosen. This is no error if the wanted device is in use.
         if mindspore.get_current_device().device_target != device:
             raise ValueError(f"device: {device!r} is not available here ({first_line(error)}); use CPU") from None
     if device == "CPU":
@@ -162,10 +162,10 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
 
 
 def context(name: str) -> Any:
-    """Return a setting of MindSpore. Only this function calls `get_context`, which a later MindSpore will remove."""
+    """Return the value of a MindSpore context setting."""
     import mindspore
 
-    return mindspore.get_context(name)
+    return mindspore.get_context(name)  # called only here, because a later MindSpore removes it
 
 
-started: dict[str, Any] = {}  # device and threads that `start` has set, which MindSpore does not all report
+started: dict[str, Any] = {}  # what `start` has set; MindSpore does not report all of it

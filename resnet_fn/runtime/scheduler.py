@@ -1,4 +1,4 @@
-"""msrun starts MindSpore's scheduler beside the workers; this module handles the scheduler's port, end and loss."""
+"""This module handles MindSpore's scheduler, a process that msrun starts beside the workers."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from resnet_fn.runtime.msrun import claim_port, shell_code
 from resnet_fn.runtime.parent import children, die_with_parent, msrun_command
 from resnet_fn.runtime.signals import SIGNALS, heeded, in_main_thread
 
-_PATIENCE = 20.0  # seconds; as long MindSpore itself tries to find a lost scheduler again
+_PATIENCE = 20.0  # seconds, as long as MindSpore itself tries to reconnect to a lost scheduler
 _CONNECT = 5.0
 _AFTER_WORKERS = 10.0  # seconds in which MindSpore's scheduler should notice that all workers have ended
 
@@ -22,28 +22,24 @@ def _address() -> tuple[str, int]:
 
 
 def check_port() -> None:
-    """Raise a ValueError and end msrun's workers, which would wait 600 s, if this scheduler cannot use its port."""
+    """Raise ValueError and end msrun's workers if the scheduler's port cannot be used."""
     (host, port), parent = _address(), os.getppid()
     try:
         claim_port(host, port)
     except OSError as error:
-        if msrun_command():
+        if msrun_command():  # this ends the workers, which would wait 600 s
             for pid in set(children(parent)) - {os.getpid()}:
                 os.kill(pid, signal.SIGTERM)
-        # Of a failed job's scheduler msrun shows the lines that hold the word Error.
-        reason = f"{type(error).__name__}: {error.strerror}"
-        wrong = f"master port {port} at {host} cannot be used ({reason})"
-        raise ValueError(f"{wrong}; give msrun another --master_port") from None
+        # If a job fails, msrun shows the scheduler's lines that contain the word Error.
+        cause = f"{type(error).__name__}: {error.strerror}"
+        raise ValueError(f"master port {port} at {host} cannot be used ({cause}); give another --master_port") from None
 
 
 def wait_for_workers_then_exit() -> None:
-    """Fork the scheduler process. The child returns and becomes MindSpore's scheduler; this process waits for it.
+    """Fork a child process that becomes MindSpore's scheduler, and wait in this process until the child ends.
 
-    After a signal it waits until this machine's workers have ended, and then 10 s more: the workers often get the same
-    signal, and need the scheduler while they save. MindSpore's scheduler holds the GIL until it ends, so that no signal
-    handler and no thread could run in its process.
-
-    Threads do not survive a fork: call this before any are started. Outside the main thread nothing is done.
+    Only the child returns. After a signal, the child runs until this machine's workers have saved and ended. Outside
+    the main thread nothing is done. Call this function before any thread starts, because a fork copies no threads.
     """
     if not in_main_thread():
         return
@@ -51,6 +47,7 @@ def wait_for_workers_then_exit() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if SIGCHLD were ignored, the child's exit code would be lost
     for number in heeded():
         signal.signal(number, lambda got, _: asked.append(got))
+    # MindSpore's scheduler holds the GIL until it ends, so that no signal handler could run in its process.
     child = os.fork()
     if not child:
         for number in SIGNALS:
@@ -69,24 +66,18 @@ def wait_for_workers_then_exit() -> None:
 
 
 def _has_workers() -> bool:
-    """Return whether this job has workers on this machine; msrun's `tail` processes do not count."""
     program = os.readlink("/proc/self/exe")
     job = {f"{name}={os.environ.get(name)}".encode() for name in ("MS_SCHED_HOST", "MS_SCHED_PORT")}
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):  # it ended meanwhile, or is another user's
             theirs = {*job, b"MS_ROLE=MS_WORKER"} <= set(path.read_bytes().split(b"\0"))
-            if theirs and os.readlink(path.with_name("exe")) == program:
+            if theirs and os.readlink(path.with_name("exe")) == program:  # not msrun's `tail`
                 return True
     return False
 
 
 def end_with_scheduler() -> None:
-    """Watch the scheduler in a thread, and end this worker if the scheduler is lost, even during an all-reduce.
-
-    MindSpore notices the loss within 30 s and sends SIGTERM to its own process. `StopRequest` takes this as a request
-    to stop, which a worker in an all-reduce follows only after MS_CPU_COMM_OP_TIMEOUT. So after a SIGTERM the thread
-    checks whether the scheduler still answers.
-    """
+    """Start a thread that ends this worker if the scheduler is lost, even during an all-reduce."""
     if in_main_thread():
         read, write = os.pipe()
         os.set_blocking(write, False)
@@ -95,6 +86,8 @@ def end_with_scheduler() -> None:
 
 
 def _wait_for_loss(signals: int) -> None:
+    # Within 30 s of a loss MindSpore sends SIGTERM to this process. `StopRequest` only records the signal, and an
+    # all-reduce waits for MS_CPU_COMM_OP_TIMEOUT. After a SIGTERM, this thread therefore tests the connection.
     while signal.SIGTERM not in os.read(signals, 1):
         pass
     answered = time.monotonic()
@@ -104,5 +97,5 @@ def _wait_for_loss(signals: int) -> None:
             socket.create_connection(_address(), timeout=_CONNECT).close()
             answered = time.monotonic()
     host, port = _address()
-    os.write(2, f"error: lost msrun's scheduler at {host}, port {port}: its machine is dead or out of reach\n".encode())
+    os.write(2, f"error: msrun's scheduler at {host}, port {port} does not answer; check that machine\n".encode())
     os._exit(1)

@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT and SIGHUP ask a run to end after this update or evaluation batch, with a checkpoint."""
+"""SIGTERM, SIGINT and SIGHUP ask a run to save a checkpoint and end."""
 
 import os
 import signal
@@ -12,23 +12,19 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def heeded() -> list[signal.Signals]:
-    """Return `SIGNALS`, without SIGHUP if this process ignores it (nohup)."""
+    """Return `SIGNALS`, without SIGHUP if this process ignores SIGHUP, as it does under nohup."""
     return [number for number in SIGNALS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
 
 
 def in_main_thread() -> bool:
-    """Return whether this is the main thread, the only one in which Python allows signal handlers."""
+    """Return whether this is the main thread, the only thread that can set signal handlers."""
     return threading.current_thread() is threading.main_thread()
 
 
 class StopRequest:
-    """Records the first of `SIGNALS` that arrives between `install_handlers` and the end of this context.
+    """Records the first of `SIGNALS` that arrives inside the `with` block, after `install_handlers`.
 
-    Before `install_handlers` there is nothing to save, and a signal ends the process at once; outside the main thread,
-    where Python allows no handlers, it always does. A SIGHUP that is ignored (nohup) stays ignored.
-
-    While MindSpore compiles or runs a function, its own handler turns a SIGINT into a SIGTERM. To distinguish the two,
-    a command blocks SIGINT before NumPy and MindSpore start threads, which inherit the mask; a thread here waits.
+    Outside the main thread no signal is recorded, because Python allows no signal handlers there.
     """
 
     def __init__(self) -> None:
@@ -40,6 +36,8 @@ class StopRequest:
 
     def __enter__(self) -> "StopRequest":
         self._open = True
+        # While MindSpore compiles or runs a function, it turns a SIGINT into a SIGTERM. Commands therefore block SIGINT
+        # before NumPy and MindSpore start threads, and a thread here waits for SIGINT.
         if in_main_thread() and signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()):
             self._listener = threading.Thread(target=self._listen, name="sigint", daemon=True)
             self._listener.start()
@@ -75,10 +73,10 @@ class StopRequest:
             self._asked[SIGNALS.index(signal.Signals(number))] = 1
 
     def stop_flags(self) -> np.ndarray:
-        """Return float32 [3], one number for each of `SIGNALS`: 1 for the recorded one; the ranks sum these arrays."""
+        """Return a float32 array [3] with 1 at the place of the recorded signal in `SIGNALS`, and 0 elsewhere."""
         return self._asked.copy()
 
 
 def agreed_signal(stop_flags: np.ndarray) -> int:
-    """Return the signal for which all ranks stop, from the sum of their `stop_flags`; 0 for none."""
+    """Return the first of `SIGNALS` that any rank has recorded, or 0. `stop_flags` is summed over all ranks."""
     return next((int(number) for number, count in zip(SIGNALS, stop_flags, strict=True) if count > 0), 0)

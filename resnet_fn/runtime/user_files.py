@@ -1,7 +1,4 @@
-"""Each of the user's files is loaded once; modules imported from its folder are kept apart from other folders' modules.
-
-Two projects have a `config.py` each, and Python and MindSpore's compiler find a module by its name alone.
-"""
+"""This module loads the user's Python files. Modules of the same name in different folders stay separate."""
 
 import contextlib
 import importlib.util
@@ -21,9 +18,9 @@ _paths: dict[Path, list[str]] = {}  # by folder: the folder, and what its files 
 
 @contextlib.contextmanager
 def imports_beside(*places: str | None) -> Iterator[None]:
-    """In this context imports first search the folders of `places`, texts FILE:FUNCTION; other texts are ignored.
+    """Let imports inside a `with` block search the folders of the files in `places` first.
 
-    Afterwards `sys.path` is restored, and the modules of these folders are removed from `sys.modules` and kept.
+    A place is "FILE.py:FUNCTION". At the end of the block, modules from these folders are taken out of `sys.modules`.
     """
     files = [Path(place.rpartition(":")[0]).resolve() for place in places if place and ":" in place]
     folders = list(dict.fromkeys(file.parent for file in files))
@@ -42,20 +39,19 @@ def imports_beside(*places: str | None) -> Iterator[None]:
             inside = {Path(path).resolve() for path in _paths[folder]}
             tops = {name for name in new if "." not in name and _place(sys.modules.get(name)) in inside}
             here = [name for name in new if name.partition(".")[0] in tops]
-            _imported[folder] |= {name: sys.modules.pop(name) for name in here}
+            _imported[folder] |= {name: sys.modules.pop(name) for name in here}  # a later block puts them back
             sys.modules.update((name, known[name]) for name in here if name in known)
             new = [name for name in new if name not in here]
         sys.path[:] = before
 
 
 def _place(module: ModuleType | None) -> Path | None:
-    """Return the folder that holds a module or package."""
     place = next(iter(getattr(module, "__path__", None) or ()), None) or getattr(module, "__file__", None)
     return Path(place).resolve().parent if place else None
 
 
 def load_function(place: str, flag: str) -> Any:
-    """Import and return "path/to/file.py:function"; a UsageError if it is missing, a ValueError if the file fails."""
+    """Return the function at `place`, such as "nets/mine.py:build". Error messages begin with `flag`."""
     path, _, name = place.rpartition(":")
     if not path.endswith(".py") or not name:
         raise UsageError(f"{flag}: {place!r} is not FILE.py:FUNCTION; give for example nets/mine.py:build")
@@ -72,10 +68,10 @@ def load_function(place: str, flag: str) -> Any:
             with imports_beside(place):
                 spec.loader.exec_module(module)
         except Exception as error:
-            reason = f"{type(error).__name__}: {first_line(error)}"
-            raise ValueError(f"{flag}: {path} cannot be imported ({reason})") from error
+            import_error = f"{type(error).__name__}: {first_line(error)}"
+            raise ValueError(f"{flag}: {path} cannot be imported ({import_error}); correct the file") from error
         _loaded[resolved] = module
     function = getattr(_loaded[resolved], name, None)
     if not callable(function):
-        raise UsageError(f"{flag}: {path} has no function {name!r}")
+        raise UsageError(f"{flag}: {path} has no function {name!r}; give a function of this file")
     return function

@@ -1,4 +1,4 @@
-"""This module lists the supported versions of MindSpore, and reads installed versions from pip's records."""
+"""This module lists the supported versions of MindSpore and looks up installed versions."""
 
 from importlib import metadata
 from pathlib import Path
@@ -9,7 +9,7 @@ RUN_ON = ("2.7.2", "2.8.0", "2.9.0", "2.10.0")  # scripts/test_versions.sh runs 
 
 
 def installed(package: str = "mindspore") -> str:
-    """Return the installed version of a package; "" if pip has no record of it."""
+    """Return the installed version of a package, or "" if pip does not list the package."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -17,23 +17,23 @@ def installed(package: str = "mindspore") -> str:
 
 
 def sources() -> str:
-    """Return the SHA-256 of the current files of this package's code."""
+    """Return one SHA-256 hash over the Python files of this package."""
     files = sorted(Path(__file__).parent.parent.rglob("*.py"))
     return sha256(b"".join(sha256(file.read_bytes()).encode() for file in files if file.is_file()))  # no editor's lock
 
 
 def at_least(major: int, minor: int, package: str = "mindspore") -> bool:
-    """Return whether a package has version major.minor or a later one; an unknown version counts as later."""
+    """Return True if the installed version is at least major.minor, or if the version is unknown."""
     words = installed(package).split(".")
     return not words[0].isdigit() or (int(words[0]), int(words[1])) >= (major, minor)
 
 
 def warnings() -> list[str]:
-    """Return a warning for a MindSpore that is not supported, and for a Pillow that does not work."""
+    """Return warnings about unsupported versions of MindSpore and Pillow."""
     lines, version = [], installed("mindspore")
     if version not in RUN_ON:
         untried = f"was never tried with this package ({', '.join(RUN_ON)} were)"
         lines.append(f"warning: MindSpore {version} {untried}; run python -m resnet_fn.doctor")
     if not at_least(9, 1, "pillow"):
-        lines.append(f"warning: Pillow {installed('pillow')} is too old to read images with; pip install 'pillow>=9.1'")
+        lines.append(f"warning: Pillow {installed('pillow')} is too old to read images; run pip install 'pillow>=9.1'")
     return lines

@@ -1,4 +1,4 @@
-"""`Workers` holds rank and number of workers; the functions exchange values between all ranks, on the host."""
+"""This module describes the workers of a run and exchanges values between all ranks."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -12,7 +12,13 @@ Reduce = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 class Workers(NamedTuple):
-    """Holds this process's `rank`, from 0, the number of workers, `size`, and `all_reduce`, which sums inside jit."""
+    """The rank of this worker and the number of workers.
+
+    Attributes:
+        rank: Number of this worker, from 0.
+        size: Number of workers.
+        all_reduce: Function that sums tensors over all workers, or None. `with_all_reduce` adds this function.
+    """
 
     rank: int = 0
     size: int = 1
@@ -20,21 +26,17 @@ class Workers(NamedTuple):
 
     @property
     def is_main(self) -> bool:
-        """Return whether this is rank 0, the only one that writes files and logs and shows the progress bar."""
+        """Return whether this is rank 0, which writes the files and the log of a run."""
         return self.rank == 0
 
 
 def launched_by_msrun() -> bool:
-    """Return whether msrun started this process. (`mindspore.communication.init` raises if it did not.)"""
+    """Return whether msrun started this process."""
     return "MS_ROLE" in os.environ
 
 
 def join(device: str = "CPU") -> Workers:
-    """Join the run's other workers if msrun started this process; return rank and size. Further calls change nothing.
-
-    In msrun's scheduler process this call never returns, so write no file before it. A ValueError if the scheduler's
-    port is taken, if MS_ROLE is unknown, or if a platform has started one process but announces several.
-    """
+    """Join the other workers if msrun started this process. The call never returns in msrun's scheduler process."""
     global _joined
     if _joined is None:
         _check_platform()
@@ -46,16 +48,16 @@ _joined: Workers | None = None
 
 
 def _check_platform() -> None:
-    """Raise a ValueError if the platform started the workers so that they would wait, or each train the whole run."""
+    """Raise ValueError if a cluster platform (ModelArts, MindCluster) did not start the workers as MindSpore needs."""
     processes, local = os.environ.get("RANK_SIZE", "1"), os.environ.get("MS_LOCAL_WORKER", "1")
     if not launched_by_msrun() and processes.isdecimal() and int(processes) > 1:
         raise ValueError(
-            f"RANK_SIZE: this is one of {processes} processes, but MS_ROLE is not set and they would not find each "
-            "other; set MA_RUN_METHOD=msrun (ModelArts), or start resnet_fn.launch once on each machine"
+            f"RANK_SIZE is {processes}, but MS_ROLE is not set; on ModelArts set MA_RUN_METHOD=msrun, "
+            "elsewhere start resnet_fn.launch once on each machine"
         )
     if launched_by_msrun() and local.isdecimal() and int(local) > 1 and "MS_TOPO_TIMEOUT" not in os.environ:
         raise ValueError(  # MindCluster's operator; msrun always sets MS_TOPO_TIMEOUT
-            f"MS_LOCAL_WORKER: this pod is for {local} workers and this is one process; start them with "
+            f"MS_LOCAL_WORKER is {local}, but this pod started only one process; start the workers with "
             "python -m resnet_fn.launch -- and the same flags"
         )
 
@@ -78,7 +80,7 @@ def _join(device: str) -> Workers:
 
 
 def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
-    """Sum a float32 array over all ranks, exactly for whole numbers up to 2^24; all ranks must call this."""
+    """Sum a float32 array over all ranks. Sums of integers up to 2^24 are exact. Every rank must call this."""
     if workers.size == 1:
         return values
     from mindspore import Tensor, ops
@@ -87,22 +89,22 @@ def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
 
 
 def exchange_numbers(values: np.ndarray, workers: Workers) -> np.ndarray:
-    """Sum int64 numbers below 2^48, each zero on all ranks except one, over all ranks; all ranks must call this."""
+    """Sum int64 numbers below 2^48, each of which is 0 on all ranks except one. Every rank must call this."""
     halves = np.stack(np.divmod(values, 2**24)).astype(np.float32)  # float32 holds the 24 bits of each half exactly
     upper, lower = sum_over_ranks(halves, workers).astype(np.int64)
     return upper * 2**24 + lower
 
 
 def barrier(workers: Workers) -> None:
-    """Wait until all ranks call this: if one rank ended while another still writes, the whole job would end."""
+    """Wait until every rank has called this function."""
     sum_over_ranks(np.zeros(1, np.float32), workers)
 
 
 def gather_texts(text: str, workers: Workers) -> list[str]:
-    """Return every rank's `text`, in the order of ranks; all ranks must call this. Texts may hold surrogates."""
+    """Return the `text` of every rank, in the order of the ranks. Every rank must call this."""
     if workers.size == 1:
         return [text]
-    data = text.encode("utf-8", "surrogateescape")
+    data = text.encode("utf-8", "surrogateescape")  # a path may contain bytes that are not UTF-8
     lengths = np.zeros(workers.size, np.int64)  # first, because all ranks must sum arrays of one shape
     lengths[workers.rank] = len(data)
     lengths = exchange_numbers(lengths, workers)
@@ -113,5 +115,5 @@ def gather_texts(text: str, workers: Workers) -> list[str]:
 
 
 def broadcast_text(text: str, workers: Workers) -> str:
-    """Return rank 0's `text` on every rank; all ranks must call this."""
+    """Return the `text` of rank 0 on every rank. Every rank must call this."""
     return gather_texts(text if workers.is_main else "", workers)[0]

@@ -1,1 +1,1 @@
-"""This package reads, recognises, renames and converts weight files of other projects."""
+"""This package reads weight files of this and other projects, and converts them."""

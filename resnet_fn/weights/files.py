@@ -1,4 +1,4 @@
-"""Weight files (.safetensors, .ckpt, .pth) are read as {name: NumPy array}, without running code from a file."""
+"""These functions read and write weight files, and never run code that a file contains."""
 
 import contextlib
 import pickle
@@ -16,34 +16,34 @@ from resnet_fn.runtime.extras import import_extra
 
 Arrays = dict[str, np.ndarray]
 ENDINGS = (".safetensors", ".ckpt", ".pth", ".pt")
-# The keys of weights inside a .pth of PyTorch's and timm's scripts, torchvision's references; moving averages last.
+# Keys of the weights in .pth files that PyTorch, timm and torchvision scripts write. Moving averages come last.
 _WRAPPERS = ("state_dict", "model", "model_state_dict", "state_dict_ema", "model_ema")
 
 
 def read_arrays(path: Path) -> Arrays:
-    """Read all tensors of a weight file under the file's names, bfloat16 as float32; a ValueError if this fails."""
+    """Read the arrays of a weight file under the names in the file. bfloat16 becomes float32."""
     path = Path(path)
     if not path.exists():
-        raise ValueError(f"{path}: does not exist; {near_path(path, 'give a weight file or a checkpoint folder')}")
+        raise ValueError(f"{path} does not exist; {near_path(path, 'give a weight file or a checkpoint folder')}")
     if path.suffix not in ENDINGS or not path.is_file():
-        raise ValueError(f"{path}: is no weight file; give {', '.join(ENDINGS)} or a checkpoint folder")
-    if other := _other_kind(path):
-        raise ValueError(f"{path}: {other}")
+        raise ValueError(f"{path} is no weight file; give a {', '.join(ENDINGS)} file or a checkpoint folder")
+    if kind_and_fix := _other_kind(path):
+        raise ValueError(f"{path} {kind_and_fix}")
     if path.suffix != ".safetensors":
         return _read_ckpt(path) if path.suffix == ".ckpt" else _read_pth(path)
     try:
         return read_safetensors(path.read_bytes())
     except ValueError as error:
-        raise ValueError(f"{path}: is no intact safetensors file ({error}); copy it again") from None
+        raise ValueError(f"{path} is no intact safetensors file ({error}); copy the file again") from None
 
 
 def _other_kind(path: Path) -> str:
-    """Return the file's kind and the fix, as text, if its first bytes show that it is no weight file; else ""."""
+    """Describe the file, with a fix, if its first bytes are not from a weight file, else return ""."""
     with open(path, "rb") as file:
         start = file.read(512)
     if not start.strip(b"\0"):
-        return "is empty or begins with zeros; copy it again"
-    if set(start) & {*range(9), *range(14, 32)}:  # each format has such bytes, text has none
+        return "is empty or begins with zeros; copy the file again"
+    if set(start) & {*range(9), *range(14, 32)}:  # each weight format has such bytes, but text has none
         return ""
     if start.startswith(b"version https://git-lfs"):
         return "is a Git LFS pointer, not the file itself; run git lfs pull"
@@ -52,16 +52,16 @@ def _other_kind(path: Path) -> str:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a weight file completely, or raise a ValueError. Equal arrays in the same order give equal bytes."""
+    """Write a weight file, completely or not at all. Equal arrays in the same order give equal bytes."""
     path = Path(path)
     if path.suffix not in ENDINGS:
-        raise ValueError(f"{path}: cannot be written; end its name in {', '.join(ENDINGS)}")
+        raise ValueError(f"{path} cannot be written as weights; give a name that ends in {', '.join(ENDINGS)}")
     write = {".safetensors": write_safetensors, ".ckpt": _write_ckpt}.get(path.suffix, _write_pth)
     try:
         with replace_file(path) as file:
             write(file, arrays)
     except OSError as error:
-        raise ValueError(f"{path}: cannot be written ({error.strerror or error}); give another file") from None
+        raise ValueError(f"{path} cannot be written ({error.strerror or error}); give another file") from None
 
 
 def _read_ckpt(path: Path) -> Arrays:
@@ -70,7 +70,7 @@ def _read_ckpt(path: Path) -> Arrays:
     try:
         read = mindspore.load_checkpoint(str(path))
     except (ValueError, RuntimeError, TypeError, OSError) as error:
-        raise ValueError(f"{path}: is no intact .ckpt file ({first_line(error)}); copy it again") from None
+        raise ValueError(f"{path} is no intact .ckpt file ({first_line(error)}); copy the file again") from None
     return {name: parameter.numpy() for name, parameter in read.items() if isinstance(parameter, mindspore.Parameter)}
 
 
@@ -85,28 +85,28 @@ def _read_pth(path: Path) -> Arrays:
     torch = import_extra("torch", f"reading {path.suffix} files")
     if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < (2, 10):
         raise ValueError(
-            f"{path}: PyTorch {torch.__version__} may run code that a {path.suffix} file holds; pip install "
-            "'torch>=2.10', or write the weights as .safetensors where you trust the file"
+            f"{path}: PyTorch {torch.__version__} could run code that a {path.suffix} file contains; "
+            "run pip install 'torch>=2.10', or convert a file that you trust to .safetensors"
         )
     if zipfile.is_zipfile(path):
         with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
             size = sum(entry.file_size for entry in archive.infolist())
-            if size > path.stat().st_size:  # PyTorch compresses nothing
-                raise ValueError(f"{path}: would unpack to {size:,} bytes, unlike PyTorch's own; save it again")
+            if size > path.stat().st_size:  # PyTorch does not compress
+                raise ValueError(f"{path} is compressed and would unpack to {size:,} bytes; save it with torch.save")
     try:
         read = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise ValueError(
-            f"{path}: holds more than tensors (code could run if it were loaded), or is damaged; "
-            "save net.state_dict() and give that"
+            f"{path} contains more than tensors and could run code, or is damaged; "
+            "save net.state_dict() and give the new file"
         ) from None
     except Exception as error:  # torch.load may raise almost any error for other files
-        raise ValueError(f"{path}: is no intact PyTorch file ({first_line(error)}); copy it again") from None
+        raise ValueError(f"{path} is no intact PyTorch file ({first_line(error)}); copy the file again") from None
     if isinstance(read, dict):
         read = next((read[key] for key in _WRAPPERS if isinstance(read.get(key), dict)), read)
     if not isinstance(read, dict) or not read or not all(torch.is_tensor(value) for value in read.values()):
-        raise ValueError(f"{path}: holds no state dict; save net.state_dict() and give that")
-    # DataParallel and DistributedDataParallel put `module.` before every name, torch.compile `_orig_mod.`.
+        raise ValueError(f"{path} contains no state dict; save net.state_dict() and give the new file")
+    # DataParallel and DistributedDataParallel put `module.` before every name, and torch.compile puts `_orig_mod.`.
     for prefix in ("module.", "_orig_mod."):
         if all(name.startswith(prefix) for name in read):
             read = {name.removeprefix(prefix): value for name, value in read.items()}
@@ -115,5 +115,5 @@ def _read_pth(path: Path) -> Arrays:
 
 def _write_pth(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     torch = import_extra("torch", f"writing {path.suffix} files")
-    with open(path, "wb") as file:  # given a path, torch writes its name into the file
+    with open(path, "wb") as file:  # with a path, torch.save would write the path's name into the file
         torch.save({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}, file)

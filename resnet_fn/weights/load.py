@@ -1,4 +1,4 @@
-"""Weights of any project are read, renamed to this package's names, loaded into a net, or converted."""
+"""These functions read weights of this and other projects, load weights into a net, and convert weight files."""
 
 import dataclasses
 import sys
@@ -25,24 +25,23 @@ File = str | Path
 
 @dataclasses.dataclass(frozen=True)
 class WeightFile:
-    """Holds the contents of a weight file; `model`, `update` and `classes` are empty for files of other projects."""
+    """The contents of a weight file. `model`, `update` and `classes` are set only for checkpoints."""
 
     path: Path  # the file, or the checkpoint folder in a run folder
     arrays: Arrays  # the file's arrays under this package's names
-    style: str  # style of the names in the file; "own" if it is none of STYLES
-    warning: str  # a line that describes how a net of that style computes differently from ours; "" if it does not
-    useless: bool  # whether it differs so much that our net cannot use the weights
-    model: str  # the model's name in a checkpoint's recipe; "" for other files
+    style: str  # naming style of the file, one of STYLES or "own"
+    warning: str  # how nets of that style differ from ours, or why the style is "own", or ""
+    useless: bool  # True if this package's nets cannot use the weights
+    model: str  # name of the model in a checkpoint's recipe, or "" for other files
     averaged: bool  # whether these are the moving average of the weights
-    update: int  # number of updates that trained a checkpoint
+    update: int  # number of updates before a checkpoint was saved
     classes: tuple[str, ...] = ()  # a checkpoint's class names
 
 
 def read_weights(file: File, which: str = "last") -> WeightFile:
-    """Read weights in any style and format: `.pth`, `.safetensors`, `.ckpt`, or a checkpoint or run folder of ours.
+    """Read a `.pth`, `.safetensors` or `.ckpt` file, a checkpoint folder, or a run folder.
 
-    `which` selects a run folder's "last" or "best" intact checkpoint. Averaged weights are preferred. A ValueError if
-    the file does not exist, has unknown names (not a run of `fit`), or is for a net that computes something else.
+    `which` selects the "last" or "best" checkpoint of a run folder. A checkpoint's moving averages replace the weights.
     """
     source = read_any_weights(file, which)
     if source.useless:
@@ -51,7 +50,7 @@ def read_weights(file: File, which: str = "last") -> WeightFile:
 
 
 def read_any_weights(file: File, which: str = "last") -> WeightFile:
-    """Read weights as `read_weights` does, but reject none; those of an unknown style ("own") keep their names."""
+    """Read weights as `read_weights` does, even if this package's nets cannot use them. Unknown names are kept."""
     path, model, averaged, update, classes = Path(file), "", False, 0, ()
     if path.is_dir():
         checkpoint = find_checkpoint(path, which)
@@ -59,12 +58,12 @@ def read_any_weights(file: File, which: str = "last") -> WeightFile:
         model, classes = checkpoint.state["recipe"]["model"], tuple(checkpoint.state["dataset"]["classes"])
         averages = averages_of(checkpoint.training)
         arrays, averaged = {**checkpoint.weights, **averages}, bool(averages)
-        if model == OWN:  # perhaps one of ours; `recognise_model` can find out
+        if model == OWN:  # may be a model of this package, which `recognise_model` finds out
             return WeightFile(path, arrays, "own", "", False, "", averaged, update, classes)
     else:
         arrays = read_arrays(path)
         if which != "last":
-            raise ValueError(f"which: {which!r} is for run folders, {path} is a file; leave it out")
+            raise ValueError(f"which: {which!r} is for run folders, but {path} is a file; leave which out")
     try:
         style = recognise_style(arrays)
     except ValueError as error:
@@ -77,19 +76,19 @@ def read_any_weights(file: File, which: str = "last") -> WeightFile:
 def load_weights(
     net: nn.Cell, file: File | WeightFile, reset_head: bool = False, allow_non_finite: bool = False
 ) -> None:
-    """Load a file's weights and BatchNorm statistics into a net, by exact name and shape, or nothing at all.
+    """Load weights and BatchNorm statistics from a file into a net, completely or not at all.
 
-    The net is one of ours, or a caller's own that `fit` trained. If the file's net has our names but differs from our
-    net, this is rejected, or a warning on stderr.
+    Prints a warning to stderr if `net` may give other outputs than the net that the weights were saved from.
 
     Args:
-        file: see `read_weights`; or its result.
-        reset_head: keep the net's own last layer (`fc`) instead of the file's.
-        allow_non_finite: accept NaN and infinity.
+        net: Net of this package, or another net that `fit` trained.
+        file: `.pth`, `.safetensors` or `.ckpt` file, checkpoint folder, run folder, or result of `read_weights`.
+        reset_head: If True, the last layer `fc` of the net is not changed.
+        allow_non_finite: If True, NaN and infinity are accepted.
 
     Raises:
-        WeightsError: lists the names that are missing, unexpected or of another shape.
-        ValueError: names the arrays that are not finite.
+        WeightsError: If an array is missing, unexpected or of another shape, or no net of this package fits.
+        ValueError: If the file cannot be read, or if an array contains NaN or infinity.
     """
     source = file if isinstance(file, WeightFile) else read_weights(file)
     kept = HEAD if reset_head else ()
@@ -105,16 +104,16 @@ def load_weights(
 
 
 def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
-    """Return the recipe; if it names no model, with the model of its weights; a ValueError if they fit none either."""
+    """Return the recipe with a model. A missing model is recognised from the weights, with its stem and norm layers."""
     if recipe.model:
         return recipe
     if source is None:
-        raise ValueError("model: no model and no weights to recognise it from; give --weights FILE, or --model NAME")
+        raise ValueError("model: the recipe has neither a model nor weights; give --model NAME or --weights FILE")
     try:
         model = recognise_model(source.arrays, source.model)
     except ValueError as error:
         raise WeightsError(f"{source.path}: {error}") from None
-    # Of other projects' names only the plain net has these.
+    # In other projects' styles, only the plain net has these parameters.
     if source.style == "ours" and not source.model and (unsure := ambiguity(model["name"])):
         print(f"warning: {source.path}: {unsure}", file=sys.stderr, flush=True)
     stem = "" if model["stem"] == MODELS[model["name"]].stem else model["stem"]
@@ -122,7 +121,7 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
 
 
 def read_start(recipe: Recipe) -> tuple[Recipe, WeightFile | None]:
-    """Return the recipe, with its model named (`name_model`), and the weights that the run starts from, or None."""
+    """Return the recipe with a model name, and the weights that the run starts from, or None."""
     if not recipe.weights:
         return name_model(recipe, None), None
     try:
@@ -133,16 +132,15 @@ def read_start(recipe: Recipe) -> tuple[Recipe, WeightFile | None]:
 
 
 def start_from(net: nn.Cell, source: WeightFile, recipe: Recipe, classes: Sequence[str]) -> str:
-    """Load weights into a net that is about to be trained; return a line that names the weights.
+    """Load weights into a net before training, and return a line that names the weights.
 
-    The net keeps its own last layer if the weights' is for other classes, and with `reset_head`. If the weights are
-    of another net, a WeightsError names the setting that builds it.
+    The last layer of the net is not changed if the weights are for other classes, or if the recipe sets `reset_head`.
     """
     other = other_classes(source, classes)
     try:
         load_weights(net, source, recipe.reset_head or bool(other))
     except WeightsError as error:
-        raise WeightsError(f"weights: {_other_net(net, source, recipe.model, recipe.weights) or error}") from None
+        raise WeightsError(f"weights: {_difference(net, source, recipe.model, recipe.weights) or error}") from None
     kept = other or ("as --reset-head wants" if recipe.reset_head else "")
     return f"weights     {source.path}{f', {kept}: the last layer is new' if kept else ''}"
 
@@ -150,22 +148,21 @@ def start_from(net: nn.Cell, source: WeightFile, recipe: Recipe, classes: Sequen
 def convert_weights(
     source: File, target: File, to: str = "ours", model: str = "", allow_non_finite: bool = False, which: str = "last"
 ) -> dict[str, Any]:
-    """Read weights in any style and write them in another; values keep every bit.
-
-    The net is recognised from names and shapes and built: nothing may be missing or unexpected.
+    """Read weights in any known naming style, and write the same values under the names of the style `to`.
 
     Args:
-        source, which: see `read_weights`.
-        target: a file ending in `.safetensors`, `.ckpt`, `.pth` or `.pt`.
-        to: the names to write: "ours", "torchvision" (and timm), "mindcv" or "official".
-        model: the model's name; "" recognises it.
-        allow_non_finite: accept NaN and infinity.
+        source: Weight file, checkpoint folder or run folder, as in `load_weights`.
+        target: File to write, which ends in `.safetensors`, `.ckpt`, `.pth` or `.pt`.
+        to: Naming style to write, one of "ours", "torchvision" (also timm), "mindcv" and "official".
+        model: Name of the model. If empty, the model is known from a checkpoint or recognised from names and shapes.
+        allow_non_finite: If True, NaN and infinity are accepted.
+        which: Checkpoint of a run folder, "last" or "best".
 
     Returns:
-        {"model": name, "path": source's path, "from": style, "to": style, "tensors": count, "warnings": texts}
+        {"model": name, "path": path that was read, "from": style, "to": style, "tensors": count, "warnings": texts}
 
     Raises:
-        ValueError: names of arrays that do not fit or are not finite; or the target's net would compute something else.
+        ValueError: If an array does not fit or is not finite, or if nets of the project `to` cannot use the weights.
     """
     if to not in STYLES:
         raise ValueError(f"to: {to!r} is unknown; {closest(to, STYLES)}")
@@ -173,14 +170,14 @@ def convert_weights(
     try:
         net_options = recognise_model(read.arrays, model or read.model)
     except WeightsError as error:
-        raise WeightsError(f"{source}: {error}" + ("" if model else "; name it with --model")) from None
+        raise WeightsError(f"{source}: {error}" + ("" if model else "; name the model with --model")) from None
     shapes = {parameter.name: parameter.shape for parameter in create_model(**net_options).get_parameters()}
     check_fit(shapes, read.arrays, str(source))
     if not allow_non_finite:
         check_finite(read.arrays, source)
     warning, useless = ("", False) if to == read.style else differences(to, read.arrays)
     if useless:
-        raise WeightsError(f"to: {to!r}: {warning}")
+        raise WeightsError(f"to: {to!r} cannot be used, because {warning}")
     write_arrays(Path(target), {rename(name, to, is_basic(shapes)): read.arrays[name] for name in shapes})
     unsure = "" if model or read.model else ambiguity(net_options["name"])
     warnings = [text for text in (read.warning, warning, unsure) if text]
@@ -188,28 +185,28 @@ def convert_weights(
     return {"model": net_options["name"], "path": read.path, **styles, "tensors": len(shapes), "warnings": warnings}
 
 
-def _other_net(net: nn.Cell, source: WeightFile, model: str, given: str) -> str:
-    """Describe how the net of weights, `given` so, differs from our `model`, with the fix; "" if only names differ."""
+def _difference(net: nn.Cell, source: WeightFile, model: str, path: str) -> str:
+    """Describe how the weights' net differs from `net`, with the fix, or return "" if no difference is known."""
     ours = recognise_model({parameter.name: parameter for parameter in net.get_parameters()}, model)
     try:
         theirs = recognise_model(source.arrays)
     except ValueError as error:  # no net of ours
-        return f"{given}: {error}"
+        return f"{path}: {error}"
     name = theirs["name"]
     if name not in (model, *same_parameters(model)):
-        return f"{given} holds a {name}, the net is a {model}; give --model {name}"
+        return f"{path} contains weights of {name}, but the net is {model}; give --model {name}"
     for key in ("stem", "norm"):
         if theirs[key] != ours[key]:
-            return f"{given} has the {key} {theirs[key]!r}, the net {ours[key]!r}; give --{key} {theirs[key]}"
+            return f"{path} has the {key} {theirs[key]!r}, but the net has {ours[key]!r}; give --{key} {theirs[key]}"
     channels = theirs["in_channels"]
     if channels != ours["in_channels"]:
-        have = f"{channels} channel{'s' * (channels > 1)}, the data set's have {ours['in_channels']}"
-        return f"{given} is for images of {have}; give other weights"
+        channel_counts = f"{channels} channel{'s' * (channels > 1)}, but the data set has {ours['in_channels']}"
+        return f"{path} is for images of {channel_counts}; give other weights"
     return ""
 
 
 def other_classes(source: WeightFile, classes: Sequence[str]) -> str:
-    """Return how the classes of a weight file's last layer differ from `classes`; "" if they do not or are unknown."""
+    """Describe how the classes of the weights differ from `classes`, or return "" if no difference is known."""
     if HEAD[0] not in source.arrays:
         return "without a last layer"
     count = len(source.arrays[HEAD[0]])
@@ -223,13 +220,13 @@ def other_classes(source: WeightFile, classes: Sequence[str]) -> str:
 
 
 def _other_function(net: nn.Cell, model: str) -> str:
-    """Return a warning if the parameters fit two models and the file does not name this one."""
+    """Return a warning if the weights may be of ResNet-50 but `net` is genet50_minus, or the reverse, else ""."""
     minus, plain = "genet50_minus", same_parameters("genet50_minus")[0]
     gates = (cell for _, cell in net.cells_and_names() if isinstance(cell, GatherExcite))
     gated = any(not list(cell.get_parameters()) for cell in gates)
     if gated and model != minus:
-        known = f"are {model}'s" if model else f"may be {plain}'s"
-        return f"these weights {known}, which has the parameters of {minus} but no gates; this net has gates"
+        origin = f"are of {model}" if model else f"may be of {plain}"
+        return f"these weights {origin}, but this net has the gates of {minus}; both have the same parameters"
     if not gated and model == minus:
-        return f"these weights are {minus}'s, which has the parameters of {plain} and gates; this net has none"
+        return f"these weights are of {minus}, but this net has no gates, as {plain}; both have the same parameters"
     return ""

@@ -1,14 +1,10 @@
-"""A ResNet's parameters have names in four styles: ours, torchvision's, MindCV's, and the official models'.
+"""A ResNet's parameters have different names in this package, torchvision, MindCV and official MindSpore.
 
-Ours are torchvision's names with MindSpore's last parts, so each style differs by a few words:
-
-    ours                      torchvision, timm          MindCV              official MindSpore
-    bn1.gamma / .beta         bn1.weight / .bias         as ours             as ours
-    bn1.moving_mean           bn1.running_mean           as ours             as ours
-    bn1.moving_variance       bn1.running_var            as ours             as ours
-    layer1.0.bn1 (BasicBlock) as ours                    as ours             layer1.0.bn1d
-    layer2.0.downsample.0     as ours                    down_sample.0       down_sample_layer.0
-    fc                        as ours                    classifier          end_point
+This package has names such as `bn1.moving_mean`, `layer2.0.downsample.0.weight` and `fc.bias`. The others differ:
+    - torchvision and timm name the arrays of a BatchNorm layer `weight`, `bias`, `running_mean` and `running_var`.
+    - MindCV has `down_sample` for `downsample`, and `classifier` for `fc`.
+    - Official MindSpore has `down_sample_layer` for `downsample`, and `end_point` for `fc`.
+    - Official MindSpore has `bn1d` and `bn2d` for `bn1` and `bn2` in a BasicBlock.
 """
 
 import re
@@ -28,17 +24,17 @@ _EXTRAS = re.compile(
 
 
 def is_basic(names: Iterable[str]) -> bool:
-    """Return whether names, in any style, belong to a net whose blocks have two convolutions."""
+    """Return whether the names belong to a net whose blocks have two convolutions (BasicBlock)."""
     return not any(re.search(r"layer\d+\.\d+\.conv3\.", name) for name in names)
 
 
 def strip_extras(names: Iterable[str]) -> list[str]:
-    """Return the names of parameters and statistics, without optimizer state, step counts and BatchNorm counters."""
+    """Return `names` without the names of optimizer state, step counts and BatchNorm counters."""
     return [name for name in names if not _EXTRAS.fullmatch(name)]
 
 
 def rename(name: str, style: str, basic: bool) -> str:
-    """Translate one of our names to another style; `basic`: the net has BasicBlocks, whose official names differ."""
+    """Translate one of our names to the naming style `style`. `basic` means that the net has BasicBlocks."""
     stem, _, leaf = name.rpartition(".")
     if style == "torchvision":
         return f"{stem}.{LEAVES.get(leaf, leaf)}"
@@ -51,7 +47,7 @@ def rename(name: str, style: str, basic: bool) -> str:
 
 
 def recognise_style(names: Iterable[str]) -> str:
-    """Return the naming style of a file's parameters; ValueError with examples of names if it is none of STYLES."""
+    """Return the naming style of a file's parameters, which is one of STYLES."""
     names = strip_extras(names)
     first = {name.split(".")[0] for name in names}
     if any(re.search(r"\.running_(mean|var)$", name) for name in names):
@@ -61,14 +57,14 @@ def recognise_style(names: Iterable[str]) -> str:
             return style
     if "conv1" in first and any(name.startswith("layer1.") for name in names):
         return "ours"
-    shown = ", ".join(sorted(names)[:3]) or "none at all"
-    raise ValueError(f"names such as {shown} are of no known ResNet; known are {', '.join(STYLES)}")
+    examples = ", ".join(sorted(names)[:3]) or "none at all"
+    raise ValueError(f"names such as {examples} are of no known ResNet; known styles are {', '.join(STYLES)}")
 
 
 def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
-    """Return our name for each name of a file, the inverse of `rename`; a torch module with running mean is a norm."""
+    """Return a dict from a file's names to our names, without the names of optimizer state."""
     names = strip_extras(names)
-    if style == "torchvision":
+    if style == "torchvision":  # a module with a running mean is a norm layer
         norms = {name.rpartition(".")[0] for name in names if name.endswith((".running_mean", ".running_var"))}
         back = {new: old for old, new in LEAVES.items()}
         split = ((name, *name.rpartition(".")[::2]) for name in names)
@@ -83,14 +79,14 @@ def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
 
 
 def differences(style: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, bool]:
-    """Describe how a net of this style differs from ours ("": not at all), and whether its weights are useless."""
+    """Return how nets of this style differ from our nets ("" if not), and True if our nets cannot use the weights."""
     stem = arrays.get("conv1.weight")
     if style == "mindcv" and stem is not None and stem.shape[2:3] == (7,):  # only then a max-pool follows
-        return "MindCV's stem max-pool pads with `same` (0 and 1), ours with 1 and 1: features shift by a pixel", False
+        return "MindCV's stem max-pool pads with `same` (0 and 1), but ours 1 and 1, so features shift one pixel", False
     if style == "official" and not is_basic(arrays):
         return (
-            "the official MindSpore ResNet-50, 101 and 152 pad strided convolutions with `same` and have BatchNorm eps "
-            "1e-4; ours pad 1 and 1 with eps 1e-5, so the same weights compute something else"
+            "official MindSpore ResNet-50, 101 and 152 pad strided convolutions with `same` and have BatchNorm eps "
+            "1e-4, but this package pads 1 and 1 and has eps 1e-5"
         ), True
     if style == "torchvision" and all(any(part in name for name in arrays) for part in (".se.gather.", ".se.mlp.")):
         return "timm's gather-excite has no ReLU between gather and excite; ours follows the authors' models", False

@@ -1,4 +1,4 @@
-"""The model of weights is recognised from names and shapes, and the weights are compared with a net."""
+"""These functions recognise the model that weights belong to, and compare weights with a net."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,14 +17,13 @@ _BLOCK = re.compile(r"layer(\d+)\.(\d+)\.")
 
 
 class WeightsError(ValueError):
-    """The weights do not fit; the message lists the names."""
+    """Raised if weights do not fit a net, or if a net cannot use them."""
 
 
 def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[str, Any]:
-    """Return the arguments of `create_model` (name, num_classes, …) for a net with these weights, under our names.
+    """Return the arguments of `create_model` for a net that fits the weights in `arrays`.
 
-    `model` is the model's name if it is known; "" recognises it from names and shapes. A ValueError names an
-    unknown name, a WeightsError the blocks that no model has.
+    The arrays have this package's names. If `model` is empty, the model is recognised from names and shapes.
     """
     if model and model not in MODELS:
         raise ValueError(f"model: {model!r} is unknown; {closest(model, MODELS)}")
@@ -43,25 +42,25 @@ def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[s
 
 
 def same_parameters(name: str) -> tuple[str, ...]:
-    """Return the other models with exactly these parameters; for example, GENet's θ⁻ has those of `resnet50`."""
+    """Return the other models that have the same parameters as model `name`."""
     return tuple(other for other in MODELS if other != name and _parameters(other) == _parameters(name))
 
 
 def check_fit(wanted: Mapping[str, Sequence[int]], arrays: Mapping[str, np.ndarray], file: str) -> None:
-    """Raise a WeightsError, with every name that differs, unless the arrays have the wanted names and shapes."""
+    """Raise WeightsError if names or shapes of `arrays` differ from `wanted`. The message lists all differences."""
     faults = misfits(wanted, arrays)
     if faults:
-        text = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in faults.items())
+        differences = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in faults.items())
         only_head = all(name.startswith(HEAD) for names in faults.values() for name in names)
-        head = "train --weights FILE makes a new head, reset_head=True keeps the net's own"
-        fix = f"give weights for these classes; {head}" if only_head else "give the model that they belong to"
-        raise WeightsError(f"{file}: does not fit the net ({text}); {fix}")
+        head = "train with --weights FILE to make a new head, or keep the net's own head with reset_head=True"
+        fix = f"give weights for these classes, {head}" if only_head else "give the model of these weights"
+        raise WeightsError(f"{file} does not fit the net ({differences}); {fix}")
 
 
 def ambiguity(name: str) -> str:
-    """Return a warning if other models have the parameters of `name` too, or ""."""
+    """Return a warning if another model has the same parameters as model `name`, else ""."""
     names = " and ".join((name, *same_parameters(name)))
-    text = f"{names} have the same parameters; read as {name}: if they are another model's, give --model NAME"
+    text = f"{names} have the same parameters; these weights are read as {name}, so give --model NAME for another model"
     return text if names != name else ""
 
 
@@ -97,11 +96,11 @@ def _attention(arrays: Mapping[str, np.ndarray]) -> str:
         return "se"
     if "layer1.0.se.mlp.fc1.weight" in arrays:
         return "ge-plus"
-    # θ⁻ has no parameters: its weights are recognised as a plain ResNet-50's.
+    # Gates of θ⁻ have no parameters, so that the weights are recognised as a plain ResNet-50's.
     return "ge" if "layer1.0.se.gather.conv1.weight" in arrays else ""
 
 
 def _array(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     if name not in arrays:
-        raise WeightsError(f"holds no {name}, so it is no ResNet of ours; give other weights")
+        raise WeightsError(f"the weights contain no {name}, so no ResNet of this package fits; give other weights")
     return arrays[name]

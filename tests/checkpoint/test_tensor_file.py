@@ -62,7 +62,7 @@ def test_bfloat16_becomes_float32():
         (file_of({"a": entry([3], [0, 8])}, bytes(8)), "info mismatch|invalid offset|shape"),
         (file_of({"a": entry([2], [0, 8])}, bytes(8), 2**62), "header too large"),
         (file_of({"a": entry([2], [0, 8])}, bytes(9)), "not fully covered"),
-        (file_of({"a": entry([1], [0, 8], "C64")}, bytes(8)), "a: dtype C64 is unknown; known are F64, F32"),
+        (file_of({"a": entry([1], [0, 8], "C64")}, bytes(8)), "a: dtype C64 is unknown; known dtypes are F64, F32"),
         (b"", "header too small"),
     ],
 )

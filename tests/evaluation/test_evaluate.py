@@ -77,5 +77,5 @@ def test_weights_for_other_classes_are_rejected_with_what_can_be_done(folder, wr
     mindspore.save_checkpoint(create_model("resnet8", num_classes=4), "net.ckpt")
     # More threads than there are CPUs here: how fast training reads is not for an evaluation.
     recipe = write_recipe({**SMALL, "data_dir": str(folder), "data_threads": 9999})
-    with raises_line("net.ckpt: ", "fc.weight (4, 64) instead of (3, 64)", "; train --weights FILE makes a new head"):
+    with raises_line("net.ckpt ", "fc.weight (4, 64) instead of (3, 64)", "train with --weights FILE to make a new"):
         main("evaluate", "--weights", "net.ckpt", "--recipe", recipe)

@@ -31,8 +31,8 @@ def test_truncation_at_every_boundary_is_noticed(tmp_path):
             edges |= {start + at for entry in json.loads(whole[8:start]).values() for at in entry["data_offsets"]}
         for cut in sorted({edge + by for edge in edges for by in (-1, 0, 1)} & set(range(len(whole)))):
             path.write_bytes(whole[:cut])
-            what = rf"it has {cut} bytes instead of {len(whole)}" if path.suffix == ".safetensors" else ""
-            with pytest.raises(CheckpointError, match=rf"{path.name}: damaged \({what}"):
+            what = rf"the file has {cut} bytes instead of {len(whole)}" if path.suffix == ".safetensors" else ""
+            with pytest.raises(CheckpointError, match=rf"{path.name} is damaged \({what}"):
                 load_checkpoint(folder)
             cuts += 1
         path.write_bytes(whole)
@@ -54,8 +54,8 @@ def test_200_random_bit_flips_are_noticed(tmp_path):
         flipped = bytearray(whole)
         flipped[bit // 8] ^= 1 << bit % 8
         path.write_bytes(flipped)
-        what = r"the sha256 of (its header|(momentum\.)?layer\d\.weight) differs" if "tensors" in path.name else ""
-        with pytest.raises(CheckpointError, match=rf"{path.name}: damaged \({what}"):
+        what = r"the sha256 of (the header|(momentum\.)?layer\d\.weight) differs" if "tensors" in path.name else ""
+        with pytest.raises(CheckpointError, match=rf"{path.name} is damaged \({what}"):
             load_checkpoint(folder)
         path.write_bytes(whole)
     load_checkpoint(folder)

@@ -59,7 +59,7 @@ def test_what_is_frozen_has_neither_momentum_nor_average():
 
 
 def test_first_weights_are_read_at_the_start_alone():
-    with pytest.raises(ValueError, match=r"^weights: nowhere\.pth: does not exist"):
+    with pytest.raises(ValueError, match=r"^weights: nowhere\.pth does not exist"):
         build(weights="nowhere.pth")
     assert build(weights="nowhere.pth", checkpoint=CHECKPOINT).total == 15
 

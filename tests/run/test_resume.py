@@ -104,11 +104,11 @@ def test_damaged_ones_are_named_and_the_one_before_is_used(checkpoint, lock, cap
         assert start(lock, **words)[1].state["update"] == 2
         for warning, part in zip(capsys.readouterr().err.splitlines(), ("10/state.json", "05/weights"), strict=True):
             assert re.search(
-                rf"^warning: run/checkpoints/step-000000{part}.*: damaged .*; trying the one before$", warning
+                rf"^warning: run/checkpoints/step-000000{part}.* is damaged .*; trying the checkpoint before", warning
             )
-    assert "step-00000010/state.json: damaged" in rejected(lock, resume="run/checkpoints/step-00000010")
+    assert "step-00000010/state.json is damaged" in rejected(lock, resume="run/checkpoints/step-00000010")
     Path("run/checkpoints/step-00000002/manifest.json").unlink()
-    assert "none of its 3 checkpoints is intact; start a new run" in rejected(lock, out_dir="run")
+    assert "run: all 3 checkpoints are damaged; start a new run" in rejected(lock, out_dir="run")
 
 
 def test_a_best_checkpoint_that_is_missing_is_the_best_no_more(checkpoint, lock, capsys):

@@ -39,4 +39,4 @@ def test_where_there_are_no_locks_a_run_goes_on_and_says_so(monkeypatch, capsys)
     monkeypatch.setattr(fcntl, "lockf", refuse)
     with FolderLock() as lock:
         lock.take(Path("."))
-    assert capsys.readouterr().err == "warning: .: no lock (No locks available); start no other run there\n"
+    assert capsys.readouterr().err == "warning: . cannot be locked (No locks available); start no other run there\n"

@@ -18,17 +18,17 @@ def test_negative_threads_and_mindspores_compile_cache_are_rejected(monkeypatch)
     with pytest.raises(ValueError, match=r"^threads: -1 is too small; give 0 or more$"):
         process.start("CPU", -1)
     monkeypatch.setenv("MS_COMPILER_CACHE_ENABLE", "1")
-    with pytest.raises(ValueError, match="MS_COMPILER_CACHE_ENABLE=1 makes MindSpore return garbage"):
+    with pytest.raises(ValueError, match="MS_COMPILER_CACHE_ENABLE=1 makes compiled functions return wrong values"):
         process.start()
 
 
 @pytest.mark.usefixtures("device")
 def test_another_device_or_number_of_threads_in_one_process_is_rejected():
-    with pytest.raises(ValueError, match="device: this process already computes on CPU"):
+    with pytest.raises(ValueError, match="device: this process already uses CPU"):
         process.start("Ascend")
     now = process.kernel_threads(0)
     process.start("CPU", now)
-    with pytest.raises(ValueError, match=rf"^threads: this process already computes with {now}; leave it out, or"):
+    with pytest.raises(ValueError, match=rf"^threads: this process already uses {now}; leave threads out, or"):
         process.start("CPU", now + 1)
 
 
@@ -55,7 +55,7 @@ def test_what_was_set_already_stays_with_a_line(python):
     done = python("-c", code)
     assert done.stdout == "OFF\n"
     threads, deterministic = [line for line in done.stderr.splitlines() if "warning: " in line]
-    assert threads == "warning: threads_num was called before resnet_fn.start; its value stays, in place of 2"
+    assert threads == "warning: threads_num was called before resnet_fn.start; the earlier value is kept, not 2"
     assert "set_deterministic" in deterministic
 
 

@@ -27,7 +27,7 @@ def test_a_version_that_was_not_run_is_met_by_one_line(version, monkeypatch):
     assert versions.warnings() == [
         f"warning: MindSpore {version} was never tried with this package (2.7.2, 2.8.0, 2.9.0, 2.10.0 were); "
         "run python -m resnet_fn.doctor",
-        "warning: Pillow 9.0.1 is too old to read images with; pip install 'pillow>=9.1'",
+        "warning: Pillow 9.0.1 is too old to read images; run pip install 'pillow>=9.1'",
     ]
 
 

@@ -52,7 +52,7 @@ def test_command(capsys, written):
         "resnet8: 47 tensors from torchvision names to official names in b.ckpt, read from a.safetensors\n"
     )
     assert "layer1.0.bn1d.gamma" in read_arrays("b.ckpt")
-    with pytest.raises(ValueError, match=r"b\.txt: cannot be written; end its name in \.safetensors"):
+    with pytest.raises(ValueError, match=r"b\.txt cannot be written as weights; .* ends in \.safetensors"):
         convert.main(["a.safetensors", "b.txt"])
 
 
@@ -65,8 +65,8 @@ def test_one_line_names_the_ambiguity(capsys):
     known = convert_weights("run", "a.safetensors")
     assert (known["model"], known["warnings"]) == ("genet50_minus", [])
     unsure = (
-        "resnet50 and genet50_minus have the same parameters; read as resnet50: if they are another model's, "
-        "give --model NAME"
+        "resnet50 and genet50_minus have the same parameters; these weights are read as resnet50, so "
+        "give --model NAME for another model"
     )
     assert convert_weights("a.safetensors", "b.safetensors")["warnings"] == [unsure]
     assert convert_weights("a.safetensors", "b.safetensors", model="genet50_minus")["warnings"] == []
@@ -76,10 +76,10 @@ def test_one_line_names_the_ambiguity(capsys):
     load_weights(net, "a.safetensors")
     assert name_model(Recipe(model=""), read_weights("a.safetensors")).model == "resnet50"
     load_weights(create_model("resnet50", num_classes=2, initialisation="he_uniform"), "run")
-    of_minus = "these weights are genet50_minus's, which has the parameters of resnet50 and gates; this net has none"
+    gates = "these weights are of genet50_minus, but this net has no gates, as resnet50; both have the same parameters"
     assert capsys.readouterr().err.splitlines() == [
-        "warning: a.safetensors: these weights may be resnet50's, which has the parameters of genet50_minus but no "
-        "gates; this net has gates",
+        "warning: a.safetensors: these weights may be of resnet50, but this net has the gates of genet50_minus; "
+        "both have the same parameters",
         f"warning: a.safetensors: {unsure}",
-        f"warning: run/checkpoints/step-00000001: {of_minus}",
+        f"warning: run/checkpoints/step-00000001: {gates}",
     ]

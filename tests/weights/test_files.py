@@ -19,7 +19,7 @@ def test_a_malicious_pickle_does_not_run(in_empty_folder):
             return (open, (str(in_empty_folder / "ran"), "w"))
 
     torch.save({"conv1.weight": Malicious()}, "a.pth")
-    with pytest.raises(ValueError, match=r"a\.pth: holds more than tensors \(code could run"):
+    with pytest.raises(ValueError, match=r"a\.pth contains more than tensors and could run code"):
         read_arrays("a.pth")
     assert not (in_empty_folder / "ran").exists()
 
@@ -31,7 +31,7 @@ def test_a_cut_file_is_rejected(ending):
     write_arrays(f"a.{ending}", ARRAYS)
     data = Path(f"a.{ending}").read_bytes()
     Path(f"b.{ending}").write_bytes(data[:-4])
-    with pytest.raises(ValueError, match=rf"^b\.{ending}: is no intact "):
+    with pytest.raises(ValueError, match=rf"^b\.{ending} is no intact "):
         read_arrays(f"b.{ending}")
 
 
@@ -47,7 +47,7 @@ def test_a_cut_file_is_rejected(ending):
 )
 def test_what_else_lies_at_a_weight_files_place_is_named(ending, contents, kind):
     Path(f"a.{ending}").write_bytes(contents)
-    with pytest.raises(ValueError, match=rf"^a\.{ending}: .*{kind}"):
+    with pytest.raises(ValueError, match=rf"^a\.{ending} .*{kind}"):
         read_arrays(f"a.{ending}")
 
 
@@ -58,7 +58,7 @@ def test_a_pytorch_file_that_would_unpack_to_much_more_is_rejected_before():
         for name in whole.namelist():
             packed.writestr(name, whole.read(name))
     assert Path("b.pth").stat().st_size < 2**20
-    with pytest.raises(ValueError, match=r"^b\.pth: would unpack to 67,\d\d\d,\d\d\d bytes"):
+    with pytest.raises(ValueError, match=r"^b\.pth is compressed and would unpack to 67,\d\d\d,\d\d\d bytes"):
         read_arrays("b.pth")
 
 
@@ -91,6 +91,6 @@ def test_equal_weights_give_equal_files_that_others_may_read(ending, python):
 
 
 def test_a_place_that_cannot_be_written_is_named():
-    message = r"^nowhere/a.safetensors: cannot be written \(No such file or directory\); give another file$"
+    message = r"^nowhere/a.safetensors cannot be written \(No such file or directory\); give another file$"
     with pytest.raises(ValueError, match=message):
         write_arrays("nowhere/a.safetensors", ARRAYS)
