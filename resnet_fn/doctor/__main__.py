@@ -1,4 +1,4 @@
-"""The command doctor tests whether this installation and this machine compute correctly."""
+"""The command `doctor` tests whether this installation and this machine compute correctly."""
 
 import json
 import tempfile
@@ -27,7 +27,7 @@ Finding = dict[str, Any]  # result of a check: "name", "ok", "found" (the text),
 
 
 def checks(folder: Path, workers: Workers) -> list[Check]:
-    """Return all checks; `folder` is an empty folder on the disk that will hold the runs."""
+    """Return all checks. `folder` is an empty folder on the disk where runs will be saved."""
     from resnet_fn.doctor.arithmetic import all_reduce, batchnorm, clip, convolution, nesterov, overflow, skip, transfer
     from resnet_fn.doctor.storage import checkpoint, free_space, rename
 
@@ -48,7 +48,7 @@ def checks(folder: Path, workers: Workers) -> list[Check]:
 
 
 def attempt(check: Check) -> Finding:
-    """Run a check and return its finding; a check that raises an error is broken."""
+    """Run a check and return the finding. A check that raises an error has failed."""
     name, run, means = check
     try:
         ok, text = run()
@@ -58,7 +58,7 @@ def attempt(check: Check) -> Finding:
 
 
 def on_all_ranks(findings: list[Finding], workers: Workers) -> list[Finding]:
-    """Combine the findings of all ranks: a check that failed on any rank is broken."""
+    """Combine the findings of all ranks. A check that failed on any rank has failed."""
     counts = sum_over_ranks(np.array([not finding["ok"] for finding in findings], np.float32), workers)
     texts = [f"broken on {count:.0f} of {workers.size} workers (see each one's log)" for count in counts]
     return [
@@ -74,29 +74,29 @@ def line(finding: Finding) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run all checks, print each finding, and name those that are broken."""
+    """Run all checks and print the findings, or list the changing defaults that a net uses."""
     about = "Test what training needs from MindSpore, the device and the disk; exit code 1 if a check fails."
     flags = cli.Parser("doctor", about, _EXAMPLES, "")
     group = flags.add_argument_group("a port")
-    group.add_argument("net", nargs="?", metavar="FILE:NAME", help="test nothing; list what its net leaves to defaults")
+    group.add_argument("net", nargs="?", metavar="FILE:NAME", help="test nothing; list the defaults that the net uses")
     group = flags.add_argument_group("tests")
-    group.add_argument("--out-dir", metavar="DIR", help="folder that will hold the runs; default: this one")
+    group.add_argument("--out-dir", metavar="DIR", help="folder for the runs; default: the current folder")
     cli.add_device_flags(flags)
     group = flags.add_argument_group("output")
-    group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help="versions, variables and findings")
+    group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help="write versions, variables and findings")
     parsed = flags.parse(arguments)
     alone = bool(parsed.net and (parsed.json or parsed.out_dir))
-    cli.raise_usage_errors((alone, "net: --json and --out-dir are for the tests; leave them out"))
+    cli.raise_usage_errors((alone, "net: --json and --out-dir are for the tests, not for a port; leave them out"))
     began, out = time.perf_counter(), Path(parsed.out_dir or ".")
     workers = process.start(parsed.device, parsed.threads)
     if parsed.net:
         from resnet_fn.doctor.port import changing_calls, resting_settings
 
         lines = [*resting_settings(parsed.net), *changing_calls(Path(parsed.net.rpartition(":")[0]))]
-        print("\n".join(lines) or f"{parsed.net}: nothing rests on a default of which a change is announced")
+        print("\n".join(lines) or f"{parsed.net}: nothing depends on a default that a later MindSpore changes")
         return 0
     if not out.is_dir():
-        raise ValueError(f"out_dir: {out} is not a folder; make it, or give another")
+        raise ValueError(f"out_dir: {out} is not a folder; create it, or give another")
     description = machine.describe_machine(parsed.device, parsed.threads, workers)
     if workers.is_main:
         print("\n".join([*machine.lines(description), ""]), flush=True)
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str]) -> int:
         with tempfile.TemporaryDirectory(prefix="doctor-", dir=out) as folder:
             local = [attempt(check) for check in checks(Path(folder), workers)]
     except OSError as error:
-        raise ValueError(f"out_dir: {out} cannot be written ({error.strerror}); give another") from None
+        raise ValueError(f"out_dir: {out} cannot be written ({error.strerror}); give another folder") from None
     findings = on_all_ranks(local, workers)
     for finding in findings if workers.is_main else [finding for finding in local if not finding["ok"]]:
         print(line(finding))

@@ -1,4 +1,4 @@
-"""This module makes a report's HTML page, which needs no other file and no network."""
+"""This module makes the HTML page of a report, which needs no other file and no network."""
 
 import base64
 import html
@@ -39,12 +39,12 @@ figure img[src*="/png;"] { image-rendering: pixelated; } footer { color: #777; m
 """
 _CURVES = "<h2>Precision and recall</h2><p>Of each class, over the probability from which on a sample is taken for it."
 NO_CLASS = "no class"
-_TABLE_UP_TO = 100  # most classes of a confusion matrix on the page; above, only the most confused pairs are shown
+_TABLE_UP_TO = 100  # most classes for which the page shows the confusion matrix
 _ROWS, _COLUMNS = 20, 11  # most rows and columns of a table that a narrow window shows without scrolling
 
 
 class Pictures(NamedTuple):
-    """Image files of a page: mistakes, the mistakes with heat maps, the gallery's images in order, the run's curves."""
+    """The image files of a page. Each image of `mistakes` has a heat map, and `curves` are the plots of the run."""
 
     mistakes: Sequence[bytes] = ()
     heatmaps: Sequence[bytes] = ()
@@ -53,7 +53,7 @@ class Pictures(NamedTuple):
 
 
 def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) -> str:
-    """Return a report, made by `build_report`, as HTML, with plots of `draw_all` (tables if {}) and pictures."""
+    """Return the HTML page of a report that `build_report` made, with the plots of `draw_all`."""
     made = report["checkpoint"]
     title = "A net of your own" if made["model"] == OWN else f"{made['model']} on {made['dataset']}"
     body = [
@@ -76,7 +76,7 @@ def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) ->
 
 
 def document(title: str, body: Sequence[str], style: str = "") -> str:
-    """Return an HTML document that needs no other file; `style` is CSS in addition to the shared CSS."""
+    """Return an HTML document that needs no other file, with the CSS `style` added to the shared CSS."""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width"><title>{text(title)}</title>\n'
@@ -88,7 +88,7 @@ def _tiles(report: dict[str, Any]) -> str:
     metrics = [
         *([("top-1", number(report["top1"], ".2%"))] if "top1" in report else []),
         *([("top-5", number(report["top5"], ".2%"))] if "top5" in report and len(report["classes"]) > 5 else []),
-        # A report needs a loss for each sample, which a loss given to `fit` does not have: it shows cross-entropy.
+        # A loss that was given to `fit` has no value for each sample, so the report shows cross-entropy.
         ("cross-entropy" if report["recipe"]["loss"] == OWN else "loss", number(report["loss"])),
         ("macro F1", number(report["averages"]["macro"]["f1"])),
         *([("mean average precision", number(area))] if (area := report["mean_average_precision"]) is not None else []),
@@ -104,7 +104,7 @@ def _samples(report: dict[str, Any]) -> str:
 
 
 def _facts(report: dict[str, Any]) -> list[str]:
-    """Return paragraphs that name the data, the recipe and the options of the evaluation."""
+    """Return paragraphs about the data, the recipe and the options of the evaluation."""
     data, options, recipe = report["data"], report["options"], report["recipe"]
     images = f"{data['training_images']:,} training {_samples(report)}, " * bool(data["training_images"])
     folder = f"; {data['folder']}" * bool(data["folder"])
@@ -172,7 +172,7 @@ def _confusion(report: dict[str, Any]) -> list[str]:
 
 
 def _count(count: int, of_class: int, right: bool) -> str:
-    """Return a cell of the confusion matrix; the larger its share of the true class, the darker it is."""
+    """Return a cell of the confusion matrix. A larger share of the true class gives a darker cell."""
     if not count:
         return "<td></td>"
     share = count / of_class
@@ -220,7 +220,7 @@ def _thresholds(report: dict[str, Any]) -> list[str]:
 
 
 def mistakes(report: dict[str, Any], pictures: Pictures) -> list[str]:
-    """Return the most confident mistakes as HTML, each beside the heat map of the predicted (or missed) class."""
+    """Return HTML that shows the most confident mistakes, each beside a heat map."""
     if not report["mistakes"]:
         return ["<h2>Mistakes</h2>", "<p>None.</p>"]
     if not pictures.mistakes:  # no images
@@ -241,7 +241,7 @@ def mistakes(report: dict[str, Any], pictures: Pictures) -> list[str]:
 
 
 def gallery(report: dict[str, Any], pictures: Pictures) -> list[str]:
-    """Return the gallery as HTML: each class's images of which the net is surest, then those it is least sure of."""
+    """Return HTML with the images that the net is most sure and least sure of, grouped by class."""
     if report["gallery"] and not pictures.gallery:  # no images
         return []
     shown, there = report["gallery"], sum(row["support"] > 0 for row in report["classes"])
@@ -271,12 +271,12 @@ def text(value: object) -> str:
 
 
 def number(value: float | None, form: str = ".4f") -> str:
-    """Return a number as text; None is "not finite"."""
+    """Format a number, or return "not finite" for None."""
     return "not finite" if value is None else format(value, form)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
-    """Return a scrolling table; cells are HTML, and the first `text_columns` columns are aligned left."""
+    """Return a scrolling table of HTML cells, with the first `text_columns` columns aligned left."""
 
     def cells(tag: str, row: Sequence[str]) -> str:
         kinds = ['class="text"' if place < text_columns else "" for place in range(len(row))]
@@ -289,13 +289,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: in
 
 
 def scrolling(content: str, rows: int, columns: int) -> str:
-    """Return HTML content in a scrolling box, with a hint if it has too many rows or columns for a narrow window."""
+    """Put HTML content into a scrolling box, with a hint if the content is too large for a narrow window."""
     tall = rows > _ROWS
     hint = '<p class="hint">Scroll for what does not fit.</p>' * (tall or columns > _COLUMNS)
     return f'{hint}<div class="scroll{" tall" * tall}" tabindex="0">{content}</div>'
 
 
 def image(alt: str, data: bytes) -> str:
-    """Return an img tag that holds the image file `data`."""
+    """Return an img tag that contains the image file `data`."""
     kind = "png" if data.startswith(b"\x89PNG") else "jpeg"
     return f'<img alt="{text(alt)}" src="data:image/{kind};base64,{base64.b64encode(data).decode()}">'

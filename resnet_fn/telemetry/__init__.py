@@ -1,4 +1,4 @@
-"""A run writes metrics.jsonl (each line is a JSON object with its "update"), TensorBoard events, and a progress bar."""
+"""This package writes a run's log metrics.jsonl and TensorBoard events, and shows the progress bar."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def read_log(log: Path) -> list[dict[str, Any]]:
-    """Return the events of a metrics.jsonl. Damaged lines are left out, with a warning unless only the last is cut."""
+    """Return the events of a metrics.jsonl. Damaged lines are left out, with a warning unless the last line is cut."""
     events = []
     for number, line in enumerate(log.read_bytes().splitlines(keepends=True), 1):
         try:

@@ -46,7 +46,7 @@ def test_command_compares_frameworks(write_resnet8, capsys):
 def test_another_net_ends_in_one_line(write_resnet8, raises_line):
     write_resnet8("a.safetensors")
     write_arrays("b.safetensors", {f"encoder.{place}": np.ones(2, np.float32) for place in range(3)})
-    with raises_line("OTHER: another net than CHECKPOINT: of 3 and 47 arrays only 0 with the same name and shape"):
+    with raises_line("OTHER: only 0 of 3 arrays match CHECKPOINT's 47 arrays in name and shape"):
         inspect.main(["a.safetensors", "b.safetensors"])
 
 
