@@ -74,11 +74,11 @@ def line(finding: Finding) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run all checks and print the findings, or list the changing defaults that a net uses."""
+    """Run all checks and print the findings, or list what a later MindSpore changes in a net."""
     about = "Test what training needs from MindSpore, the device and the disk; exit code 1 if a check fails."
     flags = cli.Parser("doctor", about, _EXAMPLES, "")
     group = flags.add_argument_group("a port")
-    group.add_argument("net", nargs="?", metavar="FILE:NAME", help="test nothing; list the defaults that the net uses")
+    group.add_argument("net", nargs="?", metavar="FILE:NAME", help="test nothing; list this net's changing defaults")
     group = flags.add_argument_group("tests")
     group.add_argument("--out-dir", metavar="DIR", help="folder for the runs; default: the current folder")
     cli.add_device_flags(flags)

@@ -50,8 +50,9 @@ def make_eval_step(
         net: maps images to logits.
         with_logits: whether the result contains the logits.
         jit: compiles a function. If None, nothing is compiled, so that print and pdb work.
-        loss: (outputs, targets) → mean loss of the batch, which becomes the loss of each sample. If None, the loss is
-            cross-entropy. If `targets` are not int32 [n], prediction and rank are 0.
+        loss: (outputs, targets) → mean loss of the batch, which becomes the loss of each sample. Prediction and rank
+            are then 0 unless `targets` are int32 [n]. If None, the loss is cross-entropy, or binary cross-entropy for
+            multi-label targets.
 
     Returns:
         eval_step(images, labels) → `EvalResult`. The step sets the net to evaluation mode.

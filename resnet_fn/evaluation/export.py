@@ -48,8 +48,7 @@ def export(
         out: the file to write, which ends in .mindir, .onnx or .safetensors (weights only). A description of the net
             is written beside the file, with ".json" appended to the name.
         batch: batch size of the exported net. If 0, the exported net accepts any batch size.
-        images: float32 [N, C, H, W], the images for the comparison. If None, the first 128 validation
-            images are used.
+        images: float32 [N, C, H, W], for the comparison. If None, the first 128 validation images are used.
         data_dir: folder of the data set. If empty, the folder of the training run is used.
 
     Returns:

@@ -34,7 +34,7 @@ class LoadedNet:
     """A trained net in evaluation mode, with its recipe and a description of its input."""
 
     net: nn.Cell  # maps float32 [N, channels, image_size, image_size] to logits [N, classes]
-    recipe: Recipe  # the recipe, with the image size and the precision that `load_run` was given
+    recipe: Recipe  # the recipe, with an image size or a precision that `load_run` was given
     input: InputSpec  # the images that the net expects
     checkpoint: Checkpoint | None  # source of the weights; None if they come from a weight file
     averaged: bool = False  # whether the weights are the moving average (EMA)
@@ -140,7 +140,7 @@ def load_weight_file(
     file: str | Path, recipe: Recipe, which: str = "last", *, allow_non_finite: bool = False, **data: Any
 ) -> tuple[LoadedNet, DataSet, WeightFile]:
     """Open the data set of a recipe with `open_dataset`, build the net, and load a weight file into the net."""
-    # A recipe file gives these two options for training.
+    # These two options of a recipe file are for training.
     data["options"] = dataclasses.replace(data.get("options", RunOptions()), data_threads=0, progress=False)
     weights = read_weights(file, which)
     recipe = name_model(recipe, weights)

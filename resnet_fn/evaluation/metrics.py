@@ -88,7 +88,6 @@ def average_precisions(labels: np.ndarray, probabilities: np.ndarray) -> np.ndar
     """Compute the average precision of each class, float64 [classes], with NaN for a class without samples.
 
     As in scikit-learn, the average precision is Σ (R_n − R_n−1) · P_n over the points of the precision-recall curve.
-    `labels` [N, classes] are 1 for each class that a sample has, and 0 for the other classes.
     """
     areas = np.full(labels.shape[1], np.nan)
     for index in np.flatnonzero((labels > 0).any(0)):

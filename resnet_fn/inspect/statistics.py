@@ -14,7 +14,7 @@ _NAMED = 10  # most printed names of one kind; the JSON file has all names
 
 @dataclasses.dataclass(frozen=True)
 class ArrayStatistics:
-    """The statistics of the finite values of an array. They are NaN if no value is finite."""
+    """The statistics of an array. Mean, std, min, max and norm are those of the finite values."""
 
     name: str  # name of the parameter or layer
     shape: tuple[int, ...]

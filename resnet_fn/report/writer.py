@@ -1,6 +1,6 @@
 """This module writes the report of an evaluation: report.json, predictions.csv and report.html.
 
-The bytes of the files depend on the checkpoint and the options, but not on the batch size or the number of workers.
+The bytes of the files do not depend on the batch size or the number of workers.
 """
 
 import csv

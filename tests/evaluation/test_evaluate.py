@@ -35,7 +35,7 @@ def test_of_a_run_folder_as_weights_it_says_which_checkpoint_and_what_classes(ru
         flags = ("--recipe", recipe, "--json", "result.json", "--which", which)
         assert main("evaluate", "--weights", run, *flags) == 0
         out, err = capsys.readouterr()
-        assert (out.splitlines()[0], err.partition(" as")[0]) == (f"weights     {path}", warning)
+        assert (out.splitlines()[0], err.partition(" with")[0]) == (f"weights     {path}", warning)
     assert json.loads(Path("result.json").read_text()) == evaluate(run, which="best")
     with pytest.raises(ValueError, match=r"^/dev/full: cannot be written \(No space left"):
         main("evaluate", run, "--which", "best", "--json", "/dev/full")
