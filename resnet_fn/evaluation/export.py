@@ -96,7 +96,7 @@ def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]
 
 
 def compare(trained: LoadedNet, answers: Forward, images: np.ndarray, batch: int) -> dict[str, Any]:
-    """Compare the logits of the exported file, which `answers` computes, with the logits of the net."""
+    """Compare the logits that `answers` computes from the exported file with the logits of the net."""
     size = batch or len(images)
     rows = max(len(images) // size, 1) * size
     images = np.resize(images, (rows, *images.shape[1:]))  # whole batches; too few images are repeated

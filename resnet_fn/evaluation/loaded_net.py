@@ -72,7 +72,7 @@ class LoadedNet:
 
 
 def read_pixels(path: Path, channels: int, resize: int = 0, crop: int = 0) -> np.ndarray:
-    """Decode an image file to uint8 [1, H, W, channels], and turn it by its EXIF orientation.
+    """Decode an image file to uint8 [1, H, W, channels], in the orientation that the EXIF data give.
 
     If `resize` is not 0, the shorter side is resized to `resize` pixels, and the centre is cropped to `crop` pixels.
     """
@@ -106,7 +106,7 @@ def load_run(
     Args:
         source: a run folder or a checkpoint folder.
         which: whether the "last" or the "best" checkpoint of a run folder is loaded.
-        ema: whether to load the averaged weights (EMA). If None, they are loaded if the checkpoint has them.
+        ema: whether to load the averaged weights (EMA). If None, they are loaded if the checkpoint contains them.
         image_size: height and width of the net's input in pixels. If 0, the recipe's size is used.
         precision: precision of the net (see `Recipe`). If empty, the recipe's precision is used.
         allow_non_finite: whether weights may be NaN or infinite.

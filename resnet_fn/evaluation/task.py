@@ -1,4 +1,4 @@
-"""`Task` defines how predictions are evaluated, for one class an image or for multi-label. It needs only NumPy."""
+"""`Task` evaluates predictions of one class for each image, or of several classes (multi-label), with NumPy only."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -87,7 +87,7 @@ class Task:
         return scores.prediction[index : index + 1]
 
     def doubt(self, scores: Scores) -> np.ndarray:
-        """Return numbers [N, classes] or [N, 1], which are small where the net is sure of a true class."""
+        """Return the net's doubt, [N, classes] or [N, 1], which is small if the net is sure of a true class."""
         return scores.loss[:, None]
 
     def of_class(self, scores: Scores, index: int, label: int) -> tuple[float, bool]:

@@ -79,7 +79,7 @@ def _parser() -> cli.Parser:
 
 
 def _check(parsed: argparse.Namespace) -> dict[str, Any]:
-    """Check the flags, and return the arguments of `open_net` after the checkpoint."""
+    """Check the flags, and return the keyword arguments of `open_net`."""
     runs, size = parsed.activations or parsed.gradients, parsed.batch_size
     given = [f"--{flag_name(name)}" for name in _OF_A_BATCH if getattr(parsed, name) is not None]
     changes = {name: getattr(parsed, name) for name in ("model", "stem") if getattr(parsed, name) is not None}
@@ -108,7 +108,7 @@ def _add_histogram(board: Any, update: int, kind: str, name: str, values: np.nda
 
 
 def _read(file: str, which: str) -> Any:
-    """Read weights from a file or a folder as a `WeightFile`, and print a line about them."""
+    """Read weights from a file or a folder as a `WeightFile`, and print a line about the weights."""
     from resnet_fn.weights.load import read_any_weights
 
     source = read_any_weights(file, which if Path(file).is_dir() else "last")  # one of two may be a file

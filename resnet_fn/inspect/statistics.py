@@ -90,7 +90,7 @@ def compare_arrays(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarr
 
 
 def comparison_table(compared: Comparison) -> list[str]:
-    """Return lines with the names that only one set has, the differences, and the number of equal arrays."""
+    """Return lines of text with the names that only one set has, the differences, and the number of equal arrays."""
     kinds = {"only in the other": compared.missing, "only here": compared.unexpected, "other shapes": compared.shapes}
     lines = [f"{kind} ({len(names)}): {few(names, _NAMED)}" for kind, names in kinds.items() if names]
     if compared.differences:

@@ -104,7 +104,6 @@ def _samples(report: dict[str, Any]) -> str:
 
 
 def _facts(report: dict[str, Any]) -> list[str]:
-    """Return paragraphs about the data, the recipe and the options of the evaluation."""
     data, options, recipe = report["data"], report["options"], report["recipe"]
     images = f"{data['training_images']:,} training {_samples(report)}, " * bool(data["training_images"])
     folder = f"; {data['folder']}" * bool(data["folder"])

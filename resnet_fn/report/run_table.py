@@ -64,7 +64,7 @@ def different_updates(last: Mapping[str, int]) -> list[str]:
 def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
     """Return the lines of the table, and warnings about groups with equal seeds or different numbers of updates.
 
-    The metrics are means over the runs of a group, with the standard deviation (divisor n − 1) of several runs.
+    If a group has several runs, the table shows the mean ± standard deviation (divisor n − 1) of each metric.
     """
     tasks = {name: task_of(run.recipe.get("multi_label")) for name, run in runs.items()}
     (name, task), *others = tasks.items()

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def read_log(log: Path) -> list[dict[str, Any]]:
-    """Return the events of a metrics.jsonl. Damaged lines are left out, with a warning unless the last line is cut."""
+    """Return the events of a metrics.jsonl. Damaged lines are left out with a warning, but a cut last line without."""
     events = []
     for number, line in enumerate(log.read_bytes().splitlines(keepends=True), 1):
         try:

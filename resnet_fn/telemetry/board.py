@@ -133,7 +133,6 @@ class Board:
 
 
 def _describe_batch(images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> str:
-    """Return text with the mean and deviation of each channel, and with the classes of the first images."""
     lines = [
         f"- channel {c}: mean {images[:, c].mean():.2f} ± {images[:, c].std():.2f}" for c in range(images.shape[1])
     ]

@@ -39,7 +39,7 @@ class Pace:
         self.seconds: list[float] = []
 
     def add(self, loss: float, accuracy: float, seconds: float, applied: bool) -> None:
-        """Add an update. Its loss and accuracy count only if the update was `applied`."""
+        """Add an update. The loss and the accuracy count only if the update was `applied`."""
         if applied:
             self.losses.append(loss)
             self.accuracies.append(accuracy)
@@ -50,7 +50,7 @@ class Pace:
 
 
 class Telemetry:
-    """Writes the events of a run to its folder and shows the progress bar. Use it in a `with` block."""
+    """Writes the events of a run to its folder and shows the progress bar. Use `Telemetry` in a `with` block."""
 
     def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int, total: int) -> None:
         """Open the log of a run of `total` updates, of which `start` are done."""
@@ -160,6 +160,5 @@ def memory_mb() -> float:
 
 
 def _drop_events_after(log: Path, update: int) -> None:
-    """Remove events after `update` and damaged lines from the log of a stopped run."""
     if log.exists():
         replace_text(log, "".join(json.dumps(event) + "\n" for event in read_log(log) if event["update"] <= update))
