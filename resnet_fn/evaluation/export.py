@@ -118,8 +118,8 @@ def compare(trained: LoadedNet, answers: Forward, images: np.ndarray, batch: int
     limit = TOLERANCE[trained.recipe.precision] * max(1.0, float(np.abs(expected).max()))
     if not difference <= limit:
         raise ExportError(
-            f"the exported file's logits differ from the net's by up to {difference:.3g} on {rows} images, "
-            f"but at most {limit:.3g} is allowed; no file was kept"
+            f"the exported file's logits differ from the net's by up to {difference:.3g} on {rows} images; "
+            f"the largest allowed difference is {limit:.3g}, and no file was kept"
         )
     same = float((logits.argmax(1) == expected.argmax(1)).mean())
     return {"images": rows, "largest_difference": difference, "tolerance": limit, "same_top1": same}

@@ -133,8 +133,8 @@ def gallery(labels: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[
 def threshold_table(positive: np.ndarray, probability: np.ndarray) -> list[dict[str, float | int]]:
     """Compute precision, recall, F1 and accuracy of two classes at the thresholds 0.05, 0.1, …, 0.95.
 
-    `probability` is the probability of the positive class, float [N]. "predicted" counts the samples at or above the
-    threshold. "false_alarms" is the share of the negative samples that are at or above the threshold.
+    `probability` is the probability of the positive class, float [N]. A result's `predicted` counts the samples at or
+    above the threshold, and `false_alarms` is the share of the negative samples at or above the threshold.
     """
     rows: list[dict[str, float | int]] = []
     for threshold in (number / 20 for number in range(1, 20)):
