@@ -31,19 +31,19 @@ def checks(folder: Path, workers: Workers) -> list[Check]:
     from resnet_fn.doctor.arithmetic import all_reduce, batchnorm, clip, convolution, nesterov, overflow, skip, transfer
     from resnet_fn.doctor.storage import checkpoint, free_space, rename
 
-    several = ("all-reduce", lambda: all_reduce(workers), "the workers' sums are right; else they diverge")
+    several = ("all-reduce", lambda: all_reduce(workers), "workers get right sums; otherwise their weights diverge")
     return [
-        ("transfer", transfer, "batches arrive as they were made; else nets train on other images"),
-        ("batchnorm", batchnorm, "0.1 is right, as PyTorch's momentum 0.1; else evaluations are wrong"),
-        ("nesterov", nesterov, "SGD computes what torch.optim.SGD does; else recipes lose accuracy"),
-        ("convolution", convolution, "in float32 and on a fast kernel; else nets train slowly or differently"),
-        ("clip", clip, "gradients are clipped at --clip-norm; else at another norm"),
-        ("overflow", overflow, "--precision fp16 can trust its loss scale; else it trains on cut gradients"),
-        ("skip", skip, "a bad batch changes nothing; else it ruins the weights for good"),
+        ("transfer", transfer, "batches reach the device unchanged; otherwise nets train on wrong images"),
+        ("batchnorm", batchnorm, "0.1 is right, as in PyTorch with momentum 0.1; otherwise evaluations are wrong"),
+        ("nesterov", nesterov, "SGD computes the same as torch.optim.SGD; otherwise recipes lose accuracy"),
+        ("convolution", convolution, "exact to float32 and fast; otherwise nets train differently or slowly"),
+        ("clip", clip, "gradients are clipped at --clip-norm; otherwise at another norm"),
+        ("overflow", overflow, "--precision fp16 notices overflows; otherwise it trains on wrong gradients"),
+        ("skip", skip, "a bad batch is skipped; otherwise it destroys the weights"),
         *([several] if workers.size > 1 else []),
-        ("checkpoint", lambda: checkpoint(folder), "a run resumes bit for bit; else stopping changes it"),
-        ("rename", lambda: rename(folder), "whole files, one writer at a time; else files may be cut or mixed"),
-        ("free space", lambda: free_space(folder), "checkpoints fit; else a run stops at one"),
+        ("checkpoint", lambda: checkpoint(folder), "a run resumes bit for bit; otherwise a resumed run differs"),
+        ("rename", lambda: rename(folder), "one process writes whole files; otherwise files may be cut or mixed"),
+        ("free space", lambda: free_space(folder), "checkpoints fit on the disk; otherwise a run stops"),
     ]
 
 
@@ -60,7 +60,7 @@ def attempt(check: Check) -> Finding:
 def on_all_ranks(findings: list[Finding], workers: Workers) -> list[Finding]:
     """Combine the findings of all ranks. A check that failed on any rank has failed."""
     counts = sum_over_ranks(np.array([not finding["ok"] for finding in findings], np.float32), workers)
-    texts = [f"broken on {count:.0f} of {workers.size} workers (see each one's log)" for count in counts]
+    texts = [f"broken on {count:.0f} of {workers.size} workers (see the log of each worker)" for count in counts]
     return [
         {**finding, "ok": False, "found": text} if count and finding["ok"] else finding
         for finding, count, text in zip(findings, counts, texts, strict=True)
@@ -74,11 +74,11 @@ def line(finding: Finding) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run all checks and print the findings, or list what a later MindSpore changes in a net."""
-    about = "Test what training needs from MindSpore, the device and the disk; exit code 1 if a check fails."
+    """Run all checks and print the findings, or list the defaults of a net that a later MindSpore changes."""
+    about = "Test whether training can rely on MindSpore, the device and the disk. If not, the exit code is 1."
     flags = cli.Parser("doctor", about, _EXAMPLES, "")
     group = flags.add_argument_group("a port")
-    group.add_argument("net", nargs="?", metavar="FILE:NAME", help="test nothing; list this net's changing defaults")
+    group.add_argument("net", nargs="?", metavar="FILE:NAME", help="list this net's changing defaults; run no tests")
     group = flags.add_argument_group("tests")
     group.add_argument("--out-dir", metavar="DIR", help="folder for the runs; default: the current folder")
     cli.add_device_flags(flags)

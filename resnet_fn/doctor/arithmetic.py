@@ -29,13 +29,13 @@ def _relative(values: np.ndarray, exact: np.ndarray) -> float:
 
 
 def batchnorm() -> Answer:
-    """Check that a batch has weight 0.1 in the moving mean of BatchNorm."""
-    cell = batch_norm(1)
+    """Check that the mean of a batch has weight 0.1 in BatchNorm's moving mean."""
+    cell = batch_norm(1)  # a later MindSpore reverses the meaning of BatchNorm's momentum
     cell.set_train(True)
     batch = np.array([1.0, 3.0, 5.0, 11.0], np.float32).reshape(4, 1, 1, 1)
     mindspore.jit(cell.construct)(Tensor(batch)).numpy()
     weight = float(cell.moving_mean.numpy()[0]) / batch.mean()
-    return bool(abs(weight - 0.1) < 1e-6), f"a batch weighs {weight:.3g} in the moving mean"
+    return bool(abs(weight - 0.1) < 1e-6), f"a batch has weight {weight:.3g} in the moving mean"
 
 
 def nesterov() -> Answer:
@@ -57,7 +57,7 @@ def nesterov() -> Answer:
         velocity = 0.9 * velocity + gradient
         value = value - 0.1 * (gradient + 0.9 * velocity)
     error = _relative(weight.numpy(), value)
-    return error < 1e-6, f"{error:.0e} from float64 after two updates"
+    return error < 1e-6, f"relative error {error:.0e} after two updates"
 
 
 def convolution() -> Answer:
@@ -69,14 +69,14 @@ def convolution() -> Answer:
     weights = cell.weight.numpy().astype(np.float64).reshape(16, 16, 9)
     error = _relative(cell(Tensor(x)).numpy(), np.einsum("nckhw,ock->nohw", windows, weights))
     if mindspore.get_current_device().device_target != "CPU":
-        return error < 1e-5, f"{error:.0e} from float64"  # HF32 has errors of 1e-4 and more
+        return error < 1e-5, f"relative error {error:.0e}"  # HF32 has errors of 1e-4 and more
     large, images = conv(64, 64, 3), Tensor(np.ones((8, 64, 32, 32), np.float32))
     a, b = (Tensor(np.ones(shape, np.float32)) for shape in ((8 * 32 * 32, 64 * 9), (64 * 9, 64)))
     product = ops.MatMul()
     calls = (lambda: large(images).numpy(), lambda: product(a, b).numpy())
     seconds, of_product = (min(timeit.repeat(call, repeat=3, number=1)) for call in calls)
     ratio = seconds / of_product
-    return error < 1e-5 and ratio < _SLOW, f"{error:.0e} from float64, {ratio:.1f} x a matrix product's time"
+    return error < 1e-5 and ratio < _SLOW, f"relative error {error:.0e}, {ratio:.1f} x the time of a matrix product"
 
 
 def clip() -> Answer:
@@ -96,7 +96,7 @@ def clip() -> Answer:
     norm, ours, theirs = (tensor.numpy() for tensor in both(*map(Tensor, arrays)))
     errors = abs(float(norm) / exact - 1), _relative(ours, arrays[1] / exact), _relative(theirs, arrays[1] / exact)
     operation = f"ops.clip_by_global_norm {errors[2]:.0e}" if by_operation else "no ops.clip_by_global_norm any more"
-    return max(errors) < 1e-5, f"norm {errors[0]:.0e} from float64, clipped {errors[1]:.0e}, {operation}"
+    return max(errors) < 1e-5, f"relative errors: norm {errors[0]:.0e}, clipped {errors[1]:.0e}, {operation}"
 
 
 def transfer() -> Answer:
@@ -108,7 +108,7 @@ def transfer() -> Answer:
     arrays += [memory[place : place + 4 * size].view(np.float32) for place, size in places if place % 4 == begin % 4]
     sent = [Tensor(array) for array in arrays]  # all are under way before the first is read
     wrong = sum(array.tobytes() != tensor.numpy().tobytes() for array, tensor in zip(arrays, sent, strict=True))
-    return not wrong, f"of {len(arrays)} arrays {wrong} come back changed"
+    return not wrong, f"{wrong} of {len(arrays)} arrays come back changed"
 
 
 def all_reduce(workers: Workers) -> Answer:
@@ -117,7 +117,7 @@ def all_reduce(workers: Workers) -> Answer:
     total, infinite = sum_over_ranks(np.array([workers.rank + 1.0, bad], np.float32), workers)
     expected = workers.size * (workers.size + 1) / 2
     right = total == expected and not np.isfinite(infinite)
-    return right, f"{total:g} of {expected:g}, infinity arrives as {infinite:g}"
+    return right, f"the sum is {total:g} and should be {expected:g}, infinity arrives as {infinite:g}"
 
 
 def overflow() -> Answer:
@@ -134,7 +134,7 @@ def overflow() -> Answer:
         values.append(float(squared.numpy()[0]))
         noticed.append(not bool(fine.numpy()))
     form = "infinity" if np.isinf(values[0]) else f"{values[0]:g}: this device saturates"
-    return noticed == [True, False], f"300² in float16 is {form}; noticed: {'yes' if noticed[0] else 'no'}"
+    return noticed == [True, False], f"300² in float16 is {form}; overflow noticed: {'yes' if noticed[0] else 'no'}"
 
 
 def skip() -> Answer:

@@ -25,12 +25,12 @@ _SILENT: dict[str, dict[str, str]] = {
     "SmoothL1Loss": {"reduction": "'mean'"},
     "Embedding": {"embedding_table": "N(0, 1)"},
 }
-_OPPOSITE = {"momentum": " with the opposite meaning, the batch's weight"}
+_OPPOSITE = {"momentum": " and then is the weight of the batch"}
 _METHODS = {
-    "std": "n or n - 1 values by device; ddof=0 becomes correction=1",
-    "var": "n or n - 1 values by device; ddof=0 becomes correction=1",
-    "transpose": "a whole permutation becomes a swap of two dimensions",
-    "repeat": "since 2.6 it repeats as torch's; before, each element",
+    "std": "the divisor n or n - 1 depends on the device; ddof=0 becomes correction=1",
+    "var": "the divisor n or n - 1 depends on the device; ddof=0 becomes correction=1",
+    "transpose": "it will swap two dimensions, instead of permuting all dimensions",
+    "repeat": "since MindSpore 2.6 it repeats as in PyTorch; before, it repeated each element",
 }
 _FUNCTIONS = re.compile(
     r"Non-backward|incompatible|semantics|order|will be (?:removed|replaced)|default value", re.IGNORECASE
@@ -58,10 +58,7 @@ def changing_defaults(layer: type[nn.Cell]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _recorded(layers: dict[type[nn.Cell], dict[str, str]]) -> Iterator[dict[int, tuple[nn.Cell, type, set[str]]]]:
-    """Record the constructor arguments of layers that are created inside the `with` block, for classes in `layers`.
-
-    Yields a dict from the `id()` of each layer to (layer, class, names of its arguments).
-    """
+    """Yield a dict that gets {id: (layer, class, argument names)} for instances of `layers` that the block creates."""
     given: dict[int, tuple[nn.Cell, type, set[str]]] = {}
     before = {layer: layer.__init__ for layer in layers}
 
@@ -101,7 +98,7 @@ def resting_settings(place: str) -> list[str]:
                 change = f"{argument} uses the default {old!r}, which becomes {new}{_OPPOSITE.get(argument, '')}"
                 rows.setdefault(f"{name}: {change}; write {argument}={old!r}", []).append(path)
         if layer is nn.Dropout and "keep_prob" in words:
-            keep = f"{name}: keep_prob, the first argument, becomes p, what is dropped; write p={1 - cell.keep_prob:g}"
+            keep = f"{name}: keep_prob (first argument) becomes p, the dropped share; write p={1 - cell.keep_prob:g}"
             rows.setdefault(keep, []).append(path)
     return [f"{text} ({few(names)})" for text, names in rows.items()]
 

@@ -20,7 +20,7 @@ def checkpoint(folder: Path) -> tuple[bool, str]:
     weight = Parameter(Tensor(values), name="doctor.saved")
     saved = load_checkpoint(save_checkpoint(folder / "step-00000001", [weight], [], {"update": 1}))
     same = saved.weights["doctor.saved"].tobytes() == values.tobytes()
-    return same, "read back bit for bit" if same else "other bits read back"
+    return same, "a checkpoint is read back bit for bit" if same else "a checkpoint is read back with other bits"
 
 
 def rename(folder: Path) -> tuple[bool, str]:
@@ -33,10 +33,10 @@ def rename(folder: Path) -> tuple[bool, str]:
         locked = lock.take(folder)
     left = sorted(name for name in os.listdir(folder) if name.startswith(".tmp"))
     replaced = path.read_text() == "new" and not left
-    return replaced and locked, f"a file replaced in one step: {replaced}, the folder locked: {locked}"
+    return replaced and locked, f"a file was replaced: {replaced}, the folder was locked: {locked}"
 
 
 def free_space(folder: Path) -> tuple[bool, str]:
     """Check that the disk has room for the checkpoints of a run."""
     free = shutil.disk_usage(folder).free / 1e9
-    return free >= _LEAST, f"{free:.1f} GB free; a run keeps up to 5 checkpoints, ResNet-50's have 0.2 GB each"
+    return free >= _LEAST, f"{free:.1f} GB free; a run keeps up to 5 checkpoints (0.2 GB each for ResNet-50)"

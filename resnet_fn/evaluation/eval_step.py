@@ -17,10 +17,10 @@ class EvalResult(NamedTuple):
     """The evaluation of n samples.
 
     Attributes:
-        loss: float32 [n], the loss of each sample.
+        loss: float32 [n], the loss of each sample. For multi-label targets, the loss is a mean over the classes.
         prediction: int32 [n], the most likely class of each sample.
-        rank: int32 [n], the number of classes that rank before the label. For multi-label targets the rank is 0. If a
-            logit of the sample is not finite, the rank is the number of classes.
+        rank: int32 [n], the number of classes that rank before the label. Of equal logits, the lower class ranks
+            first. For multi-label targets the rank is 0. If a logit is not finite, the rank is the number of classes.
         logits: float32 [n, classes], or None if `with_logits` was False.
     """
 
@@ -49,15 +49,15 @@ def make_eval_step(
     Args:
         net: maps images to logits.
         with_logits: whether the result contains the logits.
-        jit: compiles a function. If None, nothing is compiled, so that print and pdb work.
-        loss: (outputs, targets) → mean loss of the batch, which becomes the loss of each sample. Prediction and rank
-            are then 0 unless `targets` are int32 [n]. If None, the loss is cross-entropy, or binary cross-entropy for
-            multi-label targets.
+        jit: compiles a function. If `jit` is None, nothing is compiled, so that print and pdb work.
+        loss: returns the mean loss of a batch from (outputs, targets). Each sample gets this mean as the loss. With a
+            given `loss`, prediction and rank are 0 if the targets are not int32 [n]. If `loss` is None, the loss is
+            cross-entropy, or binary cross-entropy for multi-label targets.
 
     Returns:
         eval_step(images, labels) → `EvalResult`. The step sets the net to evaluation mode.
         Images are float32 [n, C, H, W]. Labels are int32 [n], or float32 [n, classes] if they are multi-label.
-        On a CPU, the step raises a ValueError if a Parameter of the net gets new memory after the first call.
+        On a CPU, the compiled step raises a ValueError if `set_data` gave a Parameter new memory after the first call.
     """
 
     def scores(images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:

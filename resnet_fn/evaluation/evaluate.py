@@ -70,14 +70,14 @@ def evaluate_in_detail(
 
     Args:
         checkpoint, which, ema, image_size, device, threads, allow_non_finite: see `load_run`.
-        batch_size: number of samples that a worker reads at a time. The scores do not depend on the batch size.
+        batch_size: about how many samples a worker reads at a time. The scores do not depend on the batch size.
         tta: "flip" averages the logits of each image and its mirror image. "none" scores only the image.
-        data_dir: folder of the data set. If empty, the folder of the training run is used.
+        data_dir: folder of the data set. If empty, the data set is read from the same folder as in training.
         val_list: file with a list of the images to score. If empty, the training run's validation set is scored.
 
     Raises:
-        CheckpointError: no checkpoint is intact, or the checkpoint does not fit its recipe.
-        ValueError: an argument or the data set is invalid.
+        CheckpointError: no checkpoint is intact, or the checkpoint does not fit its recipe or has no averaged weights.
+        ValueError: an argument or the data set is invalid, or a sample cannot be read.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size: {batch_size} is too small; give 1 or more")

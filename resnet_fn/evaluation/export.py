@@ -48,8 +48,8 @@ def export(
         out: the file to write, which ends in .mindir, .onnx or .safetensors (weights only). A description of the net
             is written beside the file, with ".json" appended to the name.
         batch: batch size of the exported net. If 0, the exported net accepts any batch size.
-        images: float32 [N, C, H, W], for the comparison. If None, the first 128 validation images are used.
-        data_dir: folder of the data set. If empty, the folder of the training run is used.
+        images: float32 [N, C, H, W], for the comparison. If None, the first validation images are used, at most 128.
+        data_dir: folder of the data set. If empty, the data set is read from the same folder as in training.
 
     Returns:
         The description of the net that the JSON file contains.
@@ -96,7 +96,7 @@ def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]
 
 
 def compare(trained: LoadedNet, answers: Forward, images: np.ndarray, batch: int) -> dict[str, Any]:
-    """Compare the logits that `answers` computes from the exported file with the logits of the net."""
+    """Compare the logits of the exported file with the logits of the net. `answers` runs the file."""
     size = batch or len(images)
     rows = max(len(images) // size, 1) * size
     images = np.resize(images, (rows, *images.shape[1:]))  # whole batches; too few images are repeated
@@ -111,7 +111,7 @@ def compare(trained: LoadedNet, answers: Forward, images: np.ndarray, batch: int
         logits = np.concatenate([answers(part) for part in parts])
     except Exception as error:
         cause = first_line(error)
-        raise ExportError(f"the exported file cannot be run ({cause}) and was not kept; give --batch N") from None
+        raise ExportError(f"the file cannot be run ({cause}) and was not kept; set a batch size: --batch N") from None
     if logits.shape != expected.shape:
         raise ExportError(f"the exported file's logits have shape {logits.shape}, but must have {expected.shape}")
     difference = float(np.abs(logits - expected).max())
@@ -145,7 +145,7 @@ def _texts(card: dict[str, Any]) -> dict[str, str]:
 
 
 def _save(file: Path, model: Any) -> None:
-    """Rename the input and the output of an ONNX or MindIR model, and write the model to `file`."""
+    """Name the input "images" and the output "logits" in an ONNX or MindIR model, and write the model to `file`."""
     graph = model.graph
     names = {graph.input[0].name: INPUT, graph.output[0].name: OUTPUT}
     for end in (*graph.input, *graph.output):

@@ -65,7 +65,10 @@ class LoadedNet:
         return dataclasses.replace(self.input, full_scale=255.0)
 
     def preprocess(self, file: str | Path) -> np.ndarray:
-        """Read an image file and return the net's input, float32 [1, channels, image_size, image_size]."""
+        """Read an image file and return the net's input, float32 [1, channels, image_size, image_size].
+
+        Raises a ValueError if the file cannot be read or is not an image.
+        """
         spec = self._file_input
         pixels = read_pixels(Path(file), spec.channels, spec.eval_resize, spec.image_size)
         return prepare(pixels, spec.image_size, spec)
@@ -113,7 +116,7 @@ def load_run(
         device, threads: see `start`.
 
     Raises:
-        ValueError: a weight is NaN or infinite.
+        ValueError: a weight is NaN or infinite, or the net or the data were passed to `fit`.
         CheckpointError: no checkpoint is intact, or the checkpoint does not fit its recipe or has no averaged weights.
     """
     process.start(device, threads)

@@ -33,7 +33,7 @@ def class_scores(right: np.ndarray, support: np.ndarray, predicted: np.ndarray) 
 
 def averages(scores: dict[str, np.ndarray], every_class: bool = False) -> dict[str, dict[str, float]]:
     """Compute the mean precision, recall and F1 over the classes, unweighted ("macro") and weighted by support."""
-    there = (scores["support"] + scores["predicted"] > 0) | every_class
+    there = (scores["support"] + scores["predicted"] > 0) | every_class  # macro: without classes that never occur
     weights = scores["support"] / max(scores["support"].sum(), 1)
     names = ("precision", "recall", "f1")
     return {
@@ -45,7 +45,8 @@ def averages(scores: dict[str, np.ndarray], every_class: bool = False) -> dict[s
 def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
     """Compute the expected calibration error (Guo et al., arXiv 1706.04599) with 15 bins of equal width.
 
-    The error is the sum of count/N · |accuracy − confidence| over the bins. Both arguments have shape [N].
+    The error is the sum of count/N · |accuracy − confidence| over the bins. Both arguments have shape [N]. A
+    confidence between two bins counts in the lower bin. Confidence and accuracy of an empty bin are None.
     """
     exact = confidence.astype(np.float64)
     edges = np.linspace(0.0, 1.0, BINS + 1)
@@ -103,7 +104,7 @@ def mean_average_precision(areas: np.ndarray) -> float:
 
 
 def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> list[dict[str, Any]]:
-    """Compute the precision-recall curve of each class, or empty curves if there are more than 100 classes."""
+    """Compute precision-recall curves. A curve is empty for a class without samples, and for more than 100 classes."""
     curves: list[dict[str, Any]] = [{"recall": [], "precision": []} for _ in range(probabilities.shape[1])]
     for index in np.flatnonzero(positive.any(0) & (len(curves) <= _CURVES_UP_TO)):
         precision, recall = precision_recall(positive[:, index], probabilities[:, index])
@@ -116,7 +117,7 @@ def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> 
 def gallery(labels: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[int, list[int]]:
     """Select from each class up to 3 samples with the smallest `doubt`, and up to 3 with the largest.
 
-    Returns {class: samples}. If more than 30 classes have samples, only the 30 classes with the lowest `f1` are taken.
+    Returns {class: samples}, with the largest doubt (or NaN) last, for at most 30 classes with the lowest `f1`.
     """
     there = np.unique(labels) if labels.ndim == 1 else np.flatnonzero((labels > 0).any(0))
     doubt = np.broadcast_to(doubt, (len(labels), len(f1)))
@@ -133,8 +134,8 @@ def gallery(labels: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[
 def threshold_table(positive: np.ndarray, probability: np.ndarray) -> list[dict[str, float | int]]:
     """Compute precision, recall, F1 and accuracy of two classes at the thresholds 0.05, 0.1, …, 0.95.
 
-    `probability` is the probability of the positive class, float [N]. A result's `predicted` counts the samples at or
-    above the threshold, and `false_alarms` is the share of the negative samples at or above the threshold.
+    `probability` is the probability of the positive class, float [N]. In a row, `predicted` is the number of samples at
+    or above the threshold. `false_alarms` is the share of the negative samples at or above the threshold.
     """
     rows: list[dict[str, float | int]] = []
     for threshold in (number / 20 for number in range(1, 20)):

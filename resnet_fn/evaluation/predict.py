@@ -48,7 +48,7 @@ def predict(
         threshold: lowest probability of a returned class. Only multi-label nets use `threshold`, and they ignore `top`.
 
     Returns:
-        A dict {"file", "top": [{"class", "index", "probability"}, …]} for each file, with the likeliest class first.
+        A list with {"file", "top": [{"class", "index", "probability"}, …]} for each file, the likeliest class first.
         A file that cannot be read has a dict {"file", "error"}. The result of a file does not depend on other files.
 
     Raises:

@@ -41,11 +41,13 @@ def score(
     Args:
         eval_step: the result of `make_eval_step`.
         dataset: the data set, whose split `test` is scored.
-        batch_size: number of samples that a worker reads at a time.
+        batch_size: about how many samples a worker reads at a time.
         workers: this worker's rank and the number of workers.
-        stop_flags: returns an array with a 1 for the signal that this worker received. A signal stops all ranks.
-        all_classes: whether to keep the probabilities of all classes. The evaluation step must then return logits.
-        fills: whether a block with fewer than 64 samples is filled up. Give False if the loss is a mean over a block.
+        stop_flags: returns float32 [3], with 1 for SIGTERM, SIGINT or SIGHUP if this worker received the signal.
+        all_classes: whether to keep the probabilities of all classes, as multi-label scores always do. These
+            probabilities need an evaluation step that returns logits.
+        fills: whether the last samples are padded to 64, the number that the net evaluates at a time. Give False if the
+            evaluation step returns the mean loss of its samples.
 
     Raises:
         StoppedError: a rank received a signal. Every rank raises this error.

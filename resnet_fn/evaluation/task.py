@@ -19,9 +19,8 @@ class Scores(NamedTuple):
     # int32 [N], 0 if the prediction is right. One class an image: the number of classes that rank before the label.
     # Multi-label: the number of classes that are predicted wrongly.
     rank: np.ndarray
-    # float32 [N, 2, k], the k = min(5, classes) likeliest classes and their probabilities; None without logits. The
-    # probabilities are 0 if a logit is not finite.
-    top: np.ndarray | None = None
+    # float32 [N, 2, k], the k ≤ 5 likeliest classes and their probabilities (0 if a logit is not finite)
+    top: np.ndarray | None = None  # None if the evaluation step returns no logits
     probabilities: np.ndarray | None = None  # float32 [N, classes]; None if they were not kept
     areas: np.ndarray | None = None  # float64 [classes], the average precisions; only for multi-label
 
@@ -60,13 +59,13 @@ class Task:
         return exponentials / exponentials.sum(1, keepdims=True)
 
     def top_classes(self, logits: np.ndarray, limit: int = TOP) -> np.ndarray:
-        """Return the k ≤ `limit` likeliest classes of each row and then their probabilities, as float32 [n, 2k]."""
+        """Return float32 [n, 2k] with the k ≤ `limit` likeliest classes of each row, and then their k probabilities."""
         finite = np.isfinite(logits).all(1, keepdims=True)
         order = np.argsort(-np.where(finite, logits.astype(np.float64), 0.0), axis=1, kind="stable")[:, :limit]
         return np.concatenate((order, np.take_along_axis(self.probabilities(logits), order, 1)), 1).astype(np.float32)
 
     def complete(self, scores: Scores, labels: np.ndarray) -> Scores:
-        """Add the fields of the scores that need all samples of the split."""
+        """Compute `areas` and `rank` of multi-label scores from all samples. Other scores are returned unchanged."""
         return scores
 
     def summarise(self, scores: Scores) -> dict[str, float]:
@@ -87,7 +86,7 @@ class Task:
         return scores.prediction[index : index + 1]
 
     def doubt(self, scores: Scores) -> np.ndarray:
-        """Return the net's doubt, [N, classes] or [N, 1], which is small if the net is sure of a true class."""
+        """Return how unsure the net is: [N, 1] of the true class, or for multi-label [N, classes] of each class."""
         return scores.loss[:, None]
 
     def of_class(self, scores: Scores, index: int, label: int) -> tuple[float, bool]:
@@ -118,7 +117,7 @@ class _AnyClasses(Task):
 
     metric, title = "map", "mAP"
     needs_logits = every_class = True
-    output = "logits, of which each class's sigmoid is its probability"
+    output = "logits; the sigmoid of a logit is the probability of the class"
     wrong_by = "wrong"
 
     def positive(self, labels: np.ndarray, classes: int) -> np.ndarray:

@@ -23,8 +23,8 @@ from resnet_fn.runtime import process
 from resnet_fn.runtime.disk import finite_or_null
 
 _EXAMPLES = """examples:
-  python -m resnet_fn.inspect runs/first                           every parameter in a few numbers
-  python -m resnet_fn.inspect ours.safetensors theirs.pth      what differs, the largest first
+  python -m resnet_fn.inspect runs/first                       statistics of every parameter
+  python -m resnet_fn.inspect ours.safetensors theirs.pth      differences, the largest first
   python -m resnet_fn.inspect runs/first --activations --gradients --out-dir inside
   python -m resnet_fn.inspect net.pth --activations --recipe digits
   tensorboard --logdir inside
@@ -60,16 +60,16 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> cli.Parser:
-    about = "Look into a checkpoint, compare two, see activations and gradients."
+    about = "Show the parameters, activations or gradients of a checkpoint, or compare two checkpoints."
     parser = cli.Parser("inspect", about, _EXAMPLES, "CHECKPOINT [OTHER]")
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a run or checkpoint folder, or a weight file")
-    parser.add_argument("other", metavar="OTHER", nargs="?", help="compare with this one, of MindSpore or PyTorch")
+    parser.add_argument("other", metavar="OTHER", nargs="?", help="compare with this file, of MindSpore or PyTorch")
     parser.add_argument("--activations", action="store_true", help="show layer outputs on validation images")
     parser.add_argument("--gradients", action="store_true", help="show gradients on the next training batch")
     parser.add_argument("--batch-size", type=int, metavar="N", help="number of samples; default 32")
     parser.add_argument("--recipe", metavar="NAME", help="recipe (name or file) for a weight file")
-    parser.add_argument("--model", metavar="NAME", help="another net than the recipe's")
-    parser.add_argument("--stem", metavar="NAME", help="another stem than the recipe's")
+    parser.add_argument("--model", metavar="NAME", help="use this net instead of the recipe's net")
+    parser.add_argument("--stem", metavar="NAME", help="use this stem instead of the recipe's stem")
     parser.add_argument("--data-dir", metavar="PATH", help="data set; default: the folder used in training")
     parser.add_argument("--which", **cli.WHICH)
     parser.add_argument("--out-dir", type=cli.folder_to_write, metavar="PATH", help="write TensorBoard histograms")
@@ -90,9 +90,9 @@ def _check(parsed: argparse.Namespace) -> dict[str, Any]:
         (given and not runs, f"{', '.join(given)}: needs --activations or --gradients; give one of them"),
         (parsed.other and (runs or parsed.out_dir), one),
         (size is not None and size < 1, f"--batch-size: {size} is too small; give 1 or more"),
-        (parsed.which == "best" and not folders, "--which is for run folders; leave it out"),
+        (parsed.which == "best" and not folders, "--which is only for run folders; leave it out"),
         (runs and folder and of_file, "--recipe, --model and --stem are for weight files; leave them out"),
-        (bare and not parsed.recipe, "a weight file names neither its data nor its net; give --recipe NAME"),
+        (bare and not parsed.recipe, "a weight file contains neither the data nor the net; give --recipe NAME"),
     )
     if not bare:
         return {"which": parsed.which, "data_dir": parsed.data_dir or ""}
@@ -112,8 +112,8 @@ def _read(file: str, which: str) -> Any:
     from resnet_fn.weights.load import read_any_weights
 
     source = read_any_weights(file, which if Path(file).is_dir() else "last")  # one of two may be a file
-    names = {"own": "names of its own", "ours": "this package's names"}.get(source.style, f"{source.style} names")
-    average = ", the moving average of its weights" if source.averaged else ""
+    names = {"own": "unknown names", "ours": "this package's names"}.get(source.style, f"{source.style} names")
+    average = ", moving average of the weights" if source.averaged else ""
     print(f"{source.path}: {source.model + ', ' if source.model else ''}{names}{average}")
     if source.warning:
         print(f"warning: {source.path}: {source.warning}", file=sys.stderr, flush=True)

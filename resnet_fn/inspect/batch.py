@@ -76,7 +76,7 @@ def activations(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor)
 
 
 def gradients(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor) -> Gradients:
-    """Compute the gradients of the next update of the net, on the first `limit` samples of the training batch."""
+    """Compute gradients on the first `limit` samples of the batch that training would use next."""
     net, recipe = loaded.net, loaded.recipe
     if loaded.checkpoint:
         assign_checkpoint(net, loaded.checkpoint, ema=False)

@@ -14,7 +14,7 @@ _NAMED = 10  # most printed names of one kind; the JSON file has all names
 
 @dataclasses.dataclass(frozen=True)
 class ArrayStatistics:
-    """The statistics of an array. Mean, std, min, max and norm are those of the finite values."""
+    """The statistics of an array. Mean, std, min, max and norm are of the finite values, or NaN if there are none."""
 
     name: str  # name of the parameter or layer
     shape: tuple[int, ...]
@@ -91,7 +91,7 @@ def compare_arrays(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarr
 
 def comparison_table(compared: Comparison) -> list[str]:
     """Return lines of text with the names that only one set has, the differences, and the number of equal arrays."""
-    kinds = {"only in the other": compared.missing, "only here": compared.unexpected, "other shapes": compared.shapes}
+    kinds = {"only in OTHER": compared.missing, "not in OTHER": compared.unexpected, "other shapes": compared.shapes}
     lines = [f"{kind} ({len(names)}): {few(names, _NAMED)}" for kind, names in kinds.items() if names]
     if compared.differences:
         cells = [["parameter", "relative", "max abs", "cosine", "here", "there", "at"]]
@@ -101,4 +101,4 @@ def comparison_table(compared: Comparison) -> list[str]:
             cells.append([item.name, *sizes, *values])
         lines += aligned(cells)
     total = compared.same + len(compared.differences)
-    return [*lines, f"{compared.same} of {total} parameters that both have are equal"]
+    return [*lines, f"{compared.same} of {total} common parameters are equal"]

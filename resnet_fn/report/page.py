@@ -37,19 +37,19 @@ figure img[src*="/png;"] { image-rendering: pixelated; } footer { color: #777; m
   .dense th, .dense td { padding: .15rem .1rem; font-size: .66rem; } .dense th:not(.text) { writing-mode: vertical-rl; }
 }
 """
-_CURVES = "<h2>Precision and recall</h2><p>Of each class, over the probability from which on a sample is taken for it."
+_CURVES = "<h2>Precision and recall</h2><p>A curve shows precision and recall of a class at different thresholds.</p>"
 NO_CLASS = "no class"
 _TABLE_UP_TO = 100  # most classes for which the page shows the confusion matrix
 _ROWS, _COLUMNS = 20, 11  # most rows and columns of a table that a narrow window shows without scrolling
 
 
 class Pictures(NamedTuple):
-    """The image files of a page. Each image of `mistakes` has a heat map, and `curves` are the plots of the run."""
+    """The image files of a page."""
 
     mistakes: Sequence[bytes] = ()
-    heatmaps: Sequence[bytes] = ()
+    heatmaps: Sequence[bytes] = ()  # a heat map for each image of `mistakes`
     gallery: Sequence[bytes] = ()
-    curves: Sequence[bytes] = ()
+    curves: Sequence[bytes] = ()  # plots of the run
 
 
 def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) -> str:
@@ -69,8 +69,8 @@ def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) ->
         *_calibration(report, plots),
         *mistakes(report, pictures),
         *gallery(report, pictures),
-        "<footer>Every validation sample is counted once. Per-sample predictions: predictions.csv; "
-        "these metrics: report.json.</footer>",
+        "<footer>Every validation sample is counted once. predictions.csv has the prediction for each "
+        "sample, and report.json has these metrics.</footer>",
     ]
     return document(title, body)
 
@@ -126,7 +126,7 @@ def _run(report: dict[str, Any], pictures: Pictures) -> list[str]:
     if not pictures.curves:
         return []
     images = (image(f"curves of the {panel[0]}", file) for panel, file in zip(PANELS, pictures.curves, strict=True))
-    words = "<h2>The run</h2><p>The dotted line is the update that was scored.</p>"
+    words = "<h2>The run</h2><p>The dotted line marks the update that this report evaluates.</p>"
     return [words, f'<div class="grid curves">{"".join(images)}</div>']
 
 
@@ -135,7 +135,7 @@ def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
         return []
     parts = ["<h2>Calibration</h2>"]
     if smoothing := report["checkpoint"]["label_smoothing"]:
-        parts.append(f"<p>Label smoothing {smoothing:g} in training lowers a net's confidence below its accuracy.</p>")
+        parts.append(f"<p>With label smoothing {smoothing:g} in training, a net is less confident than accurate.</p>")
     if "reliability" in plots:
         return [*parts, image("reliability diagram", plots["reliability"])]
     rows = []
@@ -147,14 +147,14 @@ def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
 
 def _confusion(report: dict[str, Any]) -> list[str]:
     if not report["calibration"]:
-        words = f"An image has any number of classes, and is taken for those with a probability of {SAID_FROM} or more."
-        return [f"<p>{words}</p>"]
+        words = f"The net predicts each class whose probability is {SAID_FROM} or more."
+        return [f"<p>An image can have any number of classes. {words}</p>"]
     names = [text(row["name"]) for row in report["classes"]]
     parts = ["<h2>Confusion matrix</h2>"]
     if len(names) > _TABLE_UP_TO:
-        parts.append(f"<p>Of more than {_TABLE_UP_TO} classes it is in report.json (above 1,000 as pairs).</p>")
+        parts.append("<p>The matrix is too large for this page. See report.json (above 1,000 classes: pairs).</p>")
     else:
-        parts.append("<p>Rows are true classes, columns predictions.</p>")
+        parts.append("<p>Rows are true classes, and columns are predicted classes.</p>")
         rows = []
         for row, (name, counts) in enumerate(zip(names, report["confusion"], strict=True)):
             cells = (_count(count, sum(counts), row == column) for column, count in enumerate(counts))
@@ -171,7 +171,6 @@ def _confusion(report: dict[str, Any]) -> list[str]:
 
 
 def _count(count: int, of_class: int, right: bool) -> str:
-    """Return a cell of the confusion matrix. A larger share of the true class gives a darker cell."""
     if not count:
         return "<td></td>"
     share = count / of_class
@@ -184,7 +183,7 @@ def _classes(report: dict[str, Any]) -> list[str]:
     columns |= {"f1": ("F1", ".4f"), "support": ("support", "d")}
     if "loss_weight" in report["classes"][0]:
         columns |= {"training_images": ("training images", ".4g"), "loss_weight": ("weight in the loss", ".4g")}
-        columns["times_seen"] = ("seen in an epoch, times", ".4g")
+        columns["times_seen"] = ("times seen in an epoch", ".4g")
     area = report["mean_average_precision"]
     if area is not None:
         columns["average_precision"] = ("average precision", ".4f")
@@ -210,11 +209,11 @@ def _thresholds(report: dict[str, Any]) -> list[str]:
         cells = [f"{row['threshold']:.2f}", str(row["predicted"]), *(number(row[key]) for key in keys)]
         rows.append([f"<b>{cell}</b>" for cell in cells] if row is best else cells)
     return [
-        f"<h2>When to say {name}</h2>",
-        f"<p>What follows if a sample is taken for {name} from a probability on, and for {other} below it; in bold the "
-        f"largest F1. False alarms: the share of {other} that is taken for {name}. Choose on other samples than those "
-        "that are to show how good the choice is.</p>",
-        table(("from", f"taken for {name}", "precision", "recall", "F1", "false alarms", "accuracy"), rows),
+        f"<h2>Thresholds for {name}</h2>",
+        f"<p>A sample is predicted as {name} if the probability of {name} is at least the threshold, else as {other}. "
+        f"False alarms are the share of {other} that is predicted as {name}. The row with the largest F1 is bold. Do "
+        "not choose a threshold on the samples on which you then measure how good the threshold is.</p>",
+        table(("threshold", f"predicted as {name}", "precision", "recall", "F1", "false alarms", "accuracy"), rows),
     ]
 
 
@@ -225,16 +224,16 @@ def mistakes(report: dict[str, Any], pictures: Pictures) -> list[str]:
     if not pictures.mistakes:  # no images
         return []
     cells = [
-        f'<figure><div class="pair">{image(row["name"], picture)}{image("where the evidence lies", heat)}</div>'
+        f'<figure><div class="pair">{image(row["name"], picture)}{image("heat map of the evidence", heat)}</div>'
         f"<figcaption><b>{text(row['label'] or NO_CLASS)} → {text(row['prediction'])}</b> "
         f"{number(row['confidence'], '.2%')}<br><span>{text(row['name'])}</span></figcaption></figure>"
         for row, picture, heat in zip(report["mistakes"], pictures.mistakes, pictures.heatmaps, strict=True)
     ]
-    of_none = ' Beside "not X" it is the evidence for X, which was too little.' if "map" in report else ""
+    of_none = ' If the prediction is "not X", red shows the evidence for X.' if "map" in report else ""
     return [
         f"<h2>The {len(cells)} most confident mistakes</h2>",
-        "<p>True class → prediction, its confidence, and the image's name. Red is where the evidence for the "
-        f"prediction lies (Grad-CAM, arXiv 1610.02391, of the last stage).{of_none}</p>",
+        "<p>The text below an image is: true class → prediction, confidence of the prediction, and name of the image. "
+        f"Red shows the evidence for the prediction (Grad-CAM of the last stage, arXiv 1610.02391).{of_none}</p>",
         '<div class="grid mistakes">' + "\n".join(cells) + "</div>",
     ]
 
@@ -247,8 +246,8 @@ def gallery(report: dict[str, Any], pictures: Pictures) -> list[str]:
     which = "each class" if len(shown) == there else f"the {len(shown)} classes with the lowest F1"
     parts = [
         "<h2>Class by class</h2>",
-        f"<p>Of {which} the images that the net is surest of, then those that it would least call so; below each the "
-        "probability of its own class, and where that is not said, the prediction.</p>",
+        f"<p>For {which}, the first images have the highest probability of the class, and the last images the lowest. "
+        "The probability is below the image. If the class is not predicted, an arrow points to the prediction.</p>",
     ]
     files = iter(pictures.gallery)
     for row in shown:
@@ -290,7 +289,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: in
 def scrolling(content: str, rows: int, columns: int) -> str:
     """Put HTML content into a scrolling box, with a hint if the content is too large for a narrow window."""
     tall = rows > _ROWS
-    hint = '<p class="hint">Scroll for what does not fit.</p>' * (tall or columns > _COLUMNS)
+    hint = '<p class="hint">Scroll to see the whole table.</p>' * (tall or columns > _COLUMNS)
     return f'{hint}<div class="scroll{" tall" * tall}" tabindex="0">{content}</div>'
 
 

@@ -125,7 +125,7 @@ def draw_run(events: Events, update: int) -> list[bytes]:
 def draw_panel(axes: "Axes", panel: int, lines: Mapping[str, Sequence[Events]]) -> None:
     """Draw one of the `PANELS`. An entry of `lines` with several runs is drawn as mean ± standard deviation."""
     title, quantity, curves = PANELS[panel]
-    axes.set_title(title + ": training thin, validation with dots" * (len(curves) > 1), fontsize=10)
+    axes.set_title(title + " (thin line: training, dots: validation)" * (len(curves) > 1), fontsize=10)
     axes.set(xlabel="update", ylabel=quantity)
     axes.grid(alpha=0.3)
     plain_numbers(axes.xaxis, axes.yaxis)

@@ -58,18 +58,15 @@ def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
 def different_updates(last: Mapping[str, int]) -> list[str]:
     """Return a list with a warning if the last updates {run: update} of a group of runs differ, else an empty list."""
     where = ", ".join(f"{name} at {update}" for name, update in last.items())
-    return [f"warning: runs of one line stand at different updates: {where}"] * (len({*last.values()}) > 1)
+    return [f"warning: the runs of one table line have different last updates: {where}"] * (len({*last.values()}) > 1)
 
 
 def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
-    """Return the lines of the table, and warnings about groups with equal seeds or different numbers of updates.
-
-    If a group has several runs, the table shows the mean ± standard deviation (divisor n − 1) of each metric.
-    """
+    """Return the lines of the table, and warnings about groups with equal seeds or different numbers of updates."""
     tasks = {name: task_of(run.recipe.get("multi_label")) for name, run in runs.items()}
     (name, task), *others = tasks.items()
     if other := next((other for _, other in others if other is not task), None):
-        raise ValueError(f"{name}: has {task.title}, but other runs have {other.title}; make a table for each kind")
+        raise ValueError(f"{name}: the metric is {task.title}, but {other.title} for other runs; make two tables")
     metric, title = task.metric, task.title
     rows, notes = [("recipe", "runs", "seeds", "update", f"last {title}", f"best {title}", "last loss")], []
     for label, names in group_runs({name: run.recipe for name, run in runs.items()}).items():

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def read_log(log: Path) -> list[dict[str, Any]]:
-    """Return the events of a metrics.jsonl. Damaged lines are left out with a warning, but a cut last line without."""
+    """Return the events of a metrics.jsonl, and warn of damaged lines. An incomplete last line gives no warning."""
     events = []
     for number, line in enumerate(log.read_bytes().splitlines(keepends=True), 1):
         try:
@@ -16,5 +16,5 @@ def read_log(log: Path) -> list[dict[str, Any]]:
                 events.append(event)
         except (ValueError, KeyError, TypeError):
             if line.endswith(b"\n"):
-                print(f"warning: {log}: line {number} is damaged; left out", file=sys.stderr, flush=True)
+                print(f"warning: {log}: line {number} is damaged and was left out", file=sys.stderr, flush=True)
     return events

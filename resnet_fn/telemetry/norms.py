@@ -10,7 +10,7 @@ from resnet_fn.models.parts import group_of
 
 
 class LayerNorms:
-    """Measures norms in every `every`-th update. `group` maps the name of a weight to the name of a group of layers."""
+    """Measures norms in every `every`-th update (0: never). `group` maps the name of a weight to a group of layers."""
 
     def __init__(self, trained: Sequence[Parameter], every: int, group: Callable[[str], str] = group_of) -> None:
         self._weights = trained
@@ -24,7 +24,7 @@ class LayerNorms:
             self._before = [parameter.numpy().copy() for parameter in self._weights]
 
     def after(self, squares: Tensor) -> dict[str, dict[str, float]]:
-        """Return 2-norms {kind: {group: norm}} of gradients before clipping, new weights and updates, if measured."""
+        """Return 2-norms {kind: {group: norm}}, or {} if the update is not measured. For `squares` see `StepResult`."""
         if not self._before:
             return {}
         gradients = squares.numpy()
@@ -35,7 +35,7 @@ class LayerNorms:
         changed = [_square(new - old) for new, old in zip(after, self._before, strict=True)]
         self._before = []
         return {
-            "gradient": self._by_group(gradients.tolist()),
+            "gradient": self._by_group(gradients.tolist()),  # before clipping
             "weight": self._by_group(map(_square, after)),
             "update": self._by_group(changed),
         }

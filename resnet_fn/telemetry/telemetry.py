@@ -24,7 +24,7 @@ BAR = "{desc}{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remainin
 class Pace:
     """Collects the losses, accuracies and durations of the updates of the current epoch.
 
-    `seconds` leaves out the first update of the process, which compiles and takes `compiling` seconds.
+    The list `seconds` leaves out the first update of the process, which compiles and is timed in `compiling`.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Pace:
         self.begin(0)
 
     def begin(self, epochs: int) -> None:
-        """Start a new epoch. `epochs` is the number of epochs that this process has evaluated."""
+        """Start to collect the values of a new epoch. This process has already evaluated `epochs` epochs."""
         self.epochs, self.began, self.compiling = epochs, time.perf_counter(), 0.0
         self.losses: list[float] = []
         self.accuracies: list[float] = []
