@@ -75,7 +75,7 @@ def line(finding: Finding) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Run all checks and print the findings, or list the defaults of a net that a later MindSpore changes."""
-    about = "Test whether training can rely on MindSpore, the device and the disk. If not, the exit code is 1."
+    about = "Test MindSpore, the device and the disk. The exit code is 1 if a check fails."
     flags = cli.Parser("doctor", about, _EXAMPLES, "")
     group = flags.add_argument_group("a port")
     group.add_argument("net", nargs="?", metavar="FILE:NAME", help="list this net's changing defaults; run no tests")

@@ -114,7 +114,7 @@ def evaluate_weights(
     options: RunOptions = RunOptions(),
     allow_non_finite: bool = False,
 ) -> tuple[Scores, DataSet]:
-    """Evaluate a weight file on the validation set of a recipe, with the net and the preprocessing of the recipe."""
+    """Evaluate a weight file on the validation set of a recipe, with the preprocessing of the recipe."""
     workers = process.start(device, threads)
     check_settings(workers, recipe, which=which, check_files=options.check_files, batch_size=batch_size)
     data = {"data_dir": data_dir, "options": options, "workers": workers, "splits": ("test",)}

@@ -46,7 +46,7 @@ def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
     """Compute the expected calibration error (Guo et al., arXiv 1706.04599) with 15 bins of equal width.
 
     The error is the sum of count/N · |accuracy − confidence| over the bins. Both arguments have shape [N]. A
-    confidence between two bins counts in the lower bin. Confidence and accuracy of an empty bin are None.
+    confidence at the border of two bins counts in the lower bin. An empty bin has confidence and accuracy None.
     """
     exact = confidence.astype(np.float64)
     edges = np.linspace(0.0, 1.0, BINS + 1)

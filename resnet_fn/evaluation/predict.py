@@ -49,7 +49,8 @@ def predict(
 
     Returns:
         A list with {"file", "top": [{"class", "index", "probability"}, …]} for each file, the likeliest class first.
-        A file that cannot be read has a dict {"file", "error"}. The result of a file does not depend on other files.
+        A file that cannot be read has a dict {"file", "error"}.
+        Other files change at most the last bits of a probability.
 
     Raises:
         ValueError: a path does not exist, or a folder contains no images.

@@ -135,7 +135,7 @@ def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
         return []
     parts = ["<h2>Calibration</h2>"]
     if smoothing := report["checkpoint"]["label_smoothing"]:
-        parts.append(f"<p>With label smoothing {smoothing:g} in training, a net is less confident than accurate.</p>")
+        parts.append(f"<p>Label smoothing {smoothing:g} in training lowers the confidence below the accuracy.</p>")
     if "reliability" in plots:
         return [*parts, image("reliability diagram", plots["reliability"])]
     rows = []

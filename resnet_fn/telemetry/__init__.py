@@ -7,7 +7,7 @@ from typing import Any
 
 
 def read_log(log: Path) -> list[dict[str, Any]]:
-    """Return the events of a metrics.jsonl, and warn of damaged lines. An incomplete last line gives no warning."""
+    """Return the events of a metrics.jsonl file. Warn of damaged lines, but not of an incomplete last line."""
     events = []
     for number, line in enumerate(log.read_bytes().splitlines(keepends=True), 1):
         try:
