@@ -63,7 +63,7 @@ def _parser() -> cli.Parser:
     about = "Show the parameters, activations or gradients of a checkpoint, or compare two checkpoints."
     parser = cli.Parser("inspect", about, _EXAMPLES, "CHECKPOINT [OTHER]")
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a run or checkpoint folder, or a weight file")
-    parser.add_argument("other", metavar="OTHER", nargs="?", help="compare with this file, of MindSpore or PyTorch")
+    parser.add_argument("other", metavar="OTHER", nargs="?", help="compare with these MindSpore or PyTorch weights")
     parser.add_argument("--activations", action="store_true", help="show layer outputs on validation images")
     parser.add_argument("--gradients", action="store_true", help="show gradients on the next training batch")
     parser.add_argument("--batch-size", type=int, metavar="N", help="number of samples; default 32")
