@@ -54,4 +54,4 @@ def test_inspect_sees_the_gradients_of_the_next_update_and_the_activations_of_th
     assert norm == pytest.approx(sixth["grad_norm"], rel=1e-4)
     assert f"global norm {norm:.4f}, before clipping at 1" in out
     inspect([str(trained / "run")])
-    assert "the moving average of its weights" in capsys.readouterr().out
+    assert "moving average of the weights" in capsys.readouterr().out

@@ -58,7 +58,7 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
         ("inspect a.pth --batch-size 3", "--batch-size|--activations or --gradients"),
         ("inspect a.pth b.pth --gradients", "--activations, --gradients and --out-dir|one checkpoint; leave"),
         ("inspect a.pth --activations", "a weight file|--recipe NAME"),
-        ("inspect . --activations --recipe digits --model resnet8", "--recipe, --model and --stem|a weight file"),
+        ("inspect . --activations --recipe digits --model resnet8", "--recipe, --model and --stem|weight files"),
         ("inspect a.pth --gradients --batch-size 0 --recipe digits --model resnet8", "--batch-size: 0|1 or more"),
         ("inspect a.pth --gradients --recipe digit", "recipe: 'digit'|digits?"),
     ],

@@ -1,4 +1,4 @@
-"""The command doctor tests whether this installation and this machine compute correctly."""
+"""The command `doctor` tests whether this installation and this machine compute correctly."""
 
 import json
 import tempfile
@@ -27,28 +27,28 @@ Finding = dict[str, Any]  # result of a check: "name", "ok", "found" (the text),
 
 
 def checks(folder: Path, workers: Workers) -> list[Check]:
-    """Return all checks; `folder` is an empty folder on the disk that will hold the runs."""
+    """Return all checks. `folder` is an empty folder on the disk where runs will be saved."""
     from resnet_fn.doctor.arithmetic import all_reduce, batchnorm, clip, convolution, nesterov, overflow, skip, transfer
     from resnet_fn.doctor.storage import checkpoint, free_space, rename
 
-    several = ("all-reduce", lambda: all_reduce(workers), "the workers' sums are right; else they diverge")
+    several = ("all-reduce", lambda: all_reduce(workers), "workers get right sums; otherwise their weights diverge")
     return [
-        ("transfer", transfer, "batches arrive as they were made; else nets train on other images"),
-        ("batchnorm", batchnorm, "0.1 is right, as PyTorch's momentum 0.1; else evaluations are wrong"),
-        ("nesterov", nesterov, "SGD computes what torch.optim.SGD does; else recipes lose accuracy"),
-        ("convolution", convolution, "in float32 and on a fast kernel; else nets train slowly or differently"),
-        ("clip", clip, "gradients are clipped at --clip-norm; else at another norm"),
-        ("overflow", overflow, "--precision fp16 can trust its loss scale; else it trains on cut gradients"),
-        ("skip", skip, "a bad batch changes nothing; else it ruins the weights for good"),
+        ("transfer", transfer, "batches reach the device unchanged; otherwise nets train on wrong images"),
+        ("batchnorm", batchnorm, "0.1 is right, as in PyTorch with momentum 0.1; otherwise evaluations are wrong"),
+        ("nesterov", nesterov, "SGD computes the same as torch.optim.SGD; otherwise recipes lose accuracy"),
+        ("convolution", convolution, "exact to float32 and fast; otherwise nets train differently or slowly"),
+        ("clip", clip, "gradients are clipped at --clip-norm; otherwise at another norm"),
+        ("overflow", overflow, "--precision fp16 notices overflows; otherwise it trains on wrong gradients"),
+        ("skip", skip, "a bad batch is skipped; otherwise it destroys the weights"),
         *([several] if workers.size > 1 else []),
-        ("checkpoint", lambda: checkpoint(folder), "a run resumes bit for bit; else stopping changes it"),
-        ("rename", lambda: rename(folder), "whole files, one writer at a time; else files may be cut or mixed"),
-        ("free space", lambda: free_space(folder), "checkpoints fit; else a run stops at one"),
+        ("checkpoint", lambda: checkpoint(folder), "a run resumes bit for bit; otherwise a resumed run differs"),
+        ("rename", lambda: rename(folder), "one process writes whole files; otherwise files may be cut or mixed"),
+        ("free space", lambda: free_space(folder), "checkpoints fit on the disk; otherwise a run stops"),
     ]
 
 
 def attempt(check: Check) -> Finding:
-    """Run a check and return its finding; a check that raises an error is broken."""
+    """Run a check and return the finding. A check that raises an error has failed."""
     name, run, means = check
     try:
         ok, text = run()
@@ -58,9 +58,9 @@ def attempt(check: Check) -> Finding:
 
 
 def on_all_ranks(findings: list[Finding], workers: Workers) -> list[Finding]:
-    """Combine the findings of all ranks: a check that failed on any rank is broken."""
+    """Combine the findings of all ranks. A check that failed on any rank has failed."""
     counts = sum_over_ranks(np.array([not finding["ok"] for finding in findings], np.float32), workers)
-    texts = [f"broken on {count:.0f} of {workers.size} workers (see each one's log)" for count in counts]
+    texts = [f"broken on {count:.0f} of {workers.size} workers (see the log of each worker)" for count in counts]
     return [
         {**finding, "ok": False, "found": text} if count and finding["ok"] else finding
         for finding, count, text in zip(findings, counts, texts, strict=True)
@@ -74,29 +74,29 @@ def line(finding: Finding) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run all checks, print each finding, and name those that are broken."""
-    about = "Test what training needs from MindSpore, the device and the disk; exit code 1 if a check fails."
+    """Run all checks and print the findings, or list the defaults of a net that a later MindSpore changes."""
+    about = "Test MindSpore, the device and the disk. The exit code is 1 if a check fails."
     flags = cli.Parser("doctor", about, _EXAMPLES, "")
     group = flags.add_argument_group("a port")
-    group.add_argument("net", nargs="?", metavar="FILE:NAME", help="test nothing; list what its net leaves to defaults")
+    group.add_argument("net", nargs="?", metavar="FILE:NAME", help="list this net's changing defaults; run no tests")
     group = flags.add_argument_group("tests")
-    group.add_argument("--out-dir", metavar="DIR", help="folder that will hold the runs; default: this one")
+    group.add_argument("--out-dir", metavar="DIR", help="folder for the runs; default: the current folder")
     cli.add_device_flags(flags)
     group = flags.add_argument_group("output")
-    group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help="versions, variables and findings")
+    group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help="write versions, variables and findings")
     parsed = flags.parse(arguments)
     alone = bool(parsed.net and (parsed.json or parsed.out_dir))
-    cli.raise_usage_errors((alone, "net: --json and --out-dir are for the tests; leave them out"))
+    cli.raise_usage_errors((alone, "net: --json and --out-dir are for the tests, not for a port; leave them out"))
     began, out = time.perf_counter(), Path(parsed.out_dir or ".")
     workers = process.start(parsed.device, parsed.threads)
     if parsed.net:
         from resnet_fn.doctor.port import changing_calls, resting_settings
 
         lines = [*resting_settings(parsed.net), *changing_calls(Path(parsed.net.rpartition(":")[0]))]
-        print("\n".join(lines) or f"{parsed.net}: nothing rests on a default of which a change is announced")
+        print("\n".join(lines) or f"{parsed.net}: nothing depends on a default that a later MindSpore changes")
         return 0
     if not out.is_dir():
-        raise ValueError(f"out_dir: {out} is not a folder; make it, or give another")
+        raise ValueError(f"out_dir: {out} is not a folder; create it, or give another")
     description = machine.describe_machine(parsed.device, parsed.threads, workers)
     if workers.is_main:
         print("\n".join([*machine.lines(description), ""]), flush=True)
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str]) -> int:
         with tempfile.TemporaryDirectory(prefix="doctor-", dir=out) as folder:
             local = [attempt(check) for check in checks(Path(folder), workers)]
     except OSError as error:
-        raise ValueError(f"out_dir: {out} cannot be written ({error.strerror}); give another") from None
+        raise ValueError(f"out_dir: {out} cannot be written ({error.strerror}); give another folder") from None
     findings = on_all_ranks(local, workers)
     for finding in findings if workers.is_main else [finding for finding in local if not finding["ok"]]:
         print(line(finding))

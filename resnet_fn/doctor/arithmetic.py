@@ -1,4 +1,4 @@
-"""These checks compare MindSpore's results on this machine with float64; each returns (ok, a line of text)."""
+"""These checks test what MindSpore computes on this machine. Each check returns (ok, a line of text)."""
 
 import timeit
 
@@ -19,8 +19,8 @@ from resnet_fn.update.step import StepPlan, make_train_step
 
 Answer = tuple[bool, str]
 
-# Limit of a convolution's time divided by the time of a matrix product with as many multiplications. The quotient is 1
-# to 2 with oneDNN, up to 15 before MindSpore 2.9, 110 with oneDNN's reference kernel.
+# Largest time of a convolution, divided by the time of a matrix product with as many multiplications. The quotient is
+# 1 to 2 with oneDNN, up to 15 before MindSpore 2.9, and 110 with oneDNN's reference kernel.
 _SLOW = 40
 
 
@@ -29,17 +29,17 @@ def _relative(values: np.ndarray, exact: np.ndarray) -> float:
 
 
 def batchnorm() -> Answer:
-    """Check that a batch has weight 0.1 in BatchNorm's moving mean; a later MindSpore reverses its momentum."""
-    cell = batch_norm(1)
+    """Check that the mean of a batch has weight 0.1 in BatchNorm's moving mean."""
+    cell = batch_norm(1)  # a later MindSpore reverses the meaning of BatchNorm's momentum
     cell.set_train(True)
     batch = np.array([1.0, 3.0, 5.0, 11.0], np.float32).reshape(4, 1, 1, 1)
     mindspore.jit(cell.construct)(Tensor(batch)).numpy()
     weight = float(cell.moving_mean.numpy()[0]) / batch.mean()
-    return bool(abs(weight - 0.1) < 1e-6), f"a batch weighs {weight:.3g} in the moving mean"
+    return bool(abs(weight - 0.1) < 1e-6), f"a batch has weight {weight:.3g} in the moving mean"
 
 
 def nesterov() -> Answer:
-    """Check two updates of SGD with Nesterov momentum and weight decay."""
+    """Check two updates of SGD with Nesterov momentum and weight decay against float64."""
     rng = np.random.default_rng(0)
     value, gradients = rng.normal(size=3), rng.normal(size=(2, 3))
     weight = Parameter(Tensor(value.astype(np.float32)), name="doctor.weight")
@@ -57,11 +57,11 @@ def nesterov() -> Answer:
         velocity = 0.9 * velocity + gradient
         value = value - 0.1 * (gradient + 0.9 * velocity)
     error = _relative(weight.numpy(), value)
-    return error < 1e-6, f"{error:.0e} from float64 after two updates"
+    return error < 1e-6, f"relative error {error:.0e} after two updates"
 
 
 def convolution() -> Answer:
-    """Check a 3x3 convolution's precision (HF32 has errors of 1e-4 and more) and, on a CPU, its speed."""
+    """Check the precision of a 3x3 convolution, and on a CPU also the speed."""
     rng = np.random.default_rng(0)
     x, cell = rng.normal(size=(2, 16, 8, 8)).astype(np.float32), conv(16, 16, 3)
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
@@ -69,18 +69,18 @@ def convolution() -> Answer:
     weights = cell.weight.numpy().astype(np.float64).reshape(16, 16, 9)
     error = _relative(cell(Tensor(x)).numpy(), np.einsum("nckhw,ock->nohw", windows, weights))
     if mindspore.get_current_device().device_target != "CPU":
-        return error < 1e-5, f"{error:.0e} from float64"
+        return error < 1e-5, f"relative error {error:.0e}"  # HF32 has errors of 1e-4 and more
     large, images = conv(64, 64, 3), Tensor(np.ones((8, 64, 32, 32), np.float32))
     a, b = (Tensor(np.ones(shape, np.float32)) for shape in ((8 * 32 * 32, 64 * 9), (64 * 9, 64)))
     product = ops.MatMul()
     calls = (lambda: large(images).numpy(), lambda: product(a, b).numpy())
     seconds, of_product = (min(timeit.repeat(call, repeat=3, number=1)) for call in calls)
     ratio = seconds / of_product
-    return error < 1e-5 and ratio < _SLOW, f"{error:.0e} from float64, {ratio:.1f} x a matrix product's time"
+    return error < 1e-5 and ratio < _SLOW, f"relative error {error:.0e}, {ratio:.1f} x the time of a matrix product"
 
 
 def clip() -> Answer:
-    """Check the norm and the clipping of large gradients, as the training step computes them."""
+    """Check the norm and the clipping of large gradients against float64."""
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(size, np.float32) for size in (9 * 512 * 512, 1000)]
     exact = float(np.sqrt(sum((array.astype(np.float64) ** 2).sum() for array in arrays)))
@@ -96,11 +96,11 @@ def clip() -> Answer:
     norm, ours, theirs = (tensor.numpy() for tensor in both(*map(Tensor, arrays)))
     errors = abs(float(norm) / exact - 1), _relative(ours, arrays[1] / exact), _relative(theirs, arrays[1] / exact)
     operation = f"ops.clip_by_global_norm {errors[2]:.0e}" if by_operation else "no ops.clip_by_global_norm any more"
-    return max(errors) < 1e-5, f"norm {errors[0]:.0e} from float64, clipped {errors[1]:.0e}, {operation}"
+    return max(errors) < 1e-5, f"relative errors: norm {errors[0]:.0e}, clipped {errors[1]:.0e}, {operation}"
 
 
 def transfer() -> Answer:
-    """Check that arrays return unchanged from the device, also if their address is no multiple of 64 bytes."""
+    """Check that arrays come back unchanged from the device, whether or not they are aligned to 64 bytes."""
     memory = np.random.default_rng(0).integers(0, 256, 1 << 22, np.uint8)
     begin = -memory.ctypes.data % 64
     places = [(begin + shift, size) for shift in (0, 1, 4, 60) for size in (1, 1000, 999_999)]
@@ -108,20 +108,20 @@ def transfer() -> Answer:
     arrays += [memory[place : place + 4 * size].view(np.float32) for place, size in places if place % 4 == begin % 4]
     sent = [Tensor(array) for array in arrays]  # all are under way before the first is read
     wrong = sum(array.tobytes() != tensor.numpy().tobytes() for array, tensor in zip(arrays, sent, strict=True))
-    return not wrong, f"of {len(arrays)} arrays {wrong} come back changed"
+    return not wrong, f"{wrong} of {len(arrays)} arrays come back changed"
 
 
 def all_reduce(workers: Workers) -> Answer:
-    """Check the sum over all ranks of whole numbers, and of numbers of which one is infinite."""
+    """Check the sum over all ranks for whole numbers, and for numbers of which one is infinite."""
     bad = np.inf if workers.rank == 1 else 1.0
     total, infinite = sum_over_ranks(np.array([workers.rank + 1.0, bad], np.float32), workers)
     expected = workers.size * (workers.size + 1) / 2
     right = total == expected and not np.isfinite(infinite)
-    return right, f"{total:g} of {expected:g}, infinity arrives as {infinite:g}"
+    return right, f"the sum is {total:g} and should be {expected:g}, infinity arrives as {infinite:g}"
 
 
 def overflow() -> Answer:
-    """Check that a float16 overflow is detected, even on cards that saturate, and only in its own update."""
+    """Check that a float16 overflow is detected in the computation that overflows, and not in the next one."""
 
     @mindspore.jit
     def square(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -134,11 +134,11 @@ def overflow() -> Answer:
         values.append(float(squared.numpy()[0]))
         noticed.append(not bool(fine.numpy()))
     form = "infinity" if np.isinf(values[0]) else f"{values[0]:g}: this device saturates"
-    return noticed == [True, False], f"300² in float16 is {form}; noticed: {'yes' if noticed[0] else 'no'}"
+    return noticed == [True, False], f"300² in float16 is {form}; overflow noticed: {'yes' if noticed[0] else 'no'}"
 
 
 def skip() -> Answer:
-    """Check that an update with NaN in its batch changes only the loss scale, which is halved."""
+    """Check that a batch with NaN leaves the weights unchanged and halves the loss scale."""
     net, scaler = Dense(4, 3), DynamicLossScaler(initial=1024.0)
     weights = net.trainable_params()
     optimizer = momentum_sgd([(parameter, 0.0) for parameter in weights], 0.9)

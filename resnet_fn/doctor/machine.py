@@ -20,7 +20,7 @@ _VARIABLES = (
 
 
 def describe_machine(device: str, threads: int, workers: Workers) -> dict[str, Any]:
-    """Return versions, device, threads, packages and variables as JSON types; a missing package has version ""."""
+    """Return versions, device, threads, packages and environment variables as JSON types."""
     return {
         "resnet_fn": resnet_fn.__version__,
         "python": platform.python_version(),
@@ -35,7 +35,7 @@ def describe_machine(device: str, threads: int, workers: Workers) -> dict[str, A
 
 
 def lines(machine: dict[str, Any]) -> list[str]:
-    """Return the description that `describe_machine` made as lines of text."""
+    """Return the result of `describe_machine` as lines of text."""
     packages, variables = machine["packages"], machine["variables"]
     absent = [name for name in _EXTRAS if not packages[name]]
     threads = f", {machine['threads']} threads on {machine['cpus']} CPUs" if machine["threads"] else ""

@@ -1,4 +1,4 @@
-"""This module finds arguments of a net's layers that are left to a default that a later MindSpore changes."""
+"""These functions find layers and calls of a net that a later MindSpore computes differently."""
 
 import ast
 import contextlib
@@ -25,12 +25,12 @@ _SILENT: dict[str, dict[str, str]] = {
     "SmoothL1Loss": {"reduction": "'mean'"},
     "Embedding": {"embedding_table": "N(0, 1)"},
 }
-_OPPOSITE = {"momentum": " with the opposite meaning, the batch's weight"}
+_OPPOSITE = {"momentum": " and then is the weight of the batch"}
 _METHODS = {
-    "std": "n or n - 1 values by device; ddof=0 becomes correction=1",
-    "var": "n or n - 1 values by device; ddof=0 becomes correction=1",
-    "transpose": "a whole permutation becomes a swap of two dimensions",
-    "repeat": "since 2.6 it repeats as torch's; before, each element",
+    "std": "the divisor n or n - 1 depends on the device; ddof=0 becomes correction=1",
+    "var": "the divisor n or n - 1 depends on the device; ddof=0 becomes correction=1",
+    "transpose": "it will swap two dimensions, instead of permuting all dimensions",
+    "repeat": "since MindSpore 2.6 it repeats as in PyTorch; before, it repeated each element",
 }
 _FUNCTIONS = re.compile(
     r"Non-backward|incompatible|semantics|order|will be (?:removed|replaced)|default value", re.IGNORECASE
@@ -38,7 +38,7 @@ _FUNCTIONS = re.compile(
 
 
 def changing_defaults(layer: type[nn.Cell]) -> dict[str, str]:
-    """Return {argument: new default} for a layer's changes, from `_SILENT` and its docstring."""
+    """Return {argument: new default} for the defaults of a layer that a later MindSpore changes."""
     text = " ".join((layer.__doc__ or "").partition("Args:")[0].split())
     changes, now = dict(_SILENT.get(layer.__name__, {})), inspect.signature(layer.__init__).parameters
     if signature := re.search(rf"``(?:[\w.]*\.)?{layer.__name__}\((.*?)\)``", text):
@@ -58,7 +58,7 @@ def changing_defaults(layer: type[nn.Cell]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _recorded(layers: dict[type[nn.Cell], dict[str, str]]) -> Iterator[dict[int, tuple[nn.Cell, type, set[str]]]]:
-    """In this context, record for each new layer of these classes, by its id, the arguments that it was given."""
+    """Yield a dict that gets {id: (layer, class, argument names)} for instances of `layers` that the block creates."""
     given: dict[int, tuple[nn.Cell, type, set[str]]] = {}
     before = {layer: layer.__init__ for layer in layers}
 
@@ -82,7 +82,7 @@ def _recorded(layers: dict[type[nn.Cell], dict[str, str]]) -> Iterator[dict[int,
 
 
 def resting_settings(place: str) -> list[str]:
-    """Return a line for each changing default that the net at `place`, FILE:NAME, uses, with the argument to write."""
+    """Return a line for each default that the net `place` (FILE:NAME) uses and that a later MindSpore changes."""
     kinds = [kind for kind in vars(nn).values() if isinstance(kind, type) and issubclass(kind, nn.Cell)]
     layers = {kind: rests for kind in kinds if (rests := changing_defaults(kind))} | {nn.Dropout: {}}
     build = load_function(place, "net")
@@ -95,16 +95,16 @@ def resting_settings(place: str) -> list[str]:
         for argument, new in layers[layer].items():
             if argument not in words:
                 old = defaults[argument].default
-                change = f"{argument} rests on the default {old!r}, which becomes {new}{_OPPOSITE.get(argument, '')}"
+                change = f"{argument} uses the default {old!r}, which becomes {new}{_OPPOSITE.get(argument, '')}"
                 rows.setdefault(f"{name}: {change}; write {argument}={old!r}", []).append(path)
         if layer is nn.Dropout and "keep_prob" in words:
-            keep = f"{name}: keep_prob, the first argument, becomes p, what is dropped; write p={1 - cell.keep_prob:g}"
+            keep = f"{name}: keep_prob (first argument) becomes p, the dropped share; write p={1 - cell.keep_prob:g}"
             rows.setdefault(keep, []).append(path)
     return [f"{text} ({few(names)})" for text, names in rows.items()]
 
 
 def changing_calls(file: Path) -> list[str]:
-    """Return a line for each call in a file whose result may change in a later MindSpore; the file is only parsed."""
+    """Return a line for each call in a file that a later MindSpore may compute differently."""
     tree, names = ast.parse(file.read_text()), {}
     for node in ast.walk(tree):
         for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():

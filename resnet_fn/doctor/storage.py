@@ -1,4 +1,4 @@
-"""These checks test the disk, in an empty folder; each returns (ok, a line for the report)."""
+"""These checks test the disk in an empty folder. Each check returns (ok, a line of text)."""
 
 import os
 import shutil
@@ -11,20 +11,20 @@ from resnet_fn.checkpoint.folder import load_checkpoint, save_checkpoint
 from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.lock import FolderLock
 
-_LEAST = 2.0  # GB: five checkpoints of ResNet-50 with momentum, of 0.2 GB each, and as much again
+_LEAST = 2.0  # GB, twice the size of five checkpoints of ResNet-50 with momentum
 
 
 def checkpoint(folder: Path) -> tuple[bool, str]:
-    """Check that a checkpoint is read back bit for bit, with values that decimal text would round."""
+    """Check that a checkpoint is read back bit for bit."""
     values = np.array([1 / 3, -0.0, np.float32(1e-45), 65504.0], np.float32)
     weight = Parameter(Tensor(values), name="doctor.saved")
     saved = load_checkpoint(save_checkpoint(folder / "step-00000001", [weight], [], {"update": 1}))
     same = saved.weights["doctor.saved"].tobytes() == values.tobytes()
-    return same, "read back bit for bit" if same else "other bits read back"
+    return same, "a checkpoint is read back bit for bit" if same else "a checkpoint is read back with other bits"
 
 
 def rename(folder: Path) -> tuple[bool, str]:
-    """Check that a rename replaces an existing file, and that the folder can be locked."""
+    """Check that a file can be replaced, and that the folder can be locked."""
     path = folder / "file"
     for text in ("old", "new"):
         with replace_file(path) as temporary:
@@ -33,10 +33,10 @@ def rename(folder: Path) -> tuple[bool, str]:
         locked = lock.take(folder)
     left = sorted(name for name in os.listdir(folder) if name.startswith(".tmp"))
     replaced = path.read_text() == "new" and not left
-    return replaced and locked, f"a file replaced in one step: {replaced}, the folder locked: {locked}"
+    return replaced and locked, f"a file was replaced: {replaced}, the folder was locked: {locked}"
 
 
 def free_space(folder: Path) -> tuple[bool, str]:
-    """Check that the disk has room for a run's checkpoints."""
+    """Check that the disk has room for the checkpoints of a run."""
     free = shutil.disk_usage(folder).free / 1e9
-    return free >= _LEAST, f"{free:.1f} GB free; a run keeps up to 5 checkpoints, ResNet-50's have 0.2 GB each"
+    return free >= _LEAST, f"{free:.1f} GB free; a run keeps up to 5 checkpoints (0.2 GB each for ResNet-50)"

@@ -1,1 +1,1 @@
-"""This package uses checkpoints: it computes scores, metrics and predictions, and exports files."""
+"""This package computes scores, metrics and predictions of a trained net, and exports the net."""

@@ -1,4 +1,4 @@
-"""One batch is evaluated by its own compiled function: compiled functions ignore a later `set_train`."""
+"""`make_eval_step` compiles the evaluation of one batch."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,10 +14,14 @@ from resnet_fn.update.step import Compile
 
 
 class EvalResult(NamedTuple):
-    """Holds for each sample the cross-entropy, float32 [n], the most likely class and the label's rank, int32 [n].
+    """The evaluation of n samples.
 
-    With multi-label targets the loss is binary cross-entropy, the mean over the classes, and the rank is 0, or the
-    number of classes if logits are not finite. `logits`: float32 [n, classes], if they were asked for.
+    Attributes:
+        loss: float32 [n], the loss of each sample. For multi-label targets, the loss is a mean over the classes.
+        prediction: int32 [n], the most likely class of each sample.
+        rank: int32 [n], the number of classes that rank before the label. Of equal logits, the lower class ranks
+            first. For multi-label targets the rank is 0. If a logit is not finite, the rank is the number of classes.
+        logits: float32 [n, classes], or None if `with_logits` was False.
     """
 
     loss: Tensor
@@ -43,18 +47,17 @@ def make_eval_step(
     """Compile the evaluation of one batch.
 
     Args:
-        net: the net, which maps images to logits.
-        with_logits: return the logits too.
-        jit: see `make_train_step`.
-        loss: (outputs, targets) → mean loss of the batch, which is returned for each sample; None: cross-entropy. If
-            its targets are not int32 [n], prediction and rank are 0.
+        net: maps images to logits.
+        with_logits: whether the result contains the logits.
+        jit: compiles a function. If `jit` is None, nothing is compiled, so that print and pdb work.
+        loss: returns the mean loss of a batch from (outputs, targets). Each sample gets this mean as the loss. With a
+            given `loss`, prediction and rank are 0 if the targets are not int32 [n]. If `loss` is None, the loss is
+            cross-entropy, or binary cross-entropy for multi-label targets.
 
     Returns:
-        eval_step(images, labels): images [n, C, H, W] float32, labels [n] int32, or multi-label [n, classes] float32.
-        Rank 0 means that the label is the prediction, rank < 5 that it is in the top 5; equal logits rank by class. If
-        logits are not finite, the rank is the last. The net is set to evaluation mode.
-
-        On a CPU, later calls raise a ValueError if a Parameter has new memory: see `FixedMemory`.
+        eval_step(images, labels) → `EvalResult`. The step sets the net to evaluation mode.
+        Images are float32 [n, C, H, W]. Labels are int32 [n], or float32 [n, classes] if they are multi-label.
+        On a CPU, the compiled step raises a ValueError if `set_data` gave a Parameter new memory after the first call.
     """
 
     def scores(images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
@@ -79,7 +82,7 @@ def make_eval_step(
         rank = ahead.astype(mindspore.int32).sum(1)
         return losses, prediction, ops.where(broken, last, rank), logits
 
-    compiled = jit(scores) if jit else scores
+    compiled = jit(scores) if jit else scores  # its own function: a compiled one ignores a later `set_train`
     memory = FixedMemory(() if on_ascend() or jit is None else net.get_parameters())
 
     def eval_step(images: Tensor, labels: Tensor) -> EvalResult:

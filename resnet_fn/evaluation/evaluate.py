@@ -1,4 +1,4 @@
-"""These functions evaluate a checkpoint, or a weight file with a recipe, on a validation set."""
+"""These functions evaluate a checkpoint or a weight file on a validation set."""
 
 import dataclasses
 import sys
@@ -22,25 +22,31 @@ from resnet_fn.runtime.workers import Workers
 from resnet_fn.weights.load import other_classes
 
 TTA = ("none", "flip")
-_ALL_UP_TO = 20_000_000  # samples · classes (80 MB); above, only probabilities of the likeliest classes are kept
+_ALL_UP_TO = 20_000_000  # samples · classes; above, a report has only probabilities of the likeliest classes
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Holds the scores of a checkpoint on its validation set, and all else that a report needs."""
+    """The result of evaluating a checkpoint."""
 
     trained: LoadedNet  # the net and its checkpoint
-    dataset: DataSet  # the data set; its split `test`, the validation set, was scored
-    scores: Scores  # scores of each sample, including the likeliest classes; the same on every rank
-    options: dict[str, Any]  # "which", "tta"; "ema": whether averaged weights were scored; "image_size" used
-    workers: Workers  # this process's rank and the number of workers
+    dataset: DataSet  # the data set, whose validation set `test` was scored
+    scores: Scores  # the scores of each validation sample, the same on every rank
+    options: dict[str, Any]  # "which", "tta", "image_size", and "ema": whether averaged weights were scored
+    workers: Workers  # this worker's rank and the number of workers
 
 
 def evaluate(checkpoint: str | Path, which: str = "last", **options: Any) -> dict[str, Any]:
-    """Evaluate a checkpoint on its validation set; arguments as in `evaluate_in_detail`.
+    """Evaluate a checkpoint on its validation set.
+
+    Args:
+        checkpoint: a run folder or a checkpoint folder.
+        which: whether the "last" or the "best" checkpoint of a run folder is evaluated.
+        options: keyword arguments of `evaluate_in_detail`.
 
     Returns:
-        {"loss", "top1", "top5", "count", "macro_f1"}, rates as fractions of 1, the same on every rank: `all_metrics`.
+        A dict with "loss", "top1", "top5", "count" and "macro_f1", the same on every rank. Rates are fractions of 1.
+        For a multi-label net, "map" (mean average precision) replaces "top1" and "top5".
     """
     detail = evaluate_in_detail(checkpoint, which, **options)
     return all_metrics(detail.scores, detail.dataset.test.labels, len(detail.dataset.classes))
@@ -60,23 +66,23 @@ def evaluate_in_detail(
     val_list: str = "",
     allow_non_finite: bool = False,
 ) -> Evaluation:
-    """Score a checkpoint's validation set sample by sample, with the checkpoint's net, classes and preprocessing.
+    """Score each sample of a checkpoint's validation set.
 
     Args:
         checkpoint, which, ema, image_size, device, threads, allow_non_finite: see `load_run`.
-        batch_size: samples read at a time, per worker; it does not change the result.
-        tta: "flip" averages the logits of each image and its mirror image.
-        data_dir: the data set's folder; "": that of training.
-        val_list: score the images of this list, see `load_lists`; "": those of training's validation set.
+        batch_size: about how many samples a worker reads at a time. The scores do not depend on the batch size.
+        tta: "flip" averages the logits of each image and its mirror image. "none" scores only the image.
+        data_dir: folder of the data set. If empty, the data set is read from the same folder as in training.
+        val_list: file with a list of the images to score. If empty, the training run's validation set is scored.
 
     Raises:
-        CheckpointError: no intact checkpoint there, or it does not fit its own recipe.
-        ValueError: a value that cannot be, naming the fix.
+        CheckpointError: no checkpoint is intact, or the checkpoint does not fit its recipe or has no averaged weights.
+        ValueError: an argument or the data set is invalid, or a sample cannot be read.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size: {batch_size} is too small; give 1 or more")
     if image_size < 0:
-        raise ValueError(f"image_size: {image_size} is negative; give pixels, or 0 for the recipe's own")
+        raise ValueError(f"image_size: {image_size} is negative; give pixels, or 0 for the recipe's size")
     if tta not in TTA:
         raise ValueError(f"tta: {tta!r} is unknown; {closest(tta, TTA)}")
     workers = process.start(device, threads)
@@ -92,7 +98,7 @@ def evaluate_in_detail(
 
 
 def keeps_all_classes(dataset: DataSet) -> bool:
-    """Return whether the set is small enough that a report keeps the probabilities of all classes."""
+    """Return whether the data set is small enough to keep the probabilities of all classes."""
     return len(dataset.test) * len(dataset.classes) <= _ALL_UP_TO
 
 
@@ -108,11 +114,7 @@ def evaluate_weights(
     options: RunOptions = RunOptions(),
     allow_non_finite: bool = False,
 ) -> tuple[Scores, DataSet]:
-    """Evaluate a weight file of any project on a recipe's validation set; return the scores and the data set.
-
-    The recipe gives the net, the data and the preprocessing, which a weight file does not hold. Prints the file's path,
-    and warns if the file names classes other than the data set's. Errors: see `load_weight_file`.
-    """
+    """Evaluate a weight file on the validation set of a recipe, with the preprocessing of the recipe."""
     workers = process.start(device, threads)
     check_settings(workers, recipe, which=which, check_files=options.check_files, batch_size=batch_size)
     data = {"data_dir": data_dir, "options": options, "workers": workers, "splits": ("test",)}
@@ -121,7 +123,7 @@ def evaluate_weights(
     if workers.is_main:
         print(f"weights     {source.path}", flush=True)
         if other := other_classes(source, dataset.classes):
-            names = f"{renamed(source.classes, dataset.classes)}; it is scored as if it had the latter"
-            print(f"warning: {source.path}: its last layer is {other}: {names}", file=sys.stderr, flush=True)
+            changed = f"{renamed(source.classes, dataset.classes)}; it is scored with the data set's classes"
+            print(f"warning: {source.path}: its last layer is {other}: {changed}", file=sys.stderr, flush=True)
     step = make_eval_step(trained.net, task_of(recipe.multi_label).needs_logits)
     return score(step, dataset, batch_size, workers), dataset

@@ -1,4 +1,4 @@
-"""`export` writes a trained net to a file, which is kept only if it computes the same logits as the net."""
+"""`export` writes a trained net to a file, and checks that the file computes the same logits as the net."""
 
 import json
 from collections.abc import Callable
@@ -22,16 +22,16 @@ from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.extras import import_extra
 
 DYNAMIC = 0
-_IMAGES = 128  # number of validation images on which a file is verified
+_IMAGES = 128  # number of validation images on which a file is checked
 INPUT, OUTPUT = "images", "logits"  # names of a graph's input and output
-# Largest allowed difference of a logit, divided by the largest logit (at least 1), by the recipe's precision.
+# Largest allowed difference of a logit for each precision, divided by the largest absolute logit (at least 1).
 TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2}
 
 Forward = Callable[[np.ndarray], np.ndarray]
 
 
 class ExportError(ValueError):
-    """The exported file cannot be made, or its logits differ from the net's; no file was left."""
+    """The exported file cannot be run, or its logits differ from the net's. The file is not kept."""
 
 
 def export(
@@ -41,21 +41,22 @@ def export(
     images: np.ndarray | None = None,
     data_dir: str = "",
 ) -> dict[str, Any]:
-    """Export a net and verify the file on images.
+    """Export a net to a file, and compare the logits of the file and the net.
 
     Args:
         run: a run folder (its last checkpoint), a checkpoint folder, or the result of `load_run`.
-        out: the .mindir, .onnx or .safetensors file (weights only) to write or replace, with FILE.json beside it.
-        batch: fixed batch size of the exported net; 0: any batch size.
-        images: the images on which the file's logits are compared with the net's, float32 [N, C, H, W]; None: the
-            first 128 of the validation set. `data_dir`: that set's folder; "": the one of training.
+        out: the file to write, which ends in .mindir, .onnx or .safetensors (weights only). A description of the net
+            is written beside the file, with ".json" appended to the name.
+        batch: batch size of the exported net. If 0, the exported net accepts any batch size.
+        images: float32 [N, C, H, W], for the comparison. If None, the first validation images are used, at most 128.
+        data_dir: folder of the data set. If empty, the data set is read from the same folder as in training.
 
     Returns:
-        The contents of FILE.json.
+        The description of the net that the JSON file contains.
 
     Raises:
-        ExportError: the logits differ; no file is left.
-        ValueError: `out` has another ending, or its folder cannot be written.
+        ExportError: the file cannot be run, or the logits differ. The file is not kept.
+        ValueError: `out` has another ending or cannot be written.
     """
     out = Path(out)
     kind = out.suffix.removeprefix(".")
@@ -79,7 +80,7 @@ def export(
 
 
 def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]:
-    """Return the contents of FILE.json, as JSON types; ONNX metadata and safetensors headers hold them, too."""
+    """Return a description of the exported net as JSON types."""
     spec, meaning = trained.input, task_of(trained.recipe.multi_label).output
     shape, logits = [batch or None, spec.channels, spec.image_size, spec.image_size], [batch or None, len(spec.classes)]
     return {
@@ -95,7 +96,7 @@ def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]
 
 
 def compare(trained: LoadedNet, answers: Forward, images: np.ndarray, batch: int) -> dict[str, Any]:
-    """Compare the file's logits, which `answers` computes, with the net's; an ExportError if they differ too much."""
+    """Compare the logits of the exported file with the logits of the net. `answers` runs the file."""
     size = batch or len(images)
     rows = max(len(images) // size, 1) * size
     images = np.resize(images, (rows, *images.shape[1:]))  # whole batches; too few images are repeated
@@ -109,24 +110,22 @@ def compare(trained: LoadedNet, answers: Forward, images: np.ndarray, batch: int
     try:
         logits = np.concatenate([answers(part) for part in parts])
     except Exception as error:
-        text = first_line(error)
-        raise ExportError(f"the exported file cannot be run ({text}); no file was kept; give --batch N") from None
+        cause = first_line(error)
+        raise ExportError(f"the file cannot be run ({cause}) and was not kept; set a batch size: --batch N") from None
     if logits.shape != expected.shape:
-        raise ExportError(f"the exported file gives logits of shape {logits.shape} instead of {expected.shape}")
+        raise ExportError(f"the exported file's logits have shape {logits.shape}, but must have {expected.shape}")
     difference = float(np.abs(logits - expected).max())
     limit = TOLERANCE[trained.recipe.precision] * max(1.0, float(np.abs(expected).max()))
     if not difference <= limit:
         raise ExportError(
-            f"the exported file's logits differ from the net's by up to {difference:.3g} (allowed {limit:.3g}) "
-            f"on {rows} validation images; no file was kept"
+            f"the exported file's logits differ from the net's by up to {difference:.3g} on {rows} images; "
+            f"the largest allowed difference is {limit:.3g}, and no file was kept"
         )
     same = float((logits.argmax(1) == expected.argmax(1)).mean())
     return {"images": rows, "largest_difference": difference, "tolerance": limit, "same_top1": same}
 
 
 class _Float32Logits(nn.Cell):
-    """Converts the float16 logits of an fp16 net to float32, the dtype that FILE.json gives."""
-
     def __init__(self, net: nn.Cell) -> None:
         super().__init__(auto_prefix=False)  # the parameters keep their names
         self.net = net
@@ -146,7 +145,7 @@ def _texts(card: dict[str, Any]) -> dict[str, str]:
 
 
 def _save(file: Path, model: Any) -> None:
-    """Write an ONNX or MindIR model after renaming its input and output, which MindSpore numbers."""
+    """Name the input "images" and the output "logits" in an ONNX or MindIR model, and write the model to `file`."""
     graph = model.graph
     names = {graph.input[0].name: INPUT, graph.output[0].name: OUTPUT}
     for end in (*graph.input, *graph.output):
@@ -172,10 +171,10 @@ def _read_mindir(file: Path, _: LoadedNet) -> Forward:
 
 
 def _write_onnx(trained: LoadedNet, file: Path, card: dict[str, Any]) -> None:
-    import_extra("onnxruntime", "--format onnx")  # if it is missing, the error comes before the work
+    import_extra("onnxruntime", "--format onnx")  # before the export: a missing package is reported at once
     onnx = import_extra("onnx", "--format onnx")
-    # MindSpore's exporter has no dynamic shapes. These nets compute alike for any batch size, so the first dimension of
-    # input and output is made dynamic in the file; `compare` tests two batch sizes.
+    # MindSpore's exporter has no dynamic shapes. These nets compute the same for any batch size, so the first dimension
+    # of input and output is made dynamic in the file.
     batch, *shape = card["input"]["shape"]
     _export(trained, file, Tensor(np.zeros((batch or 2, *shape), np.float32)), "ONNX")
     model = onnx.load(str(file))

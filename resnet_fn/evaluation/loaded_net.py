@@ -1,4 +1,4 @@
-"""`load_run` loads a trained net from a checkpoint, for evaluation, prediction and export."""
+"""`load_run` loads a trained net from a checkpoint."""
 
 import dataclasses
 import functools
@@ -31,51 +31,53 @@ from resnet_fn.weights.load import WeightFile, load_weights, name_model, read_we
 
 @dataclasses.dataclass(frozen=True)
 class LoadedNet:
-    """Holds a net with loaded weights, in evaluation mode, and describes the input that it expects."""
+    """A trained net in evaluation mode, with its recipe and a description of its input."""
 
     net: nn.Cell  # maps float32 [N, channels, image_size, image_size] to logits [N, classes]
-    recipe: Recipe  # recipe of the checkpoint, with `eval_size` and `precision` as given to `load_run`
+    recipe: Recipe  # the recipe, with an image size or a precision that `load_run` was given
     input: InputSpec  # the images that the net expects
-    checkpoint: Checkpoint | None  # source of the weights; None if this is a weight file
+    checkpoint: Checkpoint | None  # source of the weights; None if they come from a weight file
     averaged: bool = False  # whether the weights are the moving average (EMA)
 
     @property
     def update(self) -> int:
-        """Return the number of updates that trained the net; 0 for a weight file."""
+        """Return the number of updates that trained the net, or 0 if the weights come from a weight file."""
         return int(self.checkpoint.state["update"]) if self.checkpoint else 0
 
     @functools.cached_property
     def eval_step(self) -> EvalStep:
-        """Return one shared evaluation step with logits: MindSpore keeps 20 MB of each compiled step until it ends."""
-        return make_eval_step(self.net, with_logits=True)
+        """Return the evaluation step of this net, which returns logits and is compiled once."""
+        return make_eval_step(self.net, with_logits=True)  # MindSpore never frees a compiled step's 20 MB
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Return the class name of each logit."""
+        """Return the names of the classes in the order of the logits."""
         return self.input.classes
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """Return the description of the preprocessing that `preprocess` applies to image files, as JSON types."""
+        """Return the settings of `preprocess` as JSON types."""
         fields, other = self._file_input.to_dict(), ("classes", "data_dir", "train_list", "val_list")
         return {name: value for name, value in fields.items() if name not in other}
 
     @property
-    def _file_input(self) -> InputSpec:  # pixels of image files reach 255, those of the training set may not
+    def _file_input(self) -> InputSpec:  # image files have pixels up to 255, whatever the training set has
         return dataclasses.replace(self.input, full_scale=255.0)
 
     def preprocess(self, file: str | Path) -> np.ndarray:
-        """Read an image file as float32 [1, channels, image_size, image_size]; a ValueError if it cannot be read."""
+        """Read an image file and return the net's input, float32 [1, channels, image_size, image_size].
+
+        Raises a ValueError if the file cannot be read or is not an image.
+        """
         spec = self._file_input
         pixels = read_pixels(Path(file), spec.channels, spec.eval_resize, spec.image_size)
         return prepare(pixels, spec.image_size, spec)
 
 
 def read_pixels(path: Path, channels: int, resize: int = 0, crop: int = 0) -> np.ndarray:
-    """Decode an image file to uint8 [1, H, W, channels]: grey for one channel, RGB for three.
+    """Decode an image file to uint8 [1, H, W, channels], in the orientation that the EXIF data give.
 
-    The image is turned by its EXIF orientation. With `resize`, the shorter side in pixels, it is cropped to `crop`.
-    Raises a ValueError if the file cannot be read, is damaged, or is no image.
+    If `resize` is not 0, the shorter side is resized to `resize` pixels, and the centre is cropped to `crop` pixels.
     """
     from PIL import UnidentifiedImageError
 
@@ -84,8 +86,8 @@ def read_pixels(path: Path, channels: int, resize: int = 0, crop: int = 0) -> np
         pixels = eval_pixels(data, resize, crop) if resize else np.asarray(open_upright(data, mode))
     except Exception as error:  # PIL's decoders raise almost anything
         no_image = isinstance(error, UnidentifiedImageError)
-        reason = "not an image" if no_image else getattr(error, "strerror", "") or error
-        raise ValueError(f"{path}: cannot be read ({reason}); fix or remove it") from None
+        cause = "not an image" if no_image else getattr(error, "strerror", "") or error
+        raise ValueError(f"{path}: cannot be read ({cause}); fix or remove the file") from None
     return pixels.reshape(1, *pixels.shape[:2], channels)
 
 
@@ -100,22 +102,22 @@ def load_run(
     device: str = "",
     threads: int = 0,
 ) -> LoadedNet:
-    """Build the net that a checkpoint describes and load its weights. The data set is not needed.
+    """Build the net of a checkpoint and load its weights.
 
-    `run = load_run("runs/first"); run.net(Tensor(run.preprocess("seven.png")))` gives the logits of `run.classes`.
+    The data set is not needed. Example: `run = load_run("runs/first"); run.net(Tensor(run.preprocess("seven.png")))`.
 
     Args:
         source: a run folder or a checkpoint folder.
-        which: "last" or "best" checkpoint of a run folder.
-        ema: True: load averaged weights (EMA); False: the trained weights; None: averaged ones if there are any.
-        image_size: height and width of the net's input, in pixels; 0 for the recipe's own.
-        precision: see `Recipe`; "" for the recipe's own.
-        allow_non_finite: accept weights with NaN or infinity.
-        device, threads: see `process.start`.
+        which: whether the "last" or the "best" checkpoint of a run folder is loaded.
+        ema: whether to load the averaged weights (EMA). If None, they are loaded if the checkpoint contains them.
+        image_size: height and width of the net's input in pixels. If 0, the recipe's size is used.
+        precision: precision of the net (see `Recipe`). If empty, the recipe's precision is used.
+        allow_non_finite: whether weights may be NaN or infinite.
+        device, threads: see `start`.
 
     Raises:
-        ValueError: weights are not finite.
-        CheckpointError: there is no intact checkpoint, or it does not fit its recipe, or lacks the EMA weights.
+        ValueError: a weight is NaN or infinite, or the net or the data were passed to `fit`.
+        CheckpointError: no checkpoint is intact, or the checkpoint does not fit its recipe or has no averaged weights.
     """
     process.start(device, threads)
     checkpoint = find_checkpoint(Path(source), which)
@@ -140,8 +142,8 @@ def load_run(
 def load_weight_file(
     file: str | Path, recipe: Recipe, which: str = "last", *, allow_non_finite: bool = False, **data: Any
 ) -> tuple[LoadedNet, DataSet, WeightFile]:
-    """Build a recipe's net for its data set (`open_dataset`), and load a weight file (`read_weights`) into it."""
-    # Options of a recipe file for training's speed do not apply to evaluation.
+    """Open the data set of a recipe with `open_dataset`, build the net, and load a weight file into the net."""
+    # These two options of a recipe file are for training.
     data["options"] = dataclasses.replace(data.get("options", RunOptions()), data_threads=0, progress=False)
     weights = read_weights(file, which)
     recipe = name_model(recipe, weights)
@@ -152,7 +154,7 @@ def load_weight_file(
 
 
 def assign_checkpoint(net: nn.Cell, checkpoint: Checkpoint, ema: bool | None = None) -> bool:
-    """Copy a checkpoint's weights to `net`; return whether they are averaged. For `ema` and errors see `load_run`."""
+    """Copy the weights of a checkpoint to `net`, and return whether they are averaged (see `load_run` for `ema`)."""
     averages = averages_of(checkpoint.training)
     if ema and not averages:
         raise CheckpointError(f"{checkpoint.path}: holds no EMA weights; leave out --ema, or train with --ema 0.999")
@@ -169,7 +171,7 @@ def open_trained_dataset(
     splits: Sequence[str] = ("test",),
     val_list: str = "",
 ) -> DataSet:
-    """Open a checkpoint's data set, which must have the net's classes; "" takes the folder or list of training."""
+    """Open the data set of a checkpoint, by default from the folder and the list that training used."""
     assert trained.checkpoint
     more: dict[str, Any] = {"run": trained.checkpoint.path.parent.parent, "trained_on": trained.input}
     options = unchecked(RunOptions, {"val_list": val_list, "progress": False})
@@ -177,12 +179,12 @@ def open_trained_dataset(
 
 
 class FlipAverage(nn.Cell):
-    """Computes the mean of the logits of an image and of its mirror image (test-time augmentation)."""
+    """Averages the logits of an image and its mirror image (test-time augmentation)."""
 
     def __init__(self, net: nn.Cell) -> None:
         super().__init__()
         self.net = net
 
     def construct(self, x: Tensor) -> Tensor:
-        """Compute logits [N, classes] of images [N, C, H, W]."""
+        """Return the logits [N, classes] of images [N, C, H, W]."""
         return (self.net(x) + self.net(x.flip((3,)))) * 0.5

@@ -1,4 +1,4 @@
-"""Metrics of an evaluation are computed here in NumPy: confusion matrix, scores by class, calibration, mistakes."""
+"""These functions compute the metrics of an evaluation with NumPy."""
 
 import math
 from collections.abc import Sequence
@@ -9,21 +9,20 @@ import numpy as np
 BINS = 15
 _POINTS = 101  # most points of a precision-recall curve
 _CURVES_UP_TO = 100  # most classes for which curves are computed
-_SHOWN, _GALLERY_UP_TO = 3, 30  # a gallery's best and worst images per class; its most classes
-SAID_FROM = 0.5  # multi-label: the decision threshold, the lowest probability at which a class counts as predicted
+_SHOWN, _GALLERY_UP_TO = 3, 30  # best (and worst) images of a class in a gallery; most classes in a gallery
+SAID_FROM = 0.5  # multi-label: lowest probability of a predicted class
 
 
 def confusion_matrix(labels: np.ndarray, predictions: np.ndarray, classes: int) -> np.ndarray:
-    """Count samples by true class (row) and predicted class (column), int64 [C, C]; both arguments are integers [N]."""
+    """Count the samples of each true class (row) and predicted class (column), int64 [classes, classes]."""
     places = labels.astype(np.int64) * classes + predictions
     return np.bincount(places, minlength=classes * classes).reshape(classes, classes)
 
 
 def class_scores(right: np.ndarray, support: np.ndarray, predicted: np.ndarray) -> dict[str, np.ndarray]:
-    """Compute precision, recall and F1 of each class; 0 for a class that never occurs or is never predicted.
+    """Compute precision, recall and F1 of each class from numbers of samples, int64 [classes].
 
-    Arguments, int64 [C]: `right`, the samples of each class predicted correctly; `support`, all samples of the class;
-    `predicted`, all samples predicted as the class. Returns "precision", "recall", "f1", float64 [C], and the last two.
+    `support` counts the samples of a class, `predicted` the predictions of the class, `right` the correct predictions.
     """
     right = right.astype(np.float64)
     precision = right / np.maximum(predicted, 1)
@@ -33,8 +32,8 @@ def class_scores(right: np.ndarray, support: np.ndarray, predicted: np.ndarray) 
 
 
 def averages(scores: dict[str, np.ndarray], every_class: bool = False) -> dict[str, dict[str, float]]:
-    """Average scores over classes that occur, or all if `every_class`: "macro" equally, "weighted" by support."""
-    there = (scores["support"] + scores["predicted"] > 0) | every_class
+    """Compute the mean precision, recall and F1 over the classes, unweighted ("macro") and weighted by support."""
+    there = (scores["support"] + scores["predicted"] > 0) | every_class  # macro: without classes that never occur
     weights = scores["support"] / max(scores["support"].sum(), 1)
     names = ("precision", "recall", "f1")
     return {
@@ -44,10 +43,10 @@ def averages(scores: dict[str, np.ndarray], every_class: bool = False) -> dict[s
 
 
 def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
-    """Compute the expected calibration error (Guo et al., arXiv 1706.04599); `confidence` and `right` (bool) are [N].
+    """Compute the expected calibration error (Guo et al., arXiv 1706.04599) with 15 bins of equal width.
 
-    The 15 bins of 0..1 have equal width and include their upper end (the first 0, too). Returns "error", Σ count/N ·
-    |accuracy − confidence|, and "bins"; "confidence" and "accuracy" of an empty bin are None.
+    The error is the sum of count/N · |accuracy − confidence| over the bins. Both arguments have shape [N]. A
+    confidence at the border of two bins counts in the lower bin. An empty bin has confidence and accuracy None.
     """
     exact = confidence.astype(np.float64)
     edges = np.linspace(0.0, 1.0, BINS + 1)
@@ -65,13 +64,13 @@ def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
 
 
 def confident_mistakes(confidence: np.ndarray, right: np.ndarray, limit: int) -> np.ndarray:
-    """Return the flat indices of at most `limit` wrong predictions, the most confident first; ties keep their order."""
+    """Return the flat indices of at most `limit` wrong predictions, with the most confident first."""
     wrong = np.flatnonzero(~right)
     return wrong[np.argsort(-confidence.flat[wrong], kind="stable")][:limit]
 
 
 def confused_pairs(labels: np.ndarray, predictions: np.ndarray) -> list[tuple[int, int, int]]:
-    """Return (true class, predicted class, count) for wrong predictions, the most frequent pair first."""
+    """Return (true class, predicted class, count) for wrong predictions, with the most frequent pair first."""
     wrong = labels != predictions
     pairs, counts = np.unique(np.stack((labels[wrong], predictions[wrong]), 1), axis=0, return_counts=True)
     order = np.argsort(-counts, kind="stable")
@@ -79,11 +78,7 @@ def confused_pairs(labels: np.ndarray, predictions: np.ndarray) -> list[tuple[in
 
 
 def precision_recall(positive: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compute precision and recall with each distinct score as the threshold, the highest first.
-
-    `positive` is bool [N], at least one true, `scores` float [N]. Returns float64 [distinct scores] twice, as
-    scikit-learn's `precision_recall_curve` without its last point.
-    """
+    """Compute precision and recall with each distinct score as the threshold, from the highest to the lowest."""
     order = np.argsort(-scores, kind="stable")
     right = np.cumsum(positive[order])
     last = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))  # last place of each score
@@ -91,10 +86,9 @@ def precision_recall(positive: np.ndarray, scores: np.ndarray) -> tuple[np.ndarr
 
 
 def average_precisions(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Return each class's average precision, float64 [C]; NaN for a class without samples.
+    """Compute the average precision of each class, float64 [classes], with NaN for a class without samples.
 
-    It is Σ (R_n − R_n−1) · P_n over the steps of the precision-recall curve, as in scikit-learn. `labels` [N, C] are 1
-    for each class that a sample has, else 0; `probabilities` are [N, C].
+    As in scikit-learn, the average precision is Σ (R_n − R_n−1) · P_n over the points of the precision-recall curve.
     """
     areas = np.full(labels.shape[1], np.nan)
     for index in np.flatnonzero((labels > 0).any(0)):
@@ -104,16 +98,13 @@ def average_precisions(labels: np.ndarray, probabilities: np.ndarray) -> np.ndar
 
 
 def mean_average_precision(areas: np.ndarray) -> float:
-    """Return the mean of `average_precisions` over the classes that have samples; NaN if none has."""
+    """Return the mean of `areas`, the average precisions of the classes, without NaN values."""
     finite = areas[~np.isnan(areas)]
     return math.fsum(finite) / len(finite) if len(finite) else float("nan")
 
 
 def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> list[dict[str, Any]]:
-    """Compute each class's precision-recall curve; `positive` bool, `probabilities` float32, both [N, classes].
-
-    A curve has at most 101 points, the highest threshold first; it is empty without samples, or above 100 classes.
-    """
+    """Compute precision-recall curves. A curve is empty for a class without samples, and for more than 100 classes."""
     curves: list[dict[str, Any]] = [{"recall": [], "precision": []} for _ in range(probabilities.shape[1])]
     for index in np.flatnonzero(positive.any(0) & (len(curves) <= _CURVES_UP_TO)):
         precision, recall = precision_recall(positive[:, index], probabilities[:, index])
@@ -124,11 +115,9 @@ def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> 
 
 
 def gallery(labels: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[int, list[int]]:
-    """Select from each class's samples up to 3 with the smallest doubt, then up to 3 with the largest, the worst last.
+    """Select from each class up to 3 samples with the smallest `doubt`, and up to 3 with the largest.
 
-    `labels` are classes [N], or [N, classes] with 1 for each class of a sample. `doubt`, [N, classes] or [N, 1], is
-    small where the net is confident of that class; NaN counts as largest. Of more than 30 classes, the 30 with the
-    lowest `f1` are taken.
+    Returns {class: samples}, with the largest doubt (or NaN) last, for at most 30 classes with the lowest `f1`.
     """
     there = np.unique(labels) if labels.ndim == 1 else np.flatnonzero((labels > 0).any(0))
     doubt = np.broadcast_to(doubt, (len(labels), len(f1)))
@@ -143,10 +132,10 @@ def gallery(labels: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[
 
 
 def threshold_table(positive: np.ndarray, probability: np.ndarray) -> list[dict[str, float | int]]:
-    """Compute the scores of two classes at the decision thresholds 0.05, 0.1, …, 0.95; 0 where there are no samples.
+    """Compute precision, recall, F1 and accuracy of two classes at the thresholds 0.05, 0.1, …, 0.95.
 
-    `positive` is bool [N], `probability`, float [N], that of the positive class. "predicted" counts the samples at or
-    above the threshold; "false_alarms" is the share of all negative samples that are among them.
+    `probability` is the probability of the positive class, float [N]. In a row, `predicted` is the number of samples at
+    or above the threshold. `false_alarms` is the share of the negative samples at or above the threshold.
     """
     rows: list[dict[str, float | int]] = []
     for threshold in (number / 20 for number in range(1, 20)):

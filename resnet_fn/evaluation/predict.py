@@ -1,4 +1,4 @@
-"""`predict` classifies image files with a checkpoint's net, classes and preprocessing."""
+"""`predict` classifies image files with a trained net."""
 
 import csv
 import io
@@ -20,17 +20,14 @@ from resnet_fn.runtime.console import printable
 
 
 def find_images(paths: Iterable[str | Path]) -> list[Path]:
-    """Return the given image files and all images in given folders; print a line about other files in the folders.
-
-    Raises a ValueError for a path that does not exist (with the nearest that does), or a folder without images.
-    """
+    """Return the given image files and the images in the given folders. Print a line about other files."""
     files: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
             inside, left_out = list_images(path)
             sys.stderr.writelines(f"{line}\n" for line in describe_left_out(path, left_out))
             if not inside:
-                raise ValueError(f"{path}: holds no images ({', '.join(ENDINGS)}); give image files or their folder")
+                raise ValueError(f"{path}: contains no images ({', '.join(ENDINGS)}); give image files or their folder")
             files += [path / name for name in inside]
         elif path.exists() or path.is_symlink():  # a link to nothing counts as a file that cannot be read
             files.append(path)
@@ -46,16 +43,17 @@ def predict(
 
     Args:
         run: a run folder (its last checkpoint), a checkpoint folder, or the result of `load_run`.
-        images: image files, and folders of images.
+        images: an image file, a folder of images, or several of them.
         top: number of the likeliest classes to return.
-        threshold: lowest probability of a class that is returned; for multi-label nets, which ignore `top`.
+        threshold: lowest probability of a returned class. Only multi-label nets use `threshold`, and they ignore `top`.
 
     Returns:
-        For each file {"file", "top": [{"class", "index", "probability"}, …]}, the likeliest first. A file's result does
-        not depend on the other files: the batch size is fixed. For a file that cannot be read {"file", "error"}.
+        A list with {"file", "top": [{"class", "index", "probability"}, …]} for each file, the likeliest class first.
+        A file that cannot be read has a dict {"file", "error"}.
+        Other files change at most the last bits of a probability.
 
     Raises:
-        ValueError: a path does not exist, or a folder holds no images.
+        ValueError: a path does not exist, or a folder contains no images.
     """
     files = find_images([images] if isinstance(images, str | Path) else images)
     trained = run if isinstance(run, LoadedNet) else load_run(run)
@@ -87,7 +85,7 @@ def predict(
 
 
 def results_csv(results: Sequence[dict[str, Any]]) -> str:
-    """Return results of `predict` as CSV: file, class, probability, class2, probability2, …, error."""
+    """Return the results of `predict` as CSV with the columns file, class, probability, class2, …, error."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     most = max(len(result.get("top", ())) for result in results) or 1

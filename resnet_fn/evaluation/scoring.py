@@ -1,4 +1,4 @@
-"""`score` counts each sample exactly once; its bits do not depend on the number of workers or the batch size."""
+"""`score` evaluates each validation sample once, with bitwise equal scores for any batch size and number of workers."""
 
 import signal
 from collections.abc import Callable
@@ -12,13 +12,13 @@ from resnet_fn.evaluation.task import TOP, Scores, task_of
 from resnet_fn.runtime.signals import SIGNALS, agreed_signal
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 
-# The net computes this many samples at a time, each always in the same row of its block, whatever the batch size and
-# the number of workers: the last bits of a matrix product depend on its shape, and with few columns on the row.
+# The net computes blocks of this many samples. A sample has the same row of its block for any batch size and number of
+# workers, because the last bits of a matrix product depend on the shape, and with few columns on the row.
 BLOCK = 64
 
 
 class StoppedError(Exception):
-    """A signal, `number`, ended an evaluation between two batches, on every rank."""
+    """The signal `number` ended an evaluation between two batches. Every rank raises this error."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -34,17 +34,24 @@ def score(
     all_classes: bool = False,
     fills: bool = True,
 ) -> Scores:
-    """Score every sample of the validation split once, sharing the work among the ranks; all ranks get all scores.
+    """Score each validation sample once.
+
+    The workers share the samples, and every rank returns all scores.
 
     Args:
-        stop_flags: called before each batch and at the end (see `StopRequest`); if one rank has a flag, all ranks stop.
-        all_classes: keep the probabilities of all classes, float32 [samples, classes], as multi-label always does; the
-            evaluation step must return logits.
-        fills: fill up the last block with the first sample; give False if the loss is a mean over its block.
+        eval_step: the result of `make_eval_step`.
+        dataset: the data set, whose split `test` is scored.
+        batch_size: about how many samples a worker reads at a time.
+        workers: this worker's rank and the number of workers.
+        stop_flags: returns float32 [3], with 1 for SIGTERM, SIGINT or SIGHUP if this worker received the signal.
+        all_classes: whether to keep the probabilities of all classes, as multi-label scores always do. These
+            probabilities need an evaluation step that returns logits.
+        fills: whether the last samples are padded to 64, the number that the net evaluates at a time. Give False if the
+            evaluation step returns the mean loss of its samples.
 
     Raises:
-        StoppedError: a rank received a signal; raised on every rank.
-        BadSampleError: a rank cannot read or decode a sample; names it, on every rank.
+        StoppedError: a rank received a signal. Every rank raises this error.
+        BadSampleError: a rank cannot read or decode a sample. Every rank raises this error.
         RuntimeError: a sample was scored twice or not at all.
     """
     split = dataset.test
@@ -52,7 +59,7 @@ def score(
     all_classes = all_classes or task.needs_logits
     share = -(-len(split) // (BLOCK * workers.size)) * BLOCK
     batches = -(-share // batch_size)
-    batch_size = -(-share // (batches * BLOCK)) * BLOCK  # equal batches: the least padding
+    batch_size = -(-share // (batches * BLOCK)) * BLOCK  # batches of equal size need the least padding
 
     def leave_together(error: BadSampleError | None = None) -> None:
         cannot_read, *signals = sum_over_ranks(np.array([error is not None, *stop_flags()], np.float32), workers)
@@ -61,7 +68,7 @@ def score(
         if cannot_read:
             raise BadSampleError(describe_bad_samples(error, workers))
 
-    rows = np.zeros(0, np.float32)  # loss, prediction, rank, times scored, the likeliest classes, all probabilities
+    rows = np.zeros(0, np.float32)  # loss, prediction, rank, times scored, likeliest classes, all probabilities
     samples = eval_batches(split, dataset.input, batch_size, workers, BLOCK)
     while True:
         try:
@@ -75,7 +82,7 @@ def score(
         for start in range(0, batch_size, BLOCK):
             places = indices[start : start + BLOCK]
             real = places >= 0
-            count = BLOCK if fills else max(1, int(real.sum()))  # those that are real come first
+            count = BLOCK if fills else max(1, int(real.sum()))  # without padding, which comes last
             result = eval_step(Tensor(images[start : start + count]), Tensor(labels[start : start + count]))
             columns = [*(value.numpy() for value in result[:3]), np.ones(count)]
             if result.logits is not None:

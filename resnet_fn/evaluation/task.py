@@ -1,4 +1,4 @@
-"""A `Task`, one class an image or multi-label, holds what differs in their evaluation. It needs only NumPy."""
+"""`Task` evaluates predictions of one class for each image, or of several classes (multi-label), with NumPy only."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -8,37 +8,36 @@ import numpy as np
 from resnet_fn.evaluation import metrics
 
 TOP = 5
-_MATRIX_UP_TO = 1000  # classes; a report's confusion matrix of 22,000 would be 5 GB of JSON
+_MATRIX_UP_TO = 1000  # classes; the confusion matrix of 22,000 classes would be 5 GB of JSON
 
 
 class Scores(NamedTuple):
-    """Holds scores of each sample, in the split's order, as arrays of shape [N] unless another is given."""
+    """The scores of N samples, in the order of the split."""
 
-    loss: np.ndarray  # float32, usually cross-entropy without smoothing; see `EvalResult`
-    prediction: np.ndarray  # int32, the likeliest class
-    # int32, 0 if the prediction is right. One class: the label's rank among the logits, below 5 if in the top five.
-    # Multi-label: the number of classes whose decision (yes if the probability is at least SAID_FROM) is wrong.
+    loss: np.ndarray  # float32 [N], usually cross-entropy without smoothing
+    prediction: np.ndarray  # int32 [N], the likeliest class
+    # int32 [N], 0 if the prediction is right. One class an image: the number of classes that rank before the label.
+    # Multi-label: the number of classes that are predicted wrongly.
     rank: np.ndarray
-    # float32 [N, 2, k]: the k = min(5, classes) likeliest classes and their probabilities (all 0 if a logit is not
-    # finite); None if the evaluation step returns no logits.
-    top: np.ndarray | None = None
-    probabilities: np.ndarray | None = None  # float32 [N, classes], of all classes; None if they were not kept
-    areas: np.ndarray | None = None  # float64 [classes], multi-label only: see `average_precisions`
+    # float32 [N, 2, k], the k ≤ 5 likeliest classes and their probabilities (0 if a logit is not finite)
+    top: np.ndarray | None = None  # None if the evaluation step returns no logits
+    probabilities: np.ndarray | None = None  # float32 [N, classes]; None if they were not kept
+    areas: np.ndarray | None = None  # float64 [classes], the average precisions; only for multi-label
 
     @property
     def task(self) -> "Task":
-        """Return the task of these scores."""
+        """Return the task of these scores, either `ONE_CLASS` or `ANY_CLASSES`."""
         return ONE_CLASS if self.areas is None else ANY_CLASSES
 
     @property
     def every(self) -> np.ndarray:
-        """Return `probabilities`, which must not be None; for multi-label they never are."""
+        """Return `probabilities`, which must not be None."""
         assert self.probabilities is not None
         return self.probabilities
 
 
 class Task:
-    """This task has one class an image; it compares labels with logits and names the results."""
+    """Evaluates nets that predict one class for each image."""
 
     metric, title = "top1", "top-1"  # the main metric's name in events, and in texts
     needs_logits = False  # whether scoring needs all logits
@@ -47,11 +46,11 @@ class Task:
     wrong_by = "rank"  # the name of `Scores.rank` in the report
 
     def positive(self, labels: np.ndarray, classes: int) -> np.ndarray:
-        """Return whether each sample belongs to each class, bool [N, classes]."""
+        """Return bool [N, classes], which is True for the classes of each sample."""
         return labels[:, None] == np.arange(classes)
 
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """Compute probabilities, float64 [n, classes], from logits; a row with a logit that is not finite gives 0."""
+        """Convert logits [n, classes] to float64 probabilities, which are 0 if a logit of the row is not finite."""
         finite = np.isfinite(logits).all(1, keepdims=True)
         return np.where(finite, self._probabilities(np.where(finite, logits.astype(np.float64), 0.0)), 0.0)
 
@@ -60,41 +59,38 @@ class Task:
         return exponentials / exponentials.sum(1, keepdims=True)
 
     def top_classes(self, logits: np.ndarray, limit: int = TOP) -> np.ndarray:
-        """Return the k = min(limit, classes) likeliest classes of each row of logits, then their probabilities.
-
-        The result is float32 [n, 2k]. Equal logits rank by class; in a row with NaN or infinity all count as equal.
-        """
+        """Return float32 [n, 2k] with the k ≤ `limit` likeliest classes of each row, and then their k probabilities."""
         finite = np.isfinite(logits).all(1, keepdims=True)
         order = np.argsort(-np.where(finite, logits.astype(np.float64), 0.0), axis=1, kind="stable")[:, :limit]
         return np.concatenate((order, np.take_along_axis(self.probabilities(logits), order, 1)), 1).astype(np.float32)
 
     def complete(self, scores: Scores, labels: np.ndarray) -> Scores:
-        """Return the scores of a whole split with fields added that need all its samples."""
+        """Compute `areas` and `rank` of multi-label scores from all samples. Other scores are returned unchanged."""
         return scores
 
     def summarise(self, scores: Scores) -> dict[str, float]:
-        """Return the metrics other than the loss, as fractions of 1."""
+        """Return the metrics of this task without the loss, as fractions of 1."""
         return {f"top{k}": float((scores.rank < k).sum() / len(scores.rank)) for k in (1, TOP)}
 
     def by_class(self, scores: Scores, labels: np.ndarray, classes: int) -> dict[str, np.ndarray]:
-        """Return precision, recall, F1 and more of each class: see `metrics.class_scores`."""
+        """Return precision, recall and F1 of each class (see `metrics.class_scores`)."""
         right = labels[labels == scores.prediction]
         return metrics.class_scores(*(np.bincount(x, minlength=classes) for x in (right, labels, scores.prediction)))
 
     def averages(self, scores: Scores, labels: np.ndarray, classes: int) -> dict[str, dict[str, float]]:
-        """Return the averages of `by_class` over the classes: see `metrics.averages`."""
+        """Return the macro and weighted averages of precision, recall and F1 (see `metrics.averages`)."""
         return metrics.averages(self.by_class(scores, labels, classes), self.every_class)
 
     def predicted(self, scores: Scores, index: int) -> np.ndarray:
-        """Return the predicted classes of a sample, ascending."""
+        """Return the predicted classes of sample `index` in ascending order."""
         return scores.prediction[index : index + 1]
 
     def doubt(self, scores: Scores) -> np.ndarray:
-        """Return for each sample a number that is smaller the surer the net is of the class: [N, classes] or [N, 1]."""
+        """Return how unsure the net is: [N, 1] of the true class, or for multi-label [N, classes] of each class."""
         return scores.loss[:, None]
 
     def of_class(self, scores: Scores, index: int, label: int) -> tuple[float, bool]:
-        """Return the probability of one of a sample's classes, and whether that class is predicted."""
+        """Return the probability of `label`, a true class of the sample, and whether the net predicts this class."""
         return float(np.exp(-np.float64(scores.loss[index]))), bool(scores.rank[index] < 1)
 
     def mistakes(self, scores: Scores, labels: np.ndarray, limit: int) -> list[tuple[int, int, float]]:
@@ -104,7 +100,7 @@ class Task:
         return [(place, int(scores.prediction[place]), float(confidence[place])) for place in places]
 
     def report(self, scores: Scores, labels: np.ndarray, classes: Sequence[str]) -> dict[str, Any]:
-        """Return a report's "thresholds", "calibration", "confusion" and "confused"; empty if they have no meaning."""
+        """Return the entries of a report that depend on the task. Entries that do not apply are empty or None."""
         of_two, small = len(classes) == 2 and scores.probabilities is not None, len(classes) <= _MATRIX_UP_TO
         pairs = metrics.confused_pairs(labels, scores.prediction)[: 20 if small else None]
         matrix = metrics.confusion_matrix(labels, scores.prediction, len(classes)).tolist() if small else None
@@ -117,11 +113,11 @@ class Task:
 
 
 class _AnyClasses(Task):
-    """This task has any number of classes an image (multi-label)."""
+    """Evaluates multi-label nets, which predict any number of classes for each image."""
 
     metric, title = "map", "mAP"
     needs_logits = every_class = True
-    output = "logits, of which each class's sigmoid is its probability"
+    output = "logits; the sigmoid of a logit is the probability of the class"
     wrong_by = "wrong"
 
     def positive(self, labels: np.ndarray, classes: int) -> np.ndarray:
@@ -168,25 +164,32 @@ ONE_CLASS, ANY_CLASSES = Task(), _AnyClasses()
 
 
 def task_of(multi_label: object) -> Task:
-    """Return the task of a recipe's setting `multi_label`."""
+    """Return the task for the setting `multi_label` of a recipe."""
     return ANY_CLASSES if multi_label else ONE_CLASS
 
 
 def _confidence(scores: Scores) -> np.ndarray:
-    """Return the probability of each sample's prediction, float32 [N]; 0 where a logit is not finite."""
     assert scores.top is not None
     return scores.top[:, 1, 0]
 
 
 def summarise(scores: Scores) -> dict[str, Any]:
-    """Return {"loss", "top1", "top5", "count"}, for multi-label {"loss", "map", "count"}; rates are fractions of 1."""
+    """Compute the metrics of an evaluation.
+
+    Args:
+        scores: the result of `score`.
+
+    Returns:
+        A dict with "loss", "top1", "top5" and "count", or for multi-label "loss", "map" (mean average precision) and
+        "count". Rates are fractions of 1.
+    """
     count = len(scores.loss)
     loss = float(scores.loss.astype(np.float64).sum() / count)
     return {"loss": loss, **scores.task.summarise(scores), "count": count}
 
 
 def all_metrics(scores: Scores, labels: np.ndarray, classes: int) -> dict[str, Any]:
-    """Return the results of `summarise` and "macro_f1"; only loss and count if `classes` is 0."""
+    """Return the results of `summarise` with "macro_f1", or only loss and count if `classes` is 0."""
     results = summarise(scores)
     if not classes:  # targets that `resnet_fn.fit` was given are no classes
         return {name: results[name] for name in ("loss", "count")}
@@ -194,7 +197,7 @@ def all_metrics(scores: Scores, labels: np.ndarray, classes: int) -> dict[str, A
 
 
 def describe_scores(results: Mapping[str, Any], classes: Sequence[str]) -> str:
-    """Return the results of `summarise` as text; top-5 only if there are more than five classes."""
+    """Return the results of `summarise` as text, without top-5 if there are at most five classes."""
     titles = {"top1": "top-1", "map": "mAP"} | ({"top5": "top-5"} if len(classes) > TOP else {})
     rates = [f"{title} {results[name]:.2%}" for name, title in titles.items() if name in results]
     return ", ".join((f"loss {results['loss']:.4f}", *rates))

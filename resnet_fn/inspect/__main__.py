@@ -1,4 +1,4 @@
-"""The command inspect shows a checkpoint's arrays, activations and gradients, or compares two checkpoints."""
+"""The command `inspect` shows the arrays, activations and gradients of a checkpoint, or compares two checkpoints."""
 
 import argparse
 import contextlib
@@ -23,8 +23,8 @@ from resnet_fn.runtime import process
 from resnet_fn.runtime.disk import finite_or_null
 
 _EXAMPLES = """examples:
-  python -m resnet_fn.inspect runs/first                           every parameter in a few numbers
-  python -m resnet_fn.inspect ours.safetensors theirs.pth      what differs, the largest first
+  python -m resnet_fn.inspect runs/first                       statistics of every parameter
+  python -m resnet_fn.inspect ours.safetensors theirs.pth      differences, the largest first
   python -m resnet_fn.inspect runs/first --activations --gradients --out-dir inside
   python -m resnet_fn.inspect net.pth --activations --recipe digits
   tensorboard --logdir inside
@@ -35,7 +35,7 @@ Write = Callable[[int, str, str, np.ndarray], None]  # a histogram: update, kind
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the tables that the flags choose; write histograms (--out-dir) and JSON (--json)."""
+    """Print the tables that the flags choose, and write histograms (--out-dir) and statistics (--json)."""
     parsed = _parser().parse(arguments)
     how = _check(parsed)
     process.start(parsed.device, parsed.threads)
@@ -53,33 +53,33 @@ def main(arguments: Sequence[str]) -> int:
         else:
             result = _parameters(parsed.checkpoint, parsed.which, write)
     if board and board.error is not None:
-        raise ValueError(f"out_dir: {parsed.out_dir} cannot be written ({board.error.strerror}); make room")
+        raise ValueError(f"out_dir: {parsed.out_dir} cannot be written ({board.error.strerror}); make room on the disk")
     if parsed.json:
         cli.write_text(parsed.json, json.dumps(finite_or_null(result), indent=1, allow_nan=False) + "\n")
     return 0
 
 
 def _parser() -> cli.Parser:
-    about = "Look into a checkpoint, compare two, see activations and gradients."
+    about = "Show the parameters, activations or gradients of a checkpoint, or compare two checkpoints."
     parser = cli.Parser("inspect", about, _EXAMPLES, "CHECKPOINT [OTHER]")
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a run or checkpoint folder, or a weight file")
-    parser.add_argument("other", metavar="OTHER", nargs="?", help="compare with this one, of either framework")
-    parser.add_argument("--activations", action="store_true", help="every layer's output on validation images")
-    parser.add_argument("--gradients", action="store_true", help="every gradient on the next training batch")
-    parser.add_argument("--batch-size", type=int, metavar="N", help="samples of that batch to take; default 32")
-    parser.add_argument("--recipe", metavar="NAME", help="net and data of a bare weight file: a name or a file")
-    parser.add_argument("--model", metavar="NAME", help="another net than the recipe's")
-    parser.add_argument("--stem", metavar="NAME", help="another stem than the recipe's")
-    parser.add_argument("--data-dir", metavar="PATH", help="data set; default where it lay in training")
+    parser.add_argument("other", metavar="OTHER", nargs="?", help="compare with these MindSpore or PyTorch weights")
+    parser.add_argument("--activations", action="store_true", help="show layer outputs on validation images")
+    parser.add_argument("--gradients", action="store_true", help="show gradients on the next training batch")
+    parser.add_argument("--batch-size", type=int, metavar="N", help="number of samples; default 32")
+    parser.add_argument("--recipe", metavar="NAME", help="recipe (name or file) for a weight file")
+    parser.add_argument("--model", metavar="NAME", help="use this net instead of the recipe's net")
+    parser.add_argument("--stem", metavar="NAME", help="use this stem instead of the recipe's stem")
+    parser.add_argument("--data-dir", metavar="PATH", help="data set; default: the folder used in training")
     parser.add_argument("--which", **cli.WHICH)
     parser.add_argument("--out-dir", type=cli.folder_to_write, metavar="PATH", help="write TensorBoard histograms")
-    parser.add_argument("--json", type=cli.file_to_write, metavar="FILE", help="write the statistics; null: not finite")
+    parser.add_argument("--json", type=cli.file_to_write, metavar="FILE", help="write statistics (null: not finite)")
     cli.add_device_flags(parser)
     return parser
 
 
 def _check(parsed: argparse.Namespace) -> dict[str, Any]:
-    """Raise a UsageError for flags that would be ignored; return arguments of `open_net` beside the checkpoint."""
+    """Check the flags, and return the keyword arguments of `open_net`."""
     runs, size = parsed.activations or parsed.gradients, parsed.batch_size
     given = [f"--{flag_name(name)}" for name in _OF_A_BATCH if getattr(parsed, name) is not None]
     changes = {name: getattr(parsed, name) for name in ("model", "stem") if getattr(parsed, name) is not None}
@@ -87,12 +87,12 @@ def _check(parsed: argparse.Namespace) -> dict[str, Any]:
     folders, bare, of_file = folder or Path(f"{parsed.other}").is_dir(), runs and not folder, parsed.recipe or changes
     one = "--activations, --gradients and --out-dir look at one checkpoint; leave out OTHER"
     cli.raise_usage_errors(
-        (given and not runs, f"{', '.join(given)}: for --activations or --gradients only; give one of them"),
+        (given and not runs, f"{', '.join(given)}: needs --activations or --gradients; give one of them"),
         (parsed.other and (runs or parsed.out_dir), one),
         (size is not None and size < 1, f"--batch-size: {size} is too small; give 1 or more"),
-        (parsed.which == "best" and not folders, "--which is for run folders; leave it out"),
-        (runs and folder and of_file, "--recipe, --model and --stem go with a weight file; a checkpoint has its own"),
-        (bare and not parsed.recipe, "a weight file names neither its data nor its net; give --recipe NAME"),
+        (parsed.which == "best" and not folders, "--which is only for run folders; leave it out"),
+        (runs and folder and of_file, "--recipe, --model and --stem are for weight files; leave them out"),
+        (bare and not parsed.recipe, "a weight file contains neither the data nor the net; give --recipe NAME"),
     )
     if not bare:
         return {"which": parsed.which, "data_dir": parsed.data_dir or ""}
@@ -108,12 +108,12 @@ def _add_histogram(board: Any, update: int, kind: str, name: str, values: np.nda
 
 
 def _read(file: str, which: str) -> Any:
-    """Read a file or folder as a `WeightFile`, and print its path, model and names' style."""
+    """Read weights from a file or a folder as a `WeightFile`, and print a line about the weights."""
     from resnet_fn.weights.load import read_any_weights
 
     source = read_any_weights(file, which if Path(file).is_dir() else "last")  # one of two may be a file
-    names = {"own": "names of its own", "ours": "this package's names"}.get(source.style, f"{source.style} names")
-    average = ", the moving average of its weights" if source.averaged else ""
+    names = {"own": "unknown names", "ours": "this package's names"}.get(source.style, f"{source.style} names")
+    average = ", moving average of the weights" if source.averaged else ""
     print(f"{source.path}: {source.model + ', ' if source.model else ''}{names}{average}")
     if source.warning:
         print(f"warning: {source.path}: {source.warning}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""These functions record a net's activations, or the gradients of its loss, on one batch."""
+"""These functions record the activations or the gradients of a net on one batch."""
 
 import contextlib
 import dataclasses
@@ -30,13 +30,13 @@ from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import recorded_layers
 from resnet_fn.update.loss import make_loss
 
-# A function that is called with the kind, name and values of each array, one by one: all together can be gigabytes.
+# A function that gets the kind, name and values of one array. All arrays together can take gigabytes.
 Visitor = Callable[[str, str, np.ndarray], None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Gradients:
-    """Holds statistics of the gradients of one batch."""
+    """The statistics of the gradients on one batch."""
 
     samples: int
     loss: float  # mean loss of the samples, without weight decay
@@ -48,10 +48,7 @@ class Gradients:
 def open_net(
     source: str | Path, recipe: Recipe | None = None, which: str = "last", **data: Any
 ) -> tuple[LoadedNet, DataSet]:
-    """Build in float32 the net of a run or checkpoint folder, or of a weight file and `recipe`; open its data set.
-
-    `data` are arguments of `open_dataset`. A ValueError names weights or a data set that do not fit the net.
-    """
+    """Build the net of a checkpoint, or of a weight file and a recipe, in float32, and open the data set."""
     precision = "fp32"  # also if the recipe has fp16, which would add overflows
     if recipe is None:
         trained = load_run(source, which, precision=precision, allow_non_finite=True)
@@ -60,14 +57,10 @@ def open_net(
 
 
 def activations(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor) -> tuple[int, list[ArrayStatistics]]:
-    """Record every layer's output in evaluation mode, on the first `limit` validation samples, in execution order.
-
-    The weights are the moving average if there is one, as in an evaluation.
-    Returns the number of samples, and one row of statistics for each layer.
-    """
+    """Return the number of validation samples (at most `limit`), and the statistics of each layer's output."""
     net = loaded.net
     if loaded.checkpoint:
-        assign_checkpoint(net, loaded.checkpoint)
+        assign_checkpoint(net, loaded.checkpoint)  # the moving average if there is one, as in an evaluation
     count = min(limit, len(dataset.test))
     images, _, _ = next(eval_batches(dataset.test, dataset.input, count))
     rows: list[ArrayStatistics] = []
@@ -83,10 +76,7 @@ def activations(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor)
 
 
 def gradients(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor) -> Gradients:
-    """Compute the gradients of the net's next update, in training mode, on the first `limit` samples of its batch.
-
-    The weights are the trained ones, not their moving average. With a weight file, the batch is the recipe's first.
-    """
+    """Compute gradients on the first `limit` samples of the batch that training would use next."""
     net, recipe = loaded.net, loaded.recipe
     if loaded.checkpoint:
         assign_checkpoint(net, loaded.checkpoint, ema=False)
@@ -112,7 +102,7 @@ def gradients(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor) -
 
 
 def _add_hooks(name: str, layer: nn.Cell, rows: dict[str, ArrayStatistics | None], visit: Visitor) -> list[Any]:
-    """Add hooks: the forward pass reserves the layer's entry in `rows`, the backward pass fills in the statistics."""
+    """Add hooks that put the statistics of the output gradients into `rows`, in the order of the forward pass."""
     titles: list[str] = []
 
     def forward(*_: object) -> None:

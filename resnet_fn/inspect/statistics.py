@@ -1,4 +1,4 @@
-"""These functions compute statistics of arrays, compare two sets of arrays, and make tables of the results."""
+"""These functions compute statistics of arrays and compare two sets of arrays."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -9,12 +9,12 @@ from resnet_fn.config.hints import few
 from resnet_fn.parity.layers.difference import Difference, difference
 from resnet_fn.runtime.console import aligned
 
-_NAMED = 10  # names of one kind; the JSON file has them all
+_NAMED = 10  # most printed names of one kind; the JSON file has all names
 
 
 @dataclasses.dataclass(frozen=True)
 class ArrayStatistics:
-    """Holds statistics of an array's finite values, computed in float64; NaN if no value is finite."""
+    """The statistics of an array. Mean, std, min, max and norm are of the finite values, or NaN if there are none."""
 
     name: str  # name of the parameter or layer
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class ArrayStatistics:
 
 
 def array_statistics(name: str, array: np.ndarray) -> ArrayStatistics:
-    """Compute the statistics of an array of any shape and number type."""
+    """Compute the statistics of an array in float64."""
     values = np.asarray(array, np.float64).ravel()
     finite = values[np.isfinite(values)]
     some = finite if finite.size else np.full(1, np.nan)
@@ -46,7 +46,7 @@ def statistics_table(
     dtype: bool = False,
     relative: Mapping[str, float] | None = None,
 ) -> list[str]:
-    """Return a table as lines: a head, whose first column is `title`, and a line an array; flags add columns."""
+    """Return the lines of a table with a row for each array. `title` is the head of the first column."""
     cells = [[title, "shape", *["dtype"] * dtype, "mean", "std", "min", "max", "norm"]]
     cells[0] += ["zeros"] * zeros + ["/ weights"] * (relative is not None)
     for row in rows:
@@ -60,22 +60,24 @@ def statistics_table(
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Holds the result of comparing two sets of arrays."""
+    """The differences between two sets of arrays."""
 
-    differences: list[Difference]  # for arrays of one name and shape with different values; largest relative first
-    same: int  # number of names with equal values in both
-    missing: list[str]  # names that only the second has
-    unexpected: list[str]  # names that only the first has
-    shapes: list[str]  # "name (3,) here, (4,) there" for each name with two shapes
+    differences: list[Difference]  # of arrays with the same name and shape, the largest relative difference first
+    same: int  # number of arrays that are equal in both sets
+    missing: list[str]  # names that only the second set has
+    unexpected: list[str]  # names that only the first set has
+    shapes: list[str]  # "name (3,) here, (4,) there" for each name whose shapes differ
 
 
 def compare_arrays(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> Comparison:
-    """Compare two sets of arrays by name; a ValueError if under 10 % of the smaller set match in name and shape."""
+    """Compare two sets of arrays by name. At least 10 % of the smaller set must match in name and shape."""
     both = [name for name in ours if name in theirs]
     alike = dict.fromkeys(name for name in both if ours[name].shape == theirs[name].shape)
     if 10 * len(alike) < min(len(ours), len(theirs)):
-        few_alike = f"of {len(theirs)} and {len(ours)} arrays only {len(alike)} with the same name and shape in both"
-        raise ValueError(f"OTHER: another net than CHECKPOINT: {few_alike}; give two checkpoints of one net")
+        raise ValueError(
+            f"OTHER: only {len(alike)} of {len(theirs)} arrays match CHECKPOINT's {len(ours)} arrays in name and shape"
+            "; give two checkpoints of one net"
+        )
     apart = [name for name in alike if not np.array_equal(ours[name], theirs[name], equal_nan=True)]
     differences = [difference(name, ours[name], theirs[name]) for name in apart]
     return Comparison(
@@ -88,8 +90,8 @@ def compare_arrays(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarr
 
 
 def comparison_table(compared: Comparison) -> list[str]:
-    """Return lines with the names that only one set has, then the differences, then the number of equal arrays."""
-    kinds = {"only in the other": compared.missing, "only here": compared.unexpected, "other shapes": compared.shapes}
+    """Return lines of text with the names that only one set has, the differences, and the number of equal arrays."""
+    kinds = {"only in OTHER": compared.missing, "not in OTHER": compared.unexpected, "other shapes": compared.shapes}
     lines = [f"{kind} ({len(names)}): {few(names, _NAMED)}" for kind, names in kinds.items() if names]
     if compared.differences:
         cells = [["parameter", "relative", "max abs", "cosine", "here", "there", "at"]]
@@ -99,4 +101,4 @@ def comparison_table(compared: Comparison) -> list[str]:
             cells.append([item.name, *sizes, *values])
         lines += aligned(cells)
     total = compared.same + len(compared.differences)
-    return [*lines, f"{compared.same} of {total} parameters that both have are equal"]
+    return [*lines, f"{compared.same} of {total} common parameters are equal"]

@@ -1,1 +1,1 @@
-"""This package writes an evaluation's report: metrics, plots, pictures, a table of predictions."""
+"""This package writes the report of an evaluation, with metrics, plots, pictures and a table of predictions."""

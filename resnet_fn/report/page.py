@@ -1,4 +1,4 @@
-"""This module makes a report's HTML page, which needs no other file and no network."""
+"""This module makes the HTML page of a report, which needs no other file and no network."""
 
 import base64
 import html
@@ -37,23 +37,23 @@ figure img[src*="/png;"] { image-rendering: pixelated; } footer { color: #777; m
   .dense th, .dense td { padding: .15rem .1rem; font-size: .66rem; } .dense th:not(.text) { writing-mode: vertical-rl; }
 }
 """
-_CURVES = "<h2>Precision and recall</h2><p>Of each class, over the probability from which on a sample is taken for it."
+_CURVES = "<h2>Precision and recall</h2><p>A curve shows precision and recall of a class at different thresholds.</p>"
 NO_CLASS = "no class"
-_TABLE_UP_TO = 100  # most classes of a confusion matrix on the page; above, only the most confused pairs are shown
+_TABLE_UP_TO = 100  # most classes for which the page shows the confusion matrix
 _ROWS, _COLUMNS = 20, 11  # most rows and columns of a table that a narrow window shows without scrolling
 
 
 class Pictures(NamedTuple):
-    """Image files of a page: mistakes, the mistakes with heat maps, the gallery's images in order, the run's curves."""
+    """The image files of a page."""
 
     mistakes: Sequence[bytes] = ()
-    heatmaps: Sequence[bytes] = ()
+    heatmaps: Sequence[bytes] = ()  # a heat map for each image of `mistakes`
     gallery: Sequence[bytes] = ()
-    curves: Sequence[bytes] = ()
+    curves: Sequence[bytes] = ()  # plots of the run
 
 
 def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) -> str:
-    """Return a report, made by `build_report`, as HTML, with plots of `draw_all` (tables if {}) and pictures."""
+    """Return the HTML page of a report that `build_report` made, with the plots of `draw_all`."""
     made = report["checkpoint"]
     title = "A net of your own" if made["model"] == OWN else f"{made['model']} on {made['dataset']}"
     body = [
@@ -69,14 +69,14 @@ def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) ->
         *_calibration(report, plots),
         *mistakes(report, pictures),
         *gallery(report, pictures),
-        "<footer>Every validation sample is counted once. Per-sample predictions: predictions.csv; "
-        "these metrics: report.json.</footer>",
+        "<footer>Every validation sample is counted once. predictions.csv has the prediction for each "
+        "sample, and report.json has these metrics.</footer>",
     ]
     return document(title, body)
 
 
 def document(title: str, body: Sequence[str], style: str = "") -> str:
-    """Return an HTML document that needs no other file; `style` is CSS in addition to the shared CSS."""
+    """Return an HTML document that needs no other file, with the CSS `style` added to the shared CSS."""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width"><title>{text(title)}</title>\n'
@@ -88,7 +88,7 @@ def _tiles(report: dict[str, Any]) -> str:
     metrics = [
         *([("top-1", number(report["top1"], ".2%"))] if "top1" in report else []),
         *([("top-5", number(report["top5"], ".2%"))] if "top5" in report and len(report["classes"]) > 5 else []),
-        # A report needs a loss for each sample, which a loss given to `fit` does not have: it shows cross-entropy.
+        # A loss that was given to `fit` has no value for each sample, so the report shows cross-entropy.
         ("cross-entropy" if report["recipe"]["loss"] == OWN else "loss", number(report["loss"])),
         ("macro F1", number(report["averages"]["macro"]["f1"])),
         *([("mean average precision", number(area))] if (area := report["mean_average_precision"]) is not None else []),
@@ -104,7 +104,6 @@ def _samples(report: dict[str, Any]) -> str:
 
 
 def _facts(report: dict[str, Any]) -> list[str]:
-    """Return paragraphs that name the data, the recipe and the options of the evaluation."""
     data, options, recipe = report["data"], report["options"], report["recipe"]
     images = f"{data['training_images']:,} training {_samples(report)}, " * bool(data["training_images"])
     folder = f"; {data['folder']}" * bool(data["folder"])
@@ -127,7 +126,7 @@ def _run(report: dict[str, Any], pictures: Pictures) -> list[str]:
     if not pictures.curves:
         return []
     images = (image(f"curves of the {panel[0]}", file) for panel, file in zip(PANELS, pictures.curves, strict=True))
-    words = "<h2>The run</h2><p>The dotted line is the update that was scored.</p>"
+    words = "<h2>The run</h2><p>The dotted line marks the update that this report evaluates.</p>"
     return [words, f'<div class="grid curves">{"".join(images)}</div>']
 
 
@@ -136,7 +135,7 @@ def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
         return []
     parts = ["<h2>Calibration</h2>"]
     if smoothing := report["checkpoint"]["label_smoothing"]:
-        parts.append(f"<p>Label smoothing {smoothing:g} in training lowers a net's confidence below its accuracy.</p>")
+        parts.append(f"<p>Label smoothing {smoothing:g} in training lowers the confidence below the accuracy.</p>")
     if "reliability" in plots:
         return [*parts, image("reliability diagram", plots["reliability"])]
     rows = []
@@ -148,14 +147,14 @@ def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
 
 def _confusion(report: dict[str, Any]) -> list[str]:
     if not report["calibration"]:
-        words = f"An image has any number of classes, and is taken for those with a probability of {SAID_FROM} or more."
-        return [f"<p>{words}</p>"]
+        words = f"The net predicts each class whose probability is {SAID_FROM} or more."
+        return [f"<p>An image can have any number of classes. {words}</p>"]
     names = [text(row["name"]) for row in report["classes"]]
     parts = ["<h2>Confusion matrix</h2>"]
     if len(names) > _TABLE_UP_TO:
-        parts.append(f"<p>Of more than {_TABLE_UP_TO} classes it is in report.json (above 1,000 as pairs).</p>")
+        parts.append("<p>The matrix is too large for this page. See report.json (above 1,000 classes: pairs).</p>")
     else:
-        parts.append("<p>Rows are true classes, columns predictions.</p>")
+        parts.append("<p>Rows are true classes, and columns are predicted classes.</p>")
         rows = []
         for row, (name, counts) in enumerate(zip(names, report["confusion"], strict=True)):
             cells = (_count(count, sum(counts), row == column) for column, count in enumerate(counts))
@@ -172,7 +171,6 @@ def _confusion(report: dict[str, Any]) -> list[str]:
 
 
 def _count(count: int, of_class: int, right: bool) -> str:
-    """Return a cell of the confusion matrix; the larger its share of the true class, the darker it is."""
     if not count:
         return "<td></td>"
     share = count / of_class
@@ -185,7 +183,7 @@ def _classes(report: dict[str, Any]) -> list[str]:
     columns |= {"f1": ("F1", ".4f"), "support": ("support", "d")}
     if "loss_weight" in report["classes"][0]:
         columns |= {"training_images": ("training images", ".4g"), "loss_weight": ("weight in the loss", ".4g")}
-        columns["times_seen"] = ("seen in an epoch, times", ".4g")
+        columns["times_seen"] = ("times seen in an epoch", ".4g")
     area = report["mean_average_precision"]
     if area is not None:
         columns["average_precision"] = ("average precision", ".4f")
@@ -211,45 +209,45 @@ def _thresholds(report: dict[str, Any]) -> list[str]:
         cells = [f"{row['threshold']:.2f}", str(row["predicted"]), *(number(row[key]) for key in keys)]
         rows.append([f"<b>{cell}</b>" for cell in cells] if row is best else cells)
     return [
-        f"<h2>When to say {name}</h2>",
-        f"<p>What follows if a sample is taken for {name} from a probability on, and for {other} below it; in bold the "
-        f"largest F1. False alarms: the share of {other} that is taken for {name}. Choose on other samples than those "
-        "that are to show how good the choice is.</p>",
-        table(("from", f"taken for {name}", "precision", "recall", "F1", "false alarms", "accuracy"), rows),
+        f"<h2>Thresholds for {name}</h2>",
+        f"<p>A sample is predicted as {name} if the probability of {name} is at least the threshold, else as {other}. "
+        f"False alarms are the share of {other} that is predicted as {name}. The row with the largest F1 is bold. Do "
+        "not choose a threshold on the samples on which you then measure how good the threshold is.</p>",
+        table(("threshold", f"predicted as {name}", "precision", "recall", "F1", "false alarms", "accuracy"), rows),
     ]
 
 
 def mistakes(report: dict[str, Any], pictures: Pictures) -> list[str]:
-    """Return the most confident mistakes as HTML, each beside the heat map of the predicted (or missed) class."""
+    """Return HTML that shows the most confident mistakes, each beside a heat map."""
     if not report["mistakes"]:
         return ["<h2>Mistakes</h2>", "<p>None.</p>"]
     if not pictures.mistakes:  # no images
         return []
     cells = [
-        f'<figure><div class="pair">{image(row["name"], picture)}{image("where the evidence lies", heat)}</div>'
+        f'<figure><div class="pair">{image(row["name"], picture)}{image("heat map of the evidence", heat)}</div>'
         f"<figcaption><b>{text(row['label'] or NO_CLASS)} → {text(row['prediction'])}</b> "
         f"{number(row['confidence'], '.2%')}<br><span>{text(row['name'])}</span></figcaption></figure>"
         for row, picture, heat in zip(report["mistakes"], pictures.mistakes, pictures.heatmaps, strict=True)
     ]
-    of_none = ' Beside "not X" it is the evidence for X, which was too little.' if "map" in report else ""
+    of_none = ' If the prediction is "not X", red shows the evidence for X.' if "map" in report else ""
     return [
         f"<h2>The {len(cells)} most confident mistakes</h2>",
-        "<p>True class → prediction, its confidence, and the image's name. Red is where the evidence for the "
-        f"prediction lies (Grad-CAM, arXiv 1610.02391, of the last stage).{of_none}</p>",
+        "<p>The text below an image is: true class → prediction, confidence of the prediction, and name of the image. "
+        f"Red shows the evidence for the prediction (Grad-CAM of the last stage, arXiv 1610.02391).{of_none}</p>",
         '<div class="grid mistakes">' + "\n".join(cells) + "</div>",
     ]
 
 
 def gallery(report: dict[str, Any], pictures: Pictures) -> list[str]:
-    """Return the gallery as HTML: each class's images of which the net is surest, then those it is least sure of."""
+    """Return HTML with the images that the net is most sure and least sure of, grouped by class."""
     if report["gallery"] and not pictures.gallery:  # no images
         return []
     shown, there = report["gallery"], sum(row["support"] > 0 for row in report["classes"])
     which = "each class" if len(shown) == there else f"the {len(shown)} classes with the lowest F1"
     parts = [
         "<h2>Class by class</h2>",
-        f"<p>Of {which} the images that the net is surest of, then those that it would least call so; below each the "
-        "probability of its own class, and where that is not said, the prediction.</p>",
+        f"<p>For {which}, the first images have the highest probability of the class, and the last images the lowest. "
+        "The probability is below the image. If the class is not predicted, an arrow points to the prediction.</p>",
     ]
     files = iter(pictures.gallery)
     for row in shown:
@@ -271,12 +269,12 @@ def text(value: object) -> str:
 
 
 def number(value: float | None, form: str = ".4f") -> str:
-    """Return a number as text; None is "not finite"."""
+    """Format a number, or return "not finite" for None."""
     return "not finite" if value is None else format(value, form)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
-    """Return a scrolling table; cells are HTML, and the first `text_columns` columns are aligned left."""
+    """Return a scrolling table of HTML cells, with the first `text_columns` columns aligned left."""
 
     def cells(tag: str, row: Sequence[str]) -> str:
         kinds = ['class="text"' if place < text_columns else "" for place in range(len(row))]
@@ -289,13 +287,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: in
 
 
 def scrolling(content: str, rows: int, columns: int) -> str:
-    """Return HTML content in a scrolling box, with a hint if it has too many rows or columns for a narrow window."""
+    """Put HTML content into a scrolling box, with a hint if the content is too large for a narrow window."""
     tall = rows > _ROWS
-    hint = '<p class="hint">Scroll for what does not fit.</p>' * (tall or columns > _COLUMNS)
+    hint = '<p class="hint">Scroll to see the whole table.</p>' * (tall or columns > _COLUMNS)
     return f'{hint}<div class="scroll{" tall" * tall}" tabindex="0">{content}</div>'
 
 
 def image(alt: str, data: bytes) -> str:
-    """Return an img tag that holds the image file `data`."""
+    """Return an img tag that contains the image file `data`."""
     kind = "png" if data.startswith(b"\x89PNG") else "jpeg"
     return f'<img alt="{text(alt)}" src="data:image/{kind};base64,{base64.b64encode(data).decode()}">'

@@ -1,4 +1,4 @@
-"""These functions make names and pictures of samples, and maps of the evidence for a class (Grad-CAM)."""
+"""These functions make pictures of samples, and heat maps of the evidence for a class (Grad-CAM)."""
 
 import io
 from collections.abc import Sequence
@@ -11,19 +11,19 @@ from mindspore import Tensor, nn
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.runtime.console import printable
 
-_PNG_UP_TO = 64  # largest width of a PNG, in pixels; a PNG of a photograph has five times the bytes of a JPEG
+_PNG_UP_TO = 64  # largest width of a PNG in pixels; a photograph is five times smaller as a JPEG
 _AT_A_TIME = 8  # images in a batch
 _HEAT, _OPACITY = np.array([255.0, 40.0, 0.0]), 0.7
 
 
 def sample_name(dataset: DataSet, index: int) -> str:
-    """Return the validation image's file name, or its number in a data set that has no files."""
+    """Return the file name of a validation image, or the number of the image if the data set has no file names."""
     names = getattr(dataset.test, "names", ())
     return printable(names[index]) if names else f"validation-{index:05d}"
 
 
 def sample_pictures(dataset: DataSet, indices: list[int]) -> list[bytes]:
-    """Return validation images, cropped as in evaluation but not normalised: small ones as PNG, others as JPEG."""
+    """Return validation images, cropped as in evaluation, as PNG files if they are small, or else as JPEG files."""
     from PIL import Image
 
     mean, std = (values[:, None, None] for values in dataset.input.moments)
@@ -37,12 +37,9 @@ def sample_pictures(dataset: DataSet, indices: list[int]) -> list[bytes]:
 
 
 def class_maps(net: nn.Cell, images: np.ndarray, classes: Sequence[int]) -> np.ndarray:
-    """Compute Grad-CAM (arXiv 1610.02391) of the last stage: float32 [n, h, w] from 0 to 1; all 0 without evidence.
+    """Compute heat maps of the evidence for a class in each image with Grad-CAM (arXiv 1610.02391).
 
-    A ResNet ends in the mean over height and width and one Dense layer: the gradient of a logit by a channel of the
-    last stage is that channel's weight over H · W. So the map is relu(Σ weight · channel), and needs no gradient.
-
-    `net`, a `ResNet`, is set to evaluation mode; `images` are float32 [n, C, H, W]; `classes` has a class for each.
+    `net` is a `ResNet`, and `images` are float32 [n, C, H, W]. Returns float32 [n, h, w] from 0 to 1.
     """
     net.set_train(False)
     features: list[np.ndarray] = []
@@ -56,13 +53,15 @@ def class_maps(net: nn.Cell, images: np.ndarray, classes: Sequence[int]) -> np.n
             net(Tensor(images[start : start + _AT_A_TIME]))
     finally:
         handle.remove()
+    # Grad-CAM without a gradient: after the mean over H and W and the Dense layer, a logit's gradient by a channel of
+    # the last stage is the channel's weight / (H · W).
     weights = net.fc.weight.numpy().astype(np.float32)[list(classes)]
     maps = np.maximum(np.einsum("nk,nkhw->nhw", weights, np.concatenate(features)), 0)
     return maps / np.maximum(maps.max((1, 2), keepdims=True), np.float32(1e-12))
 
 
 def heat_picture(picture: bytes, heat: np.ndarray) -> bytes:
-    """Lay a map, float32 [h, w] from 0 to 1, in red over an image file; return it in the same file format."""
+    """Draw a heat map, float32 [h, w] from 0 to 1, in red over an image file, and keep the file format."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(picture))

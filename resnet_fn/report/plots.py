@@ -1,4 +1,4 @@
-"""These functions draw a report's plots, and curves of runs over updates, with matplotlib if it is installed."""
+"""These functions draw the plots of a report and the curves of runs with matplotlib."""
 
 import importlib.util
 import io
@@ -30,19 +30,19 @@ def available() -> bool:
 
 
 def plain(name: str) -> str:
-    """Escape a name for a matplotlib label: matplotlib would typeset text between two dollar signs as mathematics."""
+    """Escape dollar signs in a name, because matplotlib typesets text between dollar signs as mathematics."""
     return name.replace("$", r"\$")
 
 
 def plain_numbers(*every: "Axis") -> None:
-    """Format the numbers of axes as 20,000 and 0.00001, without powers of ten and without a common offset."""
+    """Format the numbers of axes as 20,000 or 0.00001, without powers of ten and without a common offset."""
     for axis in every:
         axis.set_major_formatter(lambda value, _: f"{value:,.10f}".rstrip("0").rstrip("."))
         axis.set_minor_formatter(lambda value, _: "")
 
 
 def draw_all(report: dict[str, Any]) -> dict[str, bytes]:
-    """Draw a report's PNG files: "reliability", if an image has one class, and "curves"; {} without matplotlib."""
+    """Draw the plots of a report as PNG files, or return an empty dict if matplotlib is not installed."""
     if not available():
         return {}
     drawn = {}
@@ -54,7 +54,7 @@ def draw_all(report: dict[str, Any]) -> dict[str, bytes]:
 
 
 def plot_reliability(calibration: dict[str, Any]) -> "Figure":
-    """Plot each bin's accuracy against its confidence, and below it the bin's number of samples."""
+    """Plot the accuracy and the number of samples of each confidence bin."""
     from matplotlib.figure import Figure
 
     rows = [row for row in calibration["bins"] if row["count"]]
@@ -76,7 +76,7 @@ def plot_reliability(calibration: dict[str, Any]) -> "Figure":
 
 
 def plot_curves(report: dict[str, Any]) -> "Figure":
-    """Plot precision against recall of each class, in colours with names, or in grey if there are more than 10."""
+    """Plot the precision-recall curve of each class, in colours for up to 10 classes and in grey for more."""
     from matplotlib.figure import Figure
 
     pairs = [pair for pair in zip(report["classes"], report["curves"], strict=True) if pair[1]["recall"]]
@@ -97,7 +97,7 @@ def plot_curves(report: dict[str, Any]) -> "Figure":
 
 
 def png(figure: "Figure") -> bytes:
-    """Return a figure as a PNG file, the same bytes each time."""
+    """Return a figure as a PNG file with the same bytes each time."""
     data = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about letters that the font lacks; the page's tables show them
@@ -107,7 +107,7 @@ def png(figure: "Figure") -> bytes:
 
 
 def draw_run(events: Events, update: int) -> list[bytes]:
-    """Return a run's `PANELS` as PNG files, with a dotted line at `update`; [] without matplotlib or a log."""
+    """Draw a run's `PANELS` as PNG files, with a dotted line at `update`. Without matplotlib, return an empty list."""
     if not available() or not events:
         return []
     from matplotlib.figure import Figure
@@ -123,9 +123,9 @@ def draw_run(events: Events, update: int) -> list[bytes]:
 
 
 def draw_panel(axes: "Axes", panel: int, lines: Mapping[str, Sequence[Events]]) -> None:
-    """Draw one of `PANELS`: a line for each entry of `lines`, for several runs their mean ± standard deviation."""
+    """Draw one of the `PANELS`. An entry of `lines` with several runs is drawn as mean ± standard deviation."""
     title, quantity, curves = PANELS[panel]
-    axes.set_title(title + ": training thin, validation with dots" * (len(curves) > 1), fontsize=10)
+    axes.set_title(title + " (thin line: training, dots: validation)" * (len(curves) > 1), fontsize=10)
     axes.set(xlabel="update", ylabel=quantity)
     axes.grid(alpha=0.3)
     plain_numbers(axes.xaxis, axes.yaxis)
@@ -142,7 +142,7 @@ def draw_panel(axes: "Axes", panel: int, lines: Mapping[str, Sequence[Events]]) 
 
 
 def _values(runs: Sequence[Events], kind: str, field: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the updates [n] at which all runs have the field, and the field's values [runs, n], NaN for null."""
+    """Return the updates [n] at which all runs have `field`, and the values of `field` [runs, n]."""
     rows = [{e["update"]: e[field] for e in events if e["event"] == kind and field in e} for events in runs]
     updates = sorted(set.intersection(*map(set, rows)))
     return np.array(updates), np.array([[row[update] for update in updates] for row in rows], float)

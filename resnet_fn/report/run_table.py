@@ -1,4 +1,4 @@
-"""Runs whose recipes differ only in the seed form a group; the table has each group's means and deviations."""
+"""`run_table` compares groups of runs. Runs are in one group if their recipes differ only in the seed or the name."""
 
 import json
 import os
@@ -12,32 +12,32 @@ from resnet_fn.config.fields import OWN, show_value
 from resnet_fn.evaluation.task import task_of
 from resnet_fn.runtime.console import aligned
 
-_ALIKE = ("seed", "name")  # settings in which the runs of a group may differ
-_DATA = ("data_dir", "train_list", "val_list")  # options in which they may not
+_ALIKE = ("seed", "name")  # settings that may differ within a group
+_DATA = ("data_dir", "train_list", "val_list")  # options that must not differ within a group
 
 
 class EvaluatedRun(NamedTuple):
-    """Holds a run's recipe as JSON types, including the data's paths, and its evaluations so far."""
+    """The recipe of a run, including the paths of the data, and the events of its evaluations."""
 
     recipe: dict[str, Any]
     evaluations: list[dict[str, Any]]
 
 
 def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> EvaluatedRun:
-    """Read a run from its folder and its log's events; a ValueError if it has no recipe or no evaluation yet."""
+    """Read the recipe of a run from `folder`, and select the evaluations from `events`, the log of the run."""
     config = RunFolder(folder).config()
     if not config:
-        raise ValueError(f"{folder}: holds no config.json with its recipe; give a run folder")
+        raise ValueError(f"{folder}: contains no config.json; give a run folder")
     options = config["options"]
     recipe = config["recipe"] | {name: os.path.abspath(options[name]) for name in _DATA if options.get(name)}
     evaluations = [event for event in events if event["event"] == "eval"]
     if not evaluations:
-        raise ValueError(f"{folder}: has not been evaluated yet; wait for its first epoch's end")
+        raise ValueError(f"{folder}: has not been evaluated yet; wait for the end of the first epoch")
     return EvaluatedRun(recipe, evaluations)
 
 
 def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
-    """Group runs, {name: recipe}, whose recipes differ only in the seed; return {title of the group: names}."""
+    """Group runs {run: recipe} whose recipes differ only in the seed or the name, and return {title of group: runs}."""
     groups: dict[str, list[str]] = {}
     for name, recipe in recipes.items():
         key = json.dumps({setting: value for setting, value in recipe.items() if setting not in _ALIKE})
@@ -56,21 +56,17 @@ def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
 
 
 def different_updates(last: Mapping[str, int]) -> list[str]:
-    """Return a warning if runs that are averaged in one line have done different numbers of updates, {run: updates}."""
+    """Return a list with a warning if the last updates {run: update} of a group of runs differ, else an empty list."""
     where = ", ".join(f"{name} at {update}" for name, update in last.items())
-    return [f"warning: runs of one line stand at different updates: {where}"] * (len({*last.values()}) > 1)
+    return [f"warning: the runs of one table line have different last updates: {where}"] * (len({*last.values()}) > 1)
 
 
 def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
-    """Return the table's lines, and warnings of groups with equal seeds or different numbers of updates.
-
-    Columns are means over a group's last and best top-1 (mAP for multi-label) and last loss; for two runs or more with
-    the standard deviation (divisor n − 1). A ValueError if only some runs are multi-label.
-    """
+    """Return the lines of the table, and warnings about groups with equal seeds or different numbers of updates."""
     tasks = {name: task_of(run.recipe.get("multi_label")) for name, run in runs.items()}
     (name, task), *others = tasks.items()
     if other := next((other for _, other in others if other is not task), None):
-        raise ValueError(f"{name}: has {task.title}, others have {other.title}; give a table of each kind")
+        raise ValueError(f"{name}: the metric is {task.title}, but {other.title} for other runs; make two tables")
     metric, title = task.metric, task.title
     rows, notes = [("recipe", "runs", "seeds", "update", f"last {title}", f"best {title}", "last loss")], []
     for label, names in group_runs({name: run.recipe for name, run in runs.items()}).items():
@@ -80,7 +76,7 @@ def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
         seeds = [run.recipe["seed"] for run in members]
         notes += different_updates(dict(zip(names, updates, strict=True)))
         if len(set(seeds)) < len(seeds):
-            notes.append(f"warning: {', '.join(names)} are of one recipe and have equal seeds among them")
+            notes.append(f"warning: {', '.join(names)} have the same recipe, and some of them the same seed")
         values = [[event[metric] for event in run.evaluations if metric in event] for run in members]
         best = [max((value for value in row if value is not None), default=None) for row in values if row]
         rows.append(

@@ -1,6 +1,6 @@
-"""This module writes an evaluation's report: report.json, predictions.csv and one self-contained report.html.
+"""This module writes the report of an evaluation: report.json, predictions.csv and report.html.
 
-Equal checkpoints and options give equal bytes for any number of workers and batch size; the date is the checkpoint's.
+The files do not depend on the batch size or the number of workers. A report has the date of the checkpoint.
 """
 
 import csv
@@ -30,7 +30,7 @@ MISTAKES = 36
 
 
 def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
-    """Write the report's three files on rank 0; return the contents of report.json. A ValueError if writing fails."""
+    """Write the files of the report on rank 0, and return the contents of report.json on every rank."""
     report = build_report(evaluation)
     if evaluation.workers.is_main:
         files = {
@@ -68,7 +68,7 @@ def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
 
 
 def build_report(evaluation: Evaluation) -> dict[str, Any]:
-    """Return all metrics as JSON types; a value that is not finite becomes None."""
+    """Return the contents of report.json, in which None replaces values that are not finite."""
     scores, trained, task = evaluation.scores, evaluation.trained, evaluation.scores.task
     classes, labels = [printable(name) for name in trained.input.classes], evaluation.dataset.test.labels
     by_class = task.by_class(scores, labels, len(classes))
@@ -148,7 +148,7 @@ def _sample(evaluation: Evaluation, index: int, label: int, classes: Sequence[st
 
 
 def predictions_csv(evaluation: Evaluation) -> str:
-    """Return CSV with a row for each validation image, in the data set's order."""
+    """Return CSV text with a row for each validation sample, in the order of the data set."""
     scores, classes = evaluation.scores, [printable(name) for name in evaluation.trained.input.classes]
     top, task = scores.top, scores.task
     assert top is not None

@@ -1,4 +1,4 @@
-"""A run writes metrics.jsonl (each line is a JSON object with its "update"), TensorBoard events, and a progress bar."""
+"""This package writes a run's log metrics.jsonl and TensorBoard events, and shows the progress bar."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def read_log(log: Path) -> list[dict[str, Any]]:
-    """Return the events of a metrics.jsonl. Damaged lines are left out, with a warning unless only the last is cut."""
+    """Return the events of a metrics.jsonl file. Warn of damaged lines, but not of an incomplete last line."""
     events = []
     for number, line in enumerate(log.read_bytes().splitlines(keepends=True), 1):
         try:
@@ -16,5 +16,5 @@ def read_log(log: Path) -> list[dict[str, Any]]:
                 events.append(event)
         except (ValueError, KeyError, TypeError):
             if line.endswith(b"\n"):
-                print(f"warning: {log}: line {number} is damaged; left out", file=sys.stderr, flush=True)
+                print(f"warning: {log}: line {number} is damaged and was left out", file=sys.stderr, flush=True)
     return events

@@ -1,4 +1,4 @@
-"""`Board` writes a run's curves, first batch, settings, and row of the hyper-parameter table for TensorBoard."""
+"""`Board` writes the events of a run for TensorBoard."""
 
 import logging
 import sys
@@ -15,7 +15,7 @@ from resnet_fn.recipes import RECIPES
 from resnet_fn.runtime.console import printable
 from resnet_fn.runtime.disk import no_room
 
-# tensorboardX imports torch if it is installed, only to accept torch's tensors: this takes 1.2 s and 180 MB.
+# If torch is installed, tensorboardX imports it only to accept torch's tensors, which takes 1.2 s and 180 MB.
 if _no_torch := "torch" not in sys.modules:
     sys.modules["torch"] = None  # type: ignore[assignment]  # makes `import torch` fail
 try:
@@ -25,7 +25,7 @@ finally:
     if _no_torch:
         del sys.modules["torch"]
 
-# The run reports numbers that are not finite itself; tensorboardX's warnings would come between its lines.
+# The run itself reports numbers that are not finite, so tensorboardX does not have to warn of them.
 logging.getLogger("tensorboardX").setLevel(logging.ERROR)
 
 # metrics.jsonl field → TensorBoard name
@@ -47,12 +47,12 @@ _SHOWN, _SIDE = 16, 140  # images of the first batch, in two rows; pixels a side
 
 
 class SummaryWriter(tensorboardX.SummaryWriter):
-    """tensorboardX's writer, which stores a write error as `error`: otherwise its thread would end and callers wait."""
+    """A writer of tensorboardX that stores a write error in `error` instead of raising it."""
 
     def __init__(self, folder: Path | str, **options: Any) -> None:
         try:
             super().__init__(str(folder), **options)
-        except RuntimeError:  # no thread could start; without this, the process would wait for one at its end
+        except RuntimeError:  # no thread could start, and the process would wait for one at exit
             if self.file_writer:
                 self.file_writer.event_writer._closed = True
             raise
@@ -67,13 +67,13 @@ class SummaryWriter(tensorboardX.SummaryWriter):
                 try:
                     return write(*arguments)
                 except OSError as error:
-                    self.error = error
+                    self.error = error  # if it were raised, the writing thread would end and callers would wait
 
         return wrapped
 
 
 class Board:
-    """Writes a run's TensorBoard events and settings, and hides events after update `start` of an earlier process."""
+    """Writes the TensorBoard events of a run that starts after update `start`, and hides older events after `start`."""
 
     def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int) -> None:
         self._folder = folder
@@ -84,20 +84,20 @@ class Board:
             self._add_config(recipe, options)
 
     def scalars(self, event: Mapping[str, Any]) -> None:
-        """Add the fields of an event that `SCALARS` names; an OSError if earlier events could not be written."""
+        """Add the fields of an event that `SCALARS` lists. Raises an OSError if earlier events could not be written."""
         self._check()
         for field, name in SCALARS[event["event"]].items():
             if event.get(field) is not None and field not in self._hidden:
                 self._writer.add_scalar(name, event[field], event["update"])
 
     def norms(self, norms: Mapping[str, Mapping[str, float]], update: int) -> None:
-        """Add norms, {kind: {group of layers: 2-norm}}."""
+        """Add 2-norms, which have the form {kind: {group of layers: norm}}."""
         for kind, groups in norms.items():
             for group, value in groups.items():
                 self._writer.add_scalar(f"train_{kind}_norm/{group}", value, update)
 
     def batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
-        """Add the run's first images, as the net gets them, and their labels; an error only gives a warning."""
+        """Add the first images of the run and their labels. An error prints a warning and is not raised."""
         try:
             self._writer.add_text("config/first_batch", _describe_batch(images, labels, classes), 0)
             # Large images would take a second to encode, and the digits' 8 pixels could not be seen.
@@ -106,10 +106,10 @@ class Board:
             grey = shown / 5.0 + 0.5  # a fixed scale, so that a wrong normalisation shows: -2.5 is black
             self._writer.add_images("train/first_batch", np.clip(grey, 0, 1), 0)
         except Exception as error:
-            print(f"warning: no picture of the first batch: {first_line(error)}", file=sys.stderr, flush=True)
+            print(f"warning: first batch: no picture in TensorBoard: {first_line(error)}", file=sys.stderr, flush=True)
 
     def close(self, whole: bool) -> None:
-        """Write everything and close; if the run is complete (`whole`), raise an OSError if this fails."""
+        """Write all events and close the file. A write error is raised only if the run is complete (`whole`)."""
         if whole and self._session_end is not None:
             self._writer.file_writer.add_summary(self._session_end, 0)
         self._writer.close()
@@ -126,14 +126,13 @@ class Board:
         self._writer.add_text("config/recipe", _table(recipe, named or Recipe(), title), 0)
         self._writer.add_text("config/options", _table(options, RunOptions(), "default"), 0)
         values = {k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in vars(recipe).items()}
-        # Without the description of an experiment TensorBoard makes one from all runs: settings that differ come
-        # first, and every curve's last point is a metric, evaluation's first.
+        # Without the description of an experiment, TensorBoard makes one from all runs. It then shows settings that
+        # differ first, and the last point of each curve as a metric.
         _, begin, self._session_end = hparams(values, {})
         self._writer.file_writer.add_summary(begin, 0)
 
 
 def _describe_batch(images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> str:
-    """Return mean and deviation of each channel, and the classes of the first labels, [N] or [N, classes]."""
     lines = [
         f"- channel {c}: mean {images[:, c].mean():.2f} ± {images[:, c].std():.2f}" for c in range(images.shape[1])
     ]
@@ -145,7 +144,7 @@ def _describe_batch(images: np.ndarray, labels: np.ndarray, classes: Sequence[st
 
 
 def _table(config: Recipe | RunOptions, base: Recipe | RunOptions, title: str) -> str:
-    """Return all settings as a Markdown table; those that differ from `base` come first, bold, with base's value."""
+    """Return all settings as a Markdown table, in which settings that differ from `base` come first."""
     changed, same = [], []
     for name, value in vars(config).items():
         usual = getattr(base, name)

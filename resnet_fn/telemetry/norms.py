@@ -1,4 +1,4 @@
-"""`LayerNorms` measures norms of gradients, weights and updates by group of layers, to show parts that diverge."""
+"""`LayerNorms` measures the norms of gradients, weights and updates for each group of layers."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +10,7 @@ from resnet_fn.models.parts import group_of
 
 
 class LayerNorms:
-    """Measures norms of the `trained` weights, by `group` of a weight's name, in every `every`-th update (0: never)."""
+    """Measures norms in every `every`-th update (0: never). `group` maps the name of a weight to a group of layers."""
 
     def __init__(self, trained: Sequence[Parameter], every: int, group: Callable[[str], str] = group_of) -> None:
         self._weights = trained
@@ -19,12 +19,12 @@ class LayerNorms:
         self._before: list[np.ndarray] = []
 
     def before(self, update: int) -> None:
-        """Copy the weights if the next update, counted from 1, will be measured."""
+        """Copy the weights before `update` (counted from 1) if the norms of this update are measured."""
         if self._every > 0 and update % self._every == 0:
             self._before = [parameter.numpy().copy() for parameter in self._weights]
 
     def after(self, squares: Tensor) -> dict[str, dict[str, float]]:
-        """Return 2-norms of gradients (not clipped), new weights and updates by group; `squares`: see `StepResult`."""
+        """Return 2-norms {kind: {group: norm}}, or {} if the update is not measured. For `squares` see `StepResult`."""
         if not self._before:
             return {}
         gradients = squares.numpy()
@@ -35,7 +35,7 @@ class LayerNorms:
         changed = [_square(new - old) for new, old in zip(after, self._before, strict=True)]
         self._before = []
         return {
-            "gradient": self._by_group(gradients.tolist()),
+            "gradient": self._by_group(gradients.tolist()),  # before clipping
             "weight": self._by_group(map(_square, after)),
             "update": self._by_group(changed),
         }

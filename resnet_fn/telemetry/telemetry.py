@@ -1,4 +1,4 @@
-"""`Telemetry` writes metrics.jsonl and TensorBoard events, and shows the progress bar, on rank 0."""
+"""`Telemetry` writes metrics.jsonl and TensorBoard events and shows the progress bar, all on rank 0."""
 
 import contextlib
 import json
@@ -17,15 +17,14 @@ from resnet_fn.runtime.disk import finite_or_null, no_room, replace_text
 from resnet_fn.telemetry import read_log
 from resnet_fn.telemetry.board import Board
 
-PAUSE = 60.0  # seconds between two printed lines about updates, if there is no progress bar
+PAUSE = 60.0  # seconds between two printed lines if there is no progress bar
 BAR = "{desc}{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"  # fits into 80 columns
 
 
 class Pace:
-    """Collects statistics of this process's updates in the current epoch; `epochs` counts the table's printed rows.
+    """Collects the losses, accuracies and durations of the updates of the current epoch.
 
-    `losses` and `accuracies` are those of the applied updates. `seconds` has the duration of each update, except the
-    process's first update, which compiles: `compiling` is its duration.
+    The list `seconds` leaves out the first update of the process, which compiles and is timed in `compiling`.
     """
 
     def __init__(self) -> None:
@@ -33,14 +32,14 @@ class Pace:
         self.begin(0)
 
     def begin(self, epochs: int) -> None:
-        """Start a new epoch, after the evaluation of the last one."""
+        """Start to collect the values of a new epoch. This process has already evaluated `epochs` epochs."""
         self.epochs, self.began, self.compiling = epochs, time.perf_counter(), 0.0
         self.losses: list[float] = []
         self.accuracies: list[float] = []
         self.seconds: list[float] = []
 
     def add(self, loss: float, accuracy: float, seconds: float, applied: bool) -> None:
-        """Add an update's loss, accuracy and duration; loss and accuracy only count if the update was `applied`."""
+        """Add an update. The loss and the accuracy count only if the update was `applied`."""
         if applied:
             self.losses.append(loss)
             self.accuracies.append(accuracy)
@@ -51,10 +50,10 @@ class Pace:
 
 
 class Telemetry:
-    """Writes events to a run folder and shows the progress bar; the end of the `with` block flushes everything."""
+    """Writes the events of a run to its folder and shows the progress bar. Use `Telemetry` in a `with` block."""
 
     def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int, total: int) -> None:
-        """Open the log of a run of `total` updates, `start` of which are done."""
+        """Open the log of a run of `total` updates, of which `start` are done."""
         self._folder = folder
         _drop_events_after(folder / "metrics.jsonl", start)
         self._log = open(folder / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
@@ -79,11 +78,11 @@ class Telemetry:
             self._board.close(whole=error is None and self._left == 0)
 
     def first_batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
-        """Show the first batch as the net gets it: float32 [n, C, H, W], and labels [n] or [n, classes]."""
+        """Show the first batch in TensorBoard, with images float32 [n, C, H, W] as the net gets them."""
         self._board.batch(images, labels, classes)
 
     def advance(self, epoch: int, epochs: int, event: dict[str, Any] | None) -> None:
-        """Advance the bar by one update, and log the update's event if it is not None."""
+        """Advance the progress bar by one update, and log `event` if it is not None."""
         if event is not None:
             event["memory_mb"] = memory_mb()
             self._write(event)
@@ -106,21 +105,21 @@ class Telemetry:
         self.flush()
 
     def end_early(self) -> None:
-        """Note that the run is complete without the updates that are left."""
+        """Mark the run as complete although some updates are left."""
         self._left = 0
 
     def checkpointed(self, events: Sequence[dict[str, Any]]) -> None:
-        """Log the events of checkpoints that have been written."""
+        """Log the events of checkpoints that were written."""
         for event in events:
             self._write(event)
 
     def flush(self) -> None:
-        """Write all lines to the file; call this before a checkpoint, whose updates the log must contain."""
+        """Write all lines to the log file. Call this before a checkpoint is saved."""
         with self._name_the_log():
             self._log.flush()
 
     def say(self, text: str) -> None:
-        """Print lines on stdout above the bar."""
+        """Print text on stdout above the progress bar."""
         self._bar.clear()
         print(text, flush=True)
         self._bar.refresh()
@@ -139,7 +138,7 @@ class Telemetry:
 
 
 class SilentTelemetry(Telemetry):
-    """Has the methods of `Telemetry` without effect, for all ranks except 0."""
+    """Replaces `Telemetry` on all ranks except rank 0. The methods do nothing."""
 
     def __init__(self) -> None:
         pass
@@ -154,13 +153,12 @@ class SilentTelemetry(Telemetry):
 
 
 def memory_mb() -> float:
-    """Return the main memory that this process uses now, in MiB; if the system is not Linux, its peak."""
+    """Return the memory that this process uses in MiB, or the peak if the system is not Linux."""
     with contextlib.suppress(OSError), open("/proc/self/statm", encoding="ascii") as statm:
         return int(statm.read().split()[1]) * resource.getpagesize() / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
 def _drop_events_after(log: Path, update: int) -> None:
-    """Remove events after `update`, and damaged lines, from the log that a stopped run left."""
     if log.exists():
         replace_text(log, "".join(json.dumps(event) + "\n" for event in read_log(log) if event["update"] <= update))

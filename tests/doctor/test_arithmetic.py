@@ -10,17 +10,17 @@ pytestmark = pytest.mark.usefixtures("device")
 
 def test_a_copy_that_loses_bytes_of_an_array_that_is_not_aligned(monkeypatch):
     ok, text = arithmetic.transfer()
-    assert (ok, text.count(" 0 come back changed")) == (True, 1)
+    assert (ok, text.startswith("0 of ")) == (True, True)
     real = arithmetic.Tensor
     monkeypatch.setattr(arithmetic, "Tensor", lambda a: real(a if a.ctypes.data % 64 == 0 else np.zeros_like(a)))
     ok, text = arithmetic.transfer()
-    assert (ok, " 0 come back changed" in text) == (False, False)
+    assert (ok, text.startswith("0 of ")) == (False, False)
 
 
 def test_an_inverted_momentum(monkeypatch):
-    assert arithmetic.batchnorm() == (True, "a batch weighs 0.1 in the moving mean")
+    assert arithmetic.batchnorm() == (True, "a batch has weight 0.1 in the moving mean")
     monkeypatch.setattr(arithmetic, "batch_norm", lambda channels: nn.BatchNorm2d(channels, momentum=0.1))
-    assert arithmetic.batchnorm() == (False, "a batch weighs 0.9 in the moving mean")
+    assert arithmetic.batchnorm() == (False, "a batch has weight 0.9 in the moving mean")
 
 
 def test_a_nesterov_that_is_ignored(monkeypatch):
@@ -28,7 +28,7 @@ def test_a_nesterov_that_is_ignored(monkeypatch):
     real = arithmetic.momentum_sgd
     monkeypatch.setattr(arithmetic, "momentum_sgd", lambda groups, momentum, nesterov: real(groups, momentum, False))
     ok, text = arithmetic.nesterov()
-    assert (ok, text.endswith("from float64 after two updates")) == (False, True)
+    assert (ok, text.endswith(" after two updates")) == (False, True)
 
 
 def test_a_convolution_in_less_than_float32(monkeypatch):
@@ -43,17 +43,17 @@ def test_a_convolution_in_less_than_float32(monkeypatch):
 
     monkeypatch.setattr(arithmetic, "conv", Half)
     ok, text = arithmetic.convolution()
-    assert (ok, text.startswith(("2e-04 from", "1e-04 from", "3e-04 from"))) == (False, True)
+    assert (ok, text.startswith(tuple(f"relative error {n}e-04," for n in (1, 2, 3)))) == (False, True)
 
 
 def test_an_overflow_that_nobody_notices(monkeypatch):
-    assert arithmetic.overflow() == (True, "300² in float16 is infinity; noticed: yes")
+    assert arithmetic.overflow() == (True, "300² in float16 is infinity; overflow noticed: yes")
 
     def all_finite(tensors):
         return ops.depend(mindspore.Tensor(np.array(True)), tensors)
 
     monkeypatch.setattr(mindspore.amp, "all_finite", all_finite)
-    assert arithmetic.overflow() == (False, "300² in float16 is infinity; noticed: no")
+    assert arithmetic.overflow() == (False, "300² in float16 is infinity; overflow noticed: no")
 
 
 def test_clip_and_skip():

@@ -59,7 +59,7 @@ def test_what_raises_is_broken():
 
 def test_a_folder_that_is_not_there_is_an_error_and_leaves_nothing(tmp_path, python, says):
     done = python("-m", "resnet_fn.doctor", "--out-dir", "absent", code=1)
-    says(done.stderr, "doctor: error: out_dir: absent is not a folder; make it, or give another")
+    says(done.stderr, "doctor: error: out_dir: absent is not a folder; create it, or give another")
     assert os.listdir(tmp_path) == []
 
 
@@ -106,5 +106,5 @@ def test_a_convolution_on_the_reference_kernel_is_named(tmp_path, python):
 @pytest.mark.slow
 def test_two_workers(msrun):
     log = msrun(2, "-m", "resnet_fn.doctor")
-    assert "ok      all-reduce   3 of 3, infinity arrives as inf\n" in log
+    assert "ok      all-reduce   the sum is 3 and should be 3, infinity arrives as inf\n" in log
     assert "11 of 11 ok" in log

@@ -60,4 +60,4 @@ def test_what_rests_on_a_default_is_named_with_what_to_write(python, tmp_path):
 
 def test_what_is_written_is_no_finding(python, tmp_path):
     (tmp_path / "port.py").write_text(PORT.format(**WRITTEN))
-    assert "nothing rests on a default" in python("-m", "resnet_fn.doctor", "port.py:Net", cwd=tmp_path).stdout
+    assert "nothing depends on a default" in python("-m", "resnet_fn.doctor", "port.py:Net", cwd=tmp_path).stdout

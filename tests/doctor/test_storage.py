@@ -14,4 +14,4 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "lockf", refuse)
-    assert storage.rename(tmp_path) == (False, "a file replaced in one step: True, the folder locked: False")
+    assert storage.rename(tmp_path) == (False, "a file was replaced: True, the folder was locked: False")

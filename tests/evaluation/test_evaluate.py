@@ -20,7 +20,7 @@ def test_each_evaluation_option_has_its_effect(run):
     assert evaluate(run, image_size=16)["loss"] != plain["loss"]
     with pytest.raises(ValueError, match=r"^tta: 'flipp' is unknown; "):
         evaluate(run, tta="flipp")
-    with pytest.raises(ValueError, match=r"^image_size: -1 is negative; give pixels, or 0 for the recipe's own$"):
+    with pytest.raises(ValueError, match=r"^image_size: -1 is negative; give pixels, or 0 for the recipe's size$"):
         evaluate(run, image_size=-1)
 
 
@@ -35,7 +35,7 @@ def test_of_a_run_folder_as_weights_it_says_which_checkpoint_and_what_classes(ru
         flags = ("--recipe", recipe, "--json", "result.json", "--which", which)
         assert main("evaluate", "--weights", run, *flags) == 0
         out, err = capsys.readouterr()
-        assert (out.splitlines()[0], err.partition(" as")[0]) == (f"weights     {path}", warning)
+        assert (out.splitlines()[0], err.partition(" with")[0]) == (f"weights     {path}", warning)
     assert json.loads(Path("result.json").read_text()) == evaluate(run, which="best")
     with pytest.raises(ValueError, match=r"^/dev/full: cannot be written \(No space left"):
         main("evaluate", run, "--which", "best", "--json", "/dev/full")

@@ -146,6 +146,6 @@ def test_comparison_refuses_what_is_not_finite_or_fails(run):
     def fails(part):
         raise RuntimeError("shapes do not fit")
 
-    with pytest.raises(ExportError, match=r"cannot be run \(shapes do not fit\); no file was kept; give --batch N"):
+    with pytest.raises(ExportError, match=r"cannot be run \(shapes do not fit\) and was not kept; set a batch size"):
         compare(trained, fails, images(4), 0)
     assert describe_export(trained, "mindir", 3)["output"]["shape"] == [3, 10]

@@ -38,7 +38,7 @@ def test_a_loaded_net_is_compiled_once(run, digits_png):
 
 
 def test_what_holds_no_images_is_named(digits_png):
-    for message in ("does not exist; did you mean images/59.png", "holds no images"):
+    for message in ("does not exist; did you mean images/59.png", "contains no images"):
         with pytest.raises(ValueError, match=f"^images/99.png: {message}"):
             find_images(["images/99.png"])
         Path("images/99.png").mkdir(exist_ok=True)
@@ -73,7 +73,7 @@ def test_a_bad_file_is_named_and_the_others_go_on(run, digits_png):
         if "error" in result:
             path = result["file"]
             assert result["error"].startswith(f"{path}: cannot be read ({bad[path]}")
-            assert result["error"].endswith("); fix or remove it")
+            assert result["error"].endswith("); fix or remove the file")
     for path in bad:  # white pictures in their place
         Image.new("L", (8, 8), 255).save(path)
     for there, whole in zip(results, predict(trained, files), strict=True):

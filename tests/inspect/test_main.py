@@ -40,13 +40,13 @@ def test_command_compares_frameworks(write_resnet8, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[3:5]] == ["fc.bias", "bn1.moving_mean"]
     assert lines[3].split()[4:] == [f"{ours['fc.bias'][4]:.5e}", "7.00000e+00", "[4]"]
-    assert lines[5:] == ["45 of 47 parameters that both have are equal"]
+    assert lines[5:] == ["45 of 47 common parameters are equal"]
 
 
 def test_another_net_ends_in_one_line(write_resnet8, raises_line):
     write_resnet8("a.safetensors")
     write_arrays("b.safetensors", {f"encoder.{place}": np.ones(2, np.float32) for place in range(3)})
-    with raises_line("OTHER: another net than CHECKPOINT: of 3 and 47 arrays only 0 with the same name and shape"):
+    with raises_line("OTHER: only 0 of 3 arrays match CHECKPOINT's 47 arrays in name and shape"):
         inspect.main(["a.safetensors", "b.safetensors"])
 
 
@@ -54,7 +54,7 @@ def test_unknown_names_and_useless_weights_are_shown_all_the_same(capsys):
     write_arrays("a.safetensors", {"encoder.weight": np.array([1, np.nan], np.float32)})
     assert inspect.main(["a.safetensors"]) == 0
     shown = capsys.readouterr()
-    assert "a.safetensors: names of its own" in shown.out
+    assert "a.safetensors: unknown names" in shown.out
     assert "1 NOT FINITE" in shown.out
     assert "names such as encoder.weight are of no known ResNet" in shown.err
 
@@ -115,4 +115,4 @@ def test_differences_are_largest_first():
     assert (found.differences[0].ours, found.differences[0].theirs, found.differences[0].place) == (1.0, 3.0, (3,))
     assert (found.same, found.missing, found.unexpected) == (2, ["f"], ["e"])
     assert found.shapes == ["d (2,) here, (3,) there"]
-    assert comparison_table(found)[-1] == "2 of 4 parameters that both have are equal"
+    assert comparison_table(found)[-1] == "2 of 4 common parameters are equal"

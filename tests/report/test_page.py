@@ -95,8 +95,8 @@ def test_two_classes_get_a_table_of_thresholds_with_the_best_f1_in_bold():
     keys = {"predicted": 3, "precision": 0.5, "recall": 1.0, "false_alarms": 0.25, "accuracy": 0.75}
     rows = [{"threshold": threshold, "f1": f1, **keys} for threshold, f1 in ((0.25, 0.5), (0.5, 0.625), (0.75, 0.625))]
     text = page(make_report(thresholds=rows), {}, PICTURES)
-    assert "<h2>When to say c1&lt;</h2>" in text
-    assert "share of c0&lt; that is taken for c1&lt;" in text
+    assert "<h2>Thresholds for c1&lt;</h2>" in text
+    assert "share of c0&lt; that is predicted as c1&lt;" in text
     bold = [re.sub("<[^>]*>", "", cell) for cell in re.findall(r"<td[^>]*><b>(0\.\d\d)</b>", text)]
     assert bold == ["0.50"]
 
@@ -105,7 +105,7 @@ def test_what_is_of_one_class_an_image_is_left_out_where_it_has_any_number():
     report = make_report(calibration=None, confusion=None, confused=[], map=0.375)
     del report["top1"], report["top5"]
     text = page(report, {}, PICTURES)
-    assert "An image has any number of classes, and is taken for those with a probability of 0.5 or more." in text
+    assert "any number of classes. The net predicts each class whose probability is 0.5 or more." in text
     titles = re.findall("<h2>(.*?)</h2>", text)
     assert titles == ["Classes", "The 2 most confident mistakes", "Class by class"]
     figures = re.findall("<span>(.*?)</span></div>", text)
@@ -127,7 +127,7 @@ def test_the_evidence_beside_not_a_class_is_said_to_be_for_that_class():
     row = {"index": 0, "name": "x.png", "label": "cat;dog", "prediction": "not cat", "confidence": 0.75}
     words = "\n".join(mistakes({"mistakes": [row], "map": 0.5}, Pictures([PNG], [RED])))
     assert "<b>cat;dog → not cat</b> 75.00%" in words
-    assert 'Beside "not X" it is the evidence for X, which was too little.' in words
+    assert 'If the prediction is "not X", red shows the evidence for X.' in words
     words = "\n".join(mistakes({"mistakes": [row | {"label": "", "prediction": "cat"}]}, Pictures([PNG], [RED])))
     assert "<b>no class → cat</b>" in words
     assert "not X" not in "\n".join(mistakes(make_report(), PICTURES))
@@ -145,11 +145,11 @@ def test_the_gallery_goes_class_by_class_and_marks_what_is_wrong():
     text = "\n".join(gallery(report, Pictures(gallery=[PNG, RED, JPEG])))
     assert re.findall("<h3>(.*?)</h3>", text) == ["c&lt;", "d"]
     assert sources(text) == [PNG, RED, JPEG]
-    assert "Of each class the images" in text
+    assert "For each class, the first images" in text
     assert text.count("<figure>") == 2
     (wrong,) = re.findall('<figure class="wrong">.*?<figcaption>(.*?)</figcaption>', text)
     assert wrong == "not finite <b>→ d</b><br><span>b.png</span>"
     samples[1]["prediction"] = ""  # several classes an image, and none is said
     assert "not finite <b>→ no class</b>" in "\n".join(gallery(report, Pictures(gallery=[PNG, RED, JPEG])))
     report["classes"][2]["support"] = 1
-    assert "Of the 2 classes with the lowest F1 the images" in gallery(report, Pictures(gallery=[PNG] * 3))[1]
+    assert "For the 2 classes with the lowest F1, the first images" in gallery(report, Pictures(gallery=[PNG] * 3))[1]

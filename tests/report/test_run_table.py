@@ -61,17 +61,17 @@ def test_what_would_mislead_is_said():
     assert cells(lines[1])[3] == "10..20"
     assert cells(lines[1])[-1] == "not finite"
     assert notes == [
-        "warning: runs of one line stand at different updates: a at 20, b at 10, c at 20",
-        "warning: a, b, c are of one recipe and have equal seeds among them",
+        "warning: the runs of one table line have different last updates: a at 20, b at 10, c at 20",
+        "warning: a, b, c have the same recipe, and some of them the same seed",
     ]
 
 
 def test_a_folder_without_recipe_or_evaluation_is_named():
     Path("run").mkdir()
-    with pytest.raises(ValueError, match=r"^run: holds no config.json with its recipe; give a run folder$"):
+    with pytest.raises(ValueError, match=r"^run: contains no config.json; give a run folder$"):
         read_run(Path("run"), [])
     Path("run/config.json").write_text(json.dumps({"recipe": {"seed": 1}, "options": {}}))
-    with pytest.raises(ValueError, match=r"^run: has not been evaluated yet; wait for its first epoch's end$"):
+    with pytest.raises(ValueError, match=r"^run: has not been evaluated yet; wait for the end of the first epoch$"):
         read_run(Path("run"), [{"event": "train", "update": 1}])
     event = {"event": "eval", "update": 1}
     assert read_run(Path("run"), [{"event": "train", "update": 1}, event]) == EvaluatedRun({"seed": 1}, [event])
@@ -83,5 +83,5 @@ def test_runs_with_several_classes_an_image_have_map_and_no_table_with_others():
     lines, _ = run_table({"a": several})
     assert cells(lines[0])[-3:] == ["last mAP", "best mAP", "last loss"]
     assert cells(lines[1])[-3:] == ["50.00%", "75.00%", "0.5000"]
-    with pytest.raises(ValueError, match=r"has top-1, others have mAP; give a table of each kind"):
+    with pytest.raises(ValueError, match=r"the metric is top-1, but mAP for other runs; make two tables"):
         run_table({"b": run(0.5), "a": several})
