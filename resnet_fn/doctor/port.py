@@ -25,7 +25,7 @@ _SILENT: dict[str, dict[str, str]] = {
     "SmoothL1Loss": {"reduction": "'mean'"},
     "Embedding": {"embedding_table": "N(0, 1)"},
 }
-_OPPOSITE = {"momentum": " and then is the weight of the batch"}
+_OPPOSITE = {"momentum": "; in that version, the number is the weight of the batch, so then write 0.1"}
 _METHODS = {
     "std": "the divisor n or n - 1 depends on the device; ddof=0 becomes correction=1",
     "var": "the divisor n or n - 1 depends on the device; ddof=0 becomes correction=1",
@@ -95,8 +95,8 @@ def resting_settings(place: str) -> list[str]:
         for argument, new in layers[layer].items():
             if argument not in words:
                 old = defaults[argument].default
-                change = f"{argument} uses the default {old!r}, which becomes {new}{_OPPOSITE.get(argument, '')}"
-                rows.setdefault(f"{name}: {change}; write {argument}={old!r}", []).append(path)
+                change = f"{argument} uses the default {old!r}, which becomes {new}; write {argument}={old!r}"
+                rows.setdefault(f"{name}: {change}{_OPPOSITE.get(argument, '')}", []).append(path)
         if layer is nn.Dropout and "keep_prob" in words:
             keep = f"{name}: keep_prob (first argument) becomes p, the dropped share; write p={1 - cell.keep_prob:g}"
             rows.setdefault(keep, []).append(path)

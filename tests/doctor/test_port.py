@@ -50,7 +50,13 @@ def test_what_rests_on_a_default_is_named_with_what_to_write(python, tmp_path):
     lines = python("-m", "resnet_fn.doctor", "port.py:Net", cwd=tmp_path).stdout.splitlines()
     for words in (
         *(("Conv2d", "write pad_mode='same' (conv)"), ("Conv2d", "write has_bias=False (conv)")),
-        *(("BatchNorm2d", "write momentum=0.9 (norm)"), ("MaxPool2d", "write stride=1 (pool)")),
+        *(
+            (
+                "BatchNorm2d",
+                "write momentum=0.9; in that version, the number is the weight of the batch, so then write 0.1 (norm)",
+            ),
+            ("MaxPool2d", "write stride=1 (pool)"),
+        ),
         *(("LeakyReLU", "write alpha=0.2 (act)"), ("Dropout", "write p=0.1 (drop)")),
         *(("port.py:17", "may change: ops.select"), ("port.py:17", "n - 1")),
     ):
