@@ -121,9 +121,9 @@ class Design:
     depths: tuple[int, ...]  # number of blocks in each stage
     # Channels of each stage before the block's expansion. Each stage after the first one begins with stride 2.
     planes: tuple[int, ...] = (64, 128, 256, 512)
-    # "imagenet" is a 7x7 convolution and a 3x3 max-pool, both of stride 2. "cifar" is a 3x3 convolution of stride 1. "d"
-    # (ResNet-D, arXiv 1812.01187, timm's `resnet50d`) is three 3x3 convolutions and the max-pool. Its shortcuts average
-    # 2x2 pixels before a projection of stride 1.
+    # "imagenet" is a 7x7 convolution and a 3x3 max-pool, both of stride 2. "cifar" is a 3x3 convolution of stride 1.
+    # "d" (ResNet-D, arXiv 1812.01187, timm's `resnet50d`) is three 3x3 convolutions and the max-pool. Its shortcuts
+    # average 2x2 pixels before a projection of stride 1.
     stem: str = "imagenet"
     groups: int = 1  # groups of the bottleneck's 3x3 convolution (ResNeXt, arXiv 1611.05431)
     # The bottleneck's width is planes · base_width / 64 · groups. Wide ResNet (arXiv 1605.07146) has 128.

@@ -32,9 +32,9 @@ _batch_transposed_times = ops.BatchMatMul(transpose_a=True)
 def cook_toom() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the matrices A [6, 4], G [6, 3] and B [6, 6] of Winograd's method in float64.
 
-    The sum over i of A[i, o] G[i, k] B[i, j] is 1 if j = o + k, and 0 otherwise. A and G evaluate polynomials of degrees
-    3 and 2 at five points and infinity. B interpolates the product of two such polynomials. A correlation is the
-    transpose of this product.
+    The sum over i of A[i, o] G[i, k] B[i, j] is 1 if j = o + k, and 0 otherwise. A and G evaluate polynomials of
+    degrees 3 and 2 at five points and infinity. B interpolates the product of two such polynomials. A correlation is
+    the transpose of this product.
     """
     points = np.array(POINTS)
 
