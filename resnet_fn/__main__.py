@@ -1,4 +1,4 @@
-"""`resnet_fn COMMAND` and `python -m resnet_fn COMMAND` run a command; without COMMAND they list all commands."""
+"""The program `resnet_fn` runs a command of this package, or lists all commands."""
 
 import signal
 import sys
@@ -35,7 +35,7 @@ _GENERAL = ("-h", "--help", "--debug")
 
 
 def list_commands(arguments: Sequence[str]) -> int:
-    """Print all commands; a UsageError names the nearest command if `arguments` has a word that is not a command."""
+    """Print all commands with their purposes."""
     for word in arguments:
         if word not in _GENERAL:
             raise cli.UsageError(f"unknown argument {word!r}; {closest(word, COMMANDS)}")
@@ -47,7 +47,7 @@ def list_commands(arguments: Sequence[str]) -> int:
 
 
 def run() -> NoReturn:
-    """Run the command that is typed after "resnet_fn" or "python -m resnet_fn"."""
+    """Run the command that the user typed after `resnet_fn` or `python -m resnet_fn`."""
     arguments = sys.argv[1:]
     name = next((word for word in arguments if word not in _GENERAL), "")
     program = installed_program()

@@ -1,4 +1,4 @@
-"""The command convert rewrites weights from one project's names and file format to another's."""
+"""The command `convert` changes the parameter names and the file format of weights."""
 
 import sys
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ formats by ending: .safetensors, .ckpt (MindSpore), .pth and .pt (PyTorch; needs
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Convert weights, and print which project's names were recognised."""
-    about = "Convert weights: recognised, compared with the net, every bit kept."
+    """Convert weights, and print which project's parameter names they had."""
+    about = "Convert weights to other names or another format, and compare them with the net."
     parser = cli.Parser("convert", about, _EXAMPLES, "SOURCE TARGET")
     parser.add_argument("source", metavar="SOURCE", help="a weight file, a checkpoint folder or a run folder")
     parser.add_argument("target", metavar="TARGET", help="the file to write; its ending gives the format")

@@ -1,4 +1,4 @@
-"""The command evaluate scores a checkpoint on its validation set."""
+"""The command `evaluate` scores a checkpoint on its validation set."""
 
 import json
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _EXAMPLES = """examples:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Evaluate a checkpoint, print the metrics, and write JSON (--json) and a report (--report)."""
+    """Score a checkpoint or a weight file, print the metrics, and write JSON or a report if a flag names one."""
     flags = cli.Parser("evaluate", "Score a checkpoint on every validation image, once each.", _EXAMPLES, "RUN")
     cli.add_checkpoint_flags(flags)
     group = flags.add_argument_group("instead of a checkpoint")
@@ -49,9 +49,9 @@ def main(arguments: Sequence[str]) -> int:
         (parsed.batch_size < 1, f"--batch-size: {parsed.batch_size} is too small; give 1 or more"),
         (size < 0, f"--image-size: {size} is negative; give pixels, or 0 for the recipe's own"),
         (bool(trained) == bool(weights), "give either RUN or --weights FILE --recipe NAME"),
-        (trained and (parsed.recipe or changes), "--recipe, --model and --stem go with --weights; RUN has its own"),
-        (lacking, "--weights needs --recipe NAME: a weight file holds neither its data nor its net"),
-        (weights and of_trained, "--report, --tta, --image-size, --val-list and --ema go with RUN; leave them out"),
+        (trained and (parsed.recipe or changes), "--recipe, --model and --stem need --weights; leave them out"),
+        (lacking, "--weights needs --recipe NAME, because a weight file holds neither its data nor its net"),
+        (weights and of_trained, "--report, --tta, --image-size, --val-list and --ema need RUN; leave them out"),
     )
     with cli.usage_errors():
         file = load_recipe(parsed.recipe).complete(**changes) if weights else None

@@ -1,4 +1,4 @@
-"""The command export writes a checkpoint's net as MindIR, ONNX or safetensors, and verifies the file."""
+"""The command `export` writes a checkpoint's net as MindIR, ONNX or safetensors, and verifies the file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ _EXAMPLES = """examples:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Export a net, verify the file, and print the largest difference of a logit."""
+    """Export a net, verify the file, and print the largest difference between logits."""
     about = "Write a net to a file, load it back and compare its logits on validation images."
     flags = cli.Parser("export", about, _EXAMPLES, "RUN --format NAME --out FILE")
     cli.add_checkpoint_flags(flags)

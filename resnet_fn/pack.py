@@ -1,4 +1,4 @@
-"""The command pack writes an image folder as MindRecord shards."""
+"""The command `pack` writes an image folder as MindRecord shards."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ If packing is stopped, the same command continues it.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Check the images, write the shards, and print the command to train on them."""
+    """Check the images, write the shards, and print the command that trains on them."""
     about = "Write an image folder as sharded MindRecord files, the fast format."
     parser = cli.Parser("pack", about, _EXAMPLES, "SOURCE OUT")
     parser.add_argument("source", metavar="SOURCE", help="image folder: train/CLASS/*.JPEG, val/CLASS/*.JPEG")
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     parsed = parser.parse(arguments)
     bounds = {"shards": (1, 100000), "short_side": (0, 65535), "quality": (1, 95), "threads": (0, 4096)}
     given = [(flag_name(name), getattr(parsed, name), *limits) for name, limits in bounds.items()]
-    text = "--{}: {} is not in {}..{}; give a number in it"
+    text = "--{}: {} is not in {}..{}; give a number in this range"
     wrong = ((not least <= value <= most, text.format(*row)) for row in given for _, value, least, most in [row])
     cli.raise_usage_errors(*wrong)
     from tqdm import tqdm

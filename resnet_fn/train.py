@@ -1,9 +1,9 @@
-"""The command train trains a recipe."""
+"""The command `train` trains a net as a recipe describes."""
 
 import signal
 
 if __name__ == "__main__":
-    # NumPy's import starts threads, which inherit the signal mask: SIGINT must be blocked before. See StopRequest.
+    # NumPy's import starts threads, which inherit this signal mask. See StopRequest.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 import shlex
@@ -34,7 +34,7 @@ _EXAMPLES = """examples:
 
 
 def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]]:
-    """Return recipe, options and a line for each dropped setting from the flags; a UsageError lists wrong flags."""
+    """Parse the flags. Returns the recipe, the options, and a line for each dropped setting."""
     about = "Train a recipe; every flag changes one of its fields\n(python -m resnet_fn.recipes NAME lists them)."
     parser = cli.Parser("train", about, _EXAMPLES, "")
     names = f"a .toml file, or one of {', '.join(RECIPES)}"
@@ -60,28 +60,28 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
 
 
 def resume_flags(options: RunOptions, run: Path) -> list[str]:
-    """Return the flags to add to a stopped run's command so that it resumes `run`; the last of equal flags counts."""
+    """Return the flags to add to a stopped run's command, so that the command resumes the run."""
     if options.out_dir:
         return ["--resume", "auto"] if options.resume == "never" else []
     return [] if Path(options.resume).resolve() == run.resolve() else ["--resume", str(run)]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Train; print the best result and commands that use it, or, if a signal stopped the run, the command to resume."""
+    """Train, and print the best result, or the command that resumes a stopped run."""
     recipe, options, left_out = parse(arguments)
     console.outlive_console()
-    # SIGINT is blocked before MindSpore's threads start, too. From here on Ctrl-C stops the run after an update.
+    # MindSpore's threads must start with SIGINT blocked, too. From here on, Ctrl-C stops the run after an update.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     from resnet_fn.run.console import describe_best
     from resnet_fn.run.loop import train
     from resnet_fn.runtime.workers import join
 
-    command = console.typed_command()  # read now, because msrun may have ended when the run stops
+    command = console.typed_command()  # read now, because msrun may end before the run
     result = train(recipe, options, left_out)
     if result.stopped:
         if join().is_main:
             print("to go on:", shlex.join([*command, *resume_flags(options, result.run)]), sep="\n", flush=True)
-        return 128 + result.stopped  # with SIGINT still blocked: a late one must not change the exit code
+        return 128 + result.stopped  # SIGINT stays blocked, so that it cannot change the exit code
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     if join().is_main and result.best and result.last:
         run = shlex.quote(str(result.run))

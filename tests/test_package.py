@@ -22,7 +22,7 @@ def test_package_and_checkpoints_are_imported_quietly_without_mindspore(python):
 @pytest.mark.parametrize(("version", "fault"), [((3, 10, 18), "too old"), ((3, 13, 0), "too new")])
 def test_another_python_is_named_in_a_line(version, fault, python):
     code = f"import sys; sys.version_info = {version}; {{}}; import resnet_fn"
-    line = f"Python 3.{version[1]} is {fault}: use 3.11 or 3.12"
+    line = f"Python 3.{version[1]} is {fault}; use 3.11 or 3.12"
     assert python("-c", code.format("sys.argv = ['-m']"), code=1).stderr == f"resnet_fn: error: {line}\n"
     assert python("-c", code.format("pass"), code=1).stderr.endswith(f"\nImportError: {line}\n")  # with who imported it
 

@@ -1,4 +1,4 @@
-"""`RunOptions` decide how a run is computed and recorded; they never change an update's samples or learning rate."""
+"""This module defines `RunOptions`, which decide how a run is computed and recorded."""
 
 import dataclasses
 from functools import partial
@@ -14,7 +14,7 @@ _record = partial(setting, "what the run records", per_worker=True)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions(Settings):
-    """These settings decide how a run is computed and recorded. ValueErrors name the field, the value and the fix."""
+    """These settings decide how a run is computed and recorded. Raises ValueError if a setting is invalid."""
 
     out_dir: str = _run("", "run folder; empty: runs/<recipe>-<time>", "path", aliases="output")
     resume: str = _run("auto", "auto: go on if the run folder holds a run; never; or a run or checkpoint", "path")

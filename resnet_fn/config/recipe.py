@@ -1,4 +1,4 @@
-"""A `Recipe` and an update's number define the samples, the learning rate and the result of the update."""
+"""This module defines `Recipe`, the settings of a run's updates and evaluation."""
 
 import dataclasses
 from functools import partial
@@ -22,7 +22,7 @@ _evaluation = partial(setting, "evaluation")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe(Settings):
-    """These settings define all updates. The constructor's ValueErrors name the field, the value and the fix."""
+    """These settings determine a run's updates and evaluation. Raises ValueError if a setting is invalid."""
 
     dataset: str = _data(
         "digits", "data set", choices=f"digits|cifar10|cifar100|imagefolder|mindrecord|synthetic|{OWN}"
@@ -90,7 +90,7 @@ class Recipe(Settings):
     loss: str = _loss("cross_entropy", "loss", choices=f"cross_entropy|bce|focal|{OWN}")
     label_smoothing: float = _loss(0.1, "probability spread over all classes", within="[0, 1)", aliases="smoothing")
     smoothing_over: str = _loss("all", "smooth over all C classes (PyTorch) or the C - 1 others", choices="all|others")
-    # A path may differ between workers; they compare the weights in the file (`data.agreement.check_state`).
+    # The path may differ between workers, because `data.agreement.check_state` compares the weights in the file.
     class_weights: str = _loss("", "balanced, or a file with lines CLASS WEIGHT; empty: all 1", per_worker=True)
 
     optimizer: str = _optimizer("sgd", "the optimizer", choices="sgd|adam|adamw|lars|lamb", aliases="opt")
@@ -113,7 +113,7 @@ class Recipe(Settings):
 
     @property
     def of_files(self) -> bool:
-        """Return whether images are decoded from files or records during training; else the data set is in memory."""
+        """Return whether images are decoded from files or records during training."""
         return self.dataset in OF_FILES
 
     @property
@@ -123,29 +123,29 @@ class Recipe(Settings):
 
     @property
     def mixes(self) -> bool:
-        """Return whether labels are probabilities, float32 [n, classes], in all batches: mixup or CutMix."""
+        """Return whether mixup or CutMix is on, so that labels are probabilities, float32 [n, classes]."""
         return self.mixup > 0 or self.cutmix > 0
 
     @property
     def evaluation_size(self) -> int:
-        """Return height and width of an image in evaluation, in pixels: `eval_size`, or `image_size` if that is 0."""
+        """Return the height and width of images in evaluation, in pixels."""
         return self.eval_size or self.image_size
 
     @property
     def evaluation_resize(self) -> int:
-        """Return an image file's shorter side before evaluation's centre crop, in pixels; by default crop / 0.875."""
+        """Return the shorter side, in pixels, that an image file gets before evaluation crops its centre."""
         return self.eval_resize or round(self.evaluation_size / 0.875)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return warnings, one line each, about settings that are allowed but rarely intended."""
+        """Return warnings about settings that are allowed but rarely intended."""
         notes = []
         if late := ", ".join(f"{epoch:g}" for epoch in self.milestones if epoch >= self.epochs):
-            notes.append(f"milestones {late}: the run ends after epoch {self.epochs}; no drop is reached there")
+            notes.append(f"milestones {late}: the run ends after epoch {self.epochs} and never reaches them")
         if self.optimizer in ("lars", "lamb") and not self.weight_decay:
             plain = "SGD" if self.optimizer == "lars" else "Adam"
             notes.append(
-                f"weight_decay 0: {self.optimizer} adapts layers with weight decay only; this is plain {plain}"
+                f"weight_decay 0: {self.optimizer} adapts only layers with weight decay; this is plain {plain}"
             )
         if self.optimizer in ("adam", "adamw") and self.learning_rate >= 0.05:
             moves = "Adam moves every weight by about that much in an update; 0.001 is usual"
@@ -154,15 +154,16 @@ class Recipe(Settings):
 
 
 def check_buildable(recipe: Recipe) -> None:
-    """Raise a ValueError if a caller of `resnet_fn.fit` passed the net and data: no command can build these."""
+    """Raise a ValueError if a recipe describes a net or data that a caller passed to `resnet_fn.fit`."""
     if OWN in (recipe.dataset, recipe.model):
-        text = "net and data of this run are a caller's own, which only resnet_fn.fit has; in Python call it again with"
-        fix = "the run's out_dir, or load the weights: resnet_fn.load_weights(net, RUN)"
-        raise ValueError(f"model: {text} {fix}")
+        raise ValueError(
+            "model: this run's net and data are a caller's own, so no command can build them; call resnet_fn.fit again "
+            "with the run's out_dir, or load the weights by resnet_fn.load_weights(net, RUN)"
+        )
 
 
 def recipe_from_dict(fields: dict[str, Any]) -> Recipe:
-    """Make a recipe from JSON types; absent fields get defaults, those without effect are switched off."""
+    """Make a recipe from a dict of JSON types. Missing fields get their defaults."""
     check_names(fields, Recipe)
-    # `Recipe(**fields)` would reject settings without effect, which a user may not type but a saved recipe may have.
+    # `Recipe(**fields)` would reject settings without effect, which a saved recipe may have.
     return changed(unchecked(Recipe, fields))

@@ -60,17 +60,18 @@ def create_model(
 
     Args:
         name: the net's name. `resnet18` to `resnet152`, `resnext50_32x4d` and `wide_resnet50_2` are torchvision's nets.
-            `se_resnet18`, `34`, `50` and `101` have squeeze-excite. `genet50_minus`, `genet50` and `genet50_plus` have
-            gather-excite θ⁻, θ and θ⁺. `resnet8`, `20`, `32`, `44`, `56` and `110` are nets for CIFAR.
+            `se_resnet18` to `se_resnet101` have squeeze-excite. `genet50_minus`, `genet50` and `genet50_plus` have
+            gather-excite θ⁻, θ and θ⁺. `resnet8`, `resnet20`, `resnet32`, `resnet44`, `resnet56` and `resnet110` are
+            nets for CIFAR.
         num_classes: number of classes.
         in_channels: number of image channels.
-        stem: first layers, "imagenet", "cifar" or "d" (ResNet-D). If "", the net has the stem that belongs to `name`.
+        stem: first layers, "imagenet", "cifar" or "d" (ResNet-D). "" is the usual stem of `name`.
         norm: "batch" for BatchNorm, or "none" for no normalisation.
-        initialisation: "torchvision", "torch", "he_uniform" or "xavier_uniform". `mindspore.set_seed` seeds it.
+        initialisation: "torchvision", "torch", "he_uniform" or "xavier_uniform", seeded by `mindspore.set_seed`.
         zero_init_residual: whether gamma is 0 in the last BatchNorm of each block.
         precision: "fp32", or "fp16" to compute convolutions and Dense layers in float16 with float32 weights.
             BatchNorm and the gather of gather-excite are in float32.
-        image_size: height and width of the images in pixels. Only `genet50` and `genet50_plus` need it.
+        image_size: height and width of the images in pixels. Only `genet50` and `genet50_plus` depend on `image_size`.
 
     Returns:
         A net that maps images, float32 [N, in_channels, H, W], to logits [N, num_classes].
@@ -96,7 +97,7 @@ def create_model(
 
 
 def build_net(recipe: Recipe, spec: InputSpec) -> ResNet:
-    """Build a recipe's net from the recipe's seed, and freeze the parts that the recipe does not train."""
+    """Build a recipe's net with weights from the recipe's seed, and freeze the parts that are not trained."""
     if recipe.model in ("genet50", "genet50_plus") and recipe.evaluation_size != recipe.image_size:
         raise ValueError(
             f"model: {recipe.model} fits only images of {recipe.image_size} pixels, but evaluation uses "

@@ -32,8 +32,8 @@ class Excite(nn.Cell):
 class SqueezeExcite(Excite):
     """Computes x · σ(W₂ relu(W₁ mean(x))) for feature maps x of shape [N, C, H, W].
 
-    The equations are 2 to 4 of Hu et al., arXiv 1709.01507. As in the paper, W₁ maps C channels to C/16. For C = 64
-    these are 4 channels, but timm's `seresnet18` and `seresnet34` have 8.
+    These are equations 2 to 4 of Hu et al., arXiv 1709.01507. As in the paper, W₁ maps C channels to C/16. W₁ gives 4
+    channels for C = 64, but timm's `seresnet18` and `seresnet34` have 8 channels there.
     """
 
     standard = False  # see `positions.broadcast_hw`; also in `GlobalDepthwise` and `GatherExcite`
@@ -71,7 +71,7 @@ class GatherExcite(nn.Cell):
     This is the global variant of Hu et al., arXiv 1810.12348, section 3. The variant "minus" (θ⁻) gathers by the mean
     and has no parameters. The variant "" (θ) gathers by a depthwise convolution over the whole map and BatchNorm. The
     variant "plus" (θ⁺) adds `Excite` to θ. As in the authors' Caffe models, `Excite` begins with a ReLU, which timm
-    leaves out. MindSpore's GENet has an additional 3x3 convolution of stride 2 in stage 1, which is not here.
+    leaves out. MindSpore's GENet has another 3x3 convolution of stride 2 in stage 1, which this class leaves out.
     `size` is S, the height and width of the maps. The variant "minus" accepts maps of any size.
     """
 

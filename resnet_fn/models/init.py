@@ -1,4 +1,4 @@
-"""This module initialises the parameters of a net by distributions that have names."""
+"""This module initialises the parameters of a net by distributions of PyTorch and MindSpore."""
 
 import math
 from collections.abc import Callable
@@ -38,7 +38,7 @@ INITIALISATIONS: dict[str, tuple[Callable[[int], Initializer | str], ...]] = {
 def initialise(net: nn.Cell, name: str = "torchvision", zero_init_residual: bool = False) -> None:
     """Initialise all Conv2d, Dense and BatchNorm2d layers of a net.
 
-    The random numbers come from MindSpore's global seed. If `zero_init_residual` is true, gamma is 0 in the last
+    MindSpore's global seed determines the random numbers. If `zero_init_residual` is true, gamma is 0 in the last
     BatchNorm of each block, so that residual branches start as zero (arXiv 1706.02677).
     """
     if name not in INITIALISATIONS:

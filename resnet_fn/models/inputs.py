@@ -26,7 +26,7 @@ def make_masks(recipe: Recipe, net: nn.Cell, workers: Workers = Workers()) -> Ma
     [n, features], multiplies the input of the last layer. A mask is None if the recipe does not use it.
 
     Stochastic depth (Huang et al., arXiv 1603.09382) drops block b of B with probability drop_path · b / (B − 1).
-    Dropout is that of Hinton et al., arXiv 1207.0580. Both divide what stays by the probability of staying.
+    Dropout is from Hinton et al., arXiv 1207.0580. The kept values are divided by the probability of keeping them.
     """
     if not (recipe.drop_path or recipe.dropout):
         return lambda _: ()

@@ -1,4 +1,4 @@
-"""This module freezes parts of a net that settings name."""
+"""This module selects parts of a net by name, and freezes them."""
 
 import re
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ def group_of(name: str) -> str:
 
 
 def layer_numbers(paths: Iterable[str]) -> dict[str, int]:
-    """Return the layer number of each parameter, counted from the stem over the blocks to `fc`."""
+    """Return a layer number for each parameter. Numbers grow from the stem to `fc`, by one for each block."""
     layers: dict[str, tuple[int, ...]] = {path: (2 if group_of(path) == HEAD else 0,) for path in paths}
     for path in layers:
         if match := re.match(r"layer(\d+)\.(\d+)\.", path):
@@ -30,8 +30,8 @@ def layer_numbers(paths: Iterable[str]) -> dict[str, int]:
 def freeze(net: nn.Cell, frozen: str = "", trained: str = "") -> None:
     """Freeze the parts `frozen` of a net, or all parts except `trained`.
 
-    Both are comma-separated names, as in `select`. A BatchNorm whose parameters are all frozen normalises by its moving
-    statistics in training, and leaves them unchanged.
+    `frozen` and `trained` are comma-separated names, as in `select`. A BatchNorm whose parameters are all frozen uses
+    its moving statistics in training, and does not change them.
     """
     if not frozen and not trained:
         return

@@ -1,7 +1,7 @@
 """This module sums over height and width of feature maps, and broadcasts to them, faster than MindSpore on a CPU.
 
-It multiplies by matrices of ones, because MindSpore's CPU kernels for sum and broadcast are slow (docs/lab.md).
-With `standard=True` the functions use MindSpore's own operations.
+The functions multiply by matrices of ones, because MindSpore's own CPU kernels are slow (docs/lab.md).
+With `standard=True`, the functions use MindSpore's own operations.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""This module defines the residual networks (He et al., arXiv 1512.03385)."""
+"""This module defines residual networks (He et al., arXiv 1512.03385) with torchvision's padding."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1, grou
 class MaxPool2d(nn.MaxPool2d):
     """Computes 3x3 maxima at stride 2 with a padding of 1 on every side, as in PyTorch.
 
-    The input must have no negative values, because it is padded with zeros if `standard` is true.
+    The input must have no negative values, because the layer pads with zeros if `standard` is true.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class MaxPool2d(nn.MaxPool2d):
 class Block(nn.Cell):
     """A block adds a residual branch of convolutions and norms to a shortcut.
 
-    `width` is the number of channels between the convolutions. `stride` and `groups` are those of a 3x3 convolution.
+    `width` is the number of channels between the convolutions. `stride` is the stride of the first 3x3 convolution.
     `gate` is an attention layer on the residual branch. `downsample` is the projection of the shortcut.
     """
 
@@ -97,7 +97,7 @@ class BasicBlock(Block):
 
 
 class Bottleneck(Block):
-    """A bottleneck has a 1x1, a 3x3 and a 1x1 convolution. The 3x3 one has the stride, as in torchvision."""
+    """A bottleneck has a 1x1, a 3x3 and a 1x1 convolution. The 3x3 convolution has the stride, as in torchvision."""
 
     expansion, last_norm = 4, "bn3"
 
@@ -134,8 +134,8 @@ class Design:
 class ResNet(nn.Cell):
     """A residual network has a stem, stages of blocks, a mean over height and width, and a Dense layer.
 
-    Parameters have the same names as in torchvision, and the D stem and the attention as in timm. Only the last part of
-    a name is MindSpore's, for example `layer1.0.bn1.gamma`. `image_size` is the height and width of the images.
+    Layers have torchvision's names, and timm's names in the D stem and the attention. Their parameters have MindSpore's
+    names, for example `layer1.0.bn1.gamma`. `image_size` is the height and width of the images in pixels.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
 """This module computes 3x3 convolutions of stride 1 by Winograd's minimal filtering F(4x4, 3x3).
 
-The method is from Lavin and Gray, arXiv 1509.09308. Along one axis, it computes four outputs of a filter with three
-taps by six products instead of twelve:
+The method is from Lavin and Gray, arXiv 1509.09308. Along one axis, the method computes four outputs of a filter with
+three taps by six products instead of twelve:
 
     y = Aᵀ [(G w) · (B d)],    d: six inputs, w: three taps, y: four outputs
 
-Along both axes, 36 products replace 144. The rounding error in float32 is 9e-7 of the output's size. In a direct
-convolution it is 3e-7. On a CPU, the blocks of a ResNet are faster than by MindSpore's convolution (docs/lab.md).
+Along both axes, 36 products replace 144. In float32, the rounding error is 9e-7 of the output's size, and 3e-7 in a
+direct convolution. On a CPU, the method is faster than MindSpore's convolution in the blocks of a ResNet (docs/lab.md).
 """
 
 import contextlib
@@ -33,8 +33,7 @@ def cook_toom() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the matrices A [6, 4], G [6, 3] and B [6, 6] of Winograd's method in float64.
 
     The sum over i of A[i, o] G[i, k] B[i, j] is 1 if j = o + k, and 0 otherwise. A and G evaluate polynomials of
-    degrees 3 and 2 at five points and infinity. B interpolates the product of two such polynomials. A correlation is
-    the transpose of this product.
+    degrees 3 and 2 at five points and infinity. B interpolates the product of two such polynomials.
     """
     points = np.array(POINTS)
 
@@ -51,10 +50,10 @@ def cook_toom() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def axis_matrices(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the matrices of an image axis with `size` pixels, both float32 [6 · tiles, size].
+    """Return two matrices for an image axis with `size` pixels, both float32 [6 · tiles, size].
 
-    The first matrix maps pixels to the tiles' products, and includes the zero padding. The transpose of the second
-    matrix maps products to outputs. The rows are ordered by product, and then by tile.
+    The first matrix maps zero-padded pixels to the inputs of the products. The transpose of the second matrix maps the
+    products to output pixels. The rows are ordered by product, and then by tile.
     """
     a, _, b = cook_toom()
     tiles = -(-size // TILE)
@@ -90,7 +89,7 @@ def _matrices(height: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor, 
 def convolve(x: Tensor, weight: Tensor) -> Tensor:
     """Compute a 3x3 convolution of stride 1 with zero padding of 1.
 
-    It maps float32 `x` [N, C, H, W] and `weight` [O, C, 3, 3] to [N, O, H, W].
+    The inputs are float32 [N, C, H, W] and [O, C, 3, 3], and the result is [N, O, H, W].
     """
     # Below, a and b count products along width and height, and s and t count tiles. Products with a transposed right
     # side move the last axis to the front without a copy.
@@ -124,10 +123,7 @@ class Conv2d(nn.Conv2d):
 
 
 def use_winograd(net: nn.Cell, wanted: bool = True) -> list[Conv2d]:
-    """Switch `convolve` on or off in the convolutions of a float32 net that fit, and return the changed ones.
-
-    `convolve` is switched on only on a CPU, and is switched off on other devices.
-    """
+    """Switch `convolve` on or off in a net, and return the changed convolutions. On Ascend cards it is off."""
     wanted = wanted and mindspore.get_current_device().device_target == "CPU"
     cells = [cell for _, cell in net.cells_and_names() if isinstance(cell, Conv2d) and cell.fits()]
     changed = [cell for cell in cells if cell.winograd != wanted]
