@@ -43,8 +43,8 @@ class UsageError(ValueError):
 
 
 # Arguments of `add_argument` for flags of several commands.
-WHICH: dict[str, Any] = {"choices": ("last", "best"), "default": "last", "help": "of a run folder; default last"}
-ALLOW_NON_FINITE: dict[str, Any] = {"action": "store_true", "help": "take weights with NaN or infinity in them"}
+WHICH: dict[str, Any] = {"choices": ("last", "best"), "default": "last", "help": "checkpoint of a run; default last"}
+ALLOW_NON_FINITE: dict[str, Any] = {"action": "store_true", "help": "accept weights with NaN or infinity"}
 
 
 def raise_usage_errors(*faults: tuple[object, str]) -> None:
@@ -111,7 +111,7 @@ def add_checkpoint_flags(parser: Parser, positional: bool = True) -> None:
     same = "the same as RUN" if positional else "a run folder or a checkpoint folder"
     group.add_argument("--checkpoint", metavar="PATH", help=same)
     group.add_argument("--which", **WHICH)
-    averaged = "averaged weights; default: where there are any"
+    averaged = "averaged weights; default: if the run has them"
     group.add_argument("--ema", action=argparse.BooleanOptionalAction, help=averaged)
     group.add_argument("--allow-non-finite", **ALLOW_NON_FINITE)
 

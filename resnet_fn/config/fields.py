@@ -119,9 +119,9 @@ def all_names(*settings_classes: type) -> dict[str, str]:
 
 
 def explain(field: Any, value: Any) -> str:
-    """Return a setting's help, such as "peak learning rate, for the whole batch; default 0.1*; also --lr".
+    """Return the help of a setting, such as "peak learning rate, for the whole batch; default 0.1*; also --lr".
 
-    The help shows `value` as the default. A * marks a value that is not the field's own default.
+    The help shows `value` as the default. A * marks a value that differs from the field's own default.
     """
     about, shown = field.metadata, show_value(value)
     text = about["meaning"]

@@ -67,7 +67,7 @@ class Recipe(Settings):
 
     weights: str = _weights("", "initial weights: .pth, .safetensors, .ckpt or a run folder; not on resume", "path")
     which: str = _weights("last", "checkpoint of a run folder in --weights", choices="last|best")
-    reset_head: bool = _weights(False, "new last layer even where --weights are for the same classes")
+    reset_head: bool = _weights(False, "new last layer even if --weights have the same classes")
     freeze: str = _weights("", "parts that are not trained: stem, layer1, layer1.0.conv2, *.bn?, fc", "with commas")
     train_only: str = _weights("", "the only parts that are trained", "with commas")
 
@@ -80,7 +80,7 @@ class Recipe(Settings):
     seed: int = _rate(0, "seed of first weights, order, augmentation and validation split", within="[0, 4294967294]")
     schedule: str = _rate("cosine", "learning-rate schedule", choices="cosine|linear|step|constant", aliases="sched")
     learning_rate: float = _rate(0.2, "peak learning rate, for the whole batch", above=0, aliases="lr")
-    head_learning_rate: float = _rate(0.0, "peak of the last layer; 0: as the others'", at_least=0, aliases="head-lr")
+    head_learning_rate: float = _rate(0.0, "peak of the last layer; 0: as other layers", at_least=0, aliases="head-lr")
     layer_decay: float = _rate(1.0, "a block's learning rate is this times the next block's; 1: off", within="(0, 1]")
     min_learning_rate: float = _rate(0.0, "where cosine and linear end", at_least=0, aliases="min-lr")
     warmup_epochs: float = _rate(0.0, "linear warm-up", "epochs", at_least=0)
@@ -95,20 +95,20 @@ class Recipe(Settings):
 
     optimizer: str = _optimizer("sgd", "the optimizer", choices="sgd|adam|adamw|lars|lamb", aliases="opt")
     momentum: float = _optimizer(0.9, "momentum of SGD and LARS, beta1 of the others", within="[0, 1)", aliases="beta1")
-    beta2: float = _optimizer(0.999, "how slowly the gradients' average square moves", within="[0, 1)")
+    beta2: float = _optimizer(0.999, "decay of the average of squared gradients", within="[0, 1)")
     epsilon: float = _optimizer(0.0, "Adam's eps; 0: 1e-8, for LAMB 1e-6", at_least=0, aliases="eps")
     nesterov: bool = _optimizer(True, "Nesterov's momentum")
     weight_decay: float = _optimizer(5e-4, "weight decay; not on norm layers and biases", at_least=0, aliases="wd")
     decay_all: bool = _optimizer(False, "weight decay on norm layers and biases too")
     trust_coefficient: float = _optimizer(0.001, "largest step of a layer, relative to its weights (LARS)", above=0)
     ema: float = _optimizer(0.0, "decay of the moving average that is evaluated; 0: none", within="[0, 1)")
-    ema_every: int = _optimizer(1, "applied updates for one move of the average", "updates", at_least=1)
-    ema_start: float = _optimizer(0.0, "how long the average is a plain copy of the weights", "epochs", at_least=0)
+    ema_every: int = _optimizer(1, "updates between two moves of the average", "updates", at_least=1)
+    ema_start: float = _optimizer(0.0, "how long the average copies the weights", "epochs", at_least=0)
     clip_norm: float = _optimizer(1.0, "largest global gradient norm; 0: no clipping", at_least=0)
 
     eval_size: int = _evaluation(0, "height and width in evaluation; 0: image_size", "pixels", at_least=0)
     eval_resize: int = _evaluation(0, "shorter side before the centre crop; 0: eval_size / 0.875", "pixels", at_least=0)
-    monitor: str = _evaluation("top1", "what makes a checkpoint the best", choices="top1|loss|macro_f1|map")
+    monitor: str = _evaluation("top1", "metric that chooses the best checkpoint", choices="top1|loss|macro_f1|map")
     patience: int = _evaluation(0, "evaluations without improvement that end the run; 0: never", at_least=0)
 
     @property

@@ -53,10 +53,7 @@ class Draft(NamedTuple):
     faults: tuple[tuple[str, str], ...] = ()
 
     def with_flags(self, given: Mapping[str, Any]) -> "Draft":
-        """Return a checked draft in which the values `given` count as flags.
-
-        Settings without effect are dropped. A rule is skipped if it reads an invalid value or a missing setting.
-        """
+        """Check the draft with the values `given` as flags, and drop settings that have no effect."""
         flags = {name: Value(self.values[name].field, value, Source.FLAG) for name, value in given.items()}
         values = {**self.values, **flags}
         values = {name: value._replace(value=as_declared(value.field, value.value)) for name, value in values.items()}

@@ -17,8 +17,7 @@ from resnet_fn.models.winograd import use_winograd
 
 
 def _cifar(depth: int) -> Design:
-    # Section 4.2 of the paper: 6n + 2 layers, three stages of n blocks, 16, 32 and 64 channels. The paper's shortcuts
-    # pad with zeros (option A). Here they are projections (option B), and resnet20 has 2,752 more parameters.
+    # Section 4.2 of the paper. Its shortcuts pad with zeros (option A), but these are projections (option B).
     blocks = (depth - 2) // 6
     return Design(BasicBlock, (blocks, blocks, blocks), (16, 32, 64), stem="cifar")
 
@@ -61,16 +60,14 @@ def create_model(
     Args:
         name: the net's name. `resnet18` to `resnet152`, `resnext50_32x4d` and `wide_resnet50_2` are torchvision's nets.
             `se_resnet18` to `se_resnet101` have squeeze-excite. `genet50_minus`, `genet50` and `genet50_plus` have
-            gather-excite θ⁻, θ and θ⁺. `resnet8`, `resnet20`, `resnet32`, `resnet44`, `resnet56` and `resnet110` are
-            nets for CIFAR.
+            gather-excite. `resnet8`, `resnet20`, `resnet32`, `resnet44`, `resnet56` and `resnet110` are for CIFAR.
         num_classes: number of classes.
         in_channels: number of image channels.
         stem: first layers, "imagenet", "cifar" or "d" (ResNet-D). "" is the usual stem of `name`.
         norm: "batch" for BatchNorm, or "none" for no normalisation.
         initialisation: "torchvision", "torch", "he_uniform" or "xavier_uniform", seeded by `mindspore.set_seed`.
         zero_init_residual: whether gamma is 0 in the last BatchNorm of each block.
-        precision: "fp32", or "fp16" to compute convolutions and Dense layers in float16 with float32 weights.
-            BatchNorm and the gather of gather-excite are in float32.
+        precision: "fp32", or "fp16" to compute most convolutions and Dense layers in float16 with float32 weights.
         image_size: height and width of the images in pixels. Only `genet50` and `genet50_plus` depend on `image_size`.
 
     Returns:
