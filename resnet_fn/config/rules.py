@@ -41,7 +41,7 @@ RULES = (
         "stem norm sync_batchnorm initialisation zero_init_residual drop_path dropout weights reset_head freeze "
         "train_only precision head_learning_rate layer_decay eval_size data_dir train_list val_list feed",
         lambda dataset: dataset != OWN,
-        "is only for this package's data sets and nets; leave it out",
+        "is for this package's data sets and nets; leave it out",
     ),
     Rule("loss", lambda loss, dataset: loss != OWN or dataset == OWN, "is for resnet_fn.fit; give cross_entropy"),
     Rule("dataset", lambda dataset, model: dataset != OWN or model == OWN, _IN_PYTHON, KEEP),

@@ -36,7 +36,7 @@ class SqueezeExcite(Excite):
     channels for C = 64, but timm's `seresnet18` and `seresnet34` have 8 channels there.
     """
 
-    standard = False  # see `positions.broadcast_hw`; also in `GlobalDepthwise` and `GatherExcite`
+    standard = False  # see `positions`; also in `GlobalDepthwise` and `GatherExcite`
 
     def construct(self, x: Tensor) -> Tensor:
         """Map [N, C, H, W] to [N, C, H, W]."""

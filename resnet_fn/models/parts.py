@@ -54,7 +54,7 @@ def select(paths: Iterable[str], names: str, setting: str) -> set[str]:
     A name is a part ("stem"), a module ("layer1"), a parameter ("layer1.0.conv1.weight") or a pattern ("*.bn?").
     Error messages begin with `setting`, the name of the setting that holds `names`.
     """
-    names_of = {}  # names of each parameter's part, modules and of itself
+    names_of = {}  # names of each parameter: its part, its modules and its own name
     for path in paths:
         parts = path.split(".")
         names_of[path] = [group_of(path), *(".".join(parts[:count]) for count in range(1, len(parts) + 1))]

@@ -31,8 +31,8 @@ class MaxPool2d(nn.MaxPool2d):
 
     def __init__(self) -> None:
         super().__init__(3, 2, **MAX_POOL)
-        # nn.MaxPool2d with padding is MaxPool3DWithArgmax: Ascend cards compute it on their scalar cores, ONNX does not
-        # have it, and MindIR has it for one batch size only. The pad mode `same` would shift the maxima by a pixel.
+        # nn.MaxPool2d with padding is MaxPool3DWithArgmax. Ascend cards compute this on their scalar cores, ONNX lacks
+        # it, and MindIR has it for one batch size only. The pad mode `same` would shift the maxima by a pixel.
         self.standard = mindspore.get_current_device().device_target == "Ascend"
         self.border = ops.Pad(((0, 0), (0, 0), (1, 1), (1, 1)))
         self.maxima = ops.MaxPool(3, 2, "valid")

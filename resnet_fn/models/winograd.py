@@ -108,7 +108,7 @@ def convolve(x: Tensor, weight: Tensor) -> Tensor:
 
 
 class Conv2d(nn.Conv2d):
-    """Convolves like `nn.Conv2d`, but by `convolve` if `winograd` is true."""
+    """Computes `nn.Conv2d` by the function `convolve` if `winograd` is true."""
 
     winograd = False
 

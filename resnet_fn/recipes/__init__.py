@@ -142,7 +142,7 @@ def imagenet_resnet50_a3() -> Recipe:
 
 @_named
 def imagenet_resnet50_mindspore() -> Recipe:
-    """Train the official MindSpore ResNet-50. Top-1 accuracy is 76.70 % on 8 Ascend 910.
+    """Train the official MindSpore ResNet-50. Top-1 accuracy is 76.70 % on 8 Ascend 910 cards.
 
     The source is official/cv/ResNet in https://gitee.com/mindspore/models. The source trains 1,001 classes in float16
     with `same` padding, but the net here is torchvision's.
