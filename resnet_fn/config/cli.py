@@ -1,7 +1,4 @@
-"""This module has the flags, one-line errors and exit codes that all commands share.
-
-The exit code is 0 for success, 1 for an error, 2 for wrong usage, or 128 + n if signal n ended the command.
-"""
+"""This module has the flags, one-line errors and exit codes that all commands share."""
 
 import argparse
 import contextlib
@@ -136,9 +133,8 @@ def add_fields(
 ) -> None:
     """Add one flag for each field of `configs`, except the fields in `skip`.
 
-    `configs` are `Recipe`, `RunOptions` or instances of them. The help shows the values in `configs`, and marks values
-    that are not defaults with a *. If `shown` is not empty, the help lists only these settings. A flag that the user
-    does not give is absent from the parsed namespace.
+    The help shows the values in `configs`. If `shown` is not empty, the help lists only the settings in `shown`. A flag
+    that the user does not give is absent from the parsed namespace.
     """
     groups: dict[str, argparse._ArgumentGroup] = {}
     fields = [(config, field) for config in configs for field in dataclasses.fields(config) if field.name not in skip]

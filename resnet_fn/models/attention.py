@@ -1,7 +1,4 @@
-"""This module scales the channels of a residual branch by squeeze-excite or gather-excite.
-
-The layers have the same names as in timm, for example `se.fc1` and `se.gather.conv1`.
-"""
+"""This module scales the channels of a residual branch by squeeze-excite or gather-excite."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -66,13 +63,11 @@ class GlobalDepthwise(nn.Conv2d):
 
 
 class GatherExcite(nn.Cell):
-    """Computes x · σ(excite(gather(x))) for feature maps x of shape [N, C, S, S].
+    """Computes x · σ(excite(gather(x))) for feature maps x of shape [N, C, S, S], where `size` is S.
 
-    This is the global variant of Hu et al., arXiv 1810.12348, section 3. The variant "minus" (θ⁻) gathers by the mean
-    and has no parameters. The variant "" (θ) gathers by a depthwise convolution over the whole map and BatchNorm. The
-    variant "plus" (θ⁺) adds `Excite` to θ. As in the authors' Caffe models, `Excite` begins with a ReLU, which timm
-    leaves out. MindSpore's GENet has another 3x3 convolution of stride 2 in stage 1, which this class leaves out.
-    `size` is S, the height and width of the maps. The variant "minus" accepts maps of any size.
+    This is the global variant of Hu et al., arXiv 1810.12348, section 3. The variant "minus" (θ⁻) gathers by the mean.
+    The variant "" (θ) gathers by a depthwise convolution over the whole map and BatchNorm. The variant "plus" (θ⁺) adds
+    `Excite` to θ. As in the authors' Caffe models, `Excite` begins with a ReLU, which timm leaves out.
     """
 
     standard = False

@@ -15,7 +15,6 @@ class BatchNorm2d(nn.BatchNorm2d):
     """Normalises like `nn.BatchNorm2d`, over the samples of this worker or of all workers.
 
     The method is algorithm 1 of Ioffe and Szegedy, arXiv 1502.03167. All workers must have the same number of samples.
-    The moving variance is unbiased, as in PyTorch. `nn.SyncBatchNorm` does not run on a CPU.
     """
 
     ranks = 1  # workers whose samples are normalised together in training

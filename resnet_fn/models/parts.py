@@ -52,7 +52,6 @@ def select(paths: Iterable[str], names: str, setting: str) -> set[str]:
     """Return the parameters among `paths` that match one of the comma-separated `names`.
 
     A name is a part ("stem"), a module ("layer1"), a parameter ("layer1.0.conv1.weight") or a pattern ("*.bn?").
-    Error messages begin with `setting`, the name of the setting that holds `names`.
     """
     names_of = {}  # names of each parameter: its part, its modules and its own name
     for path in paths:

@@ -87,10 +87,7 @@ def _matrices(height: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor, 
 
 
 def convolve(x: Tensor, weight: Tensor) -> Tensor:
-    """Compute a 3x3 convolution of stride 1 with zero padding of 1.
-
-    The inputs are float32 [N, C, H, W] and [O, C, 3, 3], and the result is [N, O, H, W].
-    """
+    """Compute a 3x3 convolution of stride 1 and padding 1, from float32 [N, C, H, W] to [N, O, H, W]."""
     # Below, a and b count products along width and height, and s and t count tiles. Products with a transposed right
     # side move the last axis to the front without a copy.
     n, c, height, width = x.shape
