@@ -3,6 +3,8 @@
     result = resnet_fn.train(resnet_fn.recipes.digits(epochs=2))
     resnet_fn.predict(result.run, "seven.png")
 
+These are the public names; help(resnet_fn.train) describes one. Run python -m resnet_fn to list the commands.
+
 a run               train, fit, evaluate, predict, export, load_run, Recipe, RunOptions, recipes
 nets and weights    create_model, load_weights, convert_weights
 beside PyTorch      compare_step, assert_parity
@@ -11,8 +13,6 @@ a loop of your own  start, Workers, open_dataset, make_feed, score, summarise
   loss, schedule    make_loss, DynamicLossScaler, make_schedule, cosine_warmup
   optimizer         make_optimizer, momentum_sgd, adam, adamw, lars, lamb, parameter_groups, weight_decay_groups
   state             TrainState, make_state, moving_average, save_checkpoint, load_checkpoint, restore_state
-
-Call help(resnet_fn.train) to read about one name. Run python -m resnet_fn to list the commands.
 """
 
 # ruff: noqa: E402
@@ -30,7 +30,7 @@ def _obstacle() -> str:
     import importlib.util
 
     if importlib.util.find_spec("numpy") is None:
-        return "numpy is not installed; in the folder of the clone: pip install ."
+        return "numpy is not installed; run pip install . in the folder of the clone"
     return ""
 
 
@@ -111,7 +111,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(types.ModuleType):
-    """Keeps ``resnet_fn.train`` a function when the module ``resnet_fn.train`` is imported."""
+    """This class keeps `resnet_fn.train` a function after an import of the module `resnet_fn.train`."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in _HOMES and name != "recipes" and isinstance(value, types.ModuleType):

@@ -36,7 +36,7 @@ def pod_defaults() -> dict[str, Any]:
     if not given["MS_LOCAL_WORKER"]:
         return {"workers": 2, "nnodes": 1, "node_rank": 0, "master_addr": None, "master_port": 0}
     if given["MS_ROLE"] == "MS_SCHED" and os.environ.get("NPU_POD") == "false":
-        raise cli.UsageError("NPU_POD: the Scheduler's pod has no card; give this pod as many cards as a worker's")
+        raise cli.UsageError("NPU_POD: the scheduler's pod has no card; give it as many cards as each worker's pod has")
     names = ("MS_WORKER_NUM", "MS_LOCAL_WORKER", "MS_NODE_RANK", "MS_SCHED_PORT")
     cli.raise_usage_errors(
         *((not given[name].isdecimal(), f"{name}: {given[name]!r} is not a whole number") for name in names)
@@ -51,20 +51,20 @@ def pod_defaults() -> dict[str, Any]:
 
 def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Return the flags, and the command that each worker runs."""
-    about = "Start workers with msrun, pass signals on to them, and exit with the code of the first that fails."
+    about = "Start workers with msrun, and forward signals to them.\nThe exit code is that of the first failed worker."
     parser = cli.Parser("launch", about, _EXAMPLES, "")
     parser.usage = f"{parser.usage} -- [flags of train, or python or resnet_fn and a command]"
     default = pod_defaults()
     parser.set_defaults(**default)
-    workers_help = f"number of workers, on all machines together; default {default['workers']}"
+    workers_help = f"total number of workers on all machines; default {default['workers']}"
     parser.add_argument("--workers", type=int, metavar="N", help=workers_help)
-    logs = "folder for the workers' output; default: a temporary one"
+    logs = "folder for the workers' output; default: a temporary folder"
     parser.add_argument("--log-dir", type=cli.folder_to_write, metavar="DIR", help=logs)
-    group = parser.add_argument_group("several machines: the same command on each, with another --node-rank")
+    group = parser.add_argument_group("several machines (run the same command on each, with its own --node-rank)")
     group.add_argument("--nnodes", type=int, metavar="N", help="number of machines; default 1")
-    group.add_argument("--node-rank", type=int, metavar="N", help="this machine, from 0; default 0")
-    group.add_argument("--master-addr", metavar="IP", help="machine 0; default, of one machine: 127.0.0.1")
-    group.add_argument("--master-port", type=int, metavar="N", help="a port of it; default: a free one")
+    group.add_argument("--node-rank", type=int, metavar="N", help="number of this machine, from 0; default 0")
+    group.add_argument("--master-addr", metavar="IP", help="address of machine 0; default for one machine: 127.0.0.1")
+    group.add_argument("--master-port", type=int, metavar="N", help="port of machine 0; default: a free port")
     split = list(arguments).index("--") if "--" in arguments else len(arguments)
     own, command = arguments[:split], list(arguments[split + 1 :])
     if not command and (unknown := parser.parse_known_args(own)[1]):
@@ -89,7 +89,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def watch(processes: WorkerProcesses, first_log: Path, signals: list[int]) -> None:
-    """Print `first_log` and forward signals to the workers, until all end or soon after one fails."""
+    """Print `first_log` and forward `signals` until the workers end. If one fails, wait only 3 seconds more."""
     deadline = float("inf")
     with open(first_log, encoding="utf-8", errors="replace", newline="") as log:
         while processes.running and time.monotonic() < deadline:
@@ -108,7 +108,7 @@ def _shown(log: str) -> str:
 
 
 def exit_code(ended: dict[str, int], logs: Path, has_scheduler: bool) -> int:
-    """Return the launcher's exit code, and report a failed worker on stderr."""
+    """Return the launcher's exit code. Report a failed worker on stderr, unless a signal ended the worker."""
     failed = sorted(((name, code) for name, code in ended.items() if code), key=lambda end: end[0] == "scheduler")
     name, code = next(iter(failed), ("", 0))
     log = (logs / "scheduler.log").read_text(errors="replace") if has_scheduler else ""  # not an old job's log

@@ -35,9 +35,9 @@ def read_events(run: Path) -> list[dict[str, Any]]:
 
 
 def lines_of(runs: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, list[Events]], list[str]]:
-    """Group the events of `runs` into lines of a plot. Returns each line's events by title, and warnings.
+    """Group the events of `runs` into lines of a plot. Runs that differ only in the seed share a line.
 
-    Runs with the same data and settings share a line if each run has another seed.
+    Returns a dict from each line's title to the events of the line's runs, and a list of warnings.
     """
     recipes: dict[str, dict[str, Any]] = {}
     for name, events in runs.items():
@@ -75,11 +75,11 @@ def draw(lines: dict[str, list[Events]], out: Path) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Draw the curves of runs to a file, or print a table."""
-    about = "Draw loss, accuracy and learning rate of runs, or compare them in a table. Seeds share a line."
+    about = "Draw the curves of runs, or compare the runs in a table.\nEqual runs with other seeds share a line."
     flags = cli.Parser("plot", about, _EXAMPLES, "RUN …")
     flags.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
-    flags.add_argument("--out", metavar="FILE", help=".png, .svg or .pdf; default curves.png")
-    flags.add_argument("--table", action="store_true", help="print a table instead")
+    flags.add_argument("--out", metavar="FILE", help="image file to write (.png, .svg or .pdf); default curves.png")
+    flags.add_argument("--table", action="store_true", help="print a table instead of drawing")
     parsed = flags.parse(arguments)
     out = Path(parsed.out or "curves.png")
     unknown = out.suffix not in (".png", ".svg", ".pdf")

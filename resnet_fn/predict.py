@@ -17,19 +17,19 @@ _EXAMPLES = """examples:
 
 def main(arguments: Sequence[str]) -> int:
     """Print the likeliest classes of images, or write them as CSV. Unreadable files do not stop the command."""
-    about = "Name the likeliest classes of images, with their probabilities."
+    about = "Print the likeliest classes of images, and their probabilities."
     flags = cli.Parser("predict", about, _EXAMPLES, "RUN IMAGE_OR_FOLDER …")
-    paths = "image files or folders, after RUN (a run or checkpoint folder) unless --checkpoint gives it"
+    paths = "RUN (run or checkpoint folder) unless --checkpoint is given, then image files or folders"
     flags.add_argument("images", nargs="+", metavar="IMAGE_OR_FOLDER", help=paths)
     cli.add_checkpoint_flags(flags, positional=False)
     group = flags.add_argument_group("output")
-    group.add_argument("--top", type=int, metavar="N", help="classes of each image; default 5")
-    threshold = f"decision threshold of a multi-label net, the least probability shown; default {SAID_FROM}"
+    group.add_argument("--top", type=int, metavar="N", help="number of classes to print for each image; default 5")
+    threshold = f"smallest probability to print, for multi-label nets; default {SAID_FROM}"
     group.add_argument("--threshold", type=float, metavar="P", help=threshold)
-    group.add_argument("--json", action="store_true", help="one JSON object for each image, a line each")
-    table = "write a table: file, class, probability, the next classes, error"
+    group.add_argument("--json", action="store_true", help="print one line of JSON for each image")
+    table = "write the predictions as CSV to this file"
     group.add_argument("--csv", type=cli.file_to_write, metavar="FILE", help=table)
-    sort = "doubt: the least certain first; default name"
+    sort = "name, or doubt: least certain predictions first; default name"
     group.add_argument("--sort", choices=("name", "doubt"), default="name", help=sort)
     cli.add_device_flags(flags)
     parsed = flags.parse(arguments)
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     checkpoint, *images = [parsed.checkpoint, *parsed.images] if parsed.checkpoint else parsed.images
     if not images:
-        raise cli.UsageError(f"no image is given beside {checkpoint!r}; give RUN IMAGE_OR_FOLDER")
+        raise cli.UsageError(f"no image is given after {checkpoint!r}; give RUN IMAGE_OR_FOLDER")
     from resnet_fn.evaluation.loaded_net import load_run
     from resnet_fn.evaluation.predict import find_images, predict, results_csv
 

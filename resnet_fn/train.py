@@ -26,20 +26,20 @@ _SHOWN = (
     *("clip_norm", "monitor", "patience", "data_threads", "accumulate", "device", "threads", "checkpoint_every"),
 )
 _EXAMPLES = """examples:
-  python -m resnet_fn.train                                      the digits, on one worker
-  python -m resnet_fn.train --epochs 5 --out-dir runs/short      flags change the recipe
-  python -m resnet_fn.train --recipe my.toml                     settings from a file
-  python -m resnet_fn.launch --workers 2 -- --epochs 5           the same on two workers
+  python -m resnet_fn.train                                      train on digits, on one worker
+  python -m resnet_fn.train --epochs 5 --out-dir runs/short      change settings of the recipe
+  python -m resnet_fn.train --recipe my.toml                     read the settings from a file
+  python -m resnet_fn.launch --workers 2 -- --epochs 5           train on two workers
 """
 
 
 def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]]:
     """Parse the flags. Returns the recipe, the options, and a line for each dropped setting."""
-    about = "Train a recipe; every flag changes one of its fields\n(python -m resnet_fn.recipes NAME lists them)."
+    about = "Train a net by a recipe. Each flag changes one setting\n(python -m resnet_fn.recipes NAME lists them)."
     parser = cli.Parser("train", about, _EXAMPLES, "")
-    names = f"a .toml file, or one of {', '.join(RECIPES)}"
-    parser.add_argument("--help-all", action="help", help="show every setting; --help shows those that are used most")
-    parser.add_argument("--recipe", metavar="NAME", help=f"{names}; default digits, with --resume PATH the run's own")
+    names = f"recipe file (.toml), or one of {', '.join(RECIPES)}"
+    parser.add_argument("--help-all", action="help", help="show all settings; --help shows the most common ones")
+    parser.add_argument("--recipe", metavar="NAME", help=f"{names}; default digits, or the run's with --resume PATH")
     first = cli.Parser("train", about)
     for flag in ("--recipe", "--resume"):
         first.add_argument(flag, default="")
@@ -50,7 +50,7 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
         with cli.usage_errors():
             base = load_recipe(early.recipe or "digits")
     recipe = base.make(Recipe)
-    parser.description = f"{about}\nDefaults are those of the recipe {recipe.name}, * marks what it sets."
+    parser.description = f"{about}\nDefaults are from the recipe {recipe.name}. A * marks values that the recipe sets."
     shown = () if "--help-all" in arguments else _SHOWN
     cli.add_fields(parser, recipe, base.make(RunOptions), skip=("name",), shown=shown)
     given = cli.settings_in(parser.parse(arguments), Recipe, RunOptions)
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
         run = shlex.quote(str(result.run))
         print(
             describe_best(recipe.monitor, result.best, result.last),
-            "a report, and classes of other images:",
+            "to write a report, and to predict other images:",
             cli.as_typed(f"python -m resnet_fn.evaluate {run} --which best --report {run}/report"),
             cli.as_typed(f"python -m resnet_fn.predict {run} IMAGE_OR_FOLDER --which best"),
             sep="\n",

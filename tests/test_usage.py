@@ -22,7 +22,7 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
         ("pack folder out --amp", "'--amp'|there is no such flag"),
         ("export --format onnx --out x.onnx", "give either RUN or --checkpoint RUN"),
         ("evaluate run --checkpoint other", "give either RUN or --checkpoint RUN"),
-        ("predict run", "no image is given beside 'run'; give RUN IMAGE_OR_FOLDER"),
+        ("predict run", "no image is given after 'run'; give RUN IMAGE_OR_FOLDER"),
         ("evaluate nowhere --report /dev/null/a", "--report: '/dev/null/a' cannot be written; give "),
         ("evaluate nowhere --json .", "--json: '.' cannot be written; give "),
         ("train --recipe mine.json", "recipe: 'mine.json'|recipe files end in .toml"),

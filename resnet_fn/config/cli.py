@@ -23,7 +23,7 @@ _NEEDED = ("mindspore", "numpy", "tqdm", "tensorboardX")  # setup.cfg's install_
 _THREADS = "give --data-threads N for N threads, or python -m resnet_fn.launch --workers N -- for N processes"
 _ELSEWHERE = {
     "--amp": ("--precision", "give --precision fp16"),
-    "--gpu": ("--device", "MindSpore computes on CPUs and Ascend cards: give --device CPU or --device Ascend"),
+    "--gpu": ("--device", "MindSpore computes on CPUs and Ascend cards; give --device CPU or --device Ascend"),
     "--workers": ("--data-threads", _THREADS),
     "--num-workers": ("--data-threads", _THREADS),
 }
@@ -31,7 +31,7 @@ FORM = "RESNET_FN_FORM"  # environment variable with what the user types before 
 
 
 def as_typed(text: str) -> str:
-    """Rewrite the commands in `text` as the user types them, for example `resnet_fn train`."""
+    """Replace `python -m resnet_fn.` in `text` by what the user typed, for example `resnet_fn `."""
     return re.sub(r"python -m resnet_fn\.(?=\w)", lambda _: os.environ.get(FORM, "python -m resnet_fn."), text)
 
 
@@ -40,7 +40,7 @@ class UsageError(ValueError):
 
 
 # Arguments of `add_argument` for flags of several commands.
-WHICH: dict[str, Any] = {"choices": ("last", "best"), "default": "last", "help": "checkpoint of a run; default last"}
+WHICH: dict[str, Any] = {"choices": ("last", "best"), "default": "last", "help": "checkpoint of the run; default last"}
 ALLOW_NON_FINITE: dict[str, Any] = {"action": "store_true", "help": "accept weights with NaN or infinity"}
 
 
@@ -87,7 +87,7 @@ class Parser(argparse.ArgumentParser):
         hints = {word: hint for word, (ours, hint) in _ELSEWHERE.items() if ours in flags}
         wrong = [f"unknown argument {word!r}; {hints.get(word) or closest_flag(word, flags)}" for word in words]
         if unknown and not wrong:
-            wrong = [f"unknown argument {unknown[0]!r}; flags start with --; yes/no flags take no value"]
+            wrong = [f"unknown argument {unknown[0]!r}; flags start with --, and yes/no flags take no value"]
         if wrong:
             raise UsageError("; ".join(wrong))
         return parsed
@@ -104,11 +104,11 @@ def add_checkpoint_flags(parser: Parser, positional: bool = True) -> None:
     """Add the flags that choose a trained net, and the argument RUN if `positional` is true."""
     if positional:
         parser.add_argument("run", nargs="?", metavar="RUN", help="a run folder or a checkpoint folder")
-    group = parser.add_argument_group("which net")
-    same = "the same as RUN" if positional else "a run folder or a checkpoint folder"
+    group = parser.add_argument_group("trained net")
+    same = "run folder or checkpoint folder, in place of RUN" if positional else "a run folder or a checkpoint folder"
     group.add_argument("--checkpoint", metavar="PATH", help=same)
     group.add_argument("--which", **WHICH)
-    averaged = "averaged weights; default: if the run has them"
+    averaged = "use averaged weights; default: if the run has them"
     group.add_argument("--ema", action=argparse.BooleanOptionalAction, help=averaged)
     group.add_argument("--allow-non-finite", **ALLOW_NON_FINITE)
 
@@ -122,9 +122,9 @@ def chosen_checkpoint(parsed: argparse.Namespace) -> str:
 
 def add_device_flags(parser: Parser) -> argparse._ArgumentGroup:
     """Add the flags --device and --threads, and return their argument group."""
-    group = parser.add_argument_group("where it is computed")
-    group.add_argument("--device", choices=("CPU", "Ascend"), default="CPU", help="default CPU")
-    group.add_argument("--threads", type=int, default=0, metavar="N", help="CPU kernel threads; 0: all CPUs")
+    group = parser.add_argument_group("device")
+    group.add_argument("--device", choices=("CPU", "Ascend"), default="CPU", help="device that computes; default CPU")
+    group.add_argument("--threads", type=int, default=0, metavar="N", help="CPU kernel threads; default 0: all CPUs")
     return group
 
 
@@ -221,7 +221,7 @@ def _one_line(error: Exception) -> str:
     if isinstance(error, ValueError | OSError) and str(error).strip():
         return first_line(error)
     if isinstance(error, ModuleNotFoundError) and (name := str(error.name).partition(".")[0]) in _NEEDED:
-        return f"{name} is not installed; in the folder of the clone: pip install ."
+        return f"{name} is not installed; run pip install . in the folder of the clone"
     if "can't start new thread" in str(error):
         return "the system starts no more threads for this process; raise its limits (ulimit -u, ulimit -v)"
     if isinstance(error, MemoryError):

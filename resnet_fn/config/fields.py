@@ -34,11 +34,11 @@ def setting(
     """Declare a setting, which is a field of the dataclass `Recipe` or `RunOptions`.
 
     Args:
-        default: the default value. The setting has the same type: int, float, bool, str or a tuple of floats.
+        default: the default value, an int, float, bool, str or tuple of floats. All other values must have its type.
         aliases: other names of the flag, separated by spaces.
-        choices: the allowed texts beside the default, for example "a|b|c". If `choices` is "", any text is allowed.
+        choices: the allowed texts, for example "a|b|c". The default is allowed, too. "" allows any text.
         at_least, above, within: bounds of a number, or of each number in a tuple. `within` is an interval, "[0, 1)".
-        per_worker: whether workers may have different values. If `unit` is "path", they always may.
+        per_worker: whether workers may have different values. This is always allowed if `unit` is "path".
     """
     about: dict[str, Any] = {"group": group, "meaning": meaning, "unit": unit, "aliases": aliases.split()}
     about |= {"choices": choices.split("|") if choices else [], "at_least": at_least, "above": above, "within": within}
@@ -59,7 +59,7 @@ def as_declared(field: Any, value: Any) -> Any:
 
 
 def fault(field: Any, value: Any) -> str:
-    """Return the error message for a value, as "learning_rate: -1.0 must be above 0", or "" if it is valid."""
+    """Return the error message for a value, as "learning_rate: -1.0 must be above 0", or "" if the value is valid."""
     about, wanted, numbers = field.metadata, type(field.default), value if isinstance(value, tuple) else (value,)
     wrong = ""
     # `isinstance` would accept True as a whole number, because `bool` is a subclass of `int`.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def closest(word: str, known: Iterable[str], main: Iterable[str] = ()) -> str:
-    """Return a hint with the names nearest to a wrong word, or with `main` or `known` if no name is near."""
+    """Suggest names in `known` similar to `word`, or list the names in `known` (only `main` if it is given)."""
     names = list(known)
     near = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
     if near and len(names) > 4:
@@ -36,7 +36,7 @@ def near_path(path: str | Path, otherwise: str) -> str:
 
 
 def near_run(path: Path, otherwise: str) -> str:
-    """Return a hint with the nearest runs or paths for a `path` that is not a run, or else `otherwise`."""
+    """Suggest a run or an existing path near `path`, which is not a run. If there is none, return `otherwise`."""
     place = path if path.is_dir() else path.parent
     runs = sorted(str(log.parent) for log in place.glob("*/metrics.jsonl"))
     hint = f"give one of the runs in {place}: {few(runs)}" if runs else otherwise

@@ -99,7 +99,7 @@ def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
 
 
 def recipe_text(recipe: Recipe, options: RunOptions) -> str:
-    """Format a recipe, and the options that are not defaults, as the text of a recipe file."""
+    """Return the text of a recipe file, with the recipe's settings in effect and the options that are not defaults."""
     idle = dict(draft_of(recipe).with_flags(vars(recipe)).faults)  # settings without effect, which a file may not set
     values = {name: value for name, value in to_dict(recipe).items() if name not in idle}
     usual = to_dict(RunOptions())

@@ -18,7 +18,7 @@ _Settings = TypeVar("_Settings", bound="Settings")
 
 
 class Source(enum.IntEnum):
-    """Orders the sources of a setting's value, weakest first. `FILE` and `FLAG` count as typed by the user."""
+    """Orders the sources of a setting's value, weakest first. The user typed the values of `FILE` and `FLAG`."""
 
     RECIPE = 0  # a named recipe, a file that the user's file extends, a run that resumes, or a default
     FILE = 1  # the user's own recipe file
@@ -40,7 +40,7 @@ class Value(NamedTuple):
 
     @property
     def is_on(self) -> bool:
-        """Return whether the value differs from `off`, or was typed and is not False, 0 or empty."""
+        """Return whether the value differs from `off`. A true value from a file or flag is also on."""
         return self.value != self.off or (self.source >= Source.FILE and bool(self.value))
 
 
@@ -49,7 +49,7 @@ class Draft(NamedTuple):
 
     values: Mapping[str, Value]
     notes: tuple[str, ...] = ()  # lines about dropped settings
-    # Pairs (setting, error text) for invalid settings, and for typed settings without effect.
+    # Pairs (setting, error text) for invalid settings, and for settings of a file or flag without effect.
     faults: tuple[tuple[str, str], ...] = ()
 
     def with_flags(self, given: Mapping[str, Any]) -> "Draft":
@@ -64,7 +64,7 @@ class Draft(NamedTuple):
         for rule in RULES:
             reads = inspect.signature(rule.holds).parameters.keys()
             plain = {name: values[name].value for name in reads & valid}
-            if len(plain) < len(reads) or rule.holds(**plain):
+            if len(plain) < len(reads) or rule.holds(**plain):  # also skipped if a setting is invalid or missing
                 continue
             text = rule.text.format(**plain)
             reason = text.partition(";")[0]
@@ -126,7 +126,7 @@ class Settings:
 
 
 def unchecked(config: type[_Settings], values: Mapping[str, Any]) -> _Settings:
-    """Make a `config` without checks. Missing fields get their defaults, and unknown names are ignored."""
+    """Make an instance of `config` without checks. Missing fields get their defaults, and unknown names are ignored."""
     new: _Settings = config.__new__(config)
     vars(new).update({field.name: values.get(field.name, field.default) for field in dataclasses.fields(config)})
     return new
@@ -139,7 +139,7 @@ def typed_in(config: Any) -> dict[str, Any]:
 
 
 def draft_of(*configs: Any) -> Draft:
-    """Make a draft (unchecked settings) from a recipe, options or both. No value in it counts as typed."""
+    """Make a draft (unchecked settings) from a recipe, options or both. Each source is `Source.RECIPE`."""
     fields = [(config, field) for config in configs for field in dataclasses.fields(config)]
     return Draft({field.name: Value(field, getattr(config, field.name)) for config, field in fields})
 

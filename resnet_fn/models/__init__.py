@@ -66,7 +66,7 @@ def create_model(
         stem: first layers, "imagenet", "cifar" or "d" (ResNet-D). "" is the usual stem of `name`.
         norm: "batch" for BatchNorm, or "none" for no normalisation.
         initialisation: "torchvision", "torch", "he_uniform" or "xavier_uniform", seeded by `mindspore.set_seed`.
-        zero_init_residual: whether gamma is 0 in the last BatchNorm of each block.
+        zero_init_residual: whether gamma starts at 0 in the last BatchNorm of each block.
         precision: "fp32", or "fp16" to compute most convolutions and Dense layers in float16 with float32 weights.
         image_size: height and width of the images in pixels. Only `genet50` and `genet50_plus` depend on `image_size`.
 

@@ -63,11 +63,11 @@ class GlobalDepthwise(nn.Conv2d):
 
 
 class GatherExcite(nn.Cell):
-    """Computes x · σ(excite(gather(x))) for feature maps x of shape [N, C, S, S], where `size` is S.
+    """Computes x · σ(excite(gather(x))) for feature maps x, with the global gather of Hu et al., arXiv 1810.12348.
 
-    This is the global variant of Hu et al., arXiv 1810.12348, section 3. The variant "minus" (θ⁻) gathers by the mean.
-    The variant "" (θ) gathers by a depthwise convolution over the whole map and BatchNorm. The variant "plus" (θ⁺) adds
-    `Excite` to θ. As in the authors' Caffe models, `Excite` begins with a ReLU, which timm leaves out.
+    The variant "minus" (θ⁻) gathers by the mean, for maps of any size. The variant "" (θ) gathers by a convolution over
+    the whole map, [size, size], and BatchNorm. The variant "plus" (θ⁺) adds `Excite`, which begins with a ReLU as in
+    the authors' Caffe models (timm lacks it). In stage 1, MindSpore's GENet has an extra 3x3 convolution.
     """
 
     standard = False
@@ -79,7 +79,7 @@ class GatherExcite(nn.Cell):
         self.mlp = Excite(channels) if variant == "plus" else None
 
     def construct(self, x: Tensor) -> Tensor:
-        """Map [N, C, S, S] to [N, C, S, S]."""
+        """Map [N, C, H, W] to [N, C, H, W]."""
         context = mean(x, self.standard) if self.gather is None else self.gather(x)
         if self.mlp is not None:
             context = self.mlp(context)

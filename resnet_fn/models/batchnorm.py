@@ -1,4 +1,4 @@
-"""This module has a BatchNorm that can normalise over the samples of all workers."""
+"""This module has a BatchNorm over the samples of all workers, because `nn.SyncBatchNorm` has no CPU kernel."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +30,7 @@ class BatchNorm2d(nn.BatchNorm2d):
         centred = x - broadcast_hw(mean, x)
         variance = self.all_reduce(_sum(total(centred * centred), 0)) / count
         self._move(self.moving_mean, mean)
-        self._move(self.moving_variance, variance * (count / (count - 1)))
+        self._move(self.moving_variance, variance * (count / (count - 1)))  # unbiased, as in PyTorch
         scale = self.gamma.reshape(1, -1, 1, 1) * ops.rsqrt(variance + self.eps)
         return centred * broadcast_hw(scale, x) + broadcast_hw(self.beta.reshape(1, -1, 1, 1), x)
 

@@ -49,13 +49,13 @@ def make_masks(recipe: Recipe, net: nn.Cell, workers: Workers = Workers()) -> Ma
 
 
 def normalisation(spec: InputSpec) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the constants of `normalise` for a net's images: full scale, mean and standard deviation."""
+    """Return the constants of `normalise`: the divisor of pixels, the mean and the standard deviation."""
     mean, std = (Tensor(values[:, None, None]) for values in spec.moments)
     return Tensor(spec.full_scale, mindspore.float32), mean, std
 
 
 def normalise(images: Tensor, constants: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-    """Convert uint8 images [n, C, H, W] to float32 as (images / full scale − mean) / standard deviation."""
+    """Convert uint8 images [n, C, H, W] to float32 as (images / divisor − mean) / standard deviation."""
     full_scale, mean, std = constants
     scaled = images.astype(mindspore.float32) / full_scale
     return (scaled - broadcast_hw(mean, scaled)) / broadcast_hw(std, scaled)

@@ -1,4 +1,4 @@
-"""This module collects the layer arguments that a later MindSpore will rename, remove or change."""
+"""Later versions of MindSpore will rename or remove these layers and arguments, or change their defaults."""
 
 from typing import Any
 

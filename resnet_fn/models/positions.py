@@ -1,7 +1,7 @@
-"""This module sums feature maps over height and width, and broadcasts to them, faster than MindSpore on a CPU.
+"""This module sums feature maps over height and width, and broadcasts values over height and width.
 
-The functions multiply by matrices of ones, because MindSpore's CPU kernels for sums and broadcasts are slow
-(docs/lab.md). If `standard` is true, the functions use MindSpore's own operations.
+On a CPU, the functions multiply float32 tensors by matrices of ones, because MindSpore's CPU kernels for sums and
+broadcasts are slow (docs/lab.md). If `standard` is true, the functions use MindSpore's own operations.
 """
 
 import functools

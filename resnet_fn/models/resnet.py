@@ -26,7 +26,7 @@ def conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1, grou
 class MaxPool2d(nn.MaxPool2d):
     """Computes 3x3 maxima at stride 2 with a padding of 1 on every side, as in PyTorch.
 
-    The input must have no negative values, because the layer pads with zeros if `standard` is true.
+    The input must not be negative, because the layer pads with zeros on an Ascend card and in exported nets.
     """
 
     def __init__(self) -> None:

@@ -5,8 +5,8 @@ three taps by six products instead of twelve:
 
     y = Aᵀ [(G w) · (B d)],    d: six inputs, w: three taps, y: four outputs
 
-Along both axes, 36 products replace 144. In float32, the rounding error is 9e-7 of the output's size, and 3e-7 in a
-direct convolution. On a CPU, the method is faster than MindSpore's convolution in the blocks of a ResNet (docs/lab.md).
+Along both axes, 36 products replace 144. In float32, the relative rounding error is 9e-7, and 3e-7 for a direct
+convolution. On a CPU, the method is faster than MindSpore's convolution in the blocks of a ResNet (docs/lab.md).
 """
 
 import contextlib
@@ -32,8 +32,8 @@ _batch_transposed_times = ops.BatchMatMul(transpose_a=True)
 def cook_toom() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the matrices A [6, 4], G [6, 3] and B [6, 6] of Winograd's method in float64.
 
-    The sum over i of A[i, o] G[i, k] B[i, j] is 1 if j = o + k, and 0 otherwise. A and G evaluate polynomials of
-    degrees 3 and 2 at five points and infinity. B interpolates the product of two such polynomials.
+    A and G map the coefficients of polynomials x and w to values at `POINTS` and leading coefficients. The product of
+    x and w has the coefficients Bᵀ [(A x) · (G w)]. The filter is the transpose of the map from x to the product.
     """
     points = np.array(POINTS)
 
@@ -52,8 +52,8 @@ def cook_toom() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def axis_matrices(size: int) -> tuple[np.ndarray, np.ndarray]:
     """Return two matrices for an image axis with `size` pixels, both float32 [6 · tiles, size].
 
-    The first matrix maps zero-padded pixels to the inputs of the products. The transpose of the second matrix maps the
-    products to output pixels. The rows are ordered by product, and then by tile.
+    Six products make a tile of four output pixels. The first matrix maps input pixels to factors of the products. The
+    transpose of the second matrix maps products to output pixels. The rows are ordered by product, and then by tile.
     """
     a, _, b = cook_toom()
     tiles = -(-size // TILE)

@@ -1,6 +1,6 @@
 """This module defines the named recipes as functions. Their docstrings give the sources and the accuracy.
 
-Only the accuracy of `digits` was measured with this package. The other values were published for the same settings.
+Only the accuracy of `digits` was measured with this package. The other values are those of the sources.
 """
 
 import functools
@@ -32,7 +32,7 @@ def _named(build: Callable[[], Recipe]) -> Callable[..., Recipe]:
 
 @_named
 def digits() -> Recipe:
-    """Train on 1,437 handwritten digits. Accuracy is 98 to 99 % after half a minute on two CPU cores."""
+    """Train on the package's 1,437 handwritten digits. Accuracy is 98 to 99 % after half a minute on two CPU cores."""
     return Recipe(model="resnet8", max_shift=1, max_rotation=15.0, max_zoom=0.1)
 
 
@@ -75,7 +75,7 @@ def cifar10_resnet18() -> Recipe:
 
 @_named
 def cifar10_resnet50() -> Recipe:
-    """Train ResNet-50 on CIFAR-10 from PyTorch's initial weights: 92.98 % in MindSpore, 92.58 % in PyTorch.
+    """Train ResNet-50 on CIFAR-10 with PyTorch's initialisation: 92.98 % in MindSpore, 92.58 % in PyTorch.
 
     A published account of a migration from PyTorch gives the net, the stem and the initialisation. With MindSpore's own
     initialisation, the accuracy was 91.96 %. Learning rate and schedule are the usual ones for such nets.
@@ -114,12 +114,12 @@ def imagenet_resnet50_v2() -> Recipe:
     """Train torchvision's second ResNet-50. Top-1 accuracy is 80.858 % on 8 A100 GPUs with 128 images each.
 
     https://pytorch.org/blog/how-to-train-state-of-the-art-models-using-torchvision-latest-primitives/ is the source.
-    torchvision scales the decay 0.99998 of its moving average to 1 − 2e-5 · (1024 · 32 / 600), which is `ema` here.
     Unlike here, torchvision starts the warm-up at 0.01 of the peak, and changes the cosine once an epoch.
     """
     sizes = {"image_size": 176, "eval_size": 224, "eval_resize": 232}
     images = {"policy": "trivialaugment", "erasing": 0.1, "mixup": 0.2, "cutmix": 1.0, "repeats": 4}
     rate = {"batch_size": 1024, "epochs": 600, "schedule": "cosine", "learning_rate": 0.5, "warmup_epochs": 5.0}
+    # torchvision's decay 0.99998 stands for 1 - 2e-5 · batch_size · ema_every / epochs.
     average = {"ema": 0.998908, "ema_every": 32, "ema_start": 5.0}
     return _imagenet(**sizes, **images, **rate, **average, weight_decay=2e-5, label_smoothing=0.1)
 
@@ -129,9 +129,9 @@ def imagenet_resnet50_a3() -> Recipe:
     """Train ResNet-50 as "ResNet strikes back", A3. Top-1 accuracy is 78.05 % on 4 V100 GPUs with 512 images each.
 
     The source is Wightman et al., arXiv 2110.00476, table 2. The loss is binary cross-entropy on mixed labels, where a
-    class above 0.2 counts as present. The augmentation is timm's rand-m6-mstd0.5-inc1. Its magnitude 6 of 10 is 18 of
-    30 here, and its noise 0.5 is 1.5. Unlike here, timm draws the noise for each of two operations, applies each
-    operation with probability 0.5, and has solarize-add and invert.
+    class above 0.2 counts as present. The augmentation is timm's rand-m6-mstd0.5-inc1. timm's magnitude has a scale of
+    10, but the scale here is 30, so that 6 becomes 18 and the noise 0.5 becomes 1.5. Unlike here, timm applies an
+    operation with probability 0.5. timm also has the operations solarize-add and invert.
     """
     sizes = {"image_size": 160, "eval_size": 224, "eval_resize": 235}
     images = {"policy": "randaugment", "policy_magnitude": 18, "policy_noise": 1.5, "mixup": 0.1, "cutmix": 1.0}
@@ -142,7 +142,7 @@ def imagenet_resnet50_a3() -> Recipe:
 
 @_named
 def imagenet_resnet50_mindspore() -> Recipe:
-    """Train the official MindSpore ResNet-50. Top-1 accuracy is 76.70 % on 8 Ascend 910 cards.
+    """Train the official MindSpore ResNet-50. Top-1 accuracy is 76.70 % on 8 Ascend 910 with 256 images each.
 
     The source is official/cv/ResNet in https://gitee.com/mindspore/models. The source trains 1,001 classes in float16
     with `same` padding, but the net here is torchvision's.
@@ -156,7 +156,7 @@ def imagenet_genet50_plus() -> Recipe:
     """Train a gather-excite ResNet-50 (θ⁺). Top-1 accuracy is 78.47 % in MindSpore and 78.12 % in the paper.
 
     The paper is arXiv 1810.12348. The settings are research/cv/GENet_Res50 in https://gitee.com/mindspore/models, for 8
-    Ascend 910 with 256 images each. MindSpore's accuracy leaves out the last 80 of the 50,000 images.
+    Ascend 910 with 256 images each. MindSpore's net differs in stage 1, and its accuracy is that of 49,920 images.
     """
     rate = {"schedule": "linear", "learning_rate": 0.8}
     return _imagenet(model="genet50_plus", batch_size=2048, epochs=150, **rate, label_smoothing=0.1)

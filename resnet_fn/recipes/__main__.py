@@ -17,8 +17,8 @@ from resnet_fn.runtime.console import wrapped
 
 _EXAMPLES = """examples:
   python -m resnet_fn.recipes            all recipes
-  python -m resnet_fn.recipes digits     one recipe: its settings, and what each means
-  python -m resnet_fn.recipes my.toml    a file: the settings that result, and their lines
+  python -m resnet_fn.recipes digits     the settings of one recipe
+  python -m resnet_fn.recipes my.toml    the settings of a recipe file
 """
 
 _MEANING = 41  # the column where a setting's meaning begins
@@ -54,7 +54,7 @@ def _line(field: "dataclasses.Field[Any]", value: object, file: Draft) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """List all recipes, or print the settings of one recipe."""
-    flags = cli.Parser("recipes", "List the recipes, or show one with what each setting means.", _EXAMPLES, "[NAME]")
+    flags = cli.Parser("recipes", "List the recipes, or show the settings of one recipe.", _EXAMPLES, "[NAME]")
     flags.add_argument("name", nargs="?", metavar="NAME", help="the recipe to show, or a recipe file")
     parsed = flags.parse(arguments)
     with cli.usage_errors():
