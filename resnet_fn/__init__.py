@@ -3,7 +3,7 @@
     result = resnet_fn.train(resnet_fn.recipes.digits(epochs=2))
     resnet_fn.predict(result.run, "seven.png")
 
-These are the public names; help(resnet_fn.train) describes one. Run python -m resnet_fn to list the commands.
+These are the public names. Call help(resnet_fn.train) to read about one. Run python -m resnet_fn to list commands.
 
 a run               train, fit, evaluate, predict, export, load_run, Recipe, RunOptions, recipes
 nets and weights    create_model, load_weights, convert_weights

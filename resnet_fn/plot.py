@@ -75,7 +75,7 @@ def draw(lines: dict[str, list[Events]], out: Path) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Draw the curves of runs to a file, or print a table."""
-    about = "Draw the curves of runs, or compare the runs in a table.\nEqual runs with other seeds share a line."
+    about = "Draw the curves of runs, or compare the runs in a table.\nRuns that differ only in the seed share a line."
     flags = cli.Parser("plot", about, _EXAMPLES, "RUN …")
     flags.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
     flags.add_argument("--out", metavar="FILE", help="image file to write (.png, .svg or .pdf); default curves.png")

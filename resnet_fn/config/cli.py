@@ -40,7 +40,7 @@ class UsageError(ValueError):
 
 
 # Arguments of `add_argument` for flags of several commands.
-WHICH: dict[str, Any] = {"choices": ("last", "best"), "default": "last", "help": "checkpoint of the run; default last"}
+WHICH: dict[str, Any] = {"choices": ("last", "best"), "default": "last", "help": "checkpoint of a run; default last"}
 ALLOW_NON_FINITE: dict[str, Any] = {"action": "store_true", "help": "accept weights with NaN or infinity"}
 
 

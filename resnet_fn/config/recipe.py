@@ -40,7 +40,7 @@ class Recipe(Settings):
     max_rotation: float = _augment(0.0, "largest random rotation of a training image", "degrees", within="[0, 180]")
     max_zoom: float = _augment(0.0, "largest random zoom of a training image, in or out", "fraction", within="[0, 1)")
     crop_padding: int = _augment(0, "zero padding before a random crop (data in memory)", "pixels", at_least=0)
-    crop_scale: float = _augment(0.08, "smallest area of a random resized crop (images)", "fraction", within="(0, 1]")
+    crop_scale: float = _augment(0.08, "random resized crop of image files: smallest area", "fraction", within="(0, 1]")
     flip: bool = _augment(False, "random horizontal flip of training images")
     policy: str = _augment("", "automatic augmentation; empty: none", choices="trivialaugment|randaugment|autoaugment")
     policy_ops: int = _augment(2, "number of operations per image (randaugment)", "operations", at_least=1)
@@ -109,7 +109,7 @@ class Recipe(Settings):
     eval_size: int = _evaluation(0, "height and width in evaluation; 0: --image-size", "pixels", at_least=0)
     eval_resize: int = _evaluation(0, "shorter side before the centre crop; 0: eval_size / 0.875", "pixels", at_least=0)
     monitor: str = _evaluation("top1", "metric that selects the best checkpoint", choices="top1|loss|macro_f1|map")
-    patience: int = _evaluation(0, "stop after this many evaluations without a gain; 0: never", at_least=0)
+    patience: int = _evaluation(0, "stop after N evaluations without improvement; 0: never", at_least=0)
 
     @property
     def of_files(self) -> bool:

@@ -66,7 +66,7 @@ class GatherExcite(nn.Cell):
     """Computes x · σ(excite(gather(x))) for feature maps x, with the global gather of Hu et al., arXiv 1810.12348.
 
     The variant "minus" (θ⁻) gathers by the mean, for maps of any size. The variant "" (θ) gathers by a convolution over
-    the whole map, [size, size], and BatchNorm. The variant "plus" (θ⁺) adds `Excite`, which begins with a ReLU as in
+    the whole map (`size` x `size`) and BatchNorm. The variant "plus" (θ⁺) adds `Excite`, which begins with a ReLU as in
     the authors' Caffe models (timm lacks it). In stage 1, MindSpore's GENet has an extra 3x3 convolution.
     """
 

@@ -52,7 +52,7 @@ def cook_toom() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def axis_matrices(size: int) -> tuple[np.ndarray, np.ndarray]:
     """Return two matrices for an image axis with `size` pixels, both float32 [6 · tiles, size].
 
-    Six products make a tile of four output pixels. The first matrix maps input pixels to factors of the products. The
+    A tile is four output pixels, from six products. The first matrix maps input pixels to factors of the products. The
     transpose of the second matrix maps products to output pixels. The rows are ordered by product, and then by tile.
     """
     a, _, b = cook_toom()

@@ -119,7 +119,7 @@ def imagenet_resnet50_v2() -> Recipe:
     sizes = {"image_size": 176, "eval_size": 224, "eval_resize": 232}
     images = {"policy": "trivialaugment", "erasing": 0.1, "mixup": 0.2, "cutmix": 1.0, "repeats": 4}
     rate = {"batch_size": 1024, "epochs": 600, "schedule": "cosine", "learning_rate": 0.5, "warmup_epochs": 5.0}
-    # torchvision's decay 0.99998 stands for 1 - 2e-5 · batch_size · ema_every / epochs.
+    # torchvision scales its decay 0.99998: 1 - 2e-5 · batch_size · ema_every / epochs.
     average = {"ema": 0.998908, "ema_every": 32, "ema_start": 5.0}
     return _imagenet(**sizes, **images, **rate, **average, weight_decay=2e-5, label_smoothing=0.1)
 
@@ -129,9 +129,9 @@ def imagenet_resnet50_a3() -> Recipe:
     """Train ResNet-50 as "ResNet strikes back", A3. Top-1 accuracy is 78.05 % on 4 V100 GPUs with 512 images each.
 
     The source is Wightman et al., arXiv 2110.00476, table 2. The loss is binary cross-entropy on mixed labels, where a
-    class above 0.2 counts as present. The augmentation is timm's rand-m6-mstd0.5-inc1. timm's magnitude has a scale of
-    10, but the scale here is 30, so that 6 becomes 18 and the noise 0.5 becomes 1.5. Unlike here, timm applies an
-    operation with probability 0.5. timm also has the operations solarize-add and invert.
+    class above 0.2 counts as present. The augmentation is timm's rand-m6-mstd0.5-inc1. Magnitudes go up to 10 in timm
+    and 30 here, so that 6 becomes 18, and the noise 0.5 becomes 1.5. Unlike here, timm applies each operation with
+    probability 0.5, and also has the operations solarize-add and invert.
     """
     sizes = {"image_size": 160, "eval_size": 224, "eval_resize": 235}
     images = {"policy": "randaugment", "policy_magnitude": 18, "policy_noise": 1.5, "mixup": 0.1, "cutmix": 1.0}
