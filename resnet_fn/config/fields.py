@@ -119,7 +119,7 @@ def all_names(*settings_classes: type) -> dict[str, str]:
 
 
 def explain(field: Any, value: Any) -> str:
-    """Return the help of a setting, such as "peak learning rate, for the whole batch; default 0.1*; also --lr".
+    """Return the help of a setting, such as "peak learning rate, not scaled by workers; default 0.1*; also --lr".
 
     The help shows `value` as the default. A * marks a value that differs from the field's own default.
     """

@@ -79,7 +79,7 @@ class Recipe(Settings):
     epochs: int = _rate(20, "passes over the training set", "epochs", at_least=1)
     seed: int = _rate(0, "seed of initial weights, order, augmentation and validation split", within="[0, 4294967294]")
     schedule: str = _rate("cosine", "learning-rate schedule", choices="cosine|linear|step|constant", aliases="sched")
-    learning_rate: float = _rate(0.2, "peak learning rate, for the whole batch", above=0, aliases="lr")
+    learning_rate: float = _rate(0.2, "peak learning rate, not scaled by workers", above=0, aliases="lr")
     head_learning_rate: float = _rate(0.0, "peak for the last layer; 0: same as others", at_least=0, aliases="head-lr")
     layer_decay: float = _rate(1.0, "a block's learning rate divided by the next block's; 1: off", within="(0, 1]")
     min_learning_rate: float = _rate(0.0, "final learning rate (cosine, linear)", at_least=0, aliases="min-lr")
@@ -94,7 +94,7 @@ class Recipe(Settings):
     class_weights: str = _loss("", "balanced, or a file with lines CLASS WEIGHT; empty: all are 1", per_worker=True)
 
     optimizer: str = _optimizer("sgd", "optimizer", choices="sgd|adam|adamw|lars|lamb", aliases="opt")
-    momentum: float = _optimizer(0.9, "momentum of SGD and LARS, or Adam's beta1", within="[0, 1)", aliases="beta1")
+    momentum: float = _optimizer(0.9, "momentum, or beta1 of Adam, AdamW and LAMB", within="[0, 1)", aliases="beta1")
     beta2: float = _optimizer(0.999, "beta2 of Adam, AdamW and LAMB", within="[0, 1)")
     epsilon: float = _optimizer(0.0, "eps of Adam, AdamW and LAMB; 0: 1e-8 (LAMB: 1e-6)", at_least=0, aliases="eps")
     nesterov: bool = _optimizer(True, "Nesterov momentum (SGD)")

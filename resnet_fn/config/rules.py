@@ -12,7 +12,7 @@ class Rule(NamedTuple):
 
     fields: str  # names of the settings that need the condition, separated by spaces
     holds: Callable[..., Any]  # the condition, whose parameters have the names of the settings that it reads
-    text: str  # reason and fix, as "is for sets in memory; give 0", in which "{epochs}" stands for the value of epochs
+    text: str  # reason and fix, for example "needs --ema"; "{epochs}" in the text is replaced by the value of epochs
     keep: bool = False  # raise an error instead of switching the setting off
     instead: Any = None  # value for the setting that `holds` reads, if its source is weaker; otherwise an error
 
@@ -21,7 +21,7 @@ KEEP = True  # value for `Rule.keep`
 # Data sets whose images are decoded from files or records during training.
 OF_FILES = ("imagefolder", "mindrecord")
 _ADAM = ("adam", "adamw", "lamb")  # optimizers that average the squares of the gradients
-_FILES = "is for sets of image files; leave it out"
+_FILES = "is for data sets of image files; leave it out"
 _IN_PYTHON = "is only for resnet_fn.fit in Python; give a name of this package"
 
 
@@ -64,8 +64,8 @@ RULES = (
     Rule("on_bad_sample check_files data_threads", lambda dataset: dataset in OF_FILES, _FILES),
     # images
     Rule("crop_scale eval_resize", lambda dataset: dataset in OF_FILES, _FILES),
-    Rule("max_shift max_rotation", lambda dataset: dataset not in OF_FILES, "is for sets in memory; give 0"),
-    Rule("max_zoom crop_padding", lambda dataset: dataset not in OF_FILES, "is for sets in memory; give 0"),
+    Rule("max_shift max_rotation", lambda dataset: dataset not in OF_FILES, "is for data sets in memory; give 0"),
+    Rule("max_zoom crop_padding", lambda dataset: dataset not in OF_FILES, "is for data sets in memory; give 0"),
     Rule("policy color_jitter", lambda dataset: dataset != "digits", "needs colour images, which the digits are not"),
     Rule("policy_ops policy_noise", lambda policy: policy == "randaugment", "needs --policy randaugment"),
     Rule("policy_magnitude", lambda policy: policy == "randaugment", "needs --policy randaugment"),
@@ -92,7 +92,7 @@ RULES = (
     Rule(
         "repeats",
         lambda repeats, batch_size: batch_size % repeats == 0,
-        "does not divide batch {batch_size}; give a multiple of {repeats}, or --repeats 1",
+        "does not divide batch {batch_size}; give a batch size that is a multiple of {repeats}, or --repeats 1",
         KEEP,
     ),
     Rule(

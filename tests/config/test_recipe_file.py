@@ -59,7 +59,7 @@ def test_what_a_file_leaves_without_effect_of_what_it_extends_is_left_out():
     for name in ("mine.toml", "next.toml"):
         recipe, _, left_out = parse(["--recipe", name])
         assert (recipe.max_shift, recipe.max_zoom) == (0, 0.0)
-        assert left_out[0] == "max_shift 1 is left out: it is for sets in memory"
+        assert left_out[0] == "max_shift 1 is left out: it is for data sets in memory"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_run_resumes_without_the_options_that_have_no_effect_by_todays_rules()
     _, resumed, left_out = parse(["--resume", "run"])
     assert resumed == RunOptions(resume="run", log_every=3)
     assert [line.partition(" is left out: it ")[0] for line in left_out] == ["data_threads 2", "max_skips 50"]
-    with pytest.raises(UsageError, match=r"^data_threads: 2 is for sets of image files"):
+    with pytest.raises(UsageError, match=r"^data_threads: 2 is for data sets of image files"):
         parse(["--resume", "run", "--data-threads", "2"])
 
 

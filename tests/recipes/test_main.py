@@ -20,7 +20,7 @@ def test_a_file_shows_what_it_comes_to_and_where(capsys, write_recipe):
     text = capsys.readouterr().out
     assert text.startswith("mine\n")
     for line in (
-        " * --learning-rate          0.1          peak learning rate, for the whole batch (mine.toml line 2)\n",
+        " * --learning-rate          0.1          peak learning rate, not scaled by workers (mine.toml line 2)\n",
         " * --max-rotation           15.0         largest random rotation of a training image [degrees]\n",
         "how it is run:\n * --log-every              5            interval between log entries [updates] (mine.toml",
     ):
