@@ -43,7 +43,7 @@ def pod_defaults() -> dict[str, Any]:
     )
     workers, local, rank, port = (int(given[name]) for name in names)
     cli.raise_usage_errors(
-        (not local or workers % local != 0, f"MS_WORKER_NUM: {workers} must fit MS_LOCAL_WORKER, {local} in each pod")
+        (not local or workers % local != 0, f"MS_WORKER_NUM: {workers} must be a multiple of MS_LOCAL_WORKER, {local}")
     )
     machines = {"workers": workers, "nnodes": workers // local, "node_rank": rank}
     return {**machines, "master_addr": given["MS_SCHED_HOST"] or None, "master_port": port}

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     with tqdm(total=images, desc="packing", unit="image", disable=parsed.no_progress or None) as bar:
         written = pack(dataset, out, parsed.shards, parsed.short_side, parsed.quality, threads, bar.update)
     print(
-        f"{images} images in {out} ({written} shards written and read back, the others were there); next: "
+        f"{images} images in {out} ({written} shards written and read back, the others existed); to train: "
         + cli.as_typed(f"python -m resnet_fn.train --dataset mindrecord --data-dir {out}")
     )
     return 0
