@@ -3,6 +3,8 @@
     result = resnet_fn.train(resnet_fn.recipes.digits(epochs=2))
     resnet_fn.predict(result.run, "seven.png")
 
+These are the public names. Call help(resnet_fn.train) to read about one. Run python -m resnet_fn to list commands.
+
 a run               train, fit, evaluate, predict, export, load_run, Recipe, RunOptions, recipes
 nets and weights    create_model, load_weights, convert_weights
 beside PyTorch      compare_step, assert_parity
@@ -11,8 +13,6 @@ a loop of your own  start, Workers, open_dataset, make_feed, score, summarise
   loss, schedule    make_loss, DynamicLossScaler, make_schedule, cosine_warmup
   optimizer         make_optimizer, momentum_sgd, adam, adamw, lars, lamb, parameter_groups, weight_decay_groups
   state             TrainState, make_state, moving_average, save_checkpoint, load_checkpoint, restore_state
-
-help(resnet_fn.train) explains one of them; python -m resnet_fn lists the commands.
 """
 
 # ruff: noqa: E402
@@ -22,21 +22,20 @@ import sys
 
 
 def _obstacle() -> str:
-    """Return why the package cannot work here, or ""; it is called before imports that would fail less clearly."""
     here, version = os.path.dirname(os.path.realpath(__file__)), sys.version_info[:2]
     if not (3, 11) <= version <= (3, 12):  # setup.cfg's python_requires
-        return f"Python {version[0]}.{version[1]} is too {'old' if version < (3, 11) else 'new'}: use 3.11 or 3.12"
+        return f"Python {version[0]}.{version[1]} is too {'old' if version < (3, 11) else 'new'}; use 3.11 or 3.12"
     if sys.path and os.path.realpath(sys.path[0] or ".") == here:
-        return f"the package's own folder hides Python's inspect; go to another: cd {os.path.dirname(here)}"
+        return f"the package's own folder hides Python's module inspect; leave it by cd {os.path.dirname(here)}"
     import importlib.util
 
     if importlib.util.find_spec("numpy") is None:
-        return "numpy is not installed; in the folder of the clone: pip install ."
+        return "numpy is not installed; run pip install . in the folder of the clone"
     return ""
 
 
-if _text := _obstacle():
-    if sys.argv[0] == "-m":  # python -m resnet_fn.train: a line is enough
+if _text := _obstacle():  # before imports that would fail less clearly
+    if sys.argv[0] == "-m":  # the error of `python -m resnet_fn.train` is one line
         sys.exit(f"resnet_fn: error: {_text}")
     raise ImportError(_text)
 
@@ -47,17 +46,17 @@ import types
 from resnet_fn.runtime.parent import die_with_parent, msrun_command
 from resnet_fn.runtime.process import prepare_environment
 
-# MindSpore reads these variables while its library loads, so they must be set before anybody imports it.
+# MindSpore reads these variables while its library loads, so this stands before all imports of MindSpore.
 prepare_environment()
-# As early as possible: a worker must end when the msrun process that started it ends.
+# A worker must end when the msrun process that started it ends.
 _parent = os.getppid()
 if msrun_command():
     die_with_parent(_parent)
 
 __version__ = "0.2.0"
 
-# Modules and their public names. A name is imported when it is first used, so that ``python -m resnet_fn.train --help``
-# and a mistyped flag answer without loading MindSpore.
+# Modules and their public names. A name is imported when it is first used, so that `python -m resnet_fn.train --help`
+# does not load MindSpore.
 _MODULES = {
     "resnet_fn.config.recipe": "Recipe",
     "resnet_fn.config.options": "RunOptions",
@@ -106,13 +105,13 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    # For these names help() would print all their docstrings, 1,250 lines; the module's docstring lists the names.
+    # Without this, help() would print the docstrings of all names in 1,250 lines.
     by_pydoc = any(frame.f_code.co_name == "docmodule" for frame, _ in traceback.walk_stack(None))
     return [] if by_pydoc else sorted(__all__)
 
 
 class _Package(types.ModuleType):
-    """Keep ``resnet_fn.train`` the function, although importing the module ``resnet_fn.train`` would replace it."""
+    """This class keeps `resnet_fn.train` a function after an import of the module `resnet_fn.train`."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in _HOMES and name != "recipes" and isinstance(value, types.ModuleType):

@@ -1,4 +1,4 @@
-"""`resnet_fn COMMAND` and `python -m resnet_fn COMMAND` run a command; without COMMAND they list all commands."""
+"""The program `resnet_fn` runs a command of this package, or lists all commands."""
 
 import signal
 import sys
@@ -18,36 +18,36 @@ from resnet_fn.config.hints import closest
 from resnet_fn.runtime.console import installed_program
 
 COMMANDS = {
-    "train": "train a recipe",
-    "launch": "train on several workers: msrun, signals, exit codes",
+    "train": "train a net",
+    "launch": "train on several workers or machines",
     "evaluate": "score a checkpoint on its validation set",
     "predict": "name the likeliest classes of image files",
     "export": "write a checkpoint's net as MindIR, ONNX or safetensors, and verify the file",
-    "plot": "draw the curves of one or several runs, without TensorBoard",
-    "recipes": "list the recipes, or show one",
-    "doctor": "test what training needs from this MindSpore, this device and this disk",
-    "convert": "weights from one project's names and format to another's",
-    "inspect": "look into a checkpoint, compare two, see a net's activations and gradients",
-    "pack": "an image folder as MindRecord shards",
-    "parity": "prove, stage by stage, that a net and its training step compute what PyTorch computes",
+    "plot": "draw the curves of runs, or compare runs in a table",
+    "recipes": "list the recipes, or show the settings of one",
+    "doctor": "test whether this machine can train",
+    "convert": "convert weights to other parameter names or another file format",
+    "inspect": "show or compare checkpoints, or show a net's activations and gradients",
+    "pack": "write an image folder as MindRecord files",
+    "parity": "compare a net and its training step, stage by stage, with PyTorch",
 }
 _GENERAL = ("-h", "--help", "--debug")
 
 
 def list_commands(arguments: Sequence[str]) -> int:
-    """Print all commands; a UsageError names the nearest command if `arguments` has a word that is not a command."""
+    """Print all commands with their purposes."""
     for word in arguments:
         if word not in _GENERAL:
             raise cli.UsageError(f"unknown argument {word!r}; {closest(word, COMMANDS)}")
     print("Train residual networks on MindSpore with a functional loop that you can read.\n")
-    print("commands (--help shows the flags):")
+    print("commands (COMMAND --help shows the flags):")
     for name, purpose in COMMANDS.items():
         print(cli.as_typed(f"  python -m resnet_fn.{name:12} {purpose}"))
     return 0
 
 
 def run() -> NoReturn:
-    """Run the command that is typed after "resnet_fn" or "python -m resnet_fn"."""
+    """Run the command that the user typed after `resnet_fn` or `python -m resnet_fn`."""
     arguments = sys.argv[1:]
     name = next((word for word in arguments if word not in _GENERAL), "")
     program = installed_program()

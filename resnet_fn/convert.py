@@ -1,4 +1,4 @@
-"""The command convert rewrites weights from one project's names and file format to another's."""
+"""The command `convert` changes the parameter names and the file format of weights."""
 
 import sys
 from collections.abc import Sequence
@@ -7,20 +7,20 @@ from resnet_fn.config import cli
 from resnet_fn.weights.names import STYLES
 
 _EXAMPLES = """examples:
-  python -m resnet_fn.convert resnet50.pth resnet50.safetensors     torchvision's or timm's to ours
+  python -m resnet_fn.convert resnet50.pth resnet50.safetensors     from torchvision or timm names
   python -m resnet_fn.convert runs/first net.pth --to torchvision
-formats by ending: .safetensors, .ckpt (MindSpore), .pth and .pt (PyTorch; needs the extra [torch])
+file endings: .safetensors, .ckpt (MindSpore), .pth and .pt (PyTorch; needs the extra [torch])
 """
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Convert weights, and print which project's names were recognised."""
-    about = "Convert weights: recognised, compared with the net, every bit kept."
+    """Convert weights, and print which project's parameter names they had."""
+    about = "Convert weights to other parameter names or another file format. The values keep every bit."
     parser = cli.Parser("convert", about, _EXAMPLES, "SOURCE TARGET")
     parser.add_argument("source", metavar="SOURCE", help="a weight file, a checkpoint folder or a run folder")
     parser.add_argument("target", metavar="TARGET", help="the file to write; its ending gives the format")
-    parser.add_argument("--to", choices=STYLES, default="ours", help="names to write; default ours")
-    parser.add_argument("--model", default="", metavar="NAME", help="the net, if the weights' names do not identify it")
+    parser.add_argument("--to", choices=STYLES, default="ours", help="project whose names are written; default ours")
+    parser.add_argument("--model", default="", metavar="NAME", help="name of the net, if the weights do not show it")
     parser.add_argument("--which", **cli.WHICH)
     parser.add_argument("--allow-non-finite", **cli.ALLOW_NON_FINITE)
     parsed = parser.parse(arguments)

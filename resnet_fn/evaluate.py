@@ -1,4 +1,4 @@
-"""The command evaluate scores a checkpoint on its validation set."""
+"""The command `evaluate` scores a checkpoint on its validation set."""
 
 import json
 from collections.abc import Sequence
@@ -19,26 +19,26 @@ _EXAMPLES = """examples:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Evaluate a checkpoint, print the metrics, and write JSON (--json) and a report (--report)."""
-    flags = cli.Parser("evaluate", "Score a checkpoint on every validation image, once each.", _EXAMPLES, "RUN")
+    """Score a checkpoint or a weight file, print the metrics, and write JSON or a report if a flag names one."""
+    flags = cli.Parser("evaluate", "Compute the metrics of a checkpoint on all validation images.", _EXAMPLES, "RUN")
     cli.add_checkpoint_flags(flags)
     group = flags.add_argument_group("instead of a checkpoint")
-    group.add_argument("--weights", metavar="FILE", help=".pth, .safetensors, .ckpt or a run folder, with --recipe")
-    group.add_argument("--recipe", metavar="NAME", help="net and data of --weights: a name or a file")
-    group.add_argument("--model", metavar="NAME", help="another net than the recipe's, for --weights")
-    group.add_argument("--stem", metavar="NAME", help="another stem than the recipe's, for --weights")
+    group.add_argument("--weights", metavar="FILE", help="weights: .pth, .safetensors, .ckpt or a run; needs --recipe")
+    group.add_argument("--recipe", metavar="NAME", help="recipe with the net and the data; a name or a .toml file")
+    group.add_argument("--model", metavar="NAME", help="net to use instead of the recipe's")
+    group.add_argument("--stem", metavar="NAME", help="stem to use instead of the recipe's")
     group = flags.add_argument_group("scoring")
-    tta = "flip: mean logits with the mirror image"
+    tta = "flip: average the logits of the image and its mirror image; default none"
     group.add_argument("--tta", choices=("none", "flip"), default="none", help=tta)
-    group.add_argument("--image-size", type=int, default=0, metavar="N", help="input size [pixels]; 0: the recipe's")
-    group.add_argument("--batch-size", type=int, default=256, metavar="N", help="samples read at a time; default 256")
-    group.add_argument("--data-dir", default="", metavar="PATH", help="data folder; default: that of training")
-    group.add_argument("--val-list", default="", metavar="FILE", help="score these images; default: those of training")
+    group.add_argument("--image-size", type=int, default=0, metavar="N", help="image size [pixels]; 0: the recipe's")
+    group.add_argument("--batch-size", type=int, default=256, metavar="N", help="samples per batch; default 256")
+    group.add_argument("--data-dir", default="", metavar="PATH", help="folder of the data set; default: as in training")
+    group.add_argument("--val-list", default="", metavar="FILE", help="list of images; default: as in training")
     cli.add_device_flags(flags)
     group = flags.add_argument_group("output")
-    written = "loss, top1, top5 (or map, average_precision), macro_f1, fractions of 1; count"
+    written = "write the metrics as JSON to this file"
     group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help=written)
-    files = "report.html, report.json and predictions.csv"
+    files = "write report.html, report.json and predictions.csv to this folder"
     group.add_argument("--report", type=cli.folder_to_write, metavar="DIR", help=files)
     parsed = flags.parse(arguments)
     weights, trained = parsed.weights, cli.chosen_checkpoint(parsed) if parsed.run or parsed.checkpoint else ""
@@ -47,11 +47,11 @@ def main(arguments: Sequence[str]) -> int:
     of_trained = parsed.report or flip or size or parsed.val_list or parsed.ema is not None
     cli.raise_usage_errors(
         (parsed.batch_size < 1, f"--batch-size: {parsed.batch_size} is too small; give 1 or more"),
-        (size < 0, f"--image-size: {size} is negative; give pixels, or 0 for the recipe's own"),
-        (bool(trained) == bool(weights), "give either RUN or --weights FILE --recipe NAME"),
-        (trained and (parsed.recipe or changes), "--recipe, --model and --stem go with --weights; RUN has its own"),
-        (lacking, "--weights needs --recipe NAME: a weight file holds neither its data nor its net"),
-        (weights and of_trained, "--report, --tta, --image-size, --val-list and --ema go with RUN; leave them out"),
+        (size < 0, f"--image-size: {size} is negative; give a number of pixels, or 0 for the recipe's size"),
+        (bool(trained) == bool(weights), "give either RUN, or --weights FILE and --recipe NAME"),
+        (trained and (parsed.recipe or changes), "--recipe, --model and --stem need --weights; leave them out"),
+        (lacking, "--weights needs --recipe NAME, because a weight file holds neither its data nor its net"),
+        (weights and of_trained, "--report, --tta, --image-size, --val-list and --ema need RUN; leave them out"),
     )
     with cli.usage_errors():
         file = load_recipe(parsed.recipe).complete(**changes) if weights else None

@@ -1,4 +1,4 @@
-"""The command export writes a checkpoint's net as MindIR, ONNX or safetensors, and verifies the file."""
+"""The command `export` writes a checkpoint's net as MindIR, ONNX or safetensors, and verifies the file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,16 +12,16 @@ _EXAMPLES = """examples:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Export a net, verify the file, and print the largest difference of a logit."""
+    """Export a net, verify the file, and print the largest difference between logits."""
     about = "Write a net to a file, load it back and compare its logits on validation images."
     flags = cli.Parser("export", about, _EXAMPLES, "RUN --format NAME --out FILE")
     cli.add_checkpoint_flags(flags)
     group = flags.add_argument_group("the file")
-    group.add_argument("--format", required=True, choices=("mindir", "onnx", "safetensors"), help="what others load")
-    group.add_argument("--out", required=True, metavar="FILE", help="file to write; FILE.json beside it describes it")
-    group.add_argument("--image-size", type=int, default=0, metavar="N", help="the net's input [pixels]; 0: its own")
-    group.add_argument("--batch", default="dynamic", metavar="N", help="images at a time; default dynamic: any number")
-    group.add_argument("--data-dir", default="", metavar="PATH", help="data folder; default: that of training")
+    group.add_argument("--format", required=True, choices=("mindir", "onnx", "safetensors"), help="format of the file")
+    group.add_argument("--out", required=True, metavar="FILE", help="file to write; FILE.json describes it")
+    group.add_argument("--image-size", type=int, default=0, metavar="N", help="image size [pixels]; 0: the recipe's")
+    group.add_argument("--batch", default="dynamic", metavar="N", help="batch size of the net; default dynamic: any")
+    group.add_argument("--data-dir", default="", metavar="PATH", help="folder of the data set; default: as in training")
     cli.add_device_flags(flags)
     parsed = flags.parse(arguments)
     checkpoint = cli.chosen_checkpoint(parsed)
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
         (Path(parsed.out).suffix != better.suffix, f"--out: {parsed.out} {wrong}; give --out {better}"),
         (fixed and not number, f"--batch: {parsed.batch!r} is not a whole number above 0; give one, or dynamic"),
         (fixed and weights, "--batch: a safetensors file holds weights only and takes any batch; leave it out"),
-        (size < 0, f"--image-size: {size} is negative; give pixels, or 0 for the recipe's own"),
+        (size < 0, f"--image-size: {size} is negative; give a number of pixels, or 0 for the recipe's size"),
     )
     from resnet_fn.evaluation.export import DYNAMIC, export
     from resnet_fn.evaluation.loaded_net import load_run

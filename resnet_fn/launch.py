@@ -1,4 +1,4 @@
-"""The command launch trains on several workers, on one machine or several."""
+"""The command `launch` trains on several workers, on one or more machines."""
 
 import argparse
 import json
@@ -31,40 +31,40 @@ _AFTER_END = 10.0  # seconds for the scheduler to see that all workers have left
 
 
 def pod_defaults() -> dict[str, Any]:
-    """Return the flags' defaults, in a MindCluster pod from its variables; a UsageError if one is no number."""
+    """Return the default values of the flags. In a MindCluster pod, environment variables set them."""
     given = {name: os.environ.get(name, "") for name in _POD}
     if not given["MS_LOCAL_WORKER"]:
         return {"workers": 2, "nnodes": 1, "node_rank": 0, "master_addr": None, "master_port": 0}
     if given["MS_ROLE"] == "MS_SCHED" and os.environ.get("NPU_POD") == "false":
-        raise cli.UsageError("NPU_POD: this pod, the Scheduler's, has no card; give its replica a worker's cards")
+        raise cli.UsageError("NPU_POD: the scheduler's pod has no card; give it as many cards as each worker's pod has")
     names = ("MS_WORKER_NUM", "MS_LOCAL_WORKER", "MS_NODE_RANK", "MS_SCHED_PORT")
     cli.raise_usage_errors(
-        *((not given[name].isdecimal(), f"{name}: {given[name]!r} is no whole number") for name in names)
+        *((not given[name].isdecimal(), f"{name}: {given[name]!r} is not a whole number") for name in names)
     )
     workers, local, rank, port = (int(given[name]) for name in names)
     cli.raise_usage_errors(
-        (not local or workers % local != 0, f"MS_WORKER_NUM: {workers} workers, MS_LOCAL_WORKER: {local} in each pod")
+        (not local or workers % local != 0, f"MS_WORKER_NUM: {workers} must be a multiple of MS_LOCAL_WORKER, {local}")
     )
     machines = {"workers": workers, "nnodes": workers // local, "node_rank": rank}
     return {**machines, "master_addr": given["MS_SCHED_HOST"] or None, "master_port": port}
 
 
 def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Return the checked flags and the command that each worker runs; a UsageError if a flag is wrong."""
-    about = "Start workers with msrun, pass signals on to them, and exit with the code of the first that fails."
+    """Return the flags, and the command that each worker runs."""
+    about = "Start workers with msrun, and forward signals to them.\nThe exit code is that of the first failed worker."
     parser = cli.Parser("launch", about, _EXAMPLES, "")
     parser.usage = f"{parser.usage} -- [flags of train, or python or resnet_fn and a command]"
     default = pod_defaults()
     parser.set_defaults(**default)
-    workers_help = f"number of workers, on all machines together; default {default['workers']}"
+    workers_help = f"total number of workers on all machines; default {default['workers']}"
     parser.add_argument("--workers", type=int, metavar="N", help=workers_help)
-    logs = "folder for the workers' output; default: a temporary one"
+    logs = "folder for the workers' output; default: a temporary folder"
     parser.add_argument("--log-dir", type=cli.folder_to_write, metavar="DIR", help=logs)
-    group = parser.add_argument_group("several machines: the same command on each, with another --node-rank")
+    group = parser.add_argument_group("several machines (run the same command on each, with its own --node-rank)")
     group.add_argument("--nnodes", type=int, metavar="N", help="number of machines; default 1")
-    group.add_argument("--node-rank", type=int, metavar="N", help="this machine, from 0; default 0")
-    group.add_argument("--master-addr", metavar="IP", help="machine 0; default, of one machine: 127.0.0.1")
-    group.add_argument("--master-port", type=int, metavar="N", help="a port of it; default: a free one")
+    group.add_argument("--node-rank", type=int, metavar="N", help="number of this machine, from 0; default 0")
+    group.add_argument("--master-addr", metavar="IP", help="address of machine 0; default for one machine: 127.0.0.1")
+    group.add_argument("--master-port", type=int, metavar="N", help="port of machine 0; default: a free port")
     split = list(arguments).index("--") if "--" in arguments else len(arguments)
     own, command = arguments[:split], list(arguments[split + 1 :])
     if not command and (unknown := parser.parse_known_args(own)[1]):
@@ -76,10 +76,10 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         (workers < 1, f"--workers: {workers} is too small; give 1 or more"),
         (nodes < 1, f"--nnodes: {nodes} is too small; give 1 or more"),
         (nodes > 0 and not 0 <= given.node_rank < nodes, f"--node-rank: {given.node_rank} is not in 0..{nodes - 1}"),
-        (uneven, f"--workers: {workers} do not spread evenly over {nodes} machines"),
+        (uneven, f"--workers: {workers} cannot be divided evenly among {nodes} machines"),
         (not 0 <= port < 65536, f"--master-port: {port} is not in 0..65535"),
-        (nodes > 1 and not port, "--master-port: several machines must agree on one; give 8118"),
-        (nodes > 1 and not given.master_addr, f"--master-addr: {nodes} machines need it; give that of machine 0"),
+        (nodes > 1 and not port, "--master-port: several machines need the same port; give 8118"),
+        (nodes > 1 and not given.master_addr, f"--master-addr: {nodes} machines need it; give machine 0's address"),
     )
     given.master_addr = given.master_addr or "127.0.0.1"
     programs = {"python": [], "python3": [], "resnet_fn": ["-m", "resnet_fn"]}
@@ -89,7 +89,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def watch(processes: WorkerProcesses, first_log: Path, signals: list[int]) -> None:
-    """Forward signals to the workers and print the first one's log, until all end or 3 seconds after one fails."""
+    """Print `first_log` and forward `signals` until the workers end. If one fails, wait only 3 seconds more."""
     deadline = float("inf")
     with open(first_log, encoding="utf-8", errors="replace", newline="") as log:
         while processes.running and time.monotonic() < deadline:
@@ -104,18 +104,17 @@ def watch(processes: WorkerProcesses, first_log: Path, signals: list[int]) -> No
 
 
 def _shown(log: str) -> str:
-    """Return a worker's output without the "[INFO]" lines that MindSpore prints when a process ends."""
-    return re.sub(r"^\[INFO\] .*\n?", "", log, flags=re.M)
+    return re.sub(r"^\[INFO\] .*\n?", "", log, flags=re.M)  # MindSpore prints these lines when a process ends
 
 
 def exit_code(ended: dict[str, int], logs: Path, has_scheduler: bool) -> int:
-    """Return the exit code of the first failed worker, else the scheduler's; print a failure that no signal caused."""
+    """Return the launcher's exit code. Report a failed worker on stderr, unless a signal ended the worker."""
     failed = sorted(((name, code) for name, code in ended.items() if code), key=lambda end: end[0] == "scheduler")
     name, code = next(iter(failed), ("", 0))
-    log = (logs / "scheduler.log").read_text(errors="replace") if has_scheduler else ""  # else it is an old job's
+    log = (logs / "scheduler.log").read_text(errors="replace") if has_scheduler else ""  # not an old job's log
     if silent := re.findall(r"The node: (\d+) is timed out", log):
         who, seconds = ", ".join(dict.fromkeys(silent)), os.environ.get("MS_NODE_TIMEOUT", "30")
-        why = "it stands still, or its machine is gone; MS_NODE_TIMEOUT=SECONDS waits longer"
+        why = "the worker or its machine hangs or has died; set MS_NODE_TIMEOUT=SECONDS to wait longer"
         print(f"launch: no sign of life of worker {who} for {seconds} s: {why}", file=sys.stderr)
         return ended.get("scheduler") or 1  # MindSpore may have ended the other workers with SIGTERM
     if code and code - 128 not in SIGNALS:
@@ -127,9 +126,9 @@ def exit_code(ended: dict[str, int], logs: Path, has_scheduler: bool) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Start the workers, watch them, and leave no process behind."""
+    """Start the workers, wait until they end, and kill the processes that are left."""
     given, command = parse(arguments)
-    for name in _POD:  # this process is no worker; msrun sets these variables for the workers
+    for name in _POD:  # msrun sets these variables for the workers
         os.environ.pop(name, None)
     typed = [*console.typed_command(), *([] if "--" in arguments else ["--"])]  # added flags must reach the workers
     console.outlive_console()
@@ -138,8 +137,8 @@ def main(arguments: Sequence[str]) -> int:
         try:
             port = claim_port(given.master_addr, port)
         except OSError as error:
-            where = f"master port {port} at {given.master_addr}"
-            raise ValueError(f"{where} cannot be used ({error.strerror}); give another --master-port") from None
+            address = f"master port {port} at {given.master_addr}"
+            raise ValueError(f"{address} cannot be used ({error.strerror}); give another --master-port") from None
     flags = ["--worker_num", given.workers, "--local_worker_num", local]
     flags += ["--master_addr", given.master_addr, "--master_port", port]
     flags += ["--node_rank", given.node_rank] if given.nnodes > 1 else []

@@ -1,4 +1,4 @@
-"""The command pack writes an image folder as MindRecord shards."""
+"""The command `pack` writes an image folder as MindRecord shards."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,23 +16,23 @@ If packing is stopped, the same command continues it.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Check the images, write the shards, and print the command to train on them."""
-    about = "Write an image folder as sharded MindRecord files, the fast format."
+    """Check the images, write the shards, and print the command that trains on them."""
+    about = "Write an image folder as MindRecord files, which are faster to read."
     parser = cli.Parser("pack", about, _EXAMPLES, "SOURCE OUT")
     parser.add_argument("source", metavar="SOURCE", help="image folder: train/CLASS/*.JPEG, val/CLASS/*.JPEG")
-    kept = "folder to write; an unfinished packing in it is continued"
+    kept = "folder for the MindRecord files"
     parser.add_argument("out", type=cli.folder_to_write, metavar="OUT", help=kept)
-    parser.add_argument("--shards", type=int, default=8, metavar="N", help="files per split; default 8")
-    shrunk = "shrink training images to this shorter side [pixels]; default 0: keep their bytes"
+    parser.add_argument("--shards", type=int, default=8, metavar="N", help="number of files per split; default 8")
+    shrunk = "shrink the shorter side of training images to this [pixels]; default 0: keep all files unchanged"
     parser.add_argument("--short-side", type=int, default=0, metavar="N", help=shrunk)
-    parser.add_argument("--quality", type=int, default=90, metavar="N", help="of shrunk JPEGs, 1..95; default 90")
-    parser.add_argument("--on-bad-sample", choices=("error", "skip"), default="error", help="default error")
-    parser.add_argument("--threads", type=int, default=0, metavar="N", help="decoding threads; default 0: all CPUs")
-    parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
+    parser.add_argument("--quality", type=int, default=90, metavar="N", help="JPEG quality if shrunk, 1-95; default 90")
+    parser.add_argument("--on-bad-sample", choices=("error", "skip"), default="error", help="bad images; default error")
+    parser.add_argument("--threads", type=int, default=0, metavar="N", help="threads that decode; default 0: all CPUs")
+    parser.add_argument("--no-progress", action="store_true", help="hide the progress bar")
     parsed = parser.parse(arguments)
     bounds = {"shards": (1, 100000), "short_side": (0, 65535), "quality": (1, 95), "threads": (0, 4096)}
     given = [(flag_name(name), getattr(parsed, name), *limits) for name, limits in bounds.items()]
-    text = "--{}: {} is not in {}..{}; give a number in it"
+    text = "--{}: {} is not in {}..{}; give a number in this range"
     wrong = ((not least <= value <= most, text.format(*row)) for row in given for _, value, least, most in [row])
     cli.raise_usage_errors(*wrong)
     from tqdm import tqdm
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     with tqdm(total=images, desc="packing", unit="image", disable=parsed.no_progress or None) as bar:
         written = pack(dataset, out, parsed.shards, parsed.short_side, parsed.quality, threads, bar.update)
     print(
-        f"{images} images in {out} ({written} shards written and read back, the others were there); next: "
+        f"{images} images in {out} ({written} shards written and read back, the others existed); to train: "
         + cli.as_typed(f"python -m resnet_fn.train --dataset mindrecord --data-dir {out}")
     )
     return 0

@@ -1,4 +1,4 @@
-"""The command plot draws the curves of one or several runs, or compares the runs in a table."""
+"""The command `plot` draws the curves of runs, or compares the runs in a table."""
 
 import contextlib
 import sys
@@ -23,7 +23,7 @@ _EXAMPLES = """examples:
 
 
 def read_events(run: Path) -> list[dict[str, Any]]:
-    """Return the events of a run's metrics.jsonl; a ValueError if the file is missing or empty."""
+    """Read the events of a run from metrics.jsonl."""
     file = run / "metrics.jsonl"
     try:
         events = read_log(file)
@@ -35,9 +35,9 @@ def read_events(run: Path) -> list[dict[str, Any]]:
 
 
 def lines_of(runs: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, list[Events]], list[str]]:
-    """Group runs, {name: events}, to lines of a plot; return {title: events of each run}, and warnings.
+    """Group the events of `runs` into lines of a plot. Runs that differ only in the seed share a line.
 
-    Runs on the same data whose recipes differ only in the seed share a line, if all their seeds differ.
+    Returns a dict from each line's title to the events of the line's runs, and a list of warnings.
     """
     recipes: dict[str, dict[str, Any]] = {}
     for name, events in runs.items():
@@ -57,7 +57,7 @@ def lines_of(runs: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, list[Even
 
 
 def draw(lines: dict[str, list[Events]], out: Path) -> None:
-    """Draw lines, as `lines_of` returns them, to `out`, in the format of its ending; a ValueError if this fails."""
+    """Draw the lines that `lines_of` returns to the file `out`."""
     matplotlib = import_extra("matplotlib", "plot")
     from matplotlib.figure import Figure
 
@@ -74,18 +74,18 @@ def draw(lines: dict[str, list[Events]], out: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Draw the curves and print the file's name, or print a table."""
-    about = "Draw loss, accuracy and learning rate of runs, or compare them in a table. Seeds share a line."
+    """Draw the curves of runs to a file, or print a table."""
+    about = "Draw the curves of runs, or compare the runs in a table.\nRuns that differ only in the seed share a line."
     flags = cli.Parser("plot", about, _EXAMPLES, "RUN …")
     flags.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
-    flags.add_argument("--out", metavar="FILE", help=".png, .svg or .pdf; default curves.png")
-    flags.add_argument("--table", action="store_true", help="print a table instead")
+    flags.add_argument("--out", metavar="FILE", help="image file to write (.png, .svg or .pdf); default curves.png")
+    flags.add_argument("--table", action="store_true", help="print a table instead of drawing")
     parsed = flags.parse(arguments)
     out = Path(parsed.out or "curves.png")
     unknown = out.suffix not in (".png", ".svg", ".pdf")
     cli.raise_usage_errors(
-        (parsed.out and parsed.table, "--out is for curves, --table prints; give one of them"),
-        (unknown and not parsed.table, f"--out: {str(out)!r} has no ending that is known; use .png, .svg or .pdf"),
+        (parsed.out and parsed.table, "--out cannot be used with --table; give one of them"),
+        (unknown and not parsed.table, f"--out: {str(out)!r} has an unknown ending; use .png, .svg or .pdf"),
     )
     runs = {run: read_events(Path(run)) for run in parsed.runs}
     if parsed.table:

@@ -1,4 +1,4 @@
-"""The command predict names the likeliest classes of image files."""
+"""The command `predict` prints the likeliest classes of image files."""
 
 import json
 import sys
@@ -16,20 +16,20 @@ _EXAMPLES = """examples:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Predict; print a table or JSON lines, or write CSV. Files that cannot be read are named, and do not stop it."""
-    about = "Name the likeliest classes of images, with their probabilities."
+    """Print the likeliest classes of images, or write them as CSV. Unreadable files do not stop the command."""
+    about = "Print the likeliest classes of images, and their probabilities."
     flags = cli.Parser("predict", about, _EXAMPLES, "RUN IMAGE_OR_FOLDER …")
-    paths = "image files or folders, after RUN (a run or checkpoint folder) unless --checkpoint gives it"
+    paths = "RUN (run or checkpoint folder) unless --checkpoint is given, then image files or folders"
     flags.add_argument("images", nargs="+", metavar="IMAGE_OR_FOLDER", help=paths)
     cli.add_checkpoint_flags(flags, positional=False)
     group = flags.add_argument_group("output")
-    group.add_argument("--top", type=int, metavar="N", help="classes of each image; default 5")
-    threshold = f"decision threshold of a multi-label net, the least probability shown; default {SAID_FROM}"
+    group.add_argument("--top", type=int, metavar="N", help="number of classes to print for each image; default 5")
+    threshold = f"smallest probability to print, for multi-label nets; default {SAID_FROM}"
     group.add_argument("--threshold", type=float, metavar="P", help=threshold)
-    group.add_argument("--json", action="store_true", help="one JSON object for each image, a line each")
-    table = "write a table: file, class, probability, the next classes, error"
+    group.add_argument("--json", action="store_true", help="print one line of JSON for each image")
+    table = "write the predictions as CSV to this file"
     group.add_argument("--csv", type=cli.file_to_write, metavar="FILE", help=table)
-    sort = "doubt: the least certain first; default name"
+    sort = "name, or doubt: least certain predictions first; default name"
     group.add_argument("--sort", choices=("name", "doubt"), default="name", help=sort)
     cli.add_device_flags(flags)
     parsed = flags.parse(arguments)
@@ -37,12 +37,12 @@ def main(arguments: Sequence[str]) -> int:
     outside = least is not None and not 0 < least < 1
     cli.raise_usage_errors(
         (parsed.top is not None and parsed.top < 1, f"--top: {parsed.top} is too small; give 1 or more"),
-        (outside, f"--threshold: {least} is no probability between 0 and 1; give {SAID_FROM}"),
-        (parsed.csv and parsed.json, "--csv writes what --json prints; give one of them"),
+        (outside, f"--threshold: {least} is not between 0 and 1; give {SAID_FROM}"),
+        (parsed.csv and parsed.json, "--csv cannot be used with --json; give one of them"),
     )
     checkpoint, *images = [parsed.checkpoint, *parsed.images] if parsed.checkpoint else parsed.images
     if not images:
-        raise cli.UsageError(f"no image is given beside {checkpoint!r}; give RUN IMAGE_OR_FOLDER")
+        raise cli.UsageError(f"no image is given after {checkpoint!r}; give RUN IMAGE_OR_FOLDER")
     from resnet_fn.evaluation.loaded_net import load_run
     from resnet_fn.evaluation.predict import find_images, predict, results_csv
 
@@ -50,9 +50,9 @@ def main(arguments: Sequence[str]) -> int:
     trained = load_run(checkpoint, parsed.which, ema=parsed.ema, allow_non_finite=parsed.allow_non_finite, **where)
     several, doubt = trained.recipe.multi_label, parsed.sort == "doubt"
     cli.raise_usage_errors(
-        (least and not several, "--threshold: this net's images have one class; give --top instead"),
-        (several and parsed.top, "--top: this net's images have any number of classes; give --threshold instead"),
-        (several and doubt, "--sort doubt is of the likeliest class alone; leave it out"),
+        (least and not several, "--threshold: this net predicts one class for an image; give --top instead"),
+        (several and parsed.top, "--top: this net predicts any number of classes; give --threshold instead"),
+        (several and doubt, "--sort doubt needs a net that predicts one class; leave it out"),
     )
     width = max(len(str(path)) for path in files)
     results = predict(trained, files, parsed.top or TOP, least or SAID_FROM)
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
             likely = "   ".join(f"{row['class']} {row['probability']:6.2%}" for row in result["top"])
             print(f"{result['file']:{width}}   {likely or '(none)'}")
     if bad:
-        raise ValueError(f"{bad} of {len(files)} images cannot be read; they are named above")
+        raise ValueError(f"{bad} of {len(files)} images cannot be read; the lines above name them")
     return 0
 
 

@@ -1,9 +1,9 @@
-"""The command train trains a recipe."""
+"""The command `train` trains a net as a recipe describes."""
 
 import signal
 
 if __name__ == "__main__":
-    # NumPy's import starts threads, which inherit the signal mask: SIGINT must be blocked before. See StopRequest.
+    # NumPy's import starts threads, which inherit this signal mask. See StopRequest.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 import shlex
@@ -26,20 +26,20 @@ _SHOWN = (
     *("clip_norm", "monitor", "patience", "data_threads", "accumulate", "device", "threads", "checkpoint_every"),
 )
 _EXAMPLES = """examples:
-  python -m resnet_fn.train                                      the digits, on one worker
-  python -m resnet_fn.train --epochs 5 --out-dir runs/short      flags change the recipe
-  python -m resnet_fn.train --recipe my.toml                     settings from a file
-  python -m resnet_fn.launch --workers 2 -- --epochs 5           the same on two workers
+  python -m resnet_fn.train                                      train on digits, on one worker
+  python -m resnet_fn.train --epochs 5 --out-dir runs/short      change settings of the recipe
+  python -m resnet_fn.train --recipe my.toml                     read the settings from a file
+  python -m resnet_fn.launch --workers 2 -- --epochs 5           train on two workers
 """
 
 
 def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]]:
-    """Return recipe, options and a line for each dropped setting from the flags; a UsageError lists wrong flags."""
-    about = "Train a recipe; every flag changes one of its fields\n(python -m resnet_fn.recipes NAME lists them)."
+    """Parse the flags. Returns the recipe, the options, and a line for each dropped setting."""
+    about = "Train a net by a recipe. Each flag changes one setting\n(python -m resnet_fn.recipes NAME lists them)."
     parser = cli.Parser("train", about, _EXAMPLES, "")
-    names = f"a .toml file, or one of {', '.join(RECIPES)}"
-    parser.add_argument("--help-all", action="help", help="show every setting; --help shows those that are used most")
-    parser.add_argument("--recipe", metavar="NAME", help=f"{names}; default digits, with --resume PATH the run's own")
+    names = f"recipe file (.toml), or one of {', '.join(RECIPES)}"
+    parser.add_argument("--help-all", action="help", help="show all settings; --help shows the most common ones")
+    parser.add_argument("--recipe", metavar="NAME", help=f"{names}; default digits, or the run's with --resume PATH")
     first = cli.Parser("train", about)
     for flag in ("--recipe", "--resume"):
         first.add_argument(flag, default="")
@@ -50,7 +50,7 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
         with cli.usage_errors():
             base = load_recipe(early.recipe or "digits")
     recipe = base.make(Recipe)
-    parser.description = f"{about}\nDefaults are those of the recipe {recipe.name}, * marks what it sets."
+    parser.description = f"{about}\nDefaults are from the recipe {recipe.name}. A * marks values that the recipe sets."
     shown = () if "--help-all" in arguments else _SHOWN
     cli.add_fields(parser, recipe, base.make(RunOptions), skip=("name",), shown=shown)
     given = cli.settings_in(parser.parse(arguments), Recipe, RunOptions)
@@ -60,34 +60,34 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
 
 
 def resume_flags(options: RunOptions, run: Path) -> list[str]:
-    """Return the flags to add to a stopped run's command so that it resumes `run`; the last of equal flags counts."""
+    """Return the flags to add to a stopped run's command, so that the command resumes the run."""
     if options.out_dir:
         return ["--resume", "auto"] if options.resume == "never" else []
     return [] if Path(options.resume).resolve() == run.resolve() else ["--resume", str(run)]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Train; print the best result and commands that use it, or, if a signal stopped the run, the command to resume."""
+    """Train, and print the best result, or the command that resumes a stopped run."""
     recipe, options, left_out = parse(arguments)
     console.outlive_console()
-    # SIGINT is blocked before MindSpore's threads start, too. From here on Ctrl-C stops the run after an update.
+    # MindSpore's threads must start with SIGINT blocked, too. From here on, Ctrl-C stops the run after an update.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     from resnet_fn.run.console import describe_best
     from resnet_fn.run.loop import train
     from resnet_fn.runtime.workers import join
 
-    command = console.typed_command()  # read now, because msrun may have ended when the run stops
+    command = console.typed_command()  # read now, because msrun may end before the run
     result = train(recipe, options, left_out)
     if result.stopped:
         if join().is_main:
             print("to go on:", shlex.join([*command, *resume_flags(options, result.run)]), sep="\n", flush=True)
-        return 128 + result.stopped  # with SIGINT still blocked: a late one must not change the exit code
+        return 128 + result.stopped  # SIGINT stays blocked, so that it cannot change the exit code
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     if join().is_main and result.best and result.last:
         run = shlex.quote(str(result.run))
         print(
             describe_best(recipe.monitor, result.best, result.last),
-            "a report, and classes of other images:",
+            "to write a report, and to predict other images:",
             cli.as_typed(f"python -m resnet_fn.evaluate {run} --which best --report {run}/report"),
             cli.as_typed(f"python -m resnet_fn.predict {run} IMAGE_OR_FOLDER --which best"),
             sep="\n",

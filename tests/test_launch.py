@@ -40,8 +40,8 @@ def test_a_pods_variables_are_the_defaults(in_pod):
     ("variable", "value", "parts"),
     [
         ("MS_NODE_RANK", "one", "MS_NODE_RANK|'one'"),
-        ("MS_LOCAL_WORKER", "5", "16 workers|MS_LOCAL_WORKER: 5"),
-        ("MS_LOCAL_WORKER", "0", "MS_LOCAL_WORKER|0 in each pod"),
+        ("MS_LOCAL_WORKER", "5", "16|MS_LOCAL_WORKER, 5"),
+        ("MS_LOCAL_WORKER", "0", "MS_WORKER_NUM|MS_LOCAL_WORKER, 0"),
     ],
 )
 def test_a_pods_variables_that_do_not_fit_are_named(in_pod, monkeypatch, raises_line, variable, value, parts):

@@ -22,7 +22,7 @@ def test_package_and_checkpoints_are_imported_quietly_without_mindspore(python):
 @pytest.mark.parametrize(("version", "fault"), [((3, 10, 18), "too old"), ((3, 13, 0), "too new")])
 def test_another_python_is_named_in_a_line(version, fault, python):
     code = f"import sys; sys.version_info = {version}; {{}}; import resnet_fn"
-    line = f"Python 3.{version[1]} is {fault}: use 3.11 or 3.12"
+    line = f"Python 3.{version[1]} is {fault}; use 3.11 or 3.12"
     assert python("-c", code.format("sys.argv = ['-m']"), code=1).stderr == f"resnet_fn: error: {line}\n"
     assert python("-c", code.format("pass"), code=1).stderr.endswith(f"\nImportError: {line}\n")  # with who imported it
 
@@ -43,7 +43,7 @@ def test_a_clone_that_was_not_installed_names_what_is_missing(python, tmp_path):
         (packages / place).symlink_to(Path(np.__file__).parents[1] / place)
     for path, missing in ((str(ROOT), "numpy"), (f"{ROOT}:{packages}", "(mindspore|tqdm)")):
         done = python("-S", "-m", "resnet_fn.train", code=1, PYTHONPATH=path)
-        line = rf"\w+: error: {missing} is not installed; in the folder of the clone: pip install \.\n"
+        line = rf"\w+: error: {missing} is not installed; run pip install \. in the folder of the clone\n"
         assert re.fullmatch(line, done.stderr), done.stderr
 
 

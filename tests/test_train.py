@@ -66,7 +66,7 @@ def test_help_shows_meaning_unit_and_the_values_of_the_recipe(capsys):
         parse(["--recipe", "imagenet_resnet50_v1", "--help-all"])
     text = " ".join(capsys.readouterr().out.split())
     for part in (
-        *("the recipe imagenet_resnet50_v1, * marks what it sets", "--image-size N height and width"),
-        *("[pixels]; default 224*; also --img-size", "Nesterov's momentum; default False*", "default 30.0,60.0*"),
+        *("recipe imagenet_resnet50_v1. A * marks values that", "--image-size N height and width"),
+        *("[pixels]; default 224*; also --img-size", "Nesterov momentum (SGD); default False*", "default 30.0,60.0*"),
     ):
         assert part in text

@@ -1,1 +1,1 @@
-"""Settings define an update (`Recipe`) or only how it is computed (`RunOptions`); flags are made from both."""
+"""This package holds the settings of a training run, and makes command-line flags from them."""

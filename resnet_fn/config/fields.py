@@ -1,10 +1,10 @@
-"""This module declares and checks single settings. A setting is one field of the class `Recipe`, for example:
+"""This module declares single settings and checks their values. A setting is a field of `Recipe`, for example:
 
     learning_rate: float = setting("batch and learning rate", 0.2, "peak learning rate", above=0, aliases="lr")
 
-The field defines the flags `--learning-rate` and `--lr`, their help ("peak learning rate; default 0.2; also --lr"), the
-names `learning_rate` and `lr` in a recipe file, and the keyword of `Recipe(learning_rate=0.1)`. The value -1 gives the
-error "learning_rate: -1.0 must be above 0". Conditions between several settings are in the table `rules.RULES`.
+The field makes the flags `--learning-rate` and `--lr` with the help "peak learning rate; default 0.2; also --lr".
+A recipe file can call the setting `learning_rate` or `lr`. In Python, write `Recipe(learning_rate=0.1)`. The value -1
+gives the error "learning_rate: -1.0 must be above 0". The table `rules.RULES` has conditions between settings.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from typing import Any
 from resnet_fn.config.hints import closest
 
 YES_NO_AUTO = ["auto", "yes", "no"]  # choices of a setting whose flags are --setting and --no-setting
-OWN = "own"  # value where a caller of `resnet_fn.fit` passes an own net, data set or loss; no flag accepts it
+OWN = "own"  # value for an own net, data set or loss in `resnet_fn.fit`; no flag accepts it
 
 
 def setting(
@@ -31,14 +31,14 @@ def setting(
     within: str = "",
     per_worker: bool = False,
 ) -> Any:
-    """Declare a setting: a field of the dataclass `Recipe` or `RunOptions`.
+    """Declare a setting, which is a field of the dataclass `Recipe` or `RunOptions`.
 
     Args:
-        default: the default value; its type (int, float, bool, str, or tuple of floats) is the setting's type.
-        aliases: other names of the flag, as in PyTorch and timm, separated by spaces.
-        choices: the allowed texts beside the default, "a|b|c"; if empty, any text is allowed.
-        at_least, above, within: bounds of a number, or of each number of a tuple; `within` is an interval, "[0, 1)".
-        per_worker: whether the workers of a run may have different values; always so if the unit is "path".
+        default: the default value, an int, float, bool, str or tuple of floats. All other values must have its type.
+        aliases: other names of the flag, separated by spaces.
+        choices: the allowed texts, for example "a|b|c". The default is allowed, too. "" allows any text.
+        at_least, above, within: bounds of a number, or of each number in a tuple. `within` is an interval, "[0, 1)".
+        per_worker: whether workers may have different values. This is always allowed if `unit` is "path".
     """
     about: dict[str, Any] = {"group": group, "meaning": meaning, "unit": unit, "aliases": aliases.split()}
     about |= {"choices": choices.split("|") if choices else [], "at_least": at_least, "above": above, "within": within}
@@ -47,7 +47,7 @@ def setting(
 
 
 def as_declared(field: Any, value: Any) -> Any:
-    """Convert int to float, list to tuple, True to "yes", if `field`'s type asks for it; return other values as is."""
+    """Convert a value to its field's type, for example an int to a float. Other values stay unchanged."""
     wanted = type(field.default)
     if wanted is float and type(value) is int:
         return float(value)
@@ -59,10 +59,10 @@ def as_declared(field: Any, value: Any) -> Any:
 
 
 def fault(field: Any, value: Any) -> str:
-    """Return the error of a value that its declaration forbids, "learning_rate: -1.0 must be above 0"; else ""."""
+    """Return the error message for a value, as "learning_rate: -1.0 must be above 0", or "" if the value is valid."""
     about, wanted, numbers = field.metadata, type(field.default), value if isinstance(value, tuple) else (value,)
     wrong = ""
-    # Types are compared with `is`, because `bool` is a subclass of `int`, and True is no whole number here.
+    # `isinstance` would accept True as a whole number, because `bool` is a subclass of `int`.
     if type(value) is not wanted or (wanted is tuple and any(type(number) is not float for number in value)):
         names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
         wrong = f"is not {names.get(wanted, 'a list of numbers')}"
@@ -96,32 +96,32 @@ def _wrong_number(about: Any, number: float) -> str:
 
 
 def check_value(settings_class: type, name: str, value: Any) -> None:
-    """Raise a ValueError if the declaration of a setting does not allow a value."""
+    """Raise a ValueError if `value` is not allowed for the setting `name`."""
     field = settings_class.__dataclass_fields__[name]  # type: ignore[attr-defined]
     if wrong := fault(field, as_declared(field, value)):
         raise ValueError(wrong)
 
 
 def check_names(names: Iterable[str], *settings_classes: type, what: str = "") -> None:
-    """Raise a ValueError, with the nearest names, if a name is not a setting of these classes."""
-    known = all_names(*settings_classes)
+    """Raise a ValueError if one of `names` is not a setting of `settings_classes`."""
+    known, caller = all_names(*settings_classes), what or settings_classes[0].__name__.lower()
     for name in names:
         if known.get(name) != name:
-            hint = f"did you mean {known[name]}?" if name in known else closest(name, sorted(set(known.values())))
-            raise ValueError(f"{what or settings_classes[0].__name__.lower()}: unknown setting {name!r}; {hint}")
+            nearest = f"did you mean {known[name]}?" if name in known else closest(name, sorted(set(known.values())))
+            raise ValueError(f"{caller}: unknown setting {name!r}; {nearest}")
 
 
 def all_names(*settings_classes: type) -> dict[str, str]:
-    """Return the setting's name for each name and alias: {"learning_rate": "learning_rate", "lr": "learning_rate"}."""
+    """Map each name and alias of a setting to the setting's name, for example "lr" to "learning_rate"."""
     fields = [field for settings_class in settings_classes for field in dataclasses.fields(settings_class)]
     others = {alias.replace("-", "_"): field.name for field in fields for alias in field.metadata["aliases"]}
     return {field.name: field.name for field in fields} | others
 
 
 def explain(field: Any, value: Any) -> str:
-    """Return a setting's line of help: "peak learning rate, for the whole batch; default 0.1*; also --lr".
+    """Return the help of a setting, such as "peak learning rate, not scaled by workers; default 0.1*; also --lr".
 
-    `value` is shown as the default, with a * if it differs from the field's default (a recipe or a run set it).
+    The help shows `value` as the default. A * marks a value that differs from the field's own default.
     """
     about, shown = field.metadata, show_value(value)
     text = about["meaning"]
@@ -137,15 +137,15 @@ def explain(field: Any, value: Any) -> str:
 
 
 def flag_name(name: str) -> str:
-    """Return a setting's flag, without the dashes."""
+    """Return a setting's flag without the leading dashes."""
     return name.replace("_", "-")
 
 
 def show_value(value: object) -> str:
-    """Return a setting's value as it is typed after its flag."""
+    """Format a setting's value as a user types it after the flag."""
     return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """Return the settings of a recipe or of options as JSON types."""
+    """Convert a recipe or options to a dict of JSON types."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(config).items()}

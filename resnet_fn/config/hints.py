@@ -1,4 +1,4 @@
-"""These functions make parts of error messages: the nearest valid name or path, the first few of many items."""
+"""This module makes hints for error messages, for example the nearest valid name."""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def closest(word: str, known: Iterable[str], main: Iterable[str] = ()) -> str:
-    """Return a hint for an unknown word: the nearest of `known`; if none is near, `main`, or the first of `known`."""
+    """Suggest names in `known` similar to `word`, or list the names in `known` (only `main` if it is given)."""
     names = list(known)
     near = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
     if near and len(names) > 4:
@@ -15,7 +15,7 @@ def closest(word: str, known: Iterable[str], main: Iterable[str] = ()) -> str:
 
 
 def closest_flag(word: str, flags: Iterable[str]) -> str:
-    """Return a hint with the existing flags nearest to `word`; leading dashes and "no-" are ignored in comparing."""
+    """Return a hint with the flags that are nearest to an unknown flag."""
     no = "--no-" if word.startswith("--no-") else "--"
     bare = dict.fromkeys(flag.removeprefix("--").removeprefix("no-") for flag in flags)
     near = difflib.get_close_matches(word.removeprefix(no).lstrip("-").replace("_", "-"), bare, n=3, cutoff=0.6)
@@ -24,7 +24,7 @@ def closest_flag(word: str, flags: Iterable[str]) -> str:
 
 
 def near_path(path: str | Path, otherwise: str) -> str:
-    """Return a hint with the existing paths nearest to `path`, which does not exist; `otherwise` if none is near."""
+    """Return a hint with existing paths that are nearest to a missing path, or `otherwise` if there are none."""
     there = wrong = Path(path)
     while not there.exists() and there != there.parent:
         there, wrong = there.parent, there
@@ -36,20 +36,20 @@ def near_path(path: str | Path, otherwise: str) -> str:
 
 
 def near_run(path: Path, otherwise: str) -> str:
-    """Return a hint for a path that is no run: the runs in it, or the nearest path, or the runs beside it."""
+    """Suggest a run or an existing path near `path`, which is not a run. If there is none, return `otherwise`."""
     place = path if path.is_dir() else path.parent
     runs = sorted(str(log.parent) for log in place.glob("*/metrics.jsonl"))
-    hint = f"give a run, of which {place} has {few(runs)}" if runs else otherwise
+    hint = f"give one of the runs in {place}: {few(runs)}" if runs else otherwise
     return hint if path.is_dir() else near_path(path, hint)
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text that is not only dashes, as MindSpore prints around its texts."""
+    """Return the first line of an error's text that contains more than dashes and spaces."""
     lines = [line.strip(" -") for line in str(error).splitlines()]
     return next((line for line in lines if line), type(error).__name__)
 
 
 def few(items: Sequence[object], limit: int = 3, separator: str = ", ") -> str:
-    """Return the first `limit` items as text, and the number of the others: "a, b, c and 4 more"."""
+    """Join the first `limit` items and count the rest, for example "a, b, c and 4 more"."""
     more = f" and {len(items) - limit} more" if len(items) > limit else ""
     return separator.join(map(str, items[:limit])) + more

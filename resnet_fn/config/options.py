@@ -1,4 +1,4 @@
-"""`RunOptions` decide how a run is computed and recorded; they never change an update's samples or learning rate."""
+"""This module defines `RunOptions`, which never change the order of samples or the learning rate."""
 
 import dataclasses
 from functools import partial
@@ -6,35 +6,35 @@ from functools import partial
 from resnet_fn.config.fields import setting
 from resnet_fn.config.settings import Settings
 
-_run = partial(setting, "the run: where it is kept and goes on")
-_compute = partial(setting, "how updates are computed, not which")
+_run = partial(setting, "run folder, resuming and data files")
+_compute = partial(setting, "how updates are computed")
 _each = partial(_compute, per_worker=True)
-_record = partial(setting, "what the run records", per_worker=True)
+_record = partial(setting, "logs and checkpoints", per_worker=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions(Settings):
-    """These settings decide how a run is computed and recorded. ValueErrors name the field, the value and the fix."""
+    """These settings decide how a run is computed, and may change on resume. Raises ValueError if one is invalid."""
 
     out_dir: str = _run("", "run folder; empty: runs/<recipe>-<time>", "path", aliases="output")
-    resume: str = _run("auto", "auto: go on if the run folder holds a run; never; or a run or checkpoint", "path")
-    data_dir: str = _run("", "folder of the data set (all but digits and synthetic)", "path", aliases="data-path")
-    train_list: str = _run("", "training images below data_dir: PATH CLASS a line, or .csv with path, label", "path")
-    val_list: str = _run("", "the same of the validation images", "path")
-    check_files: str = _run("auto", "decode all image files first; auto: up to 20,000 of them", choices="auto|yes|no")
-    allow_other_data: bool = _run(False, "resume with another training set than the checkpoint's")
-    data_threads: int = _each(0, "threads that decode images, per worker; 0: even shares", "threads", at_least=0)
-    feed: str = _compute("float32", "images to the device: normalised, or as bytes (files)", choices="float32|uint8")
-    accumulate: int = _compute(1, "parts of a worker's share; each has its own BatchNorm", "micro-batches", at_least=1)
-    mode: str = _compute("graph", "an update as one compiled function, or as none", choices="graph|pynative")
-    device: str = _compute("CPU", "where to compute", choices="CPU|Ascend")
-    fast_math: bool = _compute(False, "Ascend: HF32, and not the same bits each time")
-    threads: int = _each(0, "CPU kernel threads per worker, at least 2; 0: an even share", "threads", at_least=0)
-    eval_batch_size: int = _compute(256, "samples of one evaluation batch, per worker", "samples", at_least=1)
-    log_every: int = _record(1, "how often to log", "updates", at_least=1)
-    norms_every: int = _record(100, "how often to log norms by group of layers; 0: never", "updates", at_least=0)
-    checkpoint_every: int = _record(0, "how often to save; 0: at each epoch's end", "updates", at_least=0)
-    keep_last: int = _record(3, "newest checkpoints to keep, beside the best", "checkpoints", at_least=2)
-    keep_every: int = _record(0, "keep those whose update is a multiple of this too; 0: none", "updates", at_least=0)
-    max_skips: int = _run(20, "overflows in a row after which to stop (fp16)", "updates", at_least=1)
+    resume: str = _run("auto", "auto: resume if --out-dir has a run; never: start anew; or a run or checkpoint", "path")
+    data_dir: str = _run("", "folder of the data set; digits and synthetic need none", "path", aliases="data-path")
+    train_list: str = _run("", "list of training images in --data-dir: lines PATH CLASS, or CSV: path,label", "path")
+    val_list: str = _run("", "list of validation images, in the format of --train-list", "path")
+    check_files: str = _run("auto", "decode all images before training; auto: if at most 20,000", choices="auto|yes|no")
+    allow_other_data: bool = _run(False, "resume even if the training set has changed")
+    data_threads: int = _each(0, "threads that decode images, per worker; 0: its share of CPUs", "threads", at_least=0)
+    feed: str = _compute("float32", "type of images on the device; uint8: image files only", choices="float32|uint8")
+    accumulate: int = _compute(1, "gradient accumulation steps; BatchNorm per micro-batch", "micro-batches", at_least=1)
+    mode: str = _compute("graph", "graph: compile the update; pynative: compile nothing", choices="graph|pynative")
+    device: str = _compute("CPU", "device that computes", choices="CPU|Ascend")
+    fast_math: bool = _compute(False, "allow HF32 and kernels that are not deterministic (Ascend)")
+    threads: int = _each(0, "CPU kernel threads per worker, at least 2; 0: its share of CPUs", "threads", at_least=0)
+    eval_batch_size: int = _compute(256, "batch size in evaluation, per worker", "samples", at_least=1)
+    log_every: int = _record(1, "interval between log entries", "updates", at_least=1)
+    norms_every: int = _record(100, "interval between logs of norms by layer group; 0: never", "updates", at_least=0)
+    checkpoint_every: int = _record(0, "interval between checkpoints; 0: one epoch", "updates", at_least=0)
+    keep_last: int = _record(3, "number of newest checkpoints to keep, besides the best", "checkpoints", at_least=2)
+    keep_every: int = _record(0, "also keep checkpoints at multiples of this; 0: none", "updates", at_least=0)
+    max_skips: int = _run(20, "stop the run after this many overflows in a row (fp16)", "updates", at_least=1)
     progress: bool = _record(True, "show a progress bar")

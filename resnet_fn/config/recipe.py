@@ -1,4 +1,4 @@
-"""A `Recipe` and an update's number define the samples, the learning rate and the result of the update."""
+"""This module defines `Recipe`, the settings of a run's updates and evaluation."""
 
 import dataclasses
 from functools import partial
@@ -10,9 +10,9 @@ from resnet_fn.config.settings import Settings, changed, unchecked
 
 _data = partial(setting, "data")
 _augment = partial(setting, "augmentation")
-_mixing = partial(setting, "mixing of images")
+_mixing = partial(setting, "mixup and CutMix")
 _net = partial(setting, "net")
-_weights = partial(setting, "weights to start from, and what is trained")
+_weights = partial(setting, "initial weights and frozen parts")
 _precision = partial(setting, "precision")
 _rate = partial(setting, "batch and learning rate")
 _loss = partial(setting, "loss")
@@ -22,98 +22,98 @@ _evaluation = partial(setting, "evaluation")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe(Settings):
-    """These settings define all updates. The constructor's ValueErrors name the field, the value and the fix."""
+    """These settings determine a run's updates and evaluation. Raises ValueError if a setting is invalid."""
 
     dataset: str = _data(
         "digits", "data set", choices=f"digits|cifar10|cifar100|imagefolder|mindrecord|synthetic|{OWN}"
     )
-    image_size: int = _data(16, "height and width that the network sees", "pixels", at_least=1, aliases="img-size")
-    repeats: int = _data(1, "augmented copies of each image in an update's batch", at_least=1)
-    sampling: str = _data("shuffle", "every sample once an epoch, or classes equally often", choices="shuffle|balanced")
-    validation_share: float = _data(0.0, "part of every class for validation, if there is no val", within="[0, 1)")
-    multi_label: bool = _data(False, "any number of classes an image, in --train-list and --val-list with ; between")
-    on_bad_sample: str = _data("error", "what to do if a file cannot be decoded", choices="error|skip")
-    synthetic_samples: int = _data(2048, "training images; an eighth as many for validation", "samples", at_least=8)
-    synthetic_classes: int = _data(10, "classes of the synthetic set", "classes", at_least=1)
+    image_size: int = _data(16, "height and width of the net's input", "pixels", at_least=1, aliases="img-size")
+    repeats: int = _data(1, "augmented copies of each image in a batch", at_least=1)
+    sampling: str = _data("shuffle", "balanced: draw all classes equally often", choices="shuffle|balanced")
+    validation_share: float = _data(0.0, "fraction of each class to hold out if there is no val/", within="[0, 1)")
+    multi_label: bool = _data(False, "images have any number of classes, separated by ; in the lists of images")
+    on_bad_sample: str = _data("error", "what to do if an image cannot be decoded", choices="error|skip")
+    synthetic_samples: int = _data(2048, "synthetic training images; 1/8 as many for validation", "samples", at_least=8)
+    synthetic_classes: int = _data(10, "number of classes of the synthetic data set", "classes", at_least=1)
 
-    max_shift: int = _augment(0, "largest random shift of a training image, each way", "pixels", at_least=0)
-    max_rotation: float = _augment(0.0, "random rotation of a training image, each way", "degrees", within="[0, 180]")
-    max_zoom: float = _augment(0.0, "random zoom of a training image, each way", "fraction", within="[0, 1)")
-    crop_padding: int = _augment(0, "zero padding before a random crop (sets in memory)", "pixels", at_least=0)
-    crop_scale: float = _augment(0.08, "smallest area of a random resized crop (files)", "fraction", within="(0, 1]")
-    flip: bool = _augment(False, "mirror half of the training images")
+    max_shift: int = _augment(0, "largest random shift of a training image", "pixels", at_least=0)
+    max_rotation: float = _augment(0.0, "largest random rotation of a training image", "degrees", within="[0, 180]")
+    max_zoom: float = _augment(0.0, "largest random zoom of a training image, in or out", "fraction", within="[0, 1)")
+    crop_padding: int = _augment(0, "zero padding before a random crop (data in memory)", "pixels", at_least=0)
+    crop_scale: float = _augment(0.08, "random resized crop of image files: smallest area", "fraction", within="(0, 1]")
+    flip: bool = _augment(False, "random horizontal flip of training images")
     policy: str = _augment("", "automatic augmentation; empty: none", choices="trivialaugment|randaugment|autoaugment")
-    policy_ops: int = _augment(2, "operations per image (randaugment)", "operations", at_least=1)
-    policy_magnitude: int = _augment(9, "strength, 0..30 (randaugment)", within="[0, 30]")
-    policy_noise: float = _augment(0.0, "deviation of the strength between images (randaugment)", within="[0, 30]")
-    color_jitter: float = _augment(0.0, "random brightness, contrast, saturation, each way", within="[0, 1)")
+    policy_ops: int = _augment(2, "number of operations per image (randaugment)", "operations", at_least=1)
+    policy_magnitude: int = _augment(9, "strength of operations, 0..30 (randaugment)", within="[0, 30]")
+    policy_noise: float = _augment(0.0, "standard deviation of the strength (randaugment)", within="[0, 30]")
+    color_jitter: float = _augment(0.0, "largest random change of brightness, contrast, saturation", within="[0, 1)")
     erasing: float = _augment(0.0, "probability of erasing a random rectangle", "fraction", within="[0, 1]")
 
     mixup: float = _mixing(0.0, "alpha of mixup's Beta distribution; 0: no mixup", at_least=0)
     cutmix: float = _mixing(0.0, "alpha of CutMix's Beta distribution; 0: no CutMix", at_least=0)
-    mix_switch: float = _mixing(0.5, "probability of CutMix if mixup is on too", "fraction", within="[0, 1]")
-    mix_off_epochs: int = _mixing(0, "last epochs without mixing", "epochs", at_least=0)
-    label_threshold: float = _mixing(0.0, "mixed labels above it become 1, others 0; 0: keep them", within="[0, 0.5)")
+    mix_switch: float = _mixing(0.5, "probability of CutMix if mixup is on, too", "fraction", within="[0, 1]")
+    mix_off_epochs: int = _mixing(0, "number of last epochs without mixup and CutMix", "epochs", at_least=0)
+    label_threshold: float = _mixing(0.0, "set mixed labels above this to 1, others to 0; 0: off", within="[0, 0.5)")
 
-    name: str = _net("custom", "name of the recipe; the run folder is called after it", per_worker=True)
-    model: str = _net("resnet20", "net: resnet18 … 152, resnet20 … 110, se_resnet50, resnext50_32x4d …", aliases="arch")
-    stem: str = _net("", "first layers; empty: the family's own", choices="imagenet|cifar|d")
+    name: str = _net("custom", "name of the recipe, used to name the run folder", per_worker=True)
+    model: str = _net("resnet20", "net: resnet18 to 152, resnet20 to 110 (CIFAR), se_resnet50, …", aliases="arch")
+    stem: str = _net("", "first layers; empty: the model's usual ones", choices="imagenet|cifar|d")
     norm: str = _net("batch", "normalisation after each convolution", choices="batch|none")
-    sync_batchnorm: bool = _net(False, "BatchNorm over the samples of all workers together; not with --accumulate")
+    sync_batchnorm: bool = _net(False, "compute BatchNorm over all workers; not with --accumulate")
     initialisation: str = _net("torchvision", "initial weights", choices="torchvision|torch|he_uniform|xavier_uniform")
-    zero_init_residual: bool = _net(False, "gamma 0 in each block's last BatchNorm")
-    drop_path: float = _net(0.0, "stochastic depth: samples that skip the last block", "fraction", within="[0, 1)")
-    dropout: float = _net(0.0, "share of the last layer's inputs that are dropped", "fraction", within="[0, 1)")
+    zero_init_residual: bool = _net(False, "start with gamma 0 in each block's last BatchNorm")
+    drop_path: float = _net(0.0, "stochastic depth: probability to skip the last block", "fraction", within="[0, 1)")
+    dropout: float = _net(0.0, "dropout probability before the last layer", "fraction", within="[0, 1)")
 
-    weights: str = _weights("", "initial weights: .pth, .safetensors, .ckpt or a run folder; not on resume", "path")
-    which: str = _weights("last", "checkpoint of a run folder in --weights", choices="last|best")
-    reset_head: bool = _weights(False, "new last layer even where --weights are for the same classes")
-    freeze: str = _weights("", "parts that are not trained: stem, layer1, layer1.0.conv2, *.bn?, fc", "with commas")
-    train_only: str = _weights("", "the only parts that are trained", "with commas")
+    weights: str = _weights("", "initial weights: .pth, .safetensors, .ckpt or run folder; unused on resume", "path")
+    which: str = _weights("last", "checkpoint to load if --weights is a run folder", choices="last|best")
+    reset_head: bool = _weights(False, "make a new last layer even if the classes are the same")
+    freeze: str = _weights("", "parts to freeze, such as stem, layer1, layer1.0.conv2, *.bn?, fc", "comma-separated")
+    train_only: str = _weights("", "parts to train; all others are frozen", "comma-separated")
 
-    precision: str = _precision("fp32", "fp16: float16 convolutions with loss scaling", choices="fp32|fp16")
-    loss_scale: float = _precision(65536.0, "first loss scale (fp16)", within="[1, 16777216]")
-    loss_scale_interval: int = _precision(2000, "finite updates until the scale doubles (fp16)", "updates", at_least=1)
+    precision: str = _precision("fp32", "fp16: convolutions in float16, with loss scaling", choices="fp32|fp16")
+    loss_scale: float = _precision(65536.0, "initial loss scale (fp16)", within="[1, 16777216]")
+    loss_scale_interval: int = _precision(2000, "finite updates before the scale doubles (fp16)", "updates", at_least=1)
 
-    batch_size: int = _rate(64, "samples of one update, of all workers", "samples", at_least=1, aliases="bs batch")
+    batch_size: int = _rate(64, "samples per update, over all workers", "samples", at_least=1, aliases="bs batch")
     epochs: int = _rate(20, "passes over the training set", "epochs", at_least=1)
-    seed: int = _rate(0, "seed of first weights, order, augmentation and validation split", within="[0, 4294967294]")
+    seed: int = _rate(0, "seed of initial weights, order, augmentation and validation split", within="[0, 4294967294]")
     schedule: str = _rate("cosine", "learning-rate schedule", choices="cosine|linear|step|constant", aliases="sched")
-    learning_rate: float = _rate(0.2, "peak learning rate, for the whole batch", above=0, aliases="lr")
-    head_learning_rate: float = _rate(0.0, "peak of the last layer; 0: as the others'", at_least=0, aliases="head-lr")
-    layer_decay: float = _rate(1.0, "a block's learning rate is this times the next block's; 1: off", within="(0, 1]")
-    min_learning_rate: float = _rate(0.0, "where cosine and linear end", at_least=0, aliases="min-lr")
-    warmup_epochs: float = _rate(0.0, "linear warm-up", "epochs", at_least=0)
-    milestones: tuple[float, ...] = _rate((), "drops of the step schedule", "epochs, with commas", above=0)
-    milestone_factor: float = _rate(0.1, "what a milestone multiplies the learning rate by", within="(0, 1)")
+    learning_rate: float = _rate(0.2, "peak learning rate, not scaled by workers", above=0, aliases="lr")
+    head_learning_rate: float = _rate(0.0, "peak for the last layer; 0: same as others", at_least=0, aliases="head-lr")
+    layer_decay: float = _rate(1.0, "a block's learning rate divided by the next block's; 1: off", within="(0, 1]")
+    min_learning_rate: float = _rate(0.0, "final learning rate (cosine, linear)", at_least=0, aliases="min-lr")
+    warmup_epochs: float = _rate(0.0, "length of the linear warm-up of the learning rate", "epochs", at_least=0)
+    milestones: tuple[float, ...] = _rate((), "drops of the learning rate (step)", "epochs, comma-separated", above=0)
+    milestone_factor: float = _rate(0.1, "factor of the learning rate at each milestone", within="(0, 1)")
 
-    loss: str = _loss("cross_entropy", "loss", choices=f"cross_entropy|bce|focal|{OWN}")
-    label_smoothing: float = _loss(0.1, "probability spread over all classes", within="[0, 1)", aliases="smoothing")
+    loss: str = _loss("cross_entropy", "loss function", choices=f"cross_entropy|bce|focal|{OWN}")
+    label_smoothing: float = _loss(0.1, "label smoothing", within="[0, 1)", aliases="smoothing")
     smoothing_over: str = _loss("all", "smooth over all C classes (PyTorch) or the C - 1 others", choices="all|others")
-    # A path may differ between workers; they compare the weights in the file (`data.agreement.check_state`).
-    class_weights: str = _loss("", "balanced, or a file with lines CLASS WEIGHT; empty: all 1", per_worker=True)
+    # The path may differ between workers, because `data.agreement.check_state` compares the weights in the file.
+    class_weights: str = _loss("", "balanced, or a file with lines CLASS WEIGHT; empty: all are 1", per_worker=True)
 
-    optimizer: str = _optimizer("sgd", "the optimizer", choices="sgd|adam|adamw|lars|lamb", aliases="opt")
-    momentum: float = _optimizer(0.9, "momentum of SGD and LARS, beta1 of the others", within="[0, 1)", aliases="beta1")
-    beta2: float = _optimizer(0.999, "how slowly the gradients' average square moves", within="[0, 1)")
-    epsilon: float = _optimizer(0.0, "Adam's eps; 0: 1e-8, for LAMB 1e-6", at_least=0, aliases="eps")
-    nesterov: bool = _optimizer(True, "Nesterov's momentum")
-    weight_decay: float = _optimizer(5e-4, "weight decay; not on norm layers and biases", at_least=0, aliases="wd")
-    decay_all: bool = _optimizer(False, "weight decay on norm layers and biases too")
-    trust_coefficient: float = _optimizer(0.001, "largest step of a layer, relative to its weights (LARS)", above=0)
-    ema: float = _optimizer(0.0, "decay of the moving average that is evaluated; 0: none", within="[0, 1)")
-    ema_every: int = _optimizer(1, "applied updates for one move of the average", "updates", at_least=1)
-    ema_start: float = _optimizer(0.0, "how long the average is a plain copy of the weights", "epochs", at_least=0)
-    clip_norm: float = _optimizer(1.0, "largest global gradient norm; 0: no clipping", at_least=0)
+    optimizer: str = _optimizer("sgd", "optimizer", choices="sgd|adam|adamw|lars|lamb", aliases="opt")
+    momentum: float = _optimizer(0.9, "momentum, or beta1 of Adam, AdamW and LAMB", within="[0, 1)", aliases="beta1")
+    beta2: float = _optimizer(0.999, "beta2 of Adam, AdamW and LAMB", within="[0, 1)")
+    epsilon: float = _optimizer(0.0, "eps of Adam, AdamW and LAMB; 0: 1e-8 (LAMB: 1e-6)", at_least=0, aliases="eps")
+    nesterov: bool = _optimizer(True, "Nesterov momentum (SGD)")
+    weight_decay: float = _optimizer(5e-4, "weight decay, except on norm layers and biases", at_least=0, aliases="wd")
+    decay_all: bool = _optimizer(False, "apply weight decay to norm layers and biases, too")
+    trust_coefficient: float = _optimizer(0.001, "trust coefficient, which scales each layer's step (LARS)", above=0)
+    ema: float = _optimizer(0.0, "decay of the weights' moving average, for evaluation; 0: none", within="[0, 1)")
+    ema_every: int = _optimizer(1, "interval between updates of the moving average", "updates", at_least=1)
+    ema_start: float = _optimizer(0.0, "time before averaging; until then, a copy of the weights", "epochs", at_least=0)
+    clip_norm: float = _optimizer(1.0, "clip the global gradient norm to this; 0: no clipping", at_least=0)
 
-    eval_size: int = _evaluation(0, "height and width in evaluation; 0: image_size", "pixels", at_least=0)
+    eval_size: int = _evaluation(0, "height and width in evaluation; 0: --image-size", "pixels", at_least=0)
     eval_resize: int = _evaluation(0, "shorter side before the centre crop; 0: eval_size / 0.875", "pixels", at_least=0)
-    monitor: str = _evaluation("top1", "what makes a checkpoint the best", choices="top1|loss|macro_f1|map")
-    patience: int = _evaluation(0, "evaluations without improvement that end the run; 0: never", at_least=0)
+    monitor: str = _evaluation("top1", "metric that selects the best checkpoint", choices="top1|loss|macro_f1|map")
+    patience: int = _evaluation(0, "stop after N evaluations without improvement; 0: never", at_least=0)
 
     @property
     def of_files(self) -> bool:
-        """Return whether images are decoded from files or records during training; else the data set is in memory."""
+        """Return whether images are decoded from files or records during training."""
         return self.dataset in OF_FILES
 
     @property
@@ -123,29 +123,29 @@ class Recipe(Settings):
 
     @property
     def mixes(self) -> bool:
-        """Return whether labels are probabilities, float32 [n, classes], in all batches: mixup or CutMix."""
+        """Return whether mixup or CutMix is on, so that labels are probabilities, float32 [n, classes]."""
         return self.mixup > 0 or self.cutmix > 0
 
     @property
     def evaluation_size(self) -> int:
-        """Return height and width of an image in evaluation, in pixels: `eval_size`, or `image_size` if that is 0."""
+        """Return the height and width of images in evaluation, in pixels."""
         return self.eval_size or self.image_size
 
     @property
     def evaluation_resize(self) -> int:
-        """Return an image file's shorter side before evaluation's centre crop, in pixels; by default crop / 0.875."""
+        """Return the shorter side, in pixels, that an image file gets before evaluation crops its centre."""
         return self.eval_resize or round(self.evaluation_size / 0.875)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return warnings, one line each, about settings that are allowed but rarely intended."""
+        """Return warnings about settings that are allowed but rarely intended."""
         notes = []
         if late := ", ".join(f"{epoch:g}" for epoch in self.milestones if epoch >= self.epochs):
-            notes.append(f"milestones {late}: the run ends after epoch {self.epochs}; no drop is reached there")
+            notes.append(f"milestones {late}: the run ends after epoch {self.epochs}, before them")
         if self.optimizer in ("lars", "lamb") and not self.weight_decay:
             plain = "SGD" if self.optimizer == "lars" else "Adam"
             notes.append(
-                f"weight_decay 0: {self.optimizer} adapts layers with weight decay only; this is plain {plain}"
+                f"weight_decay 0: {self.optimizer} adapts only layers with weight decay; this is plain {plain}"
             )
         if self.optimizer in ("adam", "adamw") and self.learning_rate >= 0.05:
             moves = "Adam moves every weight by about that much in an update; 0.001 is usual"
@@ -154,15 +154,16 @@ class Recipe(Settings):
 
 
 def check_buildable(recipe: Recipe) -> None:
-    """Raise a ValueError if a caller of `resnet_fn.fit` passed the net and data: no command can build these."""
+    """Raise a ValueError if the run was made by `resnet_fn.fit`, because commands cannot build its net and data."""
     if OWN in (recipe.dataset, recipe.model):
-        text = "net and data of this run are a caller's own, which only resnet_fn.fit has; in Python call it again with"
-        fix = "the run's out_dir, or load the weights: resnet_fn.load_weights(net, RUN)"
-        raise ValueError(f"model: {text} {fix}")
+        raise ValueError(
+            "model: this run's net and data were passed to resnet_fn.fit, and no command can make them; call fit again "
+            "with the run's out_dir, or load the weights by resnet_fn.load_weights(net, RUN)"
+        )
 
 
 def recipe_from_dict(fields: dict[str, Any]) -> Recipe:
-    """Make a recipe from JSON types; absent fields get defaults, those without effect are switched off."""
+    """Make a recipe from a dict of JSON types. Missing fields get their defaults."""
     check_names(fields, Recipe)
-    # `Recipe(**fields)` would reject settings without effect, which a user may not type but a saved recipe may have.
+    # `Recipe(**fields)` would reject settings without effect, which a saved recipe may have.
     return changed(unchecked(Recipe, fields))

@@ -1,6 +1,6 @@
-"""A TOML file gives a recipe: one setting a line, named and checked as its flag is.
+"""This module reads and writes recipe files, in TOML. The line `extends` names a recipe or another recipe file.
 
-extends = "imagenet_resnet50_v1"    a recipe's name, or another file; without this line the settings' defaults
+extends = "imagenet_resnet50_v1"
 epochs = 30
 lr = 0.05
 """
@@ -20,14 +20,14 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import Draft, Source, Value, draft_of, unchecked
 
 ENDING = ".toml"
-FORMAT = 1  # number of the file's format, in its line `format`
+FORMAT = 1  # the file's format, in the line `format`
 _FIELDS = {field.name: field for config in (Recipe, RunOptions) for field in dataclasses.fields(config)}
 _NAMES = all_names(Recipe, RunOptions)
 _OWN_PLACE = ("out_dir", "resume", "allow_other_data", "progress")  # left out of a run's own recipe file
 
 
 def draft_of_run(settings: Mapping[str, Any]) -> Draft:
-    """Make a draft from the settings in a run's config.json, without the options in `_OWN_PLACE`."""
+    """Make a draft (unchecked settings) from a run's config.json, without options such as `out_dir`."""
     check_names(settings["recipe"], Recipe)
     check_names(settings["options"], RunOptions, what="options")
     options = {name: value for name, value in settings["options"].items() if name not in _OWN_PLACE}
@@ -35,11 +35,11 @@ def draft_of_run(settings: Mapping[str, Any]) -> Draft:
 
 
 def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path, ...] = ()) -> Draft:
-    """Read a recipe file and what it extends, a recipe of `named` or a file not `above` it; errors name the line."""
+    """Read a recipe file and the recipe or file that it extends. `above` holds the files that extend this one."""
     entries = read_toml(path)
     number, place = entries.pop("format", (FORMAT, ""))
     if number != FORMAT:
-        raise ValueError(f"{place}: format: {number!r} is not {FORMAT}, the only one that this version reads")
+        raise ValueError(f"{place}: format: {number!r} is not supported; this version reads format {FORMAT}")
     base = draft_of(Recipe(), RunOptions())
     if "extends" in entries:
         word, place = entries.pop("extends")
@@ -54,58 +54,58 @@ def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path,
         if name is None:
             raise ValueError(f"{place}: unknown setting {word!r}; {closest(word.replace('-', '_'), _NAMES)}")
         if name in words:
-            raise ValueError(f"{place}: {word}: {values[name].place} gives it already, as {words[name]}; keep one")
+            raise ValueError(f"{place}: {word}: {values[name].place} already sets it as {words[name]}; keep one line")
         words[name], values[name] = word, Value(_FIELDS[name], value, Source.FILE, place)
     return Draft(values, base.notes)
 
 
-def _extended(path: Path, word: str, named: Mapping[str, Recipe], above: tuple[Path, ...]) -> Draft:
-    if not word.endswith(ENDING):
-        if word not in named:
-            raise ValueError(f"{word!r} is unknown; {closest(word, named)}")
-        return draft_of(named[word], RunOptions())
-    other = path.parent / word
+def _extended(path: Path, extends: str, named: Mapping[str, Recipe], above: tuple[Path, ...]) -> Draft:
+    if not extends.endswith(ENDING):
+        if extends not in named:
+            raise ValueError(f"{extends!r} is unknown; {closest(extends, named)}")
+        return draft_of(named[extends], RunOptions())
+    other = path.parent / extends
     if other.resolve() in above:
-        raise ValueError(f"{word} extends itself; name another recipe")
+        raise ValueError(f"{extends} extends itself; name another recipe")
     draft = read_recipe_file(other, named, above).complete()  # the extended file must be valid by itself
     values = {name: value._replace(source=Source.RECIPE) for name, value in draft.values.items()}
     return Draft(values, draft.notes)
 
 
 def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
-    """Read a TOML file; return {name: (value, its place, as "mine.toml line 3")}. A ValueError if it is invalid."""
+    """Read a TOML file, and map each name to its value and its place, for example "mine.toml line 3"."""
     try:
         text = path.read_bytes().decode("utf-8-sig", "surrogateescape").replace("\r\n", "\n")
         settings = tomllib.loads(text + "\n")
     except FileNotFoundError:
-        hint = near_path(path, f"give a recipe's name, or a file that ends in {ENDING}")
-        raise ValueError(f"{path}: does not exist; {hint}") from None
+        nearest = near_path(path, f"give a recipe's name, or a file that ends in {ENDING}")
+        raise ValueError(f"{path}: does not exist; {nearest}") from None
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror}); give a file") from None
     except RecursionError:
         raise ValueError(f"{path}: is nested too deeply; write one name = value for each setting") from None
     except tomllib.TOMLDecodeError as error:
-        fix = "text stands in quotes, yes and no are true and false, several numbers are [1, 2]"
-        raise ValueError(f"{path}: is not TOML: {error}; {fix}") from None
+        how_to_write = "put texts in quotes, write true and false, and write several numbers as [1, 2]"
+        raise ValueError(f"{path}: is not a TOML file: {error}; {how_to_write}") from None
     entries = {}
     for word, value in settings.items():
         key = re.escape(word)
         match = re.search(rf"^[^\S\n]*(?:[\"']?{key}[\"']?\s*[=.]|\[+\s*{key}\b)", text, re.M)
         place = f"{path} line {text.count(chr(10), 0, match.start() if match else 0) + 1}"
         if isinstance(value, dict):
-            raise ValueError(f"{place}: [{word}]: there are no sections; write name = value, one a line")
+            raise ValueError(f"{place}: [{word}]: a recipe file has no sections; write one name = value a line")
         entries[word] = value, place
     return entries
 
 
 def recipe_text(recipe: Recipe, options: RunOptions) -> str:
-    """Return the text of a recipe file: all settings of `recipe` with an effect, and options that are not defaults."""
-    idle = dict(draft_of(recipe).with_flags(vars(recipe)).faults)  # settings that a file may not give
+    """Return the text of a recipe file, with the recipe's settings in effect and the options that are not defaults."""
+    idle = dict(draft_of(recipe).with_flags(vars(recipe)).faults)  # settings without effect, which a file may not set
     values = {name: value for name, value in to_dict(recipe).items() if name not in idle}
     usual = to_dict(RunOptions())
     values |= {k: v for k, v in to_dict(options).items() if v != usual[k] and k not in _OWN_PLACE}
     groups = {_FIELDS[name].metadata["group"]: "" for name in values}
-    for name, value in values.items():  # JSON's texts, numbers and lists are TOML's, except DEL, which must be escaped
+    for name, value in values.items():  # JSON's values are valid TOML, except DEL, which must be escaped
         groups[_FIELDS[name].metadata["group"]] += f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
     parts = (f"\n# {title}\n{lines}" for title, lines in groups.items())
     return f"format = {FORMAT}\n{''.join(parts)}".replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""The table `RULES` holds the conditions between settings; `settings.Draft` applies them from top to bottom."""
+"""This module holds `RULES`, the conditions between settings. `settings.Draft` applies them from top to bottom."""
 
 from collections.abc import Callable
 from fnmatch import fnmatchcase
@@ -8,30 +8,28 @@ from resnet_fn.config.fields import OWN
 
 
 class Rule(NamedTuple):
-    """A rule names settings that have no effect, or make no sense, unless a condition holds."""
+    """A rule lists settings that make sense only if a condition holds."""
 
     fields: str  # names of the settings that need the condition, separated by spaces
-    holds: Callable[..., Any]  # the condition; its parameters are named after the settings that it reads
-    text: str  # reason and fix, "is for sets in memory; give 0"; "{epochs}" is replaced by that setting's value
-    keep: bool = False  # raise an error, even where the setting would otherwise be switched off
-    instead: Any = None  # new value of the setting that `holds` reads, if a weaker source gave it; else as `keep`
+    holds: Callable[..., Any]  # the condition, whose parameters have the names of the settings that it reads
+    text: str  # reason and fix, for example "needs --ema"; "{epochs}" in the text is replaced by the value of epochs
+    keep: bool = False  # raise an error instead of switching the setting off
+    instead: Any = None  # value for the setting that `holds` reads, if its source is weaker; otherwise an error
 
 
 KEEP = True  # value for `Rule.keep`
-# Data sets whose images are decoded from files (or records) when an update needs them.
+# Data sets whose images are decoded from files or records during training.
 OF_FILES = ("imagefolder", "mindrecord")
 _ADAM = ("adam", "adamw", "lamb")  # optimizers that average the squares of the gradients
-_FILES = "is for sets of image files; leave it out"
-_IN_PYTHON = "is what resnet_fn.fit is given, in Python; give a name of this package's"
+_FILES = "is for data sets of image files; leave it out"
+_IN_PYTHON = "is only for resnet_fn.fit in Python; give a name of this package"
 
 
 def _trains_head(freeze: str, train_only: str) -> bool:
-    """Return whether a parameter of the last layer is trained, as `models.parts.select` would decide."""
-
     def named(path: str, names: str) -> bool:
         return any(fnmatchcase(word, name.strip()) for name in names.split(",") for word in ("fc", path))
 
-    paths = ("fc.weight", "fc.bias")
+    paths = ("fc.weight", "fc.bias")  # matched as in `models.parts.select`
     return any(not named(path, freeze) and (not train_only or named(path, train_only)) for path in paths)
 
 
@@ -43,7 +41,7 @@ RULES = (
         "stem norm sync_batchnorm initialisation zero_init_residual drop_path dropout weights reset_head freeze "
         "train_only precision head_learning_rate layer_decay eval_size data_dir train_list val_list feed",
         lambda dataset: dataset != OWN,
-        "is for this package's data sets and nets; leave it out: fit takes arrays and net as they are",
+        "is for this package's data sets and nets; leave it out",
     ),
     Rule("loss", lambda loss, dataset: loss != OWN or dataset == OWN, "is for resnet_fn.fit; give cross_entropy"),
     Rule("dataset", lambda dataset, model: dataset != OWN or model == OWN, _IN_PYTHON, KEEP),
@@ -54,7 +52,7 @@ RULES = (
     Rule("multi_label", lambda loss: loss != "cross_entropy", "needs --loss bce or focal", instead="bce"),
     Rule("multi_label", lambda label_smoothing: label_smoothing == 0, "needs --label-smoothing 0", instead=0.0),
     Rule("multi_label", lambda monitor: monitor != "top1", "needs --monitor map, macro_f1 or loss", instead="map"),
-    Rule("multi_label", lambda class_weights: not class_weights, "goes without --class-weights", instead=""),
+    Rule("multi_label", lambda class_weights: not class_weights, "excludes --class-weights; give one", instead=""),
     Rule("multi_label", lambda sampling: sampling == "shuffle", "needs --sampling shuffle", instead="shuffle"),
     Rule(
         "train_list val_list",
@@ -66,15 +64,15 @@ RULES = (
     Rule("on_bad_sample check_files data_threads", lambda dataset: dataset in OF_FILES, _FILES),
     # images
     Rule("crop_scale eval_resize", lambda dataset: dataset in OF_FILES, _FILES),
-    Rule("max_shift max_rotation", lambda dataset: dataset not in OF_FILES, "is for sets in memory; give 0"),
-    Rule("max_zoom crop_padding", lambda dataset: dataset not in OF_FILES, "is for sets in memory; give 0"),
+    Rule("max_shift max_rotation", lambda dataset: dataset not in OF_FILES, "is for data sets in memory; give 0"),
+    Rule("max_zoom crop_padding", lambda dataset: dataset not in OF_FILES, "is for data sets in memory; give 0"),
     Rule("policy color_jitter", lambda dataset: dataset != "digits", "needs colour images, which the digits are not"),
     Rule("policy_ops policy_noise", lambda policy: policy == "randaugment", "needs --policy randaugment"),
     Rule("policy_magnitude", lambda policy: policy == "randaugment", "needs --policy randaugment"),
     Rule(
         "eval_resize",
         lambda eval_resize, eval_size, image_size: eval_resize >= (eval_size or image_size),
-        "is below the crop, eval_size {eval_size}, or image_size {image_size} where that is 0; give 0",
+        "is below the crop (eval_size {eval_size}, image_size {image_size}); give 0",
     ),
     # mixing of images
     Rule(
@@ -88,21 +86,21 @@ RULES = (
     # net and weights
     Rule("sync_batchnorm zero_init_residual", lambda norm: norm == "batch", "needs --norm batch"),
     Rule("which reset_head", lambda weights: weights, "needs weights; give --weights FILE"),
-    Rule("train_only", lambda freeze: not freeze, "goes without --freeze {freeze}; give one of them", KEEP),
-    Rule("head_learning_rate", _trains_head, "needs a last layer that is trained; leave it out, or --freeze"),
+    Rule("train_only", lambda freeze: not freeze, "cannot be used with --freeze {freeze}; give one of them", KEEP),
+    Rule("head_learning_rate", _trains_head, "needs a last layer that is trained; leave it out, or leave out --freeze"),
     # updates
     Rule(
         "repeats",
         lambda repeats, batch_size: batch_size % repeats == 0,
-        "does not divide batch {batch_size}; give a multiple of {repeats}, or --repeats 1",
+        "does not divide batch {batch_size}; give a batch size that is a multiple of {repeats}, or --repeats 1",
         KEEP,
     ),
     Rule(
         "accumulate",
         lambda accumulate, sync_batchnorm: accumulate == 1 or not sync_batchnorm,
-        "normalises micro-batches one by one; give --accumulate 1 or --no-sync-batchnorm",
+        "cannot be used with --sync-batchnorm; give --accumulate 1 or --no-sync-batchnorm",
     ),
-    Rule("nesterov", lambda optimizer: optimizer == "sgd", "is SGD's, not {optimizer}'s; give --no-nesterov"),
+    Rule("nesterov", lambda optimizer: optimizer == "sgd", "is for SGD, not for {optimizer}; give --no-nesterov"),
     Rule("nesterov", lambda momentum: momentum > 0, "needs momentum above 0; give --no-nesterov"),
     Rule("trust_coefficient", lambda optimizer: optimizer == "lars", "needs --optimizer lars"),
     Rule("trust_coefficient", lambda weight_decay: weight_decay > 0, "needs weight decay; give --weight-decay above 0"),
@@ -132,5 +130,5 @@ RULES = (
     ),
     Rule("smoothing_over", lambda label_smoothing: label_smoothing > 0, "needs --label-smoothing"),
     Rule("loss_scale loss_scale_interval max_skips", lambda precision: precision == "fp16", "needs --precision fp16"),
-    Rule("fast_math", lambda device: device == "Ascend", "needs --device Ascend; CPU kernels repeat to the bit"),
+    Rule("fast_math", lambda device: device == "Ascend", "needs --device Ascend; leave it out on a CPU"),
 )

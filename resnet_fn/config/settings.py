@@ -1,8 +1,8 @@
-"""A `Draft` holds settings with the source of each value; the rules check it before it becomes a `Recipe`.
+"""This module checks settings, and resolves contradictions between them, before a `Recipe` is made.
 
-Of two settings that contradict each other, the one from the weaker source is dropped. With `--recipe
-imagenet_resnet50_v1 --schedule cosine` the recipe's milestones are dropped, because a flag is stronger than a recipe;
-the run prints a line that names them. With `--schedule cosine --milestones 30` both are flags, which is an error.
+If two settings contradict each other, the one from the weaker source is usually dropped, and the run prints a line
+about it. For example, `--recipe imagenet_resnet50_v1 --schedule cosine` drops the recipe's milestones, because a flag
+is stronger than a recipe. `--schedule cosine --milestones 30` is an error, because both settings are flags.
 """
 
 import dataclasses
@@ -18,18 +18,18 @@ _Settings = TypeVar("_Settings", bound="Settings")
 
 
 class Source(enum.IntEnum):
-    """The source of a setting's value, the weakest first. Values of `FILE` and `FLAG` count as typed by the user."""
+    """Orders the sources of a setting's value, weakest first. The user typed the values of `FILE` and `FLAG`."""
 
-    RECIPE = 0  # a named recipe, a file that the user's file extends, the run that resumes, or the setting's default
+    RECIPE = 0  # a named recipe, a file that the user's file extends, a run that resumes, or a default
     FILE = 1  # the user's own recipe file
-    FLAG = 2  # or a keyword in Python
+    FLAG = 2  # a flag, or a keyword in Python
 
 
 class Value(NamedTuple):
-    """A `Value` holds a setting's value and the source that gave it."""
+    """A `Value` holds the value of one setting, and the source of the value."""
 
-    field: Any  # the setting's declaration, see `fields.setting`
-    value: Any  # of any type; a type other than the default's is an error
+    field: Any  # the setting's declaration, from `fields.setting`
+    value: Any  # can have a wrong type before the checks
     source: Source = Source.RECIPE  # where the value comes from
     place: str = ""  # the value's line in a file, "mine.toml line 3"; "" if no file gives it
 
@@ -40,23 +40,20 @@ class Value(NamedTuple):
 
     @property
     def is_on(self) -> bool:
-        """Return whether the value is not `off`, or was typed and is not False, 0 or empty."""
+        """Return whether the value differs from `off`. A true value from a file or flag is also on."""
         return self.value != self.off or (self.source >= Source.FILE and bool(self.value))
 
 
 class Draft(NamedTuple):
-    """A draft holds all settings of a `Recipe`, of `RunOptions` or of both, before these are made."""
+    """A draft holds settings and their sources, before a `Recipe` or `RunOptions` is made from them."""
 
     values: Mapping[str, Value]
-    notes: tuple[str, ...] = ()  # a line for each dropped setting that was not at its default
-    # (setting, error text) of each setting that is invalid, or that was typed and has no effect.
+    notes: tuple[str, ...] = ()  # lines about dropped settings
+    # Pairs (setting, error text) for invalid settings, and for settings of a file or flag without effect.
     faults: tuple[tuple[str, str], ...] = ()
 
     def with_flags(self, given: Mapping[str, Any]) -> "Draft":
-        """Return the draft with the values `given` as flags, checked; settings that then have no effect are dropped.
-
-        A rule is skipped if it reads an invalid value, or a setting that is not in this draft.
-        """
+        """Check the draft with the values `given` as flags, and drop settings that have no effect."""
         flags = {name: Value(self.values[name].field, value, Source.FLAG) for name, value in given.items()}
         values = {**self.values, **flags}
         values = {name: value._replace(value=as_declared(value.field, value.value)) for name, value in values.items()}
@@ -67,7 +64,7 @@ class Draft(NamedTuple):
         for rule in RULES:
             reads = inspect.signature(rule.holds).parameters.keys()
             plain = {name: values[name].value for name in reads & valid}
-            if len(plain) < len(reads) or rule.holds(**plain):
+            if len(plain) < len(reads) or rule.holds(**plain):  # also skipped if a setting is invalid or missing
                 continue
             text = rule.text.format(**plain)
             reason = text.partition(";")[0]
@@ -89,67 +86,65 @@ class Draft(NamedTuple):
         return Draft(values, tuple(notes), tuple((name, places.get(name, "") + text) for name, text in faults))
 
     def complete(self, **given: Any) -> "Draft":
-        """Return the draft with the values `given`, checked; a ValueError lists all errors."""
+        """Return a checked draft with the values `given`. Raises a ValueError that lists all errors."""
         draft = self.with_flags(given)
         if draft.faults:
             raise ValueError("; ".join(text for _, text in draft.faults))
         return draft
 
     def make(self, settings_class: "type[_Settings]") -> "_Settings":
-        """Make a `Recipe` or `RunOptions` from this draft, without further checks."""
+        """Make a `Recipe` or `RunOptions` from this draft without further checks."""
         return unchecked(settings_class, {name: value.value for name, value in self.values.items()})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """This is the base class of `Recipe` and `RunOptions`; its constructor lists all errors in one ValueError."""
+    """This base class of `Recipe` and `RunOptions` checks all values in the constructor."""
 
-    # The constructor's keywords (none if all were given, as `dataclasses.replace` does); a slot, so not in `vars`.
+    # Keywords of the constructor, or none if all were given, as by `dataclasses.replace`. `vars` does not have a slot.
     __slots__ = ("typed",)
 
     def __init_subclass__(cls) -> None:
-        """Add all fields, with the help of their flags, to the class's docstring."""
+        """Add the help of all fields to the class's docstring."""
         fields = ((name, field) for name, field in vars(cls).items() if isinstance(field, dataclasses.Field))
         lines = "".join(f"\n        {name}: {explain(field, field.default)}" for name, field in fields)
         cls.__doc__ = f"{(cls.__doc__ or '').rstrip()}\n\n    Attributes:{lines}\n"
 
     def __new__(cls, *_: Any, **given: Any) -> Any:
-        """Make an instance; a ValueError for an unknown field names the nearest one."""
+        """Make an instance, and remember which keywords were given."""
         check_names(given, cls)
         new = super().__new__(cls)
         object.__setattr__(new, "typed", frozenset(given if len(given) < len(dataclasses.fields(cls)) else ()))
         return new
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return only the fields, without `typed`: in a copy no field counts as typed."""
-        return vars(self)
+        return vars(self)  # without `typed`, so that no field of a copy counts as typed
 
     def __post_init__(self) -> None:
-        """Check the values; keywords, and values that are not the default, count as typed."""
         defaults = unchecked(type(self), {})
         vars(self).update(vars(changed(defaults, **typed_in(self))))
 
 
 def unchecked(config: type[_Settings], values: Mapping[str, Any]) -> _Settings:
-    """Make a `config` from `values` without checks; missing fields get their default, unknown names are ignored."""
+    """Make an instance of `config` without checks. Missing fields get their defaults, and unknown names are ignored."""
     new: _Settings = config.__new__(config)
     vars(new).update({field.name: values.get(field.name, field.default) for field in dataclasses.fields(config)})
     return new
 
 
 def typed_in(config: Any) -> dict[str, Any]:
-    """Return the settings that were passed to the constructor or are not at their default."""
+    """Return the settings that were passed to the constructor or differ from their defaults."""
     usual = {field.name: field.default for field in dataclasses.fields(config)}
     return {name: value for name, value in vars(config).items() if name in config.typed or value != usual[name]}
 
 
 def draft_of(*configs: Any) -> Draft:
-    """Make a draft from a recipe, options or both; no value in it counts as typed."""
+    """Make a draft (unchecked settings) from a recipe, options or both. Each source is `Source.RECIPE`."""
     fields = [(config, field) for config in configs for field in dataclasses.fields(config)]
     return Draft({field.name: Value(field, getattr(config, field.name)) for config, field in fields})
 
 
 def changed(config: Any, **given: Any) -> Any:
-    """Return `config` with the values `given`; settings without effect are switched off; a ValueError for errors."""
+    """Return a copy of `config` with the values `given`. Settings without effect are switched off."""
     check_names(given, type(config))
     return draft_of(config).complete(**given).make(type(config))

@@ -1,4 +1,4 @@
-"""This package builds nets by name (`MODELS` has one row for each variant), and the net that a recipe describes."""
+"""This package builds residual networks by name. `MODELS` maps each name to the net's design."""
 
 import dataclasses
 
@@ -17,8 +17,7 @@ from resnet_fn.models.winograd import use_winograd
 
 
 def _cifar(depth: int) -> Design:
-    # Section 4.2 of the paper: 6n + 2 layers, three stages of n blocks, 16, 32 and 64 channels. The paper's shortcuts
-    # pad with zeros (option A); ours are projections (option B), with 2,752 more parameters (resnet20: 272,474).
+    # Section 4.2 of the paper. Its shortcuts pad with zeros (option A), but these are projections (option B).
     blocks = (depth - 2) // 6
     return Design(BasicBlock, (blocks, blocks, blocks), (16, 32, 64), stem="cifar")
 
@@ -59,21 +58,23 @@ def create_model(
     """Build and initialise a residual network.
 
     Args:
-        name: torchvision's names (`resnet18` … `resnet152`, `resnext50_32x4d`, `wide_resnet50_2`); squeeze-excite
-            (`se_resnet18`, `34`, `50`, `101`); gather-excite θ⁻, θ and θ⁺ (`genet50_minus`, `genet50`,
-            `genet50_plus`); and the CIFAR family of the paper (`resnet20`, `resnet32`, `resnet44`, `resnet56`,
-            `resnet110`; `resnet8` is the same family's smallest).
-        num_classes: number of classes, the size of the last layer's output.
-        in_channels: channels of the images, float32 [N, in_channels, H, W].
-        stem: "imagenet", "cifar", "d" (ResNet-D, as timm's `resnet50d`), or "" for the stem that belongs to `name`.
-        norm: "batch", or "none" for a net without BatchNorm.
-        initialisation: "torchvision", "torch", "he_uniform" or "xavier_uniform", drawn from `mindspore.set_seed`.
-        zero_init_residual: start every block as the identity.
-        precision: "fp32", or "fp16" for convolutions and Dense in float16 with float32 weights and BatchNorm.
-        image_size: height and width of the images, pixels; only weights of `genet50` and `genet50_plus` depend on it.
+        name: the net's name. `resnet18` to `resnet152`, `resnext50_32x4d` and `wide_resnet50_2` are torchvision's nets.
+            `se_resnet18` to `se_resnet101` have squeeze-excite. `genet50_minus`, `genet50` and `genet50_plus` have
+            gather-excite. `resnet8`, `resnet20`, `resnet32`, `resnet44`, `resnet56` and `resnet110` are for CIFAR.
+        num_classes: number of classes.
+        in_channels: number of image channels.
+        stem: first layers, "imagenet", "cifar" or "d" (ResNet-D). "" is the usual stem of `name`.
+        norm: "batch" for BatchNorm, or "none" for no normalisation.
+        initialisation: "torchvision", "torch", "he_uniform" or "xavier_uniform", seeded by `mindspore.set_seed`.
+        zero_init_residual: whether gamma starts at 0 in the last BatchNorm of each block.
+        precision: "fp32", or "fp16" to compute most convolutions and Dense layers in float16 with float32 weights.
+        image_size: height and width of the images in pixels. Only `genet50` and `genet50_plus` depend on `image_size`.
+
+    Returns:
+        A net that maps images, float32 [N, in_channels, H, W], to logits [N, num_classes].
 
     Raises:
-        ValueError: `name` is unknown; the message has the nearest valid names.
+        ValueError: if `name` or `initialisation` is unknown.
     """
     if name not in MODELS:
         raise ValueError(f"model: {name!r} is unknown; {closest(name, MODELS)}")
@@ -93,11 +94,11 @@ def create_model(
 
 
 def build_net(recipe: Recipe, spec: InputSpec) -> ResNet:
-    """Return the recipe's net for a data set, initialised from the recipe's seed, with its frozen parts frozen."""
+    """Build a recipe's net with weights from the recipe's seed, and freeze the parts that are not trained."""
     if recipe.model in ("genet50", "genet50_plus") and recipe.evaluation_size != recipe.image_size:
         raise ValueError(
-            f"model: {recipe.model} fits one image size only, and is evaluated at {recipe.evaluation_size} instead of "
-            f"{recipe.image_size}; give --eval-size {recipe.image_size}"
+            f"model: {recipe.model} fits only images of {recipe.image_size} pixels, but evaluation uses "
+            f"{recipe.evaluation_size}; give --eval-size {recipe.image_size}"
         )
     mindspore.set_seed(recipe.seed + 1)  # MindSpore reads 0 as "no seed given"
     names = ("stem", "norm", "initialisation", "zero_init_residual", "precision", "image_size")

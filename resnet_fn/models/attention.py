@@ -1,7 +1,4 @@
-"""Squeeze-excite and gather-excite multiply the channels of the residual branch before the addition.
-
-Parameters are named as timm's: `se.fc1`, `se.fc2`; `se.gather.conv1`, `se.gather.norm1`, `se.mlp.fc1`, `se.mlp.fc2`.
-"""
+"""This module scales the channels of a residual branch by squeeze-excite or gather-excite."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -11,12 +8,12 @@ from mindspore import Tensor, nn, ops
 from resnet_fn.models.layers import conv_arguments
 from resnet_fn.models.positions import broadcast_hw, mean, total
 
-Norm = Callable[[int], nn.Cell]  # makes the layer after a convolution, from the number of channels
-REDUCTION = 16  # r in both papers: C → C/16 → C channels
+Norm = Callable[[int], nn.Cell]  # maps a number of channels to the layer after a convolution
+REDUCTION = 16  # r in both papers
 
 
 class Excite(nn.Cell):
-    """The excite of GENet's θ⁺ applies ReLU, a 1x1 convolution to C/16 channels, ReLU, and one to C."""
+    """Applies ReLU, a 1x1 convolution to C/16 channels, ReLU, and a 1x1 convolution back to C channels."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -30,12 +27,13 @@ class Excite(nn.Cell):
 
 
 class SqueezeExcite(Excite):
-    """Computes x · σ(W₂ relu(W₁ mean(x))) of x [N, C, H, W] (Hu et al., arXiv 1709.01507, equations 2–4).
+    """Computes x · σ(W₂ relu(W₁ mean(x))) for feature maps x of shape [N, C, H, W].
 
-    r = 16 in every block, as in the paper: 64 channels squeeze to 4, which timm's `seresnet18` and `34` round to 8.
+    These are equations 2 to 4 of Hu et al., arXiv 1709.01507. As in the paper, W₁ maps C channels to C/16. W₁ gives 4
+    channels for C = 64, but timm's `seresnet18` and `seresnet34` have 8 channels there.
     """
 
-    standard = False  # see `positions.broadcast_hw`; also in `GlobalDepthwise` and `GatherExcite`
+    standard = False  # see `positions`; also in `GlobalDepthwise` and `GatherExcite`
 
     def construct(self, x: Tensor) -> Tensor:
         """Map [N, C, H, W] to [N, C, H, W]."""
@@ -44,10 +42,7 @@ class SqueezeExcite(Excite):
 
 
 class GlobalDepthwise(nn.Conv2d):
-    """This depthwise convolution has a kernel as large as the feature map: it maps [N, C, S, S] to [N, C, 1, 1].
-
-    It is computed as a sum of products, which is faster on a CPU and has no limit of the kernel's size on a card.
-    """
+    """Convolves each channel with a kernel that is as large as the feature map."""
 
     standard = False
 
@@ -59,22 +54,20 @@ class GlobalDepthwise(nn.Conv2d):
         channels, _, height, width = self.weight.shape
         if x.shape[2] != height or x.shape[3] != width:
             raise ValueError(
-                f"image_size: this net's gather needs {height}x{width} features, but got "
-                f"{x.shape[2]}x{x.shape[3]}; create the model with your images' image_size"
+                f"image_size: the net needs feature maps of {height}x{width}, but got {x.shape[2]}x{x.shape[3]}; "
+                "create the model with your images' image_size"
             )
+        # A sum of products is faster than a convolution on a CPU, and works with large kernels on a card.
         weight = self.weight.reshape((1, channels, height, width))
         return total(x * broadcast_hw(weight, x, self.standard), self.standard)
 
 
 class GatherExcite(nn.Cell):
-    """Computes x · σ(excite(gather(x))) of x [N, C, S, S], at global extent (Hu et al., arXiv 1810.12348, section 3).
+    """Computes x · σ(excite(gather(x))) for feature maps x, with the global gather of Hu et al., arXiv 1810.12348.
 
-    θ⁻ gathers by the mean and has no parameters. θ gathers by one depthwise convolution over the whole map and
-    BatchNorm. θ⁺ adds ReLU and the 1x1 excite to θ. This follows the authors' Caffe models (RN50-GEPF, GEP, GEPP), with
-    the paper's parameter counts (31.2 and 33.7 million with BatchNorm's statistics). timm leaves out the ReLU between
-    gather and excite; MindSpore's GENet has a 3x3 convolution of stride 2 before a gather of half the size in stage 1.
-
-    `variant` is "minus" (θ⁻), "" (θ) or "plus" (θ⁺). θ and θ⁺ fit maps of `size` only, θ⁻ fits any map.
+    The variant "minus" (θ⁻) gathers by the mean, for maps of any size. The variant "" (θ) gathers by a convolution over
+    the whole map (`size` x `size`) and BatchNorm. The variant "plus" (θ⁺) adds `Excite`, which begins with a ReLU as in
+    the authors' Caffe models (timm lacks it). In stage 1, MindSpore's GENet has an extra 3x3 convolution.
     """
 
     standard = False
@@ -86,7 +79,7 @@ class GatherExcite(nn.Cell):
         self.mlp = Excite(channels) if variant == "plus" else None
 
     def construct(self, x: Tensor) -> Tensor:
-        """Map [N, C, S, S] to [N, C, S, S]."""
+        """Map [N, C, H, W] to [N, C, H, W]."""
         context = mean(x, self.standard) if self.gather is None else self.gather(x)
         if self.mlp is not None:
             context = self.mlp(context)
@@ -94,7 +87,7 @@ class GatherExcite(nn.Cell):
 
 
 def make_gate(attention: str, channels: int, size: int, norm: Norm) -> nn.Cell | None:
-    """Return the attention cell of one block: "" (none), "se", "ge-minus" (θ⁻), "ge" (θ) or "ge-plus" (θ⁺)."""
+    """Create a block's attention layer: "se", "ge-minus" (θ⁻), "ge" (θ), "ge-plus" (θ⁺), or None for ""."""
     if attention == "":
         return None
     if attention == "se":

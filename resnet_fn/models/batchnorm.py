@@ -1,4 +1,4 @@
-"""BatchNorm normalises over the samples of one worker or of all workers."""
+"""This module has a BatchNorm over the samples of all workers, because `nn.SyncBatchNorm` has no CPU kernel."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,18 +12,16 @@ _STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var") 
 
 
 class BatchNorm2d(nn.BatchNorm2d):
-    """`nn.BatchNorm2d`, with the same attributes and parameters, that can normalise over the samples of all workers.
+    """Normalises like `nn.BatchNorm2d`, over the samples of this worker or of all workers.
 
-    Mean and variance (Ioffe and Szegedy, arXiv 1502.03167, algorithm 1) are two sums over the ranks, which must have
-    equally many samples. The gradient of such a sum is the sum of the gradients, so the backward pass needs no code.
-    The moving variance is unbiased, as in PyTorch and MindSpore. (`nn.SyncBatchNorm` has no CPU kernel.)
+    The method is algorithm 1 of Ioffe and Szegedy, arXiv 1502.03167. All workers must have the same number of samples.
     """
 
-    ranks = 1  # workers whose samples are normalised together in training; 1: MindSpore's own operation
-    all_reduce: Any = None  # function that sums a tensor over these workers
+    ranks = 1  # workers whose samples are normalised together in training
+    all_reduce: Any = None  # sums a tensor over these workers; its gradient must be the sum of the gradients
 
     def construct(self, x: Tensor) -> Tensor:
-        """Map [N, C, H, W], float32, to the same shape."""
+        """Normalise float32 features of shape [N, C, H, W]."""
         if self.ranks == 1 or not self.training:
             return super().construct(x)
         n, _, height, width = x.shape
@@ -32,29 +30,29 @@ class BatchNorm2d(nn.BatchNorm2d):
         centred = x - broadcast_hw(mean, x)
         variance = self.all_reduce(_sum(total(centred * centred), 0)) / count
         self._move(self.moving_mean, mean)
-        self._move(self.moving_variance, variance * (count / (count - 1)))
+        self._move(self.moving_variance, variance * (count / (count - 1)))  # unbiased, as in PyTorch
         scale = self.gamma.reshape(1, -1, 1, 1) * ops.rsqrt(variance + self.eps)
         return centred * broadcast_hw(scale, x) + broadcast_hw(self.beta.reshape(1, -1, 1, 1), x)
 
     def _move(self, moving: Tensor, value: Tensor) -> None:
-        # `self.momentum` is the new value's weight: nn.BatchNorm2d stores 1 - momentum, its argument.
+        # `self.momentum` is the new value's weight, because nn.BatchNorm2d stores 1 minus its argument.
         _assign(moving, moving * (1.0 - self.momentum) + ops.stop_gradient(value).reshape(-1) * self.momentum)
 
 
 def synchronise(net: nn.Cell, ranks: int, all_reduce: Callable[[Tensor], Tensor]) -> None:
-    """Set all BatchNorms of a net, except frozen ones, to normalise over all workers' samples: see `BatchNorm2d`."""
+    """Make the `BatchNorm2d` layers of a net normalise over all workers' samples, except frozen layers."""
     for _, cell in net.cells_and_names():
         if isinstance(cell, BatchNorm2d) and cell.use_batch_statistics is not False:
             cell.ranks, cell.all_reduce = ranks, all_reduce
 
 
 def is_statistic(path: str) -> bool:
-    """Return whether a parameter's name is that of a moving statistic."""
+    """Return whether `path` is the name of a BatchNorm's moving mean or variance."""
     return path.rsplit(".", 1)[-1] in _STATISTICS
 
 
 def batchnorm_statistics(net: nn.Cell) -> tuple[Parameter, ...]:
-    """Return the moving statistics, float32 [channels] each, of all BatchNorms of a net that are not frozen."""
+    """Return the moving means and variances, float32 [channels], of a net's BatchNorms that are not frozen."""
     frozen = {
         id(parameter)
         for _, cell in net.cells_and_names()

@@ -1,4 +1,4 @@
-"""Initialisations have names, since MindSpore and PyTorch initialise convolutions and Dense layers differently."""
+"""This module initialises the parameters of a net by distributions of PyTorch and MindSpore."""
 
 import math
 from collections.abc import Callable
@@ -19,27 +19,27 @@ def _uniform_fan_in(fan_in: int) -> Initializer:
 
 
 def _truncated_normal(fan_in: int) -> Initializer:
-    # a and b are bounds of the values in MindSpore 2.10, not multiples of sigma; here they are two standard deviations.
+    # In MindSpore 2.10, a and b are bounds of the values, not multiples of sigma.
     return TruncatedNormal(sigma=0.01, a=-0.02, b=0.02)
 
 
-# name: (convolution weight, Dense weight, bias of either), each as a function of the layer's fan-in
+# Each name has functions of fan-in for convolution weights, Dense weights and biases.
 INITIALISATIONS: dict[str, tuple[Callable[[int], Initializer | str], ...]] = {
-    # torchvision's ResNet: convolutions are He-normal over fan-out, the last layer has torch.nn.Linear's defaults.
+    # As torchvision's ResNet. Its convolutions are He-normal over fan-out.
     "torchvision": (lambda _: HeNormal(mode="fan_out", nonlinearity="relu"), _uniform_fan_in, _uniform_fan_in),
-    # torch's layer defaults everywhere; in MindSpore's accuracy-gap guide they gave 92.98 % instead of 91.96 %.
+    # The defaults of PyTorch's layers. In MindSpore's accuracy-gap guide they gave 92.98 % instead of 91.96 %.
     "torch": (_uniform_fan_in, _uniform_fan_in, _uniform_fan_in),
-    # MindSpore's GENet and ResNet scripts.
+    # As MindSpore's GENet and ResNet scripts.
     "he_uniform": (lambda _: HeUniform(nonlinearity="relu"), _truncated_normal, lambda _: "zeros"),
     "xavier_uniform": (lambda _: XavierUniform(), _truncated_normal, lambda _: "zeros"),
 }
 
 
 def initialise(net: nn.Cell, name: str = "torchvision", zero_init_residual: bool = False) -> None:
-    """Draw every convolution's and Dense layer's parameters anew; BatchNorm gets gamma 1, beta 0, mean 0, variance 1.
+    """Initialise all Conv2d, Dense and BatchNorm2d layers of a net.
 
-    The random numbers come from MindSpore's global seed (`mindspore.set_seed`). `zero_init_residual` sets
-    gamma to 0 in each block's last BatchNorm, so that blocks start as the identity (arXiv 1706.02677).
+    MindSpore's global seed determines the random numbers. If `zero_init_residual` is true, gamma is 0 in the last
+    BatchNorm of each block, so that residual branches start as zero (arXiv 1706.02677).
     """
     if name not in INITIALISATIONS:
         raise ValueError(f"initialisation: {name!r} is unknown; use one of {', '.join(INITIALISATIONS)}")

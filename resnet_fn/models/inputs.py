@@ -1,6 +1,6 @@
 """This module makes masks for stochastic depth and dropout, and normalises uint8 images on the device.
 
-The masks are drawn on the host, because a checkpoint cannot restore the random numbers of MindSpore's own Dropout.
+The masks are drawn on the host, because a checkpoint cannot restore the random state of MindSpore's Dropout.
 """
 
 from collections.abc import Callable
@@ -19,13 +19,14 @@ Masks = Callable[[int], tuple[Tensor | None, ...]]
 
 
 def make_masks(recipe: Recipe, net: nn.Cell, workers: Workers = Workers()) -> Masks:
-    """Return a function masks(update) that makes the net's random inputs for this worker's samples of an update.
+    """Create a function that draws the masks of stochastic depth and dropout for one update.
 
-    Stochastic depth (Huang et al., arXiv 1603.09382) is linear as in the paper and timm: block b of B is left out for a
-    sample with probability drop_path · b / (B − 1). Dropout (Hinton et al., arXiv 1207.0580) is on the last layer's
-    input. Values that stay are divided by the probability of staying, so that evaluation needs no masks.
+    The function maps an update's number to the pair (`keep`, `mask`), or to () if the recipe uses neither mask.
+    `keep`, float32 [n, blocks], multiplies the residual branches of this worker's n samples. `mask`, float32
+    [n, features], multiplies the input of the last layer. A mask is None if the recipe does not use it.
 
-    It returns (`keep` float32 [n, blocks] or None, `mask` float32 [n, features] or None); () if the recipe has neither.
+    Stochastic depth (Huang et al., arXiv 1603.09382) drops block b of B with probability drop_path · b / (B − 1).
+    Dropout is from Hinton et al., arXiv 1207.0580. The kept values are divided by the probability of keeping them.
     """
     if not (recipe.drop_path or recipe.dropout):
         return lambda _: ()
@@ -35,7 +36,7 @@ def make_masks(recipe: Recipe, net: nn.Cell, workers: Workers = Workers()) -> Ma
     depth = recipe.drop_path * np.arange(blocks) / max(blocks - 1, 1)
 
     def draw(stream: int, update: int, left_out: np.ndarray) -> Tensor:
-        # Numbers are drawn for all samples of the update, so that they do not depend on the number of workers.
+        # Drawn for all samples of the update, so that the masks do not depend on the number of workers.
         rng = np.random.default_rng([recipe.seed, update, stream])
         stays = rng.random((recipe.batch_size, len(left_out)))[local] >= left_out
         return Tensor((stays / (1.0 - left_out)).astype(np.float32))
@@ -48,13 +49,13 @@ def make_masks(recipe: Recipe, net: nn.Cell, workers: Workers = Workers()) -> Ma
 
 
 def normalisation(spec: InputSpec) -> tuple[Tensor, Tensor, Tensor]:
-    """Return full scale, mean and standard deviation of a net's images, as `normalise` takes them."""
+    """Return the constants of `normalise`: the divisor of pixels, the mean and the standard deviation."""
     mean, std = (Tensor(values[:, None, None]) for values in spec.moments)
     return Tensor(spec.full_scale, mindspore.float32), mean, std
 
 
 def normalise(images: Tensor, constants: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-    """Compute (images / full scale − mean) / std as `data.images` does: uint8 [n, C, H, W] to float32, inside jit."""
+    """Convert uint8 images [n, C, H, W] to float32 as (images / divisor − mean) / standard deviation."""
     full_scale, mean, std = constants
     scaled = images.astype(mindspore.float32) / full_scale
     return (scaled - broadcast_hw(mean, scaled)) / broadcast_hw(std, scaled)

@@ -1,4 +1,4 @@
-"""This module holds all arguments of layers that MindSpore will rename, remove or give another default."""
+"""Later versions of MindSpore will rename or remove these layers and arguments, or change their defaults."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ Dense = nn.Dense  # a later MindSpore will name it Linear
 
 
 def conv_arguments(padding: int = 0, groups: int = 1, bias: bool = False) -> dict[str, Any]:
-    """Return nn.Conv2d's arguments after channels, kernel and stride, with explicit padding on every side."""
+    """Return keyword arguments for `nn.Conv2d` that pad every side by `padding` pixels."""
     return {"pad_mode": "pad", "padding": padding, "dilation": 1, "group": groups, "has_bias": bias}
 
 
-# As PyTorch's BatchNorm: moving = 0.9 · moving + 0.1 · batch; a later MindSpore will call this momentum 0.1.
+# As in PyTorch, moving = 0.9 · moving + 0.1 · batch. A later MindSpore will call this momentum 0.1.
 NORM: dict[str, Any] = {"eps": 1e-5, "momentum": 0.9, "affine": True}
-# Arguments of pools after kernel and stride. At an odd size the average is over the pixels inside the image.
+# Arguments of pools after kernel and stride. At an odd size the average covers only pixels inside the image.
 MAX_POOL: dict[str, Any] = {"pad_mode": "pad", "padding": 1}
 AVERAGE_POOL: dict[str, Any] = {"pad_mode": "same"}

@@ -1,4 +1,4 @@
-"""A net's parts have names; settings name the parts that are frozen or trained."""
+"""This module selects parts of a net by name, and freezes them."""
 
 import re
 from collections.abc import Iterable
@@ -12,13 +12,13 @@ STEM, HEAD = "stem", "fc"
 
 
 def group_of(name: str) -> str:
-    """Return the group of layers that a parameter belongs to: "stem", "layer1", …, "fc"."""
+    """Return the part of the net that a parameter belongs to: "stem", "layer1", …, or "fc"."""
     first = name.split(".", 1)[0]
     return first if first.startswith("layer") or first == HEAD else STEM
 
 
 def layer_numbers(paths: Iterable[str]) -> dict[str, int]:
-    """Return {parameter: number of its layer}; the stem has number 0, then come the blocks, then the last layer."""
+    """Return a layer number for each parameter. Numbers grow from the stem to `fc`, by one for each block."""
     layers: dict[str, tuple[int, ...]] = {path: (2 if group_of(path) == HEAD else 0,) for path in paths}
     for path in layers:
         if match := re.match(r"layer(\d+)\.(\d+)\.", path):
@@ -28,10 +28,10 @@ def layer_numbers(paths: Iterable[str]) -> dict[str, int]:
 
 
 def freeze(net: nn.Cell, frozen: str = "", trained: str = "") -> None:
-    """Freeze the parts `frozen`, or all parts except `trained`; both are comma-separated names, see `select`.
+    """Freeze the parts `frozen` of a net, or all parts except `trained`.
 
-    A BatchNorm whose parameters are all frozen uses its moving statistics in training, too, and does not change them.
-    A ValueError for an unknown name has the nearest names; another reports that nothing is left to train.
+    `frozen` and `trained` are comma-separated names, as in `select`. A BatchNorm whose parameters are all frozen uses
+    its moving statistics in training, and does not change them.
     """
     if not frozen and not trained:
         return
@@ -40,7 +40,7 @@ def freeze(net: nn.Cell, frozen: str = "", trained: str = "") -> None:
     if trained:
         to_freeze -= select(parameters, trained, "train_only")
     if to_freeze == set(parameters):
-        raise ValueError(f"freeze: {frozen!r} leaves nothing to train; leave out {HEAD}")
+        raise ValueError(f"freeze: {frozen!r} freezes all parts of the net; leave out {HEAD}")
     for path in to_freeze:
         parameters[path].requires_grad = False
     for _, cell in net.cells_and_names():
@@ -49,12 +49,11 @@ def freeze(net: nn.Cell, frozen: str = "", trained: str = "") -> None:
 
 
 def select(paths: Iterable[str], names: str, setting: str) -> set[str]:
-    """Return the parameters among `paths` that match names.
+    """Return the parameter names among `paths` that match one of the comma-separated `names`.
 
-    Names are comma-separated: "stem", a module or parameter ("layer1", "layer1.0.conv1"), or a pattern of their names
-    ("*.bn?", "layer[12]"). A ValueError names the `setting` if no parameter matches a name.
+    A name is a part ("stem"), a module ("layer1"), a parameter ("layer1.0.conv1.weight") or a pattern ("*.bn?").
     """
-    names_of = {}  # names that match each parameter: its group's, its modules', its own
+    names_of = {}  # names of each parameter: its part, its modules and its own name
     for path in paths:
         parts = path.split(".")
         names_of[path] = [group_of(path), *(".".join(parts[:count]) for count in range(1, len(parts) + 1))]
@@ -64,6 +63,6 @@ def select(paths: Iterable[str], names: str, setting: str) -> set[str]:
         if not matching:
             all_words = dict.fromkeys(word for words in names_of.values() for word in words)
             groups = dict.fromkeys(map(group_of, names_of))
-            raise ValueError(f"{setting}: {name!r} is no part of the net; {closest(name, all_words, groups)}")
+            raise ValueError(f"{setting}: {name!r} is not a part of the net; {closest(name, all_words, groups)}")
         selected |= matching
     return selected

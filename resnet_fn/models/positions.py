@@ -1,6 +1,7 @@
-"""These functions sum over a feature map's positions, or broadcast to them, by operations that are fast on a CPU.
+"""This module sums feature maps over height and width, and broadcasts values over height and width.
 
-MindSpore's own CPU kernels for sum and broadcast are slow and keep buffers, unlike products with ones (docs/lab.md).
+On a CPU, the functions multiply float32 tensors by matrices of ones, because MindSpore's CPU kernels for sums and
+broadcasts are slow (docs/lab.md). If `standard` is true, the functions use MindSpore's own operations.
 """
 
 import functools
@@ -25,7 +26,7 @@ def _by_products(dtype: mindspore.Type) -> bool:
 
 
 def total(x: Tensor, standard: bool = False) -> Tensor:
-    """Sum over positions, [N, C, H, W] to [N, C, 1, 1]; with `standard`, always by MindSpore's own operation."""
+    """Sum x over height and width, from [N, C, H, W] to [N, C, 1, 1]."""
     if standard or not _by_products(x.dtype):
         return _sum(x, (2, 3))
     n, c, height, width = x.shape
@@ -33,14 +34,14 @@ def total(x: Tensor, standard: bool = False) -> Tensor:
 
 
 def mean(x: Tensor, standard: bool = False) -> Tensor:
-    """Average over positions, [N, C, H, W] to [N, C, 1, 1]; `standard` as in `total`."""
+    """Average x over height and width, from [N, C, H, W] to [N, C, 1, 1]."""
     if standard or not _by_products(x.dtype):
-        return _mean(x, (2, 3))  # in float16 a sum may be too large
+        return _mean(x, (2, 3))  # in float16, x's sum may be too large
     return total(x) / (x.shape[2] * x.shape[3])
 
 
 def broadcast_hw(factor: Tensor, x: Tensor, standard: bool = False) -> Tensor:
-    """Broadcast `factor` to x, [N, C, H, W]; with `standard` return `factor`, which MindSpore will broadcast itself."""
+    """Broadcast `factor` to the shape of `x`, or return `factor` unchanged for MindSpore to broadcast."""
     if standard or not _by_products(factor.dtype):
         return factor
     n, c, height, width = x.shape

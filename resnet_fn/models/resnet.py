@@ -1,4 +1,4 @@
-"""These residual networks (He et al., arXiv 1512.03385) have torchvision's parameter names and padding."""
+"""This module defines residual networks (He et al., arXiv 1512.03385) with torchvision's padding."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -14,39 +14,39 @@ from resnet_fn.models.winograd import Conv2d
 
 
 def batch_norm(channels: int) -> nn.Cell:
-    """Return a BatchNorm over [N, channels, H, W] with PyTorch's eps and momentum."""
+    """Create a BatchNorm over [N, channels, H, W] with PyTorch's eps and momentum."""
     return BatchNorm2d(channels, **NORM)
 
 
 def conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1, groups: int = 1) -> Conv2d:
-    """Return a convolution without bias, padded by (kernel − 1) / 2 on every side."""
+    """Create a convolution without bias that is padded by (kernel − 1) / 2 pixels on every side."""
     return Conv2d(in_channels, out_channels, kernel, stride, **conv_arguments((kernel - 1) // 2, groups))
 
 
 class MaxPool2d(nn.MaxPool2d):
-    """Computes 3x3 maxima at stride 2, padded by 1 on every side as in PyTorch: `same` would shift them by a pixel.
+    """Computes 3x3 maxima at stride 2 with a padding of 1 on every side, as in PyTorch.
 
-    `nn.MaxPool2d(pad_mode="pad")` is `ops.MaxPool3DWithArgmax`, which Ascend cards compute on their scalar cores
-    (mindspore/ops/_op_impl/aicpu), ONNX does not have, and MindIR has for one batch size only. With `standard` the
-    input, a ReLU's output, is padded with zeros and then pooled `valid`, which is slower on a CPU.
+    The input must not be negative, because the layer pads with zeros on an Ascend card and in exported nets.
     """
 
     def __init__(self) -> None:
         super().__init__(3, 2, **MAX_POOL)
+        # nn.MaxPool2d with padding is MaxPool3DWithArgmax. Ascend cards compute this on their scalar cores, ONNX lacks
+        # it, and MindIR has it for one batch size only. The pad mode `same` would shift the maxima by a pixel.
         self.standard = mindspore.get_current_device().device_target == "Ascend"
         self.border = ops.Pad(((0, 0), (0, 0), (1, 1), (1, 1)))
         self.maxima = ops.MaxPool(3, 2, "valid")
 
     def construct(self, x: Tensor) -> Tensor:
-        """Map [N, C, H, W], a ReLU's output, to [N, C, ceil(H / 2), ceil(W / 2)]."""
+        """Map [N, C, H, W] to [N, C, ceil(H / 2), ceil(W / 2)]."""
         return self.maxima(self.border(x)) if self.standard else super().construct(x)
 
 
 class Block(nn.Cell):
-    """A block adds convolutions, each with a norm, to a shortcut.
+    """A block adds a residual branch of convolutions and norms to a shortcut.
 
-    `width` is the number of channels between the convolutions, `stride` the first 3x3 convolution's, `groups` a
-    Bottleneck's 3x3 convolution's; `gate` is attention on the residual branch, `downsample` the shortcut's projection.
+    `width` is the number of channels between the convolutions. `stride` is the stride of the first 3x3 convolution.
+    `gate` is an attention layer on the residual branch. `downsample` is the projection of the shortcut.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Block(nn.Cell):
         self.downsample = downsample
 
     def construct(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Map [N, C, H, W] to [N, C', H', W']; `keep`, [N, 1, 1, 1], multiplies what is added to the shortcut."""
+        """Map [N, C, H, W] to [N, C', H', W']. `keep`, of shape [N, 1, 1, 1], multiplies the residual branch."""
         shortcut = x if self.downsample is None else self.downsample(x)
         x = self.branch(x)
         if self.se is not None:
@@ -80,24 +80,24 @@ class Block(nn.Cell):
 
 
 class BasicBlock(Block):
-    """A basic block has two 3x3 convolutions; the first one has the stride."""
+    """A basic block has two 3x3 convolutions, and the first one has the stride."""
 
     expansion, last_norm = 1, "bn2"
 
     def convolutions(self, channels: int, width: int, out: int, stride: int, groups: int) -> Iterator[Conv2d]:
-        """Yield the two convolutions; a ValueError if `groups` is not 1 or `width` is not `out`."""
+        """Yield the two convolutions."""
         if groups != 1 or width != out:
-            raise ValueError(f"groups: {groups} and a width of {width} need Bottleneck; BasicBlock has neither")
+            raise ValueError(f"groups: {groups} groups and a width of {width} do not fit BasicBlock; use Bottleneck")
         yield conv(channels, out, 3, stride)
         yield conv(out, out, 3)
 
     def branch(self, x: Tensor) -> Tensor:
-        """Compute the residual branch, [N, C, H, W] to [N, C', H', W']."""
+        """Compute the residual branch, which maps [N, C, H, W] to [N, C', H', W']."""
         return self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
 
 
 class Bottleneck(Block):
-    """A bottleneck reduces by 1x1, convolves by 3x3 (with the stride, as torchvision's "v1.5"), and expands by 1x1."""
+    """A bottleneck has a 1x1, a 3x3 and a 1x1 convolution. The 3x3 convolution has the stride, as in torchvision."""
 
     expansion, last_norm = 4, "bn3"
 
@@ -108,34 +108,34 @@ class Bottleneck(Block):
         yield conv(width, out, 1)
 
     def branch(self, x: Tensor) -> Tensor:
-        """Compute the residual branch, [N, C, H, W] to [N, C', H', W']."""
+        """Compute the residual branch, which maps [N, C, H, W] to [N, C', H', W']."""
         x = self.relu(self.bn1(self.conv1(x)))
         return self.bn3(self.conv3(self.relu(self.bn2(self.conv2(x)))))
 
 
 @dataclasses.dataclass(frozen=True)
 class Design:
-    """Holds the settings of one variant of a net."""
+    """A design holds the settings from which `ResNet` builds a net."""
 
     block: type[BasicBlock] | type[Bottleneck]
     depths: tuple[int, ...]  # number of blocks in each stage
-    # The stages' channels before the block's expansion. From the second stage on, the first block has stride 2.
+    # Channels of each stage before the block's expansion. Each stage after the first one begins with stride 2.
     planes: tuple[int, ...] = (64, 128, 256, 512)
-    # "imagenet" (7x7 stride 2, then 3x3 max-pool stride 2), "cifar" (3x3 stride 1, no pool), or "d" for ResNet-D (He et
-    # al., arXiv 1812.01187): three 3x3 convolutions and the max-pool, and shortcuts that average 2x2 before a
-    # projection of stride 1; timm's `resnet50d`.
+    # "imagenet" is a 7x7 convolution and a 3x3 max-pool, both of stride 2. "cifar" is a 3x3 convolution of stride 1.
+    # "d" (ResNet-D, arXiv 1812.01187, timm's `resnet50d`) is three 3x3 convolutions and the max-pool. Its shortcuts
+    # average 2x2 pixels before a projection of stride 1.
     stem: str = "imagenet"
     groups: int = 1  # groups of the bottleneck's 3x3 convolution (ResNeXt, arXiv 1611.05431)
-    # The bottleneck's width is planes · base_width / 64 · groups (Wide ResNet, arXiv 1605.07146: 128).
+    # The bottleneck's width is planes · base_width / 64 · groups. Wide ResNet (arXiv 1605.07146) has 128.
     base_width: int = 64
-    attention: str = ""  # name of the attention in each block, see `make_gate`
+    attention: str = ""  # name of the attention in each block, as in `make_gate`
 
 
 class ResNet(nn.Cell):
-    """A residual network has a stem, stages of blocks, a mean over H and W, and one Dense layer.
+    """A residual network has a stem, stages of blocks, a mean over height and width, and a Dense layer.
 
-    Input float32 [N, in_channels, H, W]; output logits [N, num_classes]. Parameters are named as torchvision's (the
-    D stem and attention as timm's), with MindSpore's leaf names: `layer1.0.bn1.gamma`. `image_size`: as `create_model`.
+    Layers have torchvision's names, and timm's names in the D stem and the attention. Their parameters have MindSpore's
+    names, for example `layer1.0.bn1.gamma`. `image_size` is the height and width of the images in pixels.
     """
 
     def __init__(
@@ -154,16 +154,16 @@ class ResNet(nn.Cell):
             size = -(-size // stride)
             stages.append(_stage(design, index, channels, stride, size, norm))
             channels = planes * design.block.expansion
-            # Stages are attributes, not a list, so that their names are layer1, layer2, … as in torchvision.
+            # Stages are attributes, so that their names are layer1, layer2, … as in torchvision.
             setattr(self, f"layer{index + 1}", stages[-1])
         self._stages = tuple(stages)
         self.blocks = tuple(block for stage in stages for block in stage)
         self.fc = Dense(channels, num_classes)
 
     def construct(self, x: Tensor, keep: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-        """Map images [N, in_channels, H, W] to logits [N, num_classes].
+        """Map images, float32 [N, in_channels, H, W], to logits [N, num_classes].
 
-        `keep` [N, blocks] multiplies the residual branches, `mask` [N, features] the input of fc: see `make_masks`.
+        `keep` [N, blocks] multiplies the residual branches. `mask` [N, features] multiplies the input of `fc`.
         """
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         if keep is None:
@@ -197,7 +197,7 @@ def _stage(design: Design, index: int, channels: int, stride: int, size: int, no
     out = planes * design.block.expansion
     blocks = []
     for _ in range(design.depths[index]):
-        # "Option B" of the paper: a projection wherever the shape changes.
+        # The paper's option B has a projection wherever the shape changes.
         projects = stride != 1 or channels != out
         downsample = _projection(channels, out, stride, design.stem == "d", norm) if projects else None
         gate = make_gate(design.attention, out, size, norm)
@@ -209,6 +209,6 @@ def _stage(design: Design, index: int, channels: int, stride: int, size: int, no
 def _projection(channels: int, out: int, stride: int, average: bool, norm: Norm) -> nn.SequentialCell:
     if not average:
         return nn.SequentialCell([conv(channels, out, 1, stride), norm(out)])
-    # The pool computes what PyTorch's does with ceil_mode=True and count_include_pad=False.
+    # This pool equals PyTorch's with ceil_mode=True and count_include_pad=False.
     pool = nn.Identity() if stride == 1 else nn.AvgPool2d(2, stride, **AVERAGE_POOL)
     return nn.SequentialCell([pool, conv(channels, out, 1), norm(out)])

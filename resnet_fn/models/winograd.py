@@ -1,13 +1,12 @@
-"""This module computes 3x3 convolutions of stride 1 as matrix products, with a quarter of the multiplications.
+"""This module computes 3x3 convolutions of stride 1 by Winograd's minimal filtering F(4x4, 3x3).
 
-This is Winograd's minimal filtering F(4x4, 3x3) (Lavin and Gray, arXiv 1509.09308). Along one axis, four outputs of a
-filter of three taps take six products instead of twelve:
+The method is from Lavin and Gray, arXiv 1509.09308. Along one axis, the method computes four outputs of a filter with
+three taps by six products instead of twelve:
 
-    y = Aᵀ [(G w) · (B d)],    d: six inputs, w: three taps, y: four outputs,
+    y = Aᵀ [(G w) · (B d)],    d: six inputs, w: three taps, y: four outputs
 
-Along both axes 36 products replace 144. The equation is exact; in float32 the rounding error is 9e-7 of the output's
-size (3e-7 in a direct convolution). MindSpore's own convolution on a CPU, im2col and a matrix product, is slower for
-every shape of a ResNet (docs/lab.md). MindSpore differentiates the matrix products.
+Along both axes, 36 products replace 144. In float32, the relative rounding error is 9e-7, and 3e-7 for a direct
+convolution. On a CPU, the method is faster than MindSpore's convolution in the blocks of a ResNet (docs/lab.md).
 """
 
 import contextlib
@@ -20,9 +19,9 @@ from mindspore import Tensor, nn, ops
 
 TILE, TAPS = 4, 3  # outputs of one tile and taps of the filter, along one axis
 PRODUCTS = TILE + TAPS - 1
-# Points, beside infinity, at which the polynomials are evaluated. The usual 0, ±1, ±2 have twice the rounding error.
+# Polynomials are evaluated at these points and infinity. The usual 0, ±1, ±2 have twice the rounding error.
 POINTS = (0.0, 0.75, -0.75, 1.5, -1.5)
-LEAST_CHANNELS = 16  # fewest input channels; a stem with 1 to 3 is not faster by `convolve`
+LEAST_CHANNELS = 16  # fewest input channels for `convolve`; a stem with 1 to 3 is not faster
 
 _times_transposed = ops.MatMul(transpose_b=True)
 _transposed_times = ops.MatMul(transpose_a=True)
@@ -31,10 +30,10 @@ _batch_transposed_times = ops.BatchMatMul(transpose_a=True)
 
 
 def cook_toom() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return A [6, 4], G [6, 3] and B [6, 6], float64: sum_i A[i,o] G[i,k] B[i,j] is 1 for j = o + k, else 0.
+    """Return the matrices A [6, 4], G [6, 3] and B [6, 6] of Winograd's method in float64.
 
-    A and G evaluate polynomials of degrees 3 and 2 at five points and infinity, B interpolates their product
-    (Lagrange); a correlation is that product's transpose.
+    A and G map the coefficients of polynomials x and w to values at `POINTS` and leading coefficients. The product of
+    x and w has the coefficients Bᵀ [(A x) · (G w)]. The filter is the transpose of the map from x to the product.
     """
     points = np.array(POINTS)
 
@@ -51,14 +50,14 @@ def cook_toom() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def axis_matrices(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return two matrices for one axis of an image: pixels to the tiles' products, and products to outputs.
+    """Return two matrices for an image axis with `size` pixels, both float32 [6 · tiles, size].
 
-    Each is float32 [6 · tiles, size], rows ordered by product, then tile. The first includes the zero padding and the
-    tiles' overlap; the second drops outputs beyond the last pixel.
+    A tile is four output pixels, from six products. The first matrix maps input pixels to factors of the products. The
+    transpose of the second matrix maps products to output pixels. The rows are ordered by product, and then by tile.
     """
     a, _, b = cook_toom()
     tiles = -(-size // TILE)
-    # Tile t sees the pixels 4t - 1 ... 4t + 4 of the image and gives 4t ... 4t + 3; beyond the image all is zero.
+    # Tile t maps the pixels 4t - 1 ... 4t + 4 to outputs 4t ... 4t + 3. Pixels beyond the image are zero.
     into, out = np.zeros((2, PRODUCTS, tiles, tiles * TILE + 2), np.float32)
     for tile in range(tiles):
         into[:, tile, tile * TILE : tile * TILE + PRODUCTS] = b
@@ -78,7 +77,7 @@ def _axis(size: int, copies: int) -> tuple[Tensor, Tensor]:
 @functools.cache
 def _filters() -> Tensor:
     g = cook_toom()[1]
-    # Rows: products along the width, then along the height; columns: the filter's rows, then columns.
+    # Rows are ordered by product along the width, then the height. Columns are the filter's rows, then columns.
     return Tensor(np.einsum("bi,aj->abij", g, g).reshape(PRODUCTS**2, TAPS**2).astype(np.float32))
 
 
@@ -88,11 +87,9 @@ def _matrices(height: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor, 
 
 
 def convolve(x: Tensor, weight: Tensor) -> Tensor:
-    """Return the 3x3 convolution of stride 1 with zero padding 1.
-
-    It maps float32 [N, C, H, W] and [O, C, 3, 3] to [N, O, H, W]. Products with a transposed right side move the last
-    axis to the front without a copy. Below, a and b count products along width and height, s and t count tiles.
-    """
+    """Compute a 3x3 convolution of stride 1 and padding 1, from float32 [N, C, H, W] to [N, O, H, W]."""
+    # Below, a and b count products along width and height, and s and t count tiles. Products with a transposed right
+    # side move the last axis to the front without a copy.
     n, c, height, width = x.shape
     o = weight.shape[0]
     into_height, out_height, into_width, out_width, filters = _matrices(height, width)
@@ -108,7 +105,7 @@ def convolve(x: Tensor, weight: Tensor) -> Tensor:
 
 
 class Conv2d(nn.Conv2d):
-    """`nn.Conv2d`, with the same attributes and parameters, that computes by `convolve` if `winograd` is set."""
+    """Computes `nn.Conv2d` by the function `convolve` if `winograd` is true."""
 
     winograd = False
 
@@ -117,13 +114,13 @@ class Conv2d(nn.Conv2d):
         return convolve(x, self.weight) if self.winograd else super().construct(x)
 
     def fits(self) -> bool:
-        """Return whether `convolve` can compute this convolution, and does it faster."""
+        """Return whether `convolve` can compute this convolution, and is faster."""
         geometry = (self.kernel_size, self.stride, self.dilation, self.padding, self.group, self.has_bias)
         return geometry == ((3, 3), (1, 1), (1, 1), 1, 1, False) and self.in_channels >= LEAST_CHANNELS
 
 
 def use_winograd(net: nn.Cell, wanted: bool = True) -> list[Conv2d]:
-    """Switch `convolve` on (only on a CPU) or off in a float32 net's convolutions that fit; return the changed ones."""
+    """Switch `convolve` on or off in a net, and return the changed convolutions. On Ascend cards it is off."""
     wanted = wanted and mindspore.get_current_device().device_target == "CPU"
     cells = [cell for _, cell in net.cells_and_names() if isinstance(cell, Conv2d) and cell.fits()]
     changed = [cell for cell in cells if cell.winograd != wanted]
@@ -134,7 +131,7 @@ def use_winograd(net: nn.Cell, wanted: bool = True) -> list[Conv2d]:
 
 @contextlib.contextmanager
 def standard_operations(net: nn.Cell) -> Iterator[None]:
-    """In this context the net computes only by MindSpore's own operations, which exported files can hold."""
+    """Use only MindSpore's own operations inside a `with` block, so that the net can be exported."""
     convolutions = use_winograd(net, False)
     others = [cell for _, cell in net.cells_and_names() if getattr(cell, "standard", None) is False]
     for cell in others:

@@ -1,6 +1,6 @@
-"""Each named recipe is a function; its docstring gives the source of the settings and the expected accuracy.
+"""This module defines the named recipes as functions. Their docstrings give the sources and the accuracy.
 
-Only the accuracy of `digits` was measured with this package; the others are published results of the same settings.
+Only the accuracy of `digits` was measured with this package. The other values are those of the sources.
 """
 
 import functools
@@ -18,7 +18,7 @@ RECIPES: dict[str, Recipe] = {}  # by name, in the order of this file
 
 
 def _named(build: Callable[[], Recipe]) -> Callable[..., Recipe]:
-    """Store a recipe in `RECIPES` under its function's name; let callers change settings, as `digits(epochs=2)`."""
+    """Store a recipe in `RECIPES`, and let callers change its settings, as in `digits(epochs=2)`."""
     name = build.__name__
     RECIPES[name] = changed(build(), name=name)
 
@@ -32,15 +32,15 @@ def _named(build: Callable[[], Recipe]) -> Callable[..., Recipe]:
 
 @_named
 def digits() -> Recipe:
-    """The package's own 1,437 handwritten digits, up-sampled to 16x16: 98 to 99 % in half a minute on two CPU cores."""
+    """Train on the package's 1,437 handwritten digits. Accuracy is 98 to 99 % after half a minute on two CPU cores."""
     return Recipe(model="resnet8", max_shift=1, max_rotation=15.0, max_zoom=0.1)
 
 
 @_named
 def finetune() -> Recipe:
-    """Fine-tune the net of `--weights` on your own pictures (`--data-dir`, a folder for each class).
+    """Fine-tune the net of `--weights` on your own pictures in `--data-dir`, which has a folder for each class.
 
-    Accuracy depends on the pictures; docs/finetuning.md has measured examples.
+    Accuracy depends on the pictures. docs/finetuning.md has measured examples.
     """
     return Recipe(
         dataset="imagefolder",
@@ -65,28 +65,29 @@ def _cifar(**fields: object) -> Recipe:
 
 @_named
 def cifar10_resnet18() -> Recipe:
-    """ResNet-18 on CIFAR-10: 93.02 % in kuangliu/pytorch-cifar (one GPU); official MindSpore 94.02 % (Ascend 910).
+    """Train ResNet-18 on CIFAR-10. The accuracy is 93.02 % in kuangliu/pytorch-cifar on one GPU.
 
-    https://github.com/kuangliu/pytorch-cifar: learning rate 0.1 for 150 epochs, 0.01 to 250, 0.001 to 350.
+    The source is https://github.com/kuangliu/pytorch-cifar. The learning rate is 0.1 for 150 epochs, 0.01 up to epoch
+    250, and 0.001 up to epoch 350. The official MindSpore ResNet-18 reaches 94.02 % on an Ascend 910.
     """
     return _cifar(dataset="cifar10", model="resnet18", epochs=350, schedule="step", milestones=(150.0, 250.0))
 
 
 @_named
 def cifar10_resnet50() -> Recipe:
-    """ResNet-50 on CIFAR-10 with PyTorch's layer defaults as initial weights: 92.98 %, PyTorch 92.58 %.
+    """Train ResNet-50 on CIFAR-10 with PyTorch's initialisation: 92.98 % in MindSpore, 92.58 % in PyTorch.
 
-    A published account of a migration from PyTorch: 91.96 % with MindSpore's initialisation (hardware not given). It
-    names net, stem and initialisation; learning rate and schedule are the usual ones of the family.
+    A published account of a migration from PyTorch gives the net, the stem and the initialisation. With MindSpore's own
+    initialisation, the accuracy was 91.96 %. Learning rate and schedule are the usual ones for such nets.
     """
     return _cifar(dataset="cifar10", model="resnet50", initialisation="torch", epochs=200, schedule="cosine")
 
 
 @_named
 def cifar100_resnet18() -> Recipe:
-    """ResNet-18 on CIFAR-100: 75.61 % in weiaicunzai/pytorch-cifar100 (one GPU), the best of its epochs.
+    """Train ResNet-18 on CIFAR-100. The accuracy of the best epoch is 75.61 % in weiaicunzai/pytorch-cifar100.
 
-    https://github.com/weiaicunzai/pytorch-cifar100, arXiv 1708.04552: rate 0.1, divided by 5 after 60, 120, 160 epochs.
+    The sources are https://github.com/weiaicunzai/pytorch-cifar100 and arXiv 1708.04552.
     """
     rate = {"schedule": "step", "warmup_epochs": 1.0, "milestones": (60.0, 120.0, 160.0), "milestone_factor": 0.2}
     return _cifar(dataset="cifar100", model="resnet18", epochs=200, **rate, max_rotation=15.0, nesterov=True)
@@ -100,9 +101,9 @@ def _imagenet(**fields: object) -> Recipe:
 
 @_named
 def imagenet_resnet50_v1() -> Recipe:
-    """torchvision's first ResNet-50: 76.13 % top-1, 8 GPUs (V100) with 32 images each.
+    """Train torchvision's first ResNet-50. Top-1 accuracy is 76.13 % on 8 V100 GPUs with 32 images each.
 
-    https://github.com/pytorch/vision/tree/main/references/classification: the defaults. Weight decay applies to all.
+    The settings are the defaults of https://github.com/pytorch/vision/tree/main/references/classification.
     """
     rate = {"schedule": "step", "learning_rate": 0.1, "milestones": (30.0, 60.0)}
     return _imagenet(batch_size=256, epochs=90, **rate, decay_all=True)
@@ -110,27 +111,27 @@ def imagenet_resnet50_v1() -> Recipe:
 
 @_named
 def imagenet_resnet50_v2() -> Recipe:
-    """torchvision's second ResNet-50: 80.858 % top-1, 8 GPUs (A100) with 128 images each, 600 epochs.
+    """Train torchvision's second ResNet-50. Top-1 accuracy is 80.858 % on 8 A100 GPUs with 128 images each.
 
-    https://pytorch.org/blog/how-to-train-state-of-the-art-models-using-torchvision-latest-primitives/. Its moving
-    average of decay 0.99998 "every 32 steps" has decay 1 − 2e-5 · (1024 · 32 / 600) in each move. Two details differ:
-    torchvision starts the warm-up at 0.01 of the peak and changes the cosine per epoch.
+    https://pytorch.org/blog/how-to-train-state-of-the-art-models-using-torchvision-latest-primitives/ is the source.
+    Unlike here, torchvision starts the warm-up at 0.01 of the peak, and changes the cosine once an epoch.
     """
     sizes = {"image_size": 176, "eval_size": 224, "eval_resize": 232}
     images = {"policy": "trivialaugment", "erasing": 0.1, "mixup": 0.2, "cutmix": 1.0, "repeats": 4}
     rate = {"batch_size": 1024, "epochs": 600, "schedule": "cosine", "learning_rate": 0.5, "warmup_epochs": 5.0}
+    # torchvision scales its decay 0.99998: 1 - 2e-5 · batch_size · ema_every / epochs.
     average = {"ema": 0.998908, "ema_every": 32, "ema_start": 5.0}
     return _imagenet(**sizes, **images, **rate, **average, weight_decay=2e-5, label_smoothing=0.1)
 
 
 @_named
 def imagenet_resnet50_a3() -> Recipe:
-    """ "ResNet strikes back", A3: 78.05 % top-1, 4 V100 GPUs with 512 images each, 100 epochs at 160 pixels.
+    """Train ResNet-50 as "ResNet strikes back", A3. Top-1 accuracy is 78.05 % on 4 V100 GPUs with 512 images each.
 
-    Wightman et al., arXiv 2110.00476, table 2: LAMB, and binary cross-entropy on mixed labels, where a class above 0.2
-    counts as present. The augmentation is timm's rand-m6-mstd0.5-inc1: its magnitude 6 of 10 is 18 of 30 here, and its
-    noise 0.5 is 1.5. It differs in three ways: timm draws the noise for each of two operations, does each with
-    probability 0.5, and also has solarize-add and invert.
+    The source is Wightman et al., arXiv 2110.00476, table 2. The loss is binary cross-entropy on mixed labels, where a
+    class above 0.2 counts as present. The augmentation is timm's rand-m6-mstd0.5-inc1. Magnitudes go up to 10 in timm
+    and 30 here, so that 6 becomes 18, and the noise 0.5 becomes 1.5. Unlike here, timm applies each operation with
+    probability 0.5, and also has the operations solarize-add and invert.
     """
     sizes = {"image_size": 160, "eval_size": 224, "eval_resize": 235}
     images = {"policy": "randaugment", "policy_magnitude": 18, "policy_noise": 1.5, "mixup": 0.1, "cutmix": 1.0}
@@ -141,10 +142,10 @@ def imagenet_resnet50_a3() -> Recipe:
 
 @_named
 def imagenet_resnet50_mindspore() -> Recipe:
-    """The official MindSpore ResNet-50: 76.70 % top-1, 8 Ascend 910 with 256 images each, 90 epochs.
+    """Train the official MindSpore ResNet-50. Top-1 accuracy is 76.70 % on 8 Ascend 910 with 256 images each.
 
-    https://gitee.com/mindspore/models, official/cv/ResNet: learning rate 0.8, 2 epochs of warm-up, then a straight line
-    to 0. It trains 1,001 classes with `same` padding in float16; here the net is torchvision's.
+    The source is official/cv/ResNet in https://gitee.com/mindspore/models. The source trains 1,001 classes in float16
+    with `same` padding, but the net here is torchvision's.
     """
     rate = {"schedule": "linear", "learning_rate": 0.8, "warmup_epochs": 2.0}
     return _imagenet(batch_size=2048, epochs=90, **rate, label_smoothing=0.1)
@@ -152,24 +153,24 @@ def imagenet_resnet50_mindspore() -> Recipe:
 
 @_named
 def imagenet_genet50_plus() -> Recipe:
-    """Gather-excite ResNet-50, θ⁺: 78.47 % top-1 in MindSpore (8 Ascend 910, 256 images each), 78.12 % in the paper.
+    """Train a gather-excite ResNet-50 (θ⁺). Top-1 accuracy is 78.47 % in MindSpore and 78.12 % in the paper.
 
-    Hu et al., arXiv 1810.12348; settings of https://gitee.com/mindspore/models, research/cv/GENet_Res50: a learning
-    rate of 0.8 falls in a straight line to 0 in 150 epochs. Its 78.47 % leaves out the last 80 of the 50,000 images.
+    The paper is arXiv 1810.12348. The settings are research/cv/GENet_Res50 in https://gitee.com/mindspore/models, for 8
+    Ascend 910 with 256 images each. MindSpore's net differs in stage 1, and its accuracy is that of 49,920 images.
     """
     rate = {"schedule": "linear", "learning_rate": 0.8}
     return _imagenet(model="genet50_plus", batch_size=2048, epochs=150, **rate, label_smoothing=0.1)
 
 
 def recipe(name: str) -> Recipe:
-    """Return the recipe of this name; a ValueError with the nearest names if there is none."""
+    """Return the recipe with this name."""
     if name not in RECIPES:
         raise ValueError(f"recipe: {name!r} is unknown; {closest(name, RECIPES)}")
     return RECIPES[name]
 
 
 def load_recipe(name: str) -> Draft:
-    """Return the draft of a named recipe or of a .toml file, unchecked, because flags may still change it."""
+    """Read a named recipe or a .toml file as a draft (unchecked settings), which flags may still change."""
     if name.endswith(ENDING):
         return read_recipe_file(Path(name), RECIPES)
     if {".", "/"} & set(name):
@@ -178,6 +179,6 @@ def load_recipe(name: str) -> Draft:
 
 
 def differences(recipe: Recipe) -> dict[str, Any]:
-    """Return the settings that differ from the named recipe of the same name, or, without one, from the defaults."""
+    """Return the settings that differ from the named recipe `recipe.name`, or else from the defaults."""
     base = RECIPES.get(recipe.name, Recipe(name=recipe.name))
     return {name: value for name, value in vars(recipe).items() if value != getattr(base, name)}

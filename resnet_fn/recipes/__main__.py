@@ -1,4 +1,4 @@
-"""The command recipes lists the recipes, or shows one recipe or recipe file with the meaning of each setting."""
+"""The command `recipes` lists all recipes, or shows the settings of one recipe."""
 
 import dataclasses
 import inspect
@@ -17,8 +17,8 @@ from resnet_fn.runtime.console import wrapped
 
 _EXAMPLES = """examples:
   python -m resnet_fn.recipes            all recipes
-  python -m resnet_fn.recipes digits     one recipe: its settings, and what each means
-  python -m resnet_fn.recipes my.toml    a file: the settings that result, and their lines
+  python -m resnet_fn.recipes digits     the settings of one recipe
+  python -m resnet_fn.recipes my.toml    the settings of a recipe file
 """
 
 _MEANING = 41  # the column where a setting's meaning begins
@@ -30,7 +30,7 @@ def about(name: str) -> str:
 
 
 def details(name: str) -> str:
-    """Return the settings of a recipe or recipe file as text; * marks those that differ from the default."""
+    """Format the settings of a recipe or recipe file as text. A * marks values that are not defaults."""
     file = load_recipe(name).complete()
     chosen, options = file.make(Recipe), vars(file.make(RunOptions))
     title = [chosen.name] if name not in recipes.RECIPES else [name, about(name)]
@@ -53,8 +53,8 @@ def _line(field: "dataclasses.Field[Any]", value: object, file: Draft) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """List all recipes, or show one."""
-    flags = cli.Parser("recipes", "List the recipes, or show one with what each setting means.", _EXAMPLES, "[NAME]")
+    """List all recipes, or print the settings of one recipe."""
+    flags = cli.Parser("recipes", "List the recipes, or show the settings of one recipe.", _EXAMPLES, "[NAME]")
     flags.add_argument("name", nargs="?", metavar="NAME", help="the recipe to show, or a recipe file")
     parsed = flags.parse(arguments)
     with cli.usage_errors():

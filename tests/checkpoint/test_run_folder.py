@@ -72,8 +72,8 @@ def test_a_path_that_is_not_there_names_what_is(checkpoint):
     Path("runs/digits-1/metrics.jsonl").touch()
     for path, message in (
         ("runs/digits-2", r"^runs/digits-2 does not exist; did you mean runs/digits-1\?"),
-        ("runs", "^runs contains no checkpoint; give a run, of which runs has runs/digits-1$"),
-        ("runs/mnist", "^runs/mnist does not exist; give a run, of which runs has runs/digits-1$"),
+        ("runs", "^runs contains no checkpoint; give one of the runs in runs: runs/digits-1$"),
+        ("runs/mnist", "^runs/mnist does not exist; give one of the runs in runs: runs/digits-1$"),
         ("empty", "^empty contains no checkpoint; give a run folder or a checkpoint folder"),
     ):
         Path("empty").mkdir(exist_ok=True)

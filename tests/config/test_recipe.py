@@ -33,8 +33,8 @@ def test_the_usual_aliases_are_accepted(flags, fields):
 
 def test_the_worked_example_is_true(says):
     about = declarations.__doc__
-    line = declarations.explain(Recipe.__dataclass_fields__["learning_rate"], 0.2).replace(", for the whole batch", "")
-    assert f'"{line}"' in about
+    line = declarations.explain(Recipe.__dataclass_fields__["learning_rate"], 0.2)
+    assert f'"{line.replace(", not scaled by workers", "")}"' in about
     with pytest.raises(ValueError) as caught:
         Recipe(learning_rate=-1)
     assert f'"{caught.value}"' in about.replace("\n", " ")
@@ -64,7 +64,7 @@ def test_unknown_names_and_wrong_options_are_named(make, parts, raises_line):
 
 
 def test_the_docstring_explains_each_field():
-    assert "\n    learning_rate: peak learning rate, for the whole batch; default 0.2; " in inspect.getdoc(Recipe)
+    assert "\n    learning_rate: peak learning rate, not scaled by workers; default 0.2; " in inspect.getdoc(Recipe)
     for config in (Recipe, RunOptions):
         for field in dataclasses.fields(config):
             assert field.metadata["meaning"], field.name

@@ -59,7 +59,7 @@ def test_what_a_file_leaves_without_effect_of_what_it_extends_is_left_out():
     for name in ("mine.toml", "next.toml"):
         recipe, _, left_out = parse(["--recipe", name])
         assert (recipe.max_shift, recipe.max_zoom) == (0, 0.0)
-        assert left_out[0] == "max_shift 1 is left out: it is for sets in memory"
+        assert left_out[0] == "max_shift 1 is left out: it is for data sets in memory"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_what_a_file_leaves_without_effect_of_what_it_extends_is_left_out():
             '"policy_ops" = 3; fast-math = true',
             "mine.toml line 1: policy_ops: 3|--policy randaugment; mine.toml line 2: fast_math: True|--device Ascend",
         ),
-        ('optimizer = "adam"; nesterov = true', "mine.toml line 2: nesterov: True|SGD's|--no-nesterov"),
+        ('optimizer = "adam"; nesterov = true', "mine.toml line 2: nesterov: True|for SGD|--no-nesterov"),
         ("seed = 1; format = 2", "mine.toml line 2: format: 2|1"),
         ('extends = "digit"', "mine.toml line 1: extends: 'digit'|did you mean digits"),
         ("extends = 3", "mine.toml line 1: extends: '3' is unknown"),
@@ -87,7 +87,7 @@ def test_what_a_file_leaves_without_effect_of_what_it_extends_is_left_out():
         ("seed = 1; seed = 2", "mine.toml: |Cannot overwrite|line 2"),
         ("milestones = [1,;  2", "mine.toml: |Unclosed array"),
         ("seed = " + "[" * 100_000, "mine.toml: |nested too deeply; write one name = value"),
-        ("lr = 1; ; learning-rate = 2", "mine.toml line 3: learning-rate: |line 1|lr; keep one"),
+        ("lr = 1; ; learning-rate = 2", "mine.toml line 3: learning-rate: |line 1|lr; keep one line"),
         ('extends = "finetune"; multi_label = true; loss = "cross_entropy"', "mine.toml line 2: multi_label: True|bce"),
     ],
 )
@@ -175,7 +175,7 @@ def test_a_run_resumes_without_the_options_that_have_no_effect_by_todays_rules()
     _, resumed, left_out = parse(["--resume", "run"])
     assert resumed == RunOptions(resume="run", log_every=3)
     assert [line.partition(" is left out: it ")[0] for line in left_out] == ["data_threads 2", "max_skips 50"]
-    with pytest.raises(UsageError, match=r"^data_threads: 2 is for sets of image files"):
+    with pytest.raises(UsageError, match=r"^data_threads: 2 is for data sets of image files"):
         parse(["--resume", "run", "--data-threads", "2"])
 
 

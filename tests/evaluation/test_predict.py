@@ -85,7 +85,7 @@ def test_a_table_of_all_files_the_least_certain_first(run, digits_png, capsys, m
     Path("images/a,b ü.png").write_bytes(b"no picture")
     results = predict(load_run(run), find_images([digits_png]), top=3)
     for flags in (["by name.csv"], ["out.csv", "--sort", "doubt"]):
-        with pytest.raises(ValueError, match=r"^1 of 71 images cannot be read; they are named "):
+        with pytest.raises(ValueError, match=r"^1 of 71 images cannot be read; the lines above "):
             main("predict", run, digits_png, "--top", 3, "--csv", *flags)
     with pytest.raises(ValueError, match=r"^/dev/full: cannot be written \(No space left"):
         main("predict", run, digits_png, "--csv", "/dev/full")

@@ -67,7 +67,7 @@ def test_gather_fits_its_own_image_size_only():
     net = create_model("genet50", num_classes=3, image_size=32)
     net.set_train(False)
     assert net(Tensor(np.zeros((1, 3, 31, 31), np.float32))).shape == (1, 3)  # also 8x8 after the stem
-    with pytest.raises(ValueError, match="gather needs 8x8 features, but got 16x16; create the model with your"):
+    with pytest.raises(ValueError, match="needs feature maps of 8x8, but got 16x16; create the model with your"):
         net(Tensor(np.zeros((1, 3, 64, 64), np.float32)))
 
 
@@ -96,12 +96,12 @@ def test_unknown_models_and_evaluation_at_a_size_that_does_not_fit_are_rejected(
     with pytest.raises(ValueError, match="model: 'resnet5' is unknown; did you mean resnet56 or"):
         create_model("resnet5")
     recipe = Recipe(model="genet50", image_size=32, eval_size=48)
-    message = r"^model: genet50 fits one image size only, and is evaluated at 48 instead of 32; give --eval-size 32$"
+    message = r"^model: genet50 fits only images of 32 pixels, but evaluation uses 48; give --eval-size 32$"
     with pytest.raises(ValueError, match=message):
         build_net(recipe, SPEC)
 
 
 @pytest.mark.parametrize("change", [{"groups": 2, "base_width": 32}, {"base_width": 128}])
 def test_a_basic_block_has_neither_groups_nor_a_width_of_its_own(change):
-    with pytest.raises(ValueError, match="need Bottleneck; BasicBlock has neither"):
+    with pytest.raises(ValueError, match="do not fit BasicBlock; use Bottleneck"):
         ResNet(dataclasses.replace(MODELS["resnet8"], **change), num_classes=10)

@@ -210,7 +210,7 @@ def test_commands_name_fit(finished, raises_line, command, words):
     words = [word.replace("RUN", str(finished[0].run)) for word in words]
     name = f"resnet_fn.{command}" + (".__main__" if command == "inspect" else "")
     Path("picture.png").touch()
-    with raises_line("model:", "a caller's own", "resnet_fn.fit", "load_weights"):
+    with raises_line("model:", "passed to resnet_fn.fit", "call fit again", "load_weights"):
         importlib.import_module(name).main(words)
 
 

@@ -144,9 +144,9 @@ def test_several_classes_an_image_from_lists_to_predictions(device, events, last
         assert [(top["class"], f"{top['probability']:.6g}") for top in predictions[f"set/{row['name']}"]] == likely
     assert {len(top) for top in predictions.values()} >= {1, 2}
     for flags, message in (
-        (["--top", "3"], "--top: this net's images have any number of classes; give --threshold instead"),
-        (["--sort", "doubt"], "--sort doubt is of the likeliest class alone; leave it out"),
-        (["--threshold", "1.5"], "--threshold: 1.5 is no probability between 0 and 1; give 0.5"),
+        (["--top", "3"], "--top: this net predicts any number of classes; give --threshold instead"),
+        (["--sort", "doubt"], "--sort doubt needs a net that predicts one class; leave it out"),
+        (["--threshold", "1.5"], "--threshold: 1.5 is not between 0 and 1; give 0.5"),
     ):
         with pytest.raises(UsageError, match=f"^{message}$"):
             main("predict", "run", "set/val0.bmp", *flags)
