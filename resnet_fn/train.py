@@ -18,9 +18,21 @@ from resnet_fn.config.recipe_file import draft_of_run
 from resnet_fn.recipes import RECIPES, load_recipe
 from resnet_fn.runtime import console
 
-# The settings that --help lists.
+# The settings that --help lists first, and all settings that --help lists.
+_FIRST = (
+    "dataset",
+    "data_dir",
+    "model",
+    "weights",
+    "epochs",
+    "batch_size",
+    "learning_rate",
+    "seed",
+    "out_dir",
+    "resume",
+)
 _SHOWN = (
-    *("dataset", "data_dir", "model", "weights", "epochs", "batch_size", "learning_rate", "seed", "out_dir", "resume"),
+    *_FIRST,
     *("image_size", "validation_share", "multi_label", "flip", "policy", "mixup", "freeze", "precision", "schedule"),
     *("warmup_epochs", "loss", "label_smoothing", "class_weights", "optimizer", "momentum", "weight_decay", "ema"),
     *("clip_norm", "monitor", "patience", "data_threads", "accumulate", "device", "threads", "checkpoint_every"),
@@ -51,8 +63,8 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
             base = load_recipe(early.recipe or "digits")
     recipe = base.make(Recipe)
     parser.description = f"{about}\nDefaults are from the recipe {recipe.name}. A * marks values that the recipe sets."
-    shown = () if "--help-all" in arguments else _SHOWN
-    cli.add_fields(parser, recipe, base.make(RunOptions), skip=("name",), shown=shown)
+    first, shown = ((), ()) if "--help-all" in arguments else (_FIRST, _SHOWN)
+    cli.add_fields(parser, recipe, base.make(RunOptions), skip=("name",), first=first, shown=shown)
     given = cli.settings_in(parser.parse(arguments), Recipe, RunOptions)
     with cli.usage_errors():
         file = base.complete(**given)

@@ -129,17 +129,22 @@ def add_device_flags(parser: Parser) -> argparse._ArgumentGroup:
 
 
 def add_fields(
-    parser: argparse.ArgumentParser, *configs: Any, skip: Collection[str] = (), shown: Collection[str] = ()
+    parser: argparse.ArgumentParser,
+    *configs: Any,
+    skip: Collection[str] = (),
+    first: Sequence[str] = (),
+    shown: Collection[str] = (),
 ) -> None:
     """Add one flag for each field of `configs`, except the fields in `skip`.
 
-    The help shows the values in `configs`. If `shown` is not empty, the help lists only the settings in `shown`. A flag
-    that the user does not give is absent from the parsed namespace.
+    The help shows the values in `configs`. The settings in `first` are listed first. If `shown` is not empty, the help
+    lists only the settings in `shown`. A flag that the user does not give is absent from the parsed namespace.
     """
     groups: dict[str, argparse._ArgumentGroup] = {}
     fields = [(config, field) for config in configs for field in dataclasses.fields(config) if field.name not in skip]
+    fields.sort(key=lambda pair: first.index(pair[1].name) if pair[1].name in first else len(first))
     for config, field in fields:
-        name, title = field.name, field.metadata["group"]
+        name, title = field.name, "most used" if field.name in first else field.metadata["group"]
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
         options: dict[str, Any] = {"default": argparse.SUPPRESS, "dest": name}
