@@ -63,8 +63,8 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
             base = load_recipe(early.recipe or "digits")
     recipe = base.make(Recipe)
     parser.description = f"{about}\nDefaults are from the recipe {recipe.name}. A * marks values that the recipe sets."
-    first, shown = ((), ()) if "--help-all" in arguments else (_FIRST, _SHOWN)
-    cli.add_fields(parser, recipe, base.make(RunOptions), skip=("name",), first=first, shown=shown)
+    listed: dict[str, Sequence[str]] = {} if "--help-all" in arguments else {"first": _FIRST, "shown": _SHOWN}
+    cli.add_fields(parser, recipe, base.make(RunOptions), skip=("name",), **listed)
     given = cli.settings_in(parser.parse(arguments), Recipe, RunOptions)
     with cli.usage_errors():
         file = base.complete(**given)

@@ -56,7 +56,7 @@ def test_help_lists_the_settings_that_are_used_most_and_help_all_every_one(capsy
             parse([flag])
         text = capsys.readouterr().out
         assert "--help-all " in text
-        listed[flag] = [name for name in re.findall(r"^  --([a-z-]+)", text, re.M) if name in every]
+        listed[flag] = [name for name in re.findall(r"^  --([a-z\d-]+)", text, re.M) if name in every]
     assert sorted(listed["--help-all"]) == sorted(name for name in every if name != "name")
     assert 30 <= len(listed["--help"]) <= 40
     first = ["dataset", "data-dir", "model", "weights", "epochs", "batch-size", "learning-rate", "seed", "out-dir"]
