@@ -1,4 +1,4 @@
-"""The ladder as an HTML page: verdict and causes, stages, each layer's error in execution order, and losses."""
+"""Write the ladder (the comparison with PyTorch) as an HTML page."""
 
 from pathlib import Path
 
@@ -24,13 +24,13 @@ _STYLE = """
 .bar { min-width: 9rem; padding-bottom: 8px; background: linear-gradient(var(--colour) 0 0) 0 100%/var(--error) 4px,
 linear-gradient(#ccc 0 0) 0 100%/var(--allowed) 8px; background-repeat: no-repeat; }
 """
-_DEPTH = """<p>‖here − reference‖ / ‖reference‖ of the layer's output, going forward from top to bottom, and of its
-parameters' gradients, going backward from bottom to top. Bars are logarithms, the grey
-one is what is allowed; the bar of what differs is red.</p>"""
+_DEPTH = """<p>Each number is the relative error ‖here − reference‖ / ‖reference‖. Outputs are computed from top to
+bottom, gradients from bottom to top. Bars are logarithmic. The grey bar is the allowed error. An error that is too
+large has a red bar.</p>"""
 
 
 def write_page(ladder: Ladder, folder: str, title: str) -> Path:
-    """Write the page as parity.html in a folder, which is made if it is missing. Returns the file's path."""
+    """Write the page as parity.html in a folder, and return the file's path. A missing folder is created."""
     path = Path(folder, "parity.html")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(str(path), ladder_page(ladder, title))
@@ -38,7 +38,7 @@ def write_page(ladder: Ladder, folder: str, title: str) -> Path:
 
 
 def ladder_page(ladder: Ladder, title: str) -> str:
-    """The ladder as an HTML document."""
+    """Return the ladder as an HTML document."""
     verdict = DIFFERS if ladder.first_stage else UNDECIDED if ladder.undecided else OK
     words = {DIFFERS: "They differ", UNDECIDED: "Undecided", OK: "Both compute the same"}[verdict]
     lines = [f'<p class="{"cause" * line.startswith(" ")}">{text(line.strip())}</p>' for line in findings(ladder)]
@@ -62,7 +62,6 @@ def ladder_page(ladder: Ladder, title: str) -> str:
 
 
 def _row(stage: Stage) -> list[str]:
-    """A stage's row as HTML: name, verdict in colour with its reason, then the numbers."""
     name, *numbers, verdict = cells(stage)
     why = stage.failed or stage.doubt
     verdict += f"; {why}" if why not in verdict else ""
@@ -70,7 +69,7 @@ def _row(stage: Stage) -> list[str]:
 
 
 def _bar(item: Difference | None) -> str:
-    """A cell with an array's error and two bars, the error's logarithm and in grey the allowed error's; "" for None."""
+    """Return an HTML cell with a difference's relative error and two bars, for the error and for the allowed error."""
     if item is None:
         return ""
     errors = np.clip([item.relative, max(item.tolerance, ROUNDING_FACTOR * item.rounding)], _LEAST, _MOST)
@@ -80,9 +79,9 @@ def _bar(item: Difference | None) -> str:
 
 
 def along_depth(ladder: Ladder) -> Depth:
-    """How each layer differs, in execution order: its output in each mode, and the worst gradient of its parameters.
+    """Return the differences of each layer's outputs and the worst gradient difference of each layer's parameters.
 
-    A parameter that no layer owns has a row of its own after the layers.
+    The layers come in execution order. A parameter outside of all layers has a row of its own after them.
     """
     rows: Depth = {}
     for layer in ladder.layers:

@@ -1,4 +1,4 @@
-"""Compare several workers with one: merge their recordings, and find where their sums are wrong. Needs NumPy only.
+"""Compare a training step of several workers with a training step of one worker. Needs NumPy only.
 
 Each of several workers computes its part (share) of each batch. A single worker computes the same parts as
 micro-batches or, if the net has no BatchNorm, the whole batch.
@@ -23,37 +23,38 @@ _EXACT = 1e-5  # relative error of two sums of the same float32 numbers
 
 
 def check_shares(task: Task, workers: int, batchnorm: bool) -> None:
-    """Raise a ValueError if workers cannot divide a batch, or one worker could not compute the same parts of it."""
+    """Raise ValueError if the workers cannot divide a batch, or one worker cannot compute the same parts of it."""
     if task.accumulate % workers and (batchnorm or task.accumulate > 1):
-        why = "BatchNorm normalises each worker's share, and one worker the batch; " * batchnorm
-        fix = f"give a multiple of {workers}, here and on one worker"
-        raise ValueError(f"accumulate: {task.accumulate} with {workers} workers: {why}{fix}")
+        why = ", because of BatchNorm" * batchnorm
+        fix = f"must be a multiple of {workers}{why}; use the same number on one worker"
+        raise ValueError(f"accumulate: {task.accumulate} with {workers} workers {fix}")
     replace(task, accumulate=max(workers, task.accumulate))  # `Task` checks that each batch divides
 
 
 def merge(recordings: Sequence[Recording]) -> Recording:
-    """Merge all recordings, by rank, into rank 0's; outputs: the last worker's, or the whole batch's. Changes them."""
+    """Merge the recordings of all workers, in the order of ranks, into one. The given recordings change.
+
+    Outputs in training mode become those of the last worker or, without micro-batches, of the whole batch.
+    """
     first, traces = recordings[0], [one.trace for one in recordings]
     whole = first.task.accumulate % len(traces) > 0
     later, dropped = (zip(*(getattr(one, name) for one in traces), strict=True) for name in ("later", "dropped"))
     for group in (traces, *later, *dropped):
         for outputs in zip(*(one.train_outputs for one in group), strict=True):
             rows = {name: [one[name] for one in outputs] for name, array in outputs[0].items() if whole and array.ndim}
-            for one in outputs:  # all get the last worker's (the last micro-batch), or the whole batch's
+            for one in outputs:  # all get the last worker's outputs, or the outputs of the whole batch
                 one.update(outputs[-1] | {name: np.concatenate(arrays) for name, arrays in rows.items()})
     notes = [f"recorded by {len(traces)} workers{', without an update with dropout' if whole and first.drops else ''}"]
     of_batch = traces[0].own_losses[1:]
     if not whole and of_batch and not math.isclose(*of_batch, rel_tol=_EXACT):
-        notes.append(
-            "the batch's loss is not the mean of its shares' (counts differ): record both without --accumulate"
-        )
+        notes.append("the batch's loss is not the mean of its shares' losses; record both sides without --accumulate")
     return replace(first, ranks=traces, notes=[*first.notes, *notes])
 
 
 def with_ranks(stages: list[Stage], ours: Recording, stages_of: Callable[[Trace], list[Stage]]) -> list[Stage]:
-    """The stages, with the differences of ranks that are not those of rank 0, and a stage for the gradients' sum.
+    """Add the differences of the ranks after rank 0 to the stages, and insert a stage for the sum of the gradients.
 
-    Workers' statistics are compared with the mean of what each part alone gives: one worker's move per micro-batch.
+    BatchNorm statistics are compared with the mean of the workers' statistics. `stages_of` compares one worker's trace.
     """
     if not ours.ranks:
         return stages
@@ -79,14 +80,14 @@ def with_ranks(stages: list[Stage], ours: Recording, stages_of: Callable[[Trace]
 
 
 def _combined(combine: Any, given: Sequence[Arrays], had: Sequence[Arrays], names: Sequence[str]) -> list[Difference]:
-    """Compare the arrays that each rank had with the sum or mean (`combine`) of the arrays that all ranks gave."""
+    """Compare each rank's result with the sum or mean (`combine`) of the arrays that all ranks gave."""
     right = {name: combine([one[name] for one in given], axis=0, dtype=np.float64) for name in names}
     pairs = [(name, rank) for name in names for rank in range(len(had))]
     return [difference(f"{name} of rank {rank}", had[rank][name], right[name], _EXACT) for name, rank in pairs]
 
 
 def worker_causes(case: StageCase) -> list[str]:
-    """Lines that explain the first stage that differs by a wrong sum or mean over the workers; [] if none does."""
+    """Return lines that explain a stage's difference by a wrong sum or mean over the workers."""
     return _CAUSES[case.stage.name](case) if case.ours.ranks and case.stage.name in _CAUSES else []
 
 

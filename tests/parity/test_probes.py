@@ -241,7 +241,7 @@ class PortedCounts(nn.Cell):
 def test_probes_that_fail_cost_the_probes_and_not_the_verdict():
     ladder = compared(draw(4, 8), Theirs(Counts()), Ours(nn.Identity()))
     assert ladder.agrees, table(ladder)
-    assert "the probes of PyTorch failed (ValueError: another batch): there are none" in table(ladder)
+    assert "the probes of PyTorch failed, so there are none (ValueError: another batch)" in table(ladder)
     assert "and 0 probes" in table(ladder)
 
 

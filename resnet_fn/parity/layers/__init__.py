@@ -1,4 +1,4 @@
-"""Layers as plain data: inputs, outputs, settings, and the difference between two arrays.
+"""Describe layers as plain data (inputs, outputs and settings), and compare arrays.
 
-Needs NumPy only; `cells`, which records a MindSpore net's layers, needs MindSpore.
+Needs NumPy only, except for `cells` and `masked`, which need MindSpore.
 """
