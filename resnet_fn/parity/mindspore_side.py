@@ -1,4 +1,4 @@
-"""Train a MindSpore net for a few updates, and record what the comparison with PyTorch (the ladder) needs."""
+"""Train a MindSpore net for a few updates, and record the numbers that are compared with PyTorch's."""
 
 import contextlib
 import inspect
@@ -72,7 +72,7 @@ _OF_GRAPHS = "The Traceback of Net Construct Code"  # in the errors of MindSpore
 
 @contextlib.contextmanager
 def run_in(mode: str) -> Iterator[None]:
-    """Compile nothing inside a `with` block if the mode is "pynative", not even the net's own `@jit` functions."""
+    """If the mode is "pynative", switch MindSpore's compiler off inside a `with` block, also for `@jit` functions."""
     before = os.environ.get("MS_JIT")  # MindSpore reads it in each call
     if mode == "pynative":
         os.environ["MS_JIT"] = "0"
@@ -110,19 +110,9 @@ def record_net(
 ) -> Recording:
     """Train a net for a few updates without dropout, and record what the comparison with PyTorch needs.
 
-    At the end the net has the weights from before the updates again.
-
-    Args:
-        net: the net.
-        task: the updates to make.
-        like: the reference, whose weights the net takes first.
-        loss: a function (outputs, labels) → scalar; by default the recipe's loss.
-        optimizer: an optimizer of the net's trainable parameters; by default the recipe's.
-        schedule: the learning rate as a function of the update number; by default the recipe's.
-        make_step: a function with the signature of `make_train_step`.
-        build: the function that made the net; if given, several nets are built for their initial values.
-        workers: the workers that share each batch.
-        probes: whether the net may also run on probes (changed inputs).
+    If `like` is given, the net starts with the reference's weights. At the end, the net has its starting weights again.
+    `loss`, `optimizer` and `schedule` (update number → learning rate) replace the recipe's. `build` makes the net
+    again, to record the initial values of several nets. `probes` allows runs on changed inputs.
     """
     check_shares(task, workers.size, any(name.endswith(STATISTICS) for name in parameters_by_path(net)))
     recipe, initial, inputs = task.recipe, state(net), task.batches[0][0]
@@ -205,10 +195,7 @@ def record_net(
 
 
 def _recipe_optimizer(net: nn.Cell, recipe: Recipe, like: Like | None) -> tuple[Optimizer, str]:
-    """Return the recipe's optimizer with the reference's weight decays, and a note on decays that differ.
-
-    The note is empty if no decay differs.
-    """
+    """Return the recipe's optimizer with the reference's weight decays, and a note about decays that differ."""
     # The recipe recognises norms by their class. It would decay a norm that is written by hand.
     paths = {id(one): path for path, one in parameters_by_path(net).items()}
     decays = paired(like.recording.trace.settings.get(DECAY, {}), like.names) if like else {}
@@ -220,7 +207,7 @@ def _recipe_optimizer(net: nn.Cell, recipe: Recipe, like: Like | None) -> tuple[
 
 
 def _probes(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
-    """Return the net's outputs on probes (changes of `inputs`), uncompiled and in evaluation mode."""
+    """Run the net on probes (changes of `inputs`), uncompiled and in evaluation mode, and return the outputs."""
     caller = Caller(lambda tensor: tensor.numpy(), Tensor, outputs_of, explained, (MissingKernelError, MemoryError))
     net.set_train(False)
     cells = [cell for _, cell in net.cells_and_names()]
@@ -229,18 +216,18 @@ def _probes(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
 
 
 def layers_of(net: nn.Cell, inputs: Tree, train: bool) -> list[Layer]:
-    """Run a net on a batch, and return each execution of its layers."""
+    """Run a net on a batch, and record the inputs and outputs of its layers."""
     return record_cell(net, lambda: call(net, inputs), train)
 
 
 def roles_of(net: nn.Cell) -> dict[str, Any]:
-    """Return the fields `tied`, `trainable` and `constants` of the net's `Recording`."""
+    """Return which parameters are shared, trained or constant, as fields of a `Recording`."""
     named = list(_all_names(net, ""))
     return parameter_roles(named, [name for name, parameter in named if not parameter.requires_grad])
 
 
 def _all_names(cell: nn.Cell, path: str) -> Iterator[tuple[str, Parameter]]:
-    """Yield a pair (path, parameter) for every path to a parameter; `path` is the path of the cell."""
+    """Yield every path to a parameter below a cell, with the parameter. `path` is the path of the cell."""
     for leaf, parameter in cell.parameters_and_names(expand=False):
         yield f"{path}.{leaf}" if path else leaf, parameter
     for part, inner in cell._cells.items():
@@ -254,7 +241,7 @@ def outputs_of(value: Any) -> Arrays:
 
 
 def _evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Arrays]:
-    """Return a function that runs the compiled forward pass on inputs. `like` is the net's output on `inputs`."""
+    """Return a function that runs the compiled forward pass. `like` is an example of the net's outputs."""
     forward, jit = with_inputs(net, inputs), compiler()
     keep, kept = output_recorder(like, "eval")
 
@@ -289,7 +276,7 @@ def run_mindspore(
     """Train a net for a few updates through its compiled step, and record the results. The net's weights change.
 
     `outputs` has the net's outputs on the first batch in evaluation mode ("eval"), and on the first micro-batch in
-    training mode ("train"). If `set_masks` is given, the first update is repeated with the dropout masks that it sets.
+    training mode ("train"). If `set_masks` is given, the first update is then repeated with dropout masks.
     """
     inputs, recipe = task.batches[0][0], task.recipe
     evaluate = _evaluation(net, inputs, outputs["eval"])
@@ -383,13 +370,10 @@ def run_mindspore(
 
 
 def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> dict[str, Arrays]:
-    """Update random weights by random gradients, and return the changes of the weights by update and path.
-
-    Both sides take equal random numbers. The net's weights and the optimizer's state are restored.
-    """
+    """Let the optimizer update random weights with random gradients, and return the changes by update and path."""
     parameters = {path: parameter for path, parameter in parameters_by_path(net).items() if parameter.requires_grad}
     weights, gradients = made_up({path: parameter.shape for path, parameter in parameters.items()})
-    if like:
+    if like:  # the random numbers of both sides must be equal
         theirs = made_up({name: array.shape for name, array in like.recording.trace.gradients.items()})
         for own, given in (
             (weights, like.names.rename(theirs[0])),
@@ -408,10 +392,7 @@ def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> di
 def recording_reduce(
     all_reduce: Reduce, shapes: Mapping[str, Sequence[int]]
 ) -> tuple[Reduce, Callable[[], Arrays], Callable[[], Arrays]]:
-    """Return a recording all-reduce, and two functions that return the gradients it was given and those it returned.
-
-    Only a call with all gradients at once is recorded.
-    """
+    """Return an all-reduce that records calls with all gradients, and functions that return what it took and gave."""
     (keep_sent, sent), (keep_received, received) = recorder(shapes, "sent"), recorder(shapes, "received")
     count, first = len(shapes), tuple(next(iter(shapes.values())))
 
@@ -449,7 +430,7 @@ def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
         taken = [one.name for one in parameters]
         if missing := [name for name in names if name not in taken]:
             accepted = ", ".join(taken)
-            raise ValueError(f"net: construct takes {accepted}, but not the input {missing[0]!r}; add that argument")
+            raise ValueError(f"net: construct takes {accepted}, but not the input {missing[0]!r}; add it to construct")
         used = parameters[: 1 + max((taken.index(name) for name in names), default=-1)]
         places = tuple(names.index(one.name) if one.name in names else -1 for one in used)
         defaults = tuple(one.default for one in used)
@@ -466,7 +447,7 @@ def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
 
 
 def arguments(inputs: Tree) -> Any:
-    """Return inputs as a tensor or a tuple of tensors. A dict becomes a tuple in the order of its sorted names."""
+    """Return inputs as a tensor or a tuple of tensors. The tensors of a dict are sorted by name."""
     return map_tree(Tensor, tuple(inputs[name] for name in sorted(inputs)) if isinstance(inputs, dict) else inputs)
 
 
@@ -479,7 +460,7 @@ def call(net: nn.Cell, inputs: Tree) -> Any:
 
 
 def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
-    """Return a net's outputs on a batch, and restore the net's mode and statistics."""
+    """Return a net's outputs on a batch, and restore the net's mode. In training mode, restore its statistics too."""
     was_training = net.training
     net.set_train(train)
     try:
@@ -497,10 +478,7 @@ class MissingKernelError(ValueError):
 
 @contextlib.contextmanager
 def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
-    """Turn an error inside a `with` block into a ValueError that lists the inputs and suggests a fix.
-
-    `compiled` is True if the net already ran without compiling.
-    """
+    """Turn an error inside a `with` block into a ValueError that lists the inputs and suggests a fix."""
     try:
         yield
     except Exception as error:
@@ -518,7 +496,7 @@ def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
 
 
 def recorder(shapes: Mapping[str, Sequence[int]], title: str) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
-    """Return a function that records tensors, and a function that returns the last ones by name."""
+    """Return a function that records tensors, and a function that returns the last recorded tensors by name."""
     parameters = tuple(
         Parameter(Tensor(np.zeros(shape, np.float32)), name=f"record.{title}.{index}", requires_grad=False)
         for index, shape in enumerate(shapes.values())
@@ -552,7 +530,7 @@ def output_recorder(like: Any, title: str) -> tuple[Callable[[Any], None], Calla
 
 
 def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]) -> Optimizer:
-    """Return an optimizer that also calls `keep` with the gradients. If `optimizer` is None, no weight changes."""
+    """Return an optimizer that also calls `keep` with the gradients. For None, the result changes no weights."""
 
     def record(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         keep(gradients)
@@ -572,7 +550,7 @@ def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]
 def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> Optimizer:
     """Return an `Optimizer` that calls one of MindSpore's optimizers with the task's learning rate.
 
-    Each parameter group gets the task's rate, times the group's own rate, divided by the largest group's rate.
+    Parameter groups keep the ratios of their learning rates. The largest rate becomes the task's.
     """
     groups = tuple(optimizer.lrs) if isinstance(optimizer, TorchLike) else optimizer.learning_rate
     rates = tuple(dict.fromkeys(groups)) if isinstance(groups, tuple) else (groups,)
@@ -603,7 +581,7 @@ def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> Optimizer
 
 
 def parameters_by_path(net: nn.Cell) -> dict[str, Parameter]:
-    """Return all parameters and statistics by path. The path may differ from `Parameter.name`."""
+    """Return all parameters and statistics by path. A path may differ from the parameter's name."""
     return dict(net.parameters_and_names())
 
 

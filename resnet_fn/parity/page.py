@@ -69,7 +69,7 @@ def _row(stage: Stage) -> list[str]:
 
 
 def _bar(item: Difference | None) -> str:
-    """Return an HTML cell with a difference's relative error and two bars, for the error and for the allowed error."""
+    """Return an HTML cell with a relative error, a bar for the error, and a bar for the allowed error."""
     if item is None:
         return ""
     errors = np.clip([item.relative, max(item.tolerance, ROUNDING_FACTOR * item.rounding)], _LEAST, _MOST)
@@ -79,10 +79,7 @@ def _bar(item: Difference | None) -> str:
 
 
 def along_depth(ladder: Ladder) -> Depth:
-    """Return the differences of each layer's outputs and the worst gradient difference of each layer's parameters.
-
-    The layers come in execution order. A parameter outside of all layers has a row of its own after them.
-    """
+    """Return each layer's differences in execution order: of the outputs in each mode, and of the worst gradient."""
     rows: Depth = {}
     for layer in ladder.layers:
         rows.setdefault(layer.name, {})[layer.mode] = layer.output

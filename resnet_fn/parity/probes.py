@@ -57,8 +57,8 @@ def compute_probes(
 ) -> Probes:
     """Run the net and each of its layers on probes (changed inputs), and return the outputs.
 
-    `run` calls the net on `inputs`, and `executions` are its recorded layers. `layers` has pairs of path and layer. If
-    `asked` is None, all probes are computed.
+    `run` runs the net on inputs. `layers` has pairs (path, layer), and `executions` are the recorded layers. If `asked`
+    is None, all probes are computed.
     """
 
     def compute(given: Tree) -> Arrays:
@@ -125,7 +125,7 @@ def _few_samples(inputs: Tree, least: int) -> Tree:
 
 
 def _tables(inputs: Tree, executions: Sequence[Layer]) -> dict[str, int]:
-    """Return, for each input that an embedding looks up, the number of rows in the embedding's table."""
+    """Map each input that an embedding looks up to the number of rows in the embedding's table."""
     tables = [(one, one.input) for one in executions if one.kind == "embedding" and one.input is not None]
     rows = dict[str, int]()
     for (name, leaf), (one, ids) in itertools.product(named_leaves(inputs, "inputs").items(), tables):
@@ -145,7 +145,6 @@ def _probe(compute: Callable[[], Arrays], given: Tree, caller: Caller, further: 
 
 
 def _mapped(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Return the tree with `function` applied to each tensor or array."""
     if type(tree) is dict:
         return {key: _mapped(function, branch) for key, branch in tree.items()}
     if type(tree) in (tuple, list):
@@ -242,13 +241,13 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
 
 
 def is_mask(name: str, leaf: np.ndarray) -> bool:
-    """Return whether an input is a mask: bool, only integers 0 and 1, or with "mask" in its name."""
+    """Return whether an input is a mask, which has the type bool, only integers 0 and 1, or a name with "mask"."""
     ones = leaf.size and leaf.dtype.kind in "iu" and bool(np.isin(leaf, (0, 1)).all())
     return leaf.dtype == bool or "mask" in name or bool(ones)
 
 
 def measure(probes: Probes, asked: Asked, others: Probes, times: float) -> None:
-    """Raise each asked probe's `rounding` to at least `times` its relative error against the run `others`."""
+    """Raise the rounding of the `asked` probes to at least `times` their relative error against the probes `others`."""
     for layer, titles in asked.items():
         for title in titles:
             probe, other = probes[layer][title], others.get(layer, {}).get(title)
@@ -259,7 +258,7 @@ def measure(probes: Probes, asked: Asked, others: Probes, times: float) -> None:
 
 
 def attempted(record: Callable[[], Any], notes: list[str], side: str) -> Any:
-    """Return what `record` returns. If it fails, return None and add a line to `notes`."""
+    """Return what `record` returns. If `record` fails, return None and add a line to `notes`."""
     try:
         return record()
     except Exception as error:  # the verdict does not need probes
@@ -269,7 +268,7 @@ def attempted(record: Callable[[], Any], notes: list[str], side: str) -> Any:
 
 @contextlib.contextmanager
 def same_attributes(layers: Iterable[Any]) -> Iterator[None]:
-    """Restore the layers' attributes after a `with` block, with the contents of their lists, dicts and sets."""
+    """Restore the attributes of layers after a `with` block, including changed lists, dicts and sets."""
     kept = [(vars(layer), dict(vars(layer))) for layer in layers]
     filled = [
         (value, copy.copy(value)) for _, before in kept for value in before.values() if type(value) in (list, dict, set)
@@ -319,7 +318,7 @@ class Probed:
 def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str], forward: bool) -> Probed:
     """Compare both sides' outputs on the recorded probes (runs on changed inputs).
 
-    `layers` maps each layer of the net to the reference's. `forward` is True if the nets' outputs agree on the batches.
+    `layers` maps the net's layers to the reference's. `forward` is True if the nets' outputs agree on the batches.
     """
     probed, pairs = Probed(), list[_Pair]()
     a, b = ({one.name: one for one in side.layers["eval"] if not one.call} for side in (ours, theirs))
@@ -383,10 +382,7 @@ class _Pair(NamedTuple):
 
 
 def _compared(probed: Probed, pair: _Pair) -> tuple[list[Difference], str] | None:
-    """Return how a probe's outputs differ, and a text about outputs that cannot be compared.
-
-    Returns None if the probe compares nothing, for example because the reference rejects the input.
-    """
+    """Return how a probe's outputs differ, and a text about other misfits. None means that nothing is comparable."""
     _, _, title, ours, theirs, _, _ = pair
     finite = all(np.isfinite(value).all() for value in theirs.outputs.values())
     apart = len(ours.further) != len(theirs.further) or not np.allclose(ours.further, theirs.further, rtol=1e-3)
@@ -409,7 +405,7 @@ def _compared(probed: Probed, pair: _Pair) -> tuple[list[Difference], str] | Non
 
 
 def _difference(name: str, ours: np.ndarray, theirs: np.ndarray) -> Difference:
-    """Compare two arrays. If they agree, only the relative error is measured."""
+    """Return the difference of two arrays. If the arrays agree, only the relative error is computed."""
     error = relative_error(ours, theirs)
     if error <= TOLERANCE:
         return Difference(name, 0.0, error, 1.0, 0.0, 0.0, (), 0.0, TOLERANCE)
@@ -417,7 +413,7 @@ def _difference(name: str, ours: np.ndarray, theirs: np.ndarray) -> Difference:
 
 
 def _judge(probed: Probed, pair: _Pair, items: Sequence[Difference], words: str) -> None:
-    """Add the result of one probe to `probed`. A result that is undecided is left out."""
+    """Add a probe's result to `probed` as an agreement, a kernel's error or a finding, unless it is undecided."""
     name, _, title, _, theirs, kernels, hints = pair
     measured = [dataclasses.replace(one, rounding=theirs.rounding.get(one.name, 0.0)) for one in items]
     item = max(measured, key=lambda one: (one.verdict == DIFFERS, one.relative), default=None)

@@ -24,12 +24,12 @@ def is_random(call: Callable[[], Arrays], drawn: Callable[[], Any] = tuple) -> b
 
 
 def is_apart(first: Arrays, others: Arrays, limit: float = _DRAWN) -> bool:
-    """Return whether any array in `others` has a relative error above `limit` against the same name in `first`."""
+    """Return whether an array in `others` differs from the same name in `first` by a relative error above `limit`."""
     return any(relative_error(first[name], value) > limit for name, value in others.items())
 
 
 def cut_random(layers: list[Layer], again: Sequence[Layer]) -> str:
-    """Delete the executions from the first random one on, and return the name of what draws random numbers."""
+    """Delete the executions from the first random one on. Return a text that names what draws random numbers."""
     others = {layer.title: layer for layer in again}
 
     def repeats(layer: Layer, what: str) -> bool:
@@ -44,7 +44,7 @@ def cut_random(layers: list[Layer], again: Sequence[Layer]) -> str:
 
 
 def with_doubts(stages: list[Stage], ours: Recording, theirs: Recording, layers: Mapping[str, str]) -> list[Stage]:
-    """Return the stages with the dropout stage added. Stages with other random numbers become undecided or differ."""
+    """Add the dropout stage, and change the verdicts of stages in which a net draws random numbers."""
     names = [stage.name for stage in stages]
     evaluation, after = stages[names.index(EVAL_FORWARD)], names.index(TRAIN_FORWARD)
     both = ours.random_eval and theirs.random_eval  # on purpose: with dropout set to 0 they may repeat

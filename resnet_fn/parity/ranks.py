@@ -23,18 +23,18 @@ _EXACT = 1e-5  # relative error of two sums of the same float32 numbers
 
 
 def check_shares(task: Task, workers: int, batchnorm: bool) -> None:
-    """Raise ValueError if the workers cannot divide a batch, or one worker cannot compute the same parts of it."""
+    """Raise ValueError if the workers cannot divide a batch, or if one worker cannot compute the same parts."""
     if task.accumulate % workers and (batchnorm or task.accumulate > 1):
-        why = ", because of BatchNorm" * batchnorm
-        fix = f"must be a multiple of {workers}{why}; use the same number on one worker"
-        raise ValueError(f"accumulate: {task.accumulate} with {workers} workers {fix}")
+        because = ", because of BatchNorm" * batchnorm
+        given = f"accumulate: {task.accumulate} with {workers} workers"
+        raise ValueError(f"{given} must be a multiple of {workers}{because}; give the same multiple on one worker")
     replace(task, accumulate=max(workers, task.accumulate))  # `Task` checks that each batch divides
 
 
 def merge(recordings: Sequence[Recording]) -> Recording:
     """Merge the recordings of all workers, in the order of ranks, into one. The given recordings change.
 
-    Outputs in training mode become those of the last worker or, without micro-batches, of the whole batch.
+    Outputs in training mode become those of the last worker or, without micro-batches, those of the whole batch.
     """
     first, traces = recordings[0], [one.trace for one in recordings]
     whole = first.task.accumulate % len(traces) > 0
@@ -54,7 +54,8 @@ def merge(recordings: Sequence[Recording]) -> Recording:
 def with_ranks(stages: list[Stage], ours: Recording, stages_of: Callable[[Trace], list[Stage]]) -> list[Stage]:
     """Add the differences of the ranks after rank 0 to the stages, and insert a stage for the sum of the gradients.
 
-    BatchNorm statistics are compared with the mean of the workers' statistics. `stages_of` compares one worker's trace.
+    BatchNorm statistics are compared with the mean of the workers' own statistics. `stages_of` returns the stages of
+    one worker's trace.
     """
     if not ours.ranks:
         return stages

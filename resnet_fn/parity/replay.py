@@ -32,19 +32,9 @@ def replay(
 ) -> Ladder:
     """Copy the reference's weights into a net, repeat the reference's updates, and compare stage by stage.
 
-    Args:
-        reference: the recording of the reference.
-        net: the net. Afterwards it has the reference's weights.
-        mode: "graph", or "pynative" to compile nothing.
-        initialisation: whether to compare the initial parameters.
-        build: the function that made the net; if given, the initial parameters of several built nets may be compared.
-        corrections: the user's pairs of names (`read_map`).
-        quick: whether to leave out probes (runs on changed inputs) and the search for causes.
-        ours: `loss`, `optimizer`, `schedule` and `make_step` as in `record_net`.
-
-    Raises:
-        ValueError: the inputs or corrections do not fit the net, or `ours` lacks the loss or optimizer that the
-            reference has of its own.
+    `mode` is "graph", or "pynative" to compile nothing. `build` makes the net again, to compare the initial parameters
+    of several nets. `quick` leaves out probes (runs on changed inputs) and the search for causes. `ours` has the
+    arguments `loss`, `optimizer`, `schedule` and `make_step` of `record_net`.
     """
     task = reference.task
     for name, own in (("loss", task.own_loss), ("optimizer", task.own_optimizer)):
@@ -87,26 +77,28 @@ def compare_step(
 ) -> Ladder:
     """Compare a MindSpore net and its training step with a PyTorch module and a plain PyTorch training loop.
 
-    Both sides start with the reference's weights and use the same batches. PyTorch's side is the recipe's loss,
-    `clip_grad_norm_` and the recipe's optimizer as in torch (or its paper). MindSpore's side is the compiled step.
-    Untrained BatchNorms of the reference first get random statistics, gamma and beta.
+    Both sides start with the reference's weights and use the same batches. PyTorch's side uses the recipe's loss and
+    optimizer, and `clip_grad_norm_`. LARS and LAMB follow their papers. MindSpore's side uses the compiled training
+    step. Untrained BatchNorms of the reference first get random statistics, gamma and beta.
 
     Args:
-        net: the MindSpore net. Afterwards it has the reference's weights.
+        net: the MindSpore net. Afterwards the net has the reference's weights.
         reference: the torch module from which the net was ported. A copy of the module is trained.
         batches: one pair (inputs, labels) for each update, all of one shape. Inputs and labels are NumPy arrays [n, …]
-            of float32, integers or bool, or tuples (positional arguments) or dicts (named arguments) of arrays.
-        recipe: the settings of training. The schedule is compressed into these updates.
+            of float32, integers or bool. A tuple of arrays gives positional arguments, and a dict named arguments.
+        recipe: the settings of training. The whole schedule is compressed into the given updates.
         accumulate: the number of micro-batches in each update, on both sides.
         reference_loss: PyTorch's loss, (outputs, labels) → scalar; by default the recipe's.
         reference_optimizer: a function of the module that returns a torch optimizer; by default the recipe's.
         seed: the seed of the random statistics.
         quick: whether to leave out probes (runs on changed inputs) and the search for causes.
-        ours: `mode`, `initialisation`, `build` and `corrections` as in `replay`, and `loss`, `optimizer`, `schedule`
-            and `make_step` as in `record_net`.
+        ours: further arguments for MindSpore's side. `mode` is "graph", or "pynative" to compile nothing. `loss`,
+            `optimizer` and `schedule` (update number → learning rate) replace the recipe's, and `make_step` replaces
+            `make_train_step`. `initialisation=False` leaves out the initial parameters. `corrections` maps our
+            parameters and layers to the reference's.
 
     Returns:
-        The ladder: the result of each stage, with a verdict.
+        The ladder, which has the result of each stage and the verdict.
 
     Raises:
         ValueError: the batches or corrections do not fit, or a loss is not a scalar.
@@ -124,18 +116,18 @@ def assert_parity(
     """Check in a test that a net and its training step compute what PyTorch computes.
 
     Args:
-        net: the MindSpore net. Afterwards it has the reference's weights.
+        net: the MindSpore net. Afterwards the net has the reference's weights.
         reference: a torch module, or the path of a trace (a recording that `parity record` wrote). A trace does not
             need PyTorch.
-        batches: as in `compare_step`; None for a trace, which has its own batches and recipe.
+        batches: as in `compare_step`. A trace has its own batches and recipe.
         recipe: as in `compare_step`; by default `Recipe(learning_rate=0.01)`.
         options: further arguments of `compare_step`, or of `replay` for a trace.
 
     Returns:
-        The ladder: the result of each stage, with a verdict.
+        The ladder, which has the result of each stage and the verdict.
 
     Raises:
-        AssertionError: both sides differ, or this is undecided. The message contains the table of stages.
+        AssertionError: the two sides differ, or the verdict is undecided. The message contains the table of stages.
         ValueError: as in `compare_step`.
     """
     from resnet_fn.parity.report import table
@@ -149,6 +141,6 @@ def assert_parity(
             raise ValueError("batches: a torch module needs batches; give one pair (inputs, labels) for each update")
         ladder = compare_step(net, reference, batches, recipe or Recipe(learning_rate=_RATE), **options)
     if not ladder.agrees:
-        verdict = "the net does not compute" if ladder.first_stage else "it is undecided whether the net computes"
-        raise AssertionError(f"{verdict} what the reference computes\n{table(ladder)}")
+        differs = "differs" if ladder.first_stage else "may differ"
+        raise AssertionError(f"the net {differs} from the reference, as the table shows\n{table(ladder)}")
     return ladder

@@ -39,7 +39,7 @@ def table(ladder: Ladder) -> str:
 
 
 def cells(stage: Stage) -> list[str]:
-    """Return the texts of a stage's row in the table, in the order of `COLUMNS`."""
+    """Return the cells of a stage's row in the table, in the order of `COLUMNS`."""
     worst, numbers, verdict = stage.worst, [""] * 5, stage.verdict
     if worst is None:
         verdict += f": {stage.note or stage.failed or stage.doubt}"
@@ -97,7 +97,6 @@ def findings(ladder: Ladder) -> list[str]:
 
 
 def _agreement(ladder: Ladder) -> str:
-    """Return a text that counts the compared layers in each mode."""
     compared = Counter(layer.mode for layer in ladder.layers)
     counts = [f"{compared[mode]} of {count} in {_MODES[mode]}" for mode, count in ladder.ran.items()]
     return f"the outputs of layers agree, {', '.join(counts)}"
@@ -122,7 +121,7 @@ def _stage_lines(title: str, stage: Stage) -> list[str]:
 
 
 def name_map(ladder: Ladder) -> str:
-    """Return a text about the pairs of parameters. Pairs that were not found by name are listed."""
+    """Return a text about the pairs of parameters. It lists the pairs, unless they were paired by name."""
     names = ladder.names
     head = f"names: {len(names.parameters)} parameters and statistics paired by "
     if names.how == "names":

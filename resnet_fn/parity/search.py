@@ -31,11 +31,11 @@ class _DoneError(Exception):
 
 
 class Searcher:
-    """Search for changes of a module's torch calls that give the port's arrays.
+    """Searches for changes of torch calls that make the reference's module compute the port's arrays.
 
     Args:
-        module: the reference's module, with the weights of both sides.
-        forward: a function that runs the module, in training mode or not, and returns the outputs.
+        module: the reference's module, with the same weights as the port.
+        forward: a function that runs the module, in training mode for True, and returns the outputs.
         backward: a function that returns the loss and the gradients of the first batch.
         seconds: the longest time of a search.
     """
@@ -48,7 +48,7 @@ class Searcher:
         self.buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
 
     def __call__(self, wanted: Wanted) -> list[str]:
-        """Return lines that describe the changes that give the `wanted` arrays, with their places in the code."""
+        """Return a description of each change that gives the `wanted` arrays, with the place of the torch call."""
         self.wanted, self.until = wanted, time.perf_counter() + self.seconds
         chosen: Chosen = {}
         causes: dict[str, list[str]] = {}  # words of a change → places of its calls
@@ -78,7 +78,7 @@ class Searcher:
     def _run(
         self, chosen: Chosen, base: Calls | None = None, name: str | None = None, log: bool = False
     ) -> tuple[Calls, str, Any]:
-        """Run the module with the changes `chosen` until the layer `name`, or until the first layer that differs.
+        """Run the module with the changes `chosen`, up to the layer `name` or up to the first layer that differs.
 
         Returns the calls, the name of the last layer, and the layer's output. If no layer ends the run, the name is "",
         and the output is the final result.
@@ -134,7 +134,7 @@ class Searcher:
                     buffer.copy_(kept)
 
     def _error(self, name: str, value: Any) -> float:
-        """Return the error of a layer's output, or of the final results if the name is "". A value up to 1 fits."""
+        """Return the error of an output, where 1 is the largest that fits. The name "" means the final results."""
         if name:
             return _excess(value, *self.wanted.layers[name])
         arrays = self.wanted.convert(value)
@@ -145,15 +145,13 @@ class Searcher:
         )
 
     def _fit(self, chosen: Chosen, run: Calls, name: str, value: Any, known: set[str]) -> Chosen:
-        """Return the first change that gives our array: of one call, of alike calls, or of two calls.
-
-        `known` has the descriptions of changes to try first.
-        """
+        """Return the first change that gives our array: of one call, of alike calls, or of two calls."""
         before, level = self._error(name, value), [(Chosen(), run, value)]
         for _ in range(2):
             closer: dict[str, tuple[float, Chosen]] = {}
             for first, logged, value in level:
                 options = self._options(logged, name, value)
+                # The changes in `known` are tried first.
                 for option in sorted(options, key=lambda option: not known.issuperset(option.values())):
                     if time.perf_counter() > self.until:
                         return {}
@@ -170,7 +168,7 @@ class Searcher:
         return {}
 
     def _options(self, run: Calls, name: str, value: Any) -> list[Chosen]:
-        """Return the changes to try, in the order of trials. Changes without an effect are left out."""
+        """Return the changes to try, in order. Changes without an effect are left out."""
         if name or self.wanted.stage not in (LOSS, GRADIENTS):
             region = run.region(value)
         else:  # The outputs agree, so a difference of the loss comes from calls after the forward pass.

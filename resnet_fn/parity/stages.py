@@ -177,7 +177,7 @@ def rounding(trace: Trace, exact: Trace) -> Rounding:
 
 
 def sure(stage: Stage) -> Stage:
-    """Remove the undecided arrays from a stage and return the stage. Its note gets the number of removed arrays."""
+    """Remove the undecided arrays from a stage, note their number in the stage, and return the stage."""
     decided = [item for item in stage.differences if item.verdict != UNDECIDED]
     if lost := len(stage.differences) - len(decided):
         stage.differences = decided
@@ -192,7 +192,7 @@ MEASURED = {name for row in EACH_BATCH for name in (row.name, row.name + LATER_B
 def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
     """Return the rounding of each array, raised by how far noise changes the array.
 
-    `noisy` has the relative changes of the first batch's arrays in runs with noise of one unit in the last place.
+    `noisy` has the relative changes of the first batch's arrays under noise of one unit in the last place.
     """
     grown = {}
     for stage, errors in measured.items():
@@ -207,7 +207,7 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
 
 
 def drift(noisy: Trace, trace: Trace, measured: Rounding, parameters: Collection[str]) -> Rounding:
-    """Return how far noise moves statistics, weights whose gradients are only rounding, and the last outputs."""
+    """Return how far noise moves the statistics, the last outputs, and weights whose gradients are only rounding."""
     errors, statistics = rounding(noisy, trace), noisy.after[-1].keys() - parameters  # all names of trained ones
     # Adam divides by the gradient, so a weight drifts even if the gradient is only rounding.
     drifting = statistics | {name for name, error in measured[GRADIENTS].items() if error >= NOISE}
@@ -216,7 +216,7 @@ def drift(noisy: Trace, trace: Trace, measured: Rounding, parameters: Collection
 
 
 def worst_rounding(*roundings: Rounding) -> Rounding:
-    """Return the largest rounding of each array in the first argument. A missing array counts as infinite."""
+    """Return, for each array in the first argument, the largest of all roundings. A missing one is infinite."""
     return {
         stage: {name: max(one.get(stage, {}).get(name, math.inf) for one in roundings) for name in errors}
         for stage, errors in roundings[0].items()
@@ -233,7 +233,7 @@ class Comparison:
     rounding: Rounding
 
     def rounding_of(self, stage: str, name: str, theirs: Arrays, made: np.ndarray) -> float:
-        """Return the relative rounding of our array `made`, which is made of the reference's arrays `theirs`."""
+        """Return the relative rounding of `made`, an array under our name that is made of the reference's arrays."""
         errors = self.rounding.get(stage, {})
         sources = [one for one in self.names.sources(name) if one in errors and one in theirs]
         # Our array may be a part of a larger one. It then gets the rounding of the whole.
@@ -269,7 +269,7 @@ class Comparison:
 
     @functools.cached_property
     def _unsure(self) -> tuple[Arrays, Arrays]:
-        """Two dicts of masks of elements whose gradients are only rounding: in the first batch, and in any batch."""
+        """Two dicts of masks that select gradient elements that are only rounding, in the first and in any batch."""
 
         def apart(ours: Arrays, theirs: Arrays) -> Arrays:
             masks = {}
@@ -333,7 +333,7 @@ class Comparison:
     def _on_others(
         self, rows: Sequence[Row], title: str, pairs: Iterable[tuple[str, Trace, Trace]], names: Names
     ) -> list[Stage]:
-        """Compare further traces in the stages `rows`. `pairs` has tuples (suffix of names, ours, theirs)."""
+        """Compare further traces in the stages `rows`. `pairs` has (suffix of names, ours, the reference's)."""
         combined = [Stage(row.name + title) for row in rows]
         for suffix, ours, theirs in pairs:
             errors = {name.removesuffix(suffix): one for name, one in self.rounding.items() if name.endswith(suffix)}
@@ -410,7 +410,6 @@ class Comparison:
         return stage
 
     def _arrays(self, row: Row, names: Sequence[str]) -> Stage:
-        """Compare the arrays of the parameters `names` in one stage."""
         stage = row.name
         if not names:
             return Stage(stage, note="there are none")
@@ -472,10 +471,7 @@ class Comparison:
 
 
 def paired_outputs(ours: Arrays, theirs: Arrays) -> dict[str, str] | None:
-    """Return a dict from the reference's names of outputs to ours, which pairs outputs by name or else by shape.
-
-    Returns None if an output of the reference has no counterpart. Further outputs on our side are left out.
-    """
+    """Map the reference's outputs to ours, by name or else by shape. None means that an output has no counterpart."""
     if list(theirs) == ["logits"] and len(ours) > 1:  # a tuple against one tensor
         return None
     left, paired = iter([name for name in ours if name not in theirs]), {}

@@ -67,9 +67,8 @@ def record_reference(
 ) -> Recording:
     """Train a copy of a torch module for a few updates, and record what the comparison with the port needs.
 
-    The copy has no dropout, and random numbers replace constant parameters (`prepare_reference`). If `build`, the
-    function that made the module, is given, several modules are built for their initial values. `probes` allows runs on
-    changed inputs.
+    The copy has no dropout, and random numbers replace constant parameters (`prepare_reference`). `build` makes the
+    module again, to record the initial values of several modules. `probes` allows runs on changed inputs.
     """
     task = dataclasses.replace(task, batches=[map_tree(np.array, tuple(batch)) for batch in task.batches])
     inputs = task.batches[0][0]
@@ -193,7 +192,6 @@ def record_reference(
 
 
 def _searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:
-    """Return a `Searcher` that changes the calls of a copy of the module, on the first batch of the task."""
     run = _Run(module, task, loss, "float32")
     run.module.eval()  # some layers may be in another mode than the module
 
@@ -211,10 +209,7 @@ def _searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:
 
 
 def searcher_of(recording: Recording, module: torch.nn.Module) -> Searcher:
-    """Return a `Searcher` for a newly built module, which gets the weights of a recording.
-
-    Raises ValueError if the module does not compute the recorded outputs.
-    """
+    """Return a `Searcher` for a newly built module. Raises ValueError if its outputs are not the recorded ones."""
     task, trace = recording.task, recording.trace
     initialise(module, task.batches[0][0])
     with without_dropout(module.named_modules()):
@@ -234,7 +229,7 @@ def _no_loss(outputs: Any, labels: Any) -> torch.Tensor:
 
 
 def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, rounded: str) -> list[Layer]:
-    """Return the executions of all layers with their rounding, which is the relative error against float64."""
+    """Return the executions of all layers. Their rounding is the relative error against float64."""
     layers = layers_of(reference, inputs, train)
     with _in_float64():
         exact = {layer.title: layer for layer in layers_of(copied(reference).double(), inputs, train)}
@@ -279,7 +274,7 @@ def _probes(
 
 @contextlib.contextmanager
 def _in_float64() -> Iterator[None]:
-    """Inside a `with` block, make float32 tensors of a module float64, for example those of `torch.zeros(…)`."""
+    """Turn float32 tensors into float64 inside a `with` block, for example the result of `torch.zeros(…)`."""
 
     def widen(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor) and leaf.dtype == torch.float32:
@@ -304,21 +299,18 @@ def _in_float64() -> Iterator[None]:
         frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith(_INSIDE)]
         place = "".join(f"{frame.filename}:{frame.lineno}: {frame.line}: " for frame in frames[-1:])
         raise ValueError(
-            f"reference: {place}the module fails in float64 ({type(error).__name__}: {first_line(error)}); "
-            "make tensors of the input's type, dtype=x.dtype, since float64 is needed to measure rounding"
+            f"reference: {place}the module fails in float64, which is needed to measure rounding "
+            f"({type(error).__name__}: {first_line(error)}); make tensors in the input's type, dtype=x.dtype"
         ) from error
     finally:
         torch.set_default_dtype(usual)
 
 
 def copied(module: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy of a module. Tensors that are computed from parameters are copied as plain tensors.
-
-    The copy shares random generators that are attributes of layers, so that `is_random` sees other numbers in each
-    call.
-    """
+    """Return a copy of a module. Tensors that are computed from parameters are copied as plain tensors."""
     values = [value for layer in module.modules() for value in vars(layer).values()]
     known = {id(one): one.detach().clone() for one in values if isinstance(one, torch.Tensor) and not one.is_leaf}
+    # The copy shares the layers' random generators, so that each call draws other numbers (`is_random`).
     kinds = (torch.Generator, np.random.Generator, np.random.RandomState, Random)
     shared = {id(one): one for one in values if isinstance(one, kinds)}
     return copy.deepcopy(module, {**known, **shared})
@@ -337,7 +329,7 @@ _INSIDE = (os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(__fi
 
 
 def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]:
-    """Run a copy of a module on a batch, and return each execution of its layers."""
+    """Run a copy of a module on a batch, and record the inputs and outputs of its layers."""
     module, dtype = copied(module).train(train), _dtype_of(module)
 
     def run() -> None:
@@ -352,7 +344,7 @@ def _dtype_of(module: torch.nn.Module) -> torch.dtype:
 
 
 def roles_of(module: torch.nn.Module) -> dict[str, Any]:
-    """Return the fields `tied`, `trainable` and `constants` of the module's `Recording`."""
+    """Return which parameters are shared, trained or constant, as fields of a `Recording`."""
     buffers = list(module.named_buffers(remove_duplicate=False))
     named = [*module.named_parameters(remove_duplicate=False), *buffers]
     return parameter_roles(named, [name for name, _ in buffers])
@@ -377,10 +369,7 @@ def outputs_of(value: Any) -> Arrays:
 
 
 def with_masks(module: torch.nn.Module, masks: Mapping[str, Sequence[np.ndarray]]) -> torch.nn.Module:
-    """Return a copy of a module whose layers multiply their outputs by masks in training mode.
-
-    `masks` maps a layer's name to one mask for each call.
-    """
+    """Return a copy of a module whose layers multiply by `masks` in training mode, with one mask for each call."""
     module = copied(module)
 
     def multiply(values: Sequence[np.ndarray]) -> Callable[..., torch.Tensor | None]:
@@ -408,7 +397,7 @@ def run_torch(
     """Train a copy of a torch module for a few updates, and record what the comparison needs.
 
     `precision` is "float32", "float64", or "float16" for automatic mixed precision. If `updates` is None, all updates
-    of the task are made. `last` has weights that replace the trained ones for `last_outputs`.
+    of the task are made. If `last` is given, `last_outputs` are computed with these weights.
     """
     run, batches = _Run(module, task, loss, precision), task.batches
     module, parameters = run.module, run.parameters
@@ -478,7 +467,8 @@ class _Run:
     def backward(self, batch: Batch) -> tuple[float, Arrays, list[Arrays]]:
         """Run a batch forward and backward in training mode. Before, `parameter.grad` must be zero or None.
 
-        Returns the mean loss, the outputs of the last micro-batch, and the gradients of each of several micro-batches.
+        Returns the mean loss, the outputs of the last micro-batch, and a list of the gradients of each micro-batch. The
+        list is empty for a single micro-batch.
         """
         self.module.train()
         total, parts, count = 0.0, list[Arrays](), self.task.accumulate
@@ -500,7 +490,7 @@ class _Run:
         return total, outputs_of(outputs), parts
 
     def gradients(self) -> Arrays:
-        """Return the gradients by the parameter's name. A parameter without a gradient gets zeros."""
+        """Return the gradients by parameter name. A parameter without a gradient gets zeros."""
         return {
             name: np.zeros(tuple(one.shape), np.float32) if one.grad is None else one.grad.numpy().copy()
             for name, one in self.parameters.items()
@@ -508,7 +498,7 @@ class _Run:
 
 
 def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree) -> dict[str, str]:
-    """Return buffers that differ from `first`, each with the mode in which this changes an output, or ""."""
+    """Return the buffers that differ from `first`, each with the mode in which this changes an output, or ""."""
 
     @functools.cache  # without `name`, outputs are used again for each buffer
     def outputs(train: bool, name: str = "") -> Arrays:
@@ -571,7 +561,7 @@ _LIMITED["normalize"] = ("p", "dim", "eps")
 
 
 class _Limits(torch.overrides.TorchFunctionMode):
-    """A context manager that notes which limits of functions such as `clamp` are not exceeded by any number."""
+    """A context manager that notes limits of functions such as `clamp` that no number exceeds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -579,7 +569,7 @@ class _Limits(torch.overrides.TorchFunctionMode):
 
     @property
     def lines(self) -> list[str]:
-        """Lines such as "net.py:31, clamp: nothing below 1e-12" for limits that no number exceeds."""
+        """A line such as "net.py:31, clamp: nothing below 1e-12" for each limit that no number exceeds."""
         return [line for line, reached in self.reached.items() if not reached]
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -602,7 +592,7 @@ class _Limits(torch.overrides.TorchFunctionMode):
 def _optimizer_of(
     module: torch.nn.Module, task: Task, make_optimizer: MakeOptimizer | None
 ) -> tuple[torch.optim.Optimizer, Callable[[float], None]]:
-    """Return the optimizer, and a function that sets its learning rates to a rate of the task."""
+    """Return the optimizer, and a function that sets the learning rates of its groups."""
     optimizer = make_optimizer(module) if make_optimizer else recipe_optimizer(task.recipe, module)
     # Each group keeps the ratio of its rate to the largest group's rate.
     largest = max(group["lr"] for group in optimizer.param_groups) or 1.0
@@ -616,7 +606,7 @@ def _optimizer_of(
 
 
 def optimizer_alone(module: torch.nn.Module, task: Task, make_optimizer: MakeOptimizer | None) -> dict[str, Arrays]:
-    """Update random weights by random gradients, and return the changes of the weights by update and name."""
+    """Let the optimizer update random weights with random gradients, and return the changes by update and name."""
     module = copied(module)
     parameters = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     weights, gradients = made_up({name: tuple(parameter.shape) for name, parameter in parameters.items()})
@@ -655,7 +645,7 @@ def first_call(module: torch.nn.Module, inputs: Tree, train: bool = False) -> An
 
 @contextlib.contextmanager
 def _layer_by_layer() -> Iterator[None]:
-    """Switch torch's fused transformer kernels off inside a `with` block, because they skip hooks."""
+    """Switch torch's fused transformer kernels off inside a `with` block. These kernels would skip hooks."""
     was = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -677,7 +667,7 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
     """Replace untrained BatchNorm statistics and constant trained parameters by random numbers, in place.
 
     Initial values such as mean 0 and gamma 1 would hide how a port uses them. Statistics are drawn around those of a
-    batch, so that activations keep their size. Returns a line about the replaced constants, or an empty string.
+    batch, so that activations keep their size. Returns a line that names the replaced constants, or an empty string.
     """
     generator = torch.Generator().manual_seed(seed)
     norms, changed = [], []
@@ -712,10 +702,10 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
 
 @contextlib.contextmanager
 def flip_ties(width: float) -> Iterator[Callable[[], int]]:
-    """Inside a `with` block, treat ties in torch's ReLUs as if they had the other sign.
+    """Treat ties in torch's ReLUs as inputs of the other sign, inside a `with` block.
 
-    A tie is an input x with |x| < width · rms(x). The output of a ReLU hardly changes for a tie, but the gradient
-    changes between 0 and 1. Yields a function that returns the number of ties so far.
+    A tie is an input x with |x| < width · rms(x). For a tie, the output of a ReLU hardly changes, but the gradient
+    changes from 0 to 1 or from 1 to 0. Yields a function that returns the number of ties so far.
     """
     functional = torch.nn.functional
     relus = {functional.relu, functional.relu_, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_}

@@ -47,7 +47,7 @@ Dropping = tuple[Sequence[Drop], Sequence[Layer]]  # a net's dropouts; its execu
 
 
 def named_leaves(tree: Tree, single: str) -> dict[str, Any]:
-    """Return a tree's leaves by name: `single` alone, or `single` and keys, for example "inputs mask"."""
+    """Return a tree's leaves by name, for example "inputs 0" if `single` is "inputs". A lone leaf is named `single`."""
     return {" ".join([single, *map(str, path)]): leaf for path, leaf in leaves(tree) if leaf is not None}
 
 
@@ -63,7 +63,7 @@ def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
 
 
 def with_leaves(like: Tree, values: Arrays, tensor: Callable[[Any], Any]) -> Tree:
-    """Return a net's outputs `like` with the leaves in `values` replaced, as tensors of the same types."""
+    """Return a net's outputs `like` with leaves replaced by `values`, as tensors of the same types."""
     names = iter(named_leaves(like, "logits"))
 
     def replaced(leaf: Any) -> Any:
@@ -96,10 +96,7 @@ def make_batches(
 
 
 def recipe_batches(recipe: Recipe, batches: Sequence[Batch], classes: int, seed: int) -> list[Batch]:
-    """Apply the recipe's repeated augmentation, and its mixup or CutMix, to batches.
-
-    Mixed labels are probabilities, float32 [n, classes].
-    """
+    """Apply the recipe's repeated augmentation and mixing. Mixed labels are probabilities, float32 [n, classes]."""
     mixed = []
     for update, (images, labels) in enumerate(batches):
         rows = np.arange(len(images)) % (len(images) // recipe.repeats)
@@ -126,15 +123,16 @@ def _check_batches(batches: Sequence[Batch], accumulate: int) -> None:
         for name, leaf in arrays.items():
             if not isinstance(leaf, np.ndarray) or (leaf.dtype != np.float32 and leaf.dtype.kind not in "iub"):
                 got = f"an array of {leaf.dtype}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
-                place = f"batches: {name} of batch {index}"
-                raise ValueError(f"{place} is {got}; give a NumPy array of float32, integers or bool")
+                fix = "give a NumPy array of float32, integers or bool"
+                raise ValueError(f"batches: {name} of batch {index} is {got}; {fix}")
         shapes = {name: f"{leaf.dtype} {list(leaf.shape)}" for name, leaf in arrays.items()}
         first = first or shapes
         for name in {**first, **shapes}:
             got, expected = shapes.get(name, "missing"), first.get(name, "missing")
             if got != expected:
-                place = f"batches: {name} is {got} in batch {index}"
-                raise ValueError(f"{place}, but {expected} in batch 0; give all batches the same shapes")
+                raise ValueError(
+                    f"batches: {name} is {got} in batch {index}, but {expected} in batch 0; give one shape"
+                )
     if accumulate == 1:  # without micro-batches, no array needs a batch axis
         return
     sizes = {name: len(leaf) if leaf.ndim else 0 for name, leaf in arrays.items()}
@@ -158,7 +156,7 @@ LATER = 5
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """The updates that both sides make. Raises ValueError for wrong batches and settings that cannot be compared."""
+    """The updates that both sides make. Raises ValueError if batches are wrong or settings cannot be compared."""
 
     recipe: Recipe  # optimizer, decay, loss, clipping, schedule, moving average, precision
     batches: Sequence[Batch]  # one (inputs, labels) for each update, all of one shape
@@ -249,7 +247,7 @@ def flip_widths(layers: Sequence[Layer]) -> list[float]:
 
 
 class Wanted(NamedTuple):
-    """The port's arrays that a search for causes tries to compute with the reference."""
+    """The port's arrays, which a search for causes tries to compute with the reference's module."""
 
     stage: str  # the first stage that differs: a forward stage, loss or gradients
     layers: dict[str, tuple[np.ndarray, float]]  # outputs of layers, by the reference's titles
@@ -358,4 +356,4 @@ def check_scalar(side: str, value: Any, tensor: Any) -> None:
     """Raise ValueError if a loss is not one number in a tensor. `tensor` is the framework's tensor class."""
     if not isinstance(value, tensor) or np.prod(value.shape) != 1:
         got = f"shape {list(value.shape)}" if hasattr(value, "shape") else type(value).__name__
-        raise ValueError(f"loss of {side}: it must return one number, but returns {got}; return the batch's mean")
+        raise ValueError(f"loss of {side}: it must return one number, but it returns {got}; return the batch's mean")

@@ -1,8 +1,8 @@
-"""Write and read a trace: a folder with a recording in `manifest.json` and its arrays in `arrays.npz`.
+"""Write and read a trace: a folder with a recording in `manifest.json` and its arrays in `arrays.npz`. Needs NumPy
+only.
 
-Needs NumPy only. The manifest contains the SHA-256 of both files. A trace may come from a stranger, so nothing in it is
-executed, and loading needs no more memory than the files have bytes. Several workers write one folder each (rank-0,
-rank-1, …) into a common folder.
+A trace may come from a stranger. Nothing in a trace is executed, and loading needs no more memory than the files have
+bytes. The manifest contains the SHA-256 of both files. Several workers write a folder each (rank-0, rank-1, …).
 """
 
 import dataclasses
@@ -92,7 +92,7 @@ def _write_manifest(folder: Path, content: dict[str, Any]) -> None:
 
 
 def _pack(value: Any, arrays: dict[int, tuple[int, np.ndarray]]) -> Any:
-    """Convert a value to JSON. The value's arrays are added to `arrays`, which maps id → (number, array).
+    """Convert a value to JSON. Arrays are added to `arrays`, which maps the id of an array to (number, array).
 
     Types that JSON lacks become an object with one entry, for example {"tuple": […]}, {"float": "inf"} or {"Layer":
     {…}}.
@@ -134,7 +134,9 @@ def load_recording(folder: Path) -> Recording:
         if manifest.get("format") != FORMAT:
             raise ValueError("it is no trace")
     except _MALFORMED as error:
-        raise ValueError(f"{path}: the file is damaged, or no trace ({first_line(error)}); record it again") from None
+        raise ValueError(
+            f"{path}: the file is damaged, or is no trace ({first_line(error)}); record it again"
+        ) from None
     if manifest.get("version") != VERSION:
         got = manifest.get("version")
         raise ValueError(f"{path}: the trace has version {got}, but this package reads {VERSION}; record it again")

@@ -86,7 +86,7 @@ class Named(nn.Cell):
 
 
 def test_what_cannot_be_used_is_refused():
-    with pytest.raises(ValueError, match="construct takes x, more, but not the input 'mask'; add that argument"):
+    with pytest.raises(ValueError, match="construct takes x, more, but not the input 'mask'; add it to construct"):
         with_inputs(Named(), {"x": np.ones(2), "mask": np.ones(2)})
     net, other = (nn.SequentialCell(nn.Dense(3, 3)) for _ in range(2))
     with pytest.raises(ValueError, match="optimizer: Momentum has a learning rate schedule; build it with a single"):

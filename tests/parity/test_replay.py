@@ -52,7 +52,7 @@ def test_an_assertion_shows_the_table_and_the_first_difference():
     with pytest.raises(AssertionError) as error:
         assert_parity(*pair(0.2), **options)
     text = str(error.value)
-    assert text.startswith("the net does not compute what the reference computes\nstage  ")
+    assert text.startswith("the net differs from the reference, as the table shows\nstage  ")
     assert "first stage that differs: eval forward" in text
     assert "first layer that differs: head in evaluation mode" in text
     assert "its input differs already and no earlier layer's output does: look at what happens between" in text

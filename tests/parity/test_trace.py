@@ -64,9 +64,9 @@ X, Y = np.zeros((8, 1, 2, 2), np.float32), np.zeros(8, np.int32)
         (
             [(X, Y), (X[:4], Y[:4])],
             1,
-            ("inputs is float32 [4, 1, 2, 2] in batch 1", "but float32 [8, 1, 2, 2] in batch 0", "same shapes"),
+            ("inputs is float32 [4, 1, 2, 2] in batch 1", "but float32 [8, 1, 2, 2] in batch 0", "one shape"),
         ),
-        ([(X, Y), ({"a": X}, Y)], 1, ("batches: inputs is missing in batch 1", "but float32 [8, 1, 2, 2]", "same")),
+        ([(X, Y), ({"a": X}, Y)], 1, ("inputs is missing in batch 1", "but float32 [8, 1, 2, 2]", "one shape")),
         ([(X, Y)], 3, ("accumulate: 3", "does not divide the batch of 8", "give a divisor of 8")),
         (
             [({"mask": X.astype(np.float64)}, Y)],

@@ -154,7 +154,7 @@ def rewritten(written, folder, change):
     ("change", "message"),
     [
         (lambda m: m["manifest"].update(version=2), "version 2, but this package reads 3"),
-        (lambda m: m["manifest"].update(format="x"), "damaged, or no trace (it is no trace)"),
+        (lambda m: m["manifest"].update(format="x"), "damaged, or is no trace (it is no trace)"),
         (lambda m: m["trace"].pop("start"), "this version cannot read the trace"),
         (lambda m: m["initial"].update(file={"array": 10**9}), "this version cannot read the trace"),
         (lambda m: m["initial"].update(file={"object": 1}), "this version cannot read the trace"),

@@ -1,4 +1,1 @@
-"""Describe layers as plain data (inputs, outputs and settings), and compare arrays.
-
-Needs NumPy only, except for `cells` and `masked`, which need MindSpore.
-"""
+"""Describe layers as plain data, and compare arrays. Only `cells` and `masked` need MindSpore."""

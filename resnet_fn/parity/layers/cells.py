@@ -16,10 +16,10 @@ _assign = ops.Assign()
 def record_cell(
     net: nn.Cell, call: Callable[[], Any], train: bool, visit: Callable[[Layer], None] | None = None
 ) -> list[Layer]:
-    """Run a net with `call`, and return every execution of its layers (`record_layers`).
+    """Run a net with `call`, and record every execution of its layers (`record_layers`). Parameters are restored.
 
-    `call` must run the net uncompiled, because compiled functions call no hooks. Parameters and statistics are
-    restored. The net stays in the mode `train`.
+    `call` must run the net uncompiled, because compiled functions call no hooks. Afterwards, the net is in the mode
+    `train`.
     """
 
     def run() -> None:

@@ -40,7 +40,7 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """ "ok" within the tolerance, "rounding" within the error of float32 itself, "undecided", or "DIFFERS"."""
+        """One of "ok", "rounding" (beyond the tolerance, but only rounding), "undecided" and "DIFFERS"."""
         if math.isnan(self.relative):
             return UNDECIDED if self.tolerance else OK  # without a tolerance, arrays are copies
         if self.relative <= self.tolerance:
@@ -58,7 +58,7 @@ class Difference:
 
     @property
     def excess(self) -> float:
-        """The relative error divided by the largest relative error that passes."""
+        """The relative error divided by the tolerance, or by the limit of rounding if the verdict is "rounding"."""
         if math.isnan(self.relative):
             return math.inf
         allowed = max(self.tolerance, ROUNDING_FACTOR * self.rounding if self.verdict == ROUNDING else 0.0)
@@ -66,7 +66,7 @@ class Difference:
 
     @property
     def beyond(self) -> float:
-        """The relative error divided by the limit of rounding. Below this limit and above the tolerance, it is 0."""
+        """The relative error divided by the limit of rounding, or 0 below this limit and above the tolerance."""
         bound = max(_LEAST, ROUNDING_FACTOR * self.rounding)
         return self.relative / bound if bound < self.relative <= self.tolerance else 0.0
 

@@ -76,10 +76,10 @@ WHOLE = ("attention", "lstm", "gru", "rnn", "norm", "dense")
 
 
 def kind_of(layer: Any) -> str:
-    """Return a layer's kind, the same word for both frameworks, or else the class's name in lower case.
+    """Return a layer's kind, which is the same word for both frameworks, or else the class's name in lower case.
 
-    A class derived from a framework's layer has that layer's kind. The name of a user's class counts only if the class
-    has no layers inside. Any other class has the kind "own" and the class's name.
+    A class derived from a framework's layer has that layer's kind. A user's class with a known name has the kind of the
+    name, if no layers are inside. Any other class has the kind "own" and the class's name.
     """
     for class_ in type(layer).__mro__:
         name = re.sub(r"^Parametrized|[123]d|Ext$", "", class_.__name__)

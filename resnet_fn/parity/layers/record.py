@@ -18,11 +18,8 @@ _CONTAINERS = {
 
 
 def recorded_layers(net: Any) -> Iterator[tuple[str, Any]]:
-    """Yield each layer of a net with its path, except the net, containers, and layers inside kinds of `WHOLE`.
-
-    A layer with two names comes once, under the first name, because hooks on both names would run twice.
-    """
-    seen: set[int] = set()
+    """Yield each layer of a net with its path, except the net, containers, and layers inside the kinds in `WHOLE`."""
+    seen: set[int] = set()  # hooks on a layer with two names would run twice
 
     def walk(layer: Any, name: str) -> Iterator[tuple[str, Any]]:
         if layer is None or id(layer) in seen:
@@ -45,7 +42,7 @@ def _is_container(layer: Any) -> bool:
 def record_layers(net: Any, run: Callable[[], Any], visit: Callable[[Layer], None] | None = None) -> list[Layer]:
     """Call `run`, which runs a net of either framework, and return every execution of `recorded_layers` in order.
 
-    If `visit` is given, it gets each execution, and the returned list is empty.
+    If `visit` is given, it is called with each execution, and the returned list is empty.
     """
     executions: list[Layer] = []
     visit = visit or executions.append
@@ -98,7 +95,6 @@ def _owned(layer: Any, inside: bool) -> Iterable[tuple[str, Any]]:
 
 
 def _array(tensor: Any) -> np.ndarray:
-    """Return a tensor of either framework as a new float64 array."""
     tensor = tensor.detach().cpu().double() if hasattr(tensor, "__torch_function__") else tensor
     return np.array(tensor.numpy(), np.float64)
 

@@ -1,8 +1,8 @@
 """Read a layer's settings under names that MindSpore and PyTorch share.
 
-Each function below describes one kind of layer of `mindspore.nn`, `mindspore.mint.nn` and `torch.nn`. The name `pads`
-means the zeros before and after the input in each direction, and for a transposed convolution the rows that are cut
-off. `momentum` is the weight of the new statistics, as in torch.
+Each function below describes one kind of layer of `mindspore.nn`, `mindspore.mint.nn` and `torch.nn`. `pads` are the
+zeros before and after the input in each direction, or the cut-off rows of a transposed convolution. `momentum` is the
+weight of the new statistics, as in torch.
 """
 
 import contextlib
@@ -20,10 +20,7 @@ Settings = dict[str, Any]
 
 
 def settings_of(layer: Any, image: np.ndarray | None) -> Settings:
-    """Return a layer's settings. The dict is empty if the layer's kind has none.
-
-    `image` is the layer's first input. Its size decides the padding of the mode `same`.
-    """
+    """Return a layer's settings, or {} if none are known. `image` is the layer's first input."""
     function = _TABLE.get(kind_of(layer))
     try:
         return function(layer, image) if function else {}
@@ -101,7 +98,7 @@ def _read(layer: Any, *names: str) -> Any:
 
 
 def _transposed(layer: Any, image: np.ndarray | None) -> Settings:
-    """Return a transposed convolution's settings. `pads` are cut off the size (n − 1) · stride + kernel."""
+    """Return a transposed convolution's settings. `pads` are cut off the full output of (n − 1) · stride + kernel."""
     count = _directions(layer, image)
     settings, mode = {**_conv(layer, image), "transposed": True}, _pad_mode(layer)
     more = _spread(getattr(layer, "output_padding", 0), count)
@@ -246,11 +243,7 @@ _OF_DROPOUT = ("p", "prob", "keep_prob")  # attributes of dropout layers: MindSp
 
 
 def _shares(layer: Any) -> Iterator[tuple[str, float, list[tuple[Any, str]]]]:
-    """Yield a layer's dropouts: attribute, dropout probability, and all places (object, attribute) that store the
-    probability.
-
-    A dropout layer has one probability, even if several attributes store it.
-    """
+    """Yield a layer's dropouts: the attribute, the probability, and each (object, attribute) that stores the number."""
     words: dict[str, Sequence[str]] = {**{name: (name,) for name in _DROPS}, "p": ("keep_prob",)}  # MindCV's DropPath
     if kind_of(layer) == "dropout" or type(layer).__name__ == "StochasticDepth":
         words = {"p": (*_OF_DROPOUT, *_DROPS)}

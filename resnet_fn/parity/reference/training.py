@@ -55,10 +55,7 @@ _NORM_LAYERS = (torch.nn.modules.batchnorm._NormBase, torch.nn.GroupNorm, torch.
 
 
 def decay_groups(module: torch.nn.Module, weight_decay: float, decay_all: bool = False) -> list[dict[str, Any]]:
-    """Return torch.optim parameter groups: one with weight decay, and one without for biases and norm layers.
-
-    With `decay_all`, all parameters are in the first group.
-    """
+    """Return two torch.optim parameter groups. Biases and norm layers have no weight decay, unless `decay_all`."""
     undecayed = {
         id(parameter)
         for layer in module.modules()
@@ -72,7 +69,7 @@ def decay_groups(module: torch.nn.Module, weight_decay: float, decay_all: bool =
 
 
 def recipe_optimizer(recipe: Recipe, module: torch.nn.Module) -> torch.optim.Optimizer:
-    """Return the recipe's optimizer for a module. Its learning rate is 1, so set "lr" before each step."""
+    """Return the recipe's optimizer for a module. The learning rate is 1, so set "lr" before each step."""
     groups = decay_groups(module, recipe.weight_decay, recipe.decay_all)
     betas, eps = (recipe.momentum, recipe.beta2), recipe.epsilon
     optimizers: dict[str, Callable[[], torch.optim.Optimizer]] = {
