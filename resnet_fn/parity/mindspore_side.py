@@ -207,7 +207,7 @@ def _recipe_optimizer(net: nn.Cell, recipe: Recipe, like: Like | None) -> tuple[
 
 
 def _probes(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
-    """Run the net on probes (changes of `inputs`), uncompiled and in evaluation mode, and return the outputs."""
+    """Run the net on probes (changes of `inputs`), uncompiled and in evaluation mode, and return the results."""
     caller = Caller(lambda tensor: tensor.numpy(), Tensor, outputs_of, explained, (MissingKernelError, MemoryError))
     net.set_train(False)
     cells = [cell for _, cell in net.cells_and_names()]
@@ -227,7 +227,7 @@ def roles_of(net: nn.Cell) -> dict[str, Any]:
 
 
 def _all_names(cell: nn.Cell, path: str) -> Iterator[tuple[str, Parameter]]:
-    """Yield every path to a parameter below a cell, with the parameter. `path` is the path of the cell."""
+    """Yield every path to a parameter below a cell, with the parameter. `path` is the path of the cell itself."""
     for leaf, parameter in cell.parameters_and_names(expand=False):
         yield f"{path}.{leaf}" if path else leaf, parameter
     for part, inner in cell._cells.items():
@@ -392,7 +392,7 @@ def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> di
 def recording_reduce(
     all_reduce: Reduce, shapes: Mapping[str, Sequence[int]]
 ) -> tuple[Reduce, Callable[[], Arrays], Callable[[], Arrays]]:
-    """Return an all-reduce that records calls with all gradients, and functions that return what it took and gave."""
+    """Return an all-reduce that records calls with all gradients, and functions for the sent and the received ones."""
     (keep_sent, sent), (keep_received, received) = recorder(shapes, "sent"), recorder(shapes, "received")
     count, first = len(shapes), tuple(next(iter(shapes.values())))
 
@@ -460,7 +460,7 @@ def call(net: nn.Cell, inputs: Tree) -> Any:
 
 
 def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
-    """Return a net's outputs on a batch, and restore the net's mode. In training mode, restore its statistics too."""
+    """Return a net's outputs on a batch, and restore the net's mode. In training mode, restore the statistics too."""
     was_training = net.training
     net.set_train(train)
     try:
@@ -530,7 +530,7 @@ def output_recorder(like: Any, title: str) -> tuple[Callable[[Any], None], Calla
 
 
 def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]) -> Optimizer:
-    """Return an optimizer that also calls `keep` with the gradients. For None, the result changes no weights."""
+    """Return an optimizer that also calls `keep` with the gradients. Without `optimizer`, no weights change."""
 
     def record(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         keep(gradients)
@@ -550,7 +550,7 @@ def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]
 def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> Optimizer:
     """Return an `Optimizer` that calls one of MindSpore's optimizers with the task's learning rate.
 
-    Parameter groups keep the ratios of their learning rates. The largest rate becomes the task's.
+    Parameter groups keep the ratios of their learning rates. The largest of these rates becomes the task's.
     """
     groups = tuple(optimizer.lrs) if isinstance(optimizer, TorchLike) else optimizer.learning_rate
     rates = tuple(dict.fromkeys(groups)) if isinstance(groups, tuple) else (groups,)
@@ -558,9 +558,10 @@ def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> Optimizer
     if not all(isinstance(rate, Parameter) for rate in rates):
         raise ValueError(f"optimizer: {name} has a learning rate schedule; build it with a single learning rate")
     places = {id(parameter): index for index, parameter in enumerate(net.trainable_params())}
-    if frozen := [parameter.name for parameter in optimizer.parameters if id(parameter) not in places]:
+    if untrained := [parameter.name for parameter in optimizer.parameters if id(parameter) not in places]:
         raise ValueError(
-            f"optimizer: {name} updates {frozen[0]}, which the net does not train; build it for net.trainable_params()"
+            f"optimizer: {name} updates {untrained[0]}, which the net does not train; "
+            "build it with net.trainable_params()"
         )
     # Gradients come in the order of the net's parameters. The optimizer's groups may have another order.
     order = tuple(places[id(parameter)] for parameter in optimizer.parameters)

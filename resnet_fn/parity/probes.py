@@ -55,7 +55,7 @@ def compute_probes(
     caller: Caller,
     asked: Asked | None = None,
 ) -> Probes:
-    """Run the net and each of its layers on probes (changed inputs), and return the outputs.
+    """Run the net and each of its layers on probes (changed inputs), and return the results.
 
     `run` runs the net on inputs. `layers` has pairs (path, layer), and `executions` are the recorded layers. If `asked`
     is None, all probes are computed.
@@ -241,7 +241,7 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
 
 
 def is_mask(name: str, leaf: np.ndarray) -> bool:
-    """Return whether an input is a mask, which has the type bool, only integers 0 and 1, or a name with "mask"."""
+    """Return whether an input is a mask: an array of bool, of integers 0 and 1, or with "mask" in the name."""
     ones = leaf.size and leaf.dtype.kind in "iu" and bool(np.isin(leaf, (0, 1)).all())
     return leaf.dtype == bool or "mask" in name or bool(ones)
 
@@ -382,7 +382,7 @@ class _Pair(NamedTuple):
 
 
 def _compared(probed: Probed, pair: _Pair) -> tuple[list[Difference], str] | None:
-    """Return how a probe's outputs differ, and a text about other misfits. None means that nothing is comparable."""
+    """Return how a probe's outputs differ, and a text about other misfits. None means that nothing can be compared."""
     _, _, title, ours, theirs, _, _ = pair
     finite = all(np.isfinite(value).all() for value in theirs.outputs.values())
     apart = len(ours.further) != len(theirs.further) or not np.allclose(ours.further, theirs.further, rtol=1e-3)
@@ -413,7 +413,7 @@ def _difference(name: str, ours: np.ndarray, theirs: np.ndarray) -> Difference:
 
 
 def _judge(probed: Probed, pair: _Pair, items: Sequence[Difference], words: str) -> None:
-    """Add a probe's result to `probed` as an agreement, a kernel's error or a finding, unless it is undecided."""
+    """Add a probe's result to `probed` as an agreement, a kernel's error or a finding, unless undecided."""
     name, _, title, _, theirs, kernels, hints = pair
     measured = [dataclasses.replace(one, rounding=theirs.rounding.get(one.name, 0.0)) for one in items]
     item = max(measured, key=lambda one: (one.verdict == DIFFERS, one.relative), default=None)

@@ -24,7 +24,7 @@ def is_random(call: Callable[[], Arrays], drawn: Callable[[], Any] = tuple) -> b
 
 
 def is_apart(first: Arrays, others: Arrays, limit: float = _DRAWN) -> bool:
-    """Return whether an array in `others` differs from the same name in `first` by a relative error above `limit`."""
+    """Return whether two arrays of the same name have a relative error above `limit`."""
     return any(relative_error(first[name], value) > limit for name, value in others.items())
 
 

@@ -26,8 +26,10 @@ def check_shares(task: Task, workers: int, batchnorm: bool) -> None:
     """Raise ValueError if the workers cannot divide a batch, or if one worker cannot compute the same parts."""
     if task.accumulate % workers and (batchnorm or task.accumulate > 1):
         because = ", because of BatchNorm" * batchnorm
-        given = f"accumulate: {task.accumulate} with {workers} workers"
-        raise ValueError(f"{given} must be a multiple of {workers}{because}; give the same multiple on one worker")
+        raise ValueError(
+            f"accumulate: {task.accumulate} with {workers} workers must be a multiple of {workers}{because}; "
+            "give the same multiple on one worker"
+        )
     replace(task, accumulate=max(workers, task.accumulate))  # `Task` checks that each batch divides
 
 

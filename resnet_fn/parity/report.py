@@ -21,8 +21,8 @@ _FORM = "{:36} {:>8} {:>9} {:>9} {:>12} {:>8} {:>9}  {}"  # of COLUMNS in the te
 def table(ladder: Ladder) -> str:
     """Return the ladder as text: a table with one line for each stage, then the first differences and their causes.
 
-    In the table, "relative" is ‖a − b‖ / ‖b‖ of the stage's worst array, and "allowed" is the tolerance. "rounding" is
-    the error of the reference's float32 against float64.
+    The column "relative" is ‖a − b‖ / ‖b‖ of the stage's worst array, and "allowed" is the tolerance. The column
+    "rounding" is the error of the reference's float32 against float64.
     """
     lines = [_FORM.format(*row) for row in (COLUMNS, *map(cells, ladder.stages))]
     if any(stage.verdict == ROUNDING for stage in ladder.stages):
@@ -121,7 +121,7 @@ def _stage_lines(title: str, stage: Stage) -> list[str]:
 
 
 def name_map(ladder: Ladder) -> str:
-    """Return a text about the pairs of parameters. It lists the pairs, unless they were paired by name."""
+    """Return a text about the pairs of parameters. Pairs by execution order and shapes are listed."""
     names = ladder.names
     head = f"names: {len(names.parameters)} parameters and statistics paired by "
     if names.how == "names":

@@ -145,7 +145,7 @@ class Searcher:
         )
 
     def _fit(self, chosen: Chosen, run: Calls, name: str, value: Any, known: set[str]) -> Chosen:
-        """Return the first change that gives our array: of one call, of alike calls, or of two calls."""
+        """Return the first change that gives the port's array: of one call, of alike calls, or of two calls."""
         before, level = self._error(name, value), [(Chosen(), run, value)]
         for _ in range(2):
             closer: dict[str, tuple[float, Chosen]] = {}

@@ -190,7 +190,7 @@ MEASURED = {name for row in EACH_BATCH for name in (row.name, row.name + LATER_B
 
 
 def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
-    """Return the rounding of each array, raised by how far noise changes the array.
+    """Return the rounding (float32 error) of each array, raised by how far noise changes the array.
 
     `noisy` has the relative changes of the first batch's arrays under noise of one unit in the last place.
     """
@@ -216,7 +216,7 @@ def drift(noisy: Trace, trace: Trace, measured: Rounding, parameters: Collection
 
 
 def worst_rounding(*roundings: Rounding) -> Rounding:
-    """Return, for each array in the first argument, the largest of all roundings. A missing one is infinite."""
+    """Return the largest float32 error of each array in the first argument. A missing error counts as infinite."""
     return {
         stage: {name: max(one.get(stage, {}).get(name, math.inf) for one in roundings) for name in errors}
         for stage, errors in roundings[0].items()
@@ -233,7 +233,7 @@ class Comparison:
     rounding: Rounding
 
     def rounding_of(self, stage: str, name: str, theirs: Arrays, made: np.ndarray) -> float:
-        """Return the relative rounding of `made`, an array under our name that is made of the reference's arrays."""
+        """Return the relative rounding of `made`: the reference's arrays in the form of the net's array `name`."""
         errors = self.rounding.get(stage, {})
         sources = [one for one in self.names.sources(name) if one in errors and one in theirs]
         # Our array may be a part of a larger one. It then gets the rounding of the whole.
@@ -241,14 +241,14 @@ class Comparison:
         return off / (norm(made) or 1.0)
 
     def _lent(self, row: Row, name: str, theirs: Arrays, made: np.ndarray) -> float:
-        """Return the rounding that is allowed for our array `name`."""
+        """Return the rounding that is allowed for the net's array `name`."""
         error, errors = self.rounding_of(row.name, name, theirs, made), self.rounding.get(row.name, {})
         whole = max((errors.get(one, 0.0) for one in self.names.sources(name)), default=0.0)
         return error if name in self._rounding_only else min(error, max(whole, row.tolerance))
 
     @functools.cached_property
     def _rounding_only(self) -> set[str]:
-        """Our parameters whose gradients are only rounding, such as biases before norms."""
+        """The net's parameters whose gradients are zero or only rounding, such as biases before norms."""
         theirs = self.theirs.trace.gradients
         limit = _SMALL * math.hypot(*map(norm, theirs.values()))
         small = {name: b for name, b in self.names.rename(theirs, name_map.GRADIENTS).items() if norm(b) <= limit}
@@ -258,7 +258,7 @@ class Comparison:
 
     @functools.cached_property
     def without_gradient(self) -> set[str]:
-        """Our parameters whose gradients are zero on both sides."""
+        """The net's parameters whose gradients are zero on both sides."""
         ours, theirs = self.ours.trace.gradients, self.names.rename(self.theirs.trace.gradients)
         return {name for name, b in theirs.items() if not b.any() and name in ours and not ours[name].any()}
 
@@ -286,7 +286,7 @@ class Comparison:
         return first, {name: np.any([mask, *(one[name] for one in later)], axis=0) for name, mask in first.items()}
 
     def all_stages(self, order: Sequence[str]) -> list[Stage]:
-        """Return the stages from "weights" on. `order` lists our parameters and statistics in execution order."""
+        """Return the stages from "weights" on. `order` lists the net's parameters and statistics in execution order."""
         ours, theirs = self.ours.trace, self.theirs.trace
         trained = [name for name in order if name in ours.gradients]
         on_both = [name for name in trained if all(one in theirs.gradients for one in self.names.sources(name))]
@@ -333,7 +333,7 @@ class Comparison:
     def _on_others(
         self, rows: Sequence[Row], title: str, pairs: Iterable[tuple[str, Trace, Trace]], names: Names
     ) -> list[Stage]:
-        """Compare further traces in the stages `rows`. `pairs` has (suffix of names, ours, the reference's)."""
+        """Compare further traces in the stages `rows`. `pairs` has (suffix, the net's trace, the reference's trace)."""
         combined = [Stage(row.name + title) for row in rows]
         for suffix, ours, theirs in pairs:
             errors = {name.removesuffix(suffix): one for name, one in self.rounding.items() if name.endswith(suffix)}
@@ -349,7 +349,7 @@ class Comparison:
         return self._arrays(row, names[row.of]) if row.of else self._numbers(row, self._least(row.name))
 
     def _least(self, name: str) -> dict[str, float]:
-        """Return the least rounding of each number in a stage, because a single number may be exact by luck."""
+        """Return the least rounding to allow for each number of a stage, since one number may be exact by luck."""
         outputs = self.rounding.get(_OUTPUTS, {})
         if name == LOSS:
             return {"loss": outputs.get("update 1", 0.0)}
@@ -373,7 +373,7 @@ class Comparison:
         return stage
 
     def without_counterpart(self) -> list[tuple[str, str]]:
-        """Return pairs (mode, line) for buffers that training changes in the reference and that we lack."""
+        """Return pairs (mode, line) for buffers that training changes in the reference and that the net lacks."""
         ours = {*self.ours.trace.start, *itertools.chain(*map(self.names.sources, self.names.parameters))}
         words = "training moves it in the reference; it has no counterpart here, and it changes "
         where = {"": "no output", "training": "outputs in training mode, which later losses alone compare"}
@@ -471,7 +471,7 @@ class Comparison:
 
 
 def paired_outputs(ours: Arrays, theirs: Arrays) -> dict[str, str] | None:
-    """Map the reference's outputs to ours, by name or else by shape. None means that an output has no counterpart."""
+    """Map the reference's outputs to the net's, by name or else by shape. None means that a counterpart is missing."""
     if list(theirs) == ["logits"] and len(ours) > 1:  # a tuple against one tensor
         return None
     left, paired = iter([name for name in ours if name not in theirs]), {}

@@ -209,7 +209,7 @@ def _searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:
 
 
 def searcher_of(recording: Recording, module: torch.nn.Module) -> Searcher:
-    """Return a `Searcher` for a newly built module. Raises ValueError if its outputs are not the recorded ones."""
+    """Return a `Searcher` for a newly built module. Raises ValueError if the recorded outputs do not come out."""
     task, trace = recording.task, recording.trace
     initialise(module, task.batches[0][0])
     with without_dropout(module.named_modules()):
@@ -498,7 +498,7 @@ class _Run:
 
 
 def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree) -> dict[str, str]:
-    """Return the buffers that differ from `first`, each with the mode in which this changes an output, or ""."""
+    """Map changed buffers to the mode in which the change alters an output ("" if it alters none)."""
 
     @functools.cache  # without `name`, outputs are used again for each buffer
     def outputs(train: bool, name: str = "") -> Arrays:
@@ -534,7 +534,7 @@ _EXACT = """
 
 
 class _Noise(torch.overrides.TorchFunctionMode):
-    """A context manager that adds relative noise of 2⁻²³ to float32 operands and results of torch calls."""
+    """A context manager that adds relative noise of 2⁻²³ to float32 operands and results of calls that round."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()

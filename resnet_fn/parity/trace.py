@@ -83,7 +83,7 @@ def split(tree: Tree, parts: int) -> list[Tree]:
 def make_batches(
     updates: int, batch_size: int, channels: int, image_size: int, classes: int, seed: int = 0
 ) -> list[Batch]:
-    """Make batches of float32 images and int32 labels that a net can learn: a pattern for each class, and noise."""
+    """Make batches of images with int32 labels. Each of up to 10 classes has a random float32 pattern, plus noise."""
     rng = np.random.default_rng([seed, 20])
     shape = (channels, image_size, image_size)
     patterns = rng.standard_normal((min(classes, 10), *shape)).astype(np.float32)
@@ -123,8 +123,9 @@ def _check_batches(batches: Sequence[Batch], accumulate: int) -> None:
         for name, leaf in arrays.items():
             if not isinstance(leaf, np.ndarray) or (leaf.dtype != np.float32 and leaf.dtype.kind not in "iub"):
                 got = f"an array of {leaf.dtype}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
-                fix = "give a NumPy array of float32, integers or bool"
-                raise ValueError(f"batches: {name} of batch {index} is {got}; {fix}")
+                raise ValueError(
+                    f"batches: {name} of batch {index} is {got}; give a NumPy array of float32, integers or bool"
+                )
         shapes = {name: f"{leaf.dtype} {list(leaf.shape)}" for name, leaf in arrays.items()}
         first = first or shapes
         for name in {**first, **shapes}:
@@ -175,7 +176,7 @@ class Task:
         every, updates = self.recipe.ema_every, len(self.batches)
         if self.recipe.ema and every > updates:
             raise ValueError(
-                f"ema_every: {every} is more than the {updates} updates, so no average moves; give 1..{updates}"
+                f"ema_every: {every} is more than the {updates} updates, so the average never moves; give 1..{updates}"
             )
 
     @property
@@ -197,7 +198,7 @@ class Task:
 
 @dataclasses.dataclass
 class Trace:
-    """The numbers that one side computes in a task's updates."""
+    """The numbers that one side of the comparison computes in the updates of a task."""
 
     eval_outputs: Arrays  # outputs on the first batch, in evaluation mode, before any update
     start: Arrays  # all parameters and statistics before the first update

@@ -1,7 +1,7 @@
 """Compare two arrays, and decide whether the difference is only rounding.
 
-The reference also computes each array in float64. A difference that is not much larger than the distance between the
-reference's float32 and float64 arrays is rounding, not a fault.
+The reference also computes each array in float64. A difference is rounding, not a fault, if it is not much larger than
+the reference's own float32 error.
 """
 
 import dataclasses

@@ -13,7 +13,7 @@ _assign = ops.Assign()
 
 
 class Masked(nn.Cell):
-    """A layer that multiplies its input by masks in training mode, with one mask for each call in a forward pass."""
+    """A layer that multiplies its input by masks in training mode, with one mask for each call."""
 
     mask_values: Parameter  # [calls, most numbers of a call]
     mask_call: Parameter

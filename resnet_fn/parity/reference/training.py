@@ -55,7 +55,7 @@ _NORM_LAYERS = (torch.nn.modules.batchnorm._NormBase, torch.nn.GroupNorm, torch.
 
 
 def decay_groups(module: torch.nn.Module, weight_decay: float, decay_all: bool = False) -> list[dict[str, Any]]:
-    """Return two torch.optim parameter groups. Biases and norm layers have no weight decay, unless `decay_all`."""
+    """Return two torch.optim parameter groups. Biases and norm layers have no weight decay, except with `decay_all`."""
     undecayed = {
         id(parameter)
         for layer in module.modules()
