@@ -275,8 +275,8 @@ def run_mindspore(
 ) -> Trace:
     """Train a net for a few updates through its compiled step, and record the results. The net's weights change.
 
-    `outputs` has the net's outputs on the first batch in evaluation mode ("eval"), and on the first micro-batch in
-    training mode ("train"). If `set_masks` is given, the first update is then repeated with dropout masks.
+    `outputs` has the net's outputs by mode: "eval" on the first batch, and "train" on the first micro-batch. If
+    `set_masks` is given, the first update is then repeated with dropout masks.
     """
     inputs, recipe = task.batches[0][0], task.recipe
     evaluate = _evaluation(net, inputs, outputs["eval"])

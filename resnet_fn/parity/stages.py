@@ -445,7 +445,7 @@ class Comparison:
         return Stage(stage, differences)
 
     def _largest_change(self, stage: str, values: Arrays) -> float:
-        """Return the largest change of a weight up to a stage. For other arrays and for SGD, it is 0."""
+        """Return the largest change of a weight up to a stage, or 0 for other arrays and for SGD."""
         task, start = self.theirs.task, self.ours.trace.start
         if stage not in _WEIGHTS or (task.recipe.optimizer == "sgd" and not task.own_optimizer):
             return 0.0

@@ -229,7 +229,7 @@ def _no_loss(outputs: Any, labels: Any) -> torch.Tensor:
 
 
 def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, rounded: str) -> list[Layer]:
-    """Return the executions of all layers. Their rounding is the relative error against float64."""
+    """Return the executions of all layers, with the relative error against float64 as their rounding."""
     layers = layers_of(reference, inputs, train)
     with _in_float64():
         exact = {layer.title: layer for layer in layers_of(copied(reference).double(), inputs, train)}
@@ -629,7 +629,7 @@ def _scalar(value: Any) -> torch.Tensor:
 
 
 def tensors(tree: Tree, dtype: torch.dtype) -> Tree:
-    """Return the tree with its arrays copied to tensors. Floats get the type `dtype`."""
+    """Return the tree with arrays copied to tensors. Floats get the type `dtype`."""
     # Arrays are copied, because a module may write into its inputs.
     return map_tree(lambda leaf: torch.from_numpy(np.array(leaf)).to(dtype if leaf.dtype.kind == "f" else None), tree)
 
