@@ -94,8 +94,8 @@ def compare_step(
         quick: whether to leave out probes (runs on changed inputs) and the search for causes.
         ours: further arguments for MindSpore's side. `mode` is "graph", or "pynative" to compile nothing. `loss`,
             `optimizer` and `schedule` (update number → learning rate) replace the recipe's, and `make_step` replaces
-            `make_train_step`. `initialisation=False` leaves out the initial parameters. `corrections` maps our
-            parameters and layers to the reference's.
+            `make_train_step`. `initialisation=False` leaves out the initial parameters. `corrections` maps the
+            net's parameters and layers to the reference's.
 
     Returns:
         The ladder, which has the result of each stage and the verdict.
