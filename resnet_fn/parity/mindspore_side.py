@@ -110,8 +110,9 @@ def record_net(
 ) -> Recording:
     """Train a net for a few updates without dropout, and record what the comparison with PyTorch needs.
 
-    If `like` is given, the net starts with the reference's weights. At the end, the net has its starting weights again.
-    `loss`, `optimizer` and `schedule` (update number → learning rate) replace the recipe's. `build` makes the net
+    If `like` is given, the net takes over the reference's weights and dropout masks. At the end, the net has the
+    weights from before the first update. `loss` (a function of outputs and labels), `optimizer` (for the
+    trainable parameters) and `schedule` (update number → learning rate) replace the recipe's. `build` makes the net
     again, to record the initial values of several nets. `probes` allows runs on changed inputs.
     """
     check_shares(task, workers.size, any(name.endswith(STATISTICS) for name in parameters_by_path(net)))
@@ -207,7 +208,7 @@ def _recipe_optimizer(net: nn.Cell, recipe: Recipe, like: Like | None) -> tuple[
 
 
 def _probes(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
-    """Run the net on probes (changes of `inputs`), uncompiled and in evaluation mode, and return the results."""
+    """Run the net and its layers on probes (changed inputs), uncompiled and in evaluation mode."""
     caller = Caller(lambda tensor: tensor.numpy(), Tensor, outputs_of, explained, (MissingKernelError, MemoryError))
     net.set_train(False)
     cells = [cell for _, cell in net.cells_and_names()]
@@ -241,7 +242,7 @@ def outputs_of(value: Any) -> Arrays:
 
 
 def _evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Arrays]:
-    """Return a function that runs the compiled forward pass. `like` is an example of the net's outputs."""
+    """Return a function that maps inputs to outputs in evaluation mode. `like` is an example of the outputs."""
     forward, jit = with_inputs(net, inputs), compiler()
     keep, kept = output_recorder(like, "eval")
 
@@ -276,7 +277,7 @@ def run_mindspore(
     """Train a net for a few updates through its compiled step, and record the results. The net's weights change.
 
     `outputs` has the net's outputs by mode: "eval" on the first batch, and "train" on the first micro-batch. If
-    `set_masks` is given, the first update is then repeated with dropout masks.
+    `set_masks` is given, the first update is repeated with dropout masks at the end.
     """
     inputs, recipe = task.batches[0][0], task.recipe
     evaluate = _evaluation(net, inputs, outputs["eval"])
@@ -370,7 +371,7 @@ def run_mindspore(
 
 
 def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> dict[str, Arrays]:
-    """Let the optimizer update random weights with random gradients, and return the changes by update and path."""
+    """Update random weights with random gradients. Return the changes after the first and the last update, by path."""
     parameters = {path: parameter for path, parameter in parameters_by_path(net).items() if parameter.requires_grad}
     weights, gradients = made_up({path: parameter.shape for path, parameter in parameters.items()})
     if like:  # the random numbers of both sides must be equal
@@ -392,13 +393,13 @@ def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> di
 def recording_reduce(
     all_reduce: Reduce, shapes: Mapping[str, Sequence[int]]
 ) -> tuple[Reduce, Callable[[], Arrays], Callable[[], Arrays]]:
-    """Return an all-reduce that records calls with all gradients, and functions for the sent and the received ones."""
+    """Return an all-reduce that records its calls, and two functions that return the recorded inputs and results."""
     (keep_sent, sent), (keep_received, received) = recorder(shapes, "sent"), recorder(shapes, "received")
     count, first = len(shapes), tuple(next(iter(shapes.values())))
 
     def record_and_reduce(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         sums = all_reduce(tensors)
-        if len(tensors) == count and tensors[0].shape == first:
+        if len(tensors) == count and tensors[0].shape == first:  # a call with all gradients
             keep_sent(tensors)
             keep_received(sums)
         return sums
@@ -416,8 +417,7 @@ def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResul
 
 
 def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
-    """Wrap a net of several inputs in a function of one tuple. A net with a single array as input is returned
-    unchanged.
+    """Wrap a net with several inputs in a function of one tuple, or return a net with one input unchanged.
 
     The function also has the methods of the net that a training step calls.
     """
@@ -482,13 +482,13 @@ def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        text, fix = str(error), "add --debug to see where"
+        text, fix = str(error), "add --debug to see where it fails"
         shapes = _OF_SHAPES.search(first_line(error)) and not compiled
         if kernel := _NO_KERNEL.search(text):
             device = process.started.get("device", "CPU")
             fix = f"no {device} kernel: {kernel[kernel.lastindex or 0]}; run `parity record` on a device that has one"
         elif shapes:
-            fix = "give it the inputs that the reference takes"
+            fix = "give the net the inputs that the reference takes"
         elif compiled or _OF_GRAPHS in text:
             fix = "correct what does not compile, or compare the net uncompiled with --mode pynative"
         failed = what_failed("net", inputs, error, fix)
@@ -496,7 +496,7 @@ def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
 
 
 def recorder(shapes: Mapping[str, Sequence[int]], title: str) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
-    """Return a function that records tensors, and a function that returns the last recorded tensors by name."""
+    """Return a function that records tensors, and a function that returns the last recorded arrays by name."""
     parameters = tuple(
         Parameter(Tensor(np.zeros(shape, np.float32)), name=f"record.{title}.{index}", requires_grad=False)
         for index, shape in enumerate(shapes.values())
@@ -530,7 +530,7 @@ def output_recorder(like: Any, title: str) -> tuple[Callable[[Any], None], Calla
 
 
 def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]) -> Optimizer:
-    """Return an optimizer that also calls `keep` with the gradients. Without `optimizer`, no weights change."""
+    """Return an optimizer that also calls `keep` with the gradients. If `optimizer` is None, no weights change."""
 
     def record(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         keep(gradients)
@@ -550,13 +550,13 @@ def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]
 def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> Optimizer:
     """Return an `Optimizer` that calls one of MindSpore's optimizers with the task's learning rate.
 
-    Parameter groups keep the ratios of their learning rates. The largest of these rates becomes the task's.
+    The parameter group with the largest learning rate gets the task's rate. All groups keep the ratios of their rates.
     """
     groups = tuple(optimizer.lrs) if isinstance(optimizer, TorchLike) else optimizer.learning_rate
     rates = tuple(dict.fromkeys(groups)) if isinstance(groups, tuple) else (groups,)
     name = type(optimizer).__name__
     if not all(isinstance(rate, Parameter) for rate in rates):
-        raise ValueError(f"optimizer: {name} has a learning rate schedule; build it with a single learning rate")
+        raise ValueError(f"optimizer: {name} has a learning rate schedule; build it with a constant learning rate")
     places = {id(parameter): index for index, parameter in enumerate(net.trainable_params())}
     if untrained := [parameter.name for parameter in optimizer.parameters if id(parameter) not in places]:
         raise ValueError(

@@ -53,7 +53,7 @@ def ladder_page(ladder: Ladder, title: str) -> str:
         body += [f"<h2>{stage.name.capitalize()}</h2>", table(("update", "here", "reference"), rows)]
         body += [f"<p>{text(stage.note)}</p>"] if stage.note else []
     lists = {"Settings that differ": settings(ladder), "Environments that differ": ladder.environment}
-    lists |= {"Changed to make them comparable": ladder.changed, "Not exercised": ladder.coverage.not_exercised}
+    lists |= {"Changes that make both sides comparable": ladder.changed, "Not exercised": ladder.coverage.not_exercised}
     facts = [f"{name}: {value}" for name, value in ladder.coverage.facts.items() if value]
     for head, items in (lists | {"Exercised": facts, "Kernels": ladder.probed.kernels}).items():
         body += [f"<h2>{head}</h2><ul>", *(f"<li>{text(item)}</li>" for item in items), "</ul>"] if items else []
@@ -79,7 +79,7 @@ def _bar(item: Difference | None) -> str:
 
 
 def along_depth(ladder: Ladder) -> Depth:
-    """Return each layer's differences in execution order: of the outputs in each mode, and of the worst gradient."""
+    """Return each layer's output difference in each mode and its worst gradient difference, in execution order."""
     rows: Depth = {}
     for layer in ladder.layers:
         rows.setdefault(layer.name, {})[layer.mode] = layer.output

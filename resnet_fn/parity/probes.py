@@ -57,8 +57,8 @@ def compute_probes(
 ) -> Probes:
     """Run the net and each of its layers on probes (changed inputs), and return the results.
 
-    `run` runs the net on inputs. `layers` has pairs (path, layer), and `executions` are the recorded layers. If `asked`
-    is None, all probes are computed.
+    `run` runs the net on inputs. `layers` has pairs (path, layer), and `executions` has their recorded executions. If
+    `asked` is None, all probes are computed.
     """
 
     def compute(given: Tree) -> Arrays:
@@ -125,7 +125,7 @@ def _few_samples(inputs: Tree, least: int) -> Tree:
 
 
 def _tables(inputs: Tree, executions: Sequence[Layer]) -> dict[str, int]:
-    """Map each input that an embedding looks up to the number of rows in the embedding's table."""
+    """Return the number of rows in the embedding's table for each input that an embedding takes, by name."""
     tables = [(one, one.input) for one in executions if one.kind == "embedding" and one.input is not None]
     rows = dict[str, int]()
     for (name, leaf), (one, ids) in itertools.product(named_leaves(inputs, "inputs").items(), tables):
@@ -208,7 +208,7 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
         return each(lambda name, leaf: leaf.take(range(number), 0, mode="wrap") if len(leaf) == count else leaf)
 
     def sized(times: int, plus: int) -> Tree:
-        """Return inputs whose image size or sequence length is multiplied by `times`, plus `plus`."""
+        """Return inputs whose image size or sequence length n becomes `times` · n + `plus`."""
 
         def change(name: str, leaf: np.ndarray) -> np.ndarray:
             alike = leaf.ndim == first.ndim and leaf.dtype.kind == "f"
@@ -247,7 +247,7 @@ def is_mask(name: str, leaf: np.ndarray) -> bool:
 
 
 def measure(probes: Probes, asked: Asked, others: Probes, times: float) -> None:
-    """Raise the rounding of the `asked` probes to at least `times` their relative error against the probes `others`."""
+    """Raise the rounding of each asked probe to `times` the relative error between `probes` and `others`."""
     for layer, titles in asked.items():
         for title in titles:
             probe, other = probes[layer][title], others.get(layer, {}).get(title)
@@ -290,7 +290,7 @@ class Finding:
 
     layer: str  # the name of our layer, or `NET`
     probe: str
-    difference: Difference | None  # None if only our side fails on the probe
+    difference: Difference | None  # None if our side fails or has other shapes
     words: str  # how they differ
 
 
@@ -304,7 +304,7 @@ class Probed:
     left_out: dict[str, str] = field(default_factory=dict)  # probe that compares nothing → the reason
 
     def lines(self) -> list[str]:
-        """Return one line for each layer with findings, and then the lines of `kernels`."""
+        """Return one line for each layer with findings, and one for each known error of MindSpore's kernels."""
         by_layer: dict[str, list[Finding]] = {}
         for one in self.findings:
             by_layer.setdefault(one.layer, []).append(one)
@@ -356,9 +356,7 @@ def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str]
         try:
             theirs.measure_probes(asked)
         except Exception as error:  # then the tolerance alone decides
-            probed.left_out["the rounding of probes"] = (
-                f"measuring it failed ({type(error).__name__}: {first_line(error)})"
-            )
+            probed.left_out["the rounding of probes"] = f"not measured ({type(error).__name__}: {first_line(error)})"
     for pair, (items, words) in compared:
         _judge(probed, pair, items, words)
     probed.findings = [
@@ -382,13 +380,13 @@ class _Pair(NamedTuple):
 
 
 def _compared(probed: Probed, pair: _Pair) -> tuple[list[Difference], str] | None:
-    """Return how a probe's outputs differ, and a text about other misfits. None means that nothing can be compared."""
+    """Return a probe's differences, and a text if our side fails or has other shapes. None if nothing is comparable."""
     _, _, title, ours, theirs, _, _ = pair
     finite = all(np.isfinite(value).all() for value in theirs.outputs.values())
     apart = len(ours.further) != len(theirs.further) or not np.allclose(ours.further, theirs.further, rtol=1e-3)
     if theirs.error or not finite or apart or ours.error == TOO_LARGE:
         if not pair.name:
-            why = "the sides were given other inputs" if apart else "the reference is not finite"
+            why = "the two sides had different inputs" if apart else "the reference is not finite"
             probed.left_out[title] = "the reference rejects it" if theirs.error else why
         return None
     if ours.error:
@@ -413,7 +411,7 @@ def _difference(name: str, ours: np.ndarray, theirs: np.ndarray) -> Difference:
 
 
 def _judge(probed: Probed, pair: _Pair, items: Sequence[Difference], words: str) -> None:
-    """Add a probe's result to `probed` as an agreement, a kernel's error or a finding, unless undecided."""
+    """Add a probe's result to `probed`: an agreement, a known kernel error or a finding. Skip undecided results."""
     name, _, title, _, theirs, kernels, hints = pair
     measured = [dataclasses.replace(one, rounding=theirs.rounding.get(one.name, 0.0)) for one in items]
     item = max(measured, key=lambda one: (one.verdict == DIFFERS, one.relative), default=None)
@@ -422,7 +420,7 @@ def _judge(probed: Probed, pair: _Pair, items: Sequence[Difference], words: str)
     if item and item.verdict != DIFFERS:
         probed.agreed.setdefault(name, []).append(title)
     elif item and item.relative <= kernels and (kernels > _UNSEEN or title in FACTORS):
-        words = f"{item.relative:.1e} apart with {title}, as MindSpore's kernels of tanh and elu are"
+        words = f"a difference of {item.relative:.1e} with {title}, which MindSpore's kernels of tanh and elu can cause"
         probed.kernels.append(f"{name or 'the net'}: {words}")
     else:
         words = item.values() if item else words

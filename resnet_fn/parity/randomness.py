@@ -24,12 +24,12 @@ def is_random(call: Callable[[], Arrays], drawn: Callable[[], Any] = tuple) -> b
 
 
 def is_apart(first: Arrays, others: Arrays, limit: float = _DRAWN) -> bool:
-    """Return whether two arrays of the same name have a relative error above `limit`."""
+    """Return whether any two arrays of the same name have a relative error above `limit`."""
     return any(relative_error(first[name], value) > limit for name, value in others.items())
 
 
 def cut_random(layers: list[Layer], again: Sequence[Layer]) -> str:
-    """Delete the executions from the first random one on. Return a text that names what draws random numbers."""
+    """Delete the executions from the first random one on, or all if none is random. Return what draws the numbers."""
     others = {layer.title: layer for layer in again}
 
     def repeats(layer: Layer, what: str) -> bool:
@@ -39,7 +39,7 @@ def cut_random(layers: list[Layer], again: Sequence[Layer]) -> str:
     changed = [index for index, layer in enumerate(layers) if not repeats(layer, "output")]
     drawing = [layers[index] for index in changed if repeats(layers[index], "input")]
     del layers[min(changed, default=0) :]
-    unnamed = "what stands between its layers, or the loss,"
+    unnamed = "code between its layers, or the loss,"
     return f"{drawing[0].title} ({drawing[0].class_name})" if drawing else unnamed
 
 

@@ -27,8 +27,8 @@ def check_shares(task: Task, workers: int, batchnorm: bool) -> None:
     if task.accumulate % workers and (batchnorm or task.accumulate > 1):
         because = ", because of BatchNorm" * batchnorm
         raise ValueError(
-            f"accumulate: {task.accumulate} with {workers} workers must be a multiple of {workers}{because}; "
-            "give the same multiple on one worker"
+            f"accumulate: {task.accumulate} must be a multiple of {workers}, the number of workers{because}; "
+            f"give {workers} here and in the run on one worker"
         )
     replace(task, accumulate=max(workers, task.accumulate))  # `Task` checks that each batch divides
 
@@ -36,7 +36,7 @@ def check_shares(task: Task, workers: int, batchnorm: bool) -> None:
 def merge(recordings: Sequence[Recording]) -> Recording:
     """Merge the recordings of all workers, in the order of ranks, into one. The given recordings change.
 
-    Outputs in training mode become those of the last worker or, without micro-batches, those of the whole batch.
+    All traces get the last worker's training outputs or, without micro-batches, the outputs of the whole batch.
     """
     first, traces = recordings[0], [one.trace for one in recordings]
     whole = first.task.accumulate % len(traces) > 0
@@ -75,7 +75,7 @@ def with_ranks(stages: list[Stage], ours: Recording, stages_of: Callable[[Trace]
             stage.note = stage.note or "without BatchNorm's statistics, which move with each micro-batch"
         if stage.name == STATISTICS and ours.trace.after:
             stage.differences += _combined(np.mean, own, [one.after[0] for one in ours.ranks], moved)
-            stage.note = "against the mean of the workers' own"
+            stage.note = "compared with the mean of the workers' own statistics"
     total = Stage(SUM, note="the step's all-reduce was not given all gradients in one call")
     if all(any(array.any() for array in one.values()) for one in sent):
         total = Stage(SUM, _combined(np.sum, sent, [one.received for one in ours.ranks], [*sent[0]]))
@@ -102,7 +102,7 @@ def _loss(case: StageCase) -> list[str]:
     of_batch = [one for one in ranks[0].own_losses[1:2] if math.isclose(one, right, rel_tol=_EXACT)]
     if of_batch and np.allclose(losses, np.mean(own), _EXACT, 0):
         means = few([f"{one:.6g}" for one in own])
-        return [f"the mean of the workers' means, {means}, which are of unequal counts; weigh each by its count"]
+        return [f"the mean of the workers' means {means}, whose counts differ; weight each mean by its count"]
     return []
 
 
@@ -112,7 +112,7 @@ def _gradients(case: StageCase) -> list[str]:
     for name in case.differing():
         each = [one.gradients[name] for one in case.ours.ranks]
         if any(relative_error(one, each[0]) > FITS for one in each):
-            groups.setdefault("other values on each worker: it is not summed over them", []).append(name)
+            groups.setdefault("each worker has other values; sum them over the workers", []).append(name)
         elif relative_error(each[0], count * theirs[name]) < FITS:
             groups.setdefault(f"{count} times the reference's: counted once for each worker", []).append(name)
     return [f"{few(names)}: {words}" for words, names in groups.items()]
@@ -134,8 +134,8 @@ def _norm(case: StageCase) -> list[str]:
 
 def _statistics(case: StageCase) -> list[str]:
     own, after = [one.own_statistics for one in case.ours.ranks], [one.after[0] for one in case.ours.ranks]
-    sources = {"each worker keeps those of its own share": own}
-    sources |= {f"those of rank {rank} alone": [one] * len(own) for rank, one in enumerate(own)}
+    sources = {"each worker keeps the statistics of its own share": own}
+    sources |= {f"the statistics of rank {rank} alone": [one] * len(own) for rank, one in enumerate(own)}
 
     def kept(name: str, source: Sequence[Arrays]) -> bool:
         return all(relative_error(a[name], b[name]) < _EXACT for a, b in zip(after, source, strict=True))

@@ -32,9 +32,10 @@ def replay(
 ) -> Ladder:
     """Copy the reference's weights into a net, repeat the reference's updates, and compare stage by stage.
 
-    `mode` is "graph", or "pynative" to compile nothing. `build` makes the net again, to compare the initial parameters
-    of several nets. `quick` leaves out probes (runs on changed inputs) and the search for causes. `ours` has the
-    arguments `loss`, `optimizer`, `schedule` and `make_step` of `record_net`.
+    `mode` is "graph", or "pynative" to compile nothing. If `initialisation` is False, initial parameters are not
+    compared. `build` makes the net again, to compare the initial parameters of several nets. `corrections` pairs names
+    by hand. `quick` leaves out probes (runs on changed inputs) and the search for causes. `ours` has the arguments
+    `loss`, `optimizer`, `schedule` and `make_step` of `record_net`. Afterwards, the net has the reference's weights.
     """
     task = reference.task
     for name, own in (("loss", task.own_loss), ("optimizer", task.own_optimizer)):
@@ -79,29 +80,30 @@ def compare_step(
 
     Both sides start with the reference's weights and use the same batches. PyTorch's side uses the recipe's loss and
     optimizer, and `clip_grad_norm_`. LARS and LAMB follow their papers. MindSpore's side uses the compiled training
-    step. Untrained BatchNorms of the reference first get random statistics, gamma and beta.
+    step. In the reference, untrained BatchNorm statistics and trained parameters whose numbers are all equal, such as
+    gamma, are first randomised.
 
     Args:
         net: the MindSpore net. Afterwards the net has the reference's weights.
-        reference: the torch module from which the net was ported. A copy of the module is trained.
+        reference: the torch module from which the net was ported. A copy is trained, so the module keeps its weights.
         batches: one pair (inputs, labels) for each update, all of one shape. Inputs and labels are NumPy arrays [n, …]
             of float32, integers or bool. A tuple of arrays gives positional arguments, and a dict named arguments.
-        recipe: the settings of training. The whole schedule is compressed into the given updates.
+        recipe: the settings of training, such as loss and optimizer. The whole schedule is compressed into the updates.
         accumulate: the number of micro-batches in each update, on both sides.
         reference_loss: PyTorch's loss, (outputs, labels) → scalar; by default the recipe's.
         reference_optimizer: a function of the module that returns a torch optimizer; by default the recipe's.
-        seed: the seed of the random statistics.
+        seed: the seed of the random statistics and parameters.
         quick: whether to leave out probes (runs on changed inputs) and the search for causes.
         ours: further arguments for MindSpore's side. `mode` is "graph", or "pynative" to compile nothing. `loss`,
             `optimizer` and `schedule` (update number → learning rate) replace the recipe's, and `make_step` replaces
-            `make_train_step`. `initialisation=False` leaves out the initial parameters. `corrections` maps the
-            net's parameters and layers to the reference's.
+            `make_train_step`. `initialisation=False` leaves initial parameters out of the comparison. `corrections`
+            pairs names of parameters and layers by hand.
 
     Returns:
         The ladder, which has the result of each stage and the verdict.
 
     Raises:
-        ValueError: the batches or corrections do not fit, or a loss is not a scalar.
+        ValueError: an argument is wrong, a net fails on its inputs, or a loss is not a scalar.
     """
     from resnet_fn.parity.torch_side import record_reference
 
@@ -119,7 +121,7 @@ def assert_parity(
         net: the MindSpore net. Afterwards the net has the reference's weights.
         reference: a torch module, or the path of a trace (a recording that `parity record` wrote). A trace does not
             need PyTorch.
-        batches: as in `compare_step`. A trace has its own batches and recipe.
+        batches: as in `compare_step`. Leave `batches` and `recipe` out for a trace, which has its own.
         recipe: as in `compare_step`; by default `Recipe(learning_rate=0.01)`.
         options: further arguments of `compare_step`, or of `replay` for a trace.
 

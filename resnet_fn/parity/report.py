@@ -22,7 +22,7 @@ def table(ladder: Ladder) -> str:
     """Return the ladder as text: a table with one line for each stage, then the first differences and their causes.
 
     The column "relative" is ‖a − b‖ / ‖b‖ of the stage's worst array, and "allowed" is the tolerance. The column
-    "rounding" is the error of the reference's float32 against float64.
+    "rounding" is the reference's own error against float64.
     """
     lines = [_FORM.format(*row) for row in (COLUMNS, *map(cells, ladder.stages))]
     if any(stage.verdict == ROUNDING for stage in ladder.stages):
@@ -31,7 +31,7 @@ def table(ladder: Ladder) -> str:
     if ladder.ties:
         undecided = f"float32 cannot say on which side of 0 {ladder.ties} inputs of a ReLU lie"
         lines.append(f"          {undecided}, over all batches and updates; the figures allow for both")
-    uncompiled = [] if ladder.compiled else ["not compiled (--mode pynative): what compiling changes is not seen"]
+    uncompiled = [] if ladder.compiled else ["not compiled (--mode pynative): errors of the compiled net are not seen"]
     lines += [*ladder.changed, *uncompiled, "", *findings(ladder)]
     if ladder.notes:
         lines += ["settings that differ:", *(f"  {line}" for line in settings(ladder))]
@@ -121,7 +121,7 @@ def _stage_lines(title: str, stage: Stage) -> list[str]:
 
 
 def name_map(ladder: Ladder) -> str:
-    """Return a text about the pairs of parameters. Pairs by execution order and shapes are listed."""
+    """Return a text about the pairs of parameters. The pairs are listed, unless all were paired by name."""
     names = ladder.names
     head = f"names: {len(names.parameters)} parameters and statistics paired by "
     if names.how == "names":

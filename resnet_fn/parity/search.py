@@ -35,7 +35,7 @@ class Searcher:
 
     Args:
         module: the reference's module, with the same weights as the port.
-        forward: a function that runs the module, in training mode for True, and returns the outputs.
+        forward: a function of a bool (True for training mode) that runs the module and returns the outputs.
         backward: a function that returns the loss and the gradients of the first batch.
         seconds: the longest time of a search.
     """
@@ -48,7 +48,7 @@ class Searcher:
         self.buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
 
     def __call__(self, wanted: Wanted) -> list[str]:
-        """Return a description of each change that gives the `wanted` arrays, with the place of the torch call."""
+        """Return a line for each change that gives the `wanted` arrays, and a line if the search stopped early."""
         self.wanted, self.until = wanted, time.perf_counter() + self.seconds
         chosen: Chosen = {}
         causes: dict[str, list[str]] = {}  # words of a change → places of its calls
@@ -134,7 +134,7 @@ class Searcher:
                     buffer.copy_(kept)
 
     def _error(self, name: str, value: Any) -> float:
-        """Return the error of an output, where 1 is the largest that fits. The name "" means the final results."""
+        """Return the error of an output, divided by the largest allowed error. The name "" means the final results."""
         if name:
             return _excess(value, *self.wanted.layers[name])
         arrays = self.wanted.convert(value)
@@ -145,7 +145,7 @@ class Searcher:
         )
 
     def _fit(self, chosen: Chosen, run: Calls, name: str, value: Any, known: set[str]) -> Chosen:
-        """Return the first change that gives the port's array: of one call, of alike calls, or of two calls."""
+        """Find a change of one call, of several alike calls, or of two calls that gives the port's array."""
         before, level = self._error(name, value), [(Chosen(), run, value)]
         for _ in range(2):
             closer: dict[str, tuple[float, Chosen]] = {}
@@ -168,7 +168,7 @@ class Searcher:
         return {}
 
     def _options(self, run: Calls, name: str, value: Any) -> list[Chosen]:
-        """Return the changes to try, in order. Changes without an effect are left out."""
+        """Return the changes to try, in order. Except for gradients, changes that alter no output are left out."""
         if name or self.wanted.stage not in (LOSS, GRADIENTS):
             region = run.region(value)
         else:  # The outputs agree, so a difference of the loss comes from calls after the forward pass.
@@ -200,7 +200,7 @@ class Searcher:
 
 
 def _excess(value: Any, ours: np.ndarray, rounding: float, floor: float = 0.0) -> float:
-    """Return the relative error of `value` against `ours`, divided by the largest error that fits."""
+    """Return the relative error of `value` against `ours`, divided by the largest allowed error."""
     a = value.detach().double().numpy() if isinstance(value, torch.Tensor) else np.asarray(value, np.float64)
     if a.shape != ours.shape:
         return math.inf

@@ -55,7 +55,7 @@ class Stage:
     name: str  # "loss", "gradients", …
     # one for each array, in the order of execution, of the backward pass or of updates
     differences: list[Difference] = field(default_factory=list)
-    note: str = ""  # why the stage was skipped or is incomplete; empty otherwise
+    note: str = ""  # a remark, such as why the stage was skipped or is incomplete
     hints: list[str] = field(default_factory=list)  # possible causes
     failed: str = ""  # why the stage differs without an array to compare; empty otherwise
     undecided: str = ""  # why the stage's numbers decide nothing; empty otherwise
@@ -80,7 +80,7 @@ class Stage:
 
     @property
     def first(self) -> Difference | None:
-        """The first difference with the verdict "DIFFERS", or None if the stage does not differ."""
+        """The first difference with the verdict "DIFFERS", or None if the stage has none or is undecided."""
         differing = (item for item in self.differences if item.verdict == DIFFERS)
         return next(differing, None) if self.verdict == DIFFERS else None
 
@@ -181,7 +181,7 @@ def sure(stage: Stage) -> Stage:
     decided = [item for item in stage.differences if item.verdict != UNDECIDED]
     if lost := len(stage.differences) - len(decided):
         stage.differences = decided
-        stage.note += f"{'; ' * bool(stage.note)}without {lost} arrays of which the reference itself is unsure"
+        stage.note += f"{'; ' * bool(stage.note)}without {lost} arrays that have too much rounding in the reference"
     return stage
 
 
@@ -190,7 +190,7 @@ MEASURED = {name for row in EACH_BATCH for name in (row.name, row.name + LATER_B
 
 
 def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
-    """Return the rounding (float32 error) of each array, raised by how far noise changes the array.
+    """Return the rounding of each array: its float32 error or, if larger, a multiple of its change under noise.
 
     `noisy` has the relative changes of the first batch's arrays under noise of one unit in the last place.
     """
@@ -216,7 +216,7 @@ def drift(noisy: Trace, trace: Trace, measured: Rounding, parameters: Collection
 
 
 def worst_rounding(*roundings: Rounding) -> Rounding:
-    """Return the largest float32 error of each array in the first argument. A missing error counts as infinite."""
+    """For each array in the first argument, return the largest rounding in any argument. A missing one is infinite."""
     return {
         stage: {name: max(one.get(stage, {}).get(name, math.inf) for one in roundings) for name in errors}
         for stage, errors in roundings[0].items()
@@ -233,7 +233,7 @@ class Comparison:
     rounding: Rounding
 
     def rounding_of(self, stage: str, name: str, theirs: Arrays, made: np.ndarray) -> float:
-        """Return the relative rounding of `made`: the reference's arrays in the form of the net's array `name`."""
+        """Return the relative rounding of `made`, which was built from the reference's arrays for our array `name`."""
         errors = self.rounding.get(stage, {})
         sources = [one for one in self.names.sources(name) if one in errors and one in theirs]
         # Our array may be a part of a larger one. It then gets the rounding of the whole.
@@ -269,7 +269,7 @@ class Comparison:
 
     @functools.cached_property
     def _unsure(self) -> tuple[Arrays, Arrays]:
-        """Two dicts of masks that select gradient elements that are only rounding, in the first and in any batch."""
+        """Masks of the gradient elements that are only rounding: in the first batch, and in at least one batch."""
 
         def apart(ours: Arrays, theirs: Arrays) -> Arrays:
             masks = {}
@@ -313,7 +313,7 @@ class Comparison:
             elif row.name == MOVED:
                 stage = self._state_of_training(row)
             elif row.name == LAST and len(ours.after) == 1:
-                stage = Stage(LAST, note="one update does not show how much momentum is kept; give two or more")
+                stage = Stage(LAST, note="one update does not show how much momentum is kept; give two or more updates")
             else:
                 stage = self._values(row, names)
             if row.name == LAST:
@@ -333,7 +333,7 @@ class Comparison:
     def _on_others(
         self, rows: Sequence[Row], title: str, pairs: Iterable[tuple[str, Trace, Trace]], names: Names
     ) -> list[Stage]:
-        """Compare further traces in the stages `rows`. `pairs` has (suffix, the net's trace, the reference's trace)."""
+        """Compare later batches or updates with dropout. `pairs` has (suffix, our trace, the reference's trace)."""
         combined = [Stage(row.name + title) for row in rows]
         for suffix, ours, theirs in pairs:
             errors = {name.removesuffix(suffix): one for name, one in self.rounding.items() if name.endswith(suffix)}
@@ -349,7 +349,7 @@ class Comparison:
         return self._arrays(row, names[row.of]) if row.of else self._numbers(row, self._least(row.name))
 
     def _least(self, name: str) -> dict[str, float]:
-        """Return the least rounding to allow for each number of a stage, since one number may be exact by luck."""
+        """Return a lower bound for the rounding of each number of a stage. The measured one may be small by luck."""
         outputs = self.rounding.get(_OUTPUTS, {})
         if name == LOSS:
             return {"loss": outputs.get("update 1", 0.0)}
@@ -373,10 +373,10 @@ class Comparison:
         return stage
 
     def without_counterpart(self) -> list[tuple[str, str]]:
-        """Return pairs (mode, line) for buffers that training changes in the reference and that the net lacks."""
+        """Describe the buffers that training changes in the reference and the net lacks, as pairs (mode, text)."""
         ours = {*self.ours.trace.start, *itertools.chain(*map(self.names.sources, self.names.parameters))}
         words = "training moves it in the reference; it has no counterpart here, and it changes "
-        where = {"": "no output", "training": "outputs in training mode, which later losses alone compare"}
+        where = {"": "no output", "training": "outputs in training mode, which only the later losses show"}
         moved = [(name, mode) for name, mode in self.theirs.trace.moved.items() if name not in ours]
         return [(mode, f"{name}: {words}{where.get(mode, 'outputs in evaluation mode')}") for name, mode in moved]
 
@@ -445,7 +445,7 @@ class Comparison:
         return Stage(stage, differences)
 
     def _largest_change(self, stage: str, values: Arrays) -> float:
-        """Return the largest change of a weight up to a stage, or 0 for other arrays and for SGD."""
+        """Return the largest change of any weight up to a stage, or 0 for SGD and for stages without weights."""
         task, start = self.theirs.task, self.ours.trace.start
         if stage not in _WEIGHTS or (task.recipe.optimizer == "sgd" and not task.own_optimizer):
             return 0.0
@@ -453,7 +453,7 @@ class Comparison:
         return max(float(np.abs(values[name] - (stage != CHANGE) * start[name]).max(initial=0)) for name in names)
 
     def _numbers(self, row: Row, least: Mapping[str, float]) -> Stage:
-        """Compare a row's outputs or updates one by one. `least` has the least rounding of each."""
+        """Compare a row's outputs or updates one by one. `least` has a lower bound for each rounding."""
         stage, given, theirs = row.name, row.values(self.ours.trace), row.values(self.theirs.trace)
         names = paired_outputs(given, theirs)
         if names is None:

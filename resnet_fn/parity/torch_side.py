@@ -67,7 +67,7 @@ def record_reference(
 ) -> Recording:
     """Train a copy of a torch module for a few updates, and record what the comparison with the port needs.
 
-    The copy has no dropout, and random numbers replace constant parameters (`prepare_reference`). `build` makes the
+    The copy has no dropout, and `prepare_reference` randomises initial statistics and parameters. `build` makes the
     module again, to record the initial values of several modules. `probes` allows runs on changed inputs.
     """
     task = dataclasses.replace(task, batches=[map_tree(np.array, tuple(batch)) for batch in task.batches])
@@ -105,10 +105,7 @@ def record_reference(
         try:
             value = criterion(outputs, tensors(labels, torch.float32))
         except Exception as error:
-            given, fix = (
-                {"outputs": outputs_of(outputs), "labels": labels},
-                "give labels that the loss takes, or --loss",
-            )
+            given, fix = {"outputs": outputs_of(outputs), "labels": labels}, "give labels that it takes, or --loss"
             raise what_failed("loss of the reference", given, error, fix) from error
         return _scalar(value).detach().double().numpy()
 
@@ -149,7 +146,7 @@ def record_reference(
             noisy.append(stages.drift(moved, first_update, measured, roles["trainable"]))
         except Exception as error:
             cause = f"{type(error).__name__}: {first_line(error)}"
-            failed.append(f"drift is not allowed for, because the reference cannot be trained under noise ({cause})")
+            failed.append(f"drift is not measured, because training the reference under noise failed ({cause})")
     random_train = cut_random(layers["train"], layers_of(reference, first, True)) if random else ""
 
     asked = probes and rounded == "float32" and not random_eval
@@ -209,7 +206,7 @@ def _searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:
 
 
 def searcher_of(recording: Recording, module: torch.nn.Module) -> Searcher:
-    """Return a `Searcher` for a newly built module. Raises ValueError if the recorded outputs do not come out."""
+    """Return a `Searcher` for a new module. Raises ValueError if the module does not give the recorded outputs."""
     task, trace = recording.task, recording.trace
     initialise(module, task.batches[0][0])
     with without_dropout(module.named_modules()):
@@ -260,7 +257,7 @@ def _probes(
         probes = compute(copied(reference))  # a copy, because a layer may store its inputs
 
     def measured(asked: Asked) -> None:
-        """Set the rounding to the error against float64 or, if larger, to a multiple of the changes by noise."""
+        """Set the rounding of each asked probe: the float32 error or, if larger, a multiple of the change by noise."""
         with _in_float64():
             measure(probes, asked, compute(copied(reference).double(), asked), 1)
         for seed in range(_NOISY_PROBES):
@@ -310,7 +307,8 @@ def copied(module: torch.nn.Module) -> torch.nn.Module:
     """Return a copy of a module. Tensors that are computed from parameters are copied as plain tensors."""
     values = [value for layer in module.modules() for value in vars(layer).values()]
     known = {id(one): one.detach().clone() for one in values if isinstance(one, torch.Tensor) and not one.is_leaf}
-    # The copy shares the layers' random generators, so that each call draws other numbers (`is_random`).
+    # The copy shares the layers' random generators, so that each call draws other numbers (`is_random`). Generators in
+    # lists or dicts are copied, so a layer that uses them seems not to be random.
     kinds = (torch.Generator, np.random.Generator, np.random.RandomState, Random)
     shared = {id(one): one for one in values if isinstance(one, kinds)}
     return copy.deepcopy(module, {**known, **shared})
@@ -369,7 +367,7 @@ def outputs_of(value: Any) -> Arrays:
 
 
 def with_masks(module: torch.nn.Module, masks: Mapping[str, Sequence[np.ndarray]]) -> torch.nn.Module:
-    """Return a copy of a module whose layers multiply by `masks` in training mode, with one mask for each call."""
+    """Return a copy of a module whose layers multiply outputs by `masks` in training mode, one mask for each call."""
     module = copied(module)
 
     def multiply(values: Sequence[np.ndarray]) -> Callable[..., torch.Tensor | None]:
@@ -397,7 +395,7 @@ def run_torch(
     """Train a copy of a torch module for a few updates, and record what the comparison needs.
 
     `precision` is "float32", "float64", or "float16" for automatic mixed precision. If `updates` is None, all updates
-    of the task are made. If `last` is given, `last_outputs` are computed with these weights.
+    of the task are made. If `last` is given, the trace's `last_outputs` are computed with the weights in `last`.
     """
     run, batches = _Run(module, task, loss, precision), task.batches
     module, parameters = run.module, run.parameters
@@ -465,10 +463,10 @@ class _Run:
             return outputs_of(call(net.eval(), tensors(batch[0], self.dtype)))
 
     def backward(self, batch: Batch) -> tuple[float, Arrays, list[Arrays]]:
-        """Run a batch forward and backward in training mode. Before, `parameter.grad` must be zero or None.
+        """Run a batch forward and backward in training mode. `parameter.grad` must be zero or None before.
 
-        Returns the mean loss, the outputs of the last micro-batch, and a list of the gradients of each micro-batch. The
-        list is empty for a single micro-batch.
+        Returns the mean loss, the outputs of the last micro-batch, and the gradients of each micro-batch. With a single
+        micro-batch, this list is empty, because `gradients` returns the same numbers.
         """
         self.module.train()
         total, parts, count = 0.0, list[Arrays](), self.task.accumulate
@@ -498,7 +496,7 @@ class _Run:
 
 
 def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree) -> dict[str, str]:
-    """Map changed buffers to the mode in which the change alters an output ("" if it alters none)."""
+    """Return the mode in which each changed buffer alters an output, or "" for a buffer that alters no output."""
 
     @functools.cache  # without `name`, outputs are used again for each buffer
     def outputs(train: bool, name: str = "") -> Arrays:
@@ -561,7 +559,7 @@ _LIMITED["normalize"] = ("p", "dim", "eps")
 
 
 class _Limits(torch.overrides.TorchFunctionMode):
-    """A context manager that notes limits of functions such as `clamp` that no number exceeds."""
+    """A context manager that notes unused limits, such as that of a `clamp(min=1e-12)` that changes only zeros."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -606,7 +604,7 @@ def _optimizer_of(
 
 
 def optimizer_alone(module: torch.nn.Module, task: Task, make_optimizer: MakeOptimizer | None) -> dict[str, Arrays]:
-    """Let the optimizer update random weights with random gradients, and return the changes by update and name."""
+    """Update random weights with random gradients. Return the changes after the first and the last update, by name."""
     module = copied(module)
     parameters = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     weights, gradients = made_up({name: tuple(parameter.shape) for name, parameter in parameters.items()})
@@ -645,9 +643,9 @@ def first_call(module: torch.nn.Module, inputs: Tree, train: bool = False) -> An
 
 @contextlib.contextmanager
 def _layer_by_layer() -> Iterator[None]:
-    """Switch torch's fused transformer kernels off inside a `with` block. These kernels would skip hooks."""
+    """Switch torch's fused transformer kernels off inside a `with` block."""
     was = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
+    torch.backends.mha.set_fastpath_enabled(False)  # fused kernels skip hooks, and return zeros for hidden tokens
     try:
         yield
     finally:
@@ -664,10 +662,10 @@ def call(module: torch.nn.Module, inputs: Tree) -> Any:
 
 @torch.no_grad()
 def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
-    """Replace untrained BatchNorm statistics and constant trained parameters by random numbers, in place.
+    """Randomise untrained BatchNorm statistics, and trained parameters whose numbers are all equal, in place.
 
     Initial values such as mean 0 and gamma 1 would hide how a port uses them. Statistics are drawn around those of a
-    batch, so that activations keep their size. Returns a line that names the replaced constants, or an empty string.
+    batch, so that activations keep their size. Returns a line that names the changed parameters, or an empty string.
     """
     generator = torch.Generator().manual_seed(seed)
     norms, changed = [], []

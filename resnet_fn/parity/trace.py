@@ -63,7 +63,7 @@ def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
 
 
 def with_leaves(like: Tree, values: Arrays, tensor: Callable[[Any], Any]) -> Tree:
-    """Return a net's outputs `like` with leaves replaced by `values`, as tensors of the same types."""
+    """Return a copy of a net's outputs (`like`) in which `values` replace the tensors by name. Types stay the same."""
     names = iter(named_leaves(like, "logits"))
 
     def replaced(leaf: Any) -> Any:
@@ -83,7 +83,7 @@ def split(tree: Tree, parts: int) -> list[Tree]:
 def make_batches(
     updates: int, batch_size: int, channels: int, image_size: int, classes: int, seed: int = 0
 ) -> list[Batch]:
-    """Make batches of images with int32 labels. Each of up to 10 classes has a random float32 pattern, plus noise."""
+    """Make batches of float32 images with int32 labels. An image is a random pattern of its class, plus noise."""
     rng = np.random.default_rng([seed, 20])
     shape = (channels, image_size, image_size)
     patterns = rng.standard_normal((min(classes, 10), *shape)).astype(np.float32)
@@ -132,14 +132,14 @@ def _check_batches(batches: Sequence[Batch], accumulate: int) -> None:
             got, expected = shapes.get(name, "missing"), first.get(name, "missing")
             if got != expected:
                 raise ValueError(
-                    f"batches: {name} is {got} in batch {index}, but {expected} in batch 0; give one shape"
+                    f"batches: {name} is {got} in batch {index}, but {expected} in batch 0; make all batches alike"
                 )
     if accumulate == 1:  # without micro-batches, no array needs a batch axis
         return
     sizes = {name: len(leaf) if leaf.ndim else 0 for name, leaf in arrays.items()}
     if len(set(sizes.values())) > 1:
         counts = ", ".join(f"{size} {name}" for name, size in sizes.items())
-        raise ValueError(f"accumulate: a batch has {counts}; give as many of each, or no micro-batches")
+        raise ValueError(f"accumulate: a batch has {counts}; give arrays of equal length, or no micro-batches")
     size = next(iter(sizes.values()))
     if size % accumulate:
         raise ValueError(f"accumulate: {accumulate} does not divide the batch of {size}; give a divisor of {size}")
@@ -162,7 +162,7 @@ class Task:
     recipe: Recipe  # optimizer, decay, loss, clipping, schedule, moving average, precision
     batches: Sequence[Batch]  # one (inputs, labels) for each update, all of one shape
     accumulate: int = 1  # micro-batches of each update
-    seed: int = 0  # the seed of random numbers that replace initial statistics
+    seed: int = 0  # the seed of random numbers that replace initial values
     # own_loss, own_optimizer: whether a function of the user's replaces the recipe's
     own_loss: bool = False
     own_optimizer: bool = False
@@ -242,7 +242,7 @@ Flipped = Mapping[float, Callable[[], tuple[Rounding, int]]]
 
 
 def flip_widths(layers: Sequence[Layer]) -> list[float]:
-    """Return the widths of ties (ReLU inputs near 0) for which the reference runs again with flipped ties."""
+    """Return the widths to try for ties. A tie is a ReLU input so near to 0 that rounding may change its sign."""
     own = SIGMAS * max((one.output_rounding for one in layers if one.output_rounding < CEILING), default=0.0)
     return [level * own for level in _LEVELS]
 
@@ -299,7 +299,7 @@ def parameter_roles(parameters: Sequence[tuple[str, Any]], untrained: Iterable[s
     """Return the fields `tied`, `trainable` and `constants` of a `Recording`, for either framework.
 
     `parameters` has pairs (name, parameter), with a shared parameter under each of its names. `untrained` has the names
-    of arrays that no update changes.
+    of arrays that no optimizer updates.
     """
     names: dict[int, list[str]] = {}
     for name, parameter in parameters:
@@ -316,8 +316,8 @@ def make_recording(
 ) -> Recording:
     """Make the `Recording` of one side, with notes about dropout. `recorded` has further fields.
 
-    `seen` converts an array as the framework does. `dropped` has tuples (layer, attribute, probability) of the dropouts
-    that are switched off.
+    `seen` converts an array to the framework's tensor and back. `dropped` has tuples (layer, attribute, probability) of
+    the dropouts that are switched off.
     """
     side = "the reference" if framework.startswith("PyTorch") else "the net"
     words = [f"{name}: {attribute}={share:g}" for name, attribute, share in dropped]

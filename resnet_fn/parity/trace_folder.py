@@ -2,7 +2,8 @@
 only.
 
 A trace may come from a stranger. Nothing in a trace is executed, and loading needs no more memory than the files have
-bytes. The manifest contains the SHA-256 of both files. Several workers write a folder each (rank-0, rank-1, …).
+bytes. The manifest contains the SHA-256 of `arrays.npz` and of its own other entries. Several workers write a folder
+each (rank-0, rank-1, …).
 """
 
 import dataclasses
@@ -51,7 +52,7 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
             recording.measure_probes({name: list(one) for name, one in recording.probes.items()})
         except Exception as error:
             why = f"{type(error).__name__}: {first_line(error)}"
-            recording.notes.append(f"the rounding of the probes cannot be measured ({why}): the trace has none")
+            recording.notes.append(f"the rounding of the probes cannot be measured ({why}), so the trace has no probes")
             recording = dataclasses.replace(recording, probes={})
     arrays: dict[int, tuple[int, np.ndarray]] = {}
     packed = _pack(dataclasses.replace(recording, flipped=widths, search=None, measure_probes=None), arrays)

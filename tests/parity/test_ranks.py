@@ -67,12 +67,12 @@ STATISTICS, BOTH = "BatchNorm statistics after update 1", "norm.moving_mean, nor
 FAULTS = {
     "own loss": ("loss", "loss of its own share"),
     "summed": ("gradients", "head.weight: 2 times the reference's"),
-    "left out": ("gradients", "head.bias: other values on each worker: it is not summed"),
+    "left out": ("gradients", "head.bias: each worker has other values; sum them"),
     "own norm": ("gradient norm", "the norm of its own gradients"),
     "counted": ("gradient norm", "head.weight: counted 2 times"),
     "all counted": ("gradient norm", "every parameter: counted 2 times"),
-    "own statistics": (STATISTICS, f"{BOTH}each worker keeps those of its own share"),
-    "first statistics": (STATISTICS, f"{BOTH}those of rank 0 alone"),
+    "own statistics": (STATISTICS, f"{BOTH}each worker keeps the statistics of its own share"),
+    "first statistics": (STATISTICS, f"{BOTH}the statistics of rank 0 alone"),
     "means": ("loss", "the mean of the workers' means"),
 }
 RIGHT = ("right", "own", "weighed", "means of parts")

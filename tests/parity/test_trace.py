@@ -60,13 +60,13 @@ X, Y = np.zeros((8, 1, 2, 2), np.float32), np.zeros(8, np.int32)
     [
         ([], 1, ("batches: there are none", "give a list with one pair (inputs, labels) for each update")),
         ((X, Y), 1, ("batches: batch 0 is ndarray", "give a pair (inputs, labels)")),
-        ([(X, Y[:6])], 2, ("accumulate: a batch has 8 inputs, 6 labels", "give as many of each, or no micro-batches")),
+        ([(X, Y[:6])], 2, ("accumulate: a batch has 8 inputs, 6 labels", "equal length, or no micro-batches")),
         (
             [(X, Y), (X[:4], Y[:4])],
             1,
-            ("inputs is float32 [4, 1, 2, 2] in batch 1", "but float32 [8, 1, 2, 2] in batch 0", "one shape"),
+            ("inputs is float32 [4, 1, 2, 2] in batch 1", "but float32 [8, 1, 2, 2] in batch 0", "batches alike"),
         ),
-        ([(X, Y), ({"a": X}, Y)], 1, ("inputs is missing in batch 1", "but float32 [8, 1, 2, 2]", "one shape")),
+        ([(X, Y), ({"a": X}, Y)], 1, ("inputs is missing in batch 1", "but float32 [8, 1, 2, 2]", "batches alike")),
         ([(X, Y)], 3, ("accumulate: 3", "does not divide the batch of 8", "give a divisor of 8")),
         (
             [({"mask": X.astype(np.float64)}, Y)],

@@ -18,8 +18,8 @@ def record_cell(
 ) -> list[Layer]:
     """Run a net with `call`, and record every execution of its layers (`record_layers`). Parameters are restored.
 
-    `call` must run the net uncompiled, because compiled functions call no hooks. Afterwards, the net is in the mode
-    `train`.
+    `call` must run the net uncompiled, because compiled functions call no hooks. Afterwards, the net is in
+    training mode if `train` is True.
     """
 
     def run() -> None:

@@ -66,7 +66,7 @@ class Difference:
 
     @property
     def beyond(self) -> float:
-        """The relative error divided by the limit of rounding, or 0 below this limit and above the tolerance."""
+        """The factor by which an error within the tolerance exceeds the limit of rounding, or 0 in all other cases."""
         bound = max(_LEAST, ROUNDING_FACTOR * self.rounding)
         return self.relative / bound if bound < self.relative <= self.tolerance else 0.0
 

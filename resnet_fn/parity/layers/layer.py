@@ -48,7 +48,7 @@ class Layer:
 
 
 def title_of(name: str, call: int) -> str:
-    """Return the title of a layer's execution, if the layer had run `call` times before."""
+    """Return the title of one execution of the layer `name`. `call` is the number of executions before."""
     return f"{name} ({call + 1})" if call else name
 
 
@@ -76,10 +76,10 @@ WHOLE = ("attention", "lstm", "gru", "rnn", "norm", "dense")
 
 
 def kind_of(layer: Any) -> str:
-    """Return a layer's kind, which is the same word for both frameworks, or else the class's name in lower case.
+    """Return a layer's kind, for example "conv". It is the same word for both frameworks, or else the class's name.
 
-    A class derived from a framework's layer has that layer's kind. A user's class with a known name has the kind of the
-    name, if no layers are inside. Any other class has the kind "own" and the class's name.
+    A class derived from a framework's layer has the kind of this layer. A user's class without inner layers has the
+    kind that `_KINDS` gives for its name. Any other user's class, such as Block, has the kind "own block".
     """
     for class_ in type(layer).__mro__:
         name = re.sub(r"^Parametrized|[123]d|Ext$", "", class_.__name__)

@@ -31,8 +31,8 @@ class Masked(nn.Cell):
 def masked(net: nn.Cell, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[Callable[[], None]]:
     """Let layers multiply by masks in training mode inside a `with` block. Compile the net inside the block.
 
-    `masks` maps a layer's path to one mask for each call. The layers must have dropout 0. Yields a function that sets
-    the masks. Before, all masks are ones.
+    `masks` maps a layer's path to a list with one mask for each call. The layers must have dropout 0. Yields a function
+    that sets the masks. All masks are ones until this function is called.
     """
     layers = [(layer, type(layer), masks[name]) for name, layer in net.cells_and_names() if name in masks]
     values = []

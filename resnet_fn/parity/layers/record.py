@@ -18,7 +18,7 @@ _CONTAINERS = {
 
 
 def recorded_layers(net: Any) -> Iterator[tuple[str, Any]]:
-    """Yield each layer of a net with its path, except the net, containers, and layers inside the kinds in `WHOLE`."""
+    """Yield (path, layer) for a net's layers. Containers, and inner layers of kinds such as attention, are left out."""
     seen: set[int] = set()  # hooks on a layer with two names would run twice
 
     def walk(layer: Any, name: str) -> Iterator[tuple[str, Any]]:

@@ -1,6 +1,6 @@
 """Read a layer's settings under names that MindSpore and PyTorch share.
 
-Each function below describes one kind of layer of `mindspore.nn`, `mindspore.mint.nn` and `torch.nn`. `pads` are the
+Each function in `_TABLE` describes layers of `mindspore.nn`, `mindspore.mint.nn` and `torch.nn`. `pads` are the
 zeros before and after the input in each direction, or the cut-off rows of a transposed convolution. `momentum` is the
 weight of the new statistics, as in torch.
 """
@@ -194,7 +194,7 @@ def _spread(value: Any, count: int) -> tuple[int, ...]:
 
 
 def _directions(layer: Any, image: np.ndarray | None) -> int:
-    """Return in how many directions a convolution or pool slides."""
+    """Return the number of directions in which a convolution or pool slides."""
     if named := re.search("([123])d", " ".join(class_.__name__ for class_ in type(layer).__mro__)):
         return int(named[1])
     return max(1, image.ndim - 2) if image is not None else 2
@@ -243,7 +243,7 @@ _OF_DROPOUT = ("p", "prob", "keep_prob")  # attributes of dropout layers: MindSp
 
 
 def _shares(layer: Any) -> Iterator[tuple[str, float, list[tuple[Any, str]]]]:
-    """Yield a layer's dropouts: the attribute, the probability, and each (object, attribute) that stores the number."""
+    """Yield (name, probability, places) for each dropout of a layer. A place is (object, attribute)."""
     words: dict[str, Sequence[str]] = {**{name: (name,) for name in _DROPS}, "p": ("keep_prob",)}  # MindCV's DropPath
     if kind_of(layer) == "dropout" or type(layer).__name__ == "StochasticDepth":
         words = {"p": (*_OF_DROPOUT, *_DROPS)}

@@ -1,7 +1,7 @@
 """The nets of `resnet_fn.models` in PyTorch, written independently, for parity tests and the ladder.
 
-Published weights load unchanged, because parameters have torchvision's names, or timm's names in squeeze-excite and
-gather-excite blocks and in the D stem. Importing this module imports torch.
+Parameters have torchvision's names, so that published weights load unchanged. Squeeze-excite blocks, gather-excite
+blocks and the D stem (three 3x3 convolutions) have timm's names instead. Importing this module imports torch.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ class GatherExcite(nn.Module):
     """A gather-excite gate at global extent, as in the authors' Caffe models (arXiv 1810.12348).
 
     The variants are θ⁻ ("minus"), θ ("") and θ⁺ ("plus"). Parameters have timm's names. In θ⁺, a ReLU follows the
-    gather's BatchNorm; timm omits this ReLU.
+    gather's BatchNorm. The package timm omits this ReLU.
     """
 
     def __init__(self, channels: int, variant: str, size: int, norm: type) -> None:

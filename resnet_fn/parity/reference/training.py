@@ -1,4 +1,4 @@
-"""Build the recipe's loss, optimizer and moving average in PyTorch. What PyTorch lacks is written as in the paper."""
+"""Build the recipe's loss, optimizer and moving average in PyTorch. LARS, LAMB and focal loss follow their papers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -83,7 +83,7 @@ def recipe_optimizer(recipe: Recipe, module: torch.nn.Module) -> torch.optim.Opt
 
 
 class Lars(torch.optim.Optimizer):
-    """The optimizer LARS (You et al., arXiv 1708.03888, algorithm 1). Without weight decay, the local rate λ is 1."""
+    """The optimizer LARS (You et al., arXiv 1708.03888, algorithm 1). λ is 1 without weight decay or if a norm is 0."""
 
     def __init__(self, groups: Any, momentum: float, trust_coefficient: float) -> None:
         super().__init__(groups, {"lr": 1.0, "weight_decay": 0.0})
@@ -108,7 +108,7 @@ class Lars(torch.optim.Optimizer):
 class Lamb(torch.optim.Optimizer):
     """The optimizer LAMB (You et al., arXiv 1904.00962, algorithm 2), with bias correction as in timm.
 
-    Without weight decay, the layer-wise ratio ‖w‖ / ‖r + decay · w‖ is replaced by 1.
+    The layer-wise ratio ‖w‖ / ‖r + decay · w‖ is 1 without weight decay, or if a norm is 0.
     """
 
     def __init__(self, groups: Any, betas: tuple[float, float], eps: float) -> None:
@@ -139,8 +139,8 @@ class Lamb(torch.optim.Optimizer):
 class Average(AveragedModel):
     """The recipe's moving average of a module's weights and statistics. The attribute `module` has the averages.
 
-    As in torchvision's training script, the average moves every `ema_every` updates. Until `ema_start`, the average is
-    a copy of the weights.
+    As in torchvision's training script, the average moves every `ema_every` updates. Until epoch `ema_start`, the
+    average is a copy of the weights.
     """
 
     def __init__(self, module: torch.nn.Module, recipe: Recipe, updates_per_epoch: float) -> None:
