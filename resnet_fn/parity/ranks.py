@@ -49,7 +49,10 @@ def merge(recordings: Sequence[Recording]) -> Recording:
     notes = [f"recorded by {len(traces)} workers{', without an update with dropout' if whole and first.drops else ''}"]
     of_batch = traces[0].own_losses[1:]
     if not whole and of_batch and not math.isclose(*of_batch, rel_tol=_EXACT):
-        notes.append("the batch's loss is not the mean of its shares' losses; record both sides without --accumulate")
+        notes.append(
+            "the counts differ between workers, so the mean of their losses is not the batch's loss; "
+            "record both sides without --accumulate"
+        )
     return replace(first, ranks=traces, notes=[*first.notes, *notes])
 
 

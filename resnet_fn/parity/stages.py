@@ -111,8 +111,7 @@ class Row(NamedTuple):
 
     name: str
     tolerance: float  # the relative error ‖a − b‖ / ‖b‖ that passes whatever the rounding (docs/migrating.md)
-    # the compared arrays: "all", the "trained" ones, the "rest", or the trained ones in "backward" order;
-    # "" for outputs or updates
+    # the compared arrays: "all", "trained", "rest", or trained arrays in "backward" order; "": outputs or updates
     of: str
     values: Callable[[Trace], Arrays]
     what: str = name_map.VALUES  # the kind of `values` (`MadeOf.build`)

@@ -33,8 +33,7 @@ class Difference:
     ours: float
     theirs: float
     place: tuple[int, ...]  # the index of that place
-    # the relative distance between the reference's float32 and float64 arrays, or the stage's estimate if larger;
-    # 0 if unknown
+    # the reference's relative error in float32 against float64, or the stage's estimate if larger; 0 if unknown
     rounding: float
     tolerance: float  # the relative error that passes
 
