@@ -1,4 +1,4 @@
-"""MindSpore's side of the ladder: a net, its loss and its optimizer in the compiled functions of training."""
+"""Train a MindSpore net for a few updates, and record the numbers that are compared with PyTorch's."""
 
 import contextlib
 import inspect
@@ -72,7 +72,7 @@ _OF_GRAPHS = "The Traceback of Net Construct Code"  # in the errors of MindSpore
 
 @contextlib.contextmanager
 def run_in(mode: str) -> Iterator[None]:
-    """A context in which nothing is compiled if the mode is "pynative", not even the port's own `@jit` functions."""
+    """If the mode is "pynative", switch MindSpore's compiler off inside a `with` block, also for `@jit` functions."""
     before = os.environ.get("MS_JIT")  # MindSpore reads it in each call
     if mode == "pynative":
         os.environ["MS_JIT"] = "0"
@@ -84,15 +84,15 @@ def run_in(mode: str) -> Iterator[None]:
 
 
 def compiler() -> Compile | None:
-    """The function that compiles others, `mindspore.jit`; None if nothing is compiled (`run_in`, or MS_JIT=0)."""
+    """Return `mindspore.jit`, or None if the environment variable MS_JIT=0 switches compiling off."""
     return None if os.environ.get("MS_JIT") == "0" else mindspore.jit
 
 
 class Like(NamedTuple):
-    """The reference that a net is recorded like: its recording, and the pairing of names."""
+    """The reference that a net is compared with."""
 
-    recording: Recording  # the reference's
-    names: NameMap  # the reference's parameter and layer for each of the net's
+    recording: Recording  # the reference's recording
+    names: NameMap  # maps the net's parameters and layers to the reference's
 
 
 def record_net(
@@ -108,20 +108,12 @@ def record_net(
     workers: Workers = Workers(),
     probes: bool = True,
 ) -> Recording:
-    """Train a net for a few updates through the compiled step, without dropout; record what the ladder compares.
+    """Train a net for a few updates without dropout, and record what the comparison with PyTorch needs.
 
-    One more update multiplies by masks in place of dropout. At the end the net has its weights from before the updates.
-
-    Args:
-        net, task: the net, and the updates.
-        like: the reference, whose weights, weight decays and masks the net takes.
-        loss: (outputs, labels) → scalar; None: the recipe's.
-        optimizer: for the net's trainable parameters (`make_optimizer`, or one of MindSpore's); None: the recipe's.
-        schedule: the learning rate as a function of the update number; None: the recipe's.
-        make_step: a function with the signature of `make_train_step`.
-        build: the function that made the net; if it is given, several nets are built for their initial values.
-        workers: the workers that share each batch, with their all-reduce (`with_all_reduce`).
-        probes: whether the net is also run on probes, other inputs than the batches.
+    If `like` is given, the net takes over the reference's weights and dropout masks. At the end, the net has the
+    weights from before the first update. `loss` (a function of outputs and labels), `optimizer` (for the
+    trainable parameters) and `schedule` (update number → learning rate) replace the recipe's. `build` makes the net
+    again, to record the initial values of several nets. `probes` allows runs on changed inputs.
     """
     check_shares(task, workers.size, any(name.endswith(STATISTICS) for name in parameters_by_path(net)))
     recipe, initial, inputs = task.recipe, state(net), task.batches[0][0]
@@ -151,7 +143,7 @@ def record_net(
     drops = drops_of(
         dropped, layers["train"], lambda name, ones: outputs_of(first_call(cells[name], ones, True))["logits"]
     )
-    # Without micro-batches masks have the shape of the batch, not of a worker's share.
+    # Without micro-batches, masks have the shape of the whole batch, but a worker gets only a part of the batch.
     theirs = (like.recording.dropping, like.names.layers) if like else ()
     masks = {} if task.accumulate % workers.size else shared_masks((drops, layers["train"]), *theirs)
     random_train = cut_random(layers["train"], random) if random is not None else ""
@@ -198,28 +190,25 @@ def record_net(
         **roles_of(net),
     )
     if not trace.after:
-        words = f"{type(optimizer).__name__} is not run here, which has no kernel for it"
-        notes.append(f"{words}: updates are not compared")
+        notes.append(f"updates are not compared: {type(optimizer).__name__} has no kernel on this device")
     recording.notes += [*notes, moved] if moved else notes
     return recording
 
 
 def _recipe_optimizer(net: nn.Cell, recipe: Recipe, like: Like | None) -> tuple[Optimizer, str]:
-    """The recipe's optimizer with the reference's weight decays, and a line with the changes, "" if there are none.
-
-    The recipe gives norms no weight decay. It recognises norms by class: a norm written by hand would be decayed.
-    """
+    """Return the recipe's optimizer with the reference's weight decays, and a note about decays that differ."""
+    # The recipe recognises norms by their class. It would decay a norm that is written by hand.
     paths = {id(one): path for path, one in parameters_by_path(net).items()}
     decays = paired(like.recording.trace.settings.get(DECAY, {}), like.names) if like else {}
     own = weight_decay_groups(net, recipe.weight_decay, recipe.decay_all)
     groups = [(parameter, decays.get(paths[id(parameter)], decay)) for parameter, decay in own]
     moved = [paths[id(one)] for (one, decay), (_, theirs) in zip(own, groups, strict=True) if decay != theirs]
-    note = f"weight decay is the reference's, not the one by the net's layers: {few(moved)}" if moved else ""
+    note = f"the weight decay of {few(moved)} is the reference's, not the recipe's" if moved else ""
     return make_optimizer(recipe, net, groups), note
 
 
 def _probes(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
-    """A net's probes (`compute_probes`) in evaluation mode, not compiled; they are changes of the batch `inputs`."""
+    """Run the net and its layers on probes (changed inputs), uncompiled and in evaluation mode."""
     caller = Caller(lambda tensor: tensor.numpy(), Tensor, outputs_of, explained, (MissingKernelError, MemoryError))
     net.set_train(False)
     cells = [cell for _, cell in net.cells_and_names()]
@@ -228,18 +217,18 @@ def _probes(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
 
 
 def layers_of(net: nn.Cell, inputs: Tree, train: bool) -> list[Layer]:
-    """Run a net on a batch and record every layer."""
+    """Run a net on a batch, and record the inputs and outputs of its layers."""
     return record_cell(net, lambda: call(net, inputs), train)
 
 
 def roles_of(net: nn.Cell) -> dict[str, Any]:
-    """Which parameters are shared, which are trained, which need no counterpart (`parameter_roles`)."""
+    """Return which parameters are shared, trained or constant, as fields of a `Recording`."""
     named = list(_all_names(net, ""))
     return parameter_roles(named, [name for name, parameter in named if not parameter.requires_grad])
 
 
 def _all_names(cell: nn.Cell, path: str) -> Iterator[tuple[str, Parameter]]:
-    """Pairs of path and parameter, one for every path that leads to a parameter; `path` is that of the cell."""
+    """Yield every path to a parameter below a cell, with the parameter. `path` is the path of the cell itself."""
     for leaf, parameter in cell.parameters_and_names(expand=False):
         yield f"{path}.{leaf}" if path else leaf, parameter
     for part, inner in cell._cells.items():
@@ -248,12 +237,12 @@ def _all_names(cell: nn.Cell, path: str) -> Iterator[tuple[str, Parameter]]:
 
 
 def outputs_of(value: Any) -> Arrays:
-    """A net's outputs as arrays, by name; a single tensor is called "logits"."""
+    """Return the tensors in a net's outputs as arrays by name. A single tensor has the name "logits"."""
     return {name: leaf.numpy() for name, leaf in named_leaves(value, "logits").items() if isinstance(leaf, Tensor)}
 
 
 def _evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Arrays]:
-    """A function of inputs that returns the outputs of a compiled forward pass; `like` are the outputs on `inputs`."""
+    """Return a function that maps inputs to outputs in evaluation mode. `like` is an example of the outputs."""
     forward, jit = with_inputs(net, inputs), compiler()
     keep, kept = output_recorder(like, "eval")
 
@@ -285,10 +274,10 @@ def run_mindspore(
     set_masks: Callable[[], None] | None = None,
     workers: Workers = Workers(),
 ) -> Trace:
-    """Train a net for a few updates through its compiled step, which changes its parameters.
+    """Train a net for a few updates through its compiled step, and record the results. The net's weights change.
 
-    `outputs` has outputs of the net, for their structure: of the first batch in evaluation mode ("eval"), and of its
-    first micro-batch in training mode ("train"). `set_masks` makes layers multiply by masks; it is called at the end.
+    `outputs` has the net's outputs by mode: "eval" on the first batch, and "train" on the first micro-batch. If
+    `set_masks` is given, the first update is repeated with dropout masks at the end.
     """
     inputs, recipe = task.batches[0][0], task.recipe
     evaluate = _evaluation(net, inputs, outputs["eval"])
@@ -319,7 +308,7 @@ def run_mindspore(
     average = make_average(net, recipe.ema, recipe.ema_every, recipe.ema_start, task.updates_per_epoch)
 
     def step_with(used: Optimizer | None, clip_norm: float, average: MovingAverage | None = None) -> tuple[Any, Any]:
-        """A training step, and all its parameters with their values before any update."""
+        """Return a training step, and all its parameters with their values before any update."""
         scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)
         update, plan = recording_optimizer(used, keep_gradients), StepPlan(clip_norm, micro_batches)
         run_state = make_state(net, update, scaler, average)
@@ -334,7 +323,7 @@ def run_mindspore(
     for update, share in enumerate(shares):
         try:
             result = _call(step, net, share, rates[update])
-        except MissingKernelError:  # of the optimizer: the net has run before
+        except MissingKernelError:  # The net has run before, so the optimizer lacks the kernel.
             step, at_start = step_with(None, recipe.clip_norm)
             result, runs = _call(step, net, share, rates[update]), False
         trace.losses.append(float(result.loss.numpy()))
@@ -349,7 +338,7 @@ def run_mindspore(
         if update < LATER:
             trace.after.append(state(net))
         if update + 1 == min(LATER, len(task.batches)):
-            if like and like.recording.trace.after:  # with equal weights, outputs show all other state
+            if like and like.recording.trace.after:  # with equal weights, outputs show differences in other state
                 theirs = like.recording.trace
                 assign(net, like.names.rename({name: theirs.after[-1][name] for name in theirs.gradients}))
             trace.last_outputs = evaluate(inputs)
@@ -382,14 +371,10 @@ def run_mindspore(
 
 
 def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> dict[str, Arrays]:
-    """The changes of made-up weights by updates with made-up gradients (`alone`), after each update of `KEPT`.
-
-    Arrays that the reference has, too, are made up under its names, to be equal. Nothing is compiled: later stages
-    compare the compiled step. The net's weights and the optimizer's state are restored.
-    """
+    """Update random weights with random gradients. Return the changes after the first and the last update, by path."""
     parameters = {path: parameter for path, parameter in parameters_by_path(net).items() if parameter.requires_grad}
     weights, gradients = made_up({path: parameter.shape for path, parameter in parameters.items()})
-    if like:
+    if like:  # the random numbers of both sides must be equal
         theirs = made_up({name: array.shape for name, array in like.recording.trace.gradients.items()})
         for own, given in (
             (weights, like.names.rename(theirs[0])),
@@ -408,13 +393,13 @@ def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> di
 def recording_reduce(
     all_reduce: Reduce, shapes: Mapping[str, Sequence[int]]
 ) -> tuple[Reduce, Callable[[], Arrays], Callable[[], Arrays]]:
-    """An all-reduce, and two functions that return the gradients that it took and gave, if one call had all of them."""
+    """Return an all-reduce that records its calls, and two functions that return the recorded inputs and results."""
     (keep_sent, sent), (keep_received, received) = recorder(shapes, "sent"), recorder(shapes, "received")
     count, first = len(shapes), tuple(next(iter(shapes.values())))
 
     def record_and_reduce(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         sums = all_reduce(tensors)
-        if len(tensors) == count and tensors[0].shape == first:
+        if len(tensors) == count and tensors[0].shape == first:  # a call with all gradients
             keep_sent(tensors)
             keep_received(sums)
         return sums
@@ -432,20 +417,20 @@ def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResul
 
 
 def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
-    """Wrap a net of several inputs in a function of one tuple (`arguments`); a net of one array stays as it is.
+    """Wrap a net with several inputs in a function of one tuple, or return a net with one input unchanged.
 
-    The function has the methods of the net that a training step calls. ValueError if `construct` lacks an input's name.
+    The function also has the methods of the net that a training step calls.
     """
     if not isinstance(inputs, dict | tuple):
         return net
     places, defaults = tuple(range(len(inputs))), (None,) * len(inputs)
     if isinstance(inputs, dict):
-        # Keyword arguments in compiled code give gradients of the wrong type: each has its place, or its default.
+        # Keyword arguments in compiled code give gradients of the wrong type, so arguments are passed by position.
         names, parameters = sorted(inputs), list(inspect.signature(net.construct).parameters.values())
         taken = [one.name for one in parameters]
-        if wrong := [name for name in names if name not in taken]:
-            words = f"net: construct takes {', '.join(taken)}, and there is an input {wrong[0]!r}"
-            raise ValueError(f"{words}; give it an argument of that name")
+        if missing := [name for name in names if name not in taken]:
+            accepted = ", ".join(taken)
+            raise ValueError(f"net: construct takes {accepted}, but not the input {missing[0]!r}; add it to construct")
         used = parameters[: 1 + max((taken.index(name) for name in names), default=-1)]
         places = tuple(names.index(one.name) if one.name in names else -1 for one in used)
         defaults = tuple(one.default for one in used)
@@ -462,12 +447,12 @@ def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
 
 
 def arguments(inputs: Tree) -> Any:
-    """Inputs as a training step takes them: a tensor, or a tuple of tensors (those of a dict sorted by name)."""
+    """Return inputs as a tensor or a tuple of tensors. The tensors of a dict are sorted by name."""
     return map_tree(Tensor, tuple(inputs[name] for name in sorted(inputs)) if isinstance(inputs, dict) else inputs)
 
 
 def call(net: nn.Cell, inputs: Tree) -> Any:
-    """The net's outputs on `inputs`; a tuple's leaves are positional arguments, a dict's entries keyword arguments."""
+    """Return the net's outputs. A tuple is passed as positional arguments, a dict as keyword arguments."""
     tensors = map_tree(Tensor, inputs)
     if isinstance(tensors, dict):
         return net(**tensors)
@@ -475,7 +460,7 @@ def call(net: nn.Cell, inputs: Tree) -> Any:
 
 
 def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
-    """A net's outputs on a batch; the net's mode and state are restored. ValueError, with the inputs, if it fails."""
+    """Return a net's outputs on a batch, and restore the net's mode. In training mode, restore the statistics too."""
     was_training = net.training
     net.set_train(train)
     try:
@@ -488,30 +473,30 @@ def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
 
 
 class MissingKernelError(ValueError):
-    """Raised for an operation that has no kernel on this device."""
+    """Raised if an operation has no kernel on this device."""
 
 
 @contextlib.contextmanager
 def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
-    """A context that turns errors into a ValueError with inputs and a fix; `compiled`: the net runs if uncompiled."""
+    """Turn an error inside a `with` block into a ValueError that lists the inputs and suggests a fix."""
     try:
         yield
     except Exception as error:
-        text, fix = str(error), "--debug shows where"
+        text, fix = str(error), "add --debug to see where it fails"
         shapes = _OF_SHAPES.search(first_line(error)) and not compiled
         if kernel := _NO_KERNEL.search(text):
             device = process.started.get("device", "CPU")
-            fix = f"no {device} kernel: {kernel[kernel.lastindex or 0]}; record it where there is one (parity record)"
+            fix = f"no {device} kernel: {kernel[kernel.lastindex or 0]}; run `parity record` on a device that has one"
         elif shapes:
-            fix = "give it the inputs that the reference takes"
+            fix = "give the net the inputs that the reference takes"
         elif compiled or _OF_GRAPHS in text:
-            fix = "it does not compile; correct that, or compare it uncompiled with --mode pynative"
+            fix = "correct what does not compile, or compare the net uncompiled with --mode pynative"
         failed = what_failed("net", inputs, error, fix)
         raise (MissingKernelError(str(failed)) if kernel else failed) from error
 
 
 def recorder(shapes: Mapping[str, Sequence[int]], title: str) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
-    """Two functions: compiled code calls the first to record tensors; the second returns the last ones by name."""
+    """Return a function that records tensors, and a function that returns the last recorded arrays by name."""
     parameters = tuple(
         Parameter(Tensor(np.zeros(shape, np.float32)), name=f"record.{title}.{index}", requires_grad=False)
         for index, shape in enumerate(shapes.values())
@@ -528,7 +513,7 @@ def recorder(shapes: Mapping[str, Sequence[int]], title: str) -> tuple[Callable[
 
 
 def output_recorder(like: Any, title: str) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
-    """Like `recorder`, for a net's outputs; `like` are the outputs on another batch, for their structure."""
+    """Return the two functions of `recorder` for a net's outputs. `like` is an example of these outputs."""
     paths = tuple(path for path, leaf in leaves(like) if isinstance(leaf, Tensor))
     keep, kept = recorder({name: array.shape for name, array in outputs_of(like).items()}, title)
 
@@ -545,7 +530,7 @@ def output_recorder(like: Any, title: str) -> tuple[Callable[[Any], None], Calla
 
 
 def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]) -> Optimizer:
-    """An optimizer that calls `keep` with the gradients, then updates as `optimizer`; None: it does not update."""
+    """Return an optimizer that also calls `keep` with the gradients. If `optimizer` is None, no weights change."""
 
     def record(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         keep(gradients)
@@ -554,7 +539,7 @@ def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]
         return Optimizer((), record)
     after = optimizer.update
 
-    # Two functions, not one with `if after is not None`: jit would silently leave out the optimizer's operations.
+    # With one function and an `if after is not None`, jit would silently leave out the optimizer's operations.
     def record_and_update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         keep(gradients)
         after(gradients, learning_rate)
@@ -563,25 +548,22 @@ def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]
 
 
 def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> Optimizer:
-    """An `Optimizer` that calls one of MindSpore's optimizers with gradients and the task's learning rate.
+    """Return an `Optimizer` that calls one of MindSpore's optimizers with the task's learning rate.
 
-    Gradients come in the order of the net's trainable parameters; the optimizer's groups may have another order. Each
-    group gets the task's learning rate times (own rate / largest group's rate), as on the reference's side. A
-    ValueError names a learning rate that is a schedule, or a parameter that the net does not train.
+    The parameter group with the largest learning rate gets the task's rate. All groups keep the ratios of their rates.
     """
     groups = tuple(optimizer.lrs) if isinstance(optimizer, TorchLike) else optimizer.learning_rate
     rates = tuple(dict.fromkeys(groups)) if isinstance(groups, tuple) else (groups,)
     name = type(optimizer).__name__
     if not all(isinstance(rate, Parameter) for rate in rates):
-        raise ValueError(
-            f"optimizer: {name} has a learning rate for each step of its own; build it with one number "
-            "(the task sets it before each update)"
-        )
+        raise ValueError(f"optimizer: {name} has a learning rate schedule; build it with a constant learning rate")
     places = {id(parameter): index for index, parameter in enumerate(net.trainable_params())}
-    if foreign := [parameter.name for parameter in optimizer.parameters if id(parameter) not in places]:
+    if untrained := [parameter.name for parameter in optimizer.parameters if id(parameter) not in places]:
         raise ValueError(
-            f"optimizer: {name} updates {foreign[0]}, which the net does not train; build it for net.trainable_params()"
+            f"optimizer: {name} updates {untrained[0]}, which the net does not train; "
+            "build it with net.trainable_params()"
         )
+    # Gradients come in the order of the net's parameters. The optimizer's groups may have another order.
     order = tuple(places[id(parameter)] for parameter in optimizer.parameters)
     largest = max(float(rate.numpy()) for rate in rates) or 1.0
     shares = tuple(float(rate.numpy()) / largest for rate in rates)
@@ -600,12 +582,12 @@ def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> Optimizer
 
 
 def parameters_by_path(net: nn.Cell) -> dict[str, Parameter]:
-    """All parameters and statistics by path in the net, which differs from `Parameter.name` if a cell was replaced."""
+    """Return all parameters and statistics by path. A path may differ from the parameter's name."""
     return dict(net.parameters_and_names())
 
 
 def state(net: nn.Cell) -> Arrays:
-    """All parameters and statistics of a net as arrays, by path."""
+    """Return copies of all parameters and statistics of a net as arrays by path."""
     return {name: parameter.numpy().copy() for name, parameter in parameters_by_path(net).items()}
 
 

@@ -1,4 +1,4 @@
-"""The ladder as an HTML page: verdict and causes, stages, each layer's error in execution order, and losses."""
+"""Write the ladder (the comparison with PyTorch) as an HTML page."""
 
 from pathlib import Path
 
@@ -24,13 +24,13 @@ _STYLE = """
 .bar { min-width: 9rem; padding-bottom: 8px; background: linear-gradient(var(--colour) 0 0) 0 100%/var(--error) 4px,
 linear-gradient(#ccc 0 0) 0 100%/var(--allowed) 8px; background-repeat: no-repeat; }
 """
-_DEPTH = """<p>‖here − reference‖ / ‖reference‖ of the layer's output, going forward from top to bottom, and of its
-parameters' gradients, going backward from bottom to top. Bars are logarithms, the grey
-one is what is allowed; the bar of what differs is red.</p>"""
+_DEPTH = """<p>Each number is the relative error ‖here − reference‖ / ‖reference‖. Outputs are computed from top to
+bottom, gradients from bottom to top. Bars are logarithmic. The grey bar is the allowed error. An error that is too
+large has a red bar.</p>"""
 
 
 def write_page(ladder: Ladder, folder: str, title: str) -> Path:
-    """Write the page as parity.html in a folder, which is made if it is missing. Returns the file's path."""
+    """Write the page as parity.html in a folder, and return the file's path. A missing folder is created."""
     path = Path(folder, "parity.html")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(str(path), ladder_page(ladder, title))
@@ -38,7 +38,7 @@ def write_page(ladder: Ladder, folder: str, title: str) -> Path:
 
 
 def ladder_page(ladder: Ladder, title: str) -> str:
-    """The ladder as an HTML document."""
+    """Return the ladder as an HTML document."""
     verdict = DIFFERS if ladder.first_stage else UNDECIDED if ladder.undecided else OK
     words = {DIFFERS: "They differ", UNDECIDED: "Undecided", OK: "Both compute the same"}[verdict]
     lines = [f'<p class="{"cause" * line.startswith(" ")}">{text(line.strip())}</p>' for line in findings(ladder)]
@@ -53,7 +53,7 @@ def ladder_page(ladder: Ladder, title: str) -> str:
         body += [f"<h2>{stage.name.capitalize()}</h2>", table(("update", "here", "reference"), rows)]
         body += [f"<p>{text(stage.note)}</p>"] if stage.note else []
     lists = {"Settings that differ": settings(ladder), "Environments that differ": ladder.environment}
-    lists |= {"Changed to make them comparable": ladder.changed, "Not exercised": ladder.coverage.not_exercised}
+    lists |= {"Changes that make both sides comparable": ladder.changed, "Not exercised": ladder.coverage.not_exercised}
     facts = [f"{name}: {value}" for name, value in ladder.coverage.facts.items() if value]
     for head, items in (lists | {"Exercised": facts, "Kernels": ladder.probed.kernels}).items():
         body += [f"<h2>{head}</h2><ul>", *(f"<li>{text(item)}</li>" for item in items), "</ul>"] if items else []
@@ -62,7 +62,6 @@ def ladder_page(ladder: Ladder, title: str) -> str:
 
 
 def _row(stage: Stage) -> list[str]:
-    """A stage's row as HTML: name, verdict in colour with its reason, then the numbers."""
     name, *numbers, verdict = cells(stage)
     why = stage.failed or stage.doubt
     verdict += f"; {why}" if why not in verdict else ""
@@ -70,7 +69,7 @@ def _row(stage: Stage) -> list[str]:
 
 
 def _bar(item: Difference | None) -> str:
-    """A cell with an array's error and two bars, the error's logarithm and in grey the allowed error's; "" for None."""
+    """Return an HTML cell with a relative error, a bar for the error, and a bar for the allowed error."""
     if item is None:
         return ""
     errors = np.clip([item.relative, max(item.tolerance, ROUNDING_FACTOR * item.rounding)], _LEAST, _MOST)
@@ -80,10 +79,7 @@ def _bar(item: Difference | None) -> str:
 
 
 def along_depth(ladder: Ladder) -> Depth:
-    """How each layer differs, in execution order: its output in each mode, and the worst gradient of its parameters.
-
-    A parameter that no layer owns has a row of its own after the layers.
-    """
+    """Return each layer's output difference in each mode and its worst gradient difference, in execution order."""
     rows: Depth = {}
     for layer in ladder.layers:
         rows.setdefault(layer.name, {})[layer.mode] = layer.output

@@ -1,4 +1,4 @@
-"""Probes: both sides compute outputs of the net, and of each layer alone, on other inputs than the batches."""
+"""Compare both sides on probes: runs of the net, and of each layer alone, on other inputs than the batches."""
 
 import contextlib
 import copy
@@ -21,29 +21,29 @@ from resnet_fn.parity.notes import attempt, settings_differences
 from resnet_fn.parity.stages import paired_outputs
 from resnet_fn.parity.trace import Arrays, Probe, Probes, Recording, Tree, map_tree, named_leaves
 
-NET = ""  # the net's name among the layers'
+NET = ""  # the name of the whole net among the names of layers
 FACTORS = {"0.01·x": 0.01, "−x": -1.0, "10·x": 10.0}
 IDS, MASKS = "every id once", "masks inverted"
 TOO_LARGE = "those of other layers fill the memory that probes may have"
-_HELD = 1 << 28  # the most numbers in all layers' probes of one side
-_LARGEST_BATCH = 1 << 18  # the most numbers in the images of which layers get their inputs
-_LARGEST = 1 << 22  # the most numbers in an embedding's table for a probe of every id
-# MindSpore's kernels on a CPU: tanh is 2e-5 off for inputs ten times as large, elu 1e-5 for a thousandth.
+_HELD = 1 << 28  # the most numbers in the probes of all layers of one side
+_LARGEST_BATCH = 1 << 18  # the most numbers in the batch of images from which layers get their inputs
+_LARGEST = 1 << 22  # a larger embedding table is not probed with every id
+# Layers with inexact kernels on a CPU. tanh is 2e-5 off for inputs times 10, and elu 1e-5 for inputs times 0.001.
 _KERNELS = ("tanh", "tanhshrink", "elu", "rnn", "gru", "lstm", "rnncell", "grucell", "lstmcell")
 _OF_KERNELS = 1e-3  # relative errors up to this are blamed on these kernels
-_UNSEEN = 5e-5  # the same if such a function may run outside of layers, for probes that scale numbers
+_UNSEEN = 5e-5  # the same limit if such a function may run outside of layers; only for probes that scale numbers
 _WITH_WINDOWS = ("conv", "transposed conv", "maxpool", "avgpool", "upsample")
 Change = Callable[[np.ndarray], np.ndarray]
 Asked = Mapping[str, Collection[str]]  # layer's name ("" for the net) → names of probes to compute
 
 
 class Caller(NamedTuple):
-    """How one framework calls a net and its layers."""
+    """The functions with which one framework runs a net and its layers."""
 
     array: Callable[[Any], np.ndarray]  # the array of a tensor
     tensor: Callable[[np.ndarray], Any]
     outputs: Callable[[Any], Arrays]  # a net's outputs as arrays by name
-    calling: Callable[[Tree], Any]  # the context in which a net or layer is called, given its input
+    calling: Callable[[Tree], Any]  # returns the context manager for a call on the given input
     absent: tuple[type[Exception], ...] = (MemoryError,)  # errors for which a probe is left out
 
 
@@ -55,10 +55,10 @@ def compute_probes(
     caller: Caller,
     asked: Asked | None = None,
 ) -> Probes:
-    """Compute the probes `asked` (None: all): `run` on changed `inputs`, each layer alone on changes of its first call.
+    """Run the net and each of its layers on probes (changed inputs), and return the results.
 
-    `layers` are pairs of path and layer; `executions` are the recorded ones. A layer that takes anything but arrays,
-    numbers and texts is left out.
+    `run` runs the net on inputs. `layers` has pairs (path, layer), and `executions` has their recorded executions. If
+    `asked` is None, all probes are computed.
     """
 
     def compute(given: Tree) -> Arrays:
@@ -115,7 +115,7 @@ def compute_probes(
 
 
 def _few_samples(inputs: Tree, least: int) -> Tree:
-    """Cut large images, and inputs beside them, to `_LARGEST_BATCH` numbers, at least `least` samples; else no cut."""
+    """Shorten a batch of large images to about `_LARGEST_BATCH` numbers, but to no fewer than `least` samples."""
     given = [leaf for leaf in named_leaves(inputs, "").values() if leaf.ndim]
     first = given[0] if given else np.zeros(0)
     if first.ndim < 4 or first.dtype.kind != "f":
@@ -125,7 +125,7 @@ def _few_samples(inputs: Tree, least: int) -> Tree:
 
 
 def _tables(inputs: Tree, executions: Sequence[Layer]) -> dict[str, int]:
-    """By name of an input: the number of rows of the embedding in which it is looked up, if there is one."""
+    """Return the number of rows in the embedding's table for each input that an embedding takes, by name."""
     tables = [(one, one.input) for one in executions if one.kind == "embedding" and one.input is not None]
     rows = dict[str, int]()
     for (name, leaf), (one, ids) in itertools.product(named_leaves(inputs, "inputs").items(), tables):
@@ -145,7 +145,6 @@ def _probe(compute: Callable[[], Arrays], given: Tree, caller: Caller, further: 
 
 
 def _mapped(function: Callable[[Any], Any], tree: Any) -> Any:
-    """The tree with `function` applied to each tensor or array. TypeError for leaves that are neither nor constants."""
     if type(tree) is dict:
         return {key: _mapped(function, branch) for key, branch in tree.items()}
     if type(tree) in (tuple, list):
@@ -162,12 +161,12 @@ def _equal(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _rows(layer: Layer) -> int:
-    """The number of rows of an embedding's table."""
+    """Return the number of rows in an embedding's table."""
     return next((shape[0] for _, shape in layer.parameters if len(shape) == 2), 0)
 
 
 def _layer_changes(arrays: Sequence[np.ndarray], layer: Layer) -> dict[str, Change]:
-    """The changes that are tried, by the probe's name: of a layer's first input, and of inputs that go with it."""
+    """Return the functions that change a layer's inputs, by the probe's name."""
     first, changes = arrays[0], dict[str, Change]()
 
     def scaled(factor: float) -> Change:
@@ -195,7 +194,7 @@ def _layer_changes(arrays: Sequence[np.ndarray], layer: Layer) -> dict[str, Chan
 
 
 def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
-    """The changed inputs of the net that are tried, by the probe's name; `rows` is of `_tables`."""
+    """Return the net's changed inputs by the probe's name. `rows` is the result of `_tables`."""
     given = {name: leaf for name, leaf in named_leaves(inputs, "inputs").items() if leaf.ndim}
     masks = {name for name, leaf in given.items() if is_mask(name, leaf)}
     first = next(iter(given.values()), np.zeros(0))
@@ -209,7 +208,7 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
         return each(lambda name, leaf: leaf.take(range(number), 0, mode="wrap") if len(leaf) == count else leaf)
 
     def sized(times: int, plus: int) -> Tree:
-        """Inputs of another size: images in pixels, others along axes that are as long as the first's second axis."""
+        """Return inputs whose image size or sequence length n becomes `times` · n + `plus`."""
 
         def change(name: str, leaf: np.ndarray) -> np.ndarray:
             alike = leaf.ndim == first.ndim and leaf.dtype.kind == "f"
@@ -242,13 +241,13 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
 
 
 def is_mask(name: str, leaf: np.ndarray) -> bool:
-    """Whether an input is a mask: a bool array, one named "…mask…", or one of the integers 0 and 1 only."""
+    """Return whether an input is a mask: an array of bool, of integers 0 and 1, or with "mask" in the name."""
     ones = leaf.size and leaf.dtype.kind in "iu" and bool(np.isin(leaf, (0, 1)).all())
     return leaf.dtype == bool or "mask" in name or bool(ones)
 
 
 def measure(probes: Probes, asked: Asked, others: Probes, times: float) -> None:
-    """Raise the rounding of the probes `asked` to at least `times` their relative error against another run's."""
+    """Raise the rounding of each asked probe to `times` the relative error between `probes` and `others`."""
     for layer, titles in asked.items():
         for title in titles:
             probe, other = probes[layer][title], others.get(layer, {}).get(title)
@@ -259,17 +258,17 @@ def measure(probes: Probes, asked: Asked, others: Probes, times: float) -> None:
 
 
 def attempted(record: Callable[[], Any], notes: list[str], side: str) -> Any:
-    """What `record` returns; if it fails, None, and a line is added to `notes`. The verdict does not need probes."""
+    """Return what `record` returns. If `record` fails, return None and add a line to `notes`."""
     try:
         return record()
-    except Exception as error:
-        notes.append(f"the probes of {side} failed ({type(error).__name__}: {first_line(error)}): there are none")
+    except Exception as error:  # the verdict does not need probes
+        notes.append(f"the probes of {side} failed, so there are none ({type(error).__name__}: {first_line(error)})")
         return None
 
 
 @contextlib.contextmanager
 def same_attributes(layers: Iterable[Any]) -> Iterator[None]:
-    """A context that restores the layers' attributes when it ends, and the contents of their lists, dicts and sets."""
+    """Restore the attributes of layers after a `with` block, including changed lists, dicts and sets."""
     kept = [(vars(layer), dict(vars(layer))) for layer in layers]
     filled = [
         (value, copy.copy(value)) for _, before in kept for value in before.values() if type(value) in (list, dict, set)
@@ -287,25 +286,25 @@ def same_attributes(layers: Iterable[Any]) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A probe in which both sides differ although they agree on the batches."""
+    """A probe (a run on changed inputs) on which the two sides differ, although they agree on the batches."""
 
-    layer: str  # our layer's name; `NET` for the net
+    layer: str  # the name of our layer, or `NET`
     probe: str
-    difference: Difference | None  # None if only our side fails on the probe
+    difference: Difference | None  # None if our side fails or has other shapes
     words: str  # how they differ
 
 
 @dataclasses.dataclass
 class Probed:
-    """The results of comparing both sides' probes."""
+    """The results of comparing both sides' probes (runs on changed inputs)."""
 
     findings: list[Finding] = field(default_factory=list)
     agreed: dict[str, list[str]] = field(default_factory=dict)  # our layer, or `NET` → the probes that agree
-    kernels: list[str] = field(default_factory=list)  # differences that are known of MindSpore's kernels, a line each
-    left_out: dict[str, str] = field(default_factory=dict)  # probes of the net that compare nothing, and why
+    kernels: list[str] = field(default_factory=list)  # known errors of MindSpore's kernels, a line each
+    left_out: dict[str, str] = field(default_factory=dict)  # probe that compares nothing → the reason
 
     def lines(self) -> list[str]:
-        """A line for each layer with findings, then the lines of `kernels`."""
+        """Return one line for each layer with findings, and one for each known error of MindSpore's kernels."""
         by_layer: dict[str, list[Finding]] = {}
         for one in self.findings:
             by_layer.setdefault(one.layer, []).append(one)
@@ -317,9 +316,9 @@ class Probed:
 
 
 def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str], forward: bool) -> Probed:
-    """Compare both sides' recorded probes.
+    """Compare both sides' outputs on the recorded probes (runs on changed inputs).
 
-    `layers` maps our layer to the reference's; `forward`: whether the nets' outputs agree on the batches.
+    `layers` maps the net's layers to the reference's. `forward` is True if the nets' outputs agree on the batches.
     """
     probed, pairs = Probed(), list[_Pair]()
     a, b = ({one.name: one for one in side.layers["eval"] if not one.call} for side in (ours, theirs))
@@ -344,7 +343,7 @@ def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str]
     for title in dict.fromkeys([*net[0], *net[1]]) if forward else ():
         if title in net[0] and title in net[1]:
             kernels = _OF_KERNELS if known else _UNSEEN
-            hints = of_layers if "sizes" in title else ""  # other sizes show windows that the batch does not
+            hints = of_layers if "sizes" in title else ""  # other sizes show differences of windows
             pairs.append(_Pair(NET, NET, title, net[0][title], net[1][title], kernels, hints))
         else:
             probed.left_out[title] = "one side has no record of it"
@@ -357,9 +356,7 @@ def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str]
         try:
             theirs.measure_probes(asked)
         except Exception as error:  # then the tolerance alone decides
-            probed.left_out["the rounding of probes"] = (
-                f"measuring it failed ({type(error).__name__}: {first_line(error)})"
-            )
+            probed.left_out["the rounding of probes"] = f"not measured ({type(error).__name__}: {first_line(error)})"
     for pair, (items, words) in compared:
         _judge(probed, pair, items, words)
     probed.findings = [
@@ -371,28 +368,25 @@ def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str]
 
 
 class _Pair(NamedTuple):
-    """The same probe of both sides."""
+    """The results of both sides on one probe."""
 
-    name: str  # our layer's
+    name: str  # our layer
     other: str  # the reference's layer
     title: str
     ours: Probe
     theirs: Probe
-    kernels: float  # a relative error up to this may be that of MindSpore's tanh and elu
+    kernels: float  # up to this relative error, MindSpore's tanh and elu may be the cause
     hints: str
 
 
 def _compared(probed: Probed, pair: _Pair) -> tuple[list[Difference], str] | None:
-    """How a probe's outputs differ, still without rounding; if none can be compared, in words why our side is wrong.
-
-    None if the probe compares nothing: the reference fails or is not finite, or the inputs are not the same.
-    """
+    """Return a probe's differences, and a text if our side fails or has other shapes. None if nothing is comparable."""
     _, _, title, ours, theirs, _, _ = pair
     finite = all(np.isfinite(value).all() for value in theirs.outputs.values())
     apart = len(ours.further) != len(theirs.further) or not np.allclose(ours.further, theirs.further, rtol=1e-3)
     if theirs.error or not finite or apart or ours.error == TOO_LARGE:
         if not pair.name:
-            why = "the sides were given other inputs" if apart else "the reference is not finite"
+            why = "the two sides had different inputs" if apart else "the reference is not finite"
             probed.left_out[title] = "the reference rejects it" if theirs.error else why
         return None
     if ours.error:
@@ -409,7 +403,7 @@ def _compared(probed: Probed, pair: _Pair) -> tuple[list[Difference], str] | Non
 
 
 def _difference(name: str, ours: np.ndarray, theirs: np.ndarray) -> Difference:
-    """The `difference` of two arrays; if they agree, as nearly all do, with the relative error only."""
+    """Return the difference of two arrays. If the arrays agree, only the relative error is computed."""
     error = relative_error(ours, theirs)
     if error <= TOLERANCE:
         return Difference(name, 0.0, error, 1.0, 0.0, 0.0, (), 0.0, TOLERANCE)
@@ -417,7 +411,7 @@ def _difference(name: str, ours: np.ndarray, theirs: np.ndarray) -> Difference:
 
 
 def _judge(probed: Probed, pair: _Pair, items: Sequence[Difference], words: str) -> None:
-    """Add one probe's result to `probed`: it agrees, is a kernel's error, is a finding, or is undecided."""
+    """Add a probe's result to `probed`: an agreement, a known kernel error or a finding. Skip undecided results."""
     name, _, title, _, theirs, kernels, hints = pair
     measured = [dataclasses.replace(one, rounding=theirs.rounding.get(one.name, 0.0)) for one in items]
     item = max(measured, key=lambda one: (one.verdict == DIFFERS, one.relative), default=None)
@@ -426,7 +420,7 @@ def _judge(probed: Probed, pair: _Pair, items: Sequence[Difference], words: str)
     if item and item.verdict != DIFFERS:
         probed.agreed.setdefault(name, []).append(title)
     elif item and item.relative <= kernels and (kernels > _UNSEEN or title in FACTORS):
-        words = f"{item.relative:.1e} apart with {title}, as MindSpore's kernels of tanh and elu are"
+        words = f"a difference of {item.relative:.1e} with {title}, which MindSpore's kernels of tanh and elu can cause"
         probed.kernels.append(f"{name or 'the net'}: {words}")
     else:
         words = item.values() if item else words

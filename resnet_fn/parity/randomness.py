@@ -1,4 +1,4 @@
-"""Find what is random in training although dropout is 0, and which stages are undecided because of it."""
+"""Find layers that draw random numbers although dropout is 0, and mark the stages that cannot be compared."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,25 +11,25 @@ from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.stages import ALONE, EVAL_FORWARD, RATE, SETTINGS, SKIPPED, TRAIN_FORWARD, Stage
 from resnet_fn.parity.trace import Arrays, Recording
 
-_RANDOM = 1e-3  # relative error of two calls above which they are random; kernels may not repeat exactly
-_DRAWN = 1e-6  # the same if the net draws random numbers
-_CALLS = 8  # calls of a net that draws random numbers: in few calls a drop-path may drop nothing
+_RANDOM = 1e-3  # two calls with a larger relative error are random; below that, kernels may not repeat exactly
+_DRAWN = 1e-6  # the same limit if the net draws random numbers
+_CALLS = 8  # a net that draws random numbers is called so often: in few calls, drop-path may drop nothing
 
 
 def is_random(call: Callable[[], Arrays], drawn: Callable[[], Any] = tuple) -> bool:
-    """Whether calls return different arrays. `drawn` returns a generator's state, which changes if a call draws."""
+    """Return whether repeated calls give different arrays. `drawn` returns the state of the random generator."""
     before, first = drawn(), call()
     moved = not np.array_equal(before, drawn())
     return any(is_apart(first, call(), _DRAWN if moved else _RANDOM) for _ in range(_CALLS if moved else 1))
 
 
 def is_apart(first: Arrays, others: Arrays, limit: float = _DRAWN) -> bool:
-    """Whether any array differs from that of the same name by a relative error above `limit`."""
+    """Return whether any two arrays of the same name have a relative error above `limit`."""
     return any(relative_error(first[name], value) > limit for name, value in others.items())
 
 
 def cut_random(layers: list[Layer], again: Sequence[Layer]) -> str:
-    """Delete the executions from the first that differs in `again` on; returns the layer that draws random numbers."""
+    """Delete the executions from the first random one on, or all if none is random. Return what draws the numbers."""
     others = {layer.title: layer for layer in again}
 
     def repeats(layer: Layer, what: str) -> bool:
@@ -39,12 +39,12 @@ def cut_random(layers: list[Layer], again: Sequence[Layer]) -> str:
     changed = [index for index, layer in enumerate(layers) if not repeats(layer, "output")]
     drawing = [layers[index] for index in changed if repeats(layers[index], "input")]
     del layers[min(changed, default=0) :]
-    unnamed = "what stands between its layers, or the loss,"
+    unnamed = "code between its layers, or the loss,"
     return f"{drawing[0].title} ({drawing[0].class_name})" if drawing else unnamed
 
 
 def with_doubts(stages: list[Stage], ours: Recording, theirs: Recording, layers: Mapping[str, str]) -> list[Stage]:
-    """The stages and the dropout stage; those that depend on other randomness are set to differ or undecided."""
+    """Add the dropout stage, and change the verdicts of stages in which a net draws random numbers."""
     names = [stage.name for stage in stages]
     evaluation, after = stages[names.index(EVAL_FORWARD)], names.index(TRAIN_FORWARD)
     both = ours.random_eval and theirs.random_eval  # on purpose: with dropout set to 0 they may repeat

@@ -1,4 +1,4 @@
-"""Compare several workers with one: merge their recordings, and find where their sums are wrong. Needs NumPy only.
+"""Compare a training step of several workers with a training step of one worker. Needs NumPy only.
 
 Each of several workers computes its part (share) of each batch. A single worker computes the same parts as
 micro-batches or, if the net has no BatchNorm, the whole batch.
@@ -23,37 +23,44 @@ _EXACT = 1e-5  # relative error of two sums of the same float32 numbers
 
 
 def check_shares(task: Task, workers: int, batchnorm: bool) -> None:
-    """Raise a ValueError if workers cannot divide a batch, or one worker could not compute the same parts of it."""
+    """Raise ValueError if the workers cannot divide a batch, or if one worker cannot compute the same parts."""
     if task.accumulate % workers and (batchnorm or task.accumulate > 1):
-        why = "BatchNorm normalises each worker's share, and one worker the batch; " * batchnorm
-        fix = f"give a multiple of {workers}, here and on one worker"
-        raise ValueError(f"accumulate: {task.accumulate} with {workers} workers: {why}{fix}")
+        because = ", because of BatchNorm" * batchnorm
+        raise ValueError(
+            f"accumulate: {task.accumulate} must be a multiple of {workers}, the number of workers{because}; "
+            f"give {workers} here and in the run on one worker"
+        )
     replace(task, accumulate=max(workers, task.accumulate))  # `Task` checks that each batch divides
 
 
 def merge(recordings: Sequence[Recording]) -> Recording:
-    """Merge all recordings, by rank, into rank 0's; outputs: the last worker's, or the whole batch's. Changes them."""
+    """Merge the recordings of all workers, in the order of ranks, into one. The given recordings change.
+
+    All traces get the last worker's training outputs or, without micro-batches, the outputs of the whole batch.
+    """
     first, traces = recordings[0], [one.trace for one in recordings]
     whole = first.task.accumulate % len(traces) > 0
     later, dropped = (zip(*(getattr(one, name) for one in traces), strict=True) for name in ("later", "dropped"))
     for group in (traces, *later, *dropped):
         for outputs in zip(*(one.train_outputs for one in group), strict=True):
             rows = {name: [one[name] for one in outputs] for name, array in outputs[0].items() if whole and array.ndim}
-            for one in outputs:  # all get the last worker's (the last micro-batch), or the whole batch's
+            for one in outputs:  # all get the last worker's outputs, or the outputs of the whole batch
                 one.update(outputs[-1] | {name: np.concatenate(arrays) for name, arrays in rows.items()})
     notes = [f"recorded by {len(traces)} workers{', without an update with dropout' if whole and first.drops else ''}"]
     of_batch = traces[0].own_losses[1:]
     if not whole and of_batch and not math.isclose(*of_batch, rel_tol=_EXACT):
         notes.append(
-            "the batch's loss is not the mean of its shares' (counts differ): record both without --accumulate"
+            "the counts differ between workers, so the mean of their losses is not the batch's loss; "
+            "record both sides without --accumulate"
         )
     return replace(first, ranks=traces, notes=[*first.notes, *notes])
 
 
 def with_ranks(stages: list[Stage], ours: Recording, stages_of: Callable[[Trace], list[Stage]]) -> list[Stage]:
-    """The stages, with the differences of ranks that are not those of rank 0, and a stage for the gradients' sum.
+    """Add the differences of the ranks after rank 0 to the stages, and insert a stage for the sum of the gradients.
 
-    Workers' statistics are compared with the mean of what each part alone gives: one worker's move per micro-batch.
+    BatchNorm statistics are compared with the mean of the workers' own statistics. `stages_of` returns the stages of
+    one worker's trace.
     """
     if not ours.ranks:
         return stages
@@ -71,7 +78,7 @@ def with_ranks(stages: list[Stage], ours: Recording, stages_of: Callable[[Trace]
             stage.note = stage.note or "without BatchNorm's statistics, which move with each micro-batch"
         if stage.name == STATISTICS and ours.trace.after:
             stage.differences += _combined(np.mean, own, [one.after[0] for one in ours.ranks], moved)
-            stage.note = "against the mean of the workers' own"
+            stage.note = "compared with the mean of the workers' own statistics"
     total = Stage(SUM, note="the step's all-reduce was not given all gradients in one call")
     if all(any(array.any() for array in one.values()) for one in sent):
         total = Stage(SUM, _combined(np.sum, sent, [one.received for one in ours.ranks], [*sent[0]]))
@@ -79,14 +86,14 @@ def with_ranks(stages: list[Stage], ours: Recording, stages_of: Callable[[Trace]
 
 
 def _combined(combine: Any, given: Sequence[Arrays], had: Sequence[Arrays], names: Sequence[str]) -> list[Difference]:
-    """Compare the arrays that each rank had with the sum or mean (`combine`) of the arrays that all ranks gave."""
+    """Compare each rank's result with the sum or mean (`combine`) of the arrays that all ranks gave."""
     right = {name: combine([one[name] for one in given], axis=0, dtype=np.float64) for name in names}
     pairs = [(name, rank) for name in names for rank in range(len(had))]
     return [difference(f"{name} of rank {rank}", had[rank][name], right[name], _EXACT) for name, rank in pairs]
 
 
 def worker_causes(case: StageCase) -> list[str]:
-    """Lines that explain the first stage that differs by a wrong sum or mean over the workers; [] if none does."""
+    """Return lines that explain a stage's difference by a wrong sum or mean over the workers."""
     return _CAUSES[case.stage.name](case) if case.ours.ranks and case.stage.name in _CAUSES else []
 
 
@@ -98,7 +105,7 @@ def _loss(case: StageCase) -> list[str]:
     of_batch = [one for one in ranks[0].own_losses[1:2] if math.isclose(one, right, rel_tol=_EXACT)]
     if of_batch and np.allclose(losses, np.mean(own), _EXACT, 0):
         means = few([f"{one:.6g}" for one in own])
-        return [f"the mean of the workers' means, {means}, which are of unequal counts; weigh each by its count"]
+        return [f"the mean of the workers' means {means}, whose counts differ; weight each mean by its count"]
     return []
 
 
@@ -108,7 +115,7 @@ def _gradients(case: StageCase) -> list[str]:
     for name in case.differing():
         each = [one.gradients[name] for one in case.ours.ranks]
         if any(relative_error(one, each[0]) > FITS for one in each):
-            groups.setdefault("other values on each worker: it is not summed over them", []).append(name)
+            groups.setdefault("each worker has other values; sum them over the workers", []).append(name)
         elif relative_error(each[0], count * theirs[name]) < FITS:
             groups.setdefault(f"{count} times the reference's: counted once for each worker", []).append(name)
     return [f"{few(names)}: {words}" for words, names in groups.items()]
@@ -130,8 +137,8 @@ def _norm(case: StageCase) -> list[str]:
 
 def _statistics(case: StageCase) -> list[str]:
     own, after = [one.own_statistics for one in case.ours.ranks], [one.after[0] for one in case.ours.ranks]
-    sources = {"each worker keeps those of its own share": own}
-    sources |= {f"those of rank {rank} alone": [one] * len(own) for rank, one in enumerate(own)}
+    sources = {"each worker keeps the statistics of its own share": own}
+    sources |= {f"the statistics of rank {rank} alone": [one] * len(own) for rank, one in enumerate(own)}
 
     def kept(name: str, source: Sequence[Arrays]) -> bool:
         return all(relative_error(a[name], b[name]) < _EXACT for a, b in zip(after, source, strict=True))

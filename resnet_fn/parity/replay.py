@@ -1,4 +1,4 @@
-"""Compare a MindSpore net with a reference: a torch module (`compare_step`), or a trace of one (`replay`)."""
+"""Compare a MindSpore net with a torch module (`compare_step`), or with a recording of one (`replay`)."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,26 +30,17 @@ def replay(
     quick: bool = False,
     **ours: Any,
 ) -> Ladder:
-    """Copy the reference's weights into a net, repeat its updates, and compare stage by stage.
+    """Copy the reference's weights into a net, repeat the reference's updates, and compare stage by stage.
 
-    Args:
-        reference: the recording of the reference.
-        net: the net; afterwards it has the reference's weights.
-        mode: "graph", or "pynative", in which nothing is compiled (`run_in`).
-        initialisation: whether to compare the distributions of the initial parameters, before they are replaced.
-        build: the function that made the net; if it is given, several builds are compared, if the reference has them.
-        corrections: the user's pairs of names (`read_map`).
-        quick: whether to compare the batches only, without probes and without a search for causes.
-        ours: `loss`, `optimizer`, `schedule` and `make_step` of `record_net`.
-
-    Raises:
-        ValueError: inputs or corrections do not fit the net, or the reference has its own loss or optimizer and
-            MindSpore's is missing.
+    `mode` is "graph", or "pynative" to compile nothing. If `initialisation` is False, initial parameters are not
+    compared. `build` makes the net again, to compare the initial parameters of several nets. `corrections` pairs names
+    by hand. `quick` leaves out probes (runs on changed inputs) and the search for causes. `ours` has the arguments
+    `loss`, `optimizer`, `schedule` and `make_step` of `record_net`. Afterwards, the net has the reference's weights.
     """
     task = reference.task
     for name, own in (("loss", task.own_loss), ("optimizer", task.own_optimizer)):
         if own and ours.get(name) is None:
-            raise ValueError(f"{name}: the reference has its own; give --our-{name} FILE:FUNCTION")
+            raise ValueError(f"{name}: the reference has its own {name}; give yours with --our-{name} FILE:FUNCTION")
     with run_in(mode):
         names = names_of(net, reference, corrections)
         if names.problems:
@@ -63,7 +54,7 @@ def replay(
 
 
 def names_of(net: nn.Cell, reference: Recording, corrections: Corrections | None = None) -> NameMap:
-    """The pairing of a net's parameters and layers with those of a reference's recording."""
+    """Pair a net's parameters and layers with the reference's."""
     task = reference.task
     first_call(net, task.batches[0][0])
     mode, roles = fuller_mode(reference), roles_of(net)
@@ -87,27 +78,32 @@ def compare_step(
 ) -> Ladder:
     """Compare a MindSpore net and its training step with a PyTorch module and a plain PyTorch training loop.
 
-    Untrained BatchNorms of the reference get random statistics, gamma and beta; then the reference's weights are copied
-    into the net. Both sides use the same batches. PyTorch's side is the recipe's loss, `clip_grad_norm_` and the
-    recipe's optimizer as in torch (or its paper); MindSpore's side is the compiled step.
+    Both sides start with the reference's weights and use the same batches. PyTorch's side uses the recipe's loss and
+    optimizer, and `clip_grad_norm_`. LARS and LAMB follow their papers. MindSpore's side uses the compiled training
+    step. In the reference, untrained BatchNorm statistics and trained parameters whose numbers are all equal, such as
+    gamma, are first randomised.
 
     Args:
-        net: the MindSpore net; afterwards it has the reference's weights.
-        reference: a torch Module, from which the net was ported. It is not changed.
-        batches: one (inputs, labels) for each update, all of one shape: NumPy arrays [n, …] of any dtype, or tuples
-            (positional arguments) or dicts (arguments by name) of them.
-        recipe: schedule (compressed into these updates), optimizer, weight decay, clipping, loss, moving average,
-            precision.
-        accumulate: micro-batches of each update, on both sides.
-        reference_loss: PyTorch's loss, (outputs, labels) → scalar; default the recipe's.
-        reference_optimizer: a function of the module that returns a torch optimizer; default the recipe's.
-        seed: the seed of the random statistics.
-        quick: as in `replay`.
-        ours: `mode`, `initialisation`, `build` and `corrections` of `replay`; `loss`, `optimizer`, `schedule` and
-            `make_step` of `record_net`.
+        net: the MindSpore net. Afterwards the net has the reference's weights.
+        reference: the torch module from which the net was ported. A copy is trained, so the module keeps its weights.
+        batches: one pair (inputs, labels) for each update, all of one shape. Inputs and labels are NumPy arrays [n, …]
+            of float32, integers or bool. A tuple of arrays gives positional arguments, and a dict named arguments.
+        recipe: the settings of training, such as loss and optimizer. The whole schedule is compressed into the updates.
+        accumulate: the number of micro-batches in each update, on both sides.
+        reference_loss: PyTorch's loss, (outputs, labels) → scalar; by default the recipe's.
+        reference_optimizer: a function of the module that returns a torch optimizer; by default the recipe's.
+        seed: the seed of the random statistics and parameters.
+        quick: whether to leave out probes (runs on changed inputs) and the search for causes.
+        ours: further arguments for MindSpore's side. `mode` is "graph", or "pynative" to compile nothing. `loss`,
+            `optimizer` and `schedule` (update number → learning rate) replace the recipe's, and `make_step` replaces
+            `make_train_step`. `initialisation=False` leaves initial parameters out of the comparison. `corrections`
+            pairs names of parameters and layers by hand.
+
+    Returns:
+        The ladder, which has the result of each stage and the verdict.
 
     Raises:
-        ValueError: batches or corrections do not fit, or a loss is not a scalar.
+        ValueError: an argument is wrong, a net fails on its inputs, or a loss is not a scalar.
     """
     from resnet_fn.parity.torch_side import record_reference
 
@@ -119,33 +115,34 @@ def compare_step(
 def assert_parity(
     net: nn.Cell, reference: Any, batches: Sequence[Batch] | None = None, recipe: Recipe | None = None, **options: Any
 ) -> Ladder:
-    """Assert, in a test, that a net and its training step compute what PyTorch computes.
+    """Check in a test that a net and its training step compute what PyTorch computes.
 
     Args:
-        net, batches: see `compare_step`.
-        reference: a torch Module, or the path of a trace that `parity record` wrote. A trace has batches and recipe,
-            and does not need PyTorch.
-        recipe: see `compare_step`; None: plain SGD with momentum, label smoothing and clipping, at a small rate.
-        options: further arguments of `compare_step`, or of `replay` with a trace.
+        net: the MindSpore net. Afterwards the net has the reference's weights.
+        reference: a torch module, or the path of a trace (a recording that `parity record` wrote). A trace does not
+            need PyTorch.
+        batches: as in `compare_step`. Leave `batches` and `recipe` out for a trace, which has its own.
+        recipe: as in `compare_step`; by default `Recipe(learning_rate=0.01)`.
+        options: further arguments of `compare_step`, or of `replay` for a trace.
 
     Returns:
-        The ladder.
+        The ladder, which has the result of each stage and the verdict.
 
     Raises:
-        AssertionError: they differ, or it is undecided whether they do; the error's text is the table.
-        ValueError: as `compare_step`.
+        AssertionError: the two sides differ, or the verdict is undecided. The message contains the table of stages.
+        ValueError: as in `compare_step`.
     """
     from resnet_fn.parity.report import table
 
     if isinstance(reference, str | Path):
         if batches is not None or recipe is not None:
-            raise ValueError("batches, recipe: the trace has its own; leave them out")
+            raise ValueError("batches, recipe: a trace has its own batches and recipe; leave both out")
         ladder = replay(load_recording(Path(reference)), net, **options)
     else:
         if batches is None:
-            raise ValueError("batches: are needed beside a module; give one (inputs, labels) for each update")
+            raise ValueError("batches: a torch module needs batches; give one pair (inputs, labels) for each update")
         ladder = compare_step(net, reference, batches, recipe or Recipe(learning_rate=_RATE), **options)
     if not ladder.agrees:
-        words = "the net does not compute" if ladder.first_stage else "it is undecided whether the net computes"
-        raise AssertionError(f"{words} what its reference does\n{table(ladder)}")
+        differs = "differs" if ladder.first_stage else "may differ"
+        raise AssertionError(f"the net {differs} from the reference, as the table shows\n{table(ladder)}")
     return ladder

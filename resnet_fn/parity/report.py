@@ -1,4 +1,4 @@
-"""The ladder as a table with a verdict, and as JSON."""
+"""Format the ladder (the comparison with PyTorch) as a table with a verdict, and as JSON."""
 
 import json
 import math
@@ -19,9 +19,10 @@ _FORM = "{:36} {:>8} {:>9} {:>9} {:>12} {:>8} {:>9}  {}"  # of COLUMNS in the te
 
 
 def table(ladder: Ladder) -> str:
-    """The ladder as text: one line for each stage, with its worst array; then the first differences and their causes.
+    """Return the ladder as text: a table with one line for each stage, then the first differences and their causes.
 
-    "relative" is ‖a − b‖ / ‖b‖, "allowed" the tolerance, "rounding" the reference's float32 error against float64.
+    The column "relative" is ‖a − b‖ / ‖b‖ of the stage's worst array, and "allowed" is the tolerance. The column
+    "rounding" is the reference's own error against float64.
     """
     lines = [_FORM.format(*row) for row in (COLUMNS, *map(cells, ladder.stages))]
     if any(stage.verdict == ROUNDING for stage in ladder.stages):
@@ -30,7 +31,7 @@ def table(ladder: Ladder) -> str:
     if ladder.ties:
         undecided = f"float32 cannot say on which side of 0 {ladder.ties} inputs of a ReLU lie"
         lines.append(f"          {undecided}, over all batches and updates; the figures allow for both")
-    uncompiled = [] if ladder.compiled else ["not compiled (--mode pynative): what compiling changes is not seen"]
+    uncompiled = [] if ladder.compiled else ["not compiled (--mode pynative): errors of the compiled net are not seen"]
     lines += [*ladder.changed, *uncompiled, "", *findings(ladder)]
     if ladder.notes:
         lines += ["settings that differ:", *(f"  {line}" for line in settings(ladder))]
@@ -38,7 +39,7 @@ def table(ladder: Ladder) -> str:
 
 
 def cells(stage: Stage) -> list[str]:
-    """The texts of a stage's row, in the order of `COLUMNS`: numbers of its worst array, and verdict with notes."""
+    """Return the cells of a stage's row in the table, in the order of `COLUMNS`."""
     worst, numbers, verdict = stage.worst, [""] * 5, stage.verdict
     if worst is None:
         verdict += f": {stage.note or stage.failed or stage.doubt}"
@@ -52,7 +53,7 @@ def cells(stage: Stage) -> list[str]:
 
 
 def findings(ladder: Ladder) -> list[str]:
-    """Lines with the verdict and the first differences, each followed by its causes in indented lines."""
+    """Return lines with the verdict and the first differences. Indented lines give the causes."""
     stage = ladder.first_stage
     if stage is None and ladder.undecided:
         lines = ["verdict: undecided; no stage differs beyond rounding, but these cannot be decided:"]
@@ -96,14 +97,13 @@ def findings(ladder: Ladder) -> list[str]:
 
 
 def _agreement(ladder: Ladder) -> str:
-    """A text with how many of the layers that ran were compared, in each mode."""
     compared = Counter(layer.mode for layer in ladder.layers)
     counts = [f"{compared[mode]} of {count} in {_MODES[mode]}" for mode, count in ladder.ran.items()]
     return f"the outputs of layers agree, {', '.join(counts)}"
 
 
 def settings(ladder: Ladder) -> list[str]:
-    """A line for each setting that differs; layers with the same difference are in one line."""
+    """Return a line for each setting that differs. Layers with the same difference share a line."""
     groups: dict[str, list[str]] = {}
     for note in ladder.notes:
         layer_name, _, words = note.partition(": ")
@@ -121,7 +121,7 @@ def _stage_lines(title: str, stage: Stage) -> list[str]:
 
 
 def name_map(ladder: Ladder) -> str:
-    """A text with how parameters were paired; with a list of all pairs, unless they were paired by name."""
+    """Return a text about the pairs of parameters. The pairs are listed, unless all were paired by name."""
     names = ladder.names
     head = f"names: {len(names.parameters)} parameters and statistics paired by "
     if names.how == "names":
@@ -132,7 +132,7 @@ def name_map(ladder: Ladder) -> str:
 
 
 def write_json(ladder: Ladder, path: str) -> None:
-    """Write the ladder to a JSON file; a number that is not finite becomes null."""
+    """Write the ladder to a JSON file. A number that is not finite becomes null."""
     content = {
         "format": "resnet_fn parity ladder",
         "version": VERSION,

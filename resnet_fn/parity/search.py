@@ -1,4 +1,4 @@
-"""Search for causes: change the reference's torch calls until it computes what the port computes. Needs PyTorch."""
+"""Search for the cause of a difference: change the reference's torch calls until the port's result comes out."""
 
 import contextlib
 import math
@@ -20,24 +20,24 @@ from resnet_fn.parity.stages import GRADIENTS, LOSS, TRAIN_FORWARD
 from resnet_fn.parity.trace import Arrays, Wanted
 
 _SECONDS = 10.0  # the most that a search takes
-_FITS = 10.0  # a change fits if the error that remains is at most so many times the rounding
+_FITS = 10.0  # a change fits if the remaining error is at most so many times the rounding
 _LEAST = 2e-6  # an error that always fits, however small the rounding
-_BEAM = 4  # the number of best single changes that are tried together with a second change
-_CAUSES = 5  # the most causes that are searched for, one after another
+_BEAM = 4  # so many of the best single changes are tried together with a second change
+_CAUSES = 5  # the search ends after so many causes
 
 
 class _DoneError(Exception):
-    """Raised to end a run, once the array that is compared has been computed."""
+    """Raised to end a run when the array to compare is computed."""
 
 
 class Searcher:
-    """Search for changes of a module's torch calls with which the module computes our arrays.
+    """Searches for changes of torch calls that make the reference's module compute the port's arrays.
 
     Args:
-        module: the reference's module; its weights are those of both sides.
-        forward: a function that runs the module, in training mode or not, and returns its outputs.
-        backward: a function that returns loss and gradients of the first batch.
-        seconds: the longest time that a search takes.
+        module: the reference's module, with the same weights as the port.
+        forward: a function of a bool (True for training mode) that runs the module and returns the outputs.
+        backward: a function that returns the loss and the gradients of the first batch.
+        seconds: the longest time of a search.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Searcher:
         self.buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
 
     def __call__(self, wanted: Wanted) -> list[str]:
-        """The changes that give `wanted`, a line each with the reference's file and line; [] if none is found."""
+        """Return a line for each change that gives the `wanted` arrays, and a line if the search stopped early."""
         self.wanted, self.until = wanted, time.perf_counter() + self.seconds
         chosen: Chosen = {}
         causes: dict[str, list[str]] = {}  # words of a change → places of its calls
@@ -78,9 +78,10 @@ class Searcher:
     def _run(
         self, chosen: Chosen, base: Calls | None = None, name: str | None = None, log: bool = False
     ) -> tuple[Calls, str, Any]:
-        """Run with the changes `chosen` up to the layer `name`; None: up to the first layer that differs from ours.
+        """Run the module with the changes `chosen`, up to the layer `name` or up to the first layer that differs.
 
-        Returns the calls, the name of that layer, and its output; "" and the final results if no layer ends the run.
+        Returns the calls, the name of the last layer, and the layer's output. If no layer ends the run, the name is "",
+        and the output is the final result.
         """
         wanted = self.wanted
         of_loss = wanted.stage in (LOSS, GRADIENTS)
@@ -126,14 +127,14 @@ class Searcher:
                     handle.remove()
 
     def _put_back(self) -> None:
-        """Restore the buffers, which runs in training mode change."""
+        """Restore the buffers, because runs in training mode change them."""
         with torch.no_grad():
             for name, kept in self.buffers.items():
                 if (buffer := self.module.get_buffer(name)).shape == kept.shape:
                     buffer.copy_(kept)
 
     def _error(self, name: str, value: Any) -> float:
-        """The error of a layer's output, or ("") of the final results, against ours: 1 is the largest that fits."""
+        """Return the error of an output, divided by the largest allowed error. The name "" means the final results."""
         if name:
             return _excess(value, *self.wanted.layers[name])
         arrays = self.wanted.convert(value)
@@ -144,12 +145,13 @@ class Searcher:
         )
 
     def _fit(self, chosen: Chosen, run: Calls, name: str, value: Any, known: set[str]) -> Chosen:
-        """The first change that gives our array: of one call, of alike calls, of two. Words in `known` come first."""
+        """Find a change of one call, of several alike calls, or of two calls that gives the port's array."""
         before, level = self._error(name, value), [(Chosen(), run, value)]
         for _ in range(2):
             closer: dict[str, tuple[float, Chosen]] = {}
             for first, logged, value in level:
                 options = self._options(logged, name, value)
+                # The changes in `known` are tried first.
                 for option in sorted(options, key=lambda option: not known.issuperset(option.values())):
                     if time.perf_counter() > self.until:
                         return {}
@@ -166,10 +168,10 @@ class Searcher:
         return {}
 
     def _options(self, run: Calls, name: str, value: Any) -> list[Chosen]:
-        """Changes to try: single ones that have an effect, the same at all alike calls, then other arguments."""
+        """Return the changes to try, in order. Except for gradients, changes that alter no output are left out."""
         if name or self.wanted.stage not in (LOSS, GRADIENTS):
             region = run.region(value)
-        else:  # for the loss, only calls after the forward pass: the outputs agree
+        else:  # The outputs agree, so a difference of the loss comes from calls after the forward pass.
             region = [n for n in reversed(run.calls) if n > run.of_forward or self.wanted.stage == GRADIENTS]
         singles, alike = list[Chosen](), defaultdict[tuple[str, str], Chosen](dict)
         for number in region:
@@ -198,7 +200,7 @@ class Searcher:
 
 
 def _excess(value: Any, ours: np.ndarray, rounding: float, floor: float = 0.0) -> float:
-    """The relative error of `value` against `ours`, divided by the largest error that fits (`_FITS`, `_LEAST`)."""
+    """Return the relative error of `value` against `ours`, divided by the largest allowed error."""
     a = value.detach().double().numpy() if isinstance(value, torch.Tensor) else np.asarray(value, np.float64)
     if a.shape != ours.shape:
         return math.inf

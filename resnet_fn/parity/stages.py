@@ -1,4 +1,4 @@
-"""The stages of the ladder, in the order of a training step: what is compared, and with what tolerance."""
+"""Define the stages of the ladder (the comparison with PyTorch) in the order of a training step."""
 
 import dataclasses
 import functools
@@ -31,7 +31,7 @@ from resnet_fn.parity.trace import LATER, Arrays, Batch, Recording, Rounding, Tr
 
 INPUTS, INITIALISATION, UNTRAINED, WEIGHTS = "inputs", "initialisation", "untrained arrays", "weights"
 EVAL_FORWARD, TRAIN_FORWARD, LOSS = "eval forward", "train forward", "loss"
-# Suffixes of stages' names: for all batches after the first, and for one update with masks.
+# Suffixes of the names of stages, for all batches after the first and for one update with dropout masks.
 LATER_BATCHES, WITH_DROPOUT = ", later batches", ", with dropout"
 LAYERS_OF = {
     EVAL_FORWARD: ("eval", "eval layers"),
@@ -44,43 +44,43 @@ CHANGE, STATISTICS = "change by update 1", "BatchNorm statistics after update 1"
 TRAJECTORY, LAST, AVERAGE = "loss trajectory", f"weights after update {LATER}", "averaged weights after the last update"
 MOVED = "eval forward after the updates"
 
-_OF_CHANGE = 1e-3  # the tolerance of a weight's change; also that of a weight which begins at zero
+_OF_CHANGE = 1e-3  # the tolerance of a weight's change, also if the weight begins at zero
 SKIPPED = "skipped"
 
 
 @dataclasses.dataclass
 class Stage:
-    """One stage of the ladder."""
+    """The result of one stage of the comparison, for example of the loss or of the gradients."""
 
     name: str  # "loss", "gradients", …
-    # one for each array compared, in execution order, backward order or by update
+    # one for each array, in the order of execution, of the backward pass or of updates
     differences: list[Difference] = field(default_factory=list)
-    note: str = ""  # why the stage was skipped or is incomplete; empty otherwise
+    note: str = ""  # a remark, such as why the stage was skipped or is incomplete
     hints: list[str] = field(default_factory=list)  # possible causes
     failed: str = ""  # why the stage differs without an array to compare; empty otherwise
     undecided: str = ""  # why the stage's numbers decide nothing; empty otherwise
 
     @property
     def verdict(self) -> str:
-        """ "DIFFERS" if `failed`, "undecided" if `undecided`, else the differences' worst verdict, or "skipped"."""
+        """The worst verdict of the differences, unless `failed` or `undecided` is set."""
         if self.failed or self.undecided:
             return DIFFERS if self.failed else UNDECIDED
         return max((item.verdict for item in self.differences), key=VERDICTS.index, default=SKIPPED)
 
     @property
     def doubt(self) -> str:
-        """Why the verdict is "undecided"."""
+        """The reason for the verdict "undecided", or an empty string."""
         doubts = (f"{item.name}: {item.doubt}" for item in self.differences if item.verdict == UNDECIDED)
         return self.undecided or next(doubts, "")
 
     @property
     def worst(self) -> Difference | None:
-        """The difference with the worst verdict and, of several, the largest `excess`; None if there is none."""
+        """The difference with the worst verdict and the largest `excess`, or None if there is none."""
         return max(self.differences, key=lambda item: (VERDICTS.index(item.verdict), item.excess), default=None)
 
     @property
     def first(self) -> Difference | None:
-        """The first difference whose verdict is "DIFFERS"; None if the stage is undecided."""
+        """The first difference with the verdict "DIFFERS", or None if the stage has none or is undecided."""
         differing = (item for item in self.differences if item.verdict == DIFFERS)
         return next(differing, None) if self.verdict == DIFFERS else None
 
@@ -90,7 +90,7 @@ def _updates(values: Iterable[object]) -> Arrays:
 
 
 def flat(arrays: Mapping[str, np.ndarray], names: Iterable[str] | None = None) -> np.ndarray:
-    """One float64 array [n] with the numbers of all arrays, or only of the arrays in `names`."""
+    """Return the numbers of all arrays, or of the arrays in `names`, as one float64 array [n]."""
     return np.concatenate([np.zeros(0), *(np.ravel(arrays[name]) for name in (arrays if names is None else names))])
 
 
@@ -107,15 +107,14 @@ def _change(trace: Trace) -> Arrays:
 
 
 class Row(NamedTuple):
-    """A stage of the table `STAGES`: the function `values` returns the arrays of one side that are compared."""
+    """A row of the table `STAGES`. `values` returns the arrays of one side that the stage compares."""
 
     name: str
     tolerance: float  # the relative error ‖a − b‖ / ‖b‖ that passes whatever the rounding (docs/migrating.md)
-    # which arrays: of "all" parameters and statistics, of those that are "trained" or not ("rest"), of those in
-    # "backward" order; "" for outputs or updates
+    # the compared arrays: "all", "trained", "rest", or trained arrays in "backward" order; "": outputs or updates
     of: str
     values: Callable[[Trace], Arrays]
-    what: str = name_map.VALUES  # of which kind `values` are (`MadeOf.build`)
+    what: str = name_map.VALUES  # the kind of `values` (`MadeOf.build`)
 
 
 STAGES = (
@@ -140,25 +139,26 @@ STAGES = (
 # The stages that are compared on each batch, with the weights from before any update.
 EACH_BATCH = [row for row in STAGES if row.name in (EVAL_FORWARD, TRAIN_FORWARD, LOSS, GRADIENTS)]
 _DROPPED = [row for row in STAGES if row.name in (TRAIN_FORWARD, LOSS, GRADIENTS, CHANGE, STATISTICS)]
-# The arrays from which norms and losses are computed; the rounding of these arrays is allowed for in norms and losses.
+# Names for the rounding of the arrays from which norms and losses are computed.
 _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
 _AFTER = (LAST, AVERAGE)
 _WEIGHTS = (CHANGE, *_AFTER)
-# An element is rounding if both gradients differ by over _OTHER of it, or if it is below _NOTHING of the largest.
+# A gradient's element is only rounding if both sides differ by more than _OTHER of the element, or if the element is
+# below _NOTHING of the largest.
 _OTHER, _NOTHING = 0.01, 1e-6
 
-# A gradient with an error above NOISE against float64, and a norm below _SMALL of all gradients', is only rounding.
+# A gradient is only rounding if its error against float64 is above NOISE and its norm below _SMALL of all gradients.
 NOISE, _SMALL = 0.5, 1e-4
 _MOST = 0.05  # the largest error that is allowed because of noise alone
-SPREADS = 4  # times ROUNDING_FACTOR: 16, a bound that 165 of 165 arrays of right ports kept (docs/migrating.md)
-_LENT = 1e-4  # the largest rounding of an array that counts in the median of all
+SPREADS = 4  # with ROUNDING_FACTOR, 16: all 165 arrays of right ports were within this bound (docs/migrating.md)
+_LENT = 1e-4  # arrays with more rounding do not count in the median
 
 
 Names = Mapping[str, Sequence[str]]  # `Row.of` ("all", "trained", …) → our parameters' names
 
 
 def rounding(trace: Trace, exact: Trace) -> Rounding:
-    """The relative errors of a trace's arrays against those of `exact`, a trace of the same net in float64."""
+    """Return the relative errors of a trace's arrays against the same net in float64, by stage and name."""
     rows = [row for row in STAGES if row.tolerance]
     rows.append(Row(_ALL_GRADIENTS, 1.0, "", lambda trace: {"": flat(trace.gradients)}))
     rows.append(Row(_OUTPUTS, 1.0, "", lambda trace: _updates(map(flat, trace.train_outputs))))
@@ -176,22 +176,22 @@ def rounding(trace: Trace, exact: Trace) -> Rounding:
 
 
 def sure(stage: Stage) -> Stage:
-    """Remove the arrays whose verdict is "undecided" from a stage, and note how many they were. Returns the stage."""
+    """Remove the undecided arrays from a stage, note their number in the stage, and return the stage."""
     decided = [item for item in stage.differences if item.verdict != UNDECIDED]
     if lost := len(stage.differences) - len(decided):
         stage.differences = decided
-        stage.note += f"{'; ' * bool(stage.note)}without {lost} arrays of which the reference itself is unsure"
+        stage.note += f"{'; ' * bool(stage.note)}without {lost} arrays that have too much rounding in the reference"
     return stage
 
 
-# The stages whose rounding is also measured by noise: differences beyond rounding, within the tolerance, are listed.
+# The stages whose rounding is also measured by noise.
 MEASURED = {name for row in EACH_BATCH for name in (row.name, row.name + LATER_BATCHES, row.name + WITH_DROPOUT)}
 
 
 def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
-    """The rounding of each batch's arrays, at least `SPREADS` times their largest change by noise (up to `_MOST`).
+    """Return the rounding of each array: its float32 error or, if larger, a multiple of its change under noise.
 
-    `noisy` has the changes of the first batch's arrays (`rounding`) in runs with noise of one unit in the last place.
+    `noisy` has the relative changes of the first batch's arrays under noise of one unit in the last place.
     """
     grown = {}
     for stage, errors in measured.items():
@@ -199,22 +199,23 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
         changes = [one.get(first, {}) for one in noisy]
         spreads = {name: SPREADS * max((one.get(name, 0.0) for one in changes), default=0.0) for name in errors}
         least = {name: min(spread, _MOST / ROUNDING_FACTOR) for name, spread in spreads.items()}
-        if first == GRADIENTS:  # a gradient that noise changes as much as this is nothing but rounding
+        if first == GRADIENTS:  # such a gradient is only rounding
             least |= {name: spread for name, spread in spreads.items() if spread >= NOISE}
         grown[stage] = {name: max(error, least[name]) for name, error in errors.items()}
     return grown
 
 
 def drift(noisy: Trace, trace: Trace, measured: Rounding, parameters: Collection[str]) -> Rounding:
-    """How far noise moves statistics, and weights whose gradient is rounding only: Adam divides by that gradient."""
+    """Return how far noise moves the statistics, the last outputs, and weights whose gradients are only rounding."""
     errors, statistics = rounding(noisy, trace), noisy.after[-1].keys() - parameters  # all names of trained ones
+    # Adam divides by the gradient, so a weight drifts even if the gradient is only rounding.
     drifting = statistics | {name for name, error in measured[GRADIENTS].items() if error >= NOISE}
     moved = {stage: {name: one for name, one in errors[stage].items() if name in drifting} for stage in _AFTER}
     return {**moved, MOVED: errors[MOVED]}
 
 
 def worst_rounding(*roundings: Rounding) -> Rounding:
-    """For each array of the first argument, the largest of all roundings; infinite if one lacks the array."""
+    """For each array in the first argument, return the largest rounding in any argument. A missing one is infinite."""
     return {
         stage: {name: max(one.get(stage, {}).get(name, math.inf) for one in roundings) for name in errors}
         for stage, errors in roundings[0].items()
@@ -223,7 +224,7 @@ def worst_rounding(*roundings: Rounding) -> Rounding:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Both sides' recordings, the pairing of names, and the rounding of the reference's arrays, by stage."""
+    """The recordings of both sides, the pairs of names, and the rounding of the reference's arrays by stage."""
 
     ours: Recording
     theirs: Recording
@@ -231,21 +232,22 @@ class Comparison:
     rounding: Rounding
 
     def rounding_of(self, stage: str, name: str, theirs: Arrays, made: np.ndarray) -> float:
-        """The relative rounding of our array `made`: a part of a larger array in `theirs` gets all its rounding."""
+        """Return the relative rounding of `made`, which was built from the reference's arrays for our array `name`."""
         errors = self.rounding.get(stage, {})
         sources = [one for one in self.names.sources(name) if one in errors and one in theirs]
+        # Our array may be a part of a larger one. It then gets the rounding of the whole.
         off = math.hypot(*(errors[one] * (norm(theirs[one]) or 1.0) for one in sources))
         return off / (norm(made) or 1.0)
 
     def _lent(self, row: Row, name: str, theirs: Arrays, made: np.ndarray) -> float:
-        """The rounding of our array `name`; if it is more than rounding, at most the whole's or the tolerance."""
+        """Return the rounding that is allowed for the net's array `name`."""
         error, errors = self.rounding_of(row.name, name, theirs, made), self.rounding.get(row.name, {})
         whole = max((errors.get(one, 0.0) for one in self.names.sources(name)), default=0.0)
         return error if name in self._rounding_only else min(error, max(whole, row.tolerance))
 
     @functools.cached_property
     def _rounding_only(self) -> set[str]:
-        """Our parameters whose gradients are rounding only: biases before norms, and biases of an attention's keys."""
+        """The net's parameters whose gradients are zero or only rounding, such as biases before norms."""
         theirs = self.theirs.trace.gradients
         limit = _SMALL * math.hypot(*map(norm, theirs.values()))
         small = {name: b for name, b in self.names.rename(theirs, name_map.GRADIENTS).items() if norm(b) <= limit}
@@ -255,18 +257,18 @@ class Comparison:
 
     @functools.cached_property
     def without_gradient(self) -> set[str]:
-        """Our parameters that have no gradient on either side, such as those that no output depends on."""
+        """The net's parameters whose gradients are zero on both sides."""
         ours, theirs = self.ours.trace.gradients, self.names.rename(self.theirs.trace.gradients)
         return {name for name, b in theirs.items() if not b.any() and name in ours and not ours[name].any()}
 
     def _idle(self, name: str, theirs: Arrays, stage: str) -> bool:
-        """Whether the reference never changes a parameter: without a gradient torch neither updates nor decays it."""
+        """Return whether a weight has no gradient and is not changed by the reference."""
         start = self.ours.trace.start[name] if stage in _AFTER else 0.0
         return stage in _WEIGHTS and name in self.without_gradient and not (theirs[name] - start).any()
 
     @functools.cached_property
     def _unsure(self) -> tuple[Arrays, Arrays]:
-        """Two dicts of masks by our names: elements whose gradients are rounding in the first batch, and in any."""
+        """Masks of the gradient elements that are only rounding: in the first batch, and in at least one batch."""
 
         def apart(ours: Arrays, theirs: Arrays) -> Arrays:
             masks = {}
@@ -283,7 +285,7 @@ class Comparison:
         return first, {name: np.any([mask, *(one[name] for one in later)], axis=0) for name, mask in first.items()}
 
     def all_stages(self, order: Sequence[str]) -> list[Stage]:
-        """The stages from "weights" on; `order` lists our parameters and statistics in execution order."""
+        """Return the stages from "weights" on. `order` lists the net's parameters and statistics in execution order."""
         ours, theirs = self.ours.trace, self.theirs.trace
         trained = [name for name in order if name in ours.gradients]
         on_both = [name for name in trained if all(one in theirs.gradients for one in self.names.sources(name))]
@@ -291,7 +293,7 @@ class Comparison:
         names["rest"] = [name for name in order if name not in ours.gradients]
         settings, set_apart = compare_settings(ours.settings, theirs.settings, self.names)
         absent = {
-            RATE: ours.rates == theirs.rates == self.theirs.task.rates,  # the recipe's on both sides: it cannot fail
+            RATE: ours.rates == theirs.rates == self.theirs.task.rates,  # both sides use the recipe's rates
             SETTINGS: not settings,
             ALONE: not (ours.alone and theirs.alone),
             LOSS_ALONE: not (ours.losses_alone and theirs.losses_alone),
@@ -310,7 +312,7 @@ class Comparison:
             elif row.name == MOVED:
                 stage = self._state_of_training(row)
             elif row.name == LAST and len(ours.after) == 1:
-                stage = Stage(LAST, note="one update does not show how much momentum is kept; give two or more")
+                stage = Stage(LAST, note="one update does not show how much momentum is kept; give two or more updates")
             else:
                 stage = self._values(row, names)
             if row.name == LAST:
@@ -330,7 +332,7 @@ class Comparison:
     def _on_others(
         self, rows: Sequence[Row], title: str, pairs: Iterable[tuple[str, Trace, Trace]], names: Names
     ) -> list[Stage]:
-        """Compare further traces in the stages `rows`, named with `title`; `pairs` are (suffix, ours, theirs)."""
+        """Compare later batches or updates with dropout. `pairs` has (suffix, our trace, the reference's trace)."""
         combined = [Stage(row.name + title) for row in rows]
         for suffix, ours, theirs in pairs:
             errors = {name.removesuffix(suffix): one for name, one in self.rounding.items() if name.endswith(suffix)}
@@ -343,11 +345,10 @@ class Comparison:
         return [sure(stage) for stage in combined if stage.differences or stage.failed]
 
     def _values(self, row: Row, names: Names) -> Stage:
-        """The stage of a row, compared parameter by parameter, or by outputs or updates if `row.of` is empty."""
         return self._arrays(row, names[row.of]) if row.of else self._numbers(row, self._least(row.name))
 
     def _least(self, name: str) -> dict[str, float]:
-        """The least rounding of each number of a stage, from the arrays behind it: one number may be exact by luck."""
+        """Return a lower bound for the rounding of each number of a stage. The measured one may be small by luck."""
         outputs = self.rounding.get(_OUTPUTS, {})
         if name == LOSS:
             return {"loss": outputs.get("update 1", 0.0)}
@@ -357,12 +358,12 @@ class Comparison:
             return dict.fromkeys(self.theirs.trace.last_outputs, max(outputs.values(), default=0.0))
         if name != TRAJECTORY:
             return {}
-        of_losses = self.rounding.get(TRAJECTORY, {})  # of each update's loss, at least that of the update before
+        of_losses = self.rounding.get(TRAJECTORY, {})  # rounding grows from update to update
         errors = (max(0.0, error, outputs.get(update, 0.0)) for update, error in of_losses.items())
         return dict(zip(of_losses, itertools.accumulate(errors, max), strict=True))
 
     def _state_of_training(self, row: Row) -> Stage:
-        """Compare the outputs after the updates; with equal weights, they show changed statistics and buffers."""
+        """Compare the outputs after the updates, which show differences in statistics and buffers."""
         if not (row.values(self.ours.trace) and row.values(self.theirs.trace)):
             return Stage(MOVED, note="one side has no outputs after the updates; record it again")
         stage = sure(self._values(row, {}))
@@ -371,15 +372,15 @@ class Comparison:
         return stage
 
     def without_counterpart(self) -> list[tuple[str, str]]:
-        """Pairs (mode, line) for buffers that training changes in the reference (`Trace.moved`) and that we lack."""
+        """Describe the buffers that training changes in the reference and the net lacks, as pairs (mode, text)."""
         ours = {*self.ours.trace.start, *itertools.chain(*map(self.names.sources, self.names.parameters))}
         words = "training moves it in the reference; it has no counterpart here, and it changes "
-        where = {"": "no output", "training": "outputs in training mode, which later losses alone compare"}
+        where = {"": "no output", "training": "outputs in training mode, which only the later losses show"}
         moved = [(name, mode) for name, mode in self.theirs.trace.moved.items() if name not in ours]
         return [(mode, f"{name}: {words}{where.get(mode, 'outputs in evaluation mode')}") for name, mode in moved]
 
     def _optimizer_alone(self) -> Stage:
-        """Compare the changes of all weights by made-up gradients: after the first update, and after the last."""
+        """Compare the changes of random weights by random gradients, after the first and after the last update."""
         theirs = self.theirs.trace
         weights = self.names.rename(made_up({name: array.shape for name, array in theirs.gradients.items()})[0])
         stage = Stage(ALONE)
@@ -394,7 +395,7 @@ class Comparison:
         return stage
 
     def _loss_alone(self) -> Stage:
-        """Compare the losses on other outputs (`losses_alone`)."""
+        """Compare the losses of outputs that are the same on both sides (`losses_alone`)."""
         ours, given = self.ours.trace.losses_alone, self.theirs.trace.losses_alone
         theirs = {title: loss for title, loss in given.items() if math.isfinite(loss)}
         failed = [title for title in theirs if title not in ours]
@@ -408,7 +409,6 @@ class Comparison:
         return stage
 
     def _arrays(self, row: Row, names: Sequence[str]) -> Stage:
-        """Compare a row's arrays of the parameters `names`, one by one."""
         stage = row.name
         if not names:
             return Stage(stage, note="there are none")
@@ -419,20 +419,20 @@ class Comparison:
             return Stage(stage, note="one side keeps none" if self.ours.trace.after else "not run here")
         start = self.ours.trace.start
         roundings = [self._lent(row, name, given, theirs[name]) for name in common]
-        # A small array may be close to its float64 values by luck; the median is what float32 costs here.
+        # A small array may be close to float64 by luck, so each array gets at least the median.
         usual = float(np.median([error for error in roundings if error <= _LENT] or [0.0]))
         whole, largest = math.hypot(*map(norm, theirs.values())), self._largest_change(stage, theirs)
         differences = []
         for name, error in zip(common, roundings, strict=True):
             a, b = ours[name], theirs[name]
-            # A difference of two float32 weights is off by half a unit in their last place.
+            # The difference of two float32 weights has an error of half a unit in the last place.
             unit = 2**-24 * norm(start[name]) if stage == CHANGE else 0.0
             size, tolerance = norm(b) or 1.0, row.tolerance
             error = max(error, usual, unit / size)
             if stage in _AFTER and name in self.ours.trace.gradients:
                 tolerance = max(tolerance, _OF_CHANGE * norm(b - start[name]) / size)
             if largest and name in (unsure := self._unsure[stage != CHANGE]):
-                # Adam changes what is rounding by up to the learning rate, with either sign.
+                # Adam changes a weight by up to the learning rate even if the gradient is only rounding.
                 a = np.where(unsure[name] & (np.abs(a - b) <= 2 * largest), b, a)
             item = difference(name, a, b, tolerance=tolerance, rounding=error)
             if item.verdict in (UNDECIDED, DIFFERS) and name in self._rounding_only:
@@ -444,7 +444,7 @@ class Comparison:
         return Stage(stage, differences)
 
     def _largest_change(self, stage: str, values: Arrays) -> float:
-        """The largest change of a weight up to a stage; 0 for other arrays, and for SGD, whose noise stays small."""
+        """Return the largest change of any weight up to a stage, or 0 for SGD and for stages without weights."""
         task, start = self.theirs.task, self.ours.trace.start
         if stage not in _WEIGHTS or (task.recipe.optimizer == "sgd" and not task.own_optimizer):
             return 0.0
@@ -452,7 +452,7 @@ class Comparison:
         return max(float(np.abs(values[name] - (stage != CHANGE) * start[name]).max(initial=0)) for name in names)
 
     def _numbers(self, row: Row, least: Mapping[str, float]) -> Stage:
-        """Compare a row's outputs or updates one by one; `least` is the least rounding of each."""
+        """Compare a row's outputs or updates one by one. `least` has a lower bound for each rounding."""
         stage, given, theirs = row.name, row.values(self.ours.trace), row.values(self.theirs.trace)
         names = paired_outputs(given, theirs)
         if names is None:
@@ -463,15 +463,14 @@ class Comparison:
         errors = self.rounding.get(stage, {})
         roundings = {name: max(errors.get(name, 0.0), least.get(name, 0.0)) for name in theirs}
         items = [difference(name, given[names[name]], b, row.tolerance, roundings[name]) for name, b in theirs.items()]
-        # Rounding grows from update to update: losses of which the reference is unsure are left out.
+        # Rounding grows from update to update. Losses are left out if the reference's rounding is too large.
         chaotic = [one for one in items[2:] if stage == TRAJECTORY and one.verdict == UNDECIDED and one.relative >= 0]
         note = f"without {len(chaotic)} from {chaotic[0].name} on: {chaotic[0].doubt}" if chaotic else note
         return Stage(stage, [one for one in items if one not in chaotic], note)
 
 
 def paired_outputs(ours: Arrays, theirs: Arrays) -> dict[str, str] | None:
-    """The reference's output name → ours: the same name, else (a tuple against a dict) the next output of this shape.
-    None if an output of the reference has no counterpart; our further outputs (cached keys, values) are left out."""
+    """Map the reference's outputs to the net's, by name or else by shape. None means that a counterpart is missing."""
     if list(theirs) == ["logits"] and len(ours) > 1:  # a tuple against one tensor
         return None
     left, paired = iter([name for name in ours if name not in theirs]), {}

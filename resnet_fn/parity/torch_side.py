@@ -1,4 +1,4 @@
-"""PyTorch's side of the ladder: a plain training loop, as in its documentation. Needs PyTorch only."""
+"""Train the PyTorch reference in a plain training loop, and record what the comparison needs. Needs PyTorch only."""
 
 import contextlib
 import copy
@@ -65,12 +65,10 @@ def record_reference(
     build: Callable[[], torch.nn.Module] | None = None,
     probes: bool = True,
 ) -> Recording:
-    """Train a copy of a torch module for a few updates; record what the ladder compares and how exact it is.
+    """Train a copy of a torch module for a few updates, and record what the comparison with the port needs.
 
-    The copy has no dropout, and random numbers in place of constant ones (`prepare_reference`). With precision "fp16",
-    the rounding includes the error of PyTorch's own automatic mixed precision. `loss` and `make_optimizer`: see
-    `run_torch`. `build`: the function that made the module; if given, several are built (`Trace.builds`). `probes`:
-    whether probes, other inputs than the batches, are computed. A ValueError names what fails.
+    The copy has no dropout, and `prepare_reference` randomises initial statistics and parameters. `build` makes the
+    module again, to record the initial values of several modules. `probes` allows runs on changed inputs.
     """
     task = dataclasses.replace(task, batches=[map_tree(np.array, tuple(batch)) for batch in task.batches])
     inputs = task.batches[0][0]
@@ -107,7 +105,7 @@ def record_reference(
         try:
             value = criterion(outputs, tensors(labels, torch.float32))
         except Exception as error:
-            given, fix = {"outputs": outputs_of(outputs), "labels": labels}, "give it labels that it takes, or --loss"
+            given, fix = {"outputs": outputs_of(outputs), "labels": labels}, "give labels that it takes, or --loss"
             raise what_failed("loss of the reference", given, error, fix) from error
         return _scalar(value).detach().double().numpy()
 
@@ -137,7 +135,7 @@ def record_reference(
             one = _on_batch(reference, task, task.batches[0], criterion, rounded, trace.start)
             noisy.append(stages.rounding(one, first_update))
     measured = stages.rounding(trace if rounded == "float32" else run(rounded), exact)
-    # Adam scales even a gradient of rounding to full size: a bias with such a gradient drifts, and so do statistics.
+    # Adam scales even a gradient that is only rounding to full size. Such a bias drifts, and so do statistics.
     adaptive = task.own_optimizer or task.recipe.optimizer != "sgd"
     failed: list[str] = []
     if noisy and adaptive and max(measured[stages.GRADIENTS].values(), default=0.0) >= stages.NOISE:
@@ -147,8 +145,8 @@ def record_reference(
                 moved = run_torch(reference, task, criterion, make_optimizer, rounded, last=weights)
             noisy.append(stages.drift(moved, first_update, measured, roles["trainable"]))
         except Exception as error:
-            words = f"could not be trained under noise ({type(error).__name__}: {first_line(error)})"
-            failed.append(f"the reference {words}: drift is not allowed for")
+            cause = f"{type(error).__name__}: {first_line(error)}"
+            failed.append(f"drift is not measured, because training the reference under noise failed ({cause})")
     random_train = cut_random(layers["train"], layers_of(reference, first, True)) if random else ""
 
     asked = probes and rounded == "float32" and not random_eval
@@ -191,9 +189,8 @@ def record_reference(
 
 
 def _searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:
-    """A `Searcher` that changes the calls of a copy of the module, on the task's first batch."""
     run = _Run(module, task, loss, "float32")
-    run.module.eval()  # all layers: some may be in another mode than the module
+    run.module.eval()  # some layers may be in another mode than the module
 
     def forward(train: bool) -> Any:
         if run.module.training != train:  # setting the mode visits all layers
@@ -209,14 +206,15 @@ def _searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:
 
 
 def searcher_of(recording: Recording, module: torch.nn.Module) -> Searcher:
-    """A `Searcher` for a newly built module with a recording's weights. ValueError if its outputs are others."""
+    """Return a `Searcher` for a new module. Raises ValueError if the module does not give the recorded outputs."""
     task, trace = recording.task, recording.trace
     initialise(module, task.batches[0][0])
     with without_dropout(module.named_modules()):
         reference = copied(module).float()
     outputs = outputs_of(first_call(_load(reference, trace.start), task.batches[0][0]))
     if any(relative_error(outputs.get(name, np.nan), one) > 1e-3 for name, one in trace.eval_outputs.items()):
-        raise ValueError(f"{recording.file.partition(',')[0]} does not compute what it did when it was recorded")
+        file = recording.file.partition(",")[0]
+        raise ValueError(f"{file}: the module does not compute the recorded outputs; give the file that was recorded")
     if task.own_loss:
         return _searcher(reference, task, _no_loss)
     outputs = first_call(reference, task.first[0], True)
@@ -224,11 +222,11 @@ def searcher_of(recording: Recording, module: torch.nn.Module) -> Searcher:
 
 
 def _no_loss(outputs: Any, labels: Any) -> torch.Tensor:
-    raise ValueError("the reference's own loss is not in the trace; compare both nets in one process")
+    raise ValueError("loss: the trace does not contain the reference's own loss; compare both nets in one process")
 
 
 def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, rounded: str) -> list[Layer]:
-    """Every layer's executions, with the relative errors of inputs and outputs against float64 as their rounding."""
+    """Return the executions of all layers, with the relative error against float64 as their rounding."""
     layers = layers_of(reference, inputs, train)
     with _in_float64():
         exact = {layer.title: layer for layer in layers_of(copied(reference).double(), inputs, train)}
@@ -245,10 +243,7 @@ def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, 
 def _probes(
     reference: torch.nn.Module, inputs: Tree, executions: Sequence[Layer], limits: "_Limits"
 ) -> tuple[Probes, Callable[[Asked], None]]:
-    """A module's probes in evaluation mode (`compute_probes`), and a function that measures the rounding of some.
-
-    `limits` also notes what these inputs reach. Copies of the module are run, since a layer may store its inputs.
-    """
+    """Return a module's probes (runs on changed inputs), and a function that measures the rounding of some probes."""
 
     def compute(module: torch.nn.Module, asked: Asked | None = None) -> Probes:
         dtype = _dtype_of(module)
@@ -259,10 +254,10 @@ def _probes(
             return compute_probes(layers, lambda tree: call(module, convert(tree)), inputs, executions, caller, asked)
 
     with limits:
-        probes = compute(copied(reference))
+        probes = compute(copied(reference))  # a copy, because a layer may store its inputs
 
     def measured(asked: Asked) -> None:
-        """Set the probes' rounding: the error against float64 or, if larger, a multiple of the changes by noise."""
+        """Set the rounding of each asked probe: the float32 error or, if larger, a multiple of the change by noise."""
         with _in_float64():
             measure(probes, asked, compute(copied(reference).double(), asked), 1)
         for seed in range(_NOISY_PROBES):
@@ -276,7 +271,7 @@ def _probes(
 
 @contextlib.contextmanager
 def _in_float64() -> Iterator[None]:
-    """A context in which tensors that a module makes in float32 are float64: `torch.zeros(…)`, `x.float()`."""
+    """Turn float32 tensors into float64 inside a `with` block, for example the result of `torch.zeros(…)`."""
 
     def widen(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor) and leaf.dtype == torch.float32:
@@ -287,7 +282,7 @@ def _in_float64() -> Iterator[None]:
 
     class Widen(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if function is torch.Tensor.__deepcopy__:  # whose second argument, the memo of copies, must not be mapped
+            if function is torch.Tensor.__deepcopy__:  # the second argument, a memo of copies, must not be mapped
                 return function(*args, **(kwargs or {}))
             function = torch.Tensor.double if function is torch.Tensor.float else function
             return wide(function(*wide(args), **wide(kwargs or {})))
@@ -301,28 +296,26 @@ def _in_float64() -> Iterator[None]:
         frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith(_INSIDE)]
         place = "".join(f"{frame.filename}:{frame.lineno}: {frame.line}: " for frame in frames[-1:])
         raise ValueError(
-            f"reference: {place}it fails in float64, which measures the rounding "
-            f"to allow ({type(error).__name__}: {first_line(error)}); let it compute in its inputs' type, dtype=x.dtype"
+            f"reference: {place}the module fails in float64, which is needed to measure rounding "
+            f"({type(error).__name__}: {first_line(error)}); make tensors in the input's type, dtype=x.dtype"
         ) from error
     finally:
         torch.set_default_dtype(usual)
 
 
 def copied(module: torch.nn.Module) -> torch.nn.Module:
-    """A copy of a module. Tensors computed from parameters (the weight of `weight_norm`) are copied as plain tensors.
-
-    The copy and the module share random generators that are attributes of layers: so each call draws other numbers,
-    which `is_random` must see. Generators in lists, dicts or other objects are copied: their numbers look fixed.
-    """
+    """Return a copy of a module. Tensors that are computed from parameters are copied as plain tensors."""
     values = [value for layer in module.modules() for value in vars(layer).values()]
     known = {id(one): one.detach().clone() for one in values if isinstance(one, torch.Tensor) and not one.is_leaf}
+    # The copy shares the layers' random generators, so that each call draws other numbers (`is_random`). Generators in
+    # lists or dicts are copied, so a layer that uses them seems not to be random.
     kinds = (torch.Generator, np.random.Generator, np.random.RandomState, Random)
     shared = {id(one): one for one in values if isinstance(one, kinds)}
     return copy.deepcopy(module, {**known, **shared})
 
 
 def initialise(module: torch.nn.Module, inputs: Tree) -> None:
-    """Run a module that has lazy parameters once on a batch, which gives them their sizes."""
+    """Run a module with lazy parameters once on a batch, which gives the parameters their sizes."""
     if any(torch.nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
         was_training = module.training
         with torch.no_grad():
@@ -334,7 +327,7 @@ _INSIDE = (os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(__fi
 
 
 def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]:
-    """Run a copy of a module on a batch, floats in the module's type, and record every layer."""
+    """Run a copy of a module on a batch, and record the inputs and outputs of its layers."""
     module, dtype = copied(module).train(train), _dtype_of(module)
 
     def run() -> None:
@@ -349,14 +342,14 @@ def _dtype_of(module: torch.nn.Module) -> torch.dtype:
 
 
 def roles_of(module: torch.nn.Module) -> dict[str, Any]:
-    """Which parameters are shared, which are trained, which need no counterpart (`parameter_roles`)."""
+    """Return which parameters are shared, trained or constant, as fields of a `Recording`."""
     buffers = list(module.named_buffers(remove_duplicate=False))
     named = [*module.named_parameters(remove_duplicate=False), *buffers]
     return parameter_roles(named, [name for name, _ in buffers])
 
 
 def state(module: torch.nn.Module) -> Arrays:
-    """All parameters and statistics of a torch module as arrays, without BatchNorm's batch counters."""
+    """Return the parameters and statistics of a module as arrays by name, without BatchNorm's batch counters."""
     return {
         name: value.detach().cpu().numpy().copy()
         for name, value in module.state_dict().items()
@@ -365,7 +358,7 @@ def state(module: torch.nn.Module) -> Arrays:
 
 
 def outputs_of(value: Any) -> Arrays:
-    """A module's outputs as arrays, by name; a single tensor is called "logits"."""
+    """Return the tensors in a module's outputs as arrays by name. A single tensor has the name "logits"."""
     return {
         name: leaf.detach().cpu().double().numpy() if leaf.dtype == torch.float64 else leaf.detach().float().numpy()
         for name, leaf in named_leaves(value, "logits").items()
@@ -374,7 +367,7 @@ def outputs_of(value: Any) -> Arrays:
 
 
 def with_masks(module: torch.nn.Module, masks: Mapping[str, Sequence[np.ndarray]]) -> torch.nn.Module:
-    """A copy of a module whose layers multiply their outputs in training mode by `masks`: by name, one a call."""
+    """Return a copy of a module whose layers multiply outputs by `masks` in training mode, one mask for each call."""
     module = copied(module)
 
     def multiply(values: Sequence[np.ndarray]) -> Callable[..., torch.Tensor | None]:
@@ -399,11 +392,10 @@ def run_torch(
     updates: int | None = None,
     last: Arrays | None = None,
 ) -> Trace:
-    """Train a copy of a torch module for a few updates (None: the task's) and record what the ladder compares.
+    """Train a copy of a torch module for a few updates, and record what the comparison needs.
 
-    `loss`: (outputs, labels) → scalar. `make_optimizer`: module → optimizer, None: the recipe's; each of its groups
-    gets the task's learning rate times (own rate / largest rate). `precision`: "float32", "float64", or "float16" by
-    automatic mixed precision. `last`: weights with which `last_outputs` are computed, instead of the trained ones.
+    `precision` is "float32", "float64", or "float16" for automatic mixed precision. If `updates` is None, all updates
+    of the task are made. If `last` is given, the trace's `last_outputs` are computed with the weights in `last`.
     """
     run, batches = _Run(module, task, loss, precision), task.batches
     module, parameters = run.module, run.parameters
@@ -445,7 +437,7 @@ def _load(module: torch.nn.Module, values: Arrays) -> torch.nn.Module:
 
 
 def _on_batch(module: torch.nn.Module, task: Task, batch: Batch, loss: Loss, precision: str, start: Arrays) -> Trace:
-    """The trace of a copy of a module on one batch, without an update: outputs in both modes, loss, gradients."""
+    """Return the trace of a copy of a module on one batch, without an update."""
     run = _Run(module, task, loss, precision)
     trace = Trace(run.evaluate(batch), start=start, rates=[])
     value, outputs, _ = run.backward(batch)
@@ -454,7 +446,7 @@ def _on_batch(module: torch.nn.Module, task: Task, batch: Batch, loss: Loss, pre
 
 
 class _Run:
-    """Runs a copy of a module, in one precision, on a task's batches."""
+    """Runs a copy of a module, in one precision, on the batches of a task."""
 
     def __init__(self, module: torch.nn.Module, task: Task, loss: Loss, precision: str) -> None:
         self.task, self.loss, self.dtype = task, loss, _DTYPES[precision]
@@ -465,16 +457,16 @@ class _Run:
         self.scale = task.recipe.loss_scale if precision == "float16" else 1.0
 
     def evaluate(self, batch: Batch, module: torch.nn.Module | None = None) -> Arrays:
-        """The outputs on a batch in evaluation mode: of the copy, or of `module`."""
+        """Return the outputs of the copy, or of `module`, on a batch in evaluation mode."""
         net = self.module if module is None else module
         with torch.no_grad(), self.autocast():
             return outputs_of(call(net.eval(), tensors(batch[0], self.dtype)))
 
     def backward(self, batch: Batch) -> tuple[float, Arrays, list[Arrays]]:
-        """Run a batch forward and backward in training mode, which sets `parameter.grad`: zeros or None before.
+        """Run a batch forward and backward in training mode. `parameter.grad` must be zero or None before.
 
-        Returns the mean loss, the outputs of the last micro-batch, and a list of each micro-batch's gradients, which
-        is empty for a single micro-batch.
+        Returns the mean loss, the outputs of the last micro-batch, and the gradients of each micro-batch. With a single
+        micro-batch, this list is empty, because `gradients` returns the same numbers.
         """
         self.module.train()
         total, parts, count = 0.0, list[Arrays](), self.task.accumulate
@@ -496,7 +488,7 @@ class _Run:
         return total, outputs_of(outputs), parts
 
     def gradients(self) -> Arrays:
-        """Each parameter's gradient by name; zeros if it has none."""
+        """Return the gradients by parameter name. A parameter without a gradient gets zeros."""
         return {
             name: np.zeros(tuple(one.shape), np.float32) if one.grad is None else one.grad.numpy().copy()
             for name, one in self.parameters.items()
@@ -504,7 +496,7 @@ class _Run:
 
 
 def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree) -> dict[str, str]:
-    """Name of each buffer that differs from `first` → mode in which this changes an output, or "" (`Trace.moved`)."""
+    """Return the mode in which each changed buffer alters an output, or "" for a buffer that alters no output."""
 
     @functools.cache  # without `name`, outputs are used again for each buffer
     def outputs(train: bool, name: str = "") -> Arrays:
@@ -530,7 +522,7 @@ def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree
 
 
 _NOISY_RUNS, _NOISY_PROBES = 4, 2
-# Calls that round nothing: they only move, make or read numbers.
+# Calls that do not round, because they only move, make or read numbers.
 _EXACT = """
     __deepcopy__ __get__ __getitem__ __reduce_ex__ __set__ arange backward cat chunk clone contiguous cpu detach dim
     double dropout embedding empty expand expand_as flatten flip float full gather index_select item masked_fill
@@ -540,7 +532,7 @@ _EXACT = """
 
 
 class _Noise(torch.overrides.TorchFunctionMode):
-    """A context in which torch calls round differently: float32 operands and outputs get noise of 2⁻²³, relative."""
+    """A context manager that adds relative noise of 2⁻²³ to float32 operands and results of calls that round."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -567,7 +559,7 @@ _LIMITED["normalize"] = ("p", "dim", "eps")
 
 
 class _Limits(torch.overrides.TorchFunctionMode):
-    """A context that notes limits of functions that no number goes beyond: "net.py:31, clamp: nothing below 1e-12"."""
+    """A context manager that notes unused limits, such as that of a `clamp(min=1e-12)` that changes only zeros."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -575,7 +567,7 @@ class _Limits(torch.overrides.TorchFunctionMode):
 
     @property
     def lines(self) -> list[str]:
-        """A line for each limit that no number went beyond."""
+        """A line such as "net.py:31, clamp: nothing below 1e-12" for each limit that no number exceeds."""
         return [line for line, reached in self.reached.items() if not reached]
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -585,7 +577,7 @@ class _Limits(torch.overrides.TorchFunctionMode):
             if name == "normalize":
                 x, given["min"] = x.norm(given.get("p", 2.0), given.get("dim", 1)), given.get("eps", 1e-12)
             stack = [one for one in traceback.extract_stack()[:-1] if not one.filename.startswith(_INSIDE[0])]
-            own = stack[-1].filename.startswith(_INSIDE[1])  # not called by the user: torch's layers, clipping
+            own = stack[-1].filename.startswith(_INSIDE[1])  # a call by this package, not by the user's code
             place = f"{os.path.basename(stack[-1].filename)}:{stack[-1].lineno}"
             for end, word in (("min", "below"), ("max", "above")):
                 if isinstance(limit := given.get(end), int | float) and not own:
@@ -598,8 +590,9 @@ class _Limits(torch.overrides.TorchFunctionMode):
 def _optimizer_of(
     module: torch.nn.Module, task: Task, make_optimizer: MakeOptimizer | None
 ) -> tuple[torch.optim.Optimizer, Callable[[float], None]]:
-    """The optimizer, and a function that sets its learning rates: the task's times (group's own rate / largest)."""
+    """Return the optimizer, and a function that sets the learning rates of its groups."""
     optimizer = make_optimizer(module) if make_optimizer else recipe_optimizer(task.recipe, module)
+    # Each group keeps the ratio of its rate to the largest group's rate.
     largest = max(group["lr"] for group in optimizer.param_groups) or 1.0
     shares = [group["lr"] / largest if make_optimizer else 1.0 for group in optimizer.param_groups]
 
@@ -611,7 +604,7 @@ def _optimizer_of(
 
 
 def optimizer_alone(module: torch.nn.Module, task: Task, make_optimizer: MakeOptimizer | None) -> dict[str, Arrays]:
-    """The changes of made-up weights by updates with made-up gradients (`alone`), after each update of `KEPT`."""
+    """Update random weights with random gradients. Return the changes after the first and the last update, by name."""
     module = copied(module)
     parameters = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     weights, gradients = made_up({name: tuple(parameter.shape) for name, parameter in parameters.items()})
@@ -634,27 +627,25 @@ def _scalar(value: Any) -> torch.Tensor:
 
 
 def tensors(tree: Tree, dtype: torch.dtype) -> Tree:
-    """The tree with its arrays as tensors, floats in `dtype`. Arrays are copied: a module may write into its inputs."""
+    """Return the tree with arrays copied to tensors. Floats get the type `dtype`."""
+    # Arrays are copied, because a module may write into its inputs.
     return map_tree(lambda leaf: torch.from_numpy(np.array(leaf)).to(dtype if leaf.dtype.kind == "f" else None), tree)
 
 
 def first_call(module: torch.nn.Module, inputs: Tree, train: bool = False) -> Any:
-    """The outputs of a copy of a module on a batch. A ValueError that lists the inputs if the module fails."""
+    """Return the outputs of a copy of a module on a batch. An error becomes a ValueError that lists the inputs."""
     try:
         with torch.no_grad():
             return call(copied(module).train(train), tensors(inputs, torch.float32))
     except Exception as error:
-        raise what_failed("reference", inputs, error, "give --inputs, or sizes that it takes") from error
+        raise what_failed("reference", inputs, error, "give --inputs, or sizes that the module takes") from error
 
 
 @contextlib.contextmanager
 def _layer_by_layer() -> Iterator[None]:
-    """A context in which torch's fused transformer kernels are off.
-
-    These kernels skip the hooks of the layers inside, and return zeros for tokens that a padding mask hides.
-    """
+    """Switch torch's fused transformer kernels off inside a `with` block."""
     was = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
+    torch.backends.mha.set_fastpath_enabled(False)  # fused kernels skip hooks, and return zeros for hidden tokens
     try:
         yield
     finally:
@@ -662,7 +653,7 @@ def _layer_by_layer() -> Iterator[None]:
 
 
 def call(module: torch.nn.Module, inputs: Tree) -> Any:
-    """The module's outputs on `inputs`; a tuple's leaves are positional, a dict's entries are keyword arguments."""
+    """Return the module's outputs. A tuple is passed as positional arguments, a dict as keyword arguments."""
     with _layer_by_layer():
         if isinstance(inputs, dict):
             return module(**inputs)
@@ -671,12 +662,10 @@ def call(module: torch.nn.Module, inputs: Tree) -> Any:
 
 @torch.no_grad()
 def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
-    """Set, in place, untrained BatchNorm statistics and constant trained parameters to random numbers.
+    """Randomise untrained BatchNorm statistics, and trained parameters whose numbers are all equal, in place.
 
-    Initial values (mean 0, variance 1, gamma 1, beta 0, any constant scale or bias) would hide how a port uses them.
-    Statistics are drawn around those of a batch, so that activations keep their size in deep nets. A constant c becomes
-    c + 0.2 · |c| · N(0, 1), zeros become 0.2 · N(0, 1), and a matrix of zeros, which hides all layers before it,
-    becomes 1/√fan-in · N(0, 1). Other weights stay as they are. Returns a line with what was changed.
+    Initial values such as mean 0 and gamma 1 would hide how a port uses them. Statistics are drawn around those of a
+    batch, so that activations keep their size. Returns a line that names the changed parameters, or an empty string.
     """
     generator = torch.Generator().manual_seed(seed)
     norms, changed = [], []
@@ -688,6 +677,7 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
                 layer.momentum = 1.0
     for name, weight in module.named_parameters():
         if weight.requires_grad and weight.numel() and (weight == weight.flatten()[0]).all():
+            # A matrix of zeros hides all layers before it, so its numbers get the size 1/√fan-in.
             size = 0.2 * float(weight.flatten()[0].abs()) or (weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.2)
             weight += size * torch.randn(weight.shape, generator=generator)
             changed.append(name)
@@ -702,7 +692,7 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
         mean, variance = layer.get_buffer("running_mean"), layer.get_buffer("running_var")
         mean += 0.2 * torch.randn(mean.shape, generator=generator) * variance.sqrt()
         variance *= torch.exp(0.5 * torch.randn(variance.shape, generator=generator))
-        # A channel that is constant on this batch has variance 0; dividing by √eps would magnify rounding.
+        # A channel that is constant on this batch has variance 0. Dividing by √eps would magnify rounding.
         variance.clamp_(min=0.01 * float(variance.mean()) + 1e-3)
     module.train(was_training)
     return words
@@ -710,10 +700,10 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
 
 @contextlib.contextmanager
 def flip_ties(width: float) -> Iterator[Callable[[], int]]:
-    """A context in which torch's ReLUs treat ties, inputs x with |x| < width · rms(x), as if x had the other sign.
+    """Treat ties in torch's ReLUs as inputs of the other sign, inside a `with` block.
 
-    For ties, relu(x) becomes min(x, 0): the values hardly change, but the gradients 0 and 1 are exchanged. ReLU6 and
-    Hardtanh do so at both of their limits. Yields a function that returns the number of ties so far.
+    A tie is an input x with |x| < width · rms(x). For a tie, the output of a ReLU hardly changes, but the gradient
+    changes from 0 to 1 or from 1 to 0. Yields a function that returns the number of ties so far.
     """
     functional = torch.nn.functional
     relus = {functional.relu, functional.relu_, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_}

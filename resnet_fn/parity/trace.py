@@ -1,4 +1,4 @@
-"""The data of one side of the ladder: its task, what it computes in a few updates, and its layers, by its own names."""
+"""The data of one side of the comparison: the task, the numbers of a few updates, and the recorded layers."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,19 +27,19 @@ class Drop:
 
     title: str  # the title of a layer's execution
     share: float  # the dropout probability
-    once: bool | None  # whether the layer drops once in each call; None: it did not run
-    scale: float = 0.0  # the factor of numbers that are kept; 0 if no mask is used or known
+    once: bool | None  # whether the layer drops once in each call; None if the layer did not run
+    scale: float = 0.0  # the factor of the numbers that are kept; 0 if no mask is used or known
     shape: tuple[int, ...] = ()  # the mask's shape, 1 along axes on which the mask does not depend
 
 
 @dataclasses.dataclass
 class Probe:
-    """One side's results on one probe (`probes`)."""
+    """The results of one side on one probe (a run of the net or of a layer on changed inputs)."""
 
     outputs: Arrays  # a net's outputs by name, or a layer's first output
-    error: str  # why there are no outputs; empty if there are
-    rounding: dict[str, float] = field(default_factory=dict)  # the reference's own, of each output by name
-    further: tuple[float, ...] = ()  # the net's inputs' norms; a layer's first input's size, others' norms
+    error: str  # why there are no outputs, or an empty string
+    rounding: dict[str, float] = field(default_factory=dict)  # the reference's rounding of each output
+    further: tuple[float, ...] = ()  # numbers that differ if the two sides had different inputs
 
 
 Probes = dict[str, dict[str, Probe]]  # layer's name ("" for the net) → probe's name → result
@@ -47,12 +47,12 @@ Dropping = tuple[Sequence[Drop], Sequence[Layer]]  # a net's dropouts; its execu
 
 
 def named_leaves(tree: Tree, single: str) -> dict[str, Any]:
-    """Leaves by name: `single` if the tree is one leaf, else with its keys: "inputs 0", "inputs mask", "inputs 0 1"."""
+    """Return a tree's leaves by name, for example "inputs 0" if `single` is "inputs". A lone leaf is named `single`."""
     return {" ".join([single, *map(str, path)]): leaf for path, leaf in leaves(tree) if leaf is not None}
 
 
 def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
-    """The tree with `function` applied to every leaf. Lists become tuples, and None (no labels) an empty tuple."""
+    """Return the tree with `function` applied to every leaf. Lists become tuples, and None becomes an empty tuple."""
     if tree is None:
         return ()
     if isinstance(tree, Mapping):
@@ -63,7 +63,7 @@ def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
 
 
 def with_leaves(like: Tree, values: Arrays, tensor: Callable[[Any], Any]) -> Tree:
-    """The tree `like`, a net's outputs, with `values` of these names as its leaves, as tensors of the same types."""
+    """Return a copy of a net's outputs (`like`) in which `values` replace the tensors by name. Types stay the same."""
     names = iter(named_leaves(like, "logits"))
 
     def replaced(leaf: Any) -> Any:
@@ -74,7 +74,7 @@ def with_leaves(like: Tree, values: Arrays, tensor: Callable[[Any], Any]) -> Tre
 
 
 def split(tree: Tree, parts: int) -> list[Tree]:
-    """The tree's micro-batches: every leaf [n, …] in `parts` equal pieces along its first axis."""
+    """Split a tree into micro-batches: every leaf [n, …] into equal pieces along the first axis."""
     if parts == 1:
         return [tree]
     return [map_tree(lambda leaf: np.split(leaf, parts)[part], tree) for part in range(parts)]  # noqa: B023
@@ -83,7 +83,7 @@ def split(tree: Tree, parts: int) -> list[Tree]:
 def make_batches(
     updates: int, batch_size: int, channels: int, image_size: int, classes: int, seed: int = 0
 ) -> list[Batch]:
-    """Batches of float32 images and int32 labels that can be learnt: a pattern for each class, and as much noise."""
+    """Make batches of float32 images with int32 labels. An image is a random pattern of its class, plus noise."""
     rng = np.random.default_rng([seed, 20])
     shape = (channels, image_size, image_size)
     patterns = rng.standard_normal((min(classes, 10), *shape)).astype(np.float32)
@@ -96,10 +96,7 @@ def make_batches(
 
 
 def recipe_batches(recipe: Recipe, batches: Sequence[Batch], classes: int, seed: int) -> list[Batch]:
-    """Repeat samples as in the recipe's repeated augmentation, and mix them by its mixup or CutMix.
-
-    Mixed labels are probabilities, float32 [n, classes].
-    """
+    """Apply the recipe's repeated augmentation and mixing. Mixed labels are probabilities, float32 [n, classes]."""
     mixed = []
     for update, (images, labels) in enumerate(batches):
         rows = np.arange(len(images)) % (len(images) // recipe.repeats)
@@ -115,9 +112,9 @@ def recipe_batches(recipe: Recipe, batches: Sequence[Batch], classes: int, seed:
 
 
 def _check_batches(batches: Sequence[Batch], accumulate: int) -> None:
-    """Raise a ValueError if batches are no arrays, differ in shape or type, or do not divide into micro-batches."""
+    """Raise ValueError if batches are not arrays of one shape and type, or do not divide into micro-batches."""
     if not isinstance(batches, list | tuple) or not batches:
-        raise ValueError("batches: there are none; give a list with one (inputs, labels) for each update")
+        raise ValueError("batches: there are none; give a list with one pair (inputs, labels) for each update")
     first = None
     for index, batch in enumerate(batches):
         if not (isinstance(batch, tuple | list) and len(batch) == 2):
@@ -125,44 +122,47 @@ def _check_batches(batches: Sequence[Batch], accumulate: int) -> None:
         arrays = named_leaves(batch[0], "inputs") | named_leaves(batch[1], "labels")
         for name, leaf in arrays.items():
             if not isinstance(leaf, np.ndarray) or (leaf.dtype != np.float32 and leaf.dtype.kind not in "iub"):
-                what = f"an array of {leaf.dtype}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
-                words = f"batches: batch {index}, {name}: {what}"
-                raise ValueError(f"{words}; give a NumPy array of float32, integers or bool")
+                got = f"an array of {leaf.dtype}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
+                raise ValueError(
+                    f"batches: {name} of batch {index} is {got}; give a NumPy array of float32, integers or bool"
+                )
         shapes = {name: f"{leaf.dtype} {list(leaf.shape)}" for name, leaf in arrays.items()}
         first = first or shapes
         for name in {**first, **shapes}:
-            here, wanted = shapes.get(name, "none"), first.get(name, "none")
-            if here != wanted:
-                raise ValueError(f"batches: batch {index}, {name}: {here}; batch 0 has {wanted}; give all one shape")
-    if accumulate == 1:  # then no array needs a batch axis: sequences, graphs, a number for all samples
+            got, expected = shapes.get(name, "missing"), first.get(name, "missing")
+            if got != expected:
+                raise ValueError(
+                    f"batches: {name} is {got} in batch {index}, but {expected} in batch 0; make all batches alike"
+                )
+    if accumulate == 1:  # without micro-batches, no array needs a batch axis
         return
     sizes = {name: len(leaf) if leaf.ndim else 0 for name, leaf in arrays.items()}
     if len(set(sizes.values())) > 1:
-        words = ", ".join(f"{size} {name}" for name, size in sizes.items())
-        raise ValueError(f"accumulate: {words}; give as many of each, or no micro-batches")
+        counts = ", ".join(f"{size} {name}" for name, size in sizes.items())
+        raise ValueError(f"accumulate: a batch has {counts}; give arrays of equal length, or no micro-batches")
     size = next(iter(sizes.values()))
     if size % accumulate:
         raise ValueError(f"accumulate: {accumulate} does not divide the batch of {size}; give a divisor of {size}")
 
 
-# Settings of a recipe that the reference does not follow.
+# Settings of a recipe that the reference ignores.
 _NOT_COMPARED = (
     *("class_weights", "head_learning_rate", "layer_decay", "freeze", "train_only", "sync_batchnorm", "multi_label"),
 )
 
-# The number of updates after which weights are compared. Later, a ReLU's input may have rounded to the other side of 0,
-# and both trainings are different ones.
+# The number of updates after which weights are compared. Later, the input of a ReLU may have rounded to the other side
+# of 0, and the two trainings diverge.
 LATER = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """The updates that both sides make. A ValueError names settings that cannot be compared, and wrong batches."""
+    """The updates that both sides make. Raises ValueError if batches are wrong or settings cannot be compared."""
 
     recipe: Recipe  # optimizer, decay, loss, clipping, schedule, moving average, precision
     batches: Sequence[Batch]  # one (inputs, labels) for each update, all of one shape
     accumulate: int = 1  # micro-batches of each update
-    seed: int = 0  # the seed of random numbers that replace initial statistics
+    seed: int = 0  # the seed of random numbers that replace initial values
     # own_loss, own_optimizer: whether a function of the user's replaces the recipe's
     own_loss: bool = False
     own_optimizer: bool = False
@@ -175,11 +175,13 @@ class Task:
         _check_batches(self.batches, self.accumulate)
         every, updates = self.recipe.ema_every, len(self.batches)
         if self.recipe.ema and every > updates:
-            raise ValueError(f"ema_every: {every}: the average would not move in {updates} updates; give 1..{updates}")
+            raise ValueError(
+                f"ema_every: {every} is more than the {updates} updates, so the average never moves; give 1..{updates}"
+            )
 
     @property
     def rates(self) -> list[float]:
-        """The learning rate of each update: the recipe's whole schedule, compressed into these updates."""
+        """The learning rate of each update. The recipe's whole schedule is compressed into these updates."""
         schedule = make_schedule(self.recipe, self.updates_per_epoch)
         return [schedule(update) for update in range(len(self.batches))]
 
@@ -196,7 +198,7 @@ class Task:
 
 @dataclasses.dataclass
 class Trace:
-    """The numbers that one side computes in a task's updates."""
+    """The numbers that one side of the comparison computes in the updates of a task."""
 
     eval_outputs: Arrays  # outputs on the first batch, in evaluation mode, before any update
     start: Arrays  # all parameters and statistics before the first update
@@ -228,25 +230,25 @@ class Trace:
     own_losses: list[float] = field(default_factory=list)
 
 
-# ReLU inputs within rounding of 0 are ties: float32 cannot decide on which side of 0 they lie, and with the ReLU's
-# gradient every gradient below jumps. The reference runs again with every tie on its other side, to see how far.
-SIGMAS = 4.0  # single values may be off by several times the errors' root mean square, in either net
-_LEVELS = (2.0, 8.0, 32.0)  # widths of a tie, in units of the reference's error: ours may be larger
+# A ReLU input within rounding of 0 is a tie. float32 cannot decide on which side of 0 a tie lies, and the side changes
+# all gradients below. The reference runs again with every tie on the other side, to measure how far they change.
+SIGMAS = 4.0  # a single value may have several times the root mean square error, in either net
+_LEVELS = (2.0, 8.0, 32.0)  # widths of a tie, in units of the reference's error; ours may be larger
 
 
-# Width of a tie → a function that returns the reference's changes if ties are flipped, and the number of ties. Several
-# widths, from small to large, since the other side's errors are not known yet.
+# Width of a tie → a function that returns the reference's changes with flipped ties, and the number of ties. There are
+# several widths, because the other side's errors are not known yet.
 Flipped = Mapping[float, Callable[[], tuple[Rounding, int]]]
 
 
 def flip_widths(layers: Sequence[Layer]) -> list[float]:
-    """The widths of ties for which the reference runs again, from the rounding of its layers in training mode."""
+    """Return the widths to try for ties. A tie is a ReLU input so near to 0 that rounding may change its sign."""
     own = SIGMAS * max((one.output_rounding for one in layers if one.output_rounding < CEILING), default=0.0)
     return [level * own for level in _LEVELS]
 
 
 class Wanted(NamedTuple):
-    """The arrays that a search for causes tries to compute: ours, each with the reference's rounding."""
+    """The port's arrays, which a search for causes tries to compute with the reference's module."""
 
     stage: str  # the first stage that differs: a forward stage, loss or gradients
     layers: dict[str, tuple[np.ndarray, float]]  # outputs of layers, by the reference's titles
@@ -256,7 +258,7 @@ class Wanted(NamedTuple):
 
 @dataclasses.dataclass
 class Recording:
-    """Everything that is recorded of one side of the ladder; the contents of a trace folder."""
+    """Everything that is recorded of one side of the comparison. A trace folder contains one recording."""
 
     framework: str  # "PyTorch 2.13.0", "MindSpore 2.10.0"
     task: Task  # the updates that were made
@@ -272,21 +274,21 @@ class Recording:
     notes: list[str] = field(default_factory=list)  # changes that made both sides comparable, a line each
     # the environment of the process that recorded (`environment`); empty: unknown
     environment: dict[str, str] = field(default_factory=dict)
-    # whether outputs in evaluation mode differed from call to call, before dropout was set to 0
+    # whether outputs in evaluation mode differ from call to call, before dropout is set to 0
     random_eval: bool = False
-    # what draws random numbers in training mode, with dropout set to 0 (`cut_random`); empty: nothing
+    # what draws random numbers in training mode, with dropout set to 0; empty if nothing does
     random_train: str = ""
     drops: list[Drop] | None = None  # the net's dropouts (`drops_of`); None: not recorded
     probes: Probes = field(default_factory=dict)  # results on other inputs; {}: not computed
-    # measures the rounding of the probes that are asked for, by layer; None: it is known
+    # measures the rounding of the asked probes, by layer; None if the rounding is known
     measure_probes: Callable[[Mapping[str, Sequence[str]]], None] | None = None
     limits: list[str] = field(default_factory=list)  # limits of the reference's functions that no number reaches
     file: str = ""  # the user's file, "net.py, SHA-256 …"; empty for a net of this package
-    ranks: list[Trace] = field(default_factory=list)  # each worker's, if several (`ranks.merge`); rank 0's is `trace`
+    ranks: list[Trace] = field(default_factory=list)  # the trace of each of several workers; rank 0 has `trace`
 
     @property
     def dropping(self) -> Dropping:
-        """`drops` (() if not recorded), and the executions in training mode."""
+        """The net's dropouts, and its executions in training mode."""
         return self.drops or (), self.layers["train"]
 
 
@@ -294,10 +296,10 @@ STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")
 
 
 def parameter_roles(parameters: Sequence[tuple[str, Any]], untrained: Iterable[str]) -> dict[str, Any]:
-    """The fields `tied`, `trainable` and `constants` of a `Recording`, by name; for either framework.
+    """Return the fields `tied`, `trainable` and `constants` of a `Recording`, for either framework.
 
-    `parameters` are pairs of name and parameter; a shared one is listed under each of its names. `untrained` are the
-    names of arrays that no update changes: statistics, position tables, masks.
+    `parameters` has pairs (name, parameter), with a shared parameter under each of its names. `untrained` has the names
+    of arrays that no optimizer updates.
     """
     names: dict[int, list[str]] = {}
     for name, parameter in parameters:
@@ -312,9 +314,10 @@ def parameter_roles(parameters: Sequence[tuple[str, Any]], untrained: Iterable[s
 def make_recording(
     framework: str, task: Task, seen: Callable[[np.ndarray], np.ndarray], dropped: Sequence[Any], **recorded: Any
 ) -> Recording:
-    """Make the `Recording` of either side, with `recorded` as further fields, and notes about dropout.
+    """Make the `Recording` of one side, with notes about dropout. `recorded` has further fields.
 
-    `seen` converts an array as the framework does; `dropped`: the (layer, attribute, probability) that were set to 0.
+    `seen` converts an array to the framework's tensor and back. `dropped` has tuples (layer, attribute, probability) of
+    the dropouts that are switched off.
     """
     side = "the reference" if framework.startswith("PyTorch") else "the net"
     words = [f"{name}: {attribute}={share:g}" for name, attribute, share in dropped]
@@ -326,20 +329,20 @@ def make_recording(
 
 
 def what_failed(side: str, inputs: Tree, error: Exception, fix: str) -> ValueError:
-    """A ValueError for a net that fails with `error` on its inputs; its text lists these: "inputs ids int64 [4, 7]"."""
+    """Return a ValueError for a net that fails on its inputs with `error`. The message lists the inputs."""
     arrays = ", ".join(f"{name} {x.dtype} {list(x.shape)}" for name, x in named_leaves(inputs, "inputs").items())
     return ValueError(f"{side}: it fails on {arrays} ({type(error).__name__}: {first_line(error)}); {fix}")
 
 
 def loss_of_logits(side: str, like: Any, loss: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """The recipe's loss as a function of a net's whole outputs, which are structured as `like`, and labels.
+    """Return the recipe's loss as a function of a net's whole outputs and labels. `like` is an example of the outputs.
 
-    The loss takes the only output, "logits" (of a ModelOutput), or our tuple's first; ValueError for other outputs.
+    The loss takes the output "logits", the only output, or the first output of a MindSpore net's tuple.
     """
-    names, named = named_leaves(like, ""), isinstance(like, Mapping) and "logits" in like
-    if len(names) > 1 and not named and (side != "the net" or isinstance(like, Mapping)):
-        words = ", ".join(name.strip() for name in names)
-        raise ValueError(f"loss of {side}: the outputs are {words}; give --loss FILE:FUNCTION, or return logits alone")
+    leaf_names, named = named_leaves(like, ""), isinstance(like, Mapping) and "logits" in like
+    if len(leaf_names) > 1 and not named and (side != "the net" or isinstance(like, Mapping)):
+        names = ", ".join(name.strip() for name in leaf_names)
+        raise ValueError(f"loss of {side}: the outputs are {names}; give --loss FILE:FUNCTION, or return logits alone")
     path = ("logits",) if named else next(path for path, leaf in leaves(like) if leaf is not None)
 
     def of_logits(outputs: Any, labels: Any) -> Any:
@@ -351,7 +354,7 @@ def loss_of_logits(side: str, like: Any, loss: Callable[[Any, Any], Any]) -> Cal
 
 
 def check_scalar(side: str, value: Any, tensor: Any) -> None:
-    """Raise a ValueError if a loss is not one number in a tensor; `tensor` is the framework's class of tensors."""
+    """Raise ValueError if a loss is not one number in a tensor. `tensor` is the framework's tensor class."""
     if not isinstance(value, tensor) or np.prod(value.shape) != 1:
-        what = f"shape {list(value.shape)}" if hasattr(value, "shape") else type(value).__name__
-        raise ValueError(f"loss of {side}: it returns {what}, not one number; return the mean over the batch")
+        got = f"shape {list(value.shape)}" if hasattr(value, "shape") else type(value).__name__
+        raise ValueError(f"loss of {side}: it must return one number, but it returns {got}; return the batch's mean")

@@ -1,9 +1,9 @@
-"""Write and read a trace: a folder with a recording, `manifest.json`, and its arrays, `arrays.npz`. Needs NumPy only.
+"""Write and read a trace: a folder with a recording in `manifest.json` and its arrays in `arrays.npz`. Needs NumPy
+only.
 
-The manifest has the SHA-256 of both files; loading a damaged trace raises an error that names the file. A trace may
-come from a stranger: nothing in it is executed, and loading needs no more memory than the files have bytes.
-
-Several workers write a folder each (rank-0, rank-1, …) into one folder, whose manifest has their manifests' SHA-256.
+A trace may come from a stranger. Nothing in a trace is executed, and loading needs no more memory than the files have
+bytes. The manifest contains the SHA-256 of `arrays.npz` and of its own other entries. Several workers write a folder
+each (rank-0, rank-1, …).
 """
 
 import dataclasses
@@ -27,19 +27,19 @@ from resnet_fn.runtime.workers import Workers, barrier, gather_texts
 
 FORMAT, VERSION = "resnet_fn parity trace", 3
 MANIFEST, ARRAYS = "manifest.json", "arrays.npz"
-# The functions that build an object from the fields of a dataclass, by the dataclass's name.
+# Name of a dataclass → the function that builds an object from the fields.
 _CLASSES: dict[str, Callable[..., Any]] = {
     **{one.__name__: one for one in (Recording, Task, Trace, Drop, Probe)},
-    "Layer": lambda states=(), **fields: Layer(**fields),  # `states`: in traces of 0.2.0, not needed any more
+    "Layer": lambda states=(), **fields: Layer(**fields),  # traces of 0.2.0 have `states`, which is not needed
     "Recipe": lambda **fields: recipe_from_dict(fields),
 }
 _MALFORMED = (KeyError, TypeError, IndexError, AttributeError, OSError, ValueError, zipfile.BadZipFile)
 
 
 def save_recording(recording: Recording, folder: Path, layers: str = "all") -> int:
-    """Write a recording into a new or empty folder (else a ValueError). Returns the folder's size in bytes.
+    """Write a recording into a new or empty folder, and return the folder's size in bytes.
 
-    `layers` is "all", or "none": without the layers' inputs and outputs.
+    If `layers` is "none", the inputs and outputs of layers are left out.
     """
     if layers == "none":
         bare: dict[str, Any] = {"input": None, "output": None}
@@ -52,7 +52,7 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
             recording.measure_probes({name: list(one) for name, one in recording.probes.items()})
         except Exception as error:
             why = f"{type(error).__name__}: {first_line(error)}"
-            recording.notes.append(f"the rounding of the probes cannot be measured ({why}): the trace has none")
+            recording.notes.append(f"the rounding of the probes cannot be measured ({why}), so the trace has no probes")
             recording = dataclasses.replace(recording, probes={})
     arrays: dict[int, tuple[int, np.ndarray]] = {}
     packed = _pack(dataclasses.replace(recording, flipped=widths, search=None, measure_probes=None), arrays)
@@ -72,7 +72,7 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
 
 
 def save_share(recording: Recording, folder: Path, layers: str, workers: Workers) -> int:
-    """Write the recording of one worker; all of a run's workers must call this. Returns its folder's size in bytes."""
+    """Write the recording of one worker, and return the size of its folder in bytes. Every worker calls this."""
     if workers.size == 1:
         return save_recording(recording, folder, layers)
     if (folder / MANIFEST).exists():
@@ -93,10 +93,10 @@ def _write_manifest(folder: Path, content: dict[str, Any]) -> None:
 
 
 def _pack(value: Any, arrays: dict[int, tuple[int, np.ndarray]]) -> Any:
-    """Convert a value to JSON. Its arrays are added to `arrays`, id → (number, array), each once.
+    """Convert a value to JSON. Arrays are added to `arrays`, which maps the id of an array to (number, array).
 
-    Types that JSON lacks become an object with one entry: {"array": number}, {"tuple": […]}, {"float": "inf"}, and
-    {"Layer": {…}} for a dataclass. A mapping that itself has one entry becomes {"dict": {…}}.
+    Types that JSON lacks become an object with one entry, for example {"tuple": […]}, {"float": "inf"} or {"Layer":
+    {…}}.
     """
     if isinstance(value, np.ndarray):
         return {"array": arrays.setdefault(id(value), (len(arrays), value))[0]}
@@ -112,11 +112,12 @@ def _pack(value: Any, arrays: dict[int, tuple[int, np.ndarray]]) -> Any:
     if not isinstance(value, Mapping):
         return value
     packed = {key: _pack(one, arrays) for key, one in value.items()}
+    # One entry would look like a type that JSON lacks.
     return {"dict": packed} if len(packed) == 1 else packed
 
 
 def _smallest(array: np.ndarray) -> np.ndarray:
-    """The array in float32 if no number changes by that; else the array itself."""
+    """Return the array in float32 if no number changes, or else the array itself."""
     if array.dtype != np.float64:
         return array
     small = array.astype(np.float32)
@@ -124,7 +125,7 @@ def _smallest(array: np.ndarray) -> np.ndarray:
 
 
 def load_recording(folder: Path) -> Recording:
-    """Read a trace folder. A ValueError names a file that is missing, no trace, damaged, or of another version."""
+    """Read a trace folder. Raises ValueError if a file is missing, damaged or of another version."""
     path, stored = folder / MANIFEST, folder / ARRAYS
     if not path.is_file():
         raise ValueError(f"{folder}: there is no {MANIFEST}; give the folder that `parity record --out` wrote")
@@ -134,21 +135,24 @@ def load_recording(folder: Path) -> Recording:
         if manifest.get("format") != FORMAT:
             raise ValueError("it is no trace")
     except _MALFORMED as error:
-        raise ValueError(f"{path}: damaged, or no trace ({first_line(error)}); record it again") from None
+        raise ValueError(
+            f"{path}: the file is damaged, or is no trace ({first_line(error)}); record it again"
+        ) from None
     if manifest.get("version") != VERSION:
-        raise ValueError(f"{path}: version {manifest.get('version')}, this package reads {VERSION}; record it again")
+        got = manifest.get("version")
+        raise ValueError(f"{path}: the trace has version {got}, but this package reads {VERSION}; record it again")
     if own != hash_of_manifest(manifest):
-        raise ValueError(f"{path}: damaged (its hash is another); record it again")
+        raise ValueError(f"{path}: the file has a wrong SHA-256; record it again")
     if "ranks" in manifest:
         folders = [folder / f"rank-{rank}" for rank in range(len(manifest["ranks"]))]
         recordings = [load_recording(one) for one in folders]
         if manifest["ranks"] != [sha256_of_file(one / MANIFEST) for one in folders]:
-            raise ValueError(f"{folder}: one of its folders is of another run; record it again")
+            raise ValueError(f"{folder}: the folder of one worker comes from another run; record it again")
         return merge(recordings)
     if not stored.is_file():
-        raise ValueError(f"{stored}: is missing; copy the whole folder, or record it again")
+        raise ValueError(f"{stored}: the file is missing; copy the whole folder, or record it again")
     if sha256_of_file(stored) != manifest.get("arrays"):
-        raise ValueError(f"{stored}: damaged (its hash is not the manifest's); copy or record it again")
+        raise ValueError(f"{stored}: the SHA-256 is not the one in {MANIFEST}; copy or record it again")
     try:
         _check_members(stored)
         with np.load(stored, allow_pickle=False) as file:
@@ -156,28 +160,28 @@ def load_recording(folder: Path) -> Recording:
         flipped = {width: functools.partial(tuple, known) for width, known in recording.flipped}
         return dataclasses.replace(recording, flipped=flipped)
     except _MALFORMED as error:
-        words = f"not a trace that this version reads ({first_line(error)}); record it again"
-        raise ValueError(f"{folder}: {words}") from None
+        cause = first_line(error)
+        raise ValueError(f"{folder}: this version cannot read the trace ({cause}); record it again") from None
 
 
 def _check_members(path: Path) -> None:
-    """Raise a ValueError if the arrays in a file would need more memory than the file has bytes."""
+    """Raise ValueError if the arrays in a file would need more memory than the file has bytes."""
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-            raise ValueError(f"{path.name}: its arrays are compressed; `parity record` never compresses them")
+            raise ValueError(f"{path.name}: the arrays are compressed, but `parity record` does not compress arrays")
         if sum(member.file_size for member in members) > path.stat().st_size:
-            raise ValueError(f"{path.name}: its arrays are larger than the file")
+            raise ValueError(f"{path.name}: the arrays are larger than the file")
         for member in members:
             with archive.open(member) as stream:
                 np.lib.format.read_magic(stream)
                 shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
             if math.prod(shape) * dtype.itemsize > member.file_size:
-                raise ValueError(f"{path.name}: array {list(shape)} is larger than its {member.file_size} bytes")
+                raise ValueError(f"{path.name}: array {list(shape)} is larger than the stored {member.file_size} bytes")
 
 
 def _unpack(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Convert what `_pack` returned back. Control characters in texts are escaped, since texts are printed."""
+    """Convert the result of `_pack` back. Control characters are escaped, because texts may be printed."""
     if isinstance(value, str):
         return "".join(one if one.isprintable() else repr(one)[1:-1] for one in value)
     if isinstance(value, list):
@@ -198,5 +202,5 @@ def _unpack(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 
 
 def hash_of_manifest(manifest: Mapping[str, Any]) -> str:
-    """The SHA-256 of a manifest, which must not have the entry "sha256" yet."""
+    """Return the SHA-256 of a manifest that has no entry "sha256" yet."""
     return sha256(json.dumps(manifest, sort_keys=True, allow_nan=False).encode())

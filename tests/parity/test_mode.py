@@ -87,7 +87,7 @@ def broken(x: Tensor) -> Tensor:
     [
         (mint.nn.functional.gelu, "no CPU kernel: GeluExt"),
         (lambda x: x.repeat(1, 1), "no CPU kernel: repeat"),
-        (lambda x: x.reshape(4, 5), "give it the inputs that the reference takes"),
+        (lambda x: x.reshape(4, 5), "give the net the inputs that the reference takes"),
         (broken, "--debug"),
     ],
 )

@@ -208,11 +208,11 @@ def test_rounding_that_cannot_be_measured_leaves_findings_by_tolerance(tmp_path)
     reference.measure_probes = fails
     ladder = replay(reference, Ours(nn.ReLU()), initialisation=False, mode="pynative")
     assert [one.layer for one in ladder.probed.findings] == ["part", ""]
-    assert "measuring it failed (RuntimeError: no float64)" in ladder.probed.left_out["the rounding of probes"]
+    assert "not measured (RuntimeError: no float64)" in ladder.probed.left_out["the rounding of probes"]
     save_recording(reference, tmp_path / "theirs")
     saved = load_recording(tmp_path / "theirs")
     assert saved.probes == {}
-    assert "cannot be measured (RuntimeError: no float64): the trace has none" in saved.notes[-1]
+    assert "cannot be measured (RuntimeError: no float64), so the trace has no probes" in saved.notes[-1]
 
 
 class Counts(t.Module):
@@ -241,7 +241,7 @@ class PortedCounts(nn.Cell):
 def test_probes_that_fail_cost_the_probes_and_not_the_verdict():
     ladder = compared(draw(4, 8), Theirs(Counts()), Ours(nn.Identity()))
     assert ladder.agrees, table(ladder)
-    assert "the probes of PyTorch failed (ValueError: another batch): there are none" in table(ladder)
+    assert "the probes of PyTorch failed, so there are none (ValueError: another batch)" in table(ladder)
     assert "and 0 probes" in table(ladder)
 
 

@@ -42,7 +42,7 @@ class Ported(nn.Cell):
         ("own generator", 0.0, "the reference 0 (Block)"),
         ("RandomState", 0.0, "the reference 0 (Block)"),
         ("Random", 0.0, "the reference 0 (Block)"),
-        ("loss", 0.0, "the reference what stands between its layers, or the loss,"),
+        ("loss", 0.0, "the reference code between its layers, or the loss,"),
     ],
 )
 def test_random_layers_are_named_and_stages_that_depend_on_them_are_undecided(torch, way, share, place):

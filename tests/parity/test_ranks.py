@@ -67,12 +67,12 @@ STATISTICS, BOTH = "BatchNorm statistics after update 1", "norm.moving_mean, nor
 FAULTS = {
     "own loss": ("loss", "loss of its own share"),
     "summed": ("gradients", "head.weight: 2 times the reference's"),
-    "left out": ("gradients", "head.bias: other values on each worker: it is not summed"),
+    "left out": ("gradients", "head.bias: each worker has other values; sum them"),
     "own norm": ("gradient norm", "the norm of its own gradients"),
     "counted": ("gradient norm", "head.weight: counted 2 times"),
     "all counted": ("gradient norm", "every parameter: counted 2 times"),
-    "own statistics": (STATISTICS, f"{BOTH}each worker keeps those of its own share"),
-    "first statistics": (STATISTICS, f"{BOTH}those of rank 0 alone"),
+    "own statistics": (STATISTICS, f"{BOTH}each worker keeps the statistics of its own share"),
+    "first statistics": (STATISTICS, f"{BOTH}the statistics of rank 0 alone"),
     "means": ("loss", "the mean of the workers' means"),
 }
 RIGHT = ("right", "own", "weighed", "means of parts")
@@ -120,7 +120,7 @@ def test_right_steps_agree(name, compared, capsys):
     stages, out = {stage["name"]: len(stage["differences"]) for stage in ladder["stages"]}, capsys.readouterr().out
     assert code == 0, out
     assert (stages[SUM], stages[STATISTICS]) == (2 * 5, 0 if name in AGAINST else 2 * 2)
-    assert ("counts differ" in out) == (name == "means of parts")
+    assert ("counts differ between workers" in out) == (name == "means of parts")
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -145,7 +145,7 @@ def test_what_does_not_belong_together_is_named(compared, tmp_path, says):
     with pytest.raises(ValueError) as error:
         load_recording(tmp_path / "mixed")
     says(error, "mixed", "another run", "record it again")
-    for accumulate, workers, batchnorm, words in ((4, 3, False, "multiple of 3"), (1, 2, True, "BatchNorm")):
+    for accumulate, workers, batchnorm, words in ((4, 3, False, "give 3"), (1, 2, True, "BatchNorm")):
         with pytest.raises(ValueError) as error:
             check_shares(dataclasses.replace(ours.task, accumulate=accumulate), workers, batchnorm)
-        says(error, f"accumulate: {accumulate} with {workers} workers", words)
+        says(error, f"accumulate: {accumulate} must be a multiple of {workers}", words)

@@ -52,7 +52,7 @@ def test_an_assertion_shows_the_table_and_the_first_difference():
     with pytest.raises(AssertionError) as error:
         assert_parity(*pair(0.2), **options)
     text = str(error.value)
-    assert text.startswith("the net does not compute what its reference does\nstage  ")
+    assert text.startswith("the net differs from the reference, as the table shows\nstage  ")
     assert "first stage that differs: eval forward" in text
     assert "first layer that differs: head in evaluation mode" in text
     assert "its input differs already and no earlier layer's output does: look at what happens between" in text
@@ -61,9 +61,9 @@ def test_an_assertion_shows_the_table_and_the_first_difference():
 
 def test_an_assertion_takes_a_module_with_batches_or_a_trace():
     net, module = pair(0.1)
-    with pytest.raises(ValueError, match=r"^batches: are needed beside a module; give one \(inputs, labels\) for each"):
+    with pytest.raises(ValueError, match=r"^batches: a torch module needs batches; give one pair \(inputs, labels\)"):
         assert_parity(net, module)
-    with pytest.raises(ValueError, match=r"^batches, recipe: the trace has its own; leave them out$"):
+    with pytest.raises(ValueError, match=r"^batches, recipe: a trace has its own batches and recipe; leave both out$"):
         assert_parity(net, "trace", [vector()])
     with pytest.raises(ValueError, match=r"^trace: there is no manifest.json; give the folder that"):
         assert_parity(net, "trace")

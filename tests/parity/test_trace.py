@@ -58,22 +58,22 @@ X, Y = np.zeros((8, 1, 2, 2), np.float32), np.zeros(8, np.int32)
 @pytest.mark.parametrize(
     ("batches", "accumulate", "words"),
     [
-        ([], 1, ("batches: there are none", "give a list with one (inputs, labels) for each update")),
+        ([], 1, ("batches: there are none", "give a list with one pair (inputs, labels) for each update")),
         ((X, Y), 1, ("batches: batch 0 is ndarray", "give a pair (inputs, labels)")),
-        ([(X, Y[:6])], 2, ("accumulate: 8 inputs, 6 labels", "give as many of each, or no micro-batches")),
+        ([(X, Y[:6])], 2, ("accumulate: a batch has 8 inputs, 6 labels", "equal length, or no micro-batches")),
         (
             [(X, Y), (X[:4], Y[:4])],
             1,
-            ("batch 1, inputs: float32 [4, 1, 2, 2]", "float32 [8, 1, 2, 2]", "one shape"),
+            ("inputs is float32 [4, 1, 2, 2] in batch 1", "but float32 [8, 1, 2, 2] in batch 0", "batches alike"),
         ),
-        ([(X, Y), ({"a": X}, Y)], 1, ("batches: batch 1, inputs: none", "has float32 [8, 1, 2, 2]", "one shape")),
+        ([(X, Y), ({"a": X}, Y)], 1, ("inputs is missing in batch 1", "but float32 [8, 1, 2, 2]", "batches alike")),
         ([(X, Y)], 3, ("accumulate: 3", "does not divide the batch of 8", "give a divisor of 8")),
         (
             [({"mask": X.astype(np.float64)}, Y)],
             1,
-            ("batch 0, inputs mask: an array of float64", "of float32"),
+            ("inputs mask of batch 0 is an array of float64", "of float32"),
         ),
-        ([(X, [1, 2])], 1, ("batches: batch 0, labels 0: int", "give a NumPy array of float32, integers or bool")),
+        ([(X, [1, 2])], 1, ("batches: labels 0 of batch 0 is int", "give a NumPy array of float32, integers or bool")),
     ],
 )
 def test_batches_that_do_not_fit_are_rejected(batches, accumulate, words, says):

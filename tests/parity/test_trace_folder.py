@@ -134,7 +134,7 @@ def test_a_flipped_bit_a_cut_and_a_missing_file_are_noticed(written, tmp_path):
             assert "\n" not in str(error.value)
     folder = shutil.copytree(written, tmp_path / "missing")
     (folder / "arrays.npz").unlink()
-    with pytest.raises(ValueError, match=r"arrays.npz: is missing; copy the whole folder"):
+    with pytest.raises(ValueError, match=r"arrays.npz: the file is missing; copy the whole folder"):
         load_recording(folder)
 
 
@@ -153,12 +153,12 @@ def rewritten(written, folder, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m["manifest"].update(version=2), "version 2, this package reads 3"),
-        (lambda m: m["manifest"].update(format="x"), "damaged, or no trace (it is no trace)"),
-        (lambda m: m["trace"].pop("start"), "not a trace that this version reads"),
-        (lambda m: m["initial"].update(file={"array": 10**9}), "not a trace that this version reads"),
-        (lambda m: m["initial"].update(file={"object": 1}), "not a trace that this version reads"),
-        (lambda m: m["task"]["recipe"]["Recipe"].update(modell="x"), "not a trace that this version reads"),
+        (lambda m: m["manifest"].update(version=2), "version 2, but this package reads 3"),
+        (lambda m: m["manifest"].update(format="x"), "damaged, or is no trace (it is no trace)"),
+        (lambda m: m["trace"].pop("start"), "this version cannot read the trace"),
+        (lambda m: m["initial"].update(file={"array": 10**9}), "this version cannot read the trace"),
+        (lambda m: m["initial"].update(file={"object": 1}), "this version cannot read the trace"),
+        (lambda m: m["task"]["recipe"]["Recipe"].update(modell="x"), "this version cannot read the trace"),
         (lambda m: m["task"].update(accumulate=7), "accumulate: 7 does not divide the batch of 2"),
     ],
 )
@@ -215,8 +215,8 @@ def with_file(written, folder, save):
 @pytest.mark.parametrize(
     ("save", "words"),
     [
-        (lambda file: np.savez_compressed(file, **{"0": np.zeros(10**6, np.float32)}), "its arrays are compressed"),
-        (lambda file: claims(file, 10**11), "array [100000000000] is larger than its"),
+        (lambda file: np.savez_compressed(file, **{"0": np.zeros(10**6, np.float32)}), "the arrays are compressed"),
+        (lambda file: claims(file, 10**11), "array [100000000000] is larger than the stored"),
     ],
 )
 def test_arrays_that_are_larger_than_their_file_are_rejected(written, tmp_path, save, words):

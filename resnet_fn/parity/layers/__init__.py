@@ -1,4 +1,1 @@
-"""Layers as plain data: inputs, outputs, settings, and the difference between two arrays.
-
-Needs NumPy only; `cells`, which records a MindSpore net's layers, needs MindSpore.
-"""
+"""Describe layers as plain data, and compare arrays. Only `cells` and `masked` need MindSpore."""

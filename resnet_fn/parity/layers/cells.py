@@ -1,4 +1,4 @@
-"""Inputs and outputs of every layer of a MindSpore cell, in execution order."""
+"""Record the inputs and outputs of every layer of a MindSpore cell, in the order of execution."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,9 +16,10 @@ _assign = ops.Assign()
 def record_cell(
     net: nn.Cell, call: Callable[[], Any], train: bool, visit: Callable[[Layer], None] | None = None
 ) -> list[Layer]:
-    """Run a net with `call`, uncompiled, since compiled functions call no hooks; record every layer (`record_layers`).
+    """Run a net with `call`, and record every execution of its layers (`record_layers`). Parameters are restored.
 
-    Parameters and statistics are restored afterwards. The net stays in training mode (`train`) or evaluation mode.
+    `call` must run the net uncompiled, because compiled functions call no hooks. Afterwards, the net is in
+    training mode if `train` is True.
     """
 
     def run() -> None:
@@ -31,7 +32,7 @@ def record_cell(
 
 @contextlib.contextmanager
 def unchanged(parameters: Iterable[Parameter], handles: Sequence[Any] = ()) -> Iterator[None]:
-    """A context that restores these parameters when it ends, and removes the hooks in `handles`."""
+    """Restore the parameters at the end of a `with` block, and remove the hooks in `handles`."""
     kept = [(parameter, parameter.numpy().copy()) for parameter in parameters]
     try:
         yield
@@ -43,9 +44,9 @@ def unchanged(parameters: Iterable[Parameter], handles: Sequence[Any] = ()) -> I
 
 
 def write(parameter: Parameter, value: np.ndarray) -> None:
-    """Set a Parameter in place, so that compiled functions use the new value; a view gets memory of its own first."""
+    """Set a Parameter in place, so that compiled functions use the new value."""
     tensor = Tensor(np.asarray(value), parameter.dtype)
     try:
         _assign(parameter, tensor)
-    except RuntimeError:  # the parameter is a view: the g of a weight norm
+    except RuntimeError:  # The parameter is a view, such as the g of a weight norm, and gets memory of its own.
         parameter.set_data(tensor)

@@ -1,7 +1,7 @@
-"""The difference between two arrays, and its verdict.
+"""Compare two arrays, and decide whether the difference is only rounding.
 
-The reference also computes each array in float64. If its float32 array is about as far from its float64 array as from
-the MindSpore net's array, the difference is rounding, not a fault.
+The reference also computes each array in float64. A difference is rounding, not a fault, if it is not much larger than
+the reference's own float32 error.
 """
 
 import dataclasses
@@ -14,16 +14,16 @@ VERDICTS = OK, ROUNDING, UNDECIDED, DIFFERS = "ok", "rounding", "undecided", "DI
 
 # Two float32 implementations that add in different orders are about equally far from float64 (docs/migrating.md).
 ROUNDING_FACTOR = 4.0
-# A reference with more rounding would allow an error of a quarter of the array: the verdict is "undecided".
+# With more rounding, an error of a quarter of the array would pass. The verdict is "undecided" instead.
 CEILING = 0.25 / ROUNDING_FACTOR
 _LEAST = 1e-6  # relative error that is never beyond rounding
 FITS = 1e-3  # relative error up to which a cause explains a difference
-_APART = 1e6  # numbers above this times the median (a mask's −1e9) would hide all others in a norm
+_APART = 1e6  # numbers above this times the median, such as −1e9, would hide all others in a norm
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """How one array differs from the reference's."""
+    """The difference between one array and the reference's array."""
 
     name: str  # the name of the parameter, layer or update
     max_abs: float  # the largest |a − b|
@@ -33,16 +33,15 @@ class Difference:
     ours: float
     theirs: float
     place: tuple[int, ...]  # the index of that place
-    # relative distance of the reference's float32 array from its float64 one, at least the stage's own estimate;
-    # 0 if there is none
+    # the reference's relative error in float32 against float64, or the stage's estimate if larger; 0 if unknown
     rounding: float
     tolerance: float  # the relative error that passes
 
     @property
     def verdict(self) -> str:
-        """ "ok", "rounding" (above the tolerance, but no further than float32 itself), "undecided", or "DIFFERS"."""
+        """One of "ok", "rounding" (beyond the tolerance, but only rounding), "undecided" and "DIFFERS"."""
         if math.isnan(self.relative):
-            return UNDECIDED if self.tolerance else OK  # without a tolerance: copies, equal bit for bit
+            return UNDECIDED if self.tolerance else OK  # without a tolerance, arrays are copies
         if self.relative <= self.tolerance:
             return OK
         if self.relative > ROUNDING_FACTOR * self.rounding:
@@ -51,14 +50,14 @@ class Difference:
 
     @property
     def doubt(self) -> str:
-        """Why the verdict is "undecided"."""
+        """The reason for the verdict "undecided"."""
         if math.isnan(self.relative):
             return "no number is finite on either side"
         return f"the reference itself is {self.rounding:.2g} of its size away from its float64"
 
     @property
     def excess(self) -> float:
-        """The relative error divided by the tolerance or, if the verdict is "rounding", by what rounding allows."""
+        """The relative error divided by the tolerance, or by the limit of rounding if the verdict is "rounding"."""
         if math.isnan(self.relative):
             return math.inf
         allowed = max(self.tolerance, ROUNDING_FACTOR * self.rounding if self.verdict == ROUNDING else 0.0)
@@ -66,26 +65,26 @@ class Difference:
 
     @property
     def beyond(self) -> float:
-        """The relative error divided by what rounding explains, if beyond that but within the tolerance; else 0."""
+        """The factor by which an error within the tolerance exceeds the limit of rounding, or 0 in all other cases."""
         bound = max(_LEAST, ROUNDING_FACTOR * self.rounding)
         return self.relative / bound if bound < self.relative <= self.tolerance else 0.0
 
     def values(self) -> str:
-        """A text with both values at the largest difference: "0.12 here, 0.13 in the reference at [0, 3]"."""
+        """Return both values at the largest difference, as in "0.12 here, 0.13 in the reference at [0, 3]"."""
         place = f" at {list(self.place)}" if self.place else ""
         return f"{self.ours:.9g} here, {self.theirs:.9g} in the reference{place}"
 
 
 def norm(array: Any) -> float:
-    """‖array‖ in float64; in float32 the square of a number such as 1e-23 would be 0."""
-    return float(np.linalg.norm(np.asarray(array, np.float64)))
+    """Return ‖array‖, computed in float64."""
+    return float(np.linalg.norm(np.asarray(array, np.float64)))  # in float32, 1e-23 squared would be 0
 
 
 def relative_error(a: Any, b: Any) -> float:
-    """‖a − b‖ / ‖b‖ in float64; ‖a − b‖ where b is zero.
+    """Return ‖a − b‖ / ‖b‖ in float64, or ‖a − b‖ if b is zero.
 
-    NaN and infinities must be at the same places, else the error is infinite. If no number is finite, the error is NaN.
-    Otherwise it is the error of the finite numbers; if some are very large (`_APART`), of these or of the rest.
+    The error is infinite if NaN or infinities are at different places, and NaN if no number is finite. Otherwise it is
+    the error of the finite numbers. Very large numbers and the rest are compared apart, and the larger error counts.
     """
     a, b = (np.asarray(array, np.float64).ravel() for array in (a, b))
     finite = np.isfinite(a) & np.isfinite(b)
@@ -106,13 +105,13 @@ def relative_error(a: Any, b: Any) -> float:
 
 
 def difference(name: str, ours: Any, theirs: Any, tolerance: float = 0.0, rounding: float = 0.0) -> Difference:
-    """Compare an array with the reference's, of any float or integer types; ValueError if the shapes differ.
+    """Compare an array with the reference's array of the same shape.
 
-    `tolerance` is the relative error that passes; `rounding` is the relative error of `theirs` against float64.
+    `tolerance` is the relative error that passes. `rounding` is the relative error of `theirs` against float64.
     """
     a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     if a.shape != b.shape:
-        raise ValueError(f"{name}: shape {a.shape} here, {b.shape} in the reference; make them equal")
+        raise ValueError(f"{name}: the shape is {a.shape}, but {b.shape} in the reference; make the shapes equal")
     with np.errstate(invalid="ignore"):
         apart = np.abs(a - b)
     unclear = ~np.isfinite(apart)

@@ -1,4 +1,4 @@
-"""One recorded execution of a layer, of either framework: plain data."""
+"""Describe one recorded execution of a layer as plain data, for either framework."""
 
 import dataclasses
 import hashlib
@@ -16,17 +16,17 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 class Layer:
     """One execution of a layer."""
 
-    name: str  # its path in the net; "layer1.0.relu"
+    name: str  # the path in the net, for example "layer1.0.relu"
     call: int  # how many times the layer had run before
-    kind: str  # the same word for both frameworks: "conv", "norm", "dense", "attention", …, or its class (`kind_of`)
-    class_name: str  # its class in its framework
-    settings: dict[str, Any]  # its settings under names that both frameworks share (`settings`)
-    # input, output: its first input and first output, float64; None if there is no tensor
+    kind: str  # the same word for both frameworks, for example "conv" or "norm" (`kind_of`)
+    class_name: str  # the class in its framework
+    settings: dict[str, Any]  # settings under names that both frameworks share (`settings`)
+    # input, output: the first input and first output, float64; None if there is no tensor
     input: np.ndarray | None
     output: np.ndarray | None
-    parameters: Shapes  # (leaf name, shape) of the parameters that it owns, statistics included
-    leaf: bool  # whether no recorded layer runs inside it
-    # input_rounding, output_rounding: relative distance of input and output from those computed in float64
+    parameters: Shapes  # (leaf name, shape) of the layer's own parameters and statistics
+    leaf: bool  # whether no recorded layer runs inside the layer
+    # input_rounding, output_rounding: relative errors of input and output against float64
     input_rounding: float = 0.0
     output_rounding: float = 0.0
     # for kinds in `WHOLE`: fingerprints of the inputs after the first, such as an attention's key and value
@@ -38,17 +38,17 @@ class Layer:
         return self.kind.startswith(f"{OWN} ")
 
     def owned(self) -> list[str]:
-        """The full names of the layer's parameters."""
+        """Return the full names of the layer's parameters."""
         return [f"{self.name}.{leaf}" for leaf, _ in self.parameters]
 
     @property
     def title(self) -> str:
-        """The name, with the call's number from the second call on: "layer1.0.relu (2)"."""
+        """The layer's name, with the number of the call from the second call on, as in "layer1.0.relu (2)"."""
         return title_of(self.name, self.call)
 
 
 def title_of(name: str, call: int) -> str:
-    """The title of a layer that had run `call` times before."""
+    """Return the title of one execution of the layer `name`. `call` is the number of executions before."""
     return f"{name} ({call + 1})" if call else name
 
 
@@ -76,10 +76,10 @@ WHOLE = ("attention", "lstm", "gru", "rnn", "norm", "dense")
 
 
 def kind_of(layer: Any) -> str:
-    """A layer's kind, the same word for both frameworks; its class's name in lower case if there is no such word.
+    """Return a layer's kind, for example "conv". It is the same word for both frameworks, or else the class's name.
 
-    A class derived from a framework's layer has that layer's kind. The name of a user's class counts only if the class
-    has no layers inside. The kind of any other class is "own" and the class's name.
+    A class derived from a framework's layer has the kind of this layer. A user's class without inner layers has the
+    kind that `_KINDS` gives for its name. Any other user's class, such as Block, has the kind "own block".
     """
     for class_ in type(layer).__mro__:
         name = re.sub(r"^Parametrized|[123]d|Ext$", "", class_.__name__)
@@ -92,10 +92,10 @@ def kind_of(layer: Any) -> str:
 
 
 def parts_of(layer: Any) -> Mapping[str, Any]:
-    """The layers inside a layer, by name."""
+    """Return the layers inside a layer by name."""
     return getattr(layer, "_modules", None) or getattr(layer, "_cells", None) or {}
 
 
 def fingerprint(array: np.ndarray) -> str:
-    """A digest by which a layer's input is recognised as another layer's output, whatever their shapes."""
+    """Return a hash of an array's numbers, which does not depend on the shape."""
     return hashlib.blake2b(np.ascontiguousarray(array, np.float32).tobytes(), digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""Layers of a MindSpore cell that multiply by masks instead of dropping."""
+"""Let layers of a MindSpore cell multiply by masks instead of dropping numbers."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,13 +13,13 @@ _assign = ops.Assign()
 
 
 class Masked(nn.Cell):
-    """A layer that multiplies its input by masks in training mode, one mask for each call in a forward pass."""
+    """A layer that multiplies its input by masks in training mode, with one mask for each call."""
 
     mask_values: Parameter  # [calls, most numbers of a call]
     mask_call: Parameter
 
     def construct(self, x: Tensor) -> Tensor:
-        """A tensor of any shape to a tensor of the same shape."""
+        """Return `x`, multiplied in training mode by the mask of this call."""
         if not self.training:
             return x
         mask = self.mask_values[self.mask_call]
@@ -29,21 +29,22 @@ class Masked(nn.Cell):
 
 @contextlib.contextmanager
 def masked(net: nn.Cell, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[Callable[[], None]]:
-    """A context in which layers multiply by masks in training mode; their dropout must be 0. Compile the net inside.
+    """Let layers multiply by masks in training mode inside a `with` block. Compile the net inside the block.
 
-    `masks` maps a layer's path to the masks of its calls. Yields a function that sets the masks, which are ones before.
+    `masks` maps a layer's path to a list with one mask for each call. The layers must have dropout 0. Yields a function
+    that sets the masks. All masks are ones until this function is called.
     """
     layers = [(layer, type(layer), masks[name]) for name, layer in net.cells_and_names() if name in masks]
     values = []
     for index, (layer, class_, calls) in enumerate(layers):
         values.append(np.ones((len(calls), max(mask.size for mask in calls)), np.float32))
         added = {"mask_call": Tensor(0, mindspore.int32), "mask_values": Tensor(values[-1])}
-        for name, value in added.items():  # past the cell's own __setattr__, which would make them its parameters
+        for name, value in added.items():  # the cell's own __setattr__ would add them to the net's parameters
             parameter = Parameter(value, name=f"{name}.{index}", requires_grad=False)
             object.__setattr__(layer, name, parameter)
         for row, mask in zip(values[-1], calls, strict=True):
             row[: mask.size] = mask.ravel()
-        # A new class, since compiled functions call no hooks; with the old name, by which layers are recognised.
+        # Compiled functions call no hooks, so the layer gets a new class. Layers are recognised by the old name.
         layer.__class__ = type(class_.__name__, (Masked, class_), {})
 
     def set_masks() -> None:

@@ -18,11 +18,8 @@ _CONTAINERS = {
 
 
 def recorded_layers(net: Any) -> Iterator[tuple[str, Any]]:
-    """Every layer of a net with its path, except the net itself, containers, and layers inside kinds of `WHOLE`.
-
-    A layer with two names is listed once, under its first: hooks on an alias would run twice.
-    """
-    seen: set[int] = set()
+    """Yield (path, layer) for a net's layers. Containers, and inner layers of kinds such as attention, are left out."""
+    seen: set[int] = set()  # hooks on a layer with two names would run twice
 
     def walk(layer: Any, name: str) -> Iterator[tuple[str, Any]]:
         if layer is None or id(layer) in seen:
@@ -43,9 +40,9 @@ def _is_container(layer: Any) -> bool:
 
 
 def record_layers(net: Any, run: Callable[[], Any], visit: Callable[[Layer], None] | None = None) -> list[Layer]:
-    """Call `run`, which runs a net of either framework; return every execution of `recorded_layers`, in order.
+    """Call `run`, which runs a net of either framework, and return every execution of `recorded_layers` in order.
 
-    If `visit` is given, it is called with each execution, and the list is empty: all outputs may be gigabytes.
+    If `visit` is given, it is called with each execution, and the returned list is empty.
     """
     executions: list[Layer] = []
     visit = visit or executions.append
@@ -90,7 +87,7 @@ def record_layers(net: Any, run: Callable[[], Any], visit: Callable[[Layer], Non
 
 
 def _owned(layer: Any, inside: bool) -> Iterable[tuple[str, Any]]:
-    """A layer's parameters and statistics as pairs (leaf name, tensor); `inside`: also those of the layers inside."""
+    """Return a layer's parameters and statistics as pairs (leaf name, tensor), also of inner layers if `inside`."""
     if hasattr(layer, "parameters_and_names"):  # a MindSpore cell
         return layer.parameters_and_names(expand=inside)
     owned = (*layer.named_parameters(recurse=inside), *layer.named_buffers(recurse=inside))
@@ -98,13 +95,12 @@ def _owned(layer: Any, inside: bool) -> Iterable[tuple[str, Any]]:
 
 
 def _array(tensor: Any) -> np.ndarray:
-    """A tensor of either framework as a new float64 array."""
     tensor = tensor.detach().cpu().double() if hasattr(tensor, "__torch_function__") else tensor
     return np.array(tensor.numpy(), np.float64)
 
 
 def leaves(tree: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Yields (keys, leaf) for every leaf of nested tuples, lists and dicts: ((), x) for x, (("k",), x) for {"k": x}."""
+    """Yield (keys, leaf) for every leaf of nested tuples, lists and dicts, for example (("k",), x) for {"k": x}."""
     if isinstance(tree, Mapping):
         pairs: Iterable[tuple[Any, Any]] = tree.items()
     elif isinstance(tree, tuple | list):

@@ -1,10 +1,8 @@
-"""Read a layer's settings under names that MindSpore and PyTorch share: one table for the classes of both.
+"""Read a layer's settings under names that MindSpore and PyTorch share.
 
-`mindspore.nn`, `mindspore.mint.nn` and `torch.nn` have other names for the same settings: each function below describes
-one kind of layer of all three.
-
-The words: `pads` are the zeros before and after, in each direction, on this input (for a transposed convolution, the
-rows that are cut off), `momentum` is the weight of the new statistics, as in torch; the others are torch's arguments.
+Each function in `_TABLE` describes layers of `mindspore.nn`, `mindspore.mint.nn` and `torch.nn`. `pads` are the
+zeros before and after the input in each direction, or the cut-off rows of a transposed convolution. `momentum` is the
+weight of the new statistics, as in torch.
 """
 
 import contextlib
@@ -22,10 +20,7 @@ Settings = dict[str, Any]
 
 
 def settings_of(layer: Any, image: np.ndarray | None) -> Settings:
-    """Return a layer's settings; {} if its kind has none, or if a user's class lacks the attributes that are read.
-
-    `image` is the layer's first input, whose size decides the padding of `same`.
-    """
+    """Return a layer's settings, or {} if none are known. `image` is the layer's first input."""
     function = _TABLE.get(kind_of(layer))
     try:
         return function(layer, image) if function else {}
@@ -62,7 +57,7 @@ def _pad_mode(layer: Any) -> str:
 
 
 def pads_of(layer: Any, size: Sequence[int]) -> Pads | None:
-    """How many zeros a convolution or pool adds before and after an input of this size; None if it is not known."""
+    """Return the zeros that a convolution or pool adds around an input of this size, or None if unknown."""
     count, mode = len(size), _pad_mode(layer)
     if mode == "valid":
         return (0,) * 2 * count
@@ -71,14 +66,14 @@ def pads_of(layer: Any, size: Sequence[int]) -> Pads | None:
     pads: list[int] = []
     kernels, strides, dilations = (_spread(getattr(layer, n, 1), count) for n in ("kernel_size", "stride", "dilation"))
     for extent, kernel, stride, dilation in zip(size, kernels, strides, dilations, strict=True):
-        # TensorFlow's SAME: ⌈extent / stride⌉ outputs, the odd zero after; torch has it for stride 1 only.
+        # The mode `same` is TensorFlow's, with ⌈extent / stride⌉ outputs and an odd zero after the input.
         total = max((math.ceil(extent / stride) - 1) * stride + dilation * (kernel - 1) + 1 - extent, 0)
         pads += [total // 2, total - total // 2]
     return tuple(pads)
 
 
 def _given_padding(layer: Any, count: int) -> Pads | None:
-    """The pads of the `padding` argument: one number for all, one for each direction, or one for each end of these."""
+    """Return the pads in `count` directions that the argument `padding` gives."""
     padding = _read(layer, "padding", "pad", "pad_list", "pads")  # nn.AvgPool2d has it in its operation only
     if not isinstance(padding, int | tuple | list):  # a user's class may give these names to other things
         return None
@@ -90,7 +85,7 @@ def _given_padding(layer: Any, count: int) -> Pads | None:
 
 
 def _read(layer: Any, *names: str) -> Any:
-    """The first of these attributes that a layer, or else its main MindSpore operation, has; None if there is none."""
+    """Return the first of these attributes that a layer or its main MindSpore operation has, or else None."""
     operations = [
         getattr(operation, "init_attrs", {})
         for name, operation in getattr(layer, "_primitives", {}).items()
@@ -103,7 +98,7 @@ def _read(layer: Any, *names: str) -> Any:
 
 
 def _transposed(layer: Any, image: np.ndarray | None) -> Settings:
-    """A transposed convolution's settings; `pads` are cut off the full output of size (n − 1) · stride + kernel."""
+    """Return a transposed convolution's settings. `pads` are cut off the full size (n − 1) · stride + kernel."""
     count = _directions(layer, image)
     settings, mode = {**_conv(layer, image), "transposed": True}, _pad_mode(layer)
     more = _spread(getattr(layer, "output_padding", 0), count)
@@ -157,7 +152,7 @@ def _norm(layer: Any, image: np.ndarray | None) -> Settings:
     tracks = getattr(layer, "track_running_stats", True)
     always = {None: "in training" if tracks else "always", True: "always", False: "never"}
     settings |= {"over": "batch", "batch_statistics": always[getattr(layer, "use_batch_statistics", None)]}
-    # MindSpore's cell also stores the weight of the new statistics; nn.BatchNorm2d's argument was 1 − that.
+    # MindSpore's cell stores the weight of the new statistics, which is 1 − the argument of nn.BatchNorm2d.
     return settings | ({} if layer.momentum is None else {"momentum": float(layer.momentum)})
 
 
@@ -192,19 +187,20 @@ def _upsample(layer: Any, image: np.ndarray | None) -> Settings:
 
 
 def _spread(value: Any, count: int) -> tuple[int, ...]:
-    """A setting as a number for each of `count` directions; of a longer tuple the last, as of MindSpore's (1, k)."""
+    """Return a setting as one number for each of `count` directions."""
+    # MindSpore stores (1, k) for one direction, so the last numbers of a longer tuple count.
     values = tuple(int(one) for one in value) if isinstance(value, tuple | list) else (int(value),) * count
     return values[len(values) - count :] if len(values) > count else values
 
 
 def _directions(layer: Any, image: np.ndarray | None) -> int:
-    """In how many directions a convolution or pool slides, by its class's name, else by its input's shape."""
+    """Return the number of directions in which a convolution or pool slides."""
     if named := re.search("([123])d", " ".join(class_.__name__ for class_ in type(layer).__mro__)):
         return int(named[1])
     return max(1, image.ndim - 2) if image is not None else 2
 
 
-# By kind: each numeric setting, and the attributes that may store its value. A setting without a value is left out.
+# Kind → numeric setting → the attributes that may store the setting's value.
 _NUMBERS: dict[str, dict[str, Sequence[str]]] = {
     "leakyrelu": {"slope": ("negative_slope", "alpha")},
     "elu": {"alpha": ("alpha",)},
@@ -247,10 +243,7 @@ _OF_DROPOUT = ("p", "prob", "keep_prob")  # attributes of dropout layers: MindSp
 
 
 def _shares(layer: Any) -> Iterator[tuple[str, float, list[tuple[Any, str]]]]:
-    """A layer's dropouts: attribute, dropout probability, and every place (object, attribute) that stores this one.
-
-    A dropout layer has one probability, however many attributes store it; the first that is set counts.
-    """
+    """Yield (name, probability, places) for each dropout of a layer. A place is (object, attribute)."""
     words: dict[str, Sequence[str]] = {**{name: (name,) for name in _DROPS}, "p": ("keep_prob",)}  # MindCV's DropPath
     if kind_of(layer) == "dropout" or type(layer).__name__ == "StochasticDepth":
         words = {"p": (*_OF_DROPOUT, *_DROPS)}
@@ -263,16 +256,15 @@ def _shares(layer: Any) -> Iterator[tuple[str, float, list[tuple[Any, str]]]]:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a value is one number, also of NumPy or a framework; a bool is none."""
+    """Return whether a value is one number, also of NumPy or a framework. A bool is not a number."""
     return not isinstance(value, bool) and (isinstance(value, int | float) or getattr(value, "shape", None) == ())
 
 
 @contextlib.contextmanager
 def without_dropout(layers: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[str, str, float]]]:
-    """A context in which dropout has probability 0, since frameworks draw different masks: in dropout layers,
-    attention, LSTMs, and drop-path with its usual attributes. Compile the net's functions inside.
+    """Turn dropout off inside a `with` block, because the two frameworks draw different masks.
 
-    Yields a list of (path of a layer, attribute that was set to 0, its dropout probability before).
+    Compile the net inside the block. Yields a list of (path of a layer, attribute, dropout probability before).
     """
     drops = []
     with contextlib.ExitStack() as restored:

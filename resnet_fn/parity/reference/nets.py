@@ -1,8 +1,7 @@
 """The nets of `resnet_fn.models` in PyTorch, written independently, for parity tests and the ladder.
 
-Parameters have torchvision's names (`resnet*`, `resnext50_32x4d`, `wide_resnet50_2`) or timm's (squeeze-excite and
-gather-excite blocks are `layerL.B.se`, the D stem is `conv1.0` … `conv1.6`), so that published weights load unchanged.
-Importing this module imports torch (extra `[torch]`).
+Parameters have torchvision's names, so that published weights load unchanged. Squeeze-excite blocks, gather-excite
+blocks and the D stem (three 3x3 convolutions) have timm's names instead. Importing this module imports torch.
 """
 
 import dataclasses
@@ -14,12 +13,12 @@ try:
     import torch
     from torch import nn
 except ImportError:
-    raise ValueError("the PyTorch reference net needs torch; pip install torch") from None
+    raise ValueError("the PyTorch reference net needs torch; run pip install torch") from None
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The architecture of one net, an entry of `PLANS`."""
+    """The architecture of one net in `PLANS`."""
 
     expansion: int  # a block's output channels divided by its planes
     depths: tuple[int, ...]
@@ -31,7 +30,7 @@ class Plan:
 
 
 class SqueezeExcite(nn.Module):
-    """arXiv 1709.01507, section 3: mean, 1x1 to C/16, ReLU, 1x1 to C, sigmoid, multiply."""
+    """A squeeze-and-excitation gate for the channels (arXiv 1709.01507, section 3)."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -39,15 +38,16 @@ class SqueezeExcite(nn.Module):
         self.fc2 = nn.Conv2d(channels // 16, channels, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[N, C, H, W] to the same."""
+        """Multiply each channel of [N, C, H, W] by a number between 0 and 1."""
         gate = self.fc2(torch.relu(self.fc1(x.mean((2, 3), keepdim=True))))
         return x * torch.sigmoid(gate)
 
 
 class GatherExcite(nn.Module):
-    """arXiv 1810.12348 at global extent: θ⁻ ("minus"), θ (""), θ⁺ ("plus"), as in the authors' Caffe models.
+    """A gather-excite gate at global extent, as in the authors' Caffe models (arXiv 1810.12348).
 
-    With timm's names; in θ⁺ a ReLU follows the gather's BatchNorm, which timm omits.
+    The variants are θ⁻ ("minus"), θ ("") and θ⁺ ("plus"). Parameters have timm's names. In θ⁺, a ReLU follows the
+    gather's BatchNorm. The package timm omits this ReLU.
     """
 
     def __init__(self, channels: int, variant: str, size: int, norm: type) -> None:
@@ -61,7 +61,7 @@ class GatherExcite(nn.Module):
         self.variant = variant
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[N, C, H, W] to the same."""
+        """Multiply each channel of [N, C, H, W] by a number between 0 and 1."""
         context = x.mean((2, 3), keepdim=True) if self.variant == "minus" else self.gather(x)
         if self.variant == "plus":
             context = self.mlp(torch.relu(context))
@@ -72,10 +72,10 @@ BASIC, BOTTLENECK = 1, 4
 
 
 class Block(nn.Module):
-    """A residual block: `conv1`, `bn1`, `conv2`, … with ReLUs between, the gate `se`, the shortcut `downsample`.
+    """A residual block: `conv1`, `bn1`, `conv2`, … with ReLUs between, the gate `se`, and the shortcut `downsample`.
 
-    Basic: two 3x3 convolutions. Bottleneck: 1x1, 3x3 (grouped in ResNeXt, wider in Wide ResNet), 1x1 to four times the
-    planes. The first 3x3 strides.
+    A basic block has two 3x3 convolutions. A bottleneck has a 1x1, a 3x3 and a 1x1 convolution, and four times as many
+    output channels as planes. The first 3x3 convolution has the stride.
     """
 
     def __init__(self, inputs: int, planes: int, stride: int, plan: Plan, norm: type, gate: nn.Module) -> None:
@@ -95,7 +95,7 @@ class Block(nn.Module):
         self.downsample: nn.Module | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[N, C, H, W] to [N, C', H', W']."""
+        """Map [N, C, H, W] to [N, C', H', W']."""
         shortcut = x if self.downsample is None else self.downsample(x)
         for number in range(1, self.depth + 1):
             x = getattr(self, f"bn{number}")(getattr(self, f"conv{number}")(x))
@@ -104,7 +104,7 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A residual network in PyTorch: [N, in_channels, H, W] to logits [N, num_classes]."""
+    """A residual network in PyTorch."""
 
     def __init__(self, plan: Plan, num_classes: int, in_channels: int, stem: str, norm: str, image_size: int) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class ResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[N, in_channels, H, W] to logits [N, num_classes]."""
+        """Map images [N, in_channels, H, W] to logits [N, num_classes]."""
         x = self.maxpool(torch.relu(self.bn1(self.conv1(x))))
         for index in range(self.depth):
             x = getattr(self, f"layer{index + 1}")(x)
@@ -193,9 +193,10 @@ def reference_net(
     image_size: int = 224,
     zero_init_residual: bool = False,
 ) -> nn.Module:
-    """Build the PyTorch version of the net that `create_model` builds with the same arguments; stem "": the usual one.
+    """Build the PyTorch version of the net that `create_model` builds with the same arguments.
 
-    The net is in training mode, with torchvision's initialisation from torch's global seed. ValueError: unknown name.
+    An empty `stem` selects the net's usual stem. The net is in training mode, with torchvision's initialisation from
+    torch's global seed.
     """
     if (plan := PLANS.get(name)) is None:
         raise ValueError(f"model: {name!r} is unknown; {closest(name, PLANS)}")

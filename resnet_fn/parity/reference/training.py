@@ -1,4 +1,4 @@
-"""The recipe's loss, optimizer and moving average in PyTorch: PyTorch's own if there is one, else as in the paper."""
+"""Build the recipe's loss, optimizer and moving average in PyTorch. LARS, LAMB and focal loss follow their papers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,10 +11,10 @@ from resnet_fn.config.recipe import Recipe
 
 
 def recipe_loss(recipe: Recipe) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """The recipe's loss as a function of (logits, labels): the mean over the batch, in the logits' precision.
+    """Return the recipe's loss as a function of (logits, labels). The loss is the mean over the batch.
 
-    Logits are [n, classes]; labels are classes, integers [n], or probabilities [n, classes] (mixup, CutMix). The
-    recipe's `label_threshold` is applied to labels where they are mixed, not here.
+    Logits are [n, classes]. Labels are class numbers [n], or probabilities [n, classes] of mixed samples. The recipe's
+    `label_threshold` is not applied here, because it belongs to the mixing.
     """
 
     def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -33,7 +33,7 @@ def recipe_loss(recipe: Recipe) -> Callable[[torch.Tensor, torch.Tensor], torch.
 
 
 def _smoothed(labels: torch.Tensor, logits: torch.Tensor, smoothing: float, over: str) -> torch.Tensor:
-    """Labels as probabilities; the part `smoothing` of each is spread equally over all classes, or over all others."""
+    """Return labels as probabilities, with label smoothing over all classes or over all other classes."""
     classes = logits.shape[1]
     targets = labels if labels.is_floating_point() else functional.one_hot(labels.long(), classes)
     targets = targets.to(logits.dtype)
@@ -43,7 +43,7 @@ def _smoothed(labels: torch.Tensor, logits: torch.Tensor, smoothing: float, over
 
 
 def _focal(logits: torch.Tensor, targets: torch.Tensor, alpha: float = 0.25, gamma: float = 2.0) -> torch.Tensor:
-    """The focal loss of each sample and class, −α_t (1 − p_t)^γ log p_t (Lin et al., arXiv 1708.02002, equation 5)."""
+    """Return the focal loss of each sample and class (Lin et al., arXiv 1708.02002, equation 5)."""
     entropy = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
     p = torch.sigmoid(logits)
     p_t = p * targets + (1 - p) * (1 - targets)
@@ -55,10 +55,7 @@ _NORM_LAYERS = (torch.nn.modules.batchnorm._NormBase, torch.nn.GroupNorm, torch.
 
 
 def decay_groups(module: torch.nn.Module, weight_decay: float, decay_all: bool = False) -> list[dict[str, Any]]:
-    """torch.optim parameter groups: one with weight decay, then norm layers' parameters and biases without.
-
-    With `decay_all`, all parameters are in the first group. A parameter that several layers share is in one group.
-    """
+    """Return two torch.optim parameter groups. Biases and norm layers have no weight decay, except with `decay_all`."""
     undecayed = {
         id(parameter)
         for layer in module.modules()
@@ -72,7 +69,7 @@ def decay_groups(module: torch.nn.Module, weight_decay: float, decay_all: bool =
 
 
 def recipe_optimizer(recipe: Recipe, module: torch.nn.Module) -> torch.optim.Optimizer:
-    """The recipe's optimizer for a module. The "lr" of its groups is 1: set the learning rate before each step."""
+    """Return the recipe's optimizer for a module. The learning rate is 1, so set "lr" before each step."""
     groups = decay_groups(module, recipe.weight_decay, recipe.decay_all)
     betas, eps = (recipe.momentum, recipe.beta2), recipe.epsilon
     optimizers: dict[str, Callable[[], torch.optim.Optimizer]] = {
@@ -86,7 +83,7 @@ def recipe_optimizer(recipe: Recipe, module: torch.nn.Module) -> torch.optim.Opt
 
 
 class Lars(torch.optim.Optimizer):
-    """LARS (You et al., arXiv 1708.03888, algorithm 1); λ is 1 without weight decay, or if a norm is 0."""
+    """The optimizer LARS (You et al., arXiv 1708.03888, algorithm 1). λ is 1 without weight decay or if a norm is 0."""
 
     def __init__(self, groups: Any, momentum: float, trust_coefficient: float) -> None:
         super().__init__(groups, {"lr": 1.0, "weight_decay": 0.0})
@@ -109,7 +106,7 @@ class Lars(torch.optim.Optimizer):
 
 
 class Lamb(torch.optim.Optimizer):
-    """LAMB (You et al., arXiv 1904.00962, algorithm 2), with bias correction as in timm.
+    """The optimizer LAMB (You et al., arXiv 1904.00962, algorithm 2), with bias correction as in timm.
 
     The layer-wise ratio ‖w‖ / ‖r + decay · w‖ is 1 without weight decay, or if a norm is 0.
     """
@@ -140,20 +137,20 @@ class Lamb(torch.optim.Optimizer):
 
 
 class Average(AveragedModel):
-    """The recipe's moving average of a module's weights and statistics; the attribute `module` has the averages.
+    """The recipe's moving average of a module's weights and statistics. The attribute `module` has the averages.
 
-    As in torchvision's training script, the average moves every `ema_every` updates, and is a copy of the weights until
-    `ema_start`. (In torch the first move is always a copy; here that is the copy of the initial module.)
+    As in torchvision's training script, the average moves every `ema_every` updates. Until epoch `ema_start`, the
+    average is a copy of the weights.
     """
 
     def __init__(self, module: torch.nn.Module, recipe: Recipe, updates_per_epoch: float) -> None:
         super().__init__(module, multi_avg_fn=get_ema_multi_avg_fn(recipe.ema), use_buffers=True)
-        self.update_parameters(module)
+        self.update_parameters(module)  # torch's first move is always a copy
         self._every, self._start = recipe.ema_every, round(recipe.ema_start * updates_per_epoch)
         self._updates = 0
 
     def update(self, module: torch.nn.Module) -> None:
-        """Move the average; to be called after each update of the module."""
+        """Move the average. Call this after each update of the module."""
         self._updates += 1
         if self._updates <= self._start:
             self.n_averaged.fill_(0)  # so that the next move copies the weights
