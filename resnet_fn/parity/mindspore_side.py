@@ -190,7 +190,8 @@ def record_net(
         **roles_of(net),
     )
     if not trace.after:
-        notes.append(f"updates are not compared: {type(optimizer).__name__} has no kernel on this device")
+        name = type(optimizer).__name__ if optimizer else recipe.optimizer
+        notes.append(f"updates are not compared: {name} has no kernel on this device")
     recording.notes += [*notes, moved] if moved else notes
     return recording
 

@@ -79,11 +79,11 @@ def train(
     - `Run.state` as tensors. It is all that an update changes (`TrainState` in update/state.py): the net's parameters,
       BatchNorm's statistics, the optimizer's state, the loss scaler's state and the moving average.
     - `Run.progress` as JSON: number of updates, last and best evaluation, evaluations without improvement.
-    - What a resume compares, as JSON: the recipe, the data set's classes, preprocessing and samples, the class weights.
-    - The number of workers and micro-batches, and the kernels, as JSON. If they differ, a resumed run prints a note.
+    - What a resume compares, as JSON: the recipe, the data set's classes and samples, class weights from a file.
+    - What may differ with a note, as JSON: workers, micro-batches, kernels, and the images' dtype (`--feed`).
 
-    Nothing else is needed: order, augmentation, dropout and learning rate follow from the recipe and the update's
-    number.
+    Nothing else is needed: order, augmentation, masks and learning rate follow from the recipe, the data set and the
+    update's number. Only dropout layers of the caller's own net draw numbers that a checkpoint cannot restore.
 
     Args:
         recipe: a recipe, the name of a recipe in `recipes.RECIPES`, or a recipe file.
@@ -177,10 +177,11 @@ def train_epoch(run: Run) -> int:
     allowed_skips = options.max_skips if run.recipe.precision == "fp16" else 1
     began = time.perf_counter()
     for update in range(progress.update, end):
-        # The rate depends on the recipe and the update's number alone. The number counts from 0, skipped updates too.
-        # In the warm-up the rate is learning_rate · (update + 1) / warmup. Then a cosine or a line falls from
-        # `learning_rate`, and would reach `min_learning_rate` at update `run.total`, one after the last. The other
-        # schedules are steps at `milestones`, and constant. update/schedule.py has the equations.
+        # The rate depends on the recipe, the number of updates in an epoch, and the update's number. Updates are
+        # counted from 0, and skipped ones count, too. In the warm-up the rate is learning_rate · (update + 1) / warmup.
+        # Then a cosine or a line falls from `learning_rate`, and would reach `min_learning_rate` at update `run.total`,
+        # one after the last. The other schedules are steps at `milestones`, and constant. update/schedule.py has the
+        # equations.
         learning_rate = run.schedule(update)
         batch, (images, labels), data_seconds, error = run.prefetcher.get(update)
         run.prefetcher.start(update + 1)  # in a thread, while the device computes

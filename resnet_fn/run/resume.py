@@ -28,7 +28,10 @@ from resnet_fn.runtime.workers import Workers, broadcast_text
 
 
 def save(run: Run) -> None:
-    """Write a checkpoint on rank 0 in the background, and then remove checkpoints that are no longer kept."""
+    """Write a checkpoint on rank 0 in the background, and then remove checkpoints that are no longer kept.
+
+    The checkpoint's tensors are `run.state`, which `build_run` passed to the writer.
+    """
     if not run.workers.is_main:
         return
     progress, options = run.progress, run.options
@@ -68,8 +71,9 @@ def find_start(
         a run folder: the newest checkpoint in this folder.
         a checkpoint: this checkpoint, or ValueError if the run has newer checkpoints.
 
-    If no `out_dir` is given, the folder is the one of the resumed run, or a new folder runs/<recipe>-<time>. Rank 0
-    chooses for all ranks, and locks a folder that has checkpoints. This function does not make a new folder.
+    The epochs may differ from the checkpoint's only if `resume` names a run or checkpoint. If no `out_dir` is given,
+    the folder is the one of the resumed run, or a new folder runs/<recipe>-<time>. Rank 0 chooses for all ranks, and
+    locks a folder that has checkpoints. This function does not make a new folder.
     """
     text = ""
     if workers.is_main:  # an error here ends rank 0, and so the other workers, which wait in the broadcast

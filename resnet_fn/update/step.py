@@ -4,7 +4,7 @@ An update has this order. Steps 3 to 7 are the function `apply`:
 
     1  copy BatchNorm's moving statistics
     2  compute the scaled loss and its gradients; with micro-batches, add up those of all micro-batches
-    3  unscale; check whether this worker's loss, first gradient and statistics are finite (5 is the full check)
+    3  unscale; are this worker's loss, gradients (of several workers, the first one) and statistics finite?
     4  with several workers, all-reduce: sum the gradients, the report and BatchNorm's statistics over the workers
     5  apply the update if all sums and every worker's numbers are finite, and every worker had samples; else skip it
     6  applied: clip by global norm, optimizer, BatchNorm's statistics become the workers' mean, moving average
@@ -13,12 +13,14 @@ An update has this order. Steps 3 to 7 are the function `apply`:
 
 Collectives: an update makes one all-reduce for each gradient, one for the report, and one for all of BatchNorm's
 statistics together. This number is the same for a skipped update and for any number of micro-batches. A net without
-BatchNorm makes one fewer. On a CPU, small nets that train with SGD or Adam and without a moving average join their
-gradients to a few vectors (`vectors.py`); then there is one all-reduce for each vector. With `sync_batchnorm`, which
-excludes micro-batches, each BatchNorm makes two more in the forward pass and two more in the backward pass.
+BatchNorm, or in which all are frozen, makes one fewer. On a CPU, small nets that train with SGD, Adam or AdamW and
+without a moving average join their gradients to a few vectors (`vectors.py`); then there is one all-reduce for each
+vector. On a card, the gradients' all-reduces may run during the backward pass. With `sync_batchnorm`, which excludes
+micro-batches, each BatchNorm that is not frozen makes two more in the forward pass (sums of x, then of squared
+deviations) and two more in the backward pass.
 
-The report is a small vector: the loss, the metric, the number of workers without samples, the caller's flags (signals
-that were received), and which workers had a number that is not finite. `exchange.py` defines its layout.
+The report is a small vector: the loss, the metric, the number of workers without samples (`withheld`), the caller's
+flags (signals that were received), and which workers had a number that is not finite. `exchange.py` defines it.
 
 BatchNorm: every forward pass moves the statistics, so K micro-batches move them K times in an update. Each worker
 moves them with its own samples; the mean over the workers is taken once, at the end of the update. The statistics of
