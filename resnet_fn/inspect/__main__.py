@@ -90,7 +90,7 @@ def _check(parsed: argparse.Namespace) -> dict[str, Any]:
         (given and not runs, f"{', '.join(given)}: needs --activations or --gradients; give one of them"),
         (parsed.other and (runs or parsed.out_dir), one),
         (size is not None and size < 1, f"--batch-size: {size} is too small; give 1 or more"),
-        (parsed.which == "best" and not folders, "--which is only for run folders; leave it out"),
+        (parsed.which == "best" and not folders, "--which is for run folders only; leave --which out"),
         (runs and folder and of_file, "--recipe, --model and --stem are for weight files; leave them out"),
         (bare and not parsed.recipe, "a weight file contains neither the data nor the net; give --recipe NAME"),
     )
