@@ -455,9 +455,13 @@ def arguments(inputs: Tree) -> Any:
 def call(net: nn.Cell, inputs: Tree) -> Any:
     """Return the net's outputs. A tuple is passed as positional arguments, a dict as keyword arguments."""
     tensors = map_tree(Tensor, inputs)
-    if isinstance(tensors, dict):
-        return net(**tensors)
-    return net(*tensors) if isinstance(tensors, tuple) else net(tensors)
+    try:
+        if isinstance(tensors, dict):
+            return net(**tensors)
+        return net(*tensors) if isinstance(tensors, tuple) else net(tensors)
+    except Exception:
+        process.end_mixed_precision()
+        raise
 
 
 def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
@@ -483,6 +487,7 @@ def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        process.end_mixed_precision()  # a layer of the net may have failed
         text, fix = str(error), "add --debug to see where it fails"
         shapes = _OF_SHAPES.search(first_line(error)) and not compiled
         if kernel := _NO_KERNEL.search(text):

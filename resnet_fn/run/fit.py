@@ -140,6 +140,7 @@ def _try(net: nn.Cell, loss: Loss | None, split: Arrays) -> tuple[str, ...]:
         tried = "loss"
         value = None if loss is None else loss(outputs, targets)
     except Exception as error:
+        process.end_mixed_precision()
         arguments = f"inputs {describe(inputs)} and targets {describe(targets)}"
         fix = f"; {_NO_CLASSES}" if tried == "loss" and are_classes(split.labels) else ""
         raise ValueError(f"{tried}: the call fails with {arguments}: {first_line(error)}{fix}") from error

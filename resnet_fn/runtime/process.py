@@ -169,3 +169,21 @@ def context(name: str) -> Any:
 
 
 started: dict[str, Any] = {}  # what `start` has set; MindSpore does not report all of it
+
+
+def end_mixed_precision() -> None:
+    """End the mixed precision that a cell with `to_float` leaves on if it raises an error outside compiled code.
+
+    MindSpore would compute all later operations of this process in the precision of that cell.
+    """
+    import mindspore
+    from mindspore import Tensor, ops
+    from mindspore._c_expression import MixedPrecisionType  # MindSpore has no public function for this
+    from mindspore.common.api import _pynative_executor
+
+    ones = [Tensor([1.0], dtype) for dtype in (mindspore.float16, mindspore.float32)]
+    for _ in range(100):  # each round ends the mixed precision of one cell
+        with contextlib.suppress(TypeError):  # bfloat16 may have no kernel
+            if all(ops.Neg()(one).dtype == one.dtype for one in ones):
+                return
+        _pynative_executor.set_mixed_precision_type(MixedPrecisionType.NOTSET, False)

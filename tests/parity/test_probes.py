@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import mindspore
 import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
@@ -269,3 +270,12 @@ def test_large_images_are_probed_a_few_at_a_time():
     port = ours(lambda n, x: n.head(pooled(n.part(x)).reshape(4, 8)), nn.ReLU())  # it takes no single sample
     ladder = compared(draw(4, 3, 224, 224), theirs(lambda n, x: n.head(pooled(n.part(x))), t.ReLU()), port)
     assert {one.layer for one in ladder.probed.findings} == {""}
+
+
+def test_a_probe_that_breaks_a_layer_in_float16_leaves_the_updates_in_float32():
+    """MindSpore would compute all that follows in float16: `process.end_mixed_precision`."""
+    half = nn.Dense(8, 8).to_float(mindspore.float16)
+    net = ours(lambda n, x: n.head(n.part(x).astype(mindspore.float32)), half)
+    ladder = compared(draw(4, 8), theirs(lambda n, x: n.head(n.part(x)), t.Linear(8, 8)), net)
+    assert next(stage for stage in ladder.stages if stage.name == "change by update 1").verdict == "ok", table(ladder)
+    assert ops.Neg()(Tensor(np.ones(2), mindspore.float32)).dtype == mindspore.float32

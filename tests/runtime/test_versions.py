@@ -8,7 +8,7 @@ import pytest
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.common.initializer import TruncatedNormal, initializer
 
-from resnet_fn.runtime import versions
+from resnet_fn.runtime import process, versions
 from resnet_fn.update.optimizer import momentum_sgd
 
 
@@ -122,3 +122,17 @@ class TestTraps:
     def test_save_checkpoint_leaves_mode_0400(self, tmp_path):
         mindspore.save_checkpoint([{"name": "a", "data": Tensor([1.0])}], str(tmp_path / "x.ckpt"))
         assert (tmp_path / "x.ckpt").stat().st_mode & 0o777 == 0o400
+
+    @pytest.mark.parametrize("types", [["float16"], ["float32"], ["float32", "float16"]])
+    def test_a_cell_that_fails_leaves_its_precision_on_until_it_is_ended(self, types):
+        """One cell, or one inside another; `end_mixed_precision` also does nothing where there is nothing to end."""
+        net = nn.Dense(3, 4)
+        for name in types:
+            net = nn.SequentialCell(net).to_float(getattr(mindspore, name))
+        ones = [Tensor(np.ones(2), dtype) for dtype in (mindspore.float16, mindspore.float32)]
+        with pytest.raises(ValueError):
+            net(Tensor(np.ones((2, 5), np.float32)))
+        assert any(ops.Neg()(one).dtype != one.dtype for one in ones)
+        for _ in range(2):
+            process.end_mixed_precision()
+            assert all(ops.Neg()(one).dtype == one.dtype for one in ones)
