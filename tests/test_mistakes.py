@@ -83,7 +83,7 @@ $ mv photographs/val/bee photographs/val/bees
 # the archive
 $ touch photographs.zip
 --data-dir photographs.zip
-1: data_dir: 'photographs.zip' is a file; give the folder that it unpacks to
+1: data_dir: 'photographs.zip' is a file; extract the archive, and give the extracted folder
 # nothing that validates
 $ rm -r photographs/val
 --validation-share 0

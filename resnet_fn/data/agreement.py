@@ -1,4 +1,4 @@
-"""These checks compare settings, data and weights between workers. All workers must call the same checks."""
+"""These functions compare workers' settings, data and weights. Each function waits until all workers call it."""
 
 import dataclasses
 import hashlib
@@ -33,7 +33,7 @@ def require_alike(values: Mapping[str, Any], workers: Workers, fix: str) -> None
 
 
 def check_settings(workers: Workers, *configs: Any, **more: Any) -> None:
-    """Raise ValueError if workers differ in code, package versions, shared settings of `configs`, or `more`."""
+    """Raise ValueError if workers differ in code, package versions or shared settings. `more` holds further values."""
     if workers.size == 1:
         return
     values = {"resnet_fn's code": versions.sources()[:_DIGITS]}
@@ -57,7 +57,7 @@ def check_data(workers: Workers, dataset: DataSet, splits: Iterable[str]) -> Non
 
 
 def check_state(workers: Workers, parameters: Iterable[Any], class_weights: Iterable[float] = ()) -> None:
-    """Raise ValueError if any bit of the parameters or the class weights differs between workers."""
+    """Raise ValueError if parameters or class weights are not bitwise equal on all workers."""
     if workers.size == 1:
         return
     state = _digest(part for parameter in parameters for part in (parameter.name.encode(), parameter.numpy()))

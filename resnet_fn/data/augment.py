@@ -56,7 +56,7 @@ def colour(image: Any, recipe: Recipe, epoch: int, repeat: int, number: int) -> 
 def colour_arrays(
     images: np.ndarray, recipe: Recipe, epoch: int, repeats: Iterable[int], numbers: Iterable[int]
 ) -> np.ndarray:
-    """Apply `colour` to each image in `images`, uint8 [N, H, W, 3]."""
+    """Apply the recipe's jitter and policy to each image in `images`, uint8 [N, H, W, 3]."""
     from PIL import Image
 
     places = zip(images, repeats, numbers, strict=True)
@@ -64,7 +64,7 @@ def colour_arrays(
 
 
 def enhance(image: Any, name: str, factor: float) -> Any:
-    """Apply the class `name` of Pillow's `ImageEnhance` to an image. Factor 1 leaves the image unchanged."""
+    """Apply a class of Pillow's `ImageEnhance`, such as "Color", to an image. Factor 1 leaves the image unchanged."""
     from PIL import ImageEnhance
 
     return getattr(ImageEnhance, name)(image).enhance(factor)
@@ -150,7 +150,7 @@ PAIRS = {
 
 
 def magnitude(name: str, level: int, size: int, policy: str) -> float:
-    """Return an operation's unsigned magnitude for images of width `size`, at `level` 0..30 (autoaugment: 0..9)."""
+    """Return an operation's absolute magnitude at image width `size`. `level` is 0..30, or 0..9 for autoaugment."""
     bins, wide = _AUTO_BINS if policy == "autoaugment" else _BINS, policy == "trivialaugment"
     if name in _SIGNED:
         kind = _SIGNED[name]
@@ -164,7 +164,7 @@ def magnitude(name: str, level: int, size: int, policy: str) -> float:
 def choose(settings: Recipe, size: int, rng: np.random.Generator) -> list[tuple[str, float]]:
     """Draw the policy's operations for one image of width `size`, as pairs (name, magnitude).
 
-    TrivialAugmentWide: arXiv 2103.10158. RandAugment: arXiv 1909.13719, with random levels as in timm (`policy_noise`).
+    TrivialAugmentWide is from arXiv 2103.10158, RandAugment from arXiv 1909.13719, and `policy_noise` from timm.
     """
     policy, chosen = settings.policy, []
     if policy == "autoaugment":
@@ -187,7 +187,7 @@ def choose(settings: Recipe, size: int, rng: np.random.Generator) -> list[tuple[
 
 
 def _linspace(start: float, end: float, count: int) -> np.ndarray:
-    """Return the values of `torch.linspace` with torch's float32 rounding. Another rounding could move a pixel."""
+    """Return the values of `torch.linspace` with torch's float32 rounding. Other rounding could change an image."""
     first, last = np.float32(start), np.float32(end)
     step, places = float((last - first) / np.float32(count - 1)), np.arange(count)
     values = np.where(places < count // 2, first + step * places, last - step * (count - 1 - places))

@@ -1,4 +1,4 @@
-"""This module makes class weights for the loss, and orders of samples in which all classes are equally frequent."""
+"""This module weights classes in the loss, and draws epochs in which all classes are equally frequent."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> t
     """Return the weight of each class in the loss, or () if `setting` is empty.
 
     The setting "balanced" weights classes in proportion to 1 / (samples of the class), as scikit-learn does. Any other
-    setting is the path of a file with a line "CLASS WEIGHT" for each class. The mean weight of the samples is 1.
+    setting is the path of a file with a line "CLASS WEIGHT" for each class. The weights' mean over `labels` is 1.
     """
     if not setting:
         return ()
@@ -27,7 +27,7 @@ def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> t
 
 
 def class_balance(sampling: str, weights: Sequence[float], classes: int, labels: np.ndarray) -> list[dict[str, float]]:
-    """Return each class's image count, loss weight and times seen per epoch, or [] if classes are not balanced."""
+    """Return each class's image count, loss weight, and how often an epoch uses an image, or [] without balancing."""
     if not weights and sampling != BALANCED:
         return []
     counts = np.bincount(labels, minlength=classes).tolist()
@@ -54,7 +54,7 @@ def describe_balance(rows: Sequence[Mapping[str, float]], classes: Sequence[str]
 def balanced_order(rng: np.random.Generator, labels: np.ndarray) -> np.ndarray:
     """Draw the order of an epoch, int32 [N], in which all classes in `labels`, int [N], are equally frequent.
 
-    Each of K classes gets about N / K places. Two samples of a class occur equally often, or one of them once more.
+    Each of K classes gets about N / K places. Samples of one class occur equally often, up to a difference of 1.
     """
     counts = np.unique(labels, return_counts=True)[1]
     by_class = np.split(np.argsort(labels, kind="stable").astype(np.int32), np.cumsum(counts)[:-1])

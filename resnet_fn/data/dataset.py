@@ -17,7 +17,7 @@ class BadSampleError(ValueError):
 
 
 def describe_bad_samples(error: BadSampleError | None, workers: Workers) -> str:
-    """Join the errors of all ranks to one text. Every rank must call this function, with or without an error."""
+    """Join the errors of all ranks into one text. Every rank must call this function, also a rank without an error."""
     texts = gather_texts(str(error or ""), workers)
     return "; ".join(f"rank {rank}: {text}" if workers.size > 1 else text for rank, text in enumerate(texts) if text)
 
@@ -81,7 +81,7 @@ class DataSet:
 
 
 def check_labels(split: Samples, classes: int, name: str) -> None:
-    """Raise ValueError if a label is outside 0..classes−1, because cross-entropy silently ignores label −1."""
+    """Raise ValueError if a label is outside 0..classes−1. Cross-entropy silently ignores label −1."""
     if split.labels.ndim == 2:
         return  # labels [N, classes] are made from the class names and cannot be outside
     wrong = np.flatnonzero((split.labels < 0) | (split.labels >= classes))
@@ -94,7 +94,7 @@ def check_labels(split: Samples, classes: int, name: str) -> None:
 
 
 def blank_batch(dataset: DataSet, count: int, size: int, mixes: bool, dtype: str = "float32") -> Batch:
-    """Return a placeholder batch, shaped like a feed's batch, for a worker whose samples cannot be read."""
+    """Return a placeholder batch for a worker whose samples cannot be read. The shapes are those of a feed's batch."""
     if isinstance(dataset.train, Arrays):  # this batch is never used, because arrays can always be read
         return dataset.train.images[:count], dataset.train.labels[:count]
     classes, soft = len(dataset.classes), mixes or dataset.train.labels.ndim == 2
@@ -107,8 +107,8 @@ def eval_batches(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield this worker's batches of an evaluation: images, labels, and sample numbers, int64 [batch_size].
 
-    Workers take turns at blocks of `block` samples. `batch_size` must be a multiple of `block`, so that no batch ends
-    inside a block. All workers get equally many batches. Unused places hold the split's first sample with number −1.
+    Worker r of W gets the blocks r, r + W, … of `block` samples. `batch_size` must be a multiple of `block`, so that
+    batches hold whole blocks. All workers get equally many batches. Unused places hold sample 0 with the number −1.
     """
     blocks = -(-len(split) // block)
     local = (np.arange(workers.rank, blocks, workers.size)[:, None] * block + np.arange(block)).ravel()

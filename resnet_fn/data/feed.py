@@ -1,8 +1,8 @@
 """A feed makes training batches, whose pixels do not depend on the number of workers, threads or micro-batches.
 
-A feed chooses samples (order.py) and gets their pixels (file_feed.py, if the samples are files). Crop, flip and colour
-(augment.py, preprocess.py) come before normalisation (images.py). Shift, rotation and zoom (images.py, in memory only)
-come after normalisation. Erasing and mixing (mix.py) come last.
+order.py chooses the samples, and file_feed.py decodes samples of files or shards. Crop, flip and colour (augment.py,
+preprocess.py) come before normalisation (images.py). Shift, rotation and zoom (images.py, in memory only) come after
+normalisation. Erasing and mixing (mix.py) come last.
 """
 
 from functools import lru_cache
@@ -74,8 +74,8 @@ class MemoryFeed(Plan):
             update: number of the update, counted from 0.
 
         Returns:
-            The images, float32 [n, C, H, W], and the labels, int32 [n]. With mixup, CutMix or several classes per
-            image, the labels are float32 [n, classes]. Arrays of `resnet_fn.fit` keep their shapes and dtypes.
+            Images are float32 [n, C, H, W], and labels are int32 [n]. With mixup, CutMix or several classes per
+            image, labels are float32 [n, classes]. Arrays of `resnet_fn.fit` keep their shapes and dtypes.
         """
         recipe, spec = self.recipe, self._input
         epoch, place = divmod(update, self.updates_per_epoch)

@@ -23,7 +23,7 @@ from resnet_fn.runtime.workers import Workers
 
 
 class FileFeed(Plan):
-    """Makes batches from image files or MindRecord shards. If `as_bytes` is true, images are uint8, not normalised."""
+    """Makes batches from image files or MindRecord shards. With `as_bytes`, images are uint8 and not normalised."""
 
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), as_bytes: bool = False) -> None:
         super().__init__(recipe, dataset.train.labels, workers)
@@ -57,7 +57,7 @@ class FileFeed(Plan):
 
     @cached_property  # hashing takes 0.3 s for a million files, and a checkpoint should not wait for that
     def reproducibility_key(self) -> dict[str, Any]:
-        """Return values that identify the data. A resumed run compares them with the values in the checkpoint."""
+        """Return a dict that identifies the data. A resumed run compares the dict with the checkpoint's."""
         contents = self._split.contents
         return {
             "samples": len(self._split),
@@ -75,7 +75,7 @@ class FileFeed(Plan):
             self._begun.clear()
 
     def _numbers(self, update: int) -> list[tuple[int, int]]:
-        """Return (repeat, number) for each image of an update. Both numbers seed the augmentation."""
+        """Return the two numbers (repeat, number) that seed the augmentation, for each image of an update."""
         epoch, place = divmod(update, self.updates_per_epoch)
         return list(zip(self._repeats, self.epoch(epoch)[1][place].tolist(), strict=True))
 
@@ -107,7 +107,7 @@ class FileFeed(Plan):
                 decoded.append(self._pool.submit(self._decode, *job))
                 samples.append(index)
             if samples != self.indices(update).tolist():
-                raise RuntimeError(f"the samples read from files are not the samples of update {update}")
+                raise RuntimeError(f"the data reader returned other samples than update {update} needs")
         except (ValueError, RuntimeError) as error:
             failed: Future[None] = Future()
             failed.set_exception(error)

@@ -58,7 +58,7 @@ _DRAWS: dict[str, tuple[int, int, Callable[[Recipe], Any]]] = {
 
 
 def draw_epoch(recipe: Recipe, epoch: int, samples: int, names: Iterable[str] = _DRAWS) -> dict[str, np.ndarray]:
-    """Draw an array [repeats, samples, columns] of random numbers in 0..1 for each of `names` that the recipe uses."""
+    """Draw random numbers 0..1, [repeats, samples, columns], for each augmentation in `names` that the recipe uses."""
     return {
         name: np.random.default_rng([recipe.seed, epoch, stream]).random((recipe.repeats, samples, width))
         for name, (stream, width, wanted) in _DRAWS.items()

@@ -1,4 +1,4 @@
-"""This module describes the input of a net. Checkpoints store this description for evaluation."""
+"""This module describes the input of a net. Evaluation reads this description from the checkpoint."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

@@ -9,7 +9,7 @@ from resnet_fn.data.order import Batch, Streams
 
 
 class Mixing(NamedTuple):
-    """Holds the weight and the box for mixing the images of an update."""
+    """Holds an update's mixing weight and, for CutMix, the box that is filled."""
 
     weight: float  # weight of a sample's own label and, with mixup, image (neighbour: 1 − weight)
     # CutMix fills the box (top, bottom, left, right) with pixels of the neighbour. Mixup has no box.
@@ -19,7 +19,7 @@ class Mixing(NamedTuple):
 def erase_and_mix(
     recipe: Recipe, batch: Batch, classes: int, update: int, epoch: int, erasing: np.ndarray | None
 ) -> Batch:
-    """Apply the recipe's random erasing, mixup and CutMix to a batch. `erasing` is `draws` of `erase`, or None."""
+    """Apply random erasing, mixup and CutMix to a batch. `erasing` is an array of random numbers, [n, 5], or None."""
     images, labels = batch
     if erasing is not None:
         images = erase(images, erasing, recipe.erasing)
@@ -57,7 +57,7 @@ def draw_mixing(
 
 
 def mix(images: np.ndarray, labels: np.ndarray, classes: int, mixing: Mixing | None) -> tuple[np.ndarray, np.ndarray]:
-    """Mix image 0 with image 1, image 2 with image 3 and so on, and mix their labels.
+    """Mix images in pairs (0 and 1, 2 and 3, …), and mix the labels of each pair.
 
     Images are float32 [n, C, H, W] with even n. Labels are int32 [n] or float32 [n, classes]. The returned labels are
     float32 [n, classes]. If `mixing` is None, nothing is mixed.
@@ -89,7 +89,7 @@ def erase(images: np.ndarray, draws: np.ndarray, probability: float) -> np.ndarr
 
     The columns of `draws`, [N, 5] in [0, 1), choose whether to erase, the area, the aspect ratio, the row and the
     column. As in torchvision, the area is drawn from 2 % to 33 % of the image, and the aspect ratio from 0.3 to 3.3.
-    A rectangle that is larger than the image is cut, but torchvision draws another rectangle.
+    A rectangle that is too high or too wide is clipped to the image. torchvision would draw another rectangle.
     """
     chosen = np.flatnonzero(draws[:, 0] < probability)
     if not len(chosen):

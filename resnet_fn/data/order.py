@@ -12,7 +12,7 @@ Batch = tuple[np.ndarray, np.ndarray]  # images and labels
 
 
 class Streams:
-    """Defines a fixed ID for each stream of random numbers, which is part of the stream's seed."""
+    """Defines a fixed ID for each stream of random numbers. The ID is a part of the stream's seed."""
 
     # The comments list a seed's parts. Streams with the same ID have seeds of different lengths. A changed ID would
     # change all runs. IDs 6 and 7 are retired. Parity uses 20 and 21. Initial weights use `set_seed(seed + 1)`.
@@ -49,7 +49,7 @@ def epoch_order(seed: int, epoch: int, samples: int) -> np.ndarray:
 
 
 class Plan:
-    """Assigns training samples to the updates of a run. This is the base class of the feeds.
+    """Decides which training samples each update of a run gets. This is the base class of the feeds.
 
     An epoch has samples // batch_size updates and leaves out the remaining samples. With repeated augmentation (Hoffer
     et al., arXiv 1901.09335), an update has batch_size / repeats different samples, each of them `repeats` times.
@@ -66,7 +66,7 @@ class Plan:
             raise ValueError(f"batch_size: {size} is larger than the training set of {samples}; give at most {samples}")
         if recipe.mixes and self.share % 2:
             even = 2 * workers.size * -(-recipe.batch_size // (2 * workers.size))
-            raise ValueError(f"batch_size: mixup and cutmix need even shares per worker, not {self.share}; give {even}")
+            raise ValueError(f"batch_size: mixup and cutmix pair images, but each worker has {self.share}; give {even}")
 
     def indices(self, update: int) -> np.ndarray:
         """Return the sample numbers of this worker's share of an update, int64 [share]."""
@@ -74,7 +74,7 @@ class Plan:
         return self.epoch(epoch)[0][place].astype(np.int64)
 
     def _draw(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return this worker's sample numbers and augmentation seed numbers, two int32 arrays [updates, share]."""
+        """Return this worker's sample numbers, and numbers that seed the augmentation, both int32 [updates, share]."""
         recipe, samples = self.recipe, len(self.labels)
         if recipe.sampling != BALANCED:
             order = self._share_of(epoch_order(recipe.seed, epoch, samples))

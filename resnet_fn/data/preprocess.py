@@ -17,7 +17,7 @@ _MOST_RESIZED = 50_000_000  # if a resized image had more pixels than this, only
 
 @contextlib.contextmanager
 def naming(undecodable: Callable[[int], ValueError], index: int) -> Iterator[None]:
-    """Replace an exception inside a `with` block by `undecodable(index)`, the error for the sample `index`."""
+    """Raise the error `undecodable(index)` instead of an exception inside a `with` block, except MemoryError."""
     try:
         yield
     except MemoryError:  # not the sample's fault
@@ -51,7 +51,7 @@ NO_WHITE = "an image of 32-bit or float pixels, so white is not defined; save it
 
 
 def has_no_white(image: Any) -> bool:
-    """Return True if a PIL image has no pixel value that means white, for example if pixels are floats."""
+    """Return True if a white pixel's value is not defined for a PIL image, for example because pixels are floats."""
     return image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM"))
 
 
@@ -96,7 +96,7 @@ def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number
 def draw_box(width: int, height: int, smallest: float, rng: np.random.Generator) -> tuple[int, int, int, int]:
     """Draw the left, top, right and bottom of a random crop, in pixels (Szegedy et al., arXiv 1409.4842).
 
-    The area is drawn from `smallest` to 1 of the image, and the aspect ratio from 3/4 to 4/3, as in torchvision.
+    As in torchvision, the area is drawn from `smallest` to 1 of the image's area, and the aspect ratio from 3/4 to 4/3.
     """
     lowest, highest = 3 / 4, 4 / 3
     for _ in range(10):

@@ -144,7 +144,7 @@ def test_samples_of_another_update_are_rejected(photographs):
 
     feed = make_feed(dataclasses.replace(photographs, train=as_kind(photographs.train, ShortSplit)), RECIPE)
     feed.batch(0)
-    with pytest.raises(RuntimeError, match=r"^the samples read from files are not the samples of update 1$"):
+    with pytest.raises(RuntimeError, match=r"^the data reader returned other samples than update 1 needs$"):
         feed.batch(1)
 
 

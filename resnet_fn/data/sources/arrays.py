@@ -17,7 +17,7 @@ def check_arrays(train: Any, validation: Any) -> tuple[Arrays, Arrays]:
     for part, arrays in pairs.items():
         expected, got = (f"{array.dtype} {list(array.shape[1:])}" for array in arrays)
         if expected != got:
-            raise ValueError(f"validation: {part} of a sample must be {expected} as in train, but they are {got}")
+            raise ValueError(f"validation: a sample's {part} must be {expected}, as in train, but they are {got}")
     return first, other
 
 

@@ -31,7 +31,7 @@ def load_digits() -> DataSet:
 
 
 def make_synthetic(samples: int, classes: int, image_size: int) -> DataSet:
-    """Generate `samples` training images with a pattern for each class and noise. Equal arguments give equal images."""
+    """Generate `samples` training images, each a class's pattern plus noise. Equal arguments give equal images."""
     rng = np.random.default_rng([0, samples, classes, image_size])
     coarse = rng.integers(48, 208, (classes, 4, 4, 3), dtype=np.uint8)
     cells = np.arange(image_size) * 4 // image_size

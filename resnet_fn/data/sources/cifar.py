@@ -89,7 +89,7 @@ def _read(path: Path, layout: _Layout) -> Split:
         try:
             pixels, labels = np.asarray(content[b"data"]), np.asarray(content[key])
             if pixels.dtype != np.uint8 or labels.ndim != 1 or pixels.shape != (len(labels), _PIXELS):
-                raise ValueError(f"data are {pixels.dtype} {pixels.shape}, labels have shape {labels.shape}")
+                raise ValueError(f"the data are {pixels.dtype} {pixels.shape}, and labels have shape {labels.shape}")
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: is not a CIFAR batch ({error}); extract the archive again") from None
     # A row of `pixels` holds an image's red, then green, then blue plane.
@@ -111,7 +111,7 @@ _ALLOWED |= {(f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickles no classes except NumPy arrays, because other classes in a pickle could run any code."""
+    """Refuses classes in a pickle other than NumPy arrays, because other classes could run any code."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Return a class that NumPy arrays need. Raises UnpicklingError for any other class."""

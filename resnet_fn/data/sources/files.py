@@ -38,7 +38,7 @@ def is_image(name: str) -> bool:
 
 
 def list_images(folder: str | Path) -> tuple[list[str], list[str]]:
-    """Return the image files below a folder, at any depth, and the names that are left out, as relative paths.
+    """Return two lists of relative paths: the images below a folder, at any depth, and the names that are left out.
 
     Images have the order of torchvision's ImageFolder. Files without an image's ending and names that begin with a dot
     are left out. Links to folders are followed, and each folder is read once.
@@ -66,8 +66,8 @@ def list_images(folder: str | Path) -> tuple[list[str], list[str]]:
 
 def describe_left_out(folder: str | Path, left_out: Sequence[str]) -> list[str]:
     """Return a list with one line about the names that `list_images` left out, or an empty list."""
-    which = "which have no image's ending or begin with a dot"
-    return [f"leaving out {len(left_out)} of {folder}, {which}: {few(left_out, 2)}"] if left_out else []
+    condition = "that have no image ending such as .jpg, or begin with a dot"
+    return [f"leaving out {len(left_out)} names in {folder} {condition}: {few(left_out, 2)}"] if left_out else []
 
 
 def read_regular(path: str | Path) -> bytes:
@@ -99,7 +99,7 @@ class FileSplit:
 
     @property
     def contents(self) -> bytes:
-        """Return all file sizes as bytes, which stand for the contents of the files."""
+        """Return all file sizes as bytes. Sizes are compared instead of the files' contents."""
         return self.sizes.tobytes()
 
     def path(self, index: int) -> str:
@@ -163,7 +163,7 @@ def decode_batches(
 def read_ahead(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int = READERS, ahead: int = 0
 ) -> Generator[tuple[Item, Result], None, None]:
-    """Yield (item, function(item)) in order. Threads compute at most `ahead` items ahead, by default 4 per thread."""
+    """Yield (item, function(item)) in order. Threads prepare at most `ahead` results, by default 4 per thread."""
     # If Python exits during an iteration, this generator is closed after all threads ended and `sys` was emptied.
     pool, finalizing = ThreadPoolExecutor(threads), sys.is_finalizing
     waiting: deque[tuple[Item, Future[Result]]] = deque()
@@ -189,7 +189,7 @@ def color_spec(
     size: int = 224,
     resize: int = 256,
 ) -> InputSpec:
-    """Make an `InputSpec` for 8-bit colour images. `load_dataset` later replaces `image_size` and `eval_resize`."""
+    """Make an `InputSpec` for 8-bit colour images. `load_dataset` later sets both sizes from the recipe."""
     return InputSpec(
         name=name,
         classes=tuple(classes),

@@ -19,7 +19,7 @@ def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, 
     """List the images in train/CLASS/ and val/ below `data_dir`. The classes are the sorted names of class folders.
 
     val/ has the same class folders, or holds ImageNet's validation images without folders. If there is no val/ and
-    `share` is above 0, `split_off` makes the validation split. The class folders can then be in `data_dir` itself.
+    `share` is above 0, `split_off` makes the validation split, and class folders may be in `data_dir` itself.
     """
     root = Path(data_dir)
     whole = bool(share) and not (root / "val").is_dir()
@@ -47,7 +47,7 @@ def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, 
         unknown = sorted(set(folders) - set(classes))
         if unknown:
             fix = closest(unknown[0], classes)
-            raise ValueError(f"data_dir: {root / 'val' / unknown[0]} is not a class of train; {fix}")
+            raise ValueError(f"data_dir: {root / 'val' / unknown[0]} has no folder of this name in train; {fix}")
         test, more = _list_classes(root / "val", classes)
     else:
         test, more = _list_flat_val(root, classes)
@@ -85,7 +85,7 @@ def _check_classes(place: Path, classes: list[str], files: FileSplit) -> None:
 
 
 def _look_inside(folder: Path) -> str:
-    """Return the advice to give `folder` as --data-dir, or "" if `folder` contains no folders."""
+    """Return a text that suggests `folder` as --data-dir, or "" if `folder` contains no folders."""
     inner = _class_folders(folder)
     condition = "" if "train" in inner else " if these are the classes"
     return f"it holds the folders {few(inner)}, so give --data-dir {folder}{condition}" if inner else ""
@@ -98,7 +98,7 @@ def _class_folders(root: Path) -> list[str]:
 
 
 def _list_classes(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]]:
-    """Return the images below the class folders, and a list with a line about names that are left out."""
+    """Return the images below the class folders, and a list of notes about names that are left out."""
     names: list[str] = []
     labels: list[int] = []
     left_out = [name for name in os.listdir(root) if name.startswith(".")] if root.is_dir() else []
@@ -112,10 +112,10 @@ def _list_classes(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]]
 
 
 def _list_flat_val(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]]:
-    """Return what `_list_classes` returns, for ImageNet's images in `root`/val and their official labels.
+    """Return ImageNet's images in `root`/val with official labels, and a list of notes about names that are left out.
 
     ILSVRC2012_validation_ground_truth.txt has a number 1..1000 for each image, in the order of the file names. The
-    file meta.mat maps numbers to class folders, because the numbers do not follow the alphabetical order.
+    file meta.mat maps each number to a class folder, because numbers are not in the alphabetical order of folders.
     """
     names, left_out = list_images(root / "val")
     if not names:

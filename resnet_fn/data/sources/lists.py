@@ -1,4 +1,4 @@
-"""This module reads lists of image files. A list is a CSV file or has a line "PATH CLASS" for each image."""
+"""This module reads lists of image files. A list is a CSV file, or a text file of lines "PATH CLASS"."""
 
 import csv
 import os
@@ -30,7 +30,7 @@ def load_lists(
 ) -> DataSet:
     """Make a data set from two lists of image files. Paths in the lists are absolute or relative to `data_dir`.
 
-    `known` are the classes of a trained net, for which `train_list` may be "". If `known` is empty, the classes are the
+    `known` are a trained net's classes, which make `train_list` optional. If `known` is empty, the classes are the
     sorted classes of `train_list`. If `several` is true, an image may have any number of classes, such as "cat;dog".
     """
     train = _read("train_list", train_list, data_dir, several, looked_for=not known) if train_list else []
@@ -59,7 +59,7 @@ def _notes(train: Sequence[Row], val: Sequence[Row], classes: Sequence[str], sev
     seen = {os.path.normpath(row.path) for row in train}
     both = [row.path for row in val if os.path.normpath(row.path) in seen]
     if both:
-        yield f"warning: {len(both)} images are in both lists, such as {both[0]}, so the evaluation flatters the net"
+        yield f"warning: {len(both)} images are in both lists, such as {both[0]}, so the evaluation can be too good"
     if not several and (joined := next((name for name in classes if ";" in name), "")):
         yield f"warning: {joined!r} is one class here; for images of several classes, give --multi-label"
     if several:
@@ -85,7 +85,7 @@ def _read(option: str, name: str, data_dir: str, several: bool, looked_for: bool
         if {*other.labels} != {*row.labels}:
             now, before = (";".join(one.labels) for one in (row, other))
             line, fix = other.place.rpartition(" ")[2], "write both on one line, with ;" if several else "keep one line"
-            raise ValueError(f"{row.place}: {row.path} is {now!r} here, but {before!r} on line {line}; {fix}")
+            raise ValueError(f"{row.place}: {row.path} has class {now!r}, but {before!r} on line {line}; {fix}")
     if looked_for and not any(os.path.exists(os.path.join(data_dir, row.path)) for row in rows[:_LOOKED_AT]):
         path = os.path.join(data_dir, rows[0].path)
         fix = near_path(path, "paths are relative to --data-dir, so give the folder that they begin at")

@@ -37,14 +37,14 @@ def open_dataset(
     """Open the data set of a recipe, and check labels and image files.
 
     Args:
-        recipe: settings for the data set, the size of evaluation images, and the treatment of bad files.
-        data_dir: folder of the data set. If `data_dir` is empty, the folder comes from `options` or `trained_on`.
+        recipe: settings such as the data set, the size of evaluation images, and what happens with bad files.
+        data_dir: folder of the data set, by default `options.data_dir` or else `trained_on.data_dir`.
         options: settings for lists of images, decoding threads, file checks and the progress bar.
-        workers: this worker's rank and the number of workers, which share the check of image files.
+        workers: this worker's rank and the number of workers. Workers share the check of image files.
         splits: the splits to check, "train", "test" or both.
         run: folder of a run whose validation split and list of bad files are used, or None for a new run.
-        trained_on: description of a trained net's input, or None. The data set must have the same classes. The folder
-            and the lists of the description are the defaults.
+        trained_on: description of a trained net's input, or None. The data set must have the net's classes. The
+            description's folder and lists of images are used if no others are given.
 
     Raises:
         ValueError: if the folder or a list is wrong, a file is bad, a label is invalid, or `trained_on` does not fit.
@@ -82,12 +82,12 @@ def open_dataset(
     if "train" in splits and recipe.name == "digits" and isinstance(dataset.train, FileSplit):
         from PIL import Image
 
-        path, size = dataset.train.path(0), recipe.image_size
+        path, size, rate = dataset.train.path(0), recipe.image_size, recipe.learning_rate
         with Image.open(path) as image:
             if min(image.size) >= 4 * size:
-                wrong = f"{path} has {image.width} x {image.height} pixels, but the recipe digits trains on {size}"
+                got, expected = f"{image.width} x {image.height}", f"{size} x {size}, with learning rate {rate}"
                 fix = "give --recipe finetune with --weights FILE or --model NAME"
-                notes.append(f"warning: {wrong} x {size}, with learning rate {recipe.learning_rate}; {fix}")
+                notes.append(f"warning: {path} has {got} pixels, but the recipe digits trains on {expected}; {fix}")
     return dataclasses.replace(dataset, notes=tuple(notes))
 
 
@@ -113,7 +113,7 @@ def load_dataset(
     elif not data_dir:
         raise ValueError(f"data_dir: the data set {name} needs a folder; give --data-dir FOLDER")
     elif Path(data_dir).is_file():
-        raise ValueError(f"data_dir: {data_dir!r} is a file; give the folder that it unpacks to")
+        raise ValueError(f"data_dir: {data_dir!r} is a file; extract the archive, and give the extracted folder")
     elif not Path(data_dir).exists() and (nearest := near_path(data_dir, "")):
         raise ValueError(f"data_dir: {data_dir!r} does not exist; {nearest}")
     elif lists[1]:

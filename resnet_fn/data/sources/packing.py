@@ -46,7 +46,7 @@ def pack(
     threads: int = 1,
     advance: Callable[[int], object] = lambda samples: None,
 ) -> int:
-    """Write the shards that are missing in `out`, then index.json, and return the number of written shards.
+    """Write missing or damaged shards and index.json to `out`, and return the number of written shards.
 
     `check_files` must have checked the files of `dataset`. Each split gets at most `shards` shards. If `short_side` is
     above 0, training images are shrunk. `advance` is called with the number of samples of each finished shard.
@@ -57,7 +57,7 @@ def pack(
     path = out / "plan.json"
     out.mkdir(parents=True, exist_ok=True)
     if path.exists() and json.loads(path.read_text()) != plan:
-        raise ValueError(f"out: {out} holds shards of other files or settings; give another folder")
+        raise ValueError(f"out: {out} was packed from other files or with other settings; give another folder")
     replace_text(path, json.dumps(plan, indent=1) + "\n")
     write_bad_files(out, dataset)
     index: dict[str, Any] = {
@@ -121,7 +121,7 @@ def _write_shard(
             writer.write_raw_data([dict(zip(_SCHEMA, row, strict=True)) for row in rows])
     writer.commit()
     if _read_back(folder / shard) != list(zip(checksums, indices.tolist(), strict=True)):
-        raise OSError(f"{folder / shard}: the file differs from the written records; check the disk and retry")
+        raise OSError(f"{folder / shard}: reading returned other records than were written; check the disk and retry")
     files = sorted(os.listdir(folder))
     entry = {
         "name": shard,

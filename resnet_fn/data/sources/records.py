@@ -1,6 +1,6 @@
 """This module reads data sets that `python -m resnet_fn.pack` wrote. The folder holds these files:
 
-index.json                          format, classes, mean, std, short_side; of each shard name, samples, sizes, SHA-256
+index.json                          format, classes, mean, std, short_side, each shard's name, samples, sizes, SHA-256
 train-labels.npy, val-labels.npy    labels, int32 [N]
 train-names.json, val-names.json    names of the packed image files, N strings
 train-00000-of-00008.mindrecord, …  shards (MindRecord files), each with a .db file and a .json file
@@ -111,7 +111,7 @@ def _open_split(root: Path, name: str, index: dict[str, Any], threads: int) -> R
         for file, size in shard["files"].items():
             path = root / file
             if not path.is_file() or path.stat().st_size != size:
-                problem = "is cut or was changed" if path.is_file() else "is missing"
+                problem = "has the wrong size" if path.is_file() else "is missing"
                 raise ValueError(f"{path}: {problem}; run python -m resnet_fn.pack again to write the file")
     try:
         labels, names = np.load(root / f"{name}-labels.npy"), json.loads((root / f"{name}-names.json").read_text())

@@ -28,7 +28,7 @@ _AT_A_TIME = 32  # a thread gets this many files at once, because handing over s
 
 
 def examine(path: str, decode: bool = True) -> tuple[int, str]:
-    """Return a file's size in bytes and its fault, or "" for a good file. Without `decode`, contents are not read."""
+    """Return a file's size in bytes, and its fault or "" for a good file. Without `decode`, contents are not read."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
@@ -98,12 +98,12 @@ def check_files(
     splits: Sequence[str] = ("train", "test"),
     left_out: tuple[str, ...] | None = None,
 ) -> DataSet:
-    """Check the image files of a data set. The returned data set has the file sizes, but not the bad files.
+    """Check image files, and return the data set with file sizes and without bad files.
 
     Args:
-        on_bad: "error" raises ValueError for bad files. "skip" decodes all files and leaves bad ones out on all ranks.
+        on_bad: with "error", bad files raise ValueError. With "skip", all files are decoded and bad ones left out.
         check: "yes" decodes all files, "no" decodes none, and "auto" decodes sets of at most `MOST_CHECKED` files.
-        left_out: lines of bad_files.txt in a resumed run, or None. These files are left out, and no file is decoded.
+        left_out: lines of bad_files.txt in a resumed run, or None. Listed files are left out, and no file is decoded.
     """
     files = {half: split for half in ("train", "test") if isinstance(split := getattr(dataset, half), FileSplit)}
     count = sum(len(split) for split in files.values())
@@ -139,20 +139,20 @@ def check_files(
         notes.append(f"leaving out {len(left_out)} files that the run's {BAD_FILES} lists")
     elif left_out is None and checked and not decode:
         why = "--no-check-files" if check == "no" else f"{count:,} are more than {MOST_CHECKED:,}"
-        fix = "--check-files decodes all files first"
+        fix = "give --check-files to decode all files first"
         notes.append(f"image files are not checked ({why}), so the command stops at a bad file; {fix}")
     bad_files = tuple(lines) if on_bad == "skip" and checked else None
     return dataclasses.replace(dataset, **checked, notes=tuple(notes), bad_files=bad_files)
 
 
 def _names(split: FileSplit, dataset: DataSet) -> list[str]:
-    """Return the file paths relative to the data folder, which stay valid if the data folder is moved."""
+    """Return the file paths relative to the data folder. Such paths stay valid if the data folder is moved."""
     folder = os.path.relpath(os.path.realpath(split.root), os.path.realpath(dataset.input.data_dir))
     return [os.path.normpath(os.path.join(folder, name)) for name in split.names]
 
 
 def write_bad_files(folder: Path, dataset: DataSet) -> None:
-    """Write a line "path, tab, fault" for each skipped file to bad_files.txt, or nothing if bad files are errors."""
+    """Write bad_files.txt with a line "path, tab, fault" for each skipped file, unless bad files are errors."""
     if dataset.bad_files is not None:
         replace_text(folder / BAD_FILES, "".join(f"{line}\n" for line in dataset.bad_files), "surrogateescape")
 

@@ -15,7 +15,7 @@ FILE = "validation.json"
 
 
 def hold_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Draw a validation mask, bool [N], with about the fraction `share` of each class, but never a whole class."""
+    """Draw a mask, bool [N], of the validation samples: about `share` of each class, but never a whole class."""
     rng = np.random.default_rng([seed, Streams.VALIDATION])
     held = np.zeros(len(labels), bool)
     for label in np.unique(labels):
@@ -25,7 +25,7 @@ def hold_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def split_off(files: FileSplit, share: float, seed: int, run: Path | None = None) -> tuple[FileSplit, FileSplit]:
-    """Split files by the list validation.json in the folder `run`. If there is none, `hold_out` draws the split."""
+    """Split off the validation files that validation.json in `run` lists. Without this list, `hold_out` draws them."""
     path = run and run / FILE
     if path and path.exists():
         known = set(json.loads(path.read_text(encoding="utf-8")))

@@ -25,7 +25,7 @@ def test_classes_are_trains_sorted_folders_and_val_gets_the_same_numbers(folder)
     assert dataset.train.labels.tolist() == [0] * 7 + [1] * 7 + [2] * 7
     assert dataset.test.labels.tolist() == [1] * 3 + [2] * 3
     left_out, missing = dataset.notes
-    assert left_out.startswith(f"leaving out 2 of {folder}/train, ")
+    assert left_out.startswith(f"leaving out 2 names in {folder}/train that ")
     assert left_out.endswith(": .hidden, bee/notes.txt")
     assert missing == "the test set has no images of 1 of the 3 classes: bee"
     (folder / "train" / "bee" / "notes.txt").unlink()
@@ -60,11 +60,11 @@ def test_a_folder_has_the_same_images_for_training_validation_prediction_and_pac
     assert list(both.train.names) == list(both.test.names) == ordered
     assert len(both.notes) == 2  # of train and of val
     for note, half in zip(both.notes, ("train", "val"), strict=True):
-        assert note.startswith(f"leaving out 4 of {tmp_path}/set/{half}, ")
+        assert note.startswith(f"leaving out 4 names in {tmp_path}/set/{half} that ")
         assert note.endswith(": ant/._9.jpg, ant/.thumbnails and 2 more")
     capsys.readouterr()
     assert [path.relative_to(place).as_posix() for path in find_images([place])] == ordered
-    assert capsys.readouterr().err.startswith(f"leaving out 4 of {place}, ")
+    assert capsys.readouterr().err.startswith(f"leaving out 4 names in {place} that ")
     pack(open_dataset(RECIPE, str(tmp_path / "set"), options=RunOptions(check_files="yes")), tmp_path / "packed", 1)
     assert load_dataset(replace(RECIPE, dataset="mindrecord"), str(tmp_path / "packed")).train.names == tuple(ordered)
 
@@ -113,7 +113,7 @@ def test_flat_val_takes_the_official_ground_truth_or_the_error_names_what_is_mis
     (flat / "val" / "._ILSVRC2012_val_00000000.JPEG").touch()
     dataset = load_dataset(RECIPE, str(flat))
     assert dataset.test.labels.tolist() == [2] * 3 + [0] * 3 + [1] * 3
-    assert dataset.notes[0].startswith(f"leaving out 1 of {flat}/val, ")
+    assert dataset.notes[0].startswith(f"leaving out 1 names in {flat}/val that ")
     truth = flat / "ILSVRC2012_validation_ground_truth.txt"
     truth.write_text("1\n1\n")
     with pytest.raises(ValueError, match=r"has 2 lines, but .*/val has 9 images"):

@@ -105,7 +105,7 @@ def damage_index(text):
         (lambda: os.remove("out/index.json"), ("'out'", "index.json", "python -m resnet_fn.pack")),
         (
             lambda: os.truncate("out/val-00001-of-00004.mindrecord", 100),
-            ("out/val-00001-of-00004.mindrecord", "cut", "python -m resnet_fn.pack"),
+            ("out/val-00001-of-00004.mindrecord", "wrong size", "python -m resnet_fn.pack"),
         ),
         (
             lambda: np.save("out/val-labels.npy", np.zeros(8, np.int32)),

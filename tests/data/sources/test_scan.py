@@ -134,8 +134,8 @@ def test_files_are_decoded_where_few_or_asked_for(zoo, monkeypatch):
     (folder / "train" / "bee" / "empty.jpg").unlink()
     unchecked = open_dataset(RECIPE, str(folder), options=RunOptions(check_files="no"))
     assert unchecked.notes == (
-        "image files are not checked (--no-check-files), so the command stops at a bad file; --check-files decodes "
-        "all files first",
+        "image files are not checked (--no-check-files), so the command stops at a bad file; give "
+        "--check-files to decode all files first",
     )
     assert len(unchecked.train) == len(unchecked.train.sizes) == 35
     for bad in ("cut header.jpg", "cut late.jpg", "garbage.jpg"):
