@@ -27,8 +27,8 @@ _SILENT: dict[str, dict[str, str]] = {
 }
 _OPPOSITE = {"momentum": "; with a later MindSpore write 0.1, because momentum becomes the weight of the new batch"}
 _METHODS = {
-    "std": "the default divisor is n or n - 1, depending on device; later it is n - 1, and correction replaces ddof",
-    "var": "the default divisor is n or n - 1, depending on device; later it is n - 1, and correction replaces ddof",
+    "std": "the default divisor n or n - 1 depends on the device; later it is n - 1, and correction replaces ddof",
+    "var": "the default divisor n or n - 1 depends on the device; later it is n - 1, and correction replaces ddof",
     "transpose": "it will swap two dimensions, instead of permuting all dimensions",
     "repeat": "since MindSpore 2.6 it repeats as in PyTorch; before, it repeated each element",
 }
