@@ -36,7 +36,7 @@ def test_seeds_of_one_recipe_share_a_line(runs):
     events["runs/b"].append({"event": "train", "update": 9, "loss": 1.0})
     lines, warnings = plot.lines_of(events)
     assert lines == {"runs/a, runs/b: mean of 2 seeds, band ± standard deviation": [*events.values()]}
-    assert warnings == ["warning: the runs of one table line have different last updates: runs/a at 8, runs/b at 9"]
+    assert warnings == ["warning: the runs of one recipe have different last updates: runs/a at 8, runs/b at 9"]
     Path("runs/b/config.json").write_text(Path("runs/a/config.json").read_text())  # of the same seed: no mean
     assert [*plot.lines_of(events)[0]] == runs
 

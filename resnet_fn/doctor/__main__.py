@@ -34,7 +34,7 @@ def checks(folder: Path, workers: Workers) -> list[Check]:
     several = ("all-reduce", lambda: all_reduce(workers), "workers get right sums; otherwise their weights diverge")
     return [
         ("transfer", transfer, "batches reach the device unchanged; otherwise nets train on wrong images"),
-        ("batchnorm", batchnorm, "0.1 is right, as in PyTorch with momentum 0.1; otherwise evaluations are wrong"),
+        ("batchnorm", batchnorm, "the weight is 0.1, PyTorch's default momentum; otherwise evaluations are wrong"),
         ("nesterov", nesterov, "SGD computes the same as torch.optim.SGD; otherwise recipes lose accuracy"),
         ("convolution", convolution, "exact to float32 and fast; otherwise nets train differently or slowly"),
         ("clip", clip, "gradients are clipped at --clip-norm; otherwise at another norm"),
@@ -42,7 +42,7 @@ def checks(folder: Path, workers: Workers) -> list[Check]:
         ("skip", skip, "a bad batch is skipped; otherwise it destroys the weights"),
         *([several] if workers.size > 1 else []),
         ("checkpoint", lambda: checkpoint(folder), "a run resumes bit for bit; otherwise a resumed run differs"),
-        ("rename", lambda: rename(folder), "one process writes whole files; otherwise files may be cut or mixed"),
+        ("rename", lambda: rename(folder), "files are whole and have one writer; otherwise they may be cut or mixed"),
         ("free space", lambda: free_space(folder), "checkpoints fit on the disk; otherwise a run stops"),
     ]
 
@@ -74,11 +74,11 @@ def line(finding: Finding) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run all checks and print the findings, or list the defaults of a net that a later MindSpore changes."""
+    """Run all checks and print the findings, or list a net's defaults and calls that a later MindSpore may change."""
     about = "Test MindSpore, the device and the disk. The exit code is 1 if a check fails."
     flags = cli.Parser("doctor", about, _EXAMPLES, "")
     group = flags.add_argument_group("a port")
-    group.add_argument("net", nargs="?", metavar="FILE:NAME", help="list this net's changing defaults; run no tests")
+    group.add_argument("net", nargs="?", metavar="FILE:NAME", help="list the net's defaults that will change; no tests")
     group = flags.add_argument_group("tests")
     group.add_argument("--out-dir", metavar="DIR", help="folder for the runs; default: the current folder")
     cli.add_device_flags(flags)
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str]) -> int:
     group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help="write versions, variables and findings")
     parsed = flags.parse(arguments)
     alone = bool(parsed.net and (parsed.json or parsed.out_dir))
-    cli.raise_usage_errors((alone, "net: --json and --out-dir are for the tests, not for a port; leave them out"))
+    cli.raise_usage_errors((alone, "net: with FILE:NAME no tests run; leave out --json and --out-dir"))
     began, out = time.perf_counter(), Path(parsed.out_dir or ".")
     workers = process.start(parsed.device, parsed.threads)
     if parsed.net:

@@ -25,10 +25,10 @@ _SILENT: dict[str, dict[str, str]] = {
     "SmoothL1Loss": {"reduction": "'mean'"},
     "Embedding": {"embedding_table": "N(0, 1)"},
 }
-_OPPOSITE = {"momentum": "; in that version, the number is the weight of the batch, so then write 0.1"}
+_OPPOSITE = {"momentum": "; with a later MindSpore write 0.1, because momentum becomes the weight of the new batch"}
 _METHODS = {
-    "std": "the divisor n or n - 1 depends on the device; ddof=0 becomes correction=1",
-    "var": "the divisor n or n - 1 depends on the device; ddof=0 becomes correction=1",
+    "std": "the default divisor n or n - 1 depends on the device; later it is n - 1, and correction replaces ddof",
+    "var": "the default divisor n or n - 1 depends on the device; later it is n - 1, and correction replaces ddof",
     "transpose": "it will swap two dimensions, instead of permuting all dimensions",
     "repeat": "since MindSpore 2.6 it repeats as in PyTorch; before, it repeated each element",
 }
@@ -58,7 +58,7 @@ def changing_defaults(layer: type[nn.Cell]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _recorded(layers: dict[type[nn.Cell], dict[str, str]]) -> Iterator[dict[int, tuple[nn.Cell, type, set[str]]]]:
-    """Yield a dict that gets {id: (layer, class, argument names)} for instances of `layers` that the block creates."""
+    """Record instances of `layers` made in the `with` block as {id: (layer, class, names of the given arguments)}."""
     given: dict[int, tuple[nn.Cell, type, set[str]]] = {}
     before = {layer: layer.__init__ for layer in layers}
 
@@ -82,7 +82,7 @@ def _recorded(layers: dict[type[nn.Cell], dict[str, str]]) -> Iterator[dict[int,
 
 
 def resting_settings(place: str) -> list[str]:
-    """Return a line for each default that the net `place` (FILE:NAME) uses and that a later MindSpore changes."""
+    """Build the net `place` (FILE:NAME). Return a line for each used default that a later MindSpore changes."""
     kinds = [kind for kind in vars(nn).values() if isinstance(kind, type) and issubclass(kind, nn.Cell)]
     layers = {kind: rests for kind in kinds if (rests := changing_defaults(kind))} | {nn.Dropout: {}}
     build = load_function(place, "net")
@@ -115,10 +115,10 @@ def changing_calls(file: Path) -> list[str]:
                 names[alias.asname or root] = alias.name if alias.asname else root
     lines = []
     for node in sorted((n for n in ast.walk(tree) if isinstance(n, ast.Call)), key=lambda call: call.lineno):
-        words = ast.unparse(node.func)
-        root, dot, rest = words.partition(".")
-        full = f"{names[root]}{dot}{rest}" if root in names and "(" not in words else ""
-        text = "" if full or not dot else _METHODS.get(words.rpartition(".")[2], "")
+        call = ast.unparse(node.func)
+        root, dot, rest = call.partition(".")
+        full = f"{names[root]}{dot}{rest}" if root in names and "(" not in call else ""
+        text = "" if full or not dot else _METHODS.get(call.rpartition(".")[2], "")
         if full.startswith(("mindspore.ops.", "mindspore.mint.")):
             value: Any = functools.reduce(lambda at, word: getattr(at, word, None), full.split(".")[1:], mindspore)
             head = " ".join((getattr(value, "__doc__", None) or "").partition("Args:")[0].split())
@@ -127,5 +127,5 @@ def changing_calls(file: Path) -> list[str]:
                 (part.rpartition("warning:: ")[2].strip(". -") for part in sentences if _FUNCTIONS.search(part)), ""
             )
         if text:
-            lines.append(f"{file.name}:{node.lineno}: may change: {words}: {text}")
+            lines.append(f"{file.name}:{node.lineno}: {call} may change: {text}")
     return lines

@@ -49,15 +49,15 @@ def make_eval_step(
     Args:
         net: maps images to logits.
         with_logits: whether the result contains the logits.
-        jit: compiles a function. If `jit` is None, nothing is compiled, so that print and pdb work.
-        loss: returns the mean loss of a batch from (outputs, targets). Each sample gets this mean as the loss. With a
-            given `loss`, prediction and rank are 0 if the targets are not int32 [n]. If `loss` is None, the loss is
+        jit: compiles a function, as `mindspore.jit` does. If `jit` is None, nothing is compiled (print and pdb work).
+        loss: returns the mean loss of a batch from (outputs, targets). Each sample gets this mean as the loss. If
+            `loss` is given and the targets are not int32 [n], prediction and rank are 0. If `loss` is None, the loss is
             cross-entropy, or binary cross-entropy for multi-label targets.
 
     Returns:
-        eval_step(images, labels) → `EvalResult`. The step sets the net to evaluation mode.
-        Images are float32 [n, C, H, W]. Labels are int32 [n], or float32 [n, classes] if they are multi-label.
-        On a CPU, the compiled step raises a ValueError if `set_data` gave a Parameter new memory after the first call.
+        eval_step(images, labels) → `EvalResult`. The step sets the net to evaluation mode. Images are float32
+        [n, C, H, W]. Labels are int32 [n], or float32 [n, classes] if they are multi-label. On a CPU, `set_data` gives
+        a Parameter new memory. If that happens after the first call, the compiled step raises a ValueError.
     """
 
     def scores(images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:

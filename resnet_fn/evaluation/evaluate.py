@@ -123,7 +123,7 @@ def evaluate_weights(
     if workers.is_main:
         print(f"weights     {source.path}", flush=True)
         if other := other_classes(source, dataset.classes):
-            changed = f"{renamed(source.classes, dataset.classes)}; it is scored with the data set's classes"
-            print(f"warning: {source.path}: its last layer is {other}: {changed}", file=sys.stderr, flush=True)
+            classes = f"{renamed(source.classes, dataset.classes)}; the net is scored with the data set's classes"
+            print(f"warning: {source.path}: the last layer is {other}, {classes}", file=sys.stderr, flush=True)
     step = make_eval_step(trained.net, task_of(recipe.multi_label).needs_logits)
     return score(step, dataset, batch_size, workers), dataset

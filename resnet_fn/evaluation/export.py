@@ -56,7 +56,7 @@ def export(
 
     Raises:
         ExportError: the file cannot be run, or the logits differ. The file is not kept.
-        ValueError: `out` has another ending or cannot be written.
+        ValueError: `out` has none of the three endings, or cannot be written.
     """
     out = Path(out)
     kind = out.suffix.removeprefix(".")

@@ -116,7 +116,7 @@ def load_run(
         device, threads: see `start`.
 
     Raises:
-        ValueError: a weight is NaN or infinite, or the net or the data were passed to `fit`.
+        ValueError: a weight is NaN or infinite, or `fit` made the run, and `load_run` cannot build the run's net.
         CheckpointError: no checkpoint is intact, or the checkpoint does not fit its recipe or has no averaged weights.
     """
     process.start(device, threads)
@@ -171,7 +171,7 @@ def open_trained_dataset(
     splits: Sequence[str] = ("test",),
     val_list: str = "",
 ) -> DataSet:
-    """Open the data set of a checkpoint, by default from the folder and the list that training used."""
+    """Open a checkpoint's data set. If `data_dir` or `val_list` is empty, the training run's folder or list is used."""
     assert trained.checkpoint
     more: dict[str, Any] = {"run": trained.checkpoint.path.parent.parent, "trained_on": trained.input}
     options = unchecked(RunOptions, {"val_list": val_list, "progress": False})

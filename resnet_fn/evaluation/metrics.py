@@ -20,7 +20,7 @@ def confusion_matrix(labels: np.ndarray, predictions: np.ndarray, classes: int) 
 
 
 def class_scores(right: np.ndarray, support: np.ndarray, predicted: np.ndarray) -> dict[str, np.ndarray]:
-    """Compute precision, recall and F1 of each class from numbers of samples, int64 [classes].
+    """Compute precision, recall and F1 of each class. The arguments count samples, int64 [classes].
 
     `support` counts the samples of a class, `predicted` the predictions of the class, `right` the correct predictions.
     """
@@ -64,7 +64,7 @@ def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
 
 
 def confident_mistakes(confidence: np.ndarray, right: np.ndarray, limit: int) -> np.ndarray:
-    """Return the flat indices of at most `limit` wrong predictions, with the most confident first."""
+    """Return at most `limit` wrong predictions as indices of `confidence.flat`, with the most confident first."""
     wrong = np.flatnonzero(~right)
     return wrong[np.argsort(-confidence.flat[wrong], kind="stable")][:limit]
 
@@ -98,13 +98,13 @@ def average_precisions(labels: np.ndarray, probabilities: np.ndarray) -> np.ndar
 
 
 def mean_average_precision(areas: np.ndarray) -> float:
-    """Return the mean of `areas`, the average precisions of the classes, without NaN values."""
+    """Return the mean of `areas`, the average precisions of the classes. NaN values are left out."""
     finite = areas[~np.isnan(areas)]
     return math.fsum(finite) / len(finite) if len(finite) else float("nan")
 
 
 def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> list[dict[str, Any]]:
-    """Compute precision-recall curves. A curve is empty for a class without samples, and for more than 100 classes."""
+    """Compute each class's precision-recall curve. It is empty if the class has no samples or classes exceed 100."""
     curves: list[dict[str, Any]] = [{"recall": [], "precision": []} for _ in range(probabilities.shape[1])]
     for index in np.flatnonzero(positive.any(0) & (len(curves) <= _CURVES_UP_TO)):
         precision, recall = precision_recall(positive[:, index], probabilities[:, index])
@@ -117,7 +117,7 @@ def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> 
 def gallery(labels: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[int, list[int]]:
     """Select from each class up to 3 samples with the smallest `doubt`, and up to 3 with the largest.
 
-    Returns {class: samples}, with the largest doubt (or NaN) last, for at most 30 classes with the lowest `f1`.
+    Returns {class: samples} for up to 30 classes with the lowest `f1`. The largest doubt (or NaN) comes last.
     """
     there = np.unique(labels) if labels.ndim == 1 else np.flatnonzero((labels > 0).any(0))
     doubt = np.broadcast_to(doubt, (len(labels), len(f1)))

@@ -20,7 +20,7 @@ from resnet_fn.runtime.console import printable
 
 
 def find_images(paths: Iterable[str | Path]) -> list[Path]:
-    """Return the given image files and the images in the given folders. Print a line about other files."""
+    """Return the given image files and the images in the given folders. Print how many files are left out."""
     files: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
@@ -50,7 +50,7 @@ def predict(
     Returns:
         A list with {"file", "top": [{"class", "index", "probability"}, …]} for each file, the likeliest class first.
         A file that cannot be read has a dict {"file", "error"}.
-        Other files change at most the last bits of a probability.
+        The other images of a call can change only the last bits of an image's probabilities.
 
     Raises:
         ValueError: a path does not exist, or a folder contains no images.

@@ -43,10 +43,10 @@ def score(
         dataset: the data set, whose split `test` is scored.
         batch_size: about how many samples a worker reads at a time.
         workers: this worker's rank and the number of workers.
-        stop_flags: returns float32 [3], with 1 for SIGTERM, SIGINT or SIGHUP if this worker received the signal.
+        stop_flags: returns float32 [3] for (SIGTERM, SIGINT, SIGHUP), 1 if this worker received the signal and else 0.
         all_classes: whether to keep the probabilities of all classes, as multi-label scores always do. These
             probabilities need an evaluation step that returns logits.
-        fills: whether the last samples are padded to 64, the number that the net evaluates at a time. Give False if the
+        fills: whether to pad a block of fewer than 64 samples. The net evaluates one block at a time. Give False if the
             evaluation step returns the mean loss of its samples.
 
     Raises:

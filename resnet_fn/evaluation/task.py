@@ -65,7 +65,7 @@ class Task:
         return np.concatenate((order, np.take_along_axis(self.probabilities(logits), order, 1)), 1).astype(np.float32)
 
     def complete(self, scores: Scores, labels: np.ndarray) -> Scores:
-        """Compute `areas` and `rank` of multi-label scores from all samples. Other scores are returned unchanged."""
+        """Compute the fields `areas` and `rank` of multi-label `Scores`. Other scores are returned unchanged."""
         return scores
 
     def summarise(self, scores: Scores) -> dict[str, float]:
@@ -86,7 +86,7 @@ class Task:
         return scores.prediction[index : index + 1]
 
     def doubt(self, scores: Scores) -> np.ndarray:
-        """Return how unsure the net is: [N, 1] of the true class, or for multi-label [N, classes] of each class."""
+        """Return how unsure the net is of the true class [N, 1], or for multi-label of each class [N, classes]."""
         return scores.loss[:, None]
 
     def of_class(self, scores: Scores, index: int, label: int) -> tuple[float, bool]:

@@ -73,7 +73,7 @@ def _parser() -> cli.Parser:
     parser.add_argument("--data-dir", metavar="PATH", help="data set; default: the folder used in training")
     parser.add_argument("--which", **cli.WHICH)
     parser.add_argument("--out-dir", type=cli.folder_to_write, metavar="PATH", help="write TensorBoard histograms")
-    parser.add_argument("--json", type=cli.file_to_write, metavar="FILE", help="write statistics (null: not finite)")
+    parser.add_argument("--json", type=cli.file_to_write, metavar="FILE", help="write statistics (NaN, inf as null)")
     cli.add_device_flags(parser)
     return parser
 

@@ -152,7 +152,7 @@ def _confusion(report: dict[str, Any]) -> list[str]:
     names = [text(row["name"]) for row in report["classes"]]
     parts = ["<h2>Confusion matrix</h2>"]
     if len(names) > _TABLE_UP_TO:
-        parts.append("<p>The matrix is too large for this page. See report.json (above 1,000 classes: pairs).</p>")
+        parts.append("<p>Too large here. report.json has the matrix, or confused pairs for over 1,000 classes.</p>")
     else:
         parts.append("<p>Rows are true classes, and columns are predicted classes.</p>")
         rows = []
@@ -183,7 +183,7 @@ def _classes(report: dict[str, Any]) -> list[str]:
     columns |= {"f1": ("F1", ".4f"), "support": ("support", "d")}
     if "loss_weight" in report["classes"][0]:
         columns |= {"training_images": ("training images", ".4g"), "loss_weight": ("weight in the loss", ".4g")}
-        columns["times_seen"] = ("times seen in an epoch", ".4g")
+        columns["times_seen"] = ("uses of an image per epoch", ".4g")
     area = report["mean_average_precision"]
     if area is not None:
         columns["average_precision"] = ("average precision", ".4f")
@@ -211,8 +211,8 @@ def _thresholds(report: dict[str, Any]) -> list[str]:
     return [
         f"<h2>Thresholds for {name}</h2>",
         f"<p>A sample is predicted as {name} if the probability of {name} is at least the threshold, else as {other}. "
-        f"False alarms are the share of {other} that is predicted as {name}. The row with the largest F1 is bold. Do "
-        "not choose a threshold on the samples on which you then measure how good the threshold is.</p>",
+        f"False alarms are the share of {other} that is predicted as {name}. The row with the largest F1 is bold. "
+        "Do not choose a threshold and measure its quality on the same samples.</p>",
         table(("threshold", f"predicted as {name}", "precision", "recall", "F1", "false alarms", "accuracy"), rows),
     ]
 

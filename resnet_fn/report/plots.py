@@ -107,7 +107,7 @@ def png(figure: "Figure") -> bytes:
 
 
 def draw_run(events: Events, update: int) -> list[bytes]:
-    """Draw a run's `PANELS` as PNG files, with a dotted line at `update`. Without matplotlib, return an empty list."""
+    """Draw a run's plots (`PANELS`) as PNG files, with a dotted line at `update`. Without matplotlib, return []."""
     if not available() or not events:
         return []
     from matplotlib.figure import Figure
@@ -123,7 +123,7 @@ def draw_run(events: Events, update: int) -> list[bytes]:
 
 
 def draw_panel(axes: "Axes", panel: int, lines: Mapping[str, Sequence[Events]]) -> None:
-    """Draw one of the `PANELS`. An entry of `lines` with several runs is drawn as mean ± standard deviation."""
+    """Draw one of the `PANELS`. Several runs of one name in `lines` are drawn as mean ± standard deviation."""
     title, quantity, curves = PANELS[panel]
     axes.set_title(title + " (thin line: training, dots: validation)" * (len(curves) > 1), fontsize=10)
     axes.set(xlabel="update", ylabel=quantity)

@@ -56,9 +56,9 @@ def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
 
 
 def different_updates(last: Mapping[str, int]) -> list[str]:
-    """Return a list with a warning if the last updates {run: update} of a group of runs differ, else an empty list."""
+    """Compare the last updates {run: update} of some runs. Return a list with a warning if they differ, else []."""
     where = ", ".join(f"{name} at {update}" for name, update in last.items())
-    return [f"warning: the runs of one table line have different last updates: {where}"] * (len({*last.values()}) > 1)
+    return [f"warning: the runs of one recipe have different last updates: {where}"] * (len({*last.values()}) > 1)
 
 
 def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
@@ -66,7 +66,7 @@ def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
     tasks = {name: task_of(run.recipe.get("multi_label")) for name, run in runs.items()}
     (name, task), *others = tasks.items()
     if other := next((other for _, other in others if other is not task), None):
-        raise ValueError(f"{name}: the metric is {task.title}, but {other.title} for other runs; make two tables")
+        raise ValueError(f"{name}: the metric is {task.title}, but other runs have {other.title}; make two tables")
     metric, title = task.metric, task.title
     rows, notes = [("recipe", "runs", "seeds", "update", f"last {title}", f"best {title}", "last loss")], []
     for label, names in group_runs({name: run.recipe for name, run in runs.items()}).items():

@@ -73,7 +73,7 @@ class SummaryWriter(tensorboardX.SummaryWriter):
 
 
 class Board:
-    """Writes the TensorBoard events of a run that starts after update `start`, and hides older events after `start`."""
+    """Writes a run's TensorBoard events after update `start`. Older events of the same updates are hidden."""
 
     def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int) -> None:
         self._folder = folder
@@ -106,7 +106,7 @@ class Board:
             grey = shown / 5.0 + 0.5  # a fixed scale, so that a wrong normalisation shows: -2.5 is black
             self._writer.add_images("train/first_batch", np.clip(grey, 0, 1), 0)
         except Exception as error:
-            print(f"warning: first batch: no picture in TensorBoard: {first_line(error)}", file=sys.stderr, flush=True)
+            print(f"warning: first batch not shown in TensorBoard: {first_line(error)}", file=sys.stderr, flush=True)
 
     def close(self, whole: bool) -> None:
         """Write all events and close the file. A write error is raised only if the run is complete (`whole`)."""

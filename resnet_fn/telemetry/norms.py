@@ -10,7 +10,7 @@ from resnet_fn.models.parts import group_of
 
 
 class LayerNorms:
-    """Measures norms in every `every`-th update (0: never). `group` maps the name of a weight to a group of layers."""
+    """Measures norms once in `every` updates (0: never). `group` maps the name of a weight to a group of layers."""
 
     def __init__(self, trained: Sequence[Parameter], every: int, group: Callable[[str], str] = group_of) -> None:
         self._weights = trained

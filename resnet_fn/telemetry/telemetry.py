@@ -24,7 +24,7 @@ BAR = "{desc}{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remainin
 class Pace:
     """Collects the losses, accuracies and durations of the updates of the current epoch.
 
-    The list `seconds` leaves out the first update of the process, which compiles and is timed in `compiling`.
+    The first update of the process compiles, so its time is stored in `compiling` and not in `seconds`.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Pace:
         self.begin(0)
 
     def begin(self, epochs: int) -> None:
-        """Start to collect the values of a new epoch. This process has already evaluated `epochs` epochs."""
+        """Start to collect the values of a new epoch. This process has evaluated `epochs` epochs so far."""
         self.epochs, self.began, self.compiling = epochs, time.perf_counter(), 0.0
         self.losses: list[float] = []
         self.accuracies: list[float] = []

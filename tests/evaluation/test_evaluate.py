@@ -30,12 +30,12 @@ def test_of_a_run_folder_as_weights_it_says_which_checkpoint_and_what_classes(ru
     last = run / "checkpoints/step-00000006"
     write_checkpoint(last, best.weights, best.training, best.state | {"update": 6, "dataset": spec})
     recipe = write_recipe({"model": "resnet8", "image_size": 8})
-    other = f"warning: {last}: its last layer is for these classes in another order: '1' → '0', '0' → '1'; it is scored"
+    other = f"warning: {last}: the last layer is for these classes in another order, '1' → '0', '0' → '1'; the net"
     for which, path, warning in (("last", last, other), ("best", best.path, "")):
         flags = ("--recipe", recipe, "--json", "result.json", "--which", which)
         assert main("evaluate", "--weights", run, *flags) == 0
         out, err = capsys.readouterr()
-        assert (out.splitlines()[0], err.partition(" with")[0]) == (f"weights     {path}", warning)
+        assert (out.splitlines()[0], err.partition(" is scored")[0]) == (f"weights     {path}", warning)
     assert json.loads(Path("result.json").read_text()) == evaluate(run, which="best")
     with pytest.raises(ValueError, match=r"^/dev/full: cannot be written \(No space left"):
         main("evaluate", run, "--which", "best", "--json", "/dev/full")

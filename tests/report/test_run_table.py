@@ -61,7 +61,7 @@ def test_what_would_mislead_is_said():
     assert cells(lines[1])[3] == "10..20"
     assert cells(lines[1])[-1] == "not finite"
     assert notes == [
-        "warning: the runs of one table line have different last updates: a at 20, b at 10, c at 20",
+        "warning: the runs of one recipe have different last updates: a at 20, b at 10, c at 20",
         "warning: a, b, c have the same recipe, and some of them the same seed",
     ]
 
@@ -83,5 +83,5 @@ def test_runs_with_several_classes_an_image_have_map_and_no_table_with_others():
     lines, _ = run_table({"a": several})
     assert cells(lines[0])[-3:] == ["last mAP", "best mAP", "last loss"]
     assert cells(lines[1])[-3:] == ["50.00%", "75.00%", "0.5000"]
-    with pytest.raises(ValueError, match=r"the metric is top-1, but mAP for other runs; make two tables"):
+    with pytest.raises(ValueError, match=r"the metric is top-1, but other runs have mAP; make two tables"):
         run_table({"b": run(0.5), "a": several})

@@ -35,7 +35,7 @@ def test_a_picture_never_ends_a_run(tmp_path, capsys):
     board = Board(tmp_path, SMALL, RunOptions(), 0)
     board.batch(np.zeros((1, 1, 8, 8), np.float32), np.array([3]), ["one class"])  # which has no fourth
     board.close(whole=True)
-    assert capsys.readouterr().err == "warning: first batch: no picture in TensorBoard: list index out of range\n"
+    assert capsys.readouterr().err == "warning: first batch not shown in TensorBoard: list index out of range\n"
 
 
 def test_the_first_batch_has_a_fixed_grey_scale_and_its_labels(tmp_path, board_events):
