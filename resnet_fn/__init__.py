@@ -26,7 +26,7 @@ def _obstacle() -> str:
     if not (3, 11) <= version <= (3, 12):  # setup.cfg's python_requires
         return f"Python {version[0]}.{version[1]} is too {'old' if version < (3, 11) else 'new'}; use 3.11 or 3.12"
     if sys.path and os.path.realpath(sys.path[0] or ".") == here:
-        return f"the package's own folder hides Python's module inspect; leave it by cd {os.path.dirname(here)}"
+        return f"{here}: its module inspect hides Python's own; run cd {os.path.dirname(here)}"
     import importlib.util
 
     if importlib.util.find_spec("numpy") is None:
@@ -111,7 +111,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(types.ModuleType):
-    """This class keeps `resnet_fn.train` a function after an import of the module `resnet_fn.train`."""
+    """This class stops an import of the module `resnet_fn.train` from replacing the function `resnet_fn.train`."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in _HOMES and name != "recipes" and isinstance(value, types.ModuleType):

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
         (size < 0, f"--image-size: {size} is negative; give a number of pixels, or 0 for the recipe's size"),
         (bool(trained) == bool(weights), "give either RUN, or --weights FILE and --recipe NAME"),
         (trained and (parsed.recipe or changes), "--recipe, --model and --stem need --weights; leave them out"),
-        (lacking, "--weights needs --recipe NAME, because a weight file holds neither its data nor its net"),
+        (lacking, "--weights needs --recipe NAME, because a weight file does not describe the data and the net"),
         (weights and of_trained, "--report, --tta, --image-size, --val-list and --ema need RUN; leave them out"),
     )
     with cli.usage_errors():

@@ -36,7 +36,7 @@ def pod_defaults() -> dict[str, Any]:
     if not given["MS_LOCAL_WORKER"]:
         return {"workers": 2, "nnodes": 1, "node_rank": 0, "master_addr": None, "master_port": 0}
     if given["MS_ROLE"] == "MS_SCHED" and os.environ.get("NPU_POD") == "false":
-        raise cli.UsageError("NPU_POD: the scheduler's pod has no card; give it as many cards as each worker's pod has")
+        raise cli.UsageError("NPU_POD: the scheduler's pod has no card; give this pod as many cards as a worker's pod")
     names = ("MS_WORKER_NUM", "MS_LOCAL_WORKER", "MS_NODE_RANK", "MS_SCHED_PORT")
     cli.raise_usage_errors(
         *((not given[name].isdecimal(), f"{name}: {given[name]!r} is not a whole number") for name in names)
@@ -89,7 +89,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def watch(processes: WorkerProcesses, first_log: Path, signals: list[int]) -> None:
-    """Print `first_log` and forward `signals` until the workers end. If one fails, wait only 3 seconds more."""
+    """Print the log `first_log` and forward `signals` until the workers end. If one fails, wait only 3 s more."""
     deadline = float("inf")
     with open(first_log, encoding="utf-8", errors="replace", newline="") as log:
         while processes.running and time.monotonic() < deadline:
@@ -115,7 +115,7 @@ def exit_code(ended: dict[str, int], logs: Path, has_scheduler: bool) -> int:
     if silent := re.findall(r"The node: (\d+) is timed out", log):
         who, seconds = ", ".join(dict.fromkeys(silent)), os.environ.get("MS_NODE_TIMEOUT", "30")
         why = "the worker or its machine hangs or has died; set MS_NODE_TIMEOUT=SECONDS to wait longer"
-        print(f"launch: no sign of life of worker {who} for {seconds} s: {why}", file=sys.stderr)
+        print(f"launch: no heartbeat of worker {who} for {seconds} s: {why}", file=sys.stderr)
         return ended.get("scheduler") or 1  # MindSpore may have ended the other workers with SIGTERM
     if code and code - 128 not in SIGNALS:
         end = "\n".join(_shown((logs / f"{name}.log").read_text(errors="replace")).splitlines()[-20:])

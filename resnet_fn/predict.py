@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     group.add_argument("--json", action="store_true", help="print one line of JSON for each image")
     table = "write the predictions as CSV to this file"
     group.add_argument("--csv", type=cli.file_to_write, metavar="FILE", help=table)
-    sort = "name, or doubt: least certain predictions first; default name"
+    sort = "doubt: least certain predictions first; default name"
     group.add_argument("--sort", choices=("name", "doubt"), default="name", help=sort)
     cli.add_device_flags(flags)
     parsed = flags.parse(arguments)

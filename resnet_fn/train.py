@@ -51,7 +51,7 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     parser = cli.Parser("train", about, _EXAMPLES, "")
     names = f"recipe file (.toml), or one of {', '.join(RECIPES)}"
     parser.add_argument("--help-all", action="help", help="show all settings; --help shows the most common ones")
-    parser.add_argument("--recipe", metavar="NAME", help=f"{names}; default digits, or the run's with --resume PATH")
+    parser.add_argument("--recipe", metavar="NAME", help=f"{names}; default digits; with --resume PATH: the run's")
     first = cli.Parser("train", about)
     for flag in ("--recipe", "--resume"):
         first.add_argument(flag, default="")

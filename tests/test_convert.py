@@ -32,7 +32,7 @@ def test_evaluate_scores_a_weight_file_as_its_run(trained, events):
     result, last = json.loads(Path("result.json").read_text()), events(trained / "run", "eval")[-1]
     assert (result["top1"], result["top5"], result["count"]) == (last["top1"], last["top5"], 360)
     assert result["loss"] == pytest.approx(last["loss"], rel=1e-6)
-    with pytest.raises(UsageError, match=r"^--weights needs --recipe NAME, because a weight file holds neither"):
+    with pytest.raises(UsageError, match=r"^--weights needs --recipe NAME, because a weight file does not"):
         evaluate(weights)
 
 

@@ -10,7 +10,7 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
 @pytest.mark.parametrize(
     ("command", "parts"),
     [
-        ("train --nesterov False", "unknown argument 'False'|flags start with --|yes/no flags take no value"),
+        ("train --nesterov False", "unknown argument 'False'|start a flag with --|no value to a yes/no flag"),
         ("train --data-dir a\udcff", "data_dir: 'a\\udcff'|not UTF-8; rename"),
         ("train --recipe none.toml", "none.toml: |does not exist|a recipe's name|.toml"),
         ("train --amp", "'--amp'|--precision fp16"),

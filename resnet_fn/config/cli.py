@@ -87,7 +87,7 @@ class Parser(argparse.ArgumentParser):
         hints = {word: hint for word, (ours, hint) in _ELSEWHERE.items() if ours in flags}
         wrong = [f"unknown argument {word!r}; {hints.get(word) or closest_flag(word, flags)}" for word in words]
         if unknown and not wrong:
-            wrong = [f"unknown argument {unknown[0]!r}; flags start with --, and yes/no flags take no value"]
+            wrong = [f"unknown argument {unknown[0]!r}; start a flag with --, and give no value to a yes/no flag"]
         if wrong:
             raise UsageError("; ".join(wrong))
         return parsed
@@ -108,7 +108,7 @@ def add_checkpoint_flags(parser: Parser, positional: bool = True) -> None:
     same = "run folder or checkpoint folder, in place of RUN" if positional else "a run folder or a checkpoint folder"
     group.add_argument("--checkpoint", metavar="PATH", help=same)
     group.add_argument("--which", **WHICH)
-    averaged = "use averaged weights; default: if the run has them"
+    averaged = "use averaged weights; default: yes if the run has them"
     group.add_argument("--ema", action=argparse.BooleanOptionalAction, help=averaged)
     group.add_argument("--allow-non-finite", **ALLOW_NON_FINITE)
 

@@ -34,9 +34,9 @@ def setting(
     """Declare a setting, which is a field of the dataclass `Recipe` or `RunOptions`.
 
     Args:
-        default: the default value, an int, float, bool, str or tuple of floats. All other values must have its type.
+        default: the default value, an int, float, bool, str or tuple of floats. Its type is the type of the setting.
         aliases: other names of the flag, separated by spaces.
-        choices: the allowed texts, for example "a|b|c". The default is allowed, too. "" allows any text.
+        choices: the allowed texts, for example "a|b|c". The default is allowed, too. If empty, any text is allowed.
         at_least, above, within: bounds of a number, or of each number in a tuple. `within` is an interval, "[0, 1)".
         per_worker: whether workers may have different values. This is always allowed if `unit` is "path".
     """

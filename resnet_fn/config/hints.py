@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def closest(word: str, known: Iterable[str], main: Iterable[str] = ()) -> str:
-    """Suggest names in `known` similar to `word`, or list the names in `known` (only `main` if it is given)."""
+    """Suggest names in `known` similar to `word`, or list the names in `main`. If `main` is empty, list `known`."""
     names = list(known)
     near = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
     if near and len(names) > 4:

@@ -17,15 +17,15 @@ class RunOptions(Settings):
     """These settings decide how a run is computed, and may change on resume. Raises ValueError if one is invalid."""
 
     out_dir: str = _run("", "run folder; empty: runs/<recipe>-<time>", "path", aliases="output")
-    resume: str = _run("auto", "auto: resume if --out-dir has a run; never: start anew; or a run or checkpoint", "path")
+    resume: str = _run("auto", "run or checkpoint to resume; auto: run in --out-dir, if any; never: none", "path")
     data_dir: str = _run("", "folder of the data set; digits and synthetic need none", "path", aliases="data-path")
     train_list: str = _run("", "list of training images in --data-dir: lines PATH CLASS, or CSV: path,label", "path")
     val_list: str = _run("", "list of validation images, in the format of --train-list", "path")
     check_files: str = _run("auto", "decode all images before training; auto: if at most 20,000", choices="auto|yes|no")
     allow_other_data: bool = _run(False, "resume even if the training set has changed")
     data_threads: int = _each(0, "threads that decode images, per worker; 0: its share of CPUs", "threads", at_least=0)
-    feed: str = _compute("float32", "type of images on the device; uint8: image files only", choices="float32|uint8")
-    accumulate: int = _compute(1, "gradient accumulation steps; BatchNorm per micro-batch", "micro-batches", at_least=1)
+    feed: str = _compute("float32", "type of images on the device; uint8 is for image files", choices="float32|uint8")
+    accumulate: int = _compute(1, "gradient accumulation steps; BatchNorm runs on each", "micro-batches", at_least=1)
     mode: str = _compute("graph", "graph: compile the update; pynative: compile nothing", choices="graph|pynative")
     device: str = _compute("CPU", "device that computes", choices="CPU|Ascend")
     fast_math: bool = _compute(False, "allow HF32 and kernels that are not deterministic (Ascend)")

@@ -40,7 +40,7 @@ class Recipe(Settings):
     max_rotation: float = _augment(0.0, "largest random rotation of a training image", "degrees", within="[0, 180]")
     max_zoom: float = _augment(0.0, "largest random zoom of a training image, in or out", "fraction", within="[0, 1)")
     crop_padding: int = _augment(0, "zero padding before a random crop (data in memory)", "pixels", at_least=0)
-    crop_scale: float = _augment(0.08, "random resized crop of image files: smallest area", "fraction", within="(0, 1]")
+    crop_scale: float = _augment(0.08, "least area of random resized crops (image files)", "fraction", within="(0, 1]")
     flip: bool = _augment(False, "random horizontal flip of training images")
     policy: str = _augment("", "automatic augmentation; empty: none", choices="trivialaugment|randaugment|autoaugment")
     policy_ops: int = _augment(2, "number of operations per image (randaugment)", "operations", at_least=1)
@@ -80,7 +80,7 @@ class Recipe(Settings):
     seed: int = _rate(0, "seed of initial weights, order, augmentation and validation split", within="[0, 4294967294]")
     schedule: str = _rate("cosine", "learning-rate schedule", choices="cosine|linear|step|constant", aliases="sched")
     learning_rate: float = _rate(0.2, "peak learning rate, not scaled by workers", above=0, aliases="lr")
-    head_learning_rate: float = _rate(0.0, "peak for the last layer; 0: same as others", at_least=0, aliases="head-lr")
+    head_learning_rate: float = _rate(0.0, "peak rate of the last layer; 0: as others", at_least=0, aliases="head-lr")
     layer_decay: float = _rate(1.0, "a block's learning rate divided by the next block's; 1: off", within="(0, 1]")
     min_learning_rate: float = _rate(0.0, "final learning rate (cosine, linear)", at_least=0, aliases="min-lr")
     warmup_epochs: float = _rate(0.0, "length of the linear warm-up of the learning rate", "epochs", at_least=0)
@@ -89,7 +89,7 @@ class Recipe(Settings):
 
     loss: str = _loss("cross_entropy", "loss function", choices=f"cross_entropy|bce|focal|{OWN}")
     label_smoothing: float = _loss(0.1, "label smoothing", within="[0, 1)", aliases="smoothing")
-    smoothing_over: str = _loss("all", "smooth over all C classes (PyTorch) or the C - 1 others", choices="all|others")
+    smoothing_over: str = _loss("all", "smooth over all classes (PyTorch) or all except labels", choices="all|others")
     # The path may differ between workers, because `data.agreement.check_state` compares the weights in the file.
     class_weights: str = _loss("", "balanced, or a file with lines CLASS WEIGHT; empty: all are 1", per_worker=True)
 
@@ -103,7 +103,7 @@ class Recipe(Settings):
     trust_coefficient: float = _optimizer(0.001, "trust coefficient, which scales each layer's step (LARS)", above=0)
     ema: float = _optimizer(0.0, "decay of the weights' moving average, for evaluation; 0: none", within="[0, 1)")
     ema_every: int = _optimizer(1, "interval between updates of the moving average", "updates", at_least=1)
-    ema_start: float = _optimizer(0.0, "time before averaging; until then, a copy of the weights", "epochs", at_least=0)
+    ema_start: float = _optimizer(0.0, "time for which the average first copies the weights", "epochs", at_least=0)
     clip_norm: float = _optimizer(1.0, "clip the global gradient norm to this; 0: no clipping", at_least=0)
 
     eval_size: int = _evaluation(0, "height and width in evaluation; 0: --image-size", "pixels", at_least=0)
@@ -145,7 +145,7 @@ class Recipe(Settings):
         if self.optimizer in ("lars", "lamb") and not self.weight_decay:
             plain = "SGD" if self.optimizer == "lars" else "Adam"
             notes.append(
-                f"weight_decay 0: {self.optimizer} adapts only layers with weight decay; this is plain {plain}"
+                f"weight_decay 0: {self.optimizer} adapts only layers with weight decay; the run uses plain {plain}"
             )
         if self.optimizer in ("adam", "adamw") and self.learning_rate >= 0.05:
             moves = "Adam moves every weight by about that much in an update; 0.001 is usual"

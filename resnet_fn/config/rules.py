@@ -22,7 +22,7 @@ KEEP = True  # value for `Rule.keep`
 OF_FILES = ("imagefolder", "mindrecord")
 _ADAM = ("adam", "adamw", "lamb")  # optimizers that average the squares of the gradients
 _FILES = "is for data sets of image files; leave it out"
-_IN_PYTHON = "is only for resnet_fn.fit in Python; give a name of this package"
+_IN_PYTHON = "is only for resnet_fn.fit in Python; give a data set or net of this package"
 
 
 def _trains_head(freeze: str, train_only: str) -> bool:

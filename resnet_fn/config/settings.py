@@ -1,8 +1,8 @@
 """This module checks settings, and resolves contradictions between them, before a `Recipe` is made.
 
-If two settings contradict each other, the one from the weaker source is usually dropped, and the run prints a line
-about it. For example, `--recipe imagenet_resnet50_v1 --schedule cosine` drops the recipe's milestones, because a flag
-is stronger than a recipe. `--schedule cosine --milestones 30` is an error, because both settings are flags.
+If two settings contradict each other, the setting from the weaker `Source` is usually dropped, and the run prints a
+line about it. For example, `--recipe imagenet_resnet50_v1 --schedule cosine` drops the recipe's milestones, because a
+flag is stronger than a recipe. `--schedule cosine --milestones 30` is an error, because both settings are flags.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ _Settings = TypeVar("_Settings", bound="Settings")
 
 
 class Source(enum.IntEnum):
-    """Orders the sources of a setting's value, weakest first. The user typed the values of `FILE` and `FLAG`."""
+    """Orders the sources of a setting's value, weakest first. `FILE` and `FLAG` are values that the user wrote."""
 
     RECIPE = 0  # a named recipe, a file that the user's file extends, a run that resumes, or a default
     FILE = 1  # the user's own recipe file
@@ -40,7 +40,7 @@ class Value(NamedTuple):
 
     @property
     def is_on(self) -> bool:
-        """Return whether the value differs from `off`. A true value from a file or flag is also on."""
+        """Return whether the value differs from `off`, or is from a file or flag and not 0, false or empty."""
         return self.value != self.off or (self.source >= Source.FILE and bool(self.value))
 
 

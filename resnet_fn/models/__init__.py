@@ -63,7 +63,7 @@ def create_model(
             gather-excite. `resnet8`, `resnet20`, `resnet32`, `resnet44`, `resnet56` and `resnet110` are for CIFAR.
         num_classes: number of classes.
         in_channels: number of image channels.
-        stem: first layers, "imagenet", "cifar" or "d" (ResNet-D). "" is the usual stem of `name`.
+        stem: first layers, "imagenet", "cifar" or "d" (ResNet-D). "" selects the usual stem of `name`.
         norm: "batch" for BatchNorm, or "none" for no normalisation.
         initialisation: "torchvision", "torch", "he_uniform" or "xavier_uniform", seeded by `mindspore.set_seed`.
         zero_init_residual: whether gamma starts at 0 in the last BatchNorm of each block.

@@ -1,4 +1,4 @@
-"""Later versions of MindSpore will rename or remove these layers and arguments, or change their defaults."""
+"""This module has layers and arguments that a later MindSpore will rename, remove or give other defaults."""
 
 from typing import Any
 

@@ -49,7 +49,7 @@ def freeze(net: nn.Cell, frozen: str = "", trained: str = "") -> None:
 
 
 def select(paths: Iterable[str], names: str, setting: str) -> set[str]:
-    """Return the parameter names among `paths` that match one of the comma-separated `names`.
+    """Return the parameter names in `paths` that match one of the comma-separated `names`.
 
     A name is a part ("stem"), a module ("layer1"), a parameter ("layer1.0.conv1.weight") or a pattern ("*.bn?").
     """

@@ -41,7 +41,7 @@ def mean(x: Tensor, standard: bool = False) -> Tensor:
 
 
 def broadcast_hw(factor: Tensor, x: Tensor, standard: bool = False) -> Tensor:
-    """Broadcast `factor` to the shape of `x`, or return `factor` unchanged for MindSpore to broadcast."""
+    """Broadcast float32 `factor` to the shape of `x` on a CPU. Otherwise, or if `standard`, return `factor` itself."""
     if standard or not _by_products(factor.dtype):
         return factor
     n, c, height, width = x.shape

@@ -134,8 +134,8 @@ class Design:
 class ResNet(nn.Cell):
     """A residual network has a stem, stages of blocks, a mean over height and width, and a Dense layer.
 
-    Layers have torchvision's names, and timm's names in the D stem and the attention. Their parameters have MindSpore's
-    names, for example `layer1.0.bn1.gamma`. `image_size` is the height and width of the images in pixels.
+    Layers have torchvision's names. Only those of the D stem and the attention have timm's names. All parameters have
+    MindSpore's names, for example `layer1.0.bn1.gamma`. `image_size` is the height and width of the images in pixels.
     """
 
     def __init__(

@@ -32,8 +32,8 @@ _batch_transposed_times = ops.BatchMatMul(transpose_a=True)
 def cook_toom() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the matrices A [6, 4], G [6, 3] and B [6, 6] of Winograd's method in float64.
 
-    A and G map the coefficients of polynomials x and w to values at `POINTS` and leading coefficients. The product of
-    x and w has the coefficients Bᵀ [(A x) · (G w)]. The filter is the transpose of the map from x to the product.
+    A maps the coefficients of a polynomial x to its values at `POINTS` and its leading coefficient. G does so for w.
+    The product x · w has the coefficients Bᵀ [(A x) · (G w)]. For fixed w, the transpose of this map of x takes d to y.
     """
     points = np.array(POINTS)
 
@@ -50,10 +50,10 @@ def cook_toom() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def axis_matrices(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return two matrices for an image axis with `size` pixels, both float32 [6 · tiles, size].
+    """Return two matrices that apply Winograd's method to an axis of `size` pixels, both float32 [6 · tiles, size].
 
     A tile is four output pixels, from six products. The first matrix maps input pixels to factors of the products. The
-    transpose of the second matrix maps products to output pixels. The rows are ordered by product, and then by tile.
+    transpose of the second matrix maps products to output pixels. In both, rows are sorted by product, then tile.
     """
     a, _, b = cook_toom()
     tiles = -(-size // TILE)
@@ -120,7 +120,7 @@ class Conv2d(nn.Conv2d):
 
 
 def use_winograd(net: nn.Cell, wanted: bool = True) -> list[Conv2d]:
-    """Switch `convolve` on or off in a net, and return the changed convolutions. On Ascend cards it is off."""
+    """Switch `convolve` on (only on a CPU) or off in a net, and return the convolutions that changed."""
     wanted = wanted and mindspore.get_current_device().device_target == "CPU"
     cells = [cell for _, cell in net.cells_and_names() if isinstance(cell, Conv2d) and cell.fits()]
     changed = [cell for cell in cells if cell.winograd != wanted]

@@ -77,7 +77,7 @@ def cifar10_resnet18() -> Recipe:
 def cifar10_resnet50() -> Recipe:
     """Train ResNet-50 on CIFAR-10 with PyTorch's initialisation: 92.98 % in MindSpore, 92.58 % in PyTorch.
 
-    A published account of a migration from PyTorch gives the net, the stem and the initialisation. With MindSpore's own
+    The net, the stem and the initialisation are from a published report of a port from PyTorch. With MindSpore's own
     initialisation, the accuracy was 91.96 %. Learning rate and schedule are the usual ones for such nets.
     """
     return _cifar(dataset="cifar10", model="resnet50", initialisation="torch", epochs=200, schedule="cosine")
@@ -128,8 +128,8 @@ def imagenet_resnet50_v2() -> Recipe:
 def imagenet_resnet50_a3() -> Recipe:
     """Train ResNet-50 as "ResNet strikes back", A3. Top-1 accuracy is 78.05 % on 4 V100 GPUs with 512 images each.
 
-    The source is Wightman et al., arXiv 2110.00476, table 2. The loss is binary cross-entropy on mixed labels, where a
-    class above 0.2 counts as present. The augmentation is timm's rand-m6-mstd0.5-inc1. Magnitudes go up to 10 in timm
+    The source is Wightman et al., arXiv 2110.00476, table 2. The loss is binary cross-entropy. Mixed labels above 0.2
+    count as 1, and all others as 0. The augmentation is timm's rand-m6-mstd0.5-inc1. Magnitudes go up to 10 in timm
     and 30 here, so that 6 becomes 18, and the noise 0.5 becomes 1.5. Unlike here, timm applies each operation with
     probability 0.5, and also has the operations solarize-add and invert.
     """
@@ -155,8 +155,8 @@ def imagenet_resnet50_mindspore() -> Recipe:
 def imagenet_genet50_plus() -> Recipe:
     """Train a gather-excite ResNet-50 (θ⁺). Top-1 accuracy is 78.47 % in MindSpore and 78.12 % in the paper.
 
-    The paper is arXiv 1810.12348. The settings are research/cv/GENet_Res50 in https://gitee.com/mindspore/models, for 8
-    Ascend 910 with 256 images each. MindSpore's net differs in stage 1, and its accuracy is that of 49,920 images.
+    The paper is arXiv 1810.12348. The settings are from research/cv/GENet_Res50 in https://gitee.com/mindspore/models,
+    for 8 Ascend 910 with 256 images each. MindSpore's net differs in stage 1, and was evaluated on 49,920 images.
     """
     rate = {"schedule": "linear", "learning_rate": 0.8}
     return _imagenet(model="genet50_plus", batch_size=2048, epochs=150, **rate, label_smoothing=0.1)
@@ -179,6 +179,6 @@ def load_recipe(name: str) -> Draft:
 
 
 def differences(recipe: Recipe) -> dict[str, Any]:
-    """Return the settings that differ from the named recipe `recipe.name`, or else from the defaults."""
+    """Return the settings that differ from the recipe named `recipe.name`, or from the defaults if there is none."""
     base = RECIPES.get(recipe.name, Recipe(name=recipe.name))
     return {name: value for name, value in vars(recipe).items() if value != getattr(base, name)}

@@ -69,7 +69,7 @@ def test_a_last_layer_of_which_one_parameter_is_trained_has_a_learning_rate(word
         ("--min-learning-rate 9", "min_learning_rate: 9.0 is above learning_rate|give a smaller --min-learning-rate"),
         ("--recipe imagenet_resnet50_v1 --milestones", "schedule: 'step'|needs --milestones"),
         ("--dataset own", "dataset: 'own'|resnet_fn.fit"),
-        ("--model own", "model: 'own'|resnet_fn.fit|give a name"),
+        ("--model own", "model: 'own'|resnet_fn.fit|give a data set or net"),
         ("--optimizer lars --weight-decay 0 --trust-coefficient 0.1", "trust_coefficient: 0.1|--weight-decay above 0"),
         ("--sync-batchnorm --accumulate 2", "accumulate: 2|--accumulate 1|--no-sync-batchnorm"),
     ],

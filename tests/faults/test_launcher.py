@@ -159,7 +159,7 @@ def test_an_earlier_jobs_scheduler_log_is_none_of_this_jobs(launcher, tmp_path):
     Path("logs/scheduler.log").write_text("The node: 1 is timed out")
     options = ["--nnodes", "2", "--node-rank", "1", "--master-addr", "192.0.2.1", "--master-port", "8118"]
     output = launcher.finish(tmp_path / "run", "python", "-c", "", options=[*options, "--log-dir", "logs"])
-    assert "no sign of life" not in output
+    assert "launch: no heartbeat" not in output
 
 
 STARTER = """
@@ -221,7 +221,7 @@ def test_a_worker_that_stands_still_is_named_and_waited_for_as_long_as_asked(lau
         jobs[patience] = launcher.start(tmp_path / patience, "python", "-c", STANDING, inside=inside)
     outputs = {patience: job.communicate(timeout=200)[0] for patience, job in jobs.items()}
     assert {patience: job.returncode for patience, job in jobs.items()} == {"10": 1, "40": 0}, outputs
-    words = "launch: no sign of life of worker 1 for 10 s: "
+    words = "launch: no heartbeat of worker 1 for 10 s: "
     assert [patience for patience, output in outputs.items() if words in output] == ["10"], outputs
     assert not launcher.processes(tmp_path)
 

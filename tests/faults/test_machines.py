@@ -71,7 +71,7 @@ def test_two_machines(launcher, unbroken_pair, two_machines, tmp_path, last_stat
     then both go on, and end with one machine's bits."""
     run = tmp_path / "run"
     for dead, message in (
-        (1, "launch: no sign of life of worker 1 for 10 s: "),
+        (1, "launch: no heartbeat of worker 1 for 10 s: "),
         (0, "error: msrun's scheduler at 10.77.0.1, port 8118 does not answer; check that machine"),
     ):
         jobs = launch_on(launcher, two_machines, run, tmp_path)
