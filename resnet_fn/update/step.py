@@ -7,7 +7,7 @@ An update has this order. Steps 3 to 7 are the function `apply`:
     3  unscale; are this worker's loss, statistics and gradients finite? Several workers test only the first gradient
     4  with several workers, all-reduce: sum the gradients, the report and BatchNorm's statistics over the workers
     5  apply the update if all sums and every worker's numbers are finite, and every worker had samples; else skip it
-    6  if applied: clip by global norm, optimize, set BatchNorm's statistics to the workers' mean, change the average
+    6  if applied: clip by global norm, optimize, set BatchNorm's statistics to the workers' mean, update the average
        if skipped: restore BatchNorm's statistics from the copy of step 1; nothing else has changed
     7  adjust the loss scale, unless a worker had no samples; return the results
 
