@@ -35,13 +35,13 @@ def header(run: Run, start: Path | None) -> list[str]:
         size = f"inputs {dataset.train.images.dtype} {list(dataset.train.images.shape[1:])}"
     what = "samples" if recipe.dataset == OWN else "images"
     classes = f"{_count(len(dataset.classes), 'class', 'classes')}, " if dataset.classes else ""
-    waiting = f"; {rest:,} {what} wait for the next epoch" * bool(rest)
+    left_out = f"; each epoch leaves out {rest:,} {what}" * bool(rest)
     lines = [
         f"net         {recipe.model}, {values:,} parameters{f', {trained:,} of them trained' * (trained < values)}",
         f"data        {recipe.dataset}: {len(dataset.train):,} training and {len(dataset.test):,} validation {what}, "
         f"{classes}{size}",
         f"recipe      {recipe.name}{' with ' * bool(changes)}{changes}",
-        f"updates     {run.total:,} of {recipe.batch_size} {what}, {run.feed.updates_per_epoch:,} an epoch{waiting}",
+        f"updates     {run.total:,} of {recipe.batch_size} {what}, {run.feed.updates_per_epoch:,} an epoch{left_out}",
         f"device      {options.device}{threads}, {_count(run.workers.size, 'worker')}",
         f"run folder  {run.folder.path}",
         *run.notes,

@@ -17,7 +17,7 @@ class NotFiniteError(ValueError):
 
 
 def stop_bad_sample(run: Run, error: BadSampleError | None) -> None:
-    """End the run because a rank could not read a sample, and save a checkpoint, except in the first update.
+    """End the run because a rank could not read a sample. Save a checkpoint if at least one update is done.
 
     Every rank calls this function. `error` is the exception on this rank, or None if this rank read all samples.
     """
@@ -66,8 +66,8 @@ def stop_not_finite(run: Run, batch: Batch, not_finite: np.ndarray, skipped_in_r
         folder.path.mkdir(parents=True, exist_ok=True)
         np.savez(folder.path / files[workers.rank], images=batch[0], labels=batch[1], indices=indices)
     finish_log(run)
-    overflows = f"{skipped_in_row} overflows in a row, which the loss scale does not prevent; " * (skipped_in_row > 1)
-    ranks = "one of these, or in their sum: " * (not not_finite.any()) + "; ".join(samples[rank] for rank in suspects)
+    overflows = f"{skipped_in_row} updates in a row were skipped, in spite of loss scaling; " * (skipped_in_row > 1)
+    ranks = "a rank or in the ranks' sum: " * (not not_finite.any()) + "; ".join(samples[rank] for rank in suspects)
     batch_files = f"the batch is kept in {folder.path}: {', '.join(files[rank] for rank in suspects)}"
     good = folder.updates()
     checkpoint = f"last good checkpoint: {folder.checkpoint_path(good[-1])}" if good else "there is no checkpoint yet"

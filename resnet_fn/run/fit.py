@@ -49,7 +49,7 @@ def fit(
             [N] are classes. Other targets need a loss of your own.
         validation: inputs and targets for validation, as in `train`.
         loss: a value of `Recipe.loss`, or a function of (outputs, targets) that returns the mean loss over the samples,
-            a scalar tensor. Use a `def` or an nn.Cell. MindSpore cannot compile partials, methods and many lambdas.
+            a scalar tensor. Use a `def` or an nn.Cell. MindSpore cannot compile partials or methods, nor many lambdas.
         settings: fields of `Recipe` and `RunOptions`, except those for this package's own nets and images.
 
     Returns:
@@ -94,12 +94,12 @@ def _read_settings(split: Arrays, loss: Loss | str, settings: dict[str, Any]) ->
         fix = "make them part of the net, or set requires_grad = False"
         raise ValueError(f"loss: {type(loss).__name__} has parameters to train, but fit trains only the net; {fix}")
     if not are_classes(split.labels):
-        targets = describe(split.labels)
+        got = describe(split.labels)
         if isinstance(loss, str):
-            raise ValueError(f"train: targets are {targets}, but {loss} takes integers [N]; give these or a function")
+            raise ValueError(f"train: targets are {got}, but {loss} takes integers [N]; give ints or a loss function")
         for name, allowed in (("monitor", "loss"), ("sampling", "shuffle")):
             if given.setdefault(name, allowed) != allowed:
-                raise ValueError(f"{name}: {given[name]!r} needs classes, but targets are {targets}; give {allowed!r}")
+                raise ValueError(f"{name}: {given[name]!r} needs classes, but targets are {got}; give {allowed!r}")
     if not isinstance(loss, str):
         given.setdefault("label_smoothing", 0.0)
     given |= {"model": OWN, "dataset": OWN, "loss": loss if isinstance(loss, str) else OWN}
@@ -124,7 +124,7 @@ def _notes(net: nn.Cell) -> tuple[str, ...]:
                 names.append(name or type(cell).__name__)
     if not names:
         return ()
-    why = "a checkpoint cannot restore MindSpore's random numbers, so a resumed run gets other bits"
+    why = "a checkpoint cannot restore MindSpore's random numbers, so a resumed run differs from one without a stop"
     return (f"warning: dropout in {few(names)}: {why}",)
 
 

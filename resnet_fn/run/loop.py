@@ -71,8 +71,8 @@ def train(
     """Train a recipe, or resume the run in the run folder.
 
     After each epoch the run is evaluated and saved as a checkpoint. Under msrun every worker calls this function with
-    the same arguments, and all return the same metrics. SIGTERM, SIGINT or SIGHUP to any worker saves a checkpoint and
-    ends the run after the current update or evaluation batch; before the first update the signal ends the process.
+    the same arguments, and all return the same metrics. If a worker gets SIGTERM, SIGINT or SIGHUP, the run ends after
+    the current update or evaluation batch, and saves a checkpoint. Before the first update, a signal ends the process.
 
     A checkpoint holds the following. `save` in run/resume.py puts it together.
 
@@ -80,7 +80,7 @@ def train(
       BatchNorm's statistics, the optimizer's state, the loss scaler's state and the moving average.
     - `Run.progress` as JSON: number of updates, last and best evaluation, evaluations without improvement.
     - What a resume compares, as JSON: the recipe, the data set's classes and samples, class weights from a file.
-    - What may differ with a note, as JSON: workers, micro-batches, kernels, and the images' dtype (`--feed`).
+    - Settings that a resume may change, with a note, as JSON: workers, micro-batches, kernels, image dtype (`--feed`).
 
     Nothing else is needed: order, augmentation, masks and learning rate follow from the recipe, the data set and the
     update's number. Only dropout layers of the caller's own net draw numbers that a checkpoint cannot restore.
@@ -94,7 +94,7 @@ def train(
     Raises:
         ValueError: a setting, the data or the weights cannot work. Raised before the first update.
         NotFiniteError: loss or gradients are not finite; with fp16, `max_skips` times in a row.
-        OSError, CheckpointError: a checkpoint could not be written. The one before is intact.
+        OSError, CheckpointError: a checkpoint could not be written. The previous checkpoint is intact.
     """
     began = time.perf_counter()
     if isinstance(recipe, str):
@@ -165,9 +165,9 @@ def run_epochs(run: Run) -> int:
 def train_epoch(run: Run) -> int:
     """Make the updates that are left of the current epoch.
 
-    `run.train_step` makes one update; update/step.py begins with its order. It computes loss and gradients of this
-    worker's samples, sums them over the workers, and changes `run.state`. If a number is not finite on any worker, the
-    update is skipped: only the loss scaler changes.
+    `run.train_step` makes one update, in the order that the docstring of update/step.py lists. It computes loss and
+    gradients of this worker's samples, sums them over the workers, and changes `run.state`. If a number is not finite
+    on any worker, the update is skipped: only the loss scaler changes.
 
     Returns the number of the signal that ended the epoch early, or 0.
     """
@@ -254,8 +254,8 @@ def log_update(
 def evaluate_epoch(run: Run) -> int:
     """Evaluate on the whole validation set, record the result, and note whether it is the best so far.
 
-    Returns the number of the signal that ended the evaluation early, or 0. All ranks return the same number. A
-    resumed run then begins with this evaluation.
+    Returns the number of the signal that ended the evaluation early, or 0. All ranks return the same number. After
+    an early end, a resumed run begins with this evaluation.
     """
     progress, dataset = run.progress, run.dataset
     run.stop_request.install_handlers()

@@ -24,7 +24,7 @@ class Prepared(NamedTuple):
 
 
 class Prefetcher:
-    """Prepares the next batch of a feed in a thread, or `blank`, a batch of zeros, if the batch cannot be read."""
+    """Prepares the next batch of a feed in a thread. A batch that cannot be read is replaced by the batch `blank`."""
 
     def __init__(self, feed: Feed, total: int, blank: Batch) -> None:
         self._feed, self._total, self._blank = feed, total, blank
@@ -60,6 +60,6 @@ class Prefetcher:
 def to_device(array: np.ndarray, card: bool = False) -> Any:
     """Return a tensor that shares the memory of a contiguous `array`, or a copy of `array` for a card.
 
-    Do not write to `array` while MindSpore may read it. A compiled function may read `array` until its next call.
+    Do not write to `array` while MindSpore may read it. A compiled function may read it until the function's next call.
     """
     return Tensor(array) if card else mindspore.from_numpy(array)  # a card needs a copy: see docs/ascend.md

@@ -166,7 +166,7 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequen
 
 
 def restore(run: Run, checkpoint: Checkpoint) -> None:
-    """Load a checkpoint into a run at update 0, and add notes about changed data and settings to `run.notes`."""
+    """Load a checkpoint into a newly built run, and add notes about changed data and settings to `run.notes`."""
     saved = checkpoint.state
     run.notes += data_notes(saved, run.dataset.classes, run.feed, run.options.allow_other_data)
     run.notes += epochs_notes(saved["update"], saved["recipe"]["epochs"], run)
@@ -192,7 +192,7 @@ def epochs_notes(update: int, then: int, run: Run) -> list[str]:
     if update > run.total:
         done = update / run.feed.updates_per_epoch
         raise ValueError(f"epochs: {now} is less than the {done:.4g} epochs that the run has done; give more epochs")
-    mixing = "; mix_off_epochs counts from the new end" * bool(run.recipe.mix_off_epochs)
+    mixing = f"; mixing stops {run.recipe.mix_off_epochs} epochs before the new end" * bool(run.recipe.mix_off_epochs)
     return [f"resuming with epochs {now} instead of {then}: the learning rate is {run.schedule(update):.3g}{mixing}"]
 
 
@@ -219,7 +219,7 @@ def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, all
         raise ValueError(f"resume: {other_data}; {fix}")
     notes = [f"resuming with {other_data}"] if differences else []
     if then.get("feed") != now.get("feed"):
-        notes.append(f"resuming with --feed {now['feed']} instead of {then['feed']}: other bits follow")
+        notes.append(f"resuming with --feed {now['feed']} instead of {then['feed']}: some bits of the results differ")
     return notes
 
 
@@ -230,16 +230,16 @@ def parallel_layout(options: RunOptions, workers: Workers) -> dict[str, Any]:
 
 
 def layout_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Compare two results of `parallel_layout`, and return a note for each difference and for many threads."""
+    """Return notes on differences between results of `parallel_layout`, and on more than `EXACT_THREADS` threads."""
     notes = []
     for name in (name for name in now if now[name] != then[name]):
-        setting, effect = f"{name} {now[name]}", "other bits may follow"
+        setting, effect = f"{name} {now[name]}", "some bits of the results may differ"
         if name in ("workers", "micro-batches"):
             setting = f"{now[name]} {name}"
-            effect = "the same samples, but other bits follow; BatchNorm normalises each part on its own"
+            effect = "samples stay the same, but results differ; BatchNorm normalises each part of a batch separately"
         notes.append(f"resuming with {setting} instead of {then[name]}: {effect}")
     # This note does not need a difference: with more threads, MindSpore splits convolutions by measured times.
     if (threads := min(now["thread count"], now["CPU count"])) > EXACT_THREADS:
-        note = f"resuming with {threads} threads: MindSpore measures how to use them, so other bits may follow"
-        notes.append(f"{note}; runs with --threads {EXACT_THREADS} or fewer keep their bits")
+        note = f"resuming with {threads} threads: MindSpore splits work by measured times, so some bits may differ"
+        notes.append(f"{note}; a run with --threads {EXACT_THREADS} or fewer keeps the same bits when resumed")
     return notes

@@ -14,7 +14,7 @@ _adam_kernel, _assign = ops.Adam(), ops.Assign()
 
 
 def one_minus_powers(betas: Sequence[float]) -> Callable[[Tensor], Tensor]:
-    """Return a function of t (a float32 scalar) that computes Adam's bias corrections 1 − β^t, float32 [betas]."""
+    """Return a function from t (a float32 scalar) to Adam's bias corrections, 1 − β^t for each β, a float32 vector."""
     logarithms = Tensor(np.log(np.maximum(betas, 1e-30)), mindspore.float32)
 
     def corrections(count: Tensor) -> Tensor:

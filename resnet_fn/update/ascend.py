@@ -1,4 +1,4 @@
-"""These functions let a training step detect overflow, and choose how to clip, on an Ascend card."""
+"""On an Ascend card, these functions help a training step to detect overflow and to choose how to clip gradients."""
 
 from collections.abc import Sequence
 
@@ -21,17 +21,17 @@ def has_clip() -> bool:
 def no_overflow(tensors: Sequence[Tensor]) -> Tensor:
     """Return, as a bool scalar tensor, whether no number has overflowed on the card since the last call.
 
-    On cards that compute their largest number instead of infinity, the function reads and clears the status registers.
-    On other devices, the function tests whether all `tensors` are finite.
+    Some cards return their largest number instead of infinity, and set a status register. On these cards, the
+    function reads and clears this register. On other devices, the function tests whether all `tensors` are finite.
     """
     # Such cards are the 910 training series, and later cards with MS_ASCEND_CHECK_OVERFLOW_MODE=SATURATION_MODE.
     return mindspore.amp.all_finite(tensors)
 
 
 def clear_overflow(value: Tensor, small: Tensor) -> Tensor:
-    """Return `value` unchanged, and clear the card's overflow status before the returned tensor is used.
+    """Clear the card's overflow status, and then return `value` unchanged.
 
-    Pass the result to the computation that `no_overflow` tests later, so that earlier overflows do not count. `small`
-    is any float32 tensor, because MindSpore clears the status only together with a test of tensors.
+    Pass the result to the computation that `no_overflow` tests later, so that earlier overflows do not count. MindSpore
+    clears the status only when it tests tensors for overflow. `small` is any float32 tensor for this test.
     """
     return _depend(value, no_overflow((small,)))

@@ -34,7 +34,7 @@ def moving_average(parameters: Iterable[Parameter], decay: float, every: int = 1
             ExponentialMovingAverage does with `use_buffers`.
         decay: weight of the old average, 0 <= decay < 1.
         every: number of applied updates from one move of the average to the next. Skipped updates do not count.
-        start: number of first applied updates in which the average is only a copy of the parameters.
+        start: number of applied updates before averaging begins. Until then, the average is a copy of the parameters.
     """
     parameters = tuple(parameters)
     averages = tuple(Parameter(Tensor(p.numpy()), name=_PREFIX + p.name, requires_grad=False) for p in parameters)
@@ -87,7 +87,7 @@ def _follow(weight: Tensor, average: Parameter, parameter: Parameter) -> Tensor:
 
 @contextlib.contextmanager
 def averaged(average: MovingAverage | None) -> Iterator[None]:
-    """Give the net's parameters their averaged values inside a `with` block, also for compiled functions."""
+    """Assign the averages to the net's parameters inside a `with` block. Compiled functions also read the averages."""
     if average is None:
         yield
         return

@@ -39,7 +39,7 @@ def make_flags(more: Sequence[float] | np.ndarray = (), withheld: bool = False) 
     """Make the argument `flags` of a training step, which sums the flags over the workers.
 
     Args:
-        more: k numbers of your own. `StepResult.report.flags` has their sums.
+        more: any number k of values, which you choose. `StepResult.report.flags` has their sums.
         withheld: whether this worker has no samples for the update. In this case, no worker applies the update.
 
     Returns:
@@ -79,9 +79,9 @@ def none_withheld(report: Tensor) -> Tensor:
 
 
 def with_all_reduce(workers: Workers) -> Workers:
-    """Return `workers` with `all_reduce`, the function with which a training step sums tensors over the workers.
+    """Return a copy of `workers` with a function in the field `all_reduce`, which sums tensors over the workers.
 
-    A single worker is returned unchanged.
+    A training step calls this function. A single worker is returned unchanged.
     """
     if workers.size == 1:
         return workers

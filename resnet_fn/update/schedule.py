@@ -62,7 +62,7 @@ def _check(step: int, total: int, warmup: int) -> None:
 
 
 def make_schedule(recipe: Recipe, updates_per_epoch: float) -> Schedule:
-    """Make the recipe's function from an update's number, from 0, to the learning rate."""
+    """Make the function that computes the recipe's learning rate from an update's number. The first update is 0."""
     total, warmup = round(recipe.epochs * updates_per_epoch), round(recipe.warmup_epochs * updates_per_epoch)
     milestones = [round(epoch * updates_per_epoch) for epoch in recipe.milestones]
     peak, floor = recipe.learning_rate, recipe.min_learning_rate

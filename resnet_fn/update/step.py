@@ -4,20 +4,20 @@ An update has this order. Steps 3 to 7 are the function `apply`:
 
     1  copy BatchNorm's moving statistics
     2  compute the scaled loss and its gradients; with micro-batches, add up those of all micro-batches
-    3  unscale; are this worker's loss, gradients (of several workers, the first one) and statistics finite?
+    3  unscale; are this worker's loss, statistics and gradients finite? Several workers test only the first gradient
     4  with several workers, all-reduce: sum the gradients, the report and BatchNorm's statistics over the workers
     5  apply the update if all sums and every worker's numbers are finite, and every worker had samples; else skip it
-    6  applied: clip by global norm, optimizer, BatchNorm's statistics become the workers' mean, moving average
-       skipped: BatchNorm's statistics become the copy of 1 again; nothing else has changed
+    6  if applied: clip by global norm, optimize, set BatchNorm's statistics to the workers' mean, update the average
+       if skipped: restore BatchNorm's statistics from the copy of step 1; nothing else has changed
     7  adjust the loss scale, unless a worker had no samples; return the results
 
 Collectives: an update makes one all-reduce for each gradient, one for the report, and one for all of BatchNorm's
-statistics together. This number is the same for a skipped update and for any number of micro-batches. A net without
-BatchNorm, or in which all are frozen, makes one fewer. On a CPU, small nets that train with SGD, Adam or AdamW and
-without a moving average join their gradients to a few vectors (`vectors.py`); then there is one all-reduce for each
-vector. On a card, the gradients' all-reduces may run during the backward pass. With `sync_batchnorm`, which excludes
-micro-batches, each BatchNorm that is not frozen makes two more in the forward pass (sums of x, then of squared
-deviations) and two more in the backward pass.
+statistics together. This number is the same for a skipped update and for any number of micro-batches. If a net has
+no BatchNorm, or only frozen ones, an update makes one all-reduce fewer. On a CPU, small nets join their gradients to a
+few vectors (`vectors.py`), if they train with SGD, Adam or AdamW and without a moving average. Then each vector has one
+all-reduce. On a card, the gradients' all-reduces may run during the backward pass. With `sync_batchnorm`, a BatchNorm
+that is not frozen adds two all-reduces to the forward pass (sums of x, then of squared deviations). It adds two more to
+the backward pass. `sync_batchnorm` does not work with micro-batches.
 
 The report is a small vector: the loss, the metric, the number of workers without samples (`withheld`), the caller's
 flags (signals that were received), and which workers had a number that is not finite. `exchange.py` defines it.
@@ -31,8 +31,8 @@ multiplies it by a factor for each parameter, which `groups.py` computes from `l
 
 Checkpoint: `TrainState` (`state.py`) is all that an update changes, so a checkpoint must hold all of it.
 
-Compilation: one batch is one compiled function. Micro-batches take three, so that memory does not grow with their
-number: `begin`, then `add` for each micro-batch, then `finish`.
+Compilation: an update is one compiled function. With micro-batches, an update calls three compiled functions: `begin`,
+then `add` for each micro-batch, then `finish`. So memory does not grow with the number of micro-batches.
 """
 
 from collections.abc import Callable
@@ -85,7 +85,7 @@ class StepPlan(NamedTuple):
         clip_norm: largest allowed global norm of the gradients. 0 means no clipping.
         micro_batches: number of parts into which this worker's samples are split.
         normalise: mean and standard deviation for images that arrive as bytes. None means that they arrive normalised.
-        ascend: whether to compile the form for Ascend cards, which a CPU can run, too. None means: only on a card.
+        ascend: whether to compile the code for Ascend cards. A CPU can run this code, too. None means: only on a card.
     """
 
     clip_norm: float = 0.0
@@ -114,7 +114,7 @@ class StepResult(NamedTuple):
 
     @property
     def report(self) -> Report:
-        """Return the report: loss, metric, and what else the workers sum beside gradients and statistics."""
+        """Return the entries of `packed` by name: loss, metric, withheld, flags and not_finite."""
         return unpack(self.packed, self.workers)
 
     @property
@@ -135,7 +135,7 @@ TrainStep = Callable[..., StepResult]
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     """Compute the fraction of samples for which the largest logit is at the label.
 
-    `labels` are class numbers [N], or soft labels [N, C], of which the largest counts.
+    `labels` are class numbers [N] or soft labels [N, C]. The largest soft label marks the sample's class.
     """
     if labels.ndim == 2:
         labels = labels.argmax(1)
@@ -145,7 +145,7 @@ def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
 def accuracy_by_class(logits: Tensor, labels: Tensor) -> Tensor:
     """Compute the fraction of correct (sample, class) pairs, for `logits` and `labels` of shape [N, C].
 
-    A pair is correct if both the logit is >= 0 and the label is above 0.5, or neither.
+    A pair is correct if `logit >= 0` and `label > 0.5` are both true or both false.
     """
     return ((logits >= 0) == (labels > 0.5)).astype(mindspore.float32).mean()
 
@@ -232,7 +232,7 @@ def make_train_step(
         return means, join(gradients)
 
     def apply(mean_sums: Tensor, gradient_sums: Gradients, flags: Tensor, rate: Tensor) -> Results:
-        """Make the update, or skip it. Means and gradients are sums over this worker's micro-batches."""
+        """Make the update, or skip it. `mean_sums` and `gradient_sums` are sums over this worker's micro-batches."""
         means, gradients = mean_sums * mean_factor, unscale(gradient_sums, mean_factor / scaler.scale)
         # Are this worker's numbers finite? This is checked before the all-reduce, which spreads a NaN to all workers.
         # Of the gradients, each of several workers checks only the first one. The backward pass computes it last, from

@@ -27,7 +27,7 @@ class Vector:
         self.attach()  # before a function is compiled, which then always reads the same memory
 
     def attach(self) -> None:
-        """Make the views share the vector's memory, for example again after `set_data`, and keep the views' values."""
+        """Make the views share the vector's memory, and keep the views' values. Call this again after `set_data`."""
         if self._is_attached():
             return
         for view, array in zip(self.views, self._arrays, strict=True):

@@ -70,7 +70,7 @@ def test_the_key_is_the_sets_and_not_the_machines(photographs):
     }
     assert data_notes(saved(other.reproducibility_key), (), feed, False) == []
     [line] = data_notes(saved({**feed.reproducibility_key, "feed": "uint8"}), (), feed, False)
-    assert line == "resuming with --feed float32 instead of uint8: other bits follow"
+    assert line == "resuming with --feed float32 instead of uint8: some bits of the results differ"
 
 
 def test_a_resume_with_other_data_is_rejected_or_noted(photographs, raises_line):

@@ -62,7 +62,7 @@ def test_fp32_stops_before_the_optimizer(monkeypatch, last_state):
 @pytest.mark.slow
 def test_fp16_skips_halves_counts_and_stops_after_too_many_in_a_row(monkeypatch, raises_line):
     poison(monkeypatch, {2, 4, 5})
-    row = "update 5: 2 overflows in a row, which the loss scale does not prevent; loss or gradients"
+    row = "update 5: 2 updates in a row were skipped, in spite of loss scaling; loss or gradients"
     with raises_line(row, "last good checkpoint: run/checkpoints/step-00000004", kind=NotFiniteError):
         train(dataclasses.replace(TINY, precision="fp16"), dataclasses.replace(UNCOMPILED, max_skips=2))
     run = RunFolder(Path("run"))

@@ -21,7 +21,7 @@ def test_a_run_from_its_header_to_its_total_time(capsys):
         "net         resnet8, 77,754 parameters",
         "data        digits: 1,437 training and 360 validation images, 10 classes, 8x8",
         "recipe      digits with image_size 8, max_rotation 0.0, max_zoom 0.0, batch_size 240, epochs 2",
-        "updates     10 of 240 images, 5 an epoch; 237 images wait for the next epoch",
+        "updates     10 of 240 images, 5 an epoch; each epoch leaves out 237 images",
     ]
     assert re.fullmatch(r"device      CPU, \d+ threads?, 1 worker", lines[4])
     assert lines[5:7] == ["run folder  run", "compiling…"]

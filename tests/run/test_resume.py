@@ -218,7 +218,7 @@ def test_a_resume_with_other_micro_batches_or_workers_says_that_other_bits_follo
     then = parallel_layout(RunOptions(accumulate=2), Workers(0, 1))
     assert layout_notes(then, then) == []
     workers, parts = layout_notes(then, parallel_layout(RunOptions(accumulate=4), Workers(0, 2)))
-    assert workers.startswith("resuming with 2 workers instead of 1: the same samples, but other bits follow")
+    assert workers.startswith("resuming with 2 workers instead of 1: samples stay the same, but results differ")
     assert parts.startswith("resuming with 4 micro-batches instead of 2: ")
 
 
@@ -234,7 +234,7 @@ def test_a_resume_with_other_kernels_says_that_other_bits_may_follow():
     assert {*OTHERS, "workers", "micro-batches"} == now.keys()
     for name, then in OTHERS.items():
         line, *_ = layout_notes({**now, name: then}, now)
-        assert line == f"resuming with {name} {now[name]} instead of {then}: other bits may follow"
+        assert line == f"resuming with {name} {now[name]} instead of {then}: some bits of the results may differ"
 
 
 @pytest.mark.parametrize(("cpus", "threads", "lines"), [(64, 4, 0), (4, 64, 0), (64, 64, 1), (5, 8, 1)])
@@ -244,7 +244,7 @@ def test_a_resume_with_more_threads_than_keep_their_bits_says_so(monkeypatch, cp
     now = parallel_layout(RunOptions(), Workers())
     notes = layout_notes(now, now)
     assert len(notes) == lines
-    assert all("threads: MindSpore measures" in note and "--threads 4" in note for note in notes)
+    assert all("threads: MindSpore splits work" in note and "--threads 4" in note for note in notes)
 
 
 def test_threads_cpus_and_instructions_that_differ_are_named(python):
