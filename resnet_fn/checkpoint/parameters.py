@@ -25,7 +25,7 @@ def copy_arrays(parameters: "Sequence[Parameter]", into: dict[str, np.ndarray] |
 
 
 def misfits(wanted: Mapping[str, Sequence[int]], arrays: Arrays) -> dict[str, list[str]]:
-    """Return names that differ from `wanted` (shapes by name): "missing", "unexpected" or "of another shape"."""
+    """Compare `arrays` with shapes `wanted`. Return names that are "missing", "unexpected" or "of another shape"."""
     faults = {
         "missing": [name for name in wanted if name not in arrays],
         "unexpected": [name for name in arrays if name not in wanted],
@@ -39,7 +39,7 @@ def misfits(wanted: Mapping[str, Sequence[int]], arrays: Arrays) -> dict[str, li
 
 
 def check_finite(arrays: Arrays, source: object) -> None:
-    """Raise ValueError if an array contains NaN or infinity. A net's outputs do not always show such values."""
+    """Raise ValueError if an array contains NaN or infinity. A net with such weights may have finite outputs."""
     bad = {name: array.size - int(np.isfinite(array).sum()) for name, array in sorted(arrays.items())}
     counts = [f"{count} of {arrays[name].size} values of {name}" for name, count in bad.items() if count]
     if counts:

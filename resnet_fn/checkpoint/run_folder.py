@@ -64,7 +64,7 @@ class RunFolder:
         return sorted(int(match[1]) for match in matches if match)
 
     def newest(self) -> Checkpoint:
-        """Load the newest checkpoint that is not damaged. Prints a warning for each newer checkpoint."""
+        """Load the newest checkpoint that is not damaged. Prints a warning for each newer, damaged checkpoint."""
         updates = self.updates()
         if not updates:
             nearest_run = near_run(self.path, "give a run folder or a checkpoint folder")
@@ -107,7 +107,7 @@ class RunFolder:
             recover_interrupted_replace(self.checkpoints)
 
     def reserve(self, workers: Workers, is_new: bool) -> "RunFolder":
-        """Return the run's folder. If `is_new`, rank 0 creates it under a free name. Every rank must call this."""
+        """Return the run's folder. If `is_new`, rank 0 creates a folder with a free name. Every rank must call this."""
         path = self.path
         if workers.is_main and is_new:
             with contextlib.suppress(OSError):  # `create` reports the error

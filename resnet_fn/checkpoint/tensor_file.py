@@ -4,7 +4,7 @@ A file begins with 8 bytes, the length of the header (little endian). The header
 {name: {"dtype", "shape", "data_offsets"}}. The bytes of the arrays follow without gaps.
 
 The safetensors package reads files here, but its writer is not used. That writer sorts the arrays, and does not sync
-or hash them. With that writer and separate hashing, saving a ResNet-50 with momentum takes 1.5 times as long.
+or hash them. That writer and a separate hash pass take 1.5 times as long to save a ResNet-50 with momentum.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""These functions format text for the terminal, survive a closed terminal, and return the command that was typed."""
+"""These functions format text for the terminal, let a process outlive the terminal, and return the typed command."""
 
 import json
 import os

@@ -24,7 +24,7 @@ def processor() -> str:
 
 
 def cpu_count() -> int:
-    """Return the number of CPUs that this process may use, as if `keep_to_one_cpu` had not been called."""
+    """Return the number of CPUs that this process may use. `keep_to_one_cpu` does not lower this number."""
     return min(len(_counted or os.sched_getaffinity(0)), cpu_quota())
 
 
@@ -53,19 +53,19 @@ def _quota_of(folder: Path) -> int:
 
 
 def cpu_share() -> int:
-    """Return the number of CPUs for this worker, at least 1. Call this after `workers.join`, when all workers run."""
+    """Return this worker's number of CPUs, at least 1. Call this when all workers have started (`workers.join`)."""
     mine = os.sched_getaffinity(0)
     masks = list(local_workers().values()) or [mine]  # the running workers of this machine
     return min(shared(mine, masks), max(1, cpu_quota() // len(masks)))
 
 
 def shared(mine: Collection[int], masks: Collection[Collection[int]]) -> int:
-    """Return the number of CPUs for a worker with affinity mask `mine`, if all workers (`masks`) share CPUs evenly."""
+    """Return how many CPUs a worker with mask `mine` gets. Workers whose `masks` contain a CPU share the CPU evenly."""
     return max(1, int(sum(1 / sum(cpu in mask for mask in masks) for cpu in mine) + 1e-9))
 
 
 def keep_to_one_cpu() -> None:
-    """Bind this worker to one CPU if this machine has as many workers as CPUs that each worker may use."""
+    """Bind this worker to one CPU if this machine's workers have the same affinity mask, with one CPU per worker."""
     cpus, workers = os.sched_getaffinity(0), local_workers()
     own = {place: {cpu} for place, cpu in zip(sorted(workers), sorted(cpus), strict=False)}
     # A process that may use two CPUs computes with at least two threads, which would disturb the other workers.

@@ -39,16 +39,16 @@ def sync(path: Path) -> None:
 
 
 def no_room(path: Path, error: OSError, run: Path) -> OSError:
-    """Return an OSError that explains how to resume the run in folder `run` after `path` could not be written."""
+    """Return an OSError for an unsaved `path`. The message explains how to resume the run in folder `run`."""
     return OSError(
-        f"{path}: cannot be saved ({error.strerror or error}); make room, then give the same command with "
+        f"{path}: cannot be saved ({error.strerror or error}); make room on the disk, and run the same command with "
         f"--out-dir {run} to resume from the last checkpoint"
     )
 
 
 @contextlib.contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
-    """Replace `path`, at the end of a `with` block, by a temporary file that the block writes.
+    """Let a `with` block write a temporary file, and then replace `path` by this file.
 
     Yields the path of the temporary file. If the block raises an error, `path` stays as it was.
     """

@@ -14,8 +14,8 @@ _HOLDER = "process "
 def was_locked(folder: Path, has_run: bool = False) -> bool:
     """Return whether a run has written the lock file in `folder`.
 
-    A loss of power can empty the file. An empty file therefore counts if the folder has a run (`has_run`). Do not call
-    this function while this process holds the lock, because reading the file releases the lock.
+    A loss of power can empty the file. If the folder has a run (`has_run`), an empty file therefore gives True. Do not
+    call this function while this process holds the lock, because reading the file releases the lock.
     """
     try:
         text = (folder / "lock").read_text(encoding="utf-8", errors="replace")

@@ -15,7 +15,7 @@ def limit_arenas(limit: int) -> None:
 
 
 def keep_freed() -> None:
-    """Make malloc keep freed memory. PyTorch frees each tensor at once, and new memory from the kernel is slow."""
+    """Make malloc keep freed memory for later tensors, because the kernel provides new memory slowly."""
     _set((_M_MMAP_THRESHOLD, _LARGEST_MMAP), (_M_TRIM_THRESHOLD, _LARGEST), (_M_TOP_PAD, _AT_A_TIME))
 
 

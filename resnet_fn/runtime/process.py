@@ -78,7 +78,7 @@ def set_once(setting: Callable[[Any], None], value: object) -> None:
 
 
 def kernel_environment() -> dict[str, Any]:
-    """Return the settings that can change the rounding in an update. Call this function after `start`."""
+    """Return settings that can change rounding, such as device and thread count. Call this function after `start`."""
     from resnet_fn.runtime.cpus import processor
 
     return {
@@ -105,11 +105,11 @@ def use_exact_kernels() -> None:
 def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Workers":
     """Choose the device and the CPU threads, and join the other workers if msrun started this process.
 
-    Call this function before the first MindSpore operation. In msrun's scheduler process the call never returns, so
-    write no file before it. Further calls change nothing.
+    Call this function before the first MindSpore operation, and before your script writes files. msrun also runs the
+    script in a scheduler process, where the call never returns. Further calls change nothing.
 
     Args:
-        device: "CPU" or "Ascend". If empty, the device of an earlier call or else the CPU is used.
+        device: "CPU" or "Ascend". If empty, an earlier call's device is used, or the CPU if there was no earlier call.
         threads: Number of CPU threads that compute kernels. 0 means this process's share of the CPUs.
         fast_math: If True, an Ascend card may compute in HF32 (shorter floats), and results may vary between runs.
 

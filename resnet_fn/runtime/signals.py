@@ -22,7 +22,7 @@ def in_main_thread() -> bool:
 
 
 class StopRequest:
-    """Records the first of `SIGNALS` that arrives inside the `with` block, after `install_handlers`.
+    """Records the first of `SIGNALS` that arrives between `install_handlers` and the end of the `with` block.
 
     Outside the main thread no signal is recorded, because Python allows no signal handlers there.
     """
@@ -78,5 +78,5 @@ class StopRequest:
 
 
 def agreed_signal(stop_flags: np.ndarray) -> int:
-    """Return the first of `SIGNALS` that any rank has recorded, or 0. `stop_flags` is summed over all ranks."""
+    """Return the first of `SIGNALS` that any rank has recorded, or 0. `stop_flags` is the sum over all ranks."""
     return next((int(number) for number, count in zip(SIGNALS, stop_flags, strict=True) if count > 0), 0)

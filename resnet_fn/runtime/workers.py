@@ -17,7 +17,7 @@ class Workers(NamedTuple):
     Attributes:
         rank: Number of this worker, from 0.
         size: Number of workers.
-        all_reduce: Function that sums tensors over all workers, or None. `with_all_reduce` adds this function.
+        all_reduce: Function that sums tensors over all workers. None for one worker, and before `with_all_reduce`.
     """
 
     rank: int = 0
@@ -48,17 +48,17 @@ _joined: Workers | None = None
 
 
 def _check_platform() -> None:
-    """Raise ValueError if a cluster platform (ModelArts, MindCluster) did not start the workers as MindSpore needs."""
+    """Raise ValueError if a platform such as ModelArts or MindCluster did not start the workers as msrun does."""
     processes, local = os.environ.get("RANK_SIZE", "1"), os.environ.get("MS_LOCAL_WORKER", "1")
     if not launched_by_msrun() and processes.isdecimal() and int(processes) > 1:
         raise ValueError(
-            f"RANK_SIZE is {processes}, but MS_ROLE is not set; on ModelArts set MA_RUN_METHOD=msrun, "
-            "elsewhere start resnet_fn.launch once on each machine"
+            f"RANK_SIZE is {processes}, but msrun did not start this process (MS_ROLE is not set); "
+            "set MA_RUN_METHOD=msrun if this is ModelArts, else start resnet_fn.launch once on each machine"
         )
     if launched_by_msrun() and local.isdecimal() and int(local) > 1 and "MS_TOPO_TIMEOUT" not in os.environ:
         raise ValueError(  # MindCluster's operator; msrun always sets MS_TOPO_TIMEOUT
-            f"MS_LOCAL_WORKER is {local}, but this pod started only one process; start the workers with "
-            "python -m resnet_fn.launch -- and the same flags"
+            f"MS_LOCAL_WORKER is {local}, but the pod's command started only one worker; "
+            "change the pod's command to python -m resnet_fn.launch -- FLAGS, with the same FLAGS"
         )
 
 
@@ -89,7 +89,7 @@ def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
 
 
 def exchange_numbers(values: np.ndarray, workers: Workers) -> np.ndarray:
-    """Sum int64 numbers below 2^48, each of which is 0 on all ranks except one. Every rank must call this."""
+    """Sum int64 arrays. One rank gives each number (below 2^48), and the others give 0. Every rank must call this."""
     halves = np.stack(np.divmod(values, 2**24)).astype(np.float32)  # float32 holds the 24 bits of each half exactly
     upper, lower = sum_over_ranks(halves, workers).astype(np.int64)
     return upper * 2**24 + lower

@@ -38,7 +38,7 @@ def read_arrays(path: Path) -> Arrays:
 
 
 def _other_kind(path: Path) -> str:
-    """Describe the file, with a fix, if its first bytes are not from a weight file, else return ""."""
+    """Return the end of an error message if the first bytes show another kind of file, else return ""."""
     with open(path, "rb") as file:
         start = file.read(512)
     if not start.strip(b"\0"):
@@ -85,8 +85,8 @@ def _read_pth(path: Path) -> Arrays:
     torch = import_extra("torch", f"reading {path.suffix} files")
     if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < (2, 10):
         raise ValueError(
-            f"{path}: PyTorch {torch.__version__} could run code that a {path.suffix} file contains; "
-            "run pip install 'torch>=2.10', or convert a file that you trust to .safetensors"
+            f"{path}: PyTorch {torch.__version__} is too old to read {path.suffix} files safely, because code in "
+            "them could run; run pip install 'torch>=2.10', or convert a file that you trust to .safetensors"
         )
     if zipfile.is_zipfile(path):
         with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
@@ -97,8 +97,8 @@ def _read_pth(path: Path) -> Arrays:
         read = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise ValueError(
-            f"{path} contains more than tensors and could run code, or is damaged; "
-            "save net.state_dict() and give the new file"
+            f"{path} is damaged, or contains objects that could run code; "
+            "save only net.state_dict() and give the new file"
         ) from None
     except Exception as error:  # torch.load may raise almost any error for other files
         raise ValueError(f"{path} is no intact PyTorch file ({first_line(error)}); copy the file again") from None

@@ -104,7 +104,7 @@ def load_weights(
 
 
 def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
-    """Return the recipe with a model. A missing model is recognised from the weights, with its stem and norm layers."""
+    """Return the recipe with a model. If it has none, the weights determine the model, the norm and a missing stem."""
     if recipe.model:
         return recipe
     if source is None:
@@ -121,7 +121,7 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
 
 
 def read_start(recipe: Recipe) -> tuple[Recipe, WeightFile | None]:
-    """Return the recipe with a model name, and the weights that the run starts from, or None."""
+    """Return the recipe with a model name, and the recipe's weights, or None if the recipe has no weights."""
     if not recipe.weights:
         return name_model(recipe, None), None
     try:
@@ -154,7 +154,7 @@ def convert_weights(
         source: Weight file, checkpoint folder or run folder, as in `load_weights`.
         target: File to write, which ends in `.safetensors`, `.ckpt`, `.pth` or `.pt`.
         to: Naming style to write, one of "ours", "torchvision" (also timm), "mindcv" and "official".
-        model: Name of the model. If empty, the model is known from a checkpoint or recognised from names and shapes.
+        model: Model name. If empty, the name is read from a checkpoint, or else recognised from names and shapes.
         allow_non_finite: If True, NaN and infinity are accepted.
         which: Checkpoint of a run folder, "last" or "best".
 
@@ -186,7 +186,7 @@ def convert_weights(
 
 
 def _difference(net: nn.Cell, source: WeightFile, model: str, path: str) -> str:
-    """Describe how the weights' net differs from `net`, with the fix, or return "" if no difference is known."""
+    """Return an error message if model, stem, norm or channels of the weights differ from `net`, else ""."""
     ours = recognise_model({parameter.name: parameter for parameter in net.get_parameters()}, model)
     try:
         theirs = recognise_model(source.arrays)
@@ -220,13 +220,13 @@ def other_classes(source: WeightFile, classes: Sequence[str]) -> str:
 
 
 def _other_function(net: nn.Cell, model: str) -> str:
-    """Return a warning if the weights may be of ResNet-50 but `net` is genet50_minus, or the reverse, else ""."""
+    """Return a warning if only one of `net` and `model` (the model of the weights) is genet50_minus, else ""."""
     minus, plain = "genet50_minus", same_parameters("genet50_minus")[0]
     gates = (cell for _, cell in net.cells_and_names() if isinstance(cell, GatherExcite))
     gated = any(not list(cell.get_parameters()) for cell in gates)
     if gated and model != minus:
         origin = f"are of {model}" if model else f"may be of {plain}"
-        return f"these weights {origin}, but this net has the gates of {minus}; both have the same parameters"
+        return f"these weights {origin}, but this net has the gates of {minus}, which have no parameters"
     if not gated and model == minus:
-        return f"these weights are of {minus}, but this net has no gates, as {plain}; both have the same parameters"
+        return f"these weights are of {minus}, but this net lacks the gates, which have no parameters"
     return ""

@@ -58,7 +58,7 @@ def recognise_style(names: Iterable[str]) -> str:
     if "conv1" in first and any(name.startswith("layer1.") for name in names):
         return "ours"
     examples = ", ".join(sorted(names)[:3]) or "none at all"
-    raise ValueError(f"names such as {examples} are of no known ResNet; known styles are {', '.join(STYLES)}")
+    raise ValueError(f"names such as {examples} belong to no known naming style ({', '.join(STYLES)})")
 
 
 def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
@@ -79,14 +79,14 @@ def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
 
 
 def differences(style: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, bool]:
-    """Return how nets of this style differ from our nets ("" if not), and True if our nets cannot use the weights."""
+    """Return how this style's nets differ from ours, or "". The second value is True if they cannot share weights."""
     stem = arrays.get("conv1.weight")
     if style == "mindcv" and stem is not None and stem.shape[2:3] == (7,):  # only then a max-pool follows
-        return "MindCV's stem max-pool pads with `same` (0 and 1), but ours 1 and 1, so features shift one pixel", False
+        return "MindCV's stem max-pool pads only right and below, ours all sides, so features shift one pixel", False
     if style == "official" and not is_basic(arrays):
         return (
-            "official MindSpore ResNet-50, 101 and 152 pad strided convolutions with `same` and have BatchNorm eps "
-            "1e-4, but this package pads 1 and 1 and has eps 1e-5"
+            "official MindSpore ResNet-50, 101 and 152 pad strided convolutions with `same` instead of equally on all "
+            "sides, and have BatchNorm eps 1e-4 instead of 1e-5"
         ), True
     if style == "torchvision" and all(any(part in name for name in arrays) for part in (".se.gather.", ".se.mlp.")):
         return "timm's gather-excite has no ReLU between gather and excite; ours follows the authors' models", False

@@ -56,7 +56,7 @@ def test_unknown_names_and_useless_weights_are_shown_all_the_same(capsys):
     shown = capsys.readouterr()
     assert "a.safetensors: unknown names" in shown.out
     assert "1 NOT FINITE" in shown.out
-    assert "names such as encoder.weight are of no known ResNet" in shown.err
+    assert "names such as encoder.weight belong to no known naming style" in shown.err
 
 
 def tag(kind: str, name: str) -> str:

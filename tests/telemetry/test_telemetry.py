@@ -64,14 +64,14 @@ def no_room():
 
 
 def test_a_full_disk_is_told_with_the_files_name(tmp_path):
-    text = f"{tmp_path}/metrics.jsonl: cannot be saved (File too large); make room, then give the same command with"
+    text = f"{tmp_path}/metrics.jsonl: cannot be saved (File too large); make room on the disk, and run the same"
     telemetry = Telemetry(tmp_path, Recipe(), OPTIONS, 0, 1)
     telemetry.advance(0, 1, dict(EVENT))
     with no_room():
         with pytest.raises(OSError) as caught:
             telemetry.flush()
         telemetry.__exit__(caught.value)  # the error that is on its way is not replaced by that of closing the log
-    assert str(caught.value) == f"{text} --out-dir {tmp_path} to resume from the last checkpoint"
+    assert str(caught.value) == f"{text} command with --out-dir {tmp_path} to resume from the last checkpoint"
 
 
 def line(update, **more):

@@ -76,10 +76,10 @@ def test_one_line_names_the_ambiguity(capsys):
     load_weights(net, "a.safetensors")
     assert name_model(Recipe(model=""), read_weights("a.safetensors")).model == "resnet50"
     load_weights(create_model("resnet50", num_classes=2, initialisation="he_uniform"), "run")
-    gates = "these weights are of genet50_minus, but this net has no gates, as resnet50; both have the same parameters"
+    no_gates = "but this net lacks the gates, which have no parameters"
     assert capsys.readouterr().err.splitlines() == [
-        "warning: a.safetensors: these weights may be of resnet50, but this net has the gates of genet50_minus; "
-        "both have the same parameters",
+        "warning: a.safetensors: these weights may be of resnet50, but this net has the gates of genet50_minus, "
+        "which have no parameters",
         f"warning: a.safetensors: {unsure}",
-        f"warning: run/checkpoints/step-00000001: {gates}",
+        f"warning: run/checkpoints/step-00000001: these weights are of genet50_minus, {no_gates}",
     ]

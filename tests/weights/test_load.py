@@ -83,10 +83,10 @@ def test_reset_head_is_the_only_way_to_other_classes(written):
 def test_equal_names_that_hide_another_function(capsys, written):
     written("a.safetensors", "mindcv", model="resnet18")
     load_weights(create_model("resnet18", num_classes=3), "a.safetensors")
-    assert "warning: a.safetensors: MindCV's stem max-pool pads with `same`" in capsys.readouterr().err
+    assert "warning: a.safetensors: MindCV's stem max-pool pads only right and below" in capsys.readouterr().err
     official = ("conv1.weight", "layer1.0.conv1.weight", "layer1.0.conv3.weight", "end_point.weight")
     write_arrays("b.safetensors", {name: np.zeros(1, np.float32) for name in official})
-    with pytest.raises(WeightsError, match="pad strided convolutions with `same` and have BatchNorm eps 1e-4"):
+    with pytest.raises(WeightsError, match="pad strided convolutions with `same` instead of equally"):
         read_weights("b.safetensors")
     assert read_any_weights("b.safetensors").useless  # to look at, not to load
 

@@ -44,7 +44,7 @@ def test_equal_names_hide_other_functions():
         arrays = {name: np.zeros(1, np.float32) for name in names}
         return {**arrays, "conv1.weight": np.zeros((64, 3, kernel, kernel), np.float32)}
 
-    assert differences("mindcv", of())[0].startswith("MindCV's stem max-pool pads with `same`")
+    assert differences("mindcv", of())[0].startswith("MindCV's stem max-pool pads only right and below")
     assert differences("mindcv", of(kernel=3)) == ("", False), "no max-pool follows"
     assert differences("official", of("layer1.0.conv2.weight")) == ("", False)
     assert differences("official", of("layer1.0.conv3.weight"))[1], "useless"
