@@ -113,7 +113,7 @@ def record_net(
     If `like` is given, the net takes over the reference's weights and dropout masks. At the end, the net has the
     weights from before the first update. `loss` (a function of outputs and labels), `optimizer` (for the
     trainable parameters) and `schedule` (update number → learning rate) replace the recipe's. `build` makes the net
-    again, to record the initial values of several nets. `probes` allows runs on changed inputs.
+    again, to record the initial values of several nets. If `probes` is False, the net is not run on changed inputs.
     """
     check_shares(task, workers.size, any(name.endswith(STATISTICS) for name in parameters_by_path(net)))
     recipe, initial, inputs = task.recipe, state(net), task.batches[0][0]
@@ -197,7 +197,7 @@ def record_net(
 
 
 def _recipe_optimizer(net: nn.Cell, recipe: Recipe, like: Like | None) -> tuple[Optimizer, str]:
-    """Return the recipe's optimizer with the reference's weight decays, and a note about decays that differ."""
+    """Return the recipe's optimizer with the reference's weight decays, and a note if the recipe's differ."""
     # The recipe recognises norms by their class. It would decay a norm that is written by hand.
     paths = {id(one): path for path, one in parameters_by_path(net).items()}
     decays = paired(like.recording.trace.settings.get(DECAY, {}), like.names) if like else {}
@@ -243,7 +243,7 @@ def outputs_of(value: Any) -> Arrays:
 
 
 def _evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Arrays]:
-    """Return a function that maps inputs to outputs in evaluation mode. `like` is an example of the outputs."""
+    """Return a function that maps inputs to outputs in evaluation mode. Outputs must be structured like `like`."""
     forward, jit = with_inputs(net, inputs), compiler()
     keep, kept = output_recorder(like, "eval")
 
@@ -418,9 +418,9 @@ def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResul
 
 
 def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
-    """Wrap a net with several inputs in a function of one tuple, or return a net with one input unchanged.
+    """Return a function that calls a net with a tuple of its inputs.
 
-    The function also has the methods of the net that a training step calls.
+    The function also has the methods of the net that a training step calls. If `inputs` is one array, return the net.
     """
     if not isinstance(inputs, dict | tuple):
         return net
@@ -502,7 +502,7 @@ def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
 
 
 def recorder(shapes: Mapping[str, Sequence[int]], title: str) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
-    """Return a function that records tensors, and a function that returns the last recorded arrays by name."""
+    """Return a function that stores tensors, and a function that returns them as arrays by the names in `shapes`."""
     parameters = tuple(
         Parameter(Tensor(np.zeros(shape, np.float32)), name=f"record.{title}.{index}", requires_grad=False)
         for index, shape in enumerate(shapes.values())
@@ -519,7 +519,7 @@ def recorder(shapes: Mapping[str, Sequence[int]], title: str) -> tuple[Callable[
 
 
 def output_recorder(like: Any, title: str) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
-    """Return the two functions of `recorder` for a net's outputs. `like` is an example of these outputs."""
+    """Return a function that stores outputs structured like `like`, and a function that returns them as arrays."""
     paths = tuple(path for path, leaf in leaves(like) if isinstance(leaf, Tensor))
     keep, kept = recorder({name: array.shape for name, array in outputs_of(like).items()}, title)
 

@@ -125,7 +125,7 @@ def _few_samples(inputs: Tree, least: int) -> Tree:
 
 
 def _tables(inputs: Tree, executions: Sequence[Layer]) -> dict[str, int]:
-    """Return the number of rows in the embedding's table for each input that an embedding takes, by name."""
+    """Map the name of each input that an embedding takes to the number of rows in the embedding's table."""
     tables = [(one, one.input) for one in executions if one.kind == "embedding" and one.input is not None]
     rows = dict[str, int]()
     for (name, leaf), (one, ids) in itertools.product(named_leaves(inputs, "inputs").items(), tables):
@@ -247,7 +247,7 @@ def is_mask(name: str, leaf: np.ndarray) -> bool:
 
 
 def measure(probes: Probes, asked: Asked, others: Probes, times: float) -> None:
-    """Raise the rounding of each asked probe to `times` the relative error between `probes` and `others`."""
+    """Raise each asked probe's rounding to at least `times` the relative change from `probes` to `others`."""
     for layer, titles in asked.items():
         for title in titles:
             probe, other = probes[layer][title], others.get(layer, {}).get(title)

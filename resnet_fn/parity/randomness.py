@@ -29,7 +29,7 @@ def is_apart(first: Arrays, others: Arrays, limit: float = _DRAWN) -> bool:
 
 
 def cut_random(layers: list[Layer], again: Sequence[Layer]) -> str:
-    """Delete the executions from the first random one on, or all if none is random. Return what draws the numbers."""
+    """Delete the executions from the first random output on, or all if no output is random. Return the source."""
     others = {layer.title: layer for layer in again}
 
     def repeats(layer: Layer, what: str) -> bool:
@@ -38,7 +38,7 @@ def cut_random(layers: list[Layer], again: Sequence[Layer]) -> str:
 
     changed = [index for index, layer in enumerate(layers) if not repeats(layer, "output")]
     drawing = [layers[index] for index in changed if repeats(layers[index], "input")]
-    del layers[min(changed, default=0) :]
+    del layers[min(changed, default=0) :]  # if no output is random, the source is unknown
     unnamed = "code between its layers, or the loss,"
     return f"{drawing[0].title} ({drawing[0].class_name})" if drawing else unnamed
 

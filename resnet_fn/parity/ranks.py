@@ -28,7 +28,7 @@ def check_shares(task: Task, workers: int, batchnorm: bool) -> None:
         because = ", because of BatchNorm" * batchnorm
         raise ValueError(
             f"accumulate: {task.accumulate} must be a multiple of {workers}, the number of workers{because}; "
-            f"give {workers} here and in the run on one worker"
+            f"give {workers} in this run and in the run with one worker"
         )
     replace(task, accumulate=max(workers, task.accumulate))  # `Task` checks that each batch divides
 
@@ -36,7 +36,7 @@ def check_shares(task: Task, workers: int, batchnorm: bool) -> None:
 def merge(recordings: Sequence[Recording]) -> Recording:
     """Merge the recordings of all workers, in the order of ranks, into one. The given recordings change.
 
-    All traces get the last worker's training outputs or, without micro-batches, the outputs of the whole batch.
+    With micro-batches, each trace gets the last worker's training outputs. Otherwise it gets those of the whole batch.
     """
     first, traces = recordings[0], [one.trace for one in recordings]
     whole = first.task.accumulate % len(traces) > 0
@@ -57,7 +57,7 @@ def merge(recordings: Sequence[Recording]) -> Recording:
 
 
 def with_ranks(stages: list[Stage], ours: Recording, stages_of: Callable[[Trace], list[Stage]]) -> list[Stage]:
-    """Add the differences of the ranks after rank 0 to the stages, and insert a stage for the sum of the gradients.
+    """Add the other workers' differences to the stages of rank 0, and insert a stage for the sum of the gradients.
 
     BatchNorm statistics are compared with the mean of the workers' own statistics. `stages_of` returns the stages of
     one worker's trace.
@@ -86,7 +86,7 @@ def with_ranks(stages: list[Stage], ours: Recording, stages_of: Callable[[Trace]
 
 
 def _combined(combine: Any, given: Sequence[Arrays], had: Sequence[Arrays], names: Sequence[str]) -> list[Difference]:
-    """Compare each rank's result with the sum or mean (`combine`) of the arrays that all ranks gave."""
+    """Compare each rank's arrays `had` with the sum or mean (`combine`) of the arrays `given` by all ranks."""
     right = {name: combine([one[name] for one in given], axis=0, dtype=np.float64) for name in names}
     pairs = [(name, rank) for name in names for rank in range(len(had))]
     return [difference(f"{name} of rank {rank}", had[rank][name], right[name], _EXACT) for name, rank in pairs]

@@ -80,15 +80,15 @@ def compare_step(
 
     Both sides start with the reference's weights and use the same batches. PyTorch's side uses the recipe's loss and
     optimizer, and `clip_grad_norm_`. LARS and LAMB follow their papers. MindSpore's side uses the compiled training
-    step. In the reference, untrained BatchNorm statistics and trained parameters whose numbers are all equal, such as
-    gamma, are first randomised.
+    step. The reference's untrained BatchNorm statistics are first randomised. So are trained parameters whose numbers
+    are all equal, such as gamma.
 
     Args:
         net: the MindSpore net. Afterwards the net has the reference's weights.
         reference: the torch module from which the net was ported. A copy is trained, so the module keeps its weights.
         batches: one pair (inputs, labels) for each update, all of one shape. Inputs and labels are NumPy arrays [n, …]
             of float32, integers or bool. A tuple of arrays gives positional arguments, and a dict named arguments.
-        recipe: the settings of training, such as loss and optimizer. The whole schedule is compressed into the updates.
+        recipe: the settings of training, such as loss and optimizer. The updates go through the whole schedule.
         accumulate: the number of micro-batches in each update, on both sides.
         reference_loss: PyTorch's loss, (outputs, labels) → scalar; by default the recipe's.
         reference_optimizer: a function of the module that returns a torch optimizer; by default the recipe's.

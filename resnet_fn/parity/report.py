@@ -30,8 +30,8 @@ def table(ladder: Ladder) -> str:
         lines.append(f"rounding: beyond the tolerance, but no further than {own}")
     if ladder.ties:
         undecided = f"float32 cannot say on which side of 0 {ladder.ties} inputs of a ReLU lie"
-        lines.append(f"          {undecided}, over all batches and updates; the figures allow for both")
-    uncompiled = [] if ladder.compiled else ["not compiled (--mode pynative): errors of the compiled net are not seen"]
+        lines.append(f"          {undecided}, over all batches and updates; rounding includes both cases")
+    uncompiled = [] if ladder.compiled else ["not compiled (--mode pynative): the compiled net may have other errors"]
     lines += [*ladder.changed, *uncompiled, "", *findings(ladder)]
     if ladder.notes:
         lines += ["settings that differ:", *(f"  {line}" for line in settings(ladder))]
@@ -58,12 +58,12 @@ def findings(ladder: Ladder) -> list[str]:
     if stage is None and ladder.undecided:
         lines = ["verdict: undecided; no stage differs beyond rounding, but these cannot be decided:"]
     elif stage is None:
-        but = ", on these inputs; but they are set differently" if ladder.notes else ""
+        but = ", on these inputs; but some settings differ" if ladder.notes else ""
         within = ""
         if ladder.beyond:
             worst = ladder.beyond[0]
             count = f"{len(ladder.beyond)} array{'s' * (len(ladder.beyond) > 1)}"
-            within = f" within tolerance; {count} beyond rounding: {worst.name} {worst.beyond:.2g} ×"
+            within = f" within tolerance; {count} beyond rounding: {worst.name} {worst.beyond:.2g} × its limit"
         if not ladder.measured:
             within = " by tolerances alone (no side's rounding was measured)"
         how = f"{'' if ladder.compiled else ', not compiled'}{within}{but}"

@@ -189,7 +189,7 @@ MEASURED = {name for row in EACH_BATCH for name in (row.name, row.name + LATER_B
 
 
 def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
-    """Return the rounding of each array: its float32 error or, if larger, a multiple of its change under noise.
+    """Return each array's rounding: the error in `measured` or, if larger, an estimate from the changes in `noisy`.
 
     `noisy` has the relative changes of the first batch's arrays under noise of one unit in the last place.
     """
@@ -206,7 +206,7 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
 
 
 def drift(noisy: Trace, trace: Trace, measured: Rounding, parameters: Collection[str]) -> Rounding:
-    """Return how far noise moves the statistics, the last outputs, and weights whose gradients are only rounding."""
+    """Return the relative changes by noise of statistics, last outputs, and weights with gradients of mere rounding."""
     errors, statistics = rounding(noisy, trace), noisy.after[-1].keys() - parameters  # all names of trained ones
     # Adam divides by the gradient, so a weight drifts even if the gradient is only rounding.
     drifting = statistics | {name for name, error in measured[GRADIENTS].items() if error >= NOISE}
@@ -215,7 +215,7 @@ def drift(noisy: Trace, trace: Trace, measured: Rounding, parameters: Collection
 
 
 def worst_rounding(*roundings: Rounding) -> Rounding:
-    """For each array in the first argument, return the largest rounding in any argument. A missing one is infinite."""
+    """For each array of the first argument, return the largest rounding in all arguments, infinity if one lacks it."""
     return {
         stage: {name: max(one.get(stage, {}).get(name, math.inf) for one in roundings) for name in errors}
         for stage, errors in roundings[0].items()
@@ -232,7 +232,7 @@ class Comparison:
     rounding: Rounding
 
     def rounding_of(self, stage: str, name: str, theirs: Arrays, made: np.ndarray) -> float:
-        """Return the relative rounding of `made`, which was built from the reference's arrays for our array `name`."""
+        """Return the relative rounding of `made`, which is built from `theirs` to compare with our array `name`."""
         errors = self.rounding.get(stage, {})
         sources = [one for one in self.names.sources(name) if one in errors and one in theirs]
         # Our array may be a part of a larger one. It then gets the rounding of the whole.
@@ -240,14 +240,14 @@ class Comparison:
         return off / (norm(made) or 1.0)
 
     def _lent(self, row: Row, name: str, theirs: Arrays, made: np.ndarray) -> float:
-        """Return the rounding that is allowed for the net's array `name`."""
+        """Return `rounding_of` our array. It has an upper limit unless the array's gradient is only rounding."""
         error, errors = self.rounding_of(row.name, name, theirs, made), self.rounding.get(row.name, {})
         whole = max((errors.get(one, 0.0) for one in self.names.sources(name)), default=0.0)
         return error if name in self._rounding_only else min(error, max(whole, row.tolerance))
 
     @functools.cached_property
     def _rounding_only(self) -> set[str]:
-        """The net's parameters whose gradients are zero or only rounding, such as biases before norms."""
+        """The net's parameters whose gradients are zero or mostly rounding errors, such as biases before norms."""
         theirs = self.theirs.trace.gradients
         limit = _SMALL * math.hypot(*map(norm, theirs.values()))
         small = {name: b for name, b in self.names.rename(theirs, name_map.GRADIENTS).items() if norm(b) <= limit}
@@ -268,7 +268,7 @@ class Comparison:
 
     @functools.cached_property
     def _unsure(self) -> tuple[Arrays, Arrays]:
-        """Masks of the gradient elements that are only rounding: in the first batch, and in at least one batch."""
+        """Two masks for each gradient: its elements that are only rounding on batch 1, and on at least one batch."""
 
         def apart(ours: Arrays, theirs: Arrays) -> Arrays:
             masks = {}
@@ -332,7 +332,7 @@ class Comparison:
     def _on_others(
         self, rows: Sequence[Row], title: str, pairs: Iterable[tuple[str, Trace, Trace]], names: Names
     ) -> list[Stage]:
-        """Compare later batches or updates with dropout. `pairs` has (suffix, our trace, the reference's trace)."""
+        """Compare later batches, or the update with dropout. `pairs` has (suffix, our trace, the reference's trace)."""
         combined = [Stage(row.name + title) for row in rows]
         for suffix, ours, theirs in pairs:
             errors = {name.removesuffix(suffix): one for name, one in self.rounding.items() if name.endswith(suffix)}
@@ -348,7 +348,7 @@ class Comparison:
         return self._arrays(row, names[row.of]) if row.of else self._numbers(row, self._least(row.name))
 
     def _least(self, name: str) -> dict[str, float]:
-        """Return a lower bound for the rounding of each number of a stage. The measured one may be small by luck."""
+        """Return the least rounding to assume for each number. The measured rounding may be small by chance."""
         outputs = self.rounding.get(_OUTPUTS, {})
         if name == LOSS:
             return {"loss": outputs.get("update 1", 0.0)}
@@ -372,10 +372,10 @@ class Comparison:
         return stage
 
     def without_counterpart(self) -> list[tuple[str, str]]:
-        """Describe the buffers that training changes in the reference and the net lacks, as pairs (mode, text)."""
+        """Return (mode, text) for each buffer that training changes in the reference, but that the net lacks."""
         ours = {*self.ours.trace.start, *itertools.chain(*map(self.names.sources, self.names.parameters))}
         words = "training moves it in the reference; it has no counterpart here, and it changes "
-        where = {"": "no output", "training": "outputs in training mode, which only the later losses show"}
+        where = {"": "no output", "training": "outputs in training mode, so only the later losses can differ"}
         moved = [(name, mode) for name, mode in self.theirs.trace.moved.items() if name not in ours]
         return [(mode, f"{name}: {words}{where.get(mode, 'outputs in evaluation mode')}") for name, mode in moved]
 
@@ -395,7 +395,7 @@ class Comparison:
         return stage
 
     def _loss_alone(self) -> Stage:
-        """Compare the losses of outputs that are the same on both sides (`losses_alone`)."""
+        """Compare the losses that both sides compute from the same outputs."""
         ours, given = self.ours.trace.losses_alone, self.theirs.trace.losses_alone
         theirs = {title: loss for title, loss in given.items() if math.isfinite(loss)}
         failed = [title for title in theirs if title not in ours]
@@ -444,7 +444,7 @@ class Comparison:
         return Stage(stage, differences)
 
     def _largest_change(self, stage: str, values: Arrays) -> float:
-        """Return the largest change of any weight up to a stage, or 0 for SGD and for stages without weights."""
+        """Return the largest change of any weight up to a stage. For the recipe's SGD, and without weights, 0."""
         task, start = self.theirs.task, self.ours.trace.start
         if stage not in _WEIGHTS or (task.recipe.optimizer == "sgd" and not task.own_optimizer):
             return 0.0
@@ -452,7 +452,7 @@ class Comparison:
         return max(float(np.abs(values[name] - (stage != CHANGE) * start[name]).max(initial=0)) for name in names)
 
     def _numbers(self, row: Row, least: Mapping[str, float]) -> Stage:
-        """Compare a row's outputs or updates one by one. `least` has a lower bound for each rounding."""
+        """Compare a row's outputs or updates one by one. `least` has the least rounding to assume for each."""
         stage, given, theirs = row.name, row.values(self.ours.trace), row.values(self.theirs.trace)
         names = paired_outputs(given, theirs)
         if names is None:
@@ -465,7 +465,7 @@ class Comparison:
         items = [difference(name, given[names[name]], b, row.tolerance, roundings[name]) for name, b in theirs.items()]
         # Rounding grows from update to update. Losses are left out if the reference's rounding is too large.
         chaotic = [one for one in items[2:] if stage == TRAJECTORY and one.verdict == UNDECIDED and one.relative >= 0]
-        note = f"without {len(chaotic)} from {chaotic[0].name} on: {chaotic[0].doubt}" if chaotic else note
+        note = f"without {len(chaotic)} losses, the first of {chaotic[0].name}: {chaotic[0].doubt}" if chaotic else note
         return Stage(stage, [one for one in items if one not in chaotic], note)
 
 

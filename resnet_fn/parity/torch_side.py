@@ -243,7 +243,7 @@ def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, 
 def _probes(
     reference: torch.nn.Module, inputs: Tree, executions: Sequence[Layer], limits: "_Limits"
 ) -> tuple[Probes, Callable[[Asked], None]]:
-    """Return a module's probes (runs on changed inputs), and a function that measures the rounding of some probes."""
+    """Return a module's probes (runs on changed inputs), and a function that measures the rounding of chosen probes."""
 
     def compute(module: torch.nn.Module, asked: Asked | None = None) -> Probes:
         dtype = _dtype_of(module)
@@ -257,7 +257,7 @@ def _probes(
         probes = compute(copied(reference))  # a copy, because a layer may store its inputs
 
     def measured(asked: Asked) -> None:
-        """Set the rounding of each asked probe: the float32 error or, if larger, a multiple of the change by noise."""
+        """Set an asked probe's rounding: its error against float64 or, if larger, a multiple of its change by noise."""
         with _in_float64():
             measure(probes, asked, compute(copied(reference).double(), asked), 1)
         for seed in range(_NOISY_PROBES):
@@ -466,7 +466,7 @@ class _Run:
         """Run a batch forward and backward in training mode. `parameter.grad` must be zero or None before.
 
         Returns the mean loss, the outputs of the last micro-batch, and the gradients of each micro-batch. With a single
-        micro-batch, this list is empty, because `gradients` returns the same numbers.
+        micro-batch, the list of gradients is empty. Call `gradients` instead.
         """
         self.module.train()
         total, parts, count = 0.0, list[Arrays](), self.task.accumulate
@@ -496,7 +496,7 @@ class _Run:
 
 
 def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree) -> dict[str, str]:
-    """Return the mode in which each changed buffer alters an output, or "" for a buffer that alters no output."""
+    """For each buffer that training changed, return the mode in which the change alters an output, or "" if none."""
 
     @functools.cache  # without `name`, outputs are used again for each buffer
     def outputs(train: bool, name: str = "") -> Arrays:
@@ -559,7 +559,7 @@ _LIMITED["normalize"] = ("p", "dim", "eps")
 
 
 class _Limits(torch.overrides.TorchFunctionMode):
-    """A context manager that notes unused limits, such as that of a `clamp(min=1e-12)` that changes only zeros."""
+    """A context manager that notes unused limits, such as `clamp(min=1e-12)` if all numbers are 0 or above 1e-12."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -567,7 +567,7 @@ class _Limits(torch.overrides.TorchFunctionMode):
 
     @property
     def lines(self) -> list[str]:
-        """A line such as "net.py:31, clamp: nothing below 1e-12" for each limit that no number exceeds."""
+        """A line such as "net.py:31, clamp: nothing below 1e-12" for each limit that changes at most zeros."""
         return [line for line, reached in self.reached.items() if not reached]
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -700,10 +700,10 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
 
 @contextlib.contextmanager
 def flip_ties(width: float) -> Iterator[Callable[[], int]]:
-    """Treat ties in torch's ReLUs as inputs of the other sign, inside a `with` block.
+    """Treat ReLU inputs near the kink (ties) as inputs on its other side, inside a `with` block.
 
-    A tie is an input x with |x| < width · rms(x). For a tie, the output of a ReLU hardly changes, but the gradient
-    changes from 0 to 1 or from 1 to 0. Yields a function that returns the number of ties so far.
+    A tie is nearer to it than `width` times the input's root mean square. For a tie, the output of a ReLU hardly
+    changes, but the gradient changes from 0 to 1 or from 1 to 0. Yields a function that counts the ties so far.
     """
     functional = torch.nn.functional
     relus = {functional.relu, functional.relu_, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_}

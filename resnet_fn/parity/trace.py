@@ -139,7 +139,7 @@ def _check_batches(batches: Sequence[Batch], accumulate: int) -> None:
     sizes = {name: len(leaf) if leaf.ndim else 0 for name, leaf in arrays.items()}
     if len(set(sizes.values())) > 1:
         counts = ", ".join(f"{size} {name}" for name, size in sizes.items())
-        raise ValueError(f"accumulate: a batch has {counts}; give arrays of equal length, or no micro-batches")
+        raise ValueError(f"accumulate: a batch has {counts}; give arrays of equal length, or accumulate 1")
     size = next(iter(sizes.values()))
     if size % accumulate:
         raise ValueError(f"accumulate: {accumulate} does not divide the batch of {size}; give a divisor of {size}")
@@ -242,7 +242,7 @@ Flipped = Mapping[float, Callable[[], tuple[Rounding, int]]]
 
 
 def flip_widths(layers: Sequence[Layer]) -> list[float]:
-    """Return the widths to try for ties. A tie is a ReLU input so near to 0 that rounding may change its sign."""
+    """Return the widths for `flip_ties`. A tie is a ReLU input so near to 0 that rounding may change its sign."""
     own = SIGMAS * max((one.output_rounding for one in layers if one.output_rounding < CEILING), default=0.0)
     return [level * own for level in _LEVELS]
 
@@ -288,7 +288,7 @@ class Recording:
 
     @property
     def dropping(self) -> Dropping:
-        """The net's dropouts, and its executions in training mode."""
+        """The net's dropouts, and the executions of its layers in training mode with dropout switched off."""
         return self.drops or (), self.layers["train"]
 
 
@@ -316,8 +316,8 @@ def make_recording(
 ) -> Recording:
     """Make the `Recording` of one side, with notes about dropout. `recorded` has further fields.
 
-    `seen` converts an array to the framework's tensor and back. `dropped` has tuples (layer, attribute, probability) of
-    the dropouts that are switched off.
+    `seen` maps an array of the batches to the array that the framework's tensor holds. `dropped` has tuples (layer,
+    attribute, probability) of the dropouts that are switched off.
     """
     side = "the reference" if framework.startswith("PyTorch") else "the net"
     words = [f"{name}: {attribute}={share:g}" for name, attribute, share in dropped]

@@ -74,7 +74,7 @@ def test_a_loss_trajectory_is_followed_as_far_as_the_reference_is_sure():
         trace.losses, trace.train_outputs = losses, []
     stage = compared(ours, theirs, exact)["loss trajectory"]
     assert (stage.verdict, [item.name for item in stage.differences]) == ("ok", ["update 1", "update 2"])
-    assert stage.note.startswith("without 2 from update 3 on: the reference itself is 0.099 of its size away from ")
+    assert stage.note.startswith("without 2 losses, the first of update 3: a relative rounding error of 0.099 in ")
     ours.losses[3] = 2.5  # further than that
     assert compared(ours, theirs, exact)["loss trajectory"].first.name == "update 4"
 

@@ -60,7 +60,7 @@ X, Y = np.zeros((8, 1, 2, 2), np.float32), np.zeros(8, np.int32)
     [
         ([], 1, ("batches: there are none", "give a list with one pair (inputs, labels) for each update")),
         ((X, Y), 1, ("batches: batch 0 is ndarray", "give a pair (inputs, labels)")),
-        ([(X, Y[:6])], 2, ("accumulate: a batch has 8 inputs, 6 labels", "equal length, or no micro-batches")),
+        ([(X, Y[:6])], 2, ("accumulate: a batch has 8 inputs, 6 labels", "equal length, or accumulate 1")),
         (
             [(X, Y), (X[:4], Y[:4])],
             1,

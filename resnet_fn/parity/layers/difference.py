@@ -53,7 +53,7 @@ class Difference:
         """The reason for the verdict "undecided"."""
         if math.isnan(self.relative):
             return "no number is finite on either side"
-        return f"the reference itself is {self.rounding:.2g} of its size away from its float64"
+        return f"a relative rounding error of {self.rounding:.2g} in the reference is too large to compare"
 
     @property
     def excess(self) -> float:
@@ -65,7 +65,7 @@ class Difference:
 
     @property
     def beyond(self) -> float:
-        """The factor by which an error within the tolerance exceeds the limit of rounding, or 0 in all other cases."""
+        """The relative error divided by the limit of rounding if it is between this limit and the tolerance, else 0."""
         bound = max(_LEAST, ROUNDING_FACTOR * self.rounding)
         return self.relative / bound if bound < self.relative <= self.tolerance else 0.0
 
@@ -84,7 +84,7 @@ def relative_error(a: Any, b: Any) -> float:
     """Return ‖a − b‖ / ‖b‖ in float64, or ‖a − b‖ if b is zero.
 
     The error is infinite if NaN or infinities are at different places, and NaN if no number is finite. Otherwise it is
-    the error of the finite numbers. Very large numbers and the rest are compared apart, and the larger error counts.
+    the error of the finite numbers. Very large numbers get a separate error, and the larger of both errors is returned.
     """
     a, b = (np.asarray(array, np.float64).ravel() for array in (a, b))
     finite = np.isfinite(a) & np.isfinite(b)

@@ -1,8 +1,8 @@
 """Read a layer's settings under names that MindSpore and PyTorch share.
 
-Each function in `_TABLE` describes layers of `mindspore.nn`, `mindspore.mint.nn` and `torch.nn`. `pads` are the
-zeros before and after the input in each direction, or the cut-off rows of a transposed convolution. `momentum` is the
-weight of the new statistics, as in torch.
+Each function in `_TABLE` describes layers of `mindspore.nn`, `mindspore.mint.nn` and `torch.nn`. `pads` counts the
+zeros before and after the input in each direction. In a transposed convolution, `pads` counts the rows that are cut off
+the output. `momentum` is the weight of the new statistics, as in torch.
 """
 
 import contextlib
@@ -85,7 +85,7 @@ def _given_padding(layer: Any, count: int) -> Pads | None:
 
 
 def _read(layer: Any, *names: str) -> Any:
-    """Return the first of these attributes that a layer or its main MindSpore operation has, or else None."""
+    """Return the first of these attributes in a layer or its MindSpore primitives such as avg_pool, or else None."""
     operations = [
         getattr(operation, "init_attrs", {})
         for name, operation in getattr(layer, "_primitives", {}).items()
@@ -98,7 +98,7 @@ def _read(layer: Any, *names: str) -> Any:
 
 
 def _transposed(layer: Any, image: np.ndarray | None) -> Settings:
-    """Return a transposed convolution's settings. `pads` are cut off the full size (n − 1) · stride + kernel."""
+    """Return a transposed convolution's settings. `pads` are cut off (input size − 1) · stride + kernel output rows."""
     count = _directions(layer, image)
     settings, mode = {**_conv(layer, image), "transposed": True}, _pad_mode(layer)
     more = _spread(getattr(layer, "output_padding", 0), count)
@@ -243,7 +243,7 @@ _OF_DROPOUT = ("p", "prob", "keep_prob")  # attributes of dropout layers: MindSp
 
 
 def _shares(layer: Any) -> Iterator[tuple[str, float, list[tuple[Any, str]]]]:
-    """Yield (name, probability, places) for each dropout of a layer. A place is (object, attribute)."""
+    """Yield (name, probability, places) for each dropout of a layer. `places` are its attributes, as (object, name)."""
     words: dict[str, Sequence[str]] = {**{name: (name,) for name in _DROPS}, "p": ("keep_prob",)}  # MindCV's DropPath
     if kind_of(layer) == "dropout" or type(layer).__name__ == "StochasticDepth":
         words = {"p": (*_OF_DROPOUT, *_DROPS)}

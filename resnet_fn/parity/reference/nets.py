@@ -44,7 +44,7 @@ class SqueezeExcite(nn.Module):
 
 
 class GatherExcite(nn.Module):
-    """A gather-excite gate at global extent, as in the authors' Caffe models (arXiv 1810.12348).
+    """A gather-excite gate over whole feature maps, as in the authors' Caffe models (arXiv 1810.12348).
 
     The variants are θ⁻ ("minus"), θ ("") and θ⁺ ("plus"). Parameters have timm's names. In θ⁺, a ReLU follows the
     gather's BatchNorm. The package timm omits this ReLU.
