@@ -62,10 +62,10 @@ def changes_alone(
 def losses_alone(
     loss: Callable[[Tree, Tree], np.ndarray], outputs: Arrays, task: Task, like: Tree, tensor: Callable[[Any], Any]
 ) -> dict[str, float]:
-    """Return the loss for larger outputs and other batch sizes, without the cases in which the loss fails.
+    """Return losses of `outputs` times 1, 10 and 100, each for several batch sizes, by the title of the case.
 
-    `outputs` must belong to the last micro-batch of the first batch. `like` has the structure that the loss expects.
-    `tensor` converts an array to a tensor of the framework. Returns one loss for each case, by the title of the case.
+    `outputs` must come from the last micro-batch of the first batch, whose labels are used. `like` has the structure
+    that the loss expects. `tensor` makes a tensor of the framework. A case in which the loss fails is left out.
     """
     labels = split(task.batches[0][1], task.accumulate)[-1]
     sized = (leaf for leaf in (*(leaf for _, leaf in leaves(labels)), *outputs.values()) if np.ndim(leaf))

@@ -96,7 +96,7 @@ def _attention(
 
 
 def _opened(function: Any) -> Any:
-    """Return a copy of a torch function that is written in Python, so that its inner torch calls are recorded."""
+    """Return a copy of `function`, which is Python code of torch. Torch calls inside the copy are recorded."""
     never = {name: lambda *_: False for name in function.__globals__ if name.startswith("has_torch_function")}
     opened = types.FunctionType(function.__code__, {**function.__globals__, **never}, None, function.__defaults__)
     opened.__kwdefaults__ = function.__kwdefaults__

@@ -1,4 +1,4 @@
-"""Find causes of the first stage that differs. A computed cause must reproduce our net's numbers."""
+"""Find causes of the first stage that differs. If a cause is computed, its result must fit our net's numbers."""
 
 import dataclasses
 import math
@@ -27,13 +27,13 @@ class StageCase:
     names: NameMap
 
     def differing(self) -> list[str]:
-        """Return the names of the arrays that differ. A suffix such as " of rank 1", for worker 1, is cut off."""
+        """Return the names of the arrays that differ. A suffix after a space, such as "of rank 1", is cut off."""
         differing = (item.name for item in self.stage.differences if item.verdict == DIFFERS)
         return list(dict.fromkeys(name.partition(" ")[0] for name in differing))
 
 
 def explain(case: StageCase, search: bool = True) -> list[str]:
-    """Return one line for each cause. If there is no cause, return the reason why no search was made, if any."""
+    """Return one line for each cause. Without causes, return why no search was made, or []."""
     computed = STAGE_CAUSES.get(case.stage.name)
     causes = attempt(_searched, case) if search else []
     causes += attempt(computed, case) if computed else []
@@ -130,7 +130,7 @@ def _gradients(case: StageCase) -> list[str]:
 
 
 def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> list[str]:
-    """Describe the wrong ways of clipping to `limit` that turn the micro-batch gradients `parts` into `clipped`."""
+    """Return each wrong way of clipping to `limit` whose result is `clipped`. `parts` has micro-batches' gradients."""
     names = list(parts[0])
     mean = {name: np.mean([part[name] for part in parts], axis=0) for name in names}
     seen, whole = stages.flat(clipped, names), stages.flat(mean, names)
@@ -158,7 +158,7 @@ def _clipping(case: StageCase) -> list[str]:
 
 
 def _rate(case: StageCase) -> list[str]:
-    """Check whether our learning rates are the reference's, shifted by one update or multiplied by a factor."""
+    """Return a line if our learning rates are off by one update, or are a multiple of the reference's rates."""
     a, b = np.array(case.ours.trace.rates), np.array(case.theirs.trace.rates)
     words = "the learning rate is off by one update: ours is one"
     shifts = {f"{words} ahead of the reference's": (a[:-1], b[1:]), f"{words} behind the reference's": (a[1:], b[:-1])}
@@ -186,7 +186,7 @@ def _length(case: StageCase) -> list[str]:
 
 
 def _statistics(case: StageCase) -> list[str]:
-    """Describe running statistics that keep more or less of the old value than the reference's statistics."""
+    """Describe running statistics in which our net keeps another fraction of the old value than the reference."""
     if case.theirs.task.accumulate > 1:
         return []
     start, first = (case.names.rename(arrays) for arrays in (case.theirs.trace.start, case.theirs.trace.after[0]))

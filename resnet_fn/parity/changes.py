@@ -27,7 +27,7 @@ _REDUCTIONS: dict[str, Function] = {name: getattr(torch, name) for name in ("mea
 
 
 def changes(c: Call) -> Changes:
-    """Yield the possible changes of a call, likely changes first. Computing a change may raise an error."""
+    """Yield the possible changes of a call, likely changes first. A change's function may raise an error."""
     for kinds, family in _FAMILIES.items():
         if c.kind in kinds.split():
             yield from family(c)
@@ -84,7 +84,7 @@ def _norm(c: Call) -> Changes:
     centred = x - x.mean(dims, keepdim=True)
     affine = lambda y: y * (1 if weight is None else weight) + (0 if bias is None else bias)  # noqa: E731
     n_1 = x.var(dims, keepdim=True)
-    yield "no mean taken off (RMSNorm)", lambda: affine(x * (x.square().mean(dims, keepdim=True) + eps).rsqrt())
+    yield "no mean subtracted (RMSNorm)", lambda: affine(x * (x.square().mean(dims, keepdim=True) + eps).rsqrt())
     yield "variance divided by n − 1 instead of n", lambda: affine(centred * (n_1 + eps).rsqrt())
     for axis in range(1, last if len(dims) == 1 else 0):
         turned = x.transpose(axis, -1)
@@ -113,13 +113,13 @@ def _conv(c: Call) -> Changes:
     same = _same(x, weight.shape[2:], stride, dilation)
     each = [one for one in reversed(_tuple(0 if isinstance(given, str) else given, n)) for _ in range(2)]
     for words, pads in {
-        "pads as same": same,
+        "padding of pad_mode same": same,
         "no padding": [0] * 2 * n,
         "one less of padding": [one - 1 for one in each],
     }.items():
-        yield f"{words} for {given}", lambda: c.again(input=F.pad(x, pads), padding=0)
+        yield f"{words} instead of {given}", lambda: c.again(input=F.pad(x, pads), padding=0)
     for mode in ("reflect", "replicate"):
-        yield f"padded by {mode} for zeros", lambda: c.again(input=F.pad(x, each, mode=mode), padding=0)
+        yield f"padding by {mode} instead of zeros", lambda: c.again(input=F.pad(x, each, mode=mode), padding=0)
 
 
 def _pool(c: Call) -> Changes:
@@ -131,22 +131,22 @@ def _pool(c: Call) -> Changes:
     yield f"no padding for {padding}", lambda: c.again(padding=0)
     most = lambda pads, value: largest(F.pad(x, pads, value=value), kernel, stride)  # noqa: E731
     if c.kind == "max_pool":
-        yield f"pads as same for {padding}", lambda: most(same, -math.inf)
-        yield "zeros for −∞ as padding", lambda: most([p for p in reversed(padding) for _ in "ab"], 0.0)
+        yield f"padding of pad_mode same instead of {padding}", lambda: most(same, -math.inf)
+        yield "padding with zeros instead of −∞", lambda: most([p for p in reversed(padding) for _ in "ab"], 0.0)
         yield "an average for the maximum", lambda: average(x, kernel, stride, padding, ceil)
         return
     inside, ones = b.get("count_include_pad", True), F.pad(torch.ones_like(x), same)
     whole = average(F.pad(x, same), kernel, stride)
     yield f"count_include_pad {not inside} for {inside}", lambda: c.again(count_include_pad=not inside)
     yield "a maximum for the average", lambda: largest(x, kernel, stride, padding, ceil_mode=ceil)
-    yield f"pads as same, not counted, for {padding}", lambda: whole / average(ones, kernel, stride)
+    yield f"padding of pad_mode same, not counted, instead of {padding}", lambda: whole / average(ones, kernel, stride)
 
 
 def _matrix(c: Call) -> Changes:
     if c.name == "linear":
         weight = c.bound["weight"]
         yield "the weight transposed", lambda: c.again(weight=weight.T)
-        yield "the weight reshaped for transposed", lambda: c.again(weight=weight.reshape(weight.shape[::-1]).T)
+        yield "the weight reshaped instead of transposed", lambda: c.again(weight=weight.reshape(weight.shape[::-1]).T)
         yield "no bias added", lambda: c.again(bias=None)
     elif c.name == "matmul":
         a, b = c.args[:2]
@@ -185,7 +185,7 @@ def _product(c: Call) -> Changes:
         yield "the second factor left out", lambda: a.expand_as(c.out) + 0
         yield "the first factor left out", lambda: b.expand_as(c.out) + 0
         for words in ("gelu", "tanh GELU", "silu", "quick GELU", "relu") if a.shape == b.shape else ():
-            yield f"{words} of the first factor for the product", lambda: _ACTIVATIONS[words](a)
+            yield f"{words} of the first factor instead of the product", lambda: _ACTIVATIONS[words](a)
         return
     other, power, value = (a if scalar is b else b), (1 if c.name == "mul" else -1), f"{float(scalar):.4g}"
     yield f"not {'multiplied' if power > 0 else 'divided'} by {value}", lambda: other + 0
@@ -235,8 +235,8 @@ def _item(c: Call) -> Changes:
                 yield f"{words} over {own}", lambda: reduce(at(slice(None)), axis)
         elif one.start or one.stop:
             count = len(range(*one.indices(size)))
-            yield f"the last {count} of {own}", lambda: at(slice(size - count, None))
-            yield f"the first {count} of {own}", lambda: at(slice(count))
+            yield f"the last {count} entries of {own}", lambda: at(slice(size - count, None))
+            yield f"the first {count} entries of {own}", lambda: at(slice(count))
 
 
 def _axes(c: Call) -> Changes:
@@ -315,7 +315,7 @@ def _loss(c: Call) -> Changes:
     smoothing, classes = b.get("label_smoothing", 0.0), x.shape[-1]
     for other in (0.0, 0.1, 0.2):
         yield f"label smoothing {other:g} for {smoothing:g}", lambda: c.again(label_smoothing=other)
-    spread = f"label smoothing spread over the other {classes - 1} classes for all {classes}"
+    spread = f"label smoothing spread over the other {classes - 1} classes instead of all {classes}"
     yield spread, lambda: c.again(label_smoothing=smoothing * classes / (classes - 1))
     yield "softmax before it", lambda: c.again(input=torch.softmax(x, 1))
     yield "logits taken as log-probabilities", lambda: F.nll_loss(x, b["target"])

@@ -58,7 +58,7 @@ _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
     "quick": (_SWITCH, "compare only the batches, without probes (changed inputs) and without a search for causes"),
     "probes": (_LAYERS, "none: record no probes (outputs for changed inputs)"),
     "no-initialisation": (_SWITCH, "do not compare initial weights (for nets that load trained weights)"),
-    "strict": (_SWITCH, "exit 1 also if a probe differs, or an array within tolerance differs by more than rounding"),
+    "strict": (_SWITCH, "exit 1 also if a probe differs, or if a difference within tolerance exceeds rounding"),
     "mode": (_MODE, "graph compiles an update, pynative compiles nothing; default graph"),
     "json": ("FILE", "write the results of every stage, array and layer as JSON into this file"),
     "report": (_FOLDER, "write parity.html with verdict, stages, losses and each layer's error into this folder"),
@@ -68,7 +68,7 @@ _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
 _SEARCHED: dict[str, Any] = {
     "dest": "searched",
     "metavar": _FILE,
-    "help": "the recorded file, unchanged; adds a search for causes, which needs PyTorch",
+    "help": "search for causes in the recorded torch module, from its unchanged file; needs PyTorch",
 }
 _COMPARED, _WRITTEN = ("map", "no-initialisation", "strict", "quick"), ("json", "report")
 
@@ -236,7 +236,7 @@ def record(arguments: Sequence[str]) -> int:
         (own and parsed.model, "--model: give only one of --model, --net and --reference"),
         (parsed.like and not parsed.net, "--like: works only with --net; describe the task of a reference by flags"),
         (parsed.our_step and not parsed.net, "--our-step: works only with --net; add --net FILE:FUNCTION"),
-        (several and not parsed.net, "--net: several workers record only a MindSpore net; add --net FILE:FUNCTION"),
+        (several and not parsed.net, "--net: several workers need a MindSpore net; add --net FILE:FUNCTION"),
         (parsed.like and set_, f"--like: the trace already contains a task; leave out {', '.join(set_)}"),
         (parsed.inputs and not own, "--inputs: works only with --reference or --net; add one of them"),
     )
@@ -272,7 +272,7 @@ def replay_trace(arguments: Sequence[str]) -> int:
     description = "Compare a MindSpore net with a trace that `parity record` wrote. Only --reference needs PyTorch."
     parser = cli.Parser("parity replay", description, _CODES, "TRACE (--net FILE:FUNCTION | --model NAME)")
     parser.add_argument("trace", metavar="TRACE", help="the folder that `parity record` wrote")
-    group, model = parser.add_argument_group("what is compared"), "; default the trace's recipe's"
+    group, model = parser.add_argument_group("what is compared"), "; default the model of the trace's recipe"
     _add(group, "model", "net", "our-loss", "our-optimizer", "our-step", *_COMPARED, model=model)
     group.add_argument("--reference", **_SEARCHED)
     _add(cli.add_device_flags(parser), "mode")
@@ -312,7 +312,7 @@ def compare(arguments: Sequence[str]) -> int:
         ours.probes, theirs.probes = {}, {}
     if ours.rounding and not theirs.rounding:
         ours, theirs = theirs, ours
-        print(f"{parsed.ours} is used as the reference, because only its rounding was measured")
+        print(f"{parsed.ours} becomes the reference, because only this trace has a measured rounding")
     print(f"here {ours.framework}, the reference {theirs.framework}")
     mode = fuller_mode(theirs)
     names = match(side_of(ours, mode), side_of(theirs, mode), corrections)
@@ -324,7 +324,7 @@ def compare(arguments: Sequence[str]) -> int:
 
 
 def _with_search(reference: Recording, parsed: argparse.Namespace) -> Recording:
-    """Return `reference`. With the flag --reference, the result can search for causes in this PyTorch module."""
+    """Return `reference`. The flag --reference adds a function that searches for causes in its PyTorch module."""
     if not (place := parsed.searched):
         return reference
     path, recorded = Path(place.rpartition(":")[0]), reference.file.partition(",")[0]

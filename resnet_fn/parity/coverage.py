@@ -1,4 +1,4 @@
-"""Find out which layers, inputs and limits a comparison covers. This module needs only NumPy."""
+"""Find out which layers, inputs and limits of layers a comparison covers. This module needs only NumPy."""
 
 import dataclasses
 import itertools
@@ -16,8 +16,8 @@ from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.probes import FACTORS, IDS, MASKS, NET, TOO_LARGE, Probed, is_mask
 from resnet_fn.parity.trace import Recording, named_leaves
 
-NOT_COMPARED = "not compared: which samples an update sees, and their augmentation; how you convert weights; "
-NOT_COMPARED += "a step or schedule of yours that is not given"
+NOT_COMPARED = "not compared: the choice and augmentation of samples; your conversion of weights; "
+NOT_COMPARED += "your own step or schedule, if the ladder does not get it"
 _MOST = 6  # the most items in the printed line
 # The two limits of each activation. Inputs below the first or above the second are computed by another formula.
 _LIMITS: dict[str, tuple[float, float]] = {
@@ -99,7 +99,7 @@ def coverage_of(
 
 
 def _limits(executions: Sequence[Layer], probes: set[str]) -> Iterator[str]:
-    """Yield one line for each limit that no input crosses, for example "act (ReLU6): nothing above 6"."""
+    """Yield one line for each limit of a layer that no input passes, for example "act (ReLU6): nothing above 6"."""
     layer, inputs = executions[0], [one.input for one in executions if one.input is not None and one.input.size]
     low, high = _LIMITS.get(layer.kind, (layer.settings.get("min"), layer.settings.get("max")))
     if low is None or high is None or not inputs:
@@ -113,7 +113,7 @@ def _limits(executions: Sequence[Layer], probes: set[str]) -> Iterator[str]:
 
 
 def _of_inputs(theirs: Recording, probes: set[str]) -> Iterator[str]:
-    """Yield lines about constant masks, matrices that equal their transpose, and classes that no label has."""
+    """Yield lines about data that may hide a fault: constant masks, symmetric matrices, classes without labels."""
     batches = theirs.task.batches
     for name, leaf in named_leaves(batches[0][0], "inputs").items():
         every = np.stack([named_leaves(inputs, "inputs")[name] for inputs, _ in batches])
@@ -142,7 +142,7 @@ def _symmetric(array: np.ndarray) -> bool:
 
 
 def _rows(theirs: Recording, shown: dict[str, set[str]], by_theirs: dict[str, set[str]]) -> Iterator[str]:
-    """Report unused rows of embeddings. `shown` lists probes by our layer, `by_theirs` by the reference's layer."""
+    """Report unused rows of embeddings. The dicts hold each layer's probes, by our name or by the reference's."""
     for layer in theirs.layers["eval"]:
         if layer.kind != "embedding" or layer.call or layer.input is None or not layer.parameters:
             continue

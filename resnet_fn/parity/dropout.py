@@ -29,7 +29,7 @@ def drops_of(
     """Return the places where a net applies dropout.
 
     `dropped` lists the layer, the attribute and the probability of each dropout. `layers` are executions in training
-    mode while dropout is turned off. `call(name, x)` runs a layer in training mode with random dropout.
+    mode, recorded without dropout. `call(name, x)` runs a layer in training mode with random dropout.
     """
     masked: dict[str, Drop] = {}
     inside: tuple[str, ...] = ()  # prefixes of the layers inside a layer that drops by a mask
@@ -91,7 +91,7 @@ def shared_masks(
 ) -> dict[str, list[np.ndarray]]:
     """Return a dict from the names of our layers to scaled dropout masks, one mask for each call of a layer.
 
-    If `theirs` is given, both nets get the same masks. A mask that has another size in the reference is drawn again.
+    If `theirs` is given, both nets get the same masks. If their masks differ in size, our net gets a mask of its own.
     The result is empty if a mask of the reference has no counterpart here.
     """
     theirs, names = theirs or ours, {one.name: one.name for one in ours[1]} if names is None else names
@@ -170,7 +170,7 @@ def dropout_stage(ours: Recording, theirs: Recording, names: Mapping[str, str]) 
     functions = ours.random_train or theirs.random_train or any(one.once is False for one in every)
     wrong = [item for item in stage.differences if item.verdict == DIFFERS]
     if functions and wrong and not stage.failed and all(0 in (item.ours, item.theirs) for item in wrong):
-        stage.undecided = f"{'; '.join(shares)}; but a function call may apply this dropout"
+        stage.undecided = f"{'; '.join(shares)}; where p=0, a function call may apply this dropout"
     return stage
 
 

@@ -52,7 +52,7 @@ def add_task_flags(parser: cli.Parser) -> None:
     for name, (default, meaning) in numbers.items():
         where = images if name.endswith(("size", "channels", "classes")) else group
         where.add_argument(f"--{name}", type=int, metavar="N", help=f"{meaning}; default {default}")
-    rate = f"largest rate; default the recipe's, scaled with the batch size, or {_GENTLE:g} for another optimizer"
+    rate = f"largest rate; default the recipe's, scaled with the batch size; {_GENTLE:g} for another --optimizer NAME"
     group.add_argument("--learning-rate", type=float, metavar="X", help=rate)
     fields = {field.name: field.metadata for field in dataclasses.fields(Recipe)}
     functions = {"optimizer": "takes the torch module and returns an optimizer", "loss": "takes (outputs, labels)"}
@@ -71,9 +71,9 @@ def task_flags_in(parsed: argparse.Namespace) -> list[str]:
 
 
 def ladder_recipe(recipe: Recipe, batch_size: int, learning_rate: float | None, changes: dict[str, Any]) -> Recipe:
-    """Return the recipe for another batch size, with `changes` of further settings.
+    """Return the recipe with another batch size, and with the further settings in `changes`.
 
-    If `learning_rate` is None, the recipe's rate is scaled with the batch size, or is 0.001 for another optimizer.
+    If `learning_rate` is None, the recipe's rate is scaled with the batch size. Another optimizer gets 0.001 instead.
     """
     # Without the scale, a small batch makes any net chaotic, and only rounding is visible (arXiv 1706.02677).
     scale = batch_size / recipe.batch_size

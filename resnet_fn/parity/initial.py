@@ -45,8 +45,8 @@ def initial_stage(
 ) -> Stage:
     """Compare the initial parameters of one or several builds of each side, under our names.
 
-    Numbers that are equal in all builds are compared by value. Other numbers are compared by their distribution.
-    `seams` maps an array's name to the rows at which its second and later joined parts begin.
+    Elements that are equal in all builds of each side are compared by value, other elements by their distribution.
+    `seams` maps the name of a joined array to the first row of every part after part 1.
     """
     stage, several = Stage(INITIALISATION), len(ours) > 1
     for name in theirs[0]:
@@ -58,7 +58,7 @@ def initial_stage(
             unit = 2.0**-23 * float(np.abs(y).max(initial=0.0))
             item = difference(f"{name} in each build", np.where(np.abs(x - y) <= unit, y, x), y)
             stage.differences.append(item)
-            stage.hints += [f"{name}: in each build {item.values()}"] * (item.verdict == DIFFERS)
+            stage.hints += [f"{name}: not random: {item.values()}"] * (item.verdict == DIFFERS)
         if both.all():
             continue
         if fixed[0].all() or fixed[1].all():  # equal builds are one draw, not several
@@ -105,7 +105,7 @@ def _is_orthogonal(array: np.ndarray) -> bool:
 
 
 def _constant_rows(a: np.ndarray, b: np.ndarray, title: str) -> list[tuple[np.ndarray, np.ndarray, str]]:
-    """Separate each row that is constant in one of two arrays. Returns tuples (rows of a, rows of b, title)."""
+    """Split off single rows that are constant in `a` or `b`. Returns tuples (rows of `a`, rows of `b`, title)."""
     if a.ndim < 2 or a[0].size < 2 or not (np.ptp(a) and np.ptp(b)):
         return [(a, b, title)]
     same = [np.ptp(array.reshape(len(array), -1), axis=1) == 0 for array in (a, b)]

@@ -129,14 +129,14 @@ def compare_recordings(
     notes += [*sharing_notes(names, ours.tied), *training_notes(names, ours.trainable, theirs.trainable)]
     changed = list(dict.fromkeys([*theirs.notes, *ours.notes]))
     if (RATE in ours.trace.settings) != (RATE in theirs.trace.settings):
-        changed.append("learning rates are the recipe's; the rates that one optimizer has of its own are not compared")
+        changed.append("both optimizers get the recipe's learning rates; rates that only one has are not compared")
     if left := [name for name in ours.trainable if name not in {*names.parameters, *itertools.chain(*ours.tied)}]:
         changed.append(f"left out, since --map gives no counterpart: {few(left)}")
     changed += [line for _, line in compared.without_counterpart()]
-    counted = "which trains each term on its own: norms and updates differ"
-    changed += [f"{name}: {one} in the reference, {counted}" for name, one in names.parameters.items() if one.added]
+    terms = "which trains each term separately, so that norms and updates differ"
+    changed += [f"{name}: {one} in the reference, {terms}" for name, one in names.parameters.items() if one.added]
     if decayed:
-        changed.append(f"without a gradient; torch applies no weight decay to these, this step does: {few(decayed)}")
+        changed.append(f"this step applies weight decay without a gradient, but torch does not: {few(decayed)}")
     precision = "float16" if theirs.task.recipe.precision == "fp16" else "float32"
     ladder = Ladder(all_stages(theirs.rounding), layers, names, notes, changed=changed, precision=precision)
     ladder.measured = bool(theirs.rounding)
@@ -191,7 +191,7 @@ def _drawn(builds: Sequence[Builds]) -> set[str]:
 def _untrained(ours: Recording, theirs: Recording, names: NameMap, statistics: bool, drawn: set[str]) -> Stage:
     """Compare the initial values of arrays that are not trained.
 
-    If `statistics` is False, statistics and frozen weights are left out, because trained weights bring their own.
+    If `statistics` is False, statistics and frozen weights are left out, because loaded weights replace these arrays.
     """
     trained, given = {*ours.trainable, *theirs.trainable}, names.rename(theirs.initial)
     stage = Stage(stages.UNTRAINED)

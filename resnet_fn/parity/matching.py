@@ -48,8 +48,8 @@ class Graph:
     An input is recognised by its bytes as the output of an earlier item of `layers`, or as the ReLU of that output.
 
     Args:
-        expand: 0 makes one node for each layer. 1 gives an attention's output projection its own node. 2 also splits
-            q, k and v, in an attention or in a dense layer with 3 · n outputs of n inputs.
+        expand: 0 makes one node for each layer. 1 also makes a node of an attention's output projection. 2 also makes
+            nodes of q, k and v, in an attention or in a dense layer with 3 · n outputs of n inputs.
         ignore: the names of parameters that are left out.
     """
 
@@ -80,7 +80,7 @@ class Graph:
             origin.setdefault(fingerprint(np.maximum(layer.output, 0)), source)
 
     def labels(self, rounds: int = 0) -> list[int]:
-        """Return a number for each node, equal for nodes that are alike, with neighbours up to `rounds` edges away."""
+        """Return a number for each node, equal if nodes and their neighbours within `rounds` edges are alike."""
         now = [hash((node.kind, tuple(sorted(node.shapes.values())), node.output)) for node in self.nodes]
         for _ in range(rounds):
             fed: dict[int, list[int]] = defaultdict(list)
@@ -158,8 +158,8 @@ def pair_nodes(
 ) -> tuple[Pairs, list[Node], list[Node], dict[str, str]]:
     """Pair the nodes of both nets' graphs, with the value of `expand` for which both graphs are most alike.
 
-    Returns the pairs of nodes, our unpaired nodes, the reference's unpaired nodes, and a dict from our layers without
-    parameters to the reference's.
+    Returns (pairs, our unpaired nodes, the reference's unpaired nodes, layers). The dict `layers` maps our layers
+    without parameters to the reference's.
     """
     graphs = []
     for expand in (0, 1, 2):
@@ -390,7 +390,7 @@ def _words(node: Node) -> str:
 
 
 def _leaf_pairs(ours: Node, theirs: Node) -> list[tuple[str, Part]]:
-    """Pair parameters of two nodes by name or unique shape. Returns pairs of our last name and the reference's part."""
+    """Pair parameters of two nodes by name or unique shape. Returns pairs (our leaf name, the reference's `Part`)."""
     left, rest = (
         {leaf: shape for leaf, shape in a.shapes.items() if leaf not in b.leaves}
         for a, b in ((ours, theirs), (theirs, ours))

@@ -102,7 +102,7 @@ class MadeOf:
         """Build our array from the reference's arrays, which `find` returns by name.
 
         Returns None if `find` returns None for a part. Raises ValueError if the parts do not fit together.
-        If parts are added, `what` = VALUES gives their sum, and GRADIENTS gives their mean.
+        If parts are added, the result is their sum if `what` is VALUES, and their mean if `what` is GRADIENTS.
         """
         taken = []
         for part in self.parts:
@@ -136,7 +136,7 @@ def squeezed(shape: Sequence[int]) -> Shape:
 
 
 def joined(pieces: Sequence[Part]) -> MadeOf:
-    """Join pieces of arrays along axis 0. If all pieces of one array come in order, that whole array is used."""
+    """Join pieces of arrays along axis 0. If all pieces of an array follow each other, the whole array is used."""
     parts: list[Part] = []
     rest = list(pieces)
     while rest:
@@ -158,7 +158,7 @@ class NameMap:
     tied: tuple[tuple[str, ...], ...] = ()  # groups of the reference's names that are one array
 
     def sources(self, name: str) -> tuple[str, ...]:
-        """Return the reference's names of the arrays that make up `name`. A shared array has its first name."""
+        """Return the reference's names of the arrays that make up `name`. Of a shared array, the first name is used."""
         first = {one: group[0] for group in self.tied for one in group}
         names = self.parameters[name].names if name in self.parameters else (name,)
         return tuple(first.get(one, one) for one in names)
@@ -254,7 +254,7 @@ def _whole(key: str, values: Any, count: int | None) -> Shape:
     fits = isinstance(values, list) and all(isinstance(v, int) and not isinstance(v, bool) and v >= 0 for v in values)
     if not fits or (count is not None and len(values) != count):
         expected = "a whole number" if count == 1 else f"a list of {count or 'any'} whole numbers"
-        raise ValueError(f"{key} must be {expected} from 0, but it is {values[0] if count == 1 else values}")
+        raise ValueError(f"{key} must be {expected} not below 0, but it is {values[0] if count == 1 else values}")
     return tuple(values)
 
 

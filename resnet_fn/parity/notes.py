@@ -51,8 +51,8 @@ def unmatched_notes(ours: Sequence[Layer], theirs: Sequence[Layer]) -> list[str]
 def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> list[str]:
     """Return one line for each setting in which two layers differ.
 
-    Padding is compared by the zeros that it adds to the recorded input. Layers with equal outputs may differ in padding
-    or in a pool's window. `probed` means that the outputs for changed inputs differ, so that these are compared, too.
+    Padding is compared by the zeros that it adds to the recorded input. If outputs are equal, padding and a pool's
+    window are left out. If `probed` is True, outputs for changed inputs differ, and no setting is left out.
     """
     a, b = ours.settings, theirs.settings
     kinds = {ours.kind, theirs.kind}
@@ -72,7 +72,7 @@ def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> li
         does = f"{a.get('pad_mode', 'pad')} {'cuts off' if 'transposed' in a else 'pads'} {_words(a['pads'])}"
         notes.append(f"pad_mode {does}, the reference {_words(b['pads'])}")
     if a.get("zeros_after"):
-        words = f"output_padding {a['zeros_after'][0]} appends zeros here and nothing is computed for them"
+        words = f"output_padding {a['zeros_after'][0]} appends zeros here where torch computes outputs"
         notes.append(f"{words}; torch's is padding={a['pads']}")
     if "momentum" in a and "momentum" in b:
         notes += _momentum(1 - a["momentum"], b["momentum"])
@@ -84,7 +84,7 @@ def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> li
 
 
 def _not_shown(ours: Layer, theirs: Layer) -> Sequence[str]:
-    """Return the names of settings in which two layers may differ, because the outputs do not show a difference."""
+    """Return the names of settings that are not compared, because the outputs do not show a difference."""
     same = _agree(ours.output, theirs.output, theirs.output_rounding)
     if ours.kind not in ("maxpool", "avgpool"):
         return ("pads",) if same else ()  # the zeros may come from a function before the layer
@@ -134,7 +134,7 @@ def _momentum(given: float, theirs: float) -> list[str]:
 
 
 def sharing_notes(names: NameMap, ours: Iterable[tuple[str, ...]]) -> list[str]:
-    """Return a line for each array that the reference shares and our net copies. `ours` lists our shared names."""
+    """Return a line for each array that the reference shares and our net copies. `ours` groups names of one array."""
     shared = {name: group[0] for group in ours for name in group}
     notes = []
     for group in names.tied:

@@ -36,7 +36,7 @@ _USUAL: dict[str, Sequence[float]] = {
 def _changes(way: Way, weights: np.ndarray, directions: np.ndarray, shares: np.ndarray) -> Iterator[np.ndarray]:
     """Compute the updates of an optimizer, and yield the changes of `weights` after each update in `KEPT`.
 
-    Arrays have one row for each parameter. `directions` are the gradients of update 1, and `shares` multiply the rate.
+    Arrays have one row for each parameter. `directions` has the gradients of update 1, `shares` factors of the rate.
     """
     w, m, v = weights.copy(), np.zeros_like(weights), np.full_like(weights, way[BEGINS])
     mean, highest = np.zeros_like(weights), np.zeros_like(weights)
@@ -64,7 +64,7 @@ def _changes(way: Way, weights: np.ndarray, directions: np.ndarray, shares: np.n
 
 
 def _others(way: Way) -> Iterator[tuple[str, Words, Words, Way]]:
-    """Yield other ways to try: what differs, what our net does, what the reference does, changed entries of `way`."""
+    """Yield tuples (what differs, what our net does, what the reference does, changed entries of `way`) to try."""
     if "β2" in way:
         yield "Adam's bias correction", "missing", "m and v are divided by 1 − β^t", {CORRECTED: 0.0}
         b1, b2 = betas = way["β1"], way["β2"]

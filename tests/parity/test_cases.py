@@ -355,8 +355,8 @@ def clipped_by_the_square() -> Ladder:
 CASES: dict[str, Callable[[], Ladder]] = {
     "attention's scores divided by d in place of √d | mindnlp 2d0f1bfab | eval forward | multiplied by 0.25^2 for "
     "multiplied by 0.25 here | `F.scaled_dot_product_attention(`": attention_twice_divided,
-    "QuickGELU ported as nn.GELU | mindone 150bd8b9 | eval forward | tanh GELU of the first factor for the product "
-    "here | `torch.sigmoid(1.702 * h)`": quick_gelu,
+    "QuickGELU ported as nn.GELU | mindone 150bd8b9 | eval forward | tanh GELU of the first factor "
+    "instead of the product here | `torch.sigmoid(1.702 * h)`": quick_gelu,
     "`masked_fill` whose result is lost (seven commits) | mindone f572e1fc, mindnlp 5f753e513, c0c5ad87a, "
     "5d2c998e3, b414a073a, 13b12d15f, 2404655e2 | eval forward | no mask here | `scores.masked_fill(`": lost_mask,
     "… with batches that have no padding | – | agrees | (a batch must contain padding) | ": partial(

@@ -116,7 +116,7 @@ def test_label_smoothing_over_the_other_classes():
     use, loss = dataclasses.replace(SGD, label_smoothing=0.1), make_loss(0.1, over="others")
     stage, (hint,) = climb(use=use, loss=loss, quick=False)
     assert stage == "loss"
-    assert "label smoothing spread over the other 2 classes for all 3 here" in hint
+    assert "label smoothing spread over the other 2 classes instead of all 3 here" in hint
 
 
 def test_every_other_way_of_clipping_is_named():

@@ -294,8 +294,8 @@ FAULTS = {
     "a square Dense weight transposed | eval forward | `part` | (part): the weight transposed here": Fault(
         VECTORS, lambda: Theirs(t.Linear(8, 8)), lambda: Ours(by_hand(8))
     ),
-    "a weight reshaped where it is transposed (--map) | eval forward | `part` | (part): the weight reshaped for "
-    "transposed here": Fault(
+    "a weight reshaped where it is transposed (--map) | eval forward | `part` | (part): the weight reshaped "
+    "instead of transposed here": Fault(
         VECTORS,
         lambda: Theirs(t.Linear(8, 4), width=4),
         lambda: Ours(by_hand(4), width=4),

@@ -198,7 +198,7 @@ WRONG: dict[str, tuple[Callable[[], nn.Cell], str]] = {
     ),
     "ConvTranspose2d, output padding": (
         lambda: deconv(padding=1, output_padding=1),
-        "output_padding 1 appends zeros here and nothing is computed for them; torch's is padding=(1, 0, 1, 0)",
+        "output_padding 1 appends zeros here where torch computes outputs; torch's is padding=(1, 0, 1, 0)",
     ),
     "ConvTranspose3d": (
         lambda: nn.Conv3dTranspose(4, 6, 3, 2, **PADDED),

@@ -81,19 +81,19 @@ KINDS = {
         lambda n, x: F.batch_norm(x / 9, *[*n.bn.buffers()][:2], *n.bn.parameters(), eps=0.01),
         IMAGES,
     ),
-    "no mean taken off (RMSNorm)": (
+    "no mean subtracted (RMSNorm)": (
         lambda n, x: F.layer_norm(x + 1, (8,)),
         lambda n, x: F.rms_norm(x + 1, (8,), eps=1e-5),
     ),
     "normalized over axis 1 for 2": (lambda n, x: F.layer_norm(x, (8,)), lambda n, x: F.layer_norm(x.mT, (6,)).mT),
     "2 groups for 4": (lambda n, x: n.gn(x), lambda n, x: F.group_norm(x, 2, n.gn.weight, n.gn.bias), IMAGES),
     "the batch's statistics": (lambda n, x: n.bn(x), lambda n, x: n.bn.train()(x), IMAGES),
-    "pads as same for (1, 1)": (
+    "padding of pad_mode same instead of (1, 1)": (
         lambda n, x: n.conv(x[..., :8, :8]),
         lambda n, x: F.conv2d(F.pad(x[..., :8, :8], (0, 1, 0, 1)), n.conv.weight, n.conv.bias, 2),
         IMAGES,
     ),
-    "padded by reflect for zeros": (
+    "padding by reflect instead of zeros": (
         lambda n, x: n.conv(x),
         lambda n, x: F.conv2d(F.pad(x, (1,) * 4, "reflect"), n.conv.weight, n.conv.bias, 2),
         IMAGES,
@@ -108,7 +108,7 @@ KINDS = {
         lambda n, x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
         IMAGES,
     ),
-    "zeros for −∞ as padding": (
+    "padding with zeros instead of −∞": (
         lambda n, x: F.max_pool2d(x - 2, 3, 2, 1),
         lambda n, x: F.max_pool2d(F.pad(x - 2, (1,) * 4), 3, 2),
         IMAGES,
@@ -258,7 +258,7 @@ SOME = {  # the same function there, or too small a change: layers alone on smal
     "convolutions: group_norm": EPS,
     "embedding: repeat": "repeat_interleave for repeat",
     "perceptron: layer_norm": EPS,
-    "pools: avg_pool2d": "pads as same, not counted, for (1, 1)",
+    "pools: avg_pool2d": "padding of pad_mode same, not counted, instead of (1, 1)",
     "pools: batch_norm": EPS,
 }
 UNSEEN = {f"{call}: {one}" for call, words in SOME.items() for one in words.split("; ")}
