@@ -3,7 +3,8 @@
     result = resnet_fn.train(resnet_fn.recipes.digits(epochs=2))
     resnet_fn.predict(result.run, "seven.png")
 
-These are the public names. Call help(resnet_fn.train) to read about one. Run python -m resnet_fn to list commands.
+`resnet_fn.__all__` lists the public names. help(resnet_fn.train) describes `train`. To list the commands, run
+python -m resnet_fn.
 
 a run               train, fit, evaluate, predict, export, load_run, Recipe, RunOptions, recipes
 nets and weights    create_model, load_weights, convert_weights

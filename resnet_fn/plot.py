@@ -57,7 +57,7 @@ def lines_of(runs: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, list[Even
 
 
 def draw(lines: dict[str, list[Events]], out: Path) -> None:
-    """Draw the lines that `lines_of` returns to the file `out`."""
+    """Draw a figure with the curves in `lines`, which `lines_of` returns, and save it as the file `out`."""
     matplotlib = import_extra("matplotlib", "plot")
     from matplotlib.figure import Figure
 

@@ -113,7 +113,7 @@ def _fit(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
 def _multiple(
     what: str, ours: np.ndarray, theirs: np.ndarray, known: Mapping[str, float], fits: float = FITS, same: float = FITS
 ) -> list[str]:
-    """Return a line if `ours` is a multiple of `theirs`, but not equal. `known` maps explanations to factors."""
+    """Return a line of text if `ours` is `theirs` times a factor other than 1. `known` maps explanations to factors."""
     factor, error = _fit(ours, theirs)
     if error >= fits or abs(factor - 1) <= max(same, error):
         return []

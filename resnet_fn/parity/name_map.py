@@ -217,7 +217,9 @@ def _source(entry: Any) -> MadeOf:
         return MadeOf(())
     entry = {"from": entry} if isinstance(entry, str) else entry
     if not isinstance(entry, dict) or "from" not in entry:
-        raise ValueError('an entry must be a name of the reference, an object with "from", or null for no counterpart')
+        raise ValueError(
+            'an entry must be a name in the reference, {"from": names in the reference, …}, or null for no counterpart'
+        )
     for key in entry:
         if key not in ("from", "join", "shape", *_PART):
             raise ValueError(f"the key {key!r} is unknown; {closest(key, ('from', 'join', 'shape', *_PART))}")

@@ -17,7 +17,7 @@ _DATA = ("data_dir", "train_list", "val_list")  # options that must not differ w
 
 
 class EvaluatedRun(NamedTuple):
-    """The recipe of a run, including the paths of the data, and the events of its evaluations."""
+    """A run that was evaluated: its recipe with the paths of the data, and one dict for each evaluation."""
 
     recipe: dict[str, Any]
     evaluations: list[dict[str, Any]]

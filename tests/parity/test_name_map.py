@@ -129,7 +129,7 @@ def test_a_layer_stands_for_all_that_it_holds():
     ("entries", "words"),
     [
         ([], ("--map: names.json must hold an object", "but it holds list")),
-        ({"a.weight": 3}, ('a.weight: an entry must be a name of the reference, an object with "from"',)),
+        ({"a.weight": 3}, ('a.weight: an entry must be a name in the reference, {"from": names',)),
         (
             {"a.weight": {"from": "b.weight", "transposed": [1, 0]}},
             ("a.weight: the key 'transposed'", "mean transpose?"),

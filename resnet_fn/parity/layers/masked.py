@@ -19,7 +19,7 @@ class Masked(nn.Cell):
     mask_call: Parameter
 
     def construct(self, x: Tensor) -> Tensor:
-        """Return `x`, multiplied in training mode by the mask of this call."""
+        """Return `x` in evaluation mode. In training mode, multiply `x` by the next mask in the list of masks."""
         if not self.training:
             return x
         mask = self.mask_values[self.mask_call]
