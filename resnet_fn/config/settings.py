@@ -53,7 +53,7 @@ class Draft(NamedTuple):
     faults: tuple[tuple[str, str], ...] = ()
 
     def with_flags(self, given: Mapping[str, Any]) -> "Draft":
-        """Return a draft in which `given` has the user's flags. Settings without effect are left out or listed as faults."""
+        """Return a draft with the user's flags `given`. Settings without effect are left out or listed as faults."""
         flags = {name: Value(self.values[name].field, value, Source.FLAG) for name, value in given.items()}
         values = {**self.values, **flags}
         values = {name: value._replace(value=as_declared(value.field, value.value)) for name, value in values.items()}

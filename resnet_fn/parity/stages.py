@@ -444,7 +444,7 @@ class Comparison:
         return Stage(stage, differences)
 
     def _largest_change(self, stage: str, values: Arrays) -> float:
-        """Return the largest change of any weight up to a stage, or 0 for the recipe's SGD or if `stage` compares no weights."""
+        """Return the largest change of a weight up to a stage, or 0 for the recipe's SGD or a stage without weights."""
         task, start = self.theirs.task, self.ours.trace.start
         if stage not in _WEIGHTS or (task.recipe.optimizer == "sgd" and not task.own_optimizer):
             return 0.0

@@ -1,4 +1,4 @@
-"""The training loop makes the updates, and evaluates and saves a checkpoint after each epoch.
+"""The training loop makes the updates, evaluates after each epoch, and saves checkpoints.
 
 There are no callbacks. `train` builds the run, `run_epochs` calls `train_epoch` and `evaluate_epoch` in turn.
 """
@@ -70,9 +70,10 @@ def train(
 ) -> TrainResult:
     """Train a recipe, or resume the run in the run folder.
 
-    After each epoch the run is evaluated and saved as a checkpoint. Under msrun every worker calls this function with
-    the same arguments, and all return the same metrics. If a worker gets SIGTERM, SIGINT or SIGHUP, the run ends after
-    the current update or evaluation batch, and saves a checkpoint. Before the first update, a signal ends the process.
+    After each epoch the run is evaluated, and a checkpoint is saved if `checkpoint_every` allows it. Under msrun every
+    worker calls this function with the same arguments, and all return the same metrics. If a worker gets SIGTERM,
+    SIGINT or SIGHUP, the run ends after the current update or evaluation batch, and saves a checkpoint. Until the first
+    update is computed, a signal ends the process.
 
     A checkpoint holds the following. `save` in run/resume.py puts it together.
 
@@ -92,8 +93,9 @@ def train(
         own: the caller's own net, data set and loss, as `fit` passes them.
 
     Raises:
-        ValueError: a setting, the data or the weights cannot work. Raised before the first update.
-        NotFiniteError: loss or gradients are not finite; with fp16, `max_skips` times in a row.
+        ValueError: a setting, the data or the weights cannot work; raised before the first update.
+        BadSampleError: a sample cannot be read.
+        NotFiniteError: loss, gradients or statistics are not finite; with fp16, `max_skips` times in a row.
         OSError, CheckpointError: a checkpoint could not be written. The previous checkpoint is intact.
     """
     began = time.perf_counter()
@@ -179,9 +181,9 @@ def train_epoch(run: Run) -> int:
     for update in range(progress.update, end):
         # The rate depends on the recipe, the number of updates in an epoch, and the update's number. Updates are
         # counted from 0, and skipped ones count, too. In the warm-up the rate is learning_rate · (update + 1) / warmup.
-        # Then a cosine or a line falls from `learning_rate`, and would reach `min_learning_rate` at update `run.total`,
-        # one after the last. The other schedules are steps at `milestones`, and constant. update/schedule.py has the
-        # equations.
+        # Then half a cosine or a line falls from `learning_rate`, and would reach `min_learning_rate` at update
+        # `run.total`, one after the last. The other schedules are steps at `milestones`, and constant.
+        # update/schedule.py has the equations.
         learning_rate = run.schedule(update)
         batch, (images, labels), data_seconds, error = run.prefetcher.get(update)
         run.prefetcher.start(update + 1)  # in a thread, while the device computes
@@ -206,7 +208,7 @@ def train_epoch(run: Run) -> int:
             stop_not_finite(run, batch, report.not_finite, skipped_in_row)
         if signal_number := agreed_signal(report.flags):
             return signal_number
-        # After the last update of an epoch `run_epochs` saves, when it has evaluated.
+        # After the last update of an epoch, `run_epochs` evaluates first, and then saves if a save is due.
         if options.checkpoint_every and progress.update % options.checkpoint_every == 0 and progress.update < end:
             save(run)
     return 0

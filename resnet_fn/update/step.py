@@ -6,7 +6,7 @@ An update has this order. Steps 3 to 7 are the function `apply`:
     2  compute the scaled loss and its gradients; with micro-batches, add up those of all micro-batches
     3  unscale; are this worker's loss, statistics and gradients finite? Several workers test only the first gradient
     4  with several workers, all-reduce: sum the gradients, the report and BatchNorm's statistics over the workers
-    5  apply the update if all sums and every worker's numbers are finite, and every worker had samples; else skip it
+    5  apply the update if the sums of loss and gradients and each worker's numbers are finite, and each had samples
     6  if applied: clip by global norm, optimize, set BatchNorm's statistics to the workers' mean, update the average
        if skipped: restore BatchNorm's statistics from the copy of step 1; nothing else has changed
     7  adjust the loss scale, unless a worker had no samples; return the results
@@ -98,7 +98,7 @@ class StepResult(NamedTuple):
     """The results of an update, as tensors.
 
     Attributes:
-        packed: float32 [3 + flags + workers], the report, summed over the workers. `report` gives its entries names.
+        packed: float32 [3 + k + workers], the report with k flags, summed over the workers. `report` names its entries.
         grad_norm: float32 scalar, the global norm of the gradients before clipping.
         scaler: float32 [3]: this update's loss scale, how many updates were skipped so far, how many of them in a row.
         squares: float32, the squared norm of each gradient before clipping, in the order of `TrainState.trained`.
@@ -193,7 +193,7 @@ def make_train_step(
         worker has no samples, nothing changes.
 
     Raises:
-        ValueError: on a CPU, `set_data` has replaced a parameter's memory since the first call (`FixedMemory`).
+        ValueError: on a CPU, `set_data` has replaced memory that the compiled step reads (`FixedMemory`).
     """
     state = state or make_state(net, optimizer)
     # Compiled functions cannot read NamedTuples and dataclasses, so everything that they use is unpacked here.
@@ -236,7 +236,7 @@ def make_train_step(
         means, gradients = mean_sums * mean_factor, unscale(gradient_sums, mean_factor / scaler.scale)
         # Are this worker's numbers finite? This is checked before the all-reduce, which spreads a NaN to all workers.
         # Of the gradients, each of several workers checks only the first one. The backward pass computes it last, from
-        # the gradients of all later layers, so their NaN has spread into it. `all_finite` checks the sums of all.
+        # those of later layers, so their NaN has usually spread into it. `all_finite` checks the sums of all gradients.
         squared = squared_norms(gradients if all_reduce is None else gradients[:1], ascend)
         norm = norm_of(squared)
         local_finite = is_finite(means[0], norm, statistics)
