@@ -418,7 +418,7 @@ def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResul
 
 
 def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
-    """Return a function that calls a net with a tuple of its inputs.
+    """Return a function of one tuple that calls a net with several inputs.
 
     The function also has the methods of the net that a training step calls. If `inputs` is one array, return the net.
     """

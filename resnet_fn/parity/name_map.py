@@ -136,7 +136,7 @@ def squeezed(shape: Sequence[int]) -> Shape:
 
 
 def joined(pieces: Sequence[Part]) -> MadeOf:
-    """Join pieces of arrays along axis 0. If all pieces of an array follow each other, the whole array is used."""
+    """Join pieces of arrays along axis 0. If all pieces of an array follow in order, the whole array is used."""
     parts: list[Part] = []
     rest = list(pieces)
     while rest:

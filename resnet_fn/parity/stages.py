@@ -375,7 +375,7 @@ class Comparison:
         """Return (mode, text) for each buffer that training changes in the reference, but that the net lacks."""
         ours = {*self.ours.trace.start, *itertools.chain(*map(self.names.sources, self.names.parameters))}
         words = "training moves it in the reference; it has no counterpart here, and it changes "
-        where = {"": "no output", "training": "outputs in training mode, so only the later losses can differ"}
+        where = {"": "no output", "training": "outputs in training mode, so later losses can differ"}
         moved = [(name, mode) for name, mode in self.theirs.trace.moved.items() if name not in ours]
         return [(mode, f"{name}: {words}{where.get(mode, 'outputs in evaluation mode')}") for name, mode in moved]
 
