@@ -1,4 +1,4 @@
-"""These functions compare workers' settings, data and weights. Each function waits until all workers call it."""
+"""These functions compare workers' settings, data and weights. All workers must call the same functions."""
 
 import dataclasses
 import hashlib
@@ -33,7 +33,7 @@ def require_alike(values: Mapping[str, Any], workers: Workers, fix: str) -> None
 
 
 def check_settings(workers: Workers, *configs: Any, **more: Any) -> None:
-    """Raise ValueError if workers differ in code, package versions or shared settings. `more` holds further values."""
+    """Raise ValueError if workers differ in code, package versions, shared settings of `configs`, or in `more`."""
     if workers.size == 1:
         return
     values = {"resnet_fn's code": versions.sources()[:_DIGITS]}

@@ -1,4 +1,4 @@
-"""This module weights classes in the loss, and draws epochs in which all classes are equally frequent."""
+"""This module computes class weights for the loss, and draws epochs in which all classes are equally frequent."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""This module describes the input of a net. Evaluation reads this description from the checkpoint."""
+"""This module describes the input of a net. Checkpoints contain this description, for example for `load_run`."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

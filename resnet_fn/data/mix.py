@@ -19,7 +19,7 @@ class Mixing(NamedTuple):
 def erase_and_mix(
     recipe: Recipe, batch: Batch, classes: int, update: int, epoch: int, erasing: np.ndarray | None
 ) -> Batch:
-    """Apply random erasing, mixup and CutMix to a batch. `erasing` is an array of random numbers, [n, 5], or None."""
+    """Apply the recipe's erasing, and mixup or CutMix, to a batch. `erasing` is `draws` of `erase`, [n, 5], or None."""
     images, labels = batch
     if erasing is not None:
         images = erase(images, erasing, recipe.erasing)

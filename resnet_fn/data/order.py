@@ -66,7 +66,9 @@ class Plan:
             raise ValueError(f"batch_size: {size} is larger than the training set of {samples}; give at most {samples}")
         if recipe.mixes and self.share % 2:
             even = 2 * workers.size * -(-recipe.batch_size // (2 * workers.size))
-            raise ValueError(f"batch_size: mixup and cutmix pair images, but each worker has {self.share}; give {even}")
+            raise ValueError(
+                f"batch_size: mixup and cutmix need an even number per worker, not {self.share}; give {even}"
+            )
 
     def indices(self, update: int) -> np.ndarray:
         """Return the sample numbers of this worker's share of an update, int64 [share]."""

@@ -34,7 +34,7 @@ def checks(folder: Path, workers: Workers) -> list[Check]:
     several = ("all-reduce", lambda: all_reduce(workers), "workers get right sums; otherwise their weights diverge")
     return [
         ("transfer", transfer, "batches reach the device unchanged; otherwise nets train on wrong images"),
-        ("batchnorm", batchnorm, "the weight is 0.1, PyTorch's default momentum; otherwise evaluations are wrong"),
+        ("batchnorm", batchnorm, "a weight of 0.1 is right, as in PyTorch; otherwise evaluations are wrong"),
         ("nesterov", nesterov, "SGD computes the same as torch.optim.SGD; otherwise recipes lose accuracy"),
         ("convolution", convolution, "exact to float32 and fast; otherwise nets train differently or slowly"),
         ("clip", clip, "gradients are clipped at --clip-norm; otherwise at another norm"),

@@ -65,7 +65,7 @@ class Task:
         return np.concatenate((order, np.take_along_axis(self.probabilities(logits), order, 1)), 1).astype(np.float32)
 
     def complete(self, scores: Scores, labels: np.ndarray) -> Scores:
-        """Compute the fields `areas` and `rank` of multi-label `Scores`. Other scores are returned unchanged."""
+        """Compute `areas` and `rank` of multi-label scores of all samples. Other scores are returned unchanged."""
         return scores
 
     def summarise(self, scores: Scores) -> dict[str, float]:

@@ -43,7 +43,7 @@ def open_dataset(
         workers: this worker's rank and the number of workers. Workers share the check of image files.
         splits: the splits to check, "train", "test" or both.
         run: folder of a run whose validation split and list of bad files are used, or None for a new run.
-        trained_on: description of a trained net's input, or None. The data set must have the net's classes. The
+        trained_on: description of a trained net's input, or None. The data set must have the same classes. The
             description's folder and lists of images are used if no others are given.
 
     Raises:

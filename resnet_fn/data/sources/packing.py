@@ -46,7 +46,7 @@ def pack(
     threads: int = 1,
     advance: Callable[[int], object] = lambda samples: None,
 ) -> int:
-    """Write missing or damaged shards and index.json to `out`, and return the number of written shards.
+    """Write the shards that `out` lacks, and then index.json. Return the number of written shards.
 
     `check_files` must have checked the files of `dataset`. Each split gets at most `shards` shards. If `short_side` is
     above 0, training images are shrunk. `advance` is called with the number of samples of each finished shard.
