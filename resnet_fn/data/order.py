@@ -67,7 +67,7 @@ class Plan:
         if recipe.mixes and self.share % 2:
             even = 2 * workers.size * -(-recipe.batch_size // (2 * workers.size))
             raise ValueError(
-                f"batch_size: mixup and cutmix need an even number per worker, not {self.share}; give {even}"
+                f"batch_size: mixup and cutmix need an even share per worker, not {self.share}; give {even}"
             )
 
     def indices(self, update: int) -> np.ndarray:

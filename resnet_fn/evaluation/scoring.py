@@ -9,6 +9,7 @@ from mindspore import Tensor
 from resnet_fn.data.dataset import BadSampleError, DataSet, describe_bad_samples, eval_batches
 from resnet_fn.evaluation.eval_step import EvalStep
 from resnet_fn.evaluation.task import TOP, Scores, task_of
+from resnet_fn.runtime.process import ending_mixed_precision
 from resnet_fn.runtime.signals import SIGNALS, agreed_signal
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 
@@ -25,6 +26,7 @@ class StoppedError(Exception):
         self.number = number
 
 
+@ending_mixed_precision()  # an error must not round weights that are restored after it
 def score(
     eval_step: EvalStep,
     dataset: DataSet,

@@ -121,6 +121,7 @@ def record_net(
         assign(net, like.names.rename(like.recording.trace.start))
     start, (first, labels) = state(net), task.first
 
+    @process.ending_mixed_precision()
     def loss_of(outputs: Tree, labels: Tree) -> np.ndarray:
         value = criterion(outputs, map_tree(Tensor, labels))
         check_scalar("the net", value, Tensor)
@@ -297,7 +298,8 @@ def run_mindspore(
             trace.own_losses = [float(np.mean([loss(x, map_tree(Tensor, y)).numpy() for x, y in pairs]))]
             trace.own_statistics = {path: value for path, value in state(net).items() if path not in shapes}
         whole = map_tree(lambda one: one.numpy(), outputs["eval"]), task.batches[0][1]
-        with contextlib.suppress(Exception):  # fails if an output has no sample axis, or exists in training mode only
+        # This fails if an output has no sample axis, or exists in training mode only.
+        with contextlib.suppress(Exception), process.ending_mixed_precision():
             several = [[loss(*map_tree(Tensor, one)).numpy() for one in split(whole, n)] for n in (1, workers.size)]
             trace.own_losses += [float(np.mean(losses)) for losses in several]
     keep, kept = output_recorder(outputs["train"], "train")
@@ -452,16 +454,13 @@ def arguments(inputs: Tree) -> Any:
     return map_tree(Tensor, tuple(inputs[name] for name in sorted(inputs)) if isinstance(inputs, dict) else inputs)
 
 
+@process.ending_mixed_precision()
 def call(net: nn.Cell, inputs: Tree) -> Any:
     """Return the net's outputs. A tuple is passed as positional arguments, a dict as keyword arguments."""
     tensors = map_tree(Tensor, inputs)
-    try:
-        if isinstance(tensors, dict):
-            return net(**tensors)
-        return net(*tensors) if isinstance(tensors, tuple) else net(tensors)
-    except Exception:
-        process.end_mixed_precision()
-        raise
+    if isinstance(tensors, dict):
+        return net(**tensors)
+    return net(*tensors) if isinstance(tensors, tuple) else net(tensors)
 
 
 def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
@@ -485,9 +484,9 @@ class MissingKernelError(ValueError):
 def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
     """Turn an error inside a `with` block into a ValueError that lists the inputs and suggests a fix."""
     try:
-        yield
+        with process.ending_mixed_precision():
+            yield
     except Exception as error:
-        process.end_mixed_precision()  # a layer of the net may have failed
         text, fix = str(error), "add --debug to see where it fails"
         shapes = _OF_SHAPES.search(first_line(error)) and not compiled
         if kernel := _NO_KERNEL.search(text):

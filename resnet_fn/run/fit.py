@@ -128,6 +128,7 @@ def _notes(net: nn.Cell) -> tuple[str, ...]:
     return (f"warning: dropout in {few(names)}: {why}",)
 
 
+@process.ending_mixed_precision()
 def _try(net: nn.Cell, loss: Loss | None, split: Arrays) -> tuple[str, ...]:
     """Call the net and the loss with two samples, and return the names of the classes, () if there are no classes."""
     if not isinstance(net, nn.Cell) or not net.trainable_params():
@@ -140,7 +141,6 @@ def _try(net: nn.Cell, loss: Loss | None, split: Arrays) -> tuple[str, ...]:
         tried = "loss"
         value = None if loss is None else loss(outputs, targets)
     except Exception as error:
-        process.end_mixed_precision()
         arguments = f"inputs {describe(inputs)} and targets {describe(targets)}"
         fix = f"; {_NO_CLASSES}" if tried == "loss" and are_classes(split.labels) else ""
         raise ValueError(f"{tried}: the call fails with {arguments}: {first_line(error)}{fix}") from error

@@ -81,7 +81,7 @@ def train(
       BatchNorm's statistics, the optimizer's state, the loss scaler's state and the moving average.
     - `Run.progress` as JSON: number of updates, last and best evaluation, evaluations without improvement.
     - What a resume compares, as JSON: the recipe, the data set's classes and samples, class weights from a file.
-    - Settings that a resume may change, with a note, as JSON: workers, micro-batches, kernels, image dtype (`--feed`).
+    - What may differ on a resume, with a note, as JSON: workers, micro-batches, kernels, image dtype (`--feed`).
 
     Nothing else is needed: order, augmentation, masks and learning rate follow from the recipe, the data set and the
     update's number. Only dropout layers of the caller's own net draw numbers that a checkpoint cannot restore.
@@ -135,6 +135,7 @@ def train(
     return TrainResult(run.folder.path, progress.update, progress.last, progress.best, stopped)
 
 
+@process.ending_mixed_precision()
 def run_epochs(run: Run) -> int:
     """Train and evaluate until the run is over.
 

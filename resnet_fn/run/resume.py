@@ -192,7 +192,7 @@ def epochs_notes(update: int, then: int, run: Run) -> list[str]:
     if update > run.total:
         done = update / run.feed.updates_per_epoch
         raise ValueError(f"epochs: {now} is less than the {done:.4g} epochs that the run has done; give more epochs")
-    mixing = f"; mixing stops {run.recipe.mix_off_epochs} epochs before the new end" * bool(run.recipe.mix_off_epochs)
+    mixing = "; mix_off_epochs counts back from the new end" * bool(run.recipe.mix_off_epochs)
     return [f"resuming with epochs {now} instead of {then}: the learning rate is {run.schedule(update):.3g}{mixing}"]
 
 

@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from resnet_fn.config.cli import as_typed
@@ -171,19 +171,25 @@ def context(name: str) -> Any:
 started: dict[str, Any] = {}  # what `start` has set; MindSpore does not report all of it
 
 
-def end_mixed_precision() -> None:
-    """End the mixed precision that a cell with `to_float` leaves on if it raises an error outside compiled code.
+@contextlib.contextmanager
+def ending_mixed_precision() -> Iterator[None]:
+    """End the mixed precision that MindSpore leaves on if a cell with `to_float` raises an error in a `with` block.
 
-    MindSpore would compute all later operations of this process in the precision of that cell.
+    If the cell is not compiled, MindSpore would compute all later operations of this process in its precision.
     """
-    import mindspore
-    from mindspore import Tensor, ops
-    from mindspore._c_expression import MixedPrecisionType  # MindSpore has no public function for this
-    from mindspore.common.api import _pynative_executor
+    try:
+        yield
+    except Exception:
+        import mindspore
+        from mindspore import Tensor, ops
+        from mindspore._c_expression import MixedPrecisionType  # MindSpore has no public function for this
+        from mindspore.common.api import _pynative_executor
 
-    ones = [Tensor([1.0], dtype) for dtype in (mindspore.float16, mindspore.float32)]
-    for _ in range(100):  # each round ends the mixed precision of one cell
-        with contextlib.suppress(TypeError):  # bfloat16 may have no kernel
-            if all(ops.Neg()(one).dtype == one.dtype for one in ones):
-                return
-        _pynative_executor.set_mixed_precision_type(MixedPrecisionType.NOTSET, False)
+        ones = [Tensor([1.0], dtype) for dtype in (mindspore.float16, mindspore.float32)]
+        with contextlib.suppress(RuntimeError):  # the device may be lost
+            for _ in range(100):  # each round ends the mixed precision of one cell
+                with contextlib.suppress(TypeError):  # bfloat16 may have no kernel
+                    if all(ops.Neg()(one).dtype == one.dtype for one in ones):
+                        break
+                _pynative_executor.set_mixed_precision_type(MixedPrecisionType.NOTSET, False)
+        raise

@@ -81,7 +81,7 @@ def none_withheld(report: Tensor) -> Tensor:
 def with_all_reduce(workers: Workers) -> Workers:
     """Return a copy of `workers` with a function in the field `all_reduce`, which sums tensors over the workers.
 
-    A training step calls this function. A single worker is returned unchanged.
+    A training step calls `all_reduce`. A single worker is returned unchanged.
     """
     if workers.size == 1:
         return workers

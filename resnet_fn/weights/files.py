@@ -38,7 +38,7 @@ def read_arrays(path: Path) -> Arrays:
 
 
 def _other_kind(path: Path) -> str:
-    """Return the end of an error message if the first bytes show another kind of file, else return ""."""
+    """Return the end of an error message if the first bytes are not those of a weight file, else return ""."""
     with open(path, "rb") as file:
         start = file.read(512)
     if not start.strip(b"\0"):

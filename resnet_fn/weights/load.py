@@ -186,7 +186,7 @@ def convert_weights(
 
 
 def _difference(net: nn.Cell, source: WeightFile, model: str, path: str) -> str:
-    """Return an error message if model, stem, norm or channels of the weights differ from `net`, else ""."""
+    """Return an error if the weights are of no known net, or of another model, stem, norm or channels, else ""."""
     ours = recognise_model({parameter.name: parameter for parameter in net.get_parameters()}, model)
     try:
         theirs = recognise_model(source.arrays)

@@ -273,9 +273,8 @@ def test_large_images_are_probed_a_few_at_a_time():
 
 
 def test_a_probe_that_breaks_a_layer_in_float16_leaves_the_updates_in_float32():
-    """MindSpore would compute all that follows in float16: `process.end_mixed_precision`."""
+    """MindSpore would compute all that follows in float16: `process.ending_mixed_precision`."""
     half = nn.Dense(8, 8).to_float(mindspore.float16)
     net = ours(lambda n, x: n.head(n.part(x).astype(mindspore.float32)), half)
     ladder = compared(draw(4, 8), theirs(lambda n, x: n.head(n.part(x)), t.Linear(8, 8)), net)
     assert next(stage for stage in ladder.stages if stage.name == "change by update 1").verdict == "ok", table(ladder)
-    assert ops.Neg()(Tensor(np.ones(2), mindspore.float32)).dtype == mindspore.float32

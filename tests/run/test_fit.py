@@ -298,6 +298,21 @@ def test_without_compiling_python_sees_every_step(capsys):
         assert np.array_equal(parameter.asnumpy(), last[parameter.name])
 
 
+def test_a_layer_in_float16_that_fails_in_an_evaluation_leaves_the_saved_weights_in_float32(tmp_path):
+    """`process.ending_mixed_precision`: the moving average's end would write the weights back, rounded."""
+    half = nn.Dense(3, 2).to_float(mindspore.float16)
+
+    def loss(outputs, targets):
+        return squared_error(outputs, targets) if len(targets) != 5 else half(outputs)
+
+    train, _ = map(with_sine, pairs())
+    settings = {**SETTINGS, "ema": 0.9, "mode": "pynative", "epochs": 1, "out_dir": str(tmp_path / "run")}
+    with pytest.raises(ValueError, match="MatMul"):
+        fit(make_net(2), train, [array[:69] for array in train], loss, **settings)
+    weights = load_checkpoint(next((tmp_path / "run/checkpoints").glob("step-*"))).weights
+    assert any((array != array.astype(np.float16)).any() for array in weights.values())
+
+
 @pytest.mark.slow
 def test_workers_share_the_samples(python, msrun, events):
     """Two workers compute what one does; they write one report, or none where they do not share the disk."""
