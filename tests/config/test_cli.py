@@ -61,8 +61,7 @@ def test_help_lists_the_settings_that_are_used_most_and_help_all_every_one(capsy
     assert 30 <= len(listed["--help"]) <= 40
     first = "dataset data-dir model weights epochs batch-size learning-rate seed out-dir resume"
     assert " ".join(listed["--help"][:10]) == first
-    not_listed = ["--policy-ops", "3", "--policy", "randaugment", "--dataset", "cifar10"]
-    assert parse(not_listed)[0].policy_ops == 3
+    assert parse(["--policy-ops", "3", "--policy", "randaugment", "--dataset", "cifar10"])[0].policy_ops == 3
     assert parse(["--recipe", "finetune", "--no-check-files"])[1].check_files == "no"
 
 
