@@ -33,5 +33,4 @@ def test_cores_that_eight_cards_want_follow_from_the_data_page():
     rates = re.findall(r"^\| `(?:imagefolder|mindrecord)`.*? \| ([\d,]+) \|", text_of("data.md"), re.M)
     files, records = (math.ceil(8 * 2115 / (int(rate.replace(",", "")) / 2)) for rate in rates)
     quoted = re.search(r"2,115\s+images/s each need (\d+) cores.*?files, or (\d+) cores", text_of("scaling.md"), re.S)
-    assert quoted
     assert (int(quoted[1]), int(quoted[2])) == (files, records)
