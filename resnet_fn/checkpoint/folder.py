@@ -49,16 +49,13 @@ class Checkpoint:
 def save_checkpoint(
     folder: Path, weights: "Sequence[Parameter]", training: "Sequence[Parameter]", state: Mapping[str, Any]
 ) -> Path:
-    """Write a checkpoint folder completely or not at all, and wait until the files are on the disk.
+    """Write a checkpoint folder completely or not at all. Return its path when the files are on the disk.
 
     Args:
         folder: Path of the folder, `…/step-NNNNNNNN`. An existing folder is replaced.
         weights: Parameters of the net, as in `TrainState.weights`.
         training: Parameters of the optimizer, the loss scaler and the moving average, as in `TrainState.training`.
         state: Other values to save, of JSON types, for example {"update": 10}.
-
-    Returns:
-        The path of the folder.
 
     Raises:
         CheckpointError: If `weights` or `training` contain NaN or infinity. Nothing is saved.
@@ -113,10 +110,7 @@ def recover_interrupted_replace(checkpoints: Path) -> None:
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
-    """Read the checkpoint folder `folder`, and compare all files with the hashes in manifest.json.
-
-    Returns:
-        The arrays and the state of the checkpoint.
+    """Return the contents of a checkpoint folder, after comparing all files with the hashes in manifest.json.
 
     Raises:
         CheckpointError: If a file is missing or damaged.

@@ -58,10 +58,6 @@ def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object
 def restore_state(state: "TrainState", checkpoint: Checkpoint) -> None:
     """Copy a checkpoint into the Parameters of `state`. Compiled functions use the new values.
 
-    Args:
-        state: State of a net and an optimizer, from `make_state`.
-        checkpoint: Result of `load_checkpoint`.
-
     Raises:
         CheckpointError: If the names or shapes in the checkpoint differ from `state`.
         ValueError: If the checkpoint contains NaN or infinity.

@@ -1,8 +1,4 @@
-"""A run folder contains the files of a run.
-
-runs/first/
-    config.json   recipe.toml   metrics.jsonl   events.out.tfevents.*   checkpoints/step-NNNNNNNN/   lock
-"""
+"""A run folder contains config.json, recipe.toml, metrics.jsonl, TensorBoard's events, checkpoints/ and lock."""
 
 import contextlib
 import dataclasses

@@ -13,10 +13,7 @@ from resnet_fn.update.state import TrainState
 
 
 class CheckpointWriter:
-    """Writes checkpoints in a background thread, one at a time. The end of the `with` block waits for the last one.
-
-    If a save fails, the next call or the end of the block raises the error.
-    """
+    """Writes checkpoints in a background thread. The end of a `with` block waits, and raises a failed save's error."""
 
     def __init__(self, state: TrainState | None) -> None:
         self._parameters = (state.weights, state.training) if state else ((), ())  # None: this rank saves nothing

@@ -58,8 +58,7 @@ class TrainResult:
     def history(self) -> dict[str, list[dict[str, Any]]]:
         """The log of the run, from metrics.jsonl, as {"train": [...], "eval": [...]}.
 
-        The lists contain a dict for each logged update and each evaluation. docs/monitoring.md describes the fields.
-        NaN and infinity are None.
+        The lists contain a dict for each logged update and evaluation (docs/monitoring.md). NaN and infinity are None.
         """
         events = read_log(self.run / "metrics.jsonl")
         return {kind: [event for event in events if event["event"] == kind] for kind in ("train", "eval")}
@@ -137,10 +136,7 @@ def train(
 
 @process.ending_mixed_precision()
 def run_epochs(run: Run) -> int:
-    """Train and evaluate until the run is over.
-
-    Returns the number of the signal that ended the run early, or 0.
-    """
+    """Train and evaluate until the run is over. Returns the number of the signal that ended it early, or 0."""
     progress, log = run.progress, run.telemetry
     stopped = 0
     while not stopped:
@@ -166,13 +162,9 @@ def run_epochs(run: Run) -> int:
 
 
 def train_epoch(run: Run) -> int:
-    """Make the updates that are left of the current epoch.
+    """Make the updates that are left of the epoch. Returns the number of the signal that ended it early, or 0.
 
-    `run.train_step` makes one update, in the order that the docstring of update/step.py lists. It computes loss and
-    gradients of this worker's samples, sums them over the workers, and changes `run.state`. If a number is not finite
-    on any worker, the update is skipped: only the loss scaler changes.
-
-    Returns the number of the signal that ended the epoch early, or 0.
+    The docstring of update/step.py lists the order of an update, which `run.train_step` makes.
     """
     progress, options = run.progress, run.options
     epoch = progress.update // run.feed.updates_per_epoch
@@ -183,8 +175,7 @@ def train_epoch(run: Run) -> int:
         # The rate depends on the recipe, the number of updates in an epoch, and the update's number. Updates are
         # counted from 0, and skipped ones count, too. In the warm-up the rate is learning_rate · (update + 1) / warmup.
         # Then half a cosine or a line falls from `learning_rate`, and would reach `min_learning_rate` at update
-        # `run.total`, one after the last. The other schedules are steps at `milestones`, and constant.
-        # update/schedule.py has the equations.
+        # `run.total`, one after the last. Other schedules: steps at `milestones`, constant. See update/schedule.py.
         learning_rate = run.schedule(update)
         batch, (images, labels), data_seconds, error = run.prefetcher.get(update)
         run.prefetcher.start(update + 1)  # in a thread, while the device computes
@@ -224,11 +215,7 @@ def fetch(result: StepResult) -> StepResult:
 def log_update(
     run: Run, done: StepResult, epoch: int, learning_rate: float, seconds: float, data_seconds: float
 ) -> None:
-    """Advance the progress bar, and log the update if it is due.
-
-    These updates are logged: every `log_every`th update, the last of an epoch, skipped ones, and updates for which the
-    norms of the layers are measured.
-    """
+    """Log every `log_every`th update, the last of an epoch, skipped ones, and those in which norms are measured."""
     update = run.progress.update
     loss_scale, skipped, skipped_in_row = done.scaler.tolist()
     norms = run.norms.after(done.squares)
@@ -257,8 +244,7 @@ def log_update(
 def evaluate_epoch(run: Run) -> int:
     """Evaluate on the whole validation set, record the result, and note whether it is the best so far.
 
-    Returns the number of the signal that ended the evaluation early, or 0. All ranks return the same number. After
-    an early end, a resumed run begins with this evaluation.
+    Returns the number of the signal that ended it early on all ranks, or 0. A resumed run then begins with it again.
     """
     progress, dataset = run.progress, run.dataset
     run.stop_request.install_handlers()

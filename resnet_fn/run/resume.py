@@ -28,10 +28,7 @@ from resnet_fn.runtime.workers import Workers, broadcast_text
 
 
 def save(run: Run) -> None:
-    """Write a checkpoint on rank 0 in the background, and then remove checkpoints that are no longer kept.
-
-    The checkpoint's tensors are `run.state`, which `build_run` passed to the writer.
-    """
+    """Write a checkpoint on rank 0 in the background, and then remove checkpoints that are no longer kept."""
     if not run.workers.is_main:
         return
     progress, options = run.progress, run.options
@@ -51,6 +48,7 @@ def save(run: Run) -> None:
     best = progress.best["update"] if progress.best else None
     prune = functools.partial(run.folder.prune, progress.update, options.keep_last, options.keep_every, best)
     run.telemetry.flush()
+    # The writer adds the tensors of `run.state`, which `build_run` has passed to it.
     run.writer.save(run.folder.checkpoint_path(progress.update), saved, prune)
 
 
