@@ -40,7 +40,7 @@ def test_a_pods_variables_are_the_defaults(in_pod):
     ("variable", "value", "parts"),
     [
         ("MS_NODE_RANK", "one", "MS_NODE_RANK|'one'"),
-        ("MS_LOCAL_WORKER", "5", "16|MS_LOCAL_WORKER, 5"),
+        ("MS_LOCAL_WORKER", "5", "MS_WORKER_NUM: 16|MS_LOCAL_WORKER, 5"),
         ("MS_LOCAL_WORKER", "0", "MS_WORKER_NUM|MS_LOCAL_WORKER, 0"),
     ],
 )

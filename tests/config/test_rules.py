@@ -55,7 +55,7 @@ def test_a_last_layer_of_which_one_parameter_is_trained_has_a_learning_rate(word
         ),
         (
             "--recipe imagenet_resnet50_v2 --bs 6",
-            "repeats: 4 does not divide batch 6|a multiple of 4, or --repeats 1",
+            "repeats: 4 does not divide batch 6|give a batch size that is a multiple of 4, or --repeats 1",
         ),
         (
             "--recipe imagenet_resnet50_v2 --epochs 3",

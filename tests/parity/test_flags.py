@@ -70,7 +70,7 @@ NET = "--reference mine.py:build --net "
         ("--optimizer a.py:make", "--optimizer: needs --our-optimizer FILE:FUNCTION, the same function"),
         ("--inputs a.py:batches", "--inputs: works only with --net and --reference"),
         ("record --model resnet8", "--out: needs a folder to write; give --out trace"),
-        ("record --net a.py:build --reference b.py:build --out x", "--net: give either --net or --reference, not"),
+        ("record --net a.py:build --reference b.py:build --out x", "--net: give either --net or --reference, not both"),
         ("record --like trace --out x", "--like: works only with --net; describe the task"),
         (
             "record --net a.py:b --like trace --out x --steps 9 --recipe digits --loss bce",

@@ -44,11 +44,7 @@ INPUTS: dict[str, Callable[[], Any]] = {
 KINDS: dict[str, tuple[str, Callable[[], tuple[Any, nn.Cell]], list[str]]] = {
     "ReLU for LeakyReLU": ("positive", lambda: (Theirs(t.LeakyReLU(0.1)), Ours(nn.ReLU())), ["−x", "`part`"]),
     "an upper limit": ("small", lambda: (Theirs(t.ReLU6()), Ours(nn.ReLU())), ["10·x", "`part`"]),
-    "a higher limit": (
-        "small",
-        lambda: (Theirs(t.Hardtanh(-90, 90)), Ours(nn.Hardtanh(-99.0, 99.0))),
-        ["above 90"],
-    ),
+    "a higher limit": ("small", lambda: (Theirs(t.Hardtanh(-90, 90)), Ours(nn.Hardtanh(-99.0, 99.0))), ["above 90"]),
     "odd sizes": (
         "images",
         lambda: (Theirs(t.MaxPool2d(2, ceil_mode=True)), Ours(nn.MaxPool2d(2, 2))),

@@ -68,11 +68,7 @@ X, Y = np.zeros((8, 1, 2, 2), np.float32), np.zeros(8, np.int32)
         ),
         ([(X, Y), ({"a": X}, Y)], 1, ("inputs is missing in batch 1", "but float32 [8, 1, 2, 2]", "batches alike")),
         ([(X, Y)], 3, ("accumulate: 3", "does not divide the batch of 8", "give a divisor of 8")),
-        (
-            [({"mask": X.astype(np.float64)}, Y)],
-            1,
-            ("inputs mask of batch 0 is an array of float64", "of float32"),
-        ),
+        ([({"mask": X.astype(np.float64)}, Y)], 1, ("inputs mask of batch 0 is an array of float64", "of float32")),
         ([(X, [1, 2])], 1, ("batches: labels 0 of batch 0 is int", "give a NumPy array of float32, integers or bool")),
     ],
 )

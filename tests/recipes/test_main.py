@@ -22,7 +22,8 @@ def test_a_file_shows_what_it_comes_to_and_where(capsys, write_recipe):
     for line in (
         " * --learning-rate          0.1          peak learning rate, not scaled by workers (mine.toml line 2)\n",
         " * --max-rotation           15.0         largest random rotation of a training image [degrees]\n",
-        "how it is run:\n * --log-every              5            interval between log entries [updates] (mine.toml",
+        "how it is run:\n * --log-every              5            interval between log entries [updates] "
+        "(mine.toml line 3)\n",
     ):
         assert line in text
     assert text.endswith("python -m resnet_fn.train --recipe mine.toml\n")

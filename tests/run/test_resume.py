@@ -103,9 +103,8 @@ def test_damaged_ones_are_named_and_the_one_before_is_used(checkpoint, lock, cap
     for words in ({"resume": "run"}, {"out_dir": "run"}):
         assert start(lock, **words)[1].state["update"] == 2
         for warning, part in zip(capsys.readouterr().err.splitlines(), ("10/state.json", "05/weights"), strict=True):
-            assert re.search(
-                rf"^warning: run/checkpoints/step-000000{part}.* is damaged .*; trying the checkpoint before", warning
-            )
+            pattern = rf"^warning: run/checkpoints/step-000000{part}.* is damaged .*; trying the checkpoint before it$"
+            assert re.search(pattern, warning)
     assert "step-00000010/state.json is damaged" in rejected(lock, resume="run/checkpoints/step-00000010")
     Path("run/checkpoints/step-00000002/manifest.json").unlink()
     assert "run: all 3 checkpoints are damaged; start a new run" in rejected(lock, out_dir="run")

@@ -90,7 +90,10 @@ MISTAKES = {
     ],
     "several": [
         ("a.jpg w;y\n", "val.txt line 1: 'x' is not a class of train.txt; use one of w, y"),
-        ("a.jpg x\n./a.jpg x;y\n", "train.txt line 2: ./a.jpg has class 'x;y', but 'x' on line 1; write both on one"),
+        (
+            "a.jpg x\n./a.jpg x;y\n",
+            "train.txt line 2: ./a.jpg has class 'x;y', but 'x' on line 1; write both on one line, with ;",
+        ),
     ],
 }
 
@@ -142,7 +145,7 @@ def test_images_of_any_number_of_classes(pictures):
 
 
 def test_several_classes_are_of_lists_that_say_so(pictures):
-    with pytest.raises(ValueError, match=r"^multi_label: images in class folders have one class; give --train-list "):
+    with pytest.raises(ValueError, match=r"^multi_label: images .* one class; give --train-list FILE --val"):
         load_dataset(SEVERAL, "set")
     assert load("a.jpg x;y\nd.jpg x\n", "a.jpg x\n").notes[-1] == (
         "warning: 'x;y' is one class here; for images of several classes, give --multi-label"

@@ -8,7 +8,7 @@ from resnet_fn.runtime.cpus import cpu_count
 
 
 def test_a_folder_that_is_not_needed_is_rejected(folder):
-    with pytest.raises(ValueError, match=r"is given, but digits needs no folder; .*--dataset .*--recipe "):
+    with pytest.raises(ValueError, match=r"'.*' is given, but digits needs no folder; .*--dataset .*--recipe finet"):
         load_dataset(Recipe(), str(folder))
 
 

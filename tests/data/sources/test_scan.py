@@ -91,7 +91,7 @@ def test_what_is_no_regular_file_is_named_and_never_opened(folder, raises_line):
         with raises_line("1 of 22 training and 1 of 10 ", "a.jpg' is not a regular file", "b.jpg' is"):
             open_dataset(RECIPE, str(folder), options=RunOptions(check_files=check))
     split = load_dataset(RECIPE, str(folder)).train
-    with pytest.raises(BadSampleError, match=r"a.jpg: cannot be read \(not a regular file\); fix the"):
+    with pytest.raises(BadSampleError, match=r"a.jpg: cannot be read \(not a regular file\); fix the file"):
         split.read(split.names.index("bee/a.jpg"))
     assert len(open_dataset(SKIP, str(folder)).train) == 21
 
@@ -176,8 +176,8 @@ def test_a_sample_is_its_files_bytes_unless_the_file_has_changed(folder):
     assert split.read(3) == data
     checked = replace(split, sizes=np.full(len(split), len(data)))
     path.write_bytes(data + b"more")
-    with pytest.raises(BadSampleError, match=r"bee/03 ü.JPEG: has changed since the command began; start the comm"):
+    with pytest.raises(BadSampleError, match=r"bee/03 ü.JPEG: has changed since the command began; start .* again$"):
         checked.read(3)
     path.unlink()
-    with pytest.raises(BadSampleError, match=r"bee/03 ü.JPEG: cannot be read \(No such file .*\); fix the"):
+    with pytest.raises(BadSampleError, match=r"bee/03 ü.JPEG: cannot be read \(No such file .*\); fix the file"):
         checked.read(3)
