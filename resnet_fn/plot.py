@@ -28,7 +28,7 @@ def read_events(run: Path) -> list[dict[str, Any]]:
     try:
         events = read_log(file)
     except OSError:
-        raise ValueError(f"{run}: holds no metrics.jsonl; {near_run(run, 'give a run folder')}") from None
+        raise ValueError(f"{run}: contains no metrics.jsonl; {near_run(run, 'give a run folder')}") from None
     if not events:
         raise ValueError(f"{file}: is still empty; wait for the first update")
     return events

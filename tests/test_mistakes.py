@@ -64,7 +64,7 @@ $ mkdir -p outer/other/x; mv photographs outer
 # an empty folder
 $ mkdir empty
 --data-dir empty
-1: data_dir: empty holds no class folders … empty/CLASS
+1: data_dir: empty contains no class folders … empty/CLASS
 # the folder of one class
 --data-dir photographs/train/bee
 1: data_dir: photographs/train/bee … no folders … --data-dir photographs

@@ -44,7 +44,7 @@ def test_seeds_of_one_recipe_share_a_line(runs):
 def test_plot_says_what_is_wrong(runs):
     for place in ("runs/c", "runs"):
         hint = "give one of the runs in runs: runs/a, runs/b"
-        with pytest.raises(ValueError, match=rf"^{place}: holds no metrics\.jsonl; {hint}$"):
+        with pytest.raises(ValueError, match=rf"^{place}: contains no metrics\.jsonl; {hint}$"):
             plot.read_events(Path(place))
     Path("runs/b/metrics.jsonl").write_text("")
     with pytest.raises(ValueError, match=r"^runs/b/metrics\.jsonl: is still empty; wait for the first update$"):

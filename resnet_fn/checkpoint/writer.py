@@ -30,7 +30,7 @@ class CheckpointWriter:
         self._saves.append(self._thread.submit(self._write, folder, dict(state), then, event))
 
     def poll(self) -> list[dict[str, Any]]:
-        """Return one metrics.jsonl event for each save that has ended since the last call."""
+        """Return a metrics.jsonl event for each save that ended since the last call, or raise a failed save's error."""
         done = [save for save in self._saves if save.done()]
         self._saves = [save for save in self._saves if save not in done]
         return [save.result() for save in done]

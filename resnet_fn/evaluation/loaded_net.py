@@ -157,7 +157,7 @@ def assign_checkpoint(net: nn.Cell, checkpoint: Checkpoint, ema: bool | None = N
     """Copy the weights of a checkpoint to `net`, and return whether they are averaged (see `load_run` for `ema`)."""
     averages = averages_of(checkpoint.training)
     if ema and not averages:
-        raise CheckpointError(f"{checkpoint.path}: holds no EMA weights; leave out --ema, or train with --ema 0.999")
+        raise CheckpointError(f"{checkpoint.path}: contains no EMA weights; leave out --ema, or train with --ema 0.999")
     averaged = bool(averages) and ema is not False
     weights = {**checkpoint.weights, **averages} if averaged else checkpoint.weights
     assign_all(tuple(net.get_parameters()), weights, checkpoint.path)

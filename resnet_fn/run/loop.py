@@ -215,7 +215,7 @@ def fetch(result: StepResult) -> StepResult:
 def log_update(
     run: Run, done: StepResult, epoch: int, learning_rate: float, seconds: float, data_seconds: float
 ) -> None:
-    """Log every `log_every`th update, the last of an epoch, skipped ones, and those in which norms are measured."""
+    """Advance the bar. Log every `log_every`th update, the last of an epoch, skipped ones, and those with norms."""
     update = run.progress.update
     loss_scale, skipped, skipped_in_row = done.scaler.tolist()
     norms = run.norms.after(done.squares)

@@ -1,3 +1,5 @@
+import re
+
 import mindspore
 import numpy as np
 import pytest
@@ -10,11 +12,11 @@ pytestmark = pytest.mark.usefixtures("device")
 
 def test_a_copy_that_loses_bytes_of_an_array_that_is_not_aligned(monkeypatch):
     ok, text = arithmetic.transfer()
-    assert (ok, text.startswith("0 of ")) == (True, True)
+    assert (ok, bool(re.fullmatch(r"0 of \d+ arrays come back changed", text))) == (True, True)
     real = arithmetic.Tensor
     monkeypatch.setattr(arithmetic, "Tensor", lambda a: real(a if a.ctypes.data % 64 == 0 else np.zeros_like(a)))
     ok, text = arithmetic.transfer()
-    assert (ok, text.startswith("0 of ")) == (False, False)
+    assert (ok, bool(re.fullmatch(r"[1-9]\d* of \d+ arrays come back changed", text))) == (False, True)
 
 
 def test_an_inverted_momentum(monkeypatch):
@@ -28,7 +30,7 @@ def test_a_nesterov_that_is_ignored(monkeypatch):
     real = arithmetic.momentum_sgd
     monkeypatch.setattr(arithmetic, "momentum_sgd", lambda groups, momentum, nesterov: real(groups, momentum, False))
     ok, text = arithmetic.nesterov()
-    assert (ok, text.endswith(" after two updates")) == (False, True)
+    assert (ok, text.endswith("from float64 after two updates")) == (False, True)
 
 
 def test_a_convolution_in_less_than_float32(monkeypatch):

@@ -69,7 +69,7 @@ def test_ema_where_there_is_none_is_an_error_with_the_fix(run):
     save_checkpoint(
         Path("bare/checkpoints/step-00000005"), list(trained.net.get_parameters()), [], trained.checkpoint.state
     )
-    with pytest.raises(CheckpointError, match=r"step-00000005: holds no EMA weights; leave out --ema, or"):
+    with pytest.raises(CheckpointError, match=r"step-00000005: contains no EMA weights; leave out --ema, or"):
         load_run("bare", ema=True)
 
 

@@ -52,7 +52,7 @@ def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, 
     else:
         test, more = _list_flat_val(root, classes)
     if not len(test):
-        raise ValueError(f"data_dir: {root / 'val'} holds no images; lay the images out as val/CLASS/*.JPEG")
+        raise ValueError(f"data_dir: {root / 'val'} contains no images; lay the images out as val/CLASS/*.JPEG")
     train, test = (dataclasses.replace(split, threads=threads) for split in (train, test))
     spec = color_spec("imagefolder", classes)
     return DataSet(train, test, spec, (*notes, *more), held_out=test.names if whole else ())
@@ -68,10 +68,10 @@ def _check_classes(place: Path, classes: list[str], files: FileSplit) -> None:
         problem = f"{place} holds images and no folders"
         fix = f"if the images are of one class, give the parent folder with --data-dir {parent}"
     elif not classes:
-        problem, fix = f"{place} holds no class folders", f"lay the images out as {place}/CLASS/*.JPEG"
+        problem, fix = f"{place} contains no class folders", f"lay the images out as {place}/CLASS/*.JPEG"
     elif not counts.all():
         empty = place / classes[int(np.argmin(counts))]
-        problem, fix = f"{empty} holds no images", "add images or remove the folder, which would count as a class"
+        problem, fix = f"{empty} contains no images", "add images or remove the folder, which would count as a class"
         fix = _look_inside(empty) or fix
     elif len(classes) == 1:
         problem = f"{place} holds one class only, {classes[0]!r}"
