@@ -18,6 +18,7 @@ a loop of your own  start, Workers, open_dataset, make_feed, score, summarise
 
 # ruff: noqa: E402
 
+import importlib.util
 import os
 import sys
 
@@ -28,8 +29,6 @@ def _obstacle() -> str:
         return f"Python {version[0]}.{version[1]} is too {'old' if version < (3, 11) else 'new'}; use 3.11 or 3.12"
     if sys.path and os.path.realpath(sys.path[0] or ".") == here:
         return f"{here}: its module inspect hides Python's own; run cd {os.path.dirname(here)}"
-    import importlib.util
-
     if importlib.util.find_spec("numpy") is None:
         return "numpy is not installed; run pip install . in the folder of the clone"
     return ""
@@ -40,7 +39,6 @@ if _text := _obstacle():  # before imports that would fail less clearly
         sys.exit(f"resnet_fn: error: {_text}")
     raise ImportError(_text)
 
-import importlib
 import traceback
 import types
 

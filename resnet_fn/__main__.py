@@ -6,7 +6,6 @@ import sys
 if __name__ == "__main__" or sys.argv[0].endswith("/resnet_fn"):  # the installed command, which imports this module
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # train.py gives the reason
 
-import importlib
 import importlib.util
 import os
 import shlex

@@ -36,8 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     group.add_argument("--val-list", default="", metavar="FILE", help="list of images; default: as in training")
     cli.add_device_flags(flags)
     group = flags.add_argument_group("output")
-    written = "write the metrics as JSON to this file"
-    group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help=written)
+    group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help="write the metrics as JSON to this file")
     files = "write report.html, report.json and predictions.csv to this folder"
     group.add_argument("--report", type=cli.folder_to_write, metavar="DIR", help=files)
     parsed = flags.parse(arguments)
@@ -61,12 +60,10 @@ def main(arguments: Sequence[str]) -> int:
     from resnet_fn.report.writer import write_report
     from resnet_fn.runtime.workers import join
 
-    shared = ("batch_size", "device", "threads", "data_dir", "allow_non_finite")
-    how = {name: value for name, value in vars(parsed).items() if name in shared}
+    how = {name: getattr(parsed, name) for name in ("batch_size", "device", "threads", "data_dir", "allow_non_finite")}
     if file:
-        scores, dataset = evaluate_weights(
-            weights, file.make(Recipe), parsed.which, options=file.make(RunOptions), **how
-        )
+        how |= {"options": file.make(RunOptions)}
+        scores, dataset = evaluate_weights(weights, file.make(Recipe), parsed.which, **how)
     else:
         how |= {name: getattr(parsed, name) for name in ("tta", "ema", "image_size", "val_list")}
         evaluation = evaluate_in_detail(trained, parsed.which, **how)

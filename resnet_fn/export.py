@@ -35,12 +35,12 @@ def main(arguments: Sequence[str]) -> int:
         (fixed and weights, "--batch: a safetensors file holds weights only and takes any batch; leave it out"),
         (size < 0, f"--image-size: {size} is negative; give a number of pixels, or 0 for the recipe's size"),
     )
-    from resnet_fn.evaluation.export import DYNAMIC, export
+    from resnet_fn.evaluation.export import export
     from resnet_fn.evaluation.loaded_net import load_run
 
     how = {name: getattr(parsed, name) for name in ("ema", "image_size", "allow_non_finite", "device", "threads")}
     trained = load_run(checkpoint, parsed.which, **how)
-    card = export(trained, parsed.out, int(parsed.batch) if fixed else DYNAMIC, data_dir=parsed.data_dir)
+    card = export(trained, parsed.out, int(parsed.batch) if fixed else 0, data_dir=parsed.data_dir)
     verified = card["verified"]
     print(
         f"{parsed.out}: {parsed.format}, input {card['input']['shape']}; verified on {verified['images']} validation "

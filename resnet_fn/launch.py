@@ -38,13 +38,11 @@ def pod_defaults() -> dict[str, Any]:
     if given["MS_ROLE"] == "MS_SCHED" and os.environ.get("NPU_POD") == "false":
         raise cli.UsageError("NPU_POD: the scheduler's pod has no card; give this pod as many cards as a worker's pod")
     names = ("MS_WORKER_NUM", "MS_LOCAL_WORKER", "MS_NODE_RANK", "MS_SCHED_PORT")
-    cli.raise_usage_errors(
-        *((not given[name].isdecimal(), f"{name}: {given[name]!r} is not a whole number") for name in names)
-    )
+    wrong = ((not given[name].isdecimal(), f"{name}: {given[name]!r} is not a whole number") for name in names)
+    cli.raise_usage_errors(*wrong)
     workers, local, rank, port = (int(given[name]) for name in names)
-    cli.raise_usage_errors(
-        (not local or workers % local != 0, f"MS_WORKER_NUM: {workers} must be a multiple of MS_LOCAL_WORKER, {local}")
-    )
+    if not local or workers % local != 0:
+        raise cli.UsageError(f"MS_WORKER_NUM: {workers} must be a multiple of MS_LOCAL_WORKER, {local}")
     machines = {"workers": workers, "nnodes": workers // local, "node_rank": rank}
     return {**machines, "master_addr": given["MS_SCHED_HOST"] or None, "master_port": port}
 
@@ -54,9 +52,8 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     about = "Start workers with msrun, and forward signals to them.\nThe exit code is that of the first failed worker."
     parser = cli.Parser("launch", about, _EXAMPLES, "")
     parser.usage = f"{parser.usage} -- [flags of train, or python or resnet_fn and a command]"
-    default = pod_defaults()
-    parser.set_defaults(**default)
-    workers_help = f"total number of workers on all machines; default {default['workers']}"
+    parser.set_defaults(**pod_defaults())
+    workers_help = "total number of workers on all machines; default %(default)s"
     parser.add_argument("--workers", type=int, metavar="N", help=workers_help)
     logs = "folder for the workers' output; default: a temporary folder"
     parser.add_argument("--log-dir", type=cli.folder_to_write, metavar="DIR", help=logs)
@@ -119,9 +116,8 @@ def exit_code(ended: dict[str, int], logs: Path, has_scheduler: bool) -> int:
         return ended.get("scheduler") or 1  # MindSpore may have ended the other workers with SIGTERM
     if code and code - 128 not in SIGNALS:
         end = "\n".join(_shown((logs / f"{name}.log").read_text(errors="replace")).splitlines()[-20:])
-        print(
-            f"launch: {name.replace('_', ' ')} ended with {describe_exit(code)}; its log ends:\n{end}", file=sys.stderr
-        )
+        worker = name.replace("_", " ")
+        print(f"launch: {worker} ended with {describe_exit(code)}; its log ends:\n{end}", file=sys.stderr)
     return code
 
 

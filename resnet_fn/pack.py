@@ -20,8 +20,7 @@ def main(arguments: Sequence[str]) -> int:
     about = "Write an image folder as MindRecord files, which are faster to read."
     parser = cli.Parser("pack", about, _EXAMPLES, "SOURCE OUT")
     parser.add_argument("source", metavar="SOURCE", help="image folder: train/CLASS/*.JPEG, val/CLASS/*.JPEG")
-    kept = "folder for the MindRecord files"
-    parser.add_argument("out", type=cli.folder_to_write, metavar="OUT", help=kept)
+    parser.add_argument("out", type=cli.folder_to_write, metavar="OUT", help="folder for the MindRecord files")
     parser.add_argument("--shards", type=int, default=8, metavar="N", help="number of files per split; default 8")
     shrunk = "shrink the shorter side of training images to this [pixels]; default 0: keep all files unchanged"
     parser.add_argument("--short-side", type=int, default=0, metavar="N", help=shrunk)

@@ -34,10 +34,9 @@ def main(arguments: Sequence[str]) -> int:
     cli.add_device_flags(flags)
     parsed = flags.parse(arguments)
     least = parsed.threshold
-    outside = least is not None and not 0 < least < 1
     cli.raise_usage_errors(
         (parsed.top is not None and parsed.top < 1, f"--top: {parsed.top} is too small; give 1 or more"),
-        (outside, f"--threshold: {least} is not between 0 and 1; give {SAID_FROM}"),
+        (least is not None and not 0 < least < 1, f"--threshold: {least} is not between 0 and 1; give {SAID_FROM}"),
         (parsed.csv and parsed.json, "--csv cannot be used with --json; give one of them"),
     )
     checkpoint, *images = [parsed.checkpoint, *parsed.images] if parsed.checkpoint else parsed.images
@@ -66,11 +65,9 @@ def main(arguments: Sequence[str]) -> int:
     for result in results:
         if "error" in result:
             print(f"predict: {result['error']}", file=sys.stderr, flush=True)
-        elif parsed.csv:
-            continue
         elif parsed.json:
             print(json.dumps(result))
-        else:
+        elif not parsed.csv:
             likely = "   ".join(f"{row['class']} {row['probability']:6.2%}" for row in result["top"])
             print(f"{result['file']:{width}}   {likely or '(none)'}")
     if bad:

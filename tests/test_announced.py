@@ -22,7 +22,7 @@ ANNOUNCED = re.compile(
 GUARDED = {
     "mindspore.get_context": "runtime.process",
     "mindspore.nn.Dense": "models.layers",  # to be Linear
-    "mindspore.ops.clip_by_global_norm": "update.gradients",  # called where `ascend.has_clip` found it
+    "mindspore.ops.clip_by_global_norm": "update.gradients",  # called where `update.step` finds it
     "Tensor.init_data": "models.init",  # `initializer` has no other way to its values
 }
 # Changes that leave our calls as they are. A keyword that an announcement names is found by itself.

@@ -70,12 +70,11 @@ def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Map
     """Write arrays as `save_checkpoint` does. The arrays must not change during the call. Any thread may call this."""
     folder = Path(folder)
     temporary = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
-    tensors = {_WEIGHTS: weights, _TRAINING: training}
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
         try:
-            files = write_tensor_files(temporary, tensors)
+            files = write_tensor_files(temporary, {_WEIGHTS: weights, _TRAINING: training})
         except ValueError as error:
             raise CheckpointError(f"{folder} was not saved, because {error}; lower the learning rate") from None
         text = (json.dumps(state, indent=1, allow_nan=False) + "\n").encode()
@@ -87,7 +86,7 @@ def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Map
         write_synced(temporary / MANIFEST, (json.dumps(body, indent=1) + "\n").encode())
         sync(temporary)
         # rename() cannot replace a folder that contains files. If the process dies between the two renames,
-        # `recover_interrupted_replace` puts the old folder back.
+        # `recover_interrupted_replace` (run_folder.py) puts the old folder back.
         old = folder.with_name(f"{folder.name}.old")
         shutil.rmtree(old, ignore_errors=True)
         if folder.exists():
@@ -101,14 +100,6 @@ def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Map
     return folder
 
 
-def recover_interrupted_replace(checkpoints: Path) -> None:
-    """Rename `step-NNNNNNNN.old` back to `step-NNNNNNNN` if a crash interrupted the replacement of a checkpoint."""
-    for old in checkpoints.glob("step-*.old"):
-        folder = old.with_suffix("")
-        if not folder.exists():
-            old.rename(folder)
-
-
 def load_checkpoint(folder: Path) -> Checkpoint:
     """Return the contents of a checkpoint folder, after comparing all files with the hashes in manifest.json.
 
@@ -117,9 +108,8 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         ValueError: If the checkpoint has the format of another version of this package.
     """
     folder = Path(folder)
-    manifest = _read_manifest(folder)
     read: dict[str, Any] = {}
-    for name, expected in manifest["files"].items():
+    for name, expected in _read_manifest(folder)["files"].items():
         path = folder / name
         try:
             if "tensors" in expected:

@@ -13,13 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.checkpoint.folder import (
-    MANIFEST,
-    Checkpoint,
-    CheckpointError,
-    load_checkpoint,
-    recover_interrupted_replace,
-)
+from resnet_fn.checkpoint.folder import MANIFEST, Checkpoint, CheckpointError, load_checkpoint
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.hints import near_run
 from resnet_fn.config.options import RunOptions
@@ -122,8 +116,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             lock.take(self.path)
             self.checkpoints.mkdir(exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.checkpoints):
-                pass  # a folder may exist and still refuse new files
+            tempfile.TemporaryFile(dir=self.checkpoints).close()  # a folder may exist and still refuse new files
         except OSError as error:
             raise ValueError(f"out_dir: {self.path} cannot be written ({error.strerror}); give another one") from None
 
@@ -139,15 +132,12 @@ class RunFolder:
         """Write config.json and recipe.toml. A recipe.toml that a user has changed is kept, and a note is returned."""
         from resnet_fn import __version__
 
+        packages = {name: installed(name) for name in ("mindspore", "numpy")}
         config = {
             "recipe": to_dict(recipe),
             "options": to_dict(options),
             "workers": workers.size,
-            "versions": {
-                "resnet_fn": __version__,
-                **{name: installed(name) for name in ("mindspore", "numpy")},
-                "python": platform.python_version(),
-            },
+            "versions": {"resnet_fn": __version__, **packages, "python": platform.python_version()},
         }
         for left in self.path.iterdir():  # a killed run left them, because the lock keeps others out
             if _LEFT_FILE.fullmatch(left.name):
@@ -162,6 +152,14 @@ class RunFolder:
         # config.json is written last: if it exists, recipe.toml does too.
         replace_text(self.path / "config.json", json.dumps(config, indent=1) + "\n")
         return [f"{path} has been changed since the run wrote it, and stays as it is"] if changed else []
+
+
+def recover_interrupted_replace(checkpoints: Path) -> None:
+    """Rename `step-NNNNNNNN.old` back to `step-NNNNNNNN` if a crash interrupted the replacement of a checkpoint."""
+    for old in checkpoints.glob("step-*.old"):
+        folder = old.with_suffix("")
+        if not folder.exists():
+            old.rename(folder)
 
 
 def run_of(checkpoint: Path) -> Path:

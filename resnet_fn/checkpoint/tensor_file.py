@@ -31,8 +31,7 @@ def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Ma
     """Write a safetensors file that keeps the order of `arrays` and contains `metadata` in the header."""
     with open(path, "wb") as file:
         file.write(_header(arrays, metadata))
-        for array in arrays.values():
-            file.write(_bytes(array))
+        file.writelines(map(_bytes, arrays.values()))
 
 
 def read_safetensors(data: bytes) -> dict[str, np.ndarray]:

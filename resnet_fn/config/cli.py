@@ -129,11 +129,7 @@ def add_device_flags(parser: Parser) -> argparse._ArgumentGroup:
 
 
 def add_fields(
-    parser: argparse.ArgumentParser,
-    *configs: Any,
-    skip: Collection[str] = (),
-    first: Sequence[str] = (),
-    shown: Collection[str] = (),
+    parser: Parser, *configs: Any, skip: Collection[str], first: Sequence[str] = (), shown: Collection[str] = ()
 ) -> None:
     """Add one flag for each field of `configs`, except the fields in `skip`.
 

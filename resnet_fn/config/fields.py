@@ -42,8 +42,7 @@ def setting(
     """
     about: dict[str, Any] = {"group": group, "meaning": meaning, "unit": unit, "aliases": aliases.split()}
     about |= {"choices": choices.split("|") if choices else [], "at_least": at_least, "above": above, "within": within}
-    about["per_worker"] = per_worker or unit == "path"
-    return dataclasses.field(default=default, metadata=about)
+    return dataclasses.field(default=default, metadata={**about, "per_worker": per_worker or unit == "path"})
 
 
 def as_declared(field: Any, value: Any) -> Any:
@@ -147,5 +146,5 @@ def show_value(value: object) -> str:
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """Convert a recipe or options to a dict of JSON types."""
+    """Convert a recipe, options or an `InputSpec` to a dict of JSON types."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(config).items()}

@@ -143,10 +143,8 @@ class Recipe(Settings):
         if late := ", ".join(f"{epoch:g}" for epoch in self.milestones if epoch >= self.epochs):
             notes.append(f"milestones {late}: the run ends after epoch {self.epochs}, before them")
         if self.optimizer in ("lars", "lamb") and not self.weight_decay:
-            plain = "SGD" if self.optimizer == "lars" else "Adam"
-            notes.append(
-                f"weight_decay 0: {self.optimizer} adapts only layers with weight decay; the run uses plain {plain}"
-            )
+            plain = f"the run uses plain {'SGD' if self.optimizer == 'lars' else 'Adam'}"
+            notes.append(f"weight_decay 0: {self.optimizer} adapts only layers with weight decay; {plain}")
         if self.optimizer in ("adam", "adamw") and self.learning_rate >= 0.05:
             moves = "Adam moves every weight by about that much in an update; 0.001 is usual"
             notes.append(f"learning_rate {self.learning_rate:g}: {moves}")

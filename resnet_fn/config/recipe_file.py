@@ -68,8 +68,7 @@ def _extended(path: Path, extends: str, named: Mapping[str, Recipe], above: tupl
     if other.resolve() in above:
         raise ValueError(f"{extends} extends itself; name another recipe")
     draft = read_recipe_file(other, named, above).complete()  # the extended file must be valid by itself
-    values = {name: value._replace(source=Source.RECIPE) for name, value in draft.values.items()}
-    return Draft(values, draft.notes)
+    return Draft({name: value._replace(source=Source.RECIPE) for name, value in draft.values.items()}, draft.notes)
 
 
 def read_toml(path: Path) -> dict[str, tuple[Any, str]]:

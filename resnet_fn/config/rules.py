@@ -18,8 +18,7 @@ class Rule(NamedTuple):
 
 
 KEEP = True  # value for `Rule.keep`
-# Data sets whose images are decoded from files or records during training.
-OF_FILES = ("imagefolder", "mindrecord")
+OF_FILES = ("imagefolder", "mindrecord")  # data sets whose images are decoded from files or records during training
 _ADAM = ("adam", "adamw", "lamb")  # optimizers that average the squares of the gradients
 _FILES = "is for data sets of image files; leave it out"
 _IN_PYTHON = "is only for resnet_fn.fit in Python; give a data set or net of this package"
@@ -61,9 +60,8 @@ RULES = (
     ),
     Rule("validation_share", lambda dataset: dataset == "imagefolder", "is for --dataset imagefolder; leave it out"),
     Rule("synthetic_samples synthetic_classes", lambda dataset: dataset == "synthetic", "needs --dataset synthetic"),
-    Rule("on_bad_sample check_files data_threads", lambda dataset: dataset in OF_FILES, _FILES),
     # images
-    Rule("crop_scale eval_resize", lambda dataset: dataset in OF_FILES, _FILES),
+    Rule("on_bad_sample check_files data_threads crop_scale eval_resize", lambda dataset: dataset in OF_FILES, _FILES),
     Rule("max_shift max_rotation", lambda dataset: dataset not in OF_FILES, "is for data sets in memory; give 0"),
     Rule("max_zoom crop_padding", lambda dataset: dataset not in OF_FILES, "is for data sets in memory; give 0"),
     Rule("policy color_jitter", lambda dataset: dataset != "digits", "needs colour images, which the digits are not"),

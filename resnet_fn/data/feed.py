@@ -53,7 +53,6 @@ class MemoryFeed(Plan):
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers()) -> None:
         super().__init__(recipe, dataset.train.labels, workers)
         self._input, self._split = dataset.input, cast(Split, dataset.train)
-        self._repeats = self.repeat_numbers()
         self._draws = lru_cache(maxsize=1)(lambda epoch: draw_epoch(recipe, epoch, len(dataset.train)))
         changes_bytes = recipe.crop_padding or recipe.flip or recipe.colours
         size = len(dataset.train) * dataset.input.channels * recipe.image_size**2 * 4
@@ -63,9 +62,8 @@ class MemoryFeed(Plan):
         elif size <= self._MOST_PREPARED and not changes_bytes:
             self._prepared = prepare(self._split.images, recipe.image_size, dataset.input)
         # A resumed run compares these JSON values with the values in the checkpoint.
-        self.reproducibility_key: dict[str, Any] = {"samples": len(self._split)}
-        if dataset.digest:
-            self.reproducibility_key["arrays"] = dataset.digest
+        digest = {"arrays": dataset.digest} if dataset.digest else {}
+        self.reproducibility_key: dict[str, Any] = {"samples": len(self._split), **digest}
 
     def batch(self, update: int) -> Batch:
         """Return this worker's share of the batch of an update.
@@ -80,7 +78,7 @@ class MemoryFeed(Plan):
         recipe, spec = self.recipe, self._input
         epoch, place = divmod(update, self.updates_per_epoch)
         samples, numbers = (share[place] for share in self.epoch(epoch))
-        draws = {name: drawn[self._repeats, numbers] for name, drawn in self._draws(epoch).items()}
+        draws = {name: drawn[self.repeat_numbers, numbers] for name, drawn in self._draws(epoch).items()}
         if self._prepared is not None:
             images = self._prepared[samples]
         else:
@@ -88,7 +86,7 @@ class MemoryFeed(Plan):
             if "crop" in draws:
                 pixels = crop_and_flip(pixels, draws["crop"], recipe.crop_padding, recipe.flip)
             if recipe.colours:
-                pixels = colour_arrays(pixels, recipe, epoch, self._repeats, numbers)
+                pixels = colour_arrays(pixels, recipe, epoch, self.repeat_numbers, numbers)
             images = prepare(pixels, recipe.image_size, spec)
         if "affine" in draws:
             black = -spec.moments[0] / spec.moments[1]

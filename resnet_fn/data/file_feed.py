@@ -29,7 +29,6 @@ class FileFeed(Plan):
         super().__init__(recipe, dataset.train.labels, workers)
         self._input, self._as_bytes = dataset.input, as_bytes
         self._split = cast(FileSplit | RecordSplit, dataset.train)
-        self._repeats = self.repeat_numbers().tolist()
         shape = (self.share, 3, recipe.image_size, recipe.image_size)
         self._buffers = Buffers(shape, np.uint8 if as_bytes else np.float32)
         samples = len(self._split)
@@ -48,10 +47,8 @@ class FileFeed(Plan):
             raise
         if not self._begun:
             self.close()
-        erasing, epoch = None, update // self.updates_per_epoch
-        if self.recipe.erasing:
-            repeats, numbers = zip(*self._numbers(update), strict=True)
-            erasing = self._erasing(epoch)[list(repeats), list(numbers)]
+        epoch, row = divmod(update, self.updates_per_epoch)
+        erasing = self._erasing(epoch)[self.repeat_numbers, self.epoch(epoch)[1][row]] if self.recipe.erasing else None
         batch = images, self.labels[self.indices(update)]
         return erase_and_mix(self.recipe, batch, len(self._input.classes), update, epoch, erasing)
 
@@ -74,11 +71,6 @@ class FileFeed(Plan):
             self._pool = None
             self._begun.clear()
 
-    def _numbers(self, update: int) -> list[tuple[int, int]]:
-        """Return the two numbers (repeat, number) that seed the augmentation, for each image of an update."""
-        epoch, place = divmod(update, self.updates_per_epoch)
-        return list(zip(self._repeats, self.epoch(epoch)[1][place].tolist(), strict=True))
-
     def _decoded(self, update: int) -> np.ndarray:
         """Return an update's decoded images, and start to decode the next update of the epoch, if there is one."""
         if update not in self._begun:
@@ -98,7 +90,9 @@ class FileFeed(Plan):
     def _begin(self, update: int) -> None:
         """Let threads decode the images of an update. If reading fails, `batch` raises the error later."""
         assert self._pool is not None
-        images, epoch, numbers = self._buffers.take(), update // self.updates_per_epoch, self._numbers(update)
+        epoch, row = divmod(update, self.updates_per_epoch)
+        images = self._buffers.take()
+        numbers = list(zip(self.repeat_numbers.tolist(), self.epoch(epoch)[1][row].tolist(), strict=True))
         decoded: list[Future[None]] = []
         samples = []
         try:

@@ -31,13 +31,9 @@ class InputSpec:
         """Return the mean and the standard deviation of each channel, as two float32 arrays [C]."""
         return np.array(self.mean, np.float32), np.array(self.std, np.float32)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON types, for a checkpoint's state.json."""
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()}
-
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "InputSpec":
-        """Make an `InputSpec` from the dict that `to_dict` returns. Optional fields may be absent."""
+        """Make an `InputSpec` from the dict that `config.fields.to_dict` returns. Optional fields may be absent."""
         values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()}
         return cls(**values)
 

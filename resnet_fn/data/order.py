@@ -36,10 +36,8 @@ def split_batch(batch_size: int, workers: int, accumulate: int) -> int:
     if batch_size % parts == 0:
         return batch_size // parts
     multiple = -(-batch_size // parts) * parts
-    raise ValueError(
-        f"batch_size: {batch_size} is not a multiple of {workers} workers x {accumulate} micro-batches; "
-        f"use {multiple}, or another --accumulate"
-    )
+    wanted = f"a multiple of {workers} workers x {accumulate} micro-batches"
+    raise ValueError(f"batch_size: {batch_size} is not {wanted}; use {multiple}, or another --accumulate")
 
 
 def epoch_order(seed: int, epoch: int, samples: int) -> np.ndarray:
@@ -56,19 +54,18 @@ class Plan:
     """
 
     def __init__(self, recipe: Recipe, labels: np.ndarray, workers: Workers) -> None:
-        samples = len(labels)
+        samples, size = len(labels), recipe.batch_size
         self.recipe, self.labels, self.workers = recipe, labels, workers
-        self.updates_per_epoch = samples // recipe.batch_size  # batches of one size let the step compile once
-        self.share = recipe.batch_size // workers.size  # number of samples of each worker in an update
+        self.updates_per_epoch = samples // size  # batches of one size let the step compile once
+        self.share = share = size // workers.size  # number of samples of each worker in an update
         self.epoch = lru_cache(maxsize=1)(self._draw)  # thread-safe
         if not self.updates_per_epoch:
-            size = recipe.batch_size
             raise ValueError(f"batch_size: {size} is larger than the training set of {samples}; give at most {samples}")
-        if recipe.mixes and self.share % 2:
-            even = 2 * workers.size * -(-recipe.batch_size // (2 * workers.size))
-            raise ValueError(
-                f"batch_size: mixup and cutmix need an even share per worker, not {self.share}; give {even}"
-            )
+        if recipe.mixes and share % 2:
+            even = 2 * workers.size * -(-size // (2 * workers.size))
+            raise ValueError(f"batch_size: mixup and cutmix need an even share per worker, not {share}; give {even}")
+        places = workers.rank * share + np.arange(share)
+        self.repeat_numbers = places // (size // recipe.repeats)  # of each sample in the share, counted from 0
 
     def indices(self, update: int) -> np.ndarray:
         """Return the sample numbers of this worker's share of an update, int64 [share]."""
@@ -88,8 +85,3 @@ class Plan:
         different, start = self.recipe.batch_size // self.recipe.repeats, self.workers.rank * self.share
         unique = order[: self.updates_per_epoch * different].reshape(self.updates_per_epoch, different)
         return np.tile(unique, self.recipe.repeats)[:, start : start + self.share].copy()
-
-    def repeat_numbers(self) -> np.ndarray:
-        """Return the repeat number, counted from 0, of each sample in this worker's share, int64 [share]."""
-        places = self.workers.rank * self.share + np.arange(self.share)
-        return places // (self.recipe.batch_size // self.recipe.repeats)

@@ -16,11 +16,9 @@ from resnet_fn.config.hints import few
 from resnet_fn.runtime.user_files import imports_beside, load_function
 
 # New defaults by layer and argument, for changes that `changing_defaults` cannot read in MindSpore's docstrings.
-_SAME = {"pad_mode": "0, without `same`"}
-_STRIDE = {"stride": "kernel_size"}
 _SILENT: dict[str, dict[str, str]] = {
-    **{f"Conv{n}d{kind}": _SAME for n in (1, 2, 3) for kind in ("", "Transpose")},
-    **{f"{kind}Pool{n}d": _STRIDE for n in (1, 2, 3) for kind in ("Max", "Avg")},
+    **{f"Conv{n}d{kind}": {"pad_mode": "0, without `same`"} for n in (1, 2, 3) for kind in ("", "Transpose")},
+    **{f"{kind}Pool{n}d": {"stride": "kernel_size"} for n in (1, 2, 3) for kind in ("Max", "Avg")},
     "LeakyReLU": {"alpha": "0.01"},
     "SmoothL1Loss": {"reduction": "'mean'"},
     "Embedding": {"embedding_table": "N(0, 1)"},
@@ -32,9 +30,7 @@ _METHODS = {
     "transpose": "it will swap two dimensions, instead of permuting all dimensions",
     "repeat": "since MindSpore 2.6 it repeats as in PyTorch; before, it repeated each element",
 }
-_FUNCTIONS = re.compile(
-    r"Non-backward|incompatible|semantics|order|will be (?:removed|replaced)|default value", re.IGNORECASE
-)
+_FUNCTIONS = re.compile(r"Non-backward|incompatible|semantics|order|will be (?:removed|replaced)|default value", re.I)
 
 
 def changing_defaults(layer: type[nn.Cell]) -> dict[str, str]:
@@ -48,10 +44,8 @@ def changing_defaults(layer: type[nn.Cell]) -> dict[str, str]:
             for name, value in zip(names, arguments.defaults, strict=True):
                 if name in now and isinstance(value, ast.Constant) and value.value is not None:
                     changes |= {name: repr(value.value)} if value.value != now[name].default else {}
-    for name, value in re.findall(
-        r"`+(\w+)`+[^`]*(?:renamed to `\w+`)?[^`.]*chang\w+ from ``[^`]+`` to ``([^`]+)``", text
-    ):
-        changes |= {name: value} if value != "None" else {}
+    pattern = r"`+(\w+)`+[^`]*(?:renamed to `\w+`)?[^`.]*chang\w+ from ``[^`]+`` to ``([^`]+)``"
+    changes |= {name: value for name, value in re.findall(pattern, text) if value != "None"}
     changes |= dict(re.findall(r"`(\w+)` will default to ``([^`]+)``", text))
     return {name: value for name, value in changes.items() if name in now}
 
@@ -103,8 +97,8 @@ def resting_settings(place: str) -> list[str]:
     return [f"{text} ({few(names)})" for text, names in rows.items()]
 
 
-def changing_calls(file: Path) -> list[str]:
-    """Return a line for each call in a file that a later MindSpore may compute differently."""
+def changing_calls(file: Path) -> Iterator[str]:
+    """Yield a line for each call in a file that a later MindSpore may compute differently."""
     tree, names = ast.parse(file.read_text()), {}
     for node in ast.walk(tree):
         for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
@@ -113,7 +107,6 @@ def changing_calls(file: Path) -> list[str]:
             else:
                 root = alias.name.partition(".")[0]
                 names[alias.asname or root] = alias.name if alias.asname else root
-    lines = []
     for node in sorted((n for n in ast.walk(tree) if isinstance(n, ast.Call)), key=lambda call: call.lineno):
         call = ast.unparse(node.func)
         root, dot, rest = call.partition(".")
@@ -123,9 +116,6 @@ def changing_calls(file: Path) -> list[str]:
             value: Any = functools.reduce(lambda at, word: getattr(at, word, None), full.split(".")[1:], mindspore)
             head = " ".join((getattr(value, "__doc__", None) or "").partition("Args:")[0].split())
             sentences = [part for part in re.split(r"(?<=\.) (?=[A-Z-])", head) if "after version" in part.lower()]
-            text = next(
-                (part.rpartition("warning:: ")[2].strip(". -") for part in sentences if _FUNCTIONS.search(part)), ""
-            )
+            text = next(filter(_FUNCTIONS.search, sentences), "").rpartition("warning:: ")[2].strip(". -")
         if text:
-            lines.append(f"{file.name}:{node.lineno}: {call} may change: {text}")
-    return lines
+            yield f"{file.name}:{node.lineno}: {call} may change: {text}"

@@ -5,8 +5,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mindspore import nn
-
 from resnet_fn.config.hints import closest
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
@@ -90,8 +88,7 @@ def evaluate_in_detail(
     trained = load_run(checkpoint, which, ema=ema, image_size=image_size, allow_non_finite=allow_non_finite)
     dataset = open_trained_dataset(trained, data_dir, workers, val_list=val_list)
     check_state(workers, trained.net.get_parameters())
-    net: nn.Cell = FlipAverage(trained.net) if tta == "flip" else trained.net
-    step = make_eval_step(net, with_logits=True)
+    step = make_eval_step(FlipAverage(trained.net) if tta == "flip" else trained.net, with_logits=True)
     scores = score(step, dataset, batch_size, workers, all_classes=keeps_all_classes(dataset))
     options = {"which": which, "tta": tta, "ema": trained.averaged, "image_size": trained.input.image_size}
     return Evaluation(trained, dataset, scores, options, workers)

@@ -21,7 +21,6 @@ from resnet_fn.models.winograd import standard_operations
 from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.extras import import_extra
 
-DYNAMIC = 0
 _IMAGES = 128  # number of validation images on which a file is checked
 INPUT, OUTPUT = "images", "logits"  # names of a graph's input and output
 # Largest allowed difference of a logit for each precision, divided by the largest absolute logit (at least 1).
@@ -35,11 +34,7 @@ class ExportError(ValueError):
 
 
 def export(
-    run: LoadedNet | str | Path,
-    out: str | Path,
-    batch: int = DYNAMIC,
-    images: np.ndarray | None = None,
-    data_dir: str = "",
+    run: LoadedNet | str | Path, out: str | Path, batch: int = 0, images: np.ndarray | None = None, data_dir: str = ""
 ) -> dict[str, Any]:
     """Export a net to a file, and compare the logits of the file and the net.
 
@@ -103,7 +98,7 @@ def compare(trained: LoadedNet, answers: Forward, images: np.ndarray, batch: int
     parts = [images[start : start + size] for start in range(0, rows, size)]
     trained.net.set_train(False)
     expected = np.concatenate([trained.net(Tensor(part)).numpy().astype(np.float32) for part in parts])
-    if batch == DYNAMIC:
+    if batch == 0:
         # A second batch size tests that the file accepts any batch size.
         parts.append(images[:1])
         expected = np.concatenate((expected, expected[:1]))
@@ -196,15 +191,13 @@ def _read_onnx(file: Path, _: LoadedNet) -> Forward:
 
 
 def _write_safetensors(trained: LoadedNet, file: Path, card: dict[str, Any]) -> None:
-    arrays = {p.name: p.numpy().astype(np.float32) for p in trained.net.get_parameters()}
-    write_safetensors(file, arrays, _texts(card))
+    write_safetensors(file, {p.name: p.numpy().astype(np.float32) for p in trained.net.get_parameters()}, _texts(card))
 
 
 def _read_safetensors(file: Path, trained: LoadedNet) -> Forward:
     read = mindspore.load_checkpoint(str(file), format="safetensors")
-    net = build_net(trained.recipe, trained.input)  # a new net, so that its weights can only come from the file
+    net = build_net(trained.recipe, trained.input).set_train(False)  # new: its weights can only come from the file
     assign_all(tuple(net.get_parameters()), {name: value.numpy() for name, value in read.items()}, file)
-    net.set_train(False)
     return lambda images: net(Tensor(images)).numpy().astype(np.float32)
 
 

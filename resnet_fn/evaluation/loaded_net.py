@@ -12,6 +12,7 @@ from mindspore import Tensor, nn
 from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError
 from resnet_fn.checkpoint.parameters import assign_all, check_finite
 from resnet_fn.checkpoint.run_folder import find_checkpoint
+from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, check_buildable, recipe_from_dict
 from resnet_fn.config.settings import changed, unchecked
@@ -57,7 +58,7 @@ class LoadedNet:
     @property
     def preprocessing(self) -> dict[str, Any]:
         """Return the settings of `preprocess` as JSON types."""
-        fields, other = self._file_input.to_dict(), ("classes", "data_dir", "train_list", "val_list")
+        fields, other = to_dict(self._file_input), ("classes", "data_dir", "train_list", "val_list")
         return {name: value for name, value in fields.items() if name not in other}
 
     @property
@@ -135,8 +136,7 @@ def load_run(
     averaged = assign_checkpoint(net, checkpoint, ema)
     if not allow_non_finite:
         check_finite({parameter.name: parameter.numpy() for parameter in net.get_parameters()}, checkpoint.path)
-    net.set_train(False)
-    return LoadedNet(net, recipe, spec, checkpoint, averaged)
+    return LoadedNet(net.set_train(False), recipe, spec, checkpoint, averaged)
 
 
 def load_weight_file(
@@ -155,13 +155,11 @@ def load_weight_file(
 
 def assign_checkpoint(net: nn.Cell, checkpoint: Checkpoint, ema: bool | None = None) -> bool:
     """Copy the weights of a checkpoint to `net`, and return whether they are averaged (see `load_run` for `ema`)."""
-    averages = averages_of(checkpoint.training)
+    averages = {} if ema is False else averages_of(checkpoint.training)
     if ema and not averages:
         raise CheckpointError(f"{checkpoint.path}: contains no EMA weights; leave out --ema, or train with --ema 0.999")
-    averaged = bool(averages) and ema is not False
-    weights = {**checkpoint.weights, **averages} if averaged else checkpoint.weights
-    assign_all(tuple(net.get_parameters()), weights, checkpoint.path)
-    return averaged
+    assign_all(tuple(net.get_parameters()), {**checkpoint.weights, **averages}, checkpoint.path)
+    return bool(averages)
 
 
 def open_trained_dataset(

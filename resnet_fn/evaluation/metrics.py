@@ -24,7 +24,6 @@ def class_scores(right: np.ndarray, support: np.ndarray, predicted: np.ndarray) 
 
     `support` counts the samples of a class, `predicted` the predictions of the class, `right` the correct predictions.
     """
-    right = right.astype(np.float64)
     precision = right / np.maximum(predicted, 1)
     recall = right / np.maximum(support, 1)
     f1 = 2 * right / np.maximum(support + predicted, 1)
@@ -141,13 +140,8 @@ def threshold_table(positive: np.ndarray, probability: np.ndarray) -> list[dict[
     for threshold in (number / 20 for number in range(1, 20)):
         taken = probability >= threshold
         scores = class_scores((taken & positive).sum(), positive.sum(), taken.sum())
-        false_alarms = (taken & ~positive).sum() / max((~positive).sum(), 1)
-        rows.append(
-            {
-                "threshold": threshold,
-                **{name: scores[name].item() for name in ("predicted", "precision", "recall", "f1")},
-                "false_alarms": float(false_alarms),
-                "accuracy": float((taken == positive).mean()),
-            }
-        )
+        row = {name: scores[name].item() for name in ("predicted", "precision", "recall", "f1")}
+        row["false_alarms"] = float((taken & ~positive).sum() / max((~positive).sum(), 1))
+        row["accuracy"] = float((taken == positive).mean())
+        rows.append({"threshold": threshold, **row})
     return rows

@@ -72,12 +72,11 @@ def predict(
                 errors[place] = {"file": str(path), "error": str(error)}
         logits = step(Tensor(batch), labels).logits
         assert logits is not None
-        rows = task.top_classes(logits.numpy()[: len(part)], limit)
-        count = rows.shape[1] // 2
+        rows = task.top_classes(logits.numpy()[: len(part)], limit).reshape(len(part), 2, -1)
         for place, (path, row) in enumerate(zip(part, rows, strict=True)):
             likely = [
                 {"class": spec.classes[int(index)], "index": int(index), "probability": float(probability)}
-                for index, probability in zip(row[:count], row[count:], strict=True)
+                for index, probability in row.T
                 if probability >= least
             ]
             results.append(errors.get(place, {"file": str(path), "top": likely}))

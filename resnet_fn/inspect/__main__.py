@@ -141,14 +141,14 @@ def _inside(parsed: argparse.Namespace, how: dict[str, Any], write: Write) -> di
     if parsed.activations:
         count, rows = activations(loaded, dataset, limit, partial(write, update))
         print(f"activations after update {update}, evaluation mode, {count} validation images")
-        print("\n".join(statistics_table(rows, "output of", zeros=True)))
+        print("\n".join(statistics_table(rows, "output of")))
         result["activations"] = [dataclasses.asdict(row) for row in rows]
     if parsed.gradients:
         measured = gradients(loaded, dataset, limit, partial(write, update))
         samples = f"{measured.samples} samples of the next batch, loss {measured.loss:.4f}"
         print(f"gradients after update {update}, training mode, {samples}")
-        print("\n".join(statistics_table(measured.layers, "gradient at the output of", zeros=True)))
-        print(*statistics_table(measured.parameters, "gradient of", zeros=True, relative=measured.relative), sep="\n")
+        print("\n".join(statistics_table(measured.layers, "gradient at the output of")))
+        print("\n".join(statistics_table(measured.parameters, "gradient of", relative=measured.relative)))
         total, clip = math.hypot(*(row.norm for row in measured.parameters)), loaded.recipe.clip_norm
         print(f"global norm {total:.4f}, " + (f"before clipping at {clip:g}" if clip else "not clipped"))
         result["gradients"] = dataclasses.asdict(measured)

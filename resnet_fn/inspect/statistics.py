@@ -40,19 +40,15 @@ def array_statistics(name: str, array: np.ndarray) -> ArrayStatistics:
 
 
 def statistics_table(
-    rows: Sequence[ArrayStatistics],
-    title: str,
-    zeros: bool = False,
-    dtype: bool = False,
-    relative: Mapping[str, float] | None = None,
+    rows: Sequence[ArrayStatistics], title: str, dtype: bool = False, relative: Mapping[str, float] | None = None
 ) -> list[str]:
-    """Return the lines of a table with a row for each array. `title` is the head of the first column."""
-    cells = [[title, "shape", *["dtype"] * dtype, "mean", "std", "min", "max", "norm"]]
-    cells[0] += ["zeros"] * zeros + ["/ weights"] * (relative is not None)
+    """Return a table's lines, a row for each array, with dtypes if `dtype`, else zeros. `title` heads the names."""
+    cells = [[title, "shape", *["dtype"] * dtype, "mean", "std", "min", "max", "norm", *["zeros"] * (not dtype)]]
+    cells[0] += ["/ weights"] * (relative is not None)
     for row in rows:
         numbers = [row.mean, row.std, row.min, row.max, row.norm]
         cells.append([row.name, "x".join(map(str, row.shape)) or "scalar", *[row.dtype] * dtype])
-        cells[-1] += [*(f"{number:.3e}" for number in numbers), *[f"{row.zeros:.1%}"] * zeros]
+        cells[-1] += [*(f"{number:.3e}" for number in numbers), *[f"{row.zeros:.1%}"] * (not dtype)]
         cells[-1] += [] if relative is None else [f"{relative[row.name]:.3e}"]
     notes = ["", *(f"  {row.not_finite} NOT FINITE" if row.not_finite else "" for row in rows)]
     return [line + note for line, note in zip(aligned(cells), notes, strict=True)]
@@ -74,10 +70,8 @@ def compare_arrays(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarr
     both = [name for name in ours if name in theirs]
     alike = dict.fromkeys(name for name in both if ours[name].shape == theirs[name].shape)
     if 10 * len(alike) < min(len(ours), len(theirs)):
-        raise ValueError(
-            f"OTHER: only {len(alike)} of {len(theirs)} arrays match CHECKPOINT's {len(ours)} arrays in name and shape"
-            "; give two checkpoints of one net"
-        )
+        counts = f"only {len(alike)} of {len(theirs)} arrays match CHECKPOINT's {len(ours)} arrays in name and shape"
+        raise ValueError(f"OTHER: {counts}; give two checkpoints of one net")
     apart = [name for name in alike if not np.array_equal(ours[name], theirs[name], equal_nan=True)]
     differences = [difference(name, ours[name], theirs[name]) for name in apart]
     return Comparison(

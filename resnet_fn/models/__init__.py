@@ -15,13 +15,6 @@ from resnet_fn.models.parts import freeze
 from resnet_fn.models.resnet import BasicBlock, Bottleneck, Design, ResNet, batch_norm
 from resnet_fn.models.winograd import use_winograd
 
-
-def _cifar(depth: int) -> Design:
-    # Section 4.2 of the paper. Its shortcuts pad with zeros (option A), but these are projections (option B).
-    blocks = (depth - 2) // 6
-    return Design(BasicBlock, (blocks, blocks, blocks), (16, 32, 64), stem="cifar")
-
-
 MODELS: dict[str, Design] = {
     "resnet18": Design(BasicBlock, (2, 2, 2, 2)),
     "resnet34": Design(BasicBlock, (3, 4, 6, 3)),
@@ -37,7 +30,8 @@ MODELS: dict[str, Design] = {
     "genet50_minus": Design(Bottleneck, (3, 4, 6, 3), attention="ge-minus"),
     "genet50": Design(Bottleneck, (3, 4, 6, 3), attention="ge"),
     "genet50_plus": Design(Bottleneck, (3, 4, 6, 3), attention="ge-plus"),
-    **{f"resnet{depth}": _cifar(depth) for depth in (8, 20, 32, 44, 56, 110)},
+    # Section 4.2 of the paper. Its shortcuts pad with zeros (option A), but these are projections (option B).
+    **{f"resnet{6 * n + 2}": Design(BasicBlock, (n, n, n), (16, 32, 64), stem="cifar") for n in (1, 3, 5, 7, 9, 18)},
 }
 
 _NORMS = {"batch": batch_norm, "none": lambda channels: nn.Identity()}
@@ -96,10 +90,8 @@ def create_model(
 def build_net(recipe: Recipe, spec: InputSpec) -> ResNet:
     """Build a recipe's net with weights from the recipe's seed, and freeze the parts that are not trained."""
     if recipe.model in ("genet50", "genet50_plus") and recipe.evaluation_size != recipe.image_size:
-        raise ValueError(
-            f"model: {recipe.model} fits only images of {recipe.image_size} pixels, but evaluation uses "
-            f"{recipe.evaluation_size}; give --eval-size {recipe.image_size}"
-        )
+        sizes = f"images of {recipe.image_size} pixels, but evaluation uses {recipe.evaluation_size}"
+        raise ValueError(f"model: {recipe.model} fits only {sizes}; give --eval-size {recipe.image_size}")
     mindspore.set_seed(recipe.seed + 1)  # MindSpore reads 0 as "no seed given"
     names = ("stem", "norm", "initialisation", "zero_init_residual", "precision", "image_size")
     options = {name: getattr(recipe, name) for name in names}

@@ -53,14 +53,7 @@ def is_statistic(path: str) -> bool:
 
 def batchnorm_statistics(net: nn.Cell) -> tuple[Parameter, ...]:
     """Return the moving means and variances, float32 [channels], of a net's BatchNorms that are not frozen."""
-    frozen = {
-        id(parameter)
-        for _, cell in net.cells_and_names()
-        if getattr(cell, "use_batch_statistics", None) is False
-        for parameter in cell.get_parameters(expand=False)
-    }
-    return tuple(
-        parameter
-        for path, parameter in net.parameters_and_names()
-        if is_statistic(path) and id(parameter) not in frozen
-    )
+    cells = (cell for _, cell in net.cells_and_names() if getattr(cell, "use_batch_statistics", None) is False)
+    frozen = {id(parameter) for cell in cells for parameter in cell.get_parameters(expand=False)}
+    statistics = (parameter for path, parameter in net.parameters_and_names() if is_statistic(path))
+    return tuple(parameter for parameter in statistics if id(parameter) not in frozen)

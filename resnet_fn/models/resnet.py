@@ -182,13 +182,8 @@ def _stem(kind: str, in_channels: int, channels: int, norm: Norm) -> nn.Cell:
     if kind == "imagenet":
         return conv(in_channels, channels, 7, 2)
     half = channels // 2
-    return nn.SequentialCell(
-        [
-            *(conv(in_channels, half, 3, 2), norm(half), nn.ReLU()),
-            *(conv(half, half, 3), norm(half), nn.ReLU()),
-            conv(half, channels, 3),
-        ]
-    )
+    layers = [conv(in_channels, half, 3, 2), norm(half), nn.ReLU(), conv(half, half, 3), norm(half), nn.ReLU()]
+    return nn.SequentialCell([*layers, conv(half, channels, 3)])
 
 
 def _stage(design: Design, index: int, channels: int, stride: int, size: int, norm: Norm) -> nn.SequentialCell:

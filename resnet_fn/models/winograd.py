@@ -35,25 +35,23 @@ def cook_toom() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     A maps the coefficients of a polynomial x to its values at `POINTS` and its leading coefficient. G does so for w.
     The product x · w has the coefficients Bᵀ [(A x) · (G w)]. For fixed w, the transpose of this map of x takes d to y.
     """
-    points = np.array(POINTS)
-
-    def evaluate(coefficients: int) -> np.ndarray:
-        at_infinity = np.eye(coefficients)[-1:]
-        return np.vstack([np.vander(points, coefficients, increasing=True), at_infinity])
-
-    interpolate = np.zeros((PRODUCTS, PRODUCTS))
-    for i, point in enumerate(points):
-        others = np.delete(points, i)
-        interpolate[i, :-1] = np.poly(others)[::-1] / np.prod(point - others)
-    interpolate[-1] = np.poly(points)[::-1]
-    return evaluate(TILE), evaluate(TAPS), interpolate
+    # In A and G, the last row is for infinity.
+    a, g = (np.vstack([np.vander(POINTS, n, increasing=True), np.eye(n)[-1:]]) for n in (TILE, TAPS))
+    b = np.zeros((PRODUCTS, PRODUCTS))
+    for i, point in enumerate(POINTS):
+        others = np.delete(POINTS, i)
+        b[i, :-1] = np.poly(others)[::-1] / np.prod(point - others)
+    b[-1] = np.poly(POINTS)[::-1]
+    return a, g, b
 
 
-def axis_matrices(size: int) -> tuple[np.ndarray, np.ndarray]:
+@functools.cache
+def _axis(size: int, copies: int) -> tuple[Tensor, Tensor]:
     """Return two matrices that apply Winograd's method to an axis of `size` pixels, both float32 [6 · tiles, size].
 
     A tile is four output pixels, from six products. The first matrix maps input pixels to factors of the products. The
     transpose of the second matrix maps products to output pixels. In both, rows are sorted by product, then tile.
+    If `copies` is not 0, both are repeated along a new first axis.
     """
     a, _, b = cook_toom()
     tiles = -(-size // TILE)
@@ -63,12 +61,7 @@ def axis_matrices(size: int) -> tuple[np.ndarray, np.ndarray]:
         into[:, tile, tile * TILE : tile * TILE + PRODUCTS] = b
         out[:, tile, tile * TILE : (tile + 1) * TILE] = a
     rows = PRODUCTS * tiles
-    return into[:, :, 1 : size + 1].reshape(rows, size), out[:, :, :size].reshape(rows, size)
-
-
-@functools.cache
-def _axis(size: int, copies: int) -> tuple[Tensor, Tensor]:
-    into, out = axis_matrices(size)
+    into, out = into[:, :, 1 : size + 1].reshape(rows, size), out[:, :, :size].reshape(rows, size)
     if copies:
         into, out = (np.ascontiguousarray(np.broadcast_to(m, (copies, *m.shape))) for m in (into, out))
     return Tensor(into), Tensor(out)

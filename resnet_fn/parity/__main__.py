@@ -1,6 +1,5 @@
 """Compare a net and its training step with PyTorch's, stage by stage: python -m resnet_fn.parity."""
 
-import sys
 from collections.abc import Sequence
 
 from resnet_fn.config import cli
@@ -17,4 +16,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    cli.run("parity", main, sys.argv[1:])
+    cli.run("parity", main)

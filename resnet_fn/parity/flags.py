@@ -6,12 +6,10 @@ from typing import Any
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.config.cli import UsageError, add_fields, settings_in
 from resnet_fn.config.fields import flag_name
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import changed
 from resnet_fn.parity.trace import Task, make_batches, recipe_batches
-from resnet_fn.recipes import load_recipe
 from resnet_fn.runtime.user_files import imports_beside, load_function
 
 # The settings of a recipe that `add_fields` turns into flags.
@@ -59,13 +57,13 @@ def add_task_flags(parser: cli.Parser) -> None:
     for name, meaning in functions.items():
         choices = f"{', '.join(fields[name]['choices'])}, or FILE:FUNCTION that {meaning}"
         group.add_argument(f"--{name}", metavar="NAME", help=f"{choices}; default {getattr(recipe, name)}")
-    add_fields(parser, recipe, skip=[name for name in fields if name not in _STEP])
+    cli.add_fields(parser, recipe, skip=[name for name in fields if name not in _STEP])
 
 
 def task_flags_in(parsed: argparse.Namespace) -> list[str]:
     """Return the task flags that the user has set, except a --loss or --optimizer that names a function."""
     given = {name: getattr(parsed, name) for name in ("recipe", "inputs", "steps", "in_channels", "num_classes")}
-    given |= {"accumulate": parsed.accumulate, **settings_in(parsed, Recipe)}
+    given |= {"accumulate": parsed.accumulate, **cli.settings_in(parsed, Recipe)}
     own = own_functions(parsed)
     return [f"--{flag_name(name)}" for name, value in given.items() if value is not None and name not in own]
 
@@ -91,13 +89,13 @@ def task_of(parsed: argparse.Namespace) -> Task:
     small = [f"--{flag_name(name)}: {value} is too small; give 1 or more" for name, value in given.items() if value < 1]
     cli.raise_usage_errors(*((True, words) for words in small))
     if parsed.inputs and (name := next((name for name in of_images if name in given), None)):
-        raise UsageError(f"--{flag_name(name)}: --inputs already defines the batches; leave out one of the flags")
+        raise cli.UsageError(f"--{flag_name(name)}: --inputs already defines the batches; leave out one of the flags")
     own = own_functions(parsed)
     allowed = {*_STEP, "loss", "optimizer"} - {*own}
-    settings = settings_in(parsed, Recipe).items()
+    settings = cli.settings_in(parsed, Recipe).items()
     changes = {name: value for name, value in settings if name in allowed and value is not None}
     with cli.usage_errors():
-        named = load_recipe(parsed.recipe or _RECIPE).complete().make(Recipe)
+        named = recipes.load_recipe(parsed.recipe or _RECIPE).complete().make(Recipe)
         size, place = parsed.batch_size or 4, parsed.inputs
         recipe = ladder_recipe(named, size, parsed.learning_rate, changes)
         if place:

@@ -4,15 +4,13 @@ import dataclasses
 import inspect
 import shlex
 from collections.abc import Sequence
-from typing import Any
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name, show_value
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.settings import Draft
-from resnet_fn.recipes import load_recipe
+from resnet_fn.config.settings import Value
 from resnet_fn.runtime.console import wrapped
 
 _EXAMPLES = """examples:
@@ -31,25 +29,23 @@ def about(name: str) -> str:
 
 def details(name: str) -> str:
     """Format the settings of a recipe or recipe file as text. A * marks values that are not defaults."""
-    file = load_recipe(name).complete()
-    chosen, options = file.make(Recipe), vars(file.make(RunOptions))
-    title = [chosen.name] if name not in recipes.RECIPES else [name, about(name)]
+    file = recipes.load_recipe(name).complete()
+    title = [file.values["name"].value] if name not in recipes.RECIPES else [name, about(name)]
     lines = [*title, "", "settings (* differs from the setting's default):"]
-    fields = {field.name: field for field in (*dataclasses.fields(Recipe), *dataclasses.fields(RunOptions))}
-    lines += [_line(fields[key], getattr(chosen, key), file) for key in vars(chosen) if key != "name"]
-    if given := [key for key in options if file.values[key].place]:
-        lines += ["", "how it is run:", *(_line(fields[key], options[key], file) for key in given)]
+    lines += [_line(file.values[field.name]) for field in dataclasses.fields(Recipe) if field.name != "name"]
+    if given := [file.values[field.name] for field in dataclasses.fields(RunOptions) if file.values[field.name].place]:
+        lines += ["", "how it is run:", *map(_line, given)]
     lines += ["", *file.notes] if file.notes else []
     lines += ["", cli.as_typed(f"python -m resnet_fn.train --recipe {shlex.quote(name)}")]
     return "\n".join(lines)
 
 
-def _line(field: "dataclasses.Field[Any]", value: object, file: Draft) -> str:
-    mark = "*" if value != field.default else " "
-    unit = f" [{field.metadata['unit']}]" if field.metadata["unit"] else ""
-    place = f" ({where})" if (where := file.values[field.name].place) else ""
-    start = f" {mark} --{flag_name(field.name):22} {show_value(value) or '-':12} "
-    return f"{start:{_MEANING}}{field.metadata['meaning']}{unit}{place}"
+def _line(setting: Value) -> str:
+    mark = "*" if setting.value != setting.field.default else " "
+    unit = f" [{setting.field.metadata['unit']}]" if setting.field.metadata["unit"] else ""
+    place = f" ({setting.place})" if setting.place else ""
+    start = f" {mark} --{flag_name(setting.field.name):22} {show_value(setting.value) or '-':12} "
+    return f"{start:{_MEANING}}{setting.field.metadata['meaning']}{unit}{place}"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -79,17 +79,10 @@ def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
             notes.append(f"warning: {', '.join(names)} have the same recipe, and some of them the same seed")
         values = [[event[metric] for event in run.evaluations if metric in event] for run in members]
         best = [max((value for value in row if value is not None), default=None) for row in values if row]
-        rows.append(
-            (
-                label,
-                str(len(names)),
-                ",".join(map(str, seeds)),
-                str(updates[0]) if len(set(updates)) == 1 else f"{min(updates)}..{max(updates)}",
-                _mean([event[metric] for event in last if metric in event], 100, "%"),
-                _mean(best, 100, "%"),
-                _mean([event.get("loss") for event in last]),
-            )
-        )
+        reached = str(updates[0]) if len(set(updates)) == 1 else f"{min(updates)}..{max(updates)}"
+        final = _mean([event[metric] for event in last if metric in event], 100, "%")
+        loss = _mean([event.get("loss") for event in last])
+        rows.append((label, str(len(names)), ",".join(map(str, seeds)), reached, final, _mean(best, 100, "%"), loss))
     return aligned(rows, "   "), notes
 
 

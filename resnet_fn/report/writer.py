@@ -80,8 +80,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
     if scores.probabilities is not None:
         positive = task.positive(labels, len(classes))
         curves = metrics.precision_recall_curves(positive, scores.probabilities)
-        known = scores.areas
-        areas = metrics.average_precisions(positive, scores.probabilities) if known is None else known
+        areas = metrics.average_precisions(positive, scores.probabilities) if scores.areas is None else scores.areas
     return {
         **finite_or_null(summarise(scores)),
         "checkpoint": {

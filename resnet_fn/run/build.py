@@ -149,7 +149,6 @@ def build_run(
     scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)
     average = make_average(net, recipe.ema, recipe.ema_every, recipe.ema_start, feed.updates_per_epoch)
     state = make_state(net, optimizer, scaler, average)
-    schedule = make_schedule(recipe, feed.updates_per_epoch)
     metric = accuracy_by_class if recipe.multi_label else accuracy
     jit = mindspore.jit if options.mode == "graph" else None
     return Run(
@@ -172,7 +171,7 @@ def build_run(
         ),
         eval_step=make_eval_step(net, task_of(recipe.multi_label).needs_logits, jit, own_loss),
         masks=masks,
-        schedule=schedule,
+        schedule=make_schedule(recipe, feed.updates_per_epoch),
         total=total,
         class_weights=weights,
         class_balance=balance,

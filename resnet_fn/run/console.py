@@ -18,8 +18,7 @@ from resnet_fn.run.build import Run
 from resnet_fn.runtime.console import wrapped
 from resnet_fn.runtime.process import kernel_threads
 
-# Titles of the metrics' columns.
-_TITLES = {"top1": "val top-1", "map": "val mAP", "macro_f1": "macro F1"}
+_TITLES = {"top1": "val top-1", "map": "val mAP", "macro_f1": "macro F1"}  # titles of the metrics' columns
 
 
 def header(run: Run, start: Path | None) -> list[str]:
@@ -46,9 +45,8 @@ def header(run: Run, start: Path | None) -> list[str]:
         f"run folder  {run.folder.path}",
         *run.notes,
         *recipe.notes,
+        *([f"resuming after update {progress.update} from {start}"] if start else []),
     ]
-    if start:
-        lines.append(f"resuming after update {progress.update} from {start}")
     if run.is_over and progress.is_evaluated:
         early = progress.update < run.total
         done = f"the run ended after update {progress.update}" if early else f"all {run.total:,} updates are done"
@@ -59,7 +57,6 @@ def header(run: Run, start: Path | None) -> list[str]:
 def epoch_lines(run: Run) -> str:
     """Return the last evaluated epoch's table row, and clear this epoch's losses and times in `run.pace`."""
     recipe, progress, pace, last = run.recipe, run.progress, run.pace, run.progress.last
-    classes = run.dataset.classes
     assert last is not None
     seconds, left = time.perf_counter() - pace.began, run.total - progress.update
     rate = recipe.batch_size * len(pace.seconds) / sum(pace.seconds) if pace.seconds else 0
@@ -68,7 +65,7 @@ def epoch_lines(run: Run) -> str:
     rows = [
         ("epoch", 7, f"{last['epoch'] + 1}/{recipe.epochs}"),
         ("train loss", 10, f"{np.mean(pace.losses):.4f}" if pace.losses else "-"),
-        *([("train acc", 9, f"{np.mean(pace.accuracies):.2%}" if pace.losses else "-")] if classes else []),
+        *([("train acc", 9, f"{np.mean(pace.accuracies):.2%}" if pace.losses else "-")] if run.dataset.classes else []),
         ("val loss", 8, f"{last['loss']:.4f}"),
         *((_TITLES[name], 9, f"{last[name]:.2%}") for name in names if name in last and name in _TITLES),
         ("lr", 8, f"{run.schedule(progress.update - 1):.3g}"),

@@ -38,9 +38,8 @@ def stop_evaluation(run: Run, error: Exception) -> NoReturn:
         run.writer.wait()  # no collective, because other ranks may have no error
         raise error
     finish_log(run)
-    update = run.progress.update
-    checkpoint = f"the checkpoint after update {update} is saved"
-    raise BadSampleError(f"evaluation after update {update}: {error}; {checkpoint}") from None
+    after = f"after update {run.progress.update}"
+    raise BadSampleError(f"evaluation {after}: {error}; the checkpoint {after} is saved") from None
 
 
 def finish_log(run: Run) -> None:

@@ -122,10 +122,8 @@ def _notes(net: nn.Cell) -> tuple[str, ...]:
             rate = getattr(cell, "p", None)
             if rate or (rate is None and getattr(cell, "keep_prob", 1.0) < 1):
                 names.append(name or type(cell).__name__)
-    if not names:
-        return ()
     why = "a checkpoint cannot restore MindSpore's random numbers, so a resumed run differs from one without a stop"
-    return (f"warning: dropout in {few(names)}: {why}",)
+    return (f"warning: dropout in {few(names)}: {why}",) if names else ()
 
 
 @process.ending_mixed_precision()
@@ -175,8 +173,7 @@ def _report(own: Own, recipe: Recipe, options: RunOptions, workers: Workers, res
         averaged = assign_checkpoint(own.net, checkpoint)
         trained = LoadedNet(own.net, recipe, own.dataset.input, checkpoint, averaged)
         step = make_eval_step(own.net, with_logits=True, jit=mindspore.jit if options.mode == "graph" else None)
-        every = keeps_all_classes(own.dataset)
-        scores = score(step, own.dataset, options.eval_batch_size, workers, all_classes=every)
+        scores = score(step, own.dataset, options.eval_batch_size, workers, all_classes=keeps_all_classes(own.dataset))
         how = {"which": "best", "tta": "none", "ema": averaged, "image_size": 0}
         try:  # the run is complete: an error here must not lose its result
             write_report(Evaluation(trained, own.dataset, scores, how, workers), result.run / "report")

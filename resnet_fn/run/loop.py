@@ -130,8 +130,7 @@ def train(
             if run.progress.update > start and not stopped:
                 log.say(f"total time {clock(time.perf_counter() - began)}")
         barrier(workers)  # a worker that ended while another still writes would end the whole job
-    progress = run.progress
-    return TrainResult(run.folder.path, progress.update, progress.last, progress.best, stopped)
+    return TrainResult(run.folder.path, run.progress.update, run.progress.last, run.progress.best, stopped)
 
 
 @process.ending_mixed_precision()
@@ -208,8 +207,7 @@ def train_epoch(run: Run) -> int:
 
 def fetch(result: StepResult) -> StepResult:
     """Wait for the results of an update, and return them, except `squares`, as NumPy arrays."""
-    arrays = {name: getattr(result, name).numpy() for name in ("packed", "grad_norm", "scaler")}
-    return result._replace(**arrays)
+    return result._replace(**{name: getattr(result, name).numpy() for name in ("packed", "grad_norm", "scaler")})
 
 
 def log_update(

@@ -38,7 +38,7 @@ def save(run: Run) -> None:
         "epoch": progress.update // run.feed.updates_per_epoch,
         # Values that a resume compares, in `check_same_recipe`, `data_notes`, `layout_notes` and `restore`.
         "recipe": to_dict(run.recipe),
-        "dataset": run.dataset.input.to_dict(),  # classes and preprocessing, which evaluation and export need, too
+        "dataset": to_dict(run.dataset.input),  # classes and preprocessing, which evaluation and export need, too
         "feed": run.feed.reproducibility_key,
         "parallel_layout": parallel_layout(options, run.workers),
         "class_weights": list(run.class_weights),

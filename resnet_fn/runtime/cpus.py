@@ -7,8 +7,6 @@ import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from resnet_fn.runtime.workers import launched_by_msrun
-
 _JOB = ("MS_ROLE", "MS_SCHED_HOST", "MS_SCHED_PORT")  # equal in all workers of a job
 _counted: set[int] = set()  # CPUs that this process could use before `keep_to_one_cpu`
 _PLACE = ("MS_NODE_ID", "DEVICE_ID")  # variables that differ between a job's workers; child processes inherit them
@@ -83,7 +81,7 @@ def _place(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 def local_workers() -> dict[tuple[str, ...], set[int]]:
     """Return the affinity masks of this job's workers on this machine, keyed by node id and device id."""
-    if not launched_by_msrun():
+    if "MS_ROLE" not in os.environ:  # msrun did not start this process
         return {}
     job = {name: os.environ.get(name) for name in _JOB}
     masks: dict[tuple[str, ...], set[int]] = {}

@@ -3,8 +3,7 @@
 import ctypes
 import os
 
-# Constants of glibc's malloc.h.
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8  # constants of glibc's malloc.h
 _LARGEST, _LARGEST_MMAP, _AT_A_TIME = 2**31 - 1, 32 << 20, 256 << 20  # bytes; glibc refuses a higher mmap threshold
 
 

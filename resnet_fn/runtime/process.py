@@ -14,6 +14,7 @@ from resnet_fn.config.fields import check_value
 from resnet_fn.config.hints import first_line
 from resnet_fn.config.options import RunOptions
 from resnet_fn.runtime import versions
+from resnet_fn.runtime.cpus import cpu_share, keep_to_one_cpu, processor
 
 if TYPE_CHECKING:
     from resnet_fn.runtime.workers import Workers
@@ -61,8 +62,6 @@ def _has_avx512() -> bool:
 
 def kernel_threads(threads: int) -> int:
     """Return `threads`, or the default number of CPU kernel threads if `threads` is 0."""
-    from resnet_fn.runtime.cpus import cpu_share
-
     return threads or started.get("threads") or cpu_share()
 
 
@@ -79,8 +78,6 @@ def set_once(setting: Callable[[Any], None], value: object) -> None:
 
 def kernel_environment() -> dict[str, Any]:
     """Return settings that can change rounding, such as device and thread count. Call this function after `start`."""
-    from resnet_fn.runtime.cpus import processor
-
     return {
         "device": started["device"],
         "CPU count": started.get("cpus", 0),
@@ -127,7 +124,6 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
         raise ValueError(f"MS_COMPILER_CACHE_ENABLE=1 {gives_wrong_values}; unset it")
     import mindspore
 
-    from resnet_fn.runtime.cpus import keep_to_one_cpu
     from resnet_fn.runtime.workers import join
 
     if context("enable_compile_cache"):

@@ -133,9 +133,7 @@ class Board:
 
 
 def _describe_batch(images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> str:
-    lines = [
-        f"- channel {c}: mean {images[:, c].mean():.2f} ± {images[:, c].std():.2f}" for c in range(images.shape[1])
-    ]
+    lines = [f"- channel {c}: mean {x.mean():.2f} ± {x.std():.2f}" for c, x in enumerate(images.swapaxes(0, 1))]
     for number, label in enumerate(labels[:_SHOWN], 1):
         shares = {label: 1.0} if labels.ndim == 1 else {place: label[place] for place in np.flatnonzero(label)}
         names = (f"{printable(classes[place])} {share:.0%}" for place, share in shares.items())

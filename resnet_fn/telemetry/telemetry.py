@@ -94,8 +94,7 @@ class Telemetry:
             if time.monotonic() > self._next_line:
                 self._next_line = time.monotonic() + PAUSE
                 accuracy = f"acc {event['accuracy']:.1%}, " if "accuracy" in event else ""
-                more = f"{accuracy}lr {event['lr']:.4g}"
-                self.say(f"{place}, update {event['update']}: {loss}, {more}, {rate}")
+                self.say(f"{place}, update {event['update']}: {loss}, {accuracy}lr {event['lr']:.4g}, {rate}")
         self._left -= 1
         self._bar.update()
 
@@ -140,16 +139,10 @@ class Telemetry:
 class SilentTelemetry(Telemetry):
     """Replaces `Telemetry` on all ranks except rank 0. The methods do nothing."""
 
-    def __init__(self) -> None:
-        pass
-
-    def __exit__(self, error: object, *_: object) -> None:
-        pass
-
     def _nothing(self, *_: Any, **__: Any) -> None:
         pass
 
-    first_batch = advance = evaluated = end_early = checkpointed = flush = say = _nothing
+    __init__ = __exit__ = first_batch = advance = evaluated = end_early = checkpointed = flush = say = _nothing
 
 
 def memory_mb() -> float:

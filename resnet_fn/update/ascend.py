@@ -1,4 +1,4 @@
-"""On an Ascend card, these functions help a training step to detect overflow and to choose how to clip gradients."""
+"""On an Ascend card, these functions help a training step to detect overflow."""
 
 from collections.abc import Sequence
 
@@ -11,11 +11,6 @@ _depend = ops.Depend()
 def on_ascend() -> bool:
     """Return whether this process computes on an Ascend card."""
     return bool(mindspore.get_current_device().device_target == "Ascend")
-
-
-def has_clip() -> bool:
-    """Return whether this version of MindSpore has `ops.clip_by_global_norm`."""
-    return hasattr(ops, "clip_by_global_norm")  # MindSpore 2.10 announces the removal
 
 
 def no_overflow(tensors: Sequence[Tensor]) -> Tensor:

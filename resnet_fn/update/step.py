@@ -45,7 +45,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models.inputs import normalisation, normalise
 from resnet_fn.runtime.workers import Workers
-from resnet_fn.update.ascend import clear_overflow, has_clip, no_overflow, on_ascend
+from resnet_fn.update.ascend import clear_overflow, no_overflow, on_ascend
 from resnet_fn.update.average import move_average
 from resnet_fn.update.exchange import (
     MEANS,
@@ -210,7 +210,7 @@ def make_train_step(
     # Some cards return their largest number instead of infinity, and set a status register. The step clears it before
     # the forward pass and reads it after the backward pass. `clear_overflow` returns its input to keep this order.
     ascend = on_ascend() if plan.ascend is None else plan.ascend
-    by_operation = ascend and has_clip()
+    by_operation = ascend and hasattr(ops, "clip_by_global_norm")  # MindSpore 2.10 announces the removal
     constants = () if plan.normalise is None else normalisation(plan.normalise)
     compiled = jit or (lambda function: function)
 

@@ -96,10 +96,8 @@ def _read_pth(path: Path) -> Arrays:
     try:
         read = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
-        raise ValueError(
-            f"{path} is damaged, or contains objects that could run code; "
-            "save only net.state_dict() and give the new file"
-        ) from None
+        fix = "save only net.state_dict() and give the new file"
+        raise ValueError(f"{path} is damaged, or contains objects that could run code; {fix}") from None
     except Exception as error:  # torch.load may raise almost any error for other files
         raise ValueError(f"{path} is no intact PyTorch file ({first_line(error)}); copy the file again") from None
     if isinstance(read, dict):

@@ -97,9 +97,8 @@ def load_weights(
     check_fit({name: parameter.shape for name, parameter in parameters.items()}, arrays, str(source.path))
     if not allow_non_finite:
         check_finite(arrays, source.path)
-    for warning in (source.warning, _other_function(net, source.model)):
-        if warning:
-            print(f"warning: {source.path}: {warning}", file=sys.stderr, flush=True)
+    for warning in filter(None, (source.warning, _other_function(net, source.model))):
+        print(f"warning: {source.path}: {warning}", file=sys.stderr, flush=True)
     assign(tuple(parameters.values()), arrays)
 
 
@@ -222,8 +221,7 @@ def other_classes(source: WeightFile, classes: Sequence[str]) -> str:
 def _other_function(net: nn.Cell, model: str) -> str:
     """Return a warning if only one of `net` and `model` (the model of the weights) is genet50_minus, else ""."""
     minus, plain = "genet50_minus", same_parameters("genet50_minus")[0]
-    gates = (cell for _, cell in net.cells_and_names() if isinstance(cell, GatherExcite))
-    gated = any(not list(cell.get_parameters()) for cell in gates)
+    gated = any(isinstance(cell, GatherExcite) and cell.gather is None for _, cell in net.cells_and_names())
     if gated and model != minus:
         origin = f"are of {model}" if model else f"may be of {plain}"
         return f"these weights {origin}, but this net has the gates of {minus}, which have no parameters"

@@ -48,8 +48,7 @@ def same_parameters(name: str) -> tuple[str, ...]:
 
 def check_fit(wanted: Mapping[str, Sequence[int]], arrays: Mapping[str, np.ndarray], file: str) -> None:
     """Raise WeightsError if names or shapes of `arrays` differ from `wanted`. The message lists all differences."""
-    faults = misfits(wanted, arrays)
-    if faults:
+    if faults := misfits(wanted, arrays):
         differences = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in faults.items())
         only_head = all(name.startswith(HEAD) for names in faults.values() for name in names)
         head = "train with --weights FILE to make a new head, or keep the net's own head with reset_head=True"
@@ -84,11 +83,9 @@ def _name(arrays: Mapping[str, np.ndarray], stem_channels: int) -> str:
             and (design.attention, design.groups) == (attention, width // per_group)
         ):
             return name
-    kind = "two-convolution" if basic else "bottleneck"
-    raise WeightsError(
-        f"no model has {'-'.join(map(str, depths))} {kind} blocks of width {width} with {stem_channels} stem channels"
-        + (f" and {attention} attention" if attention else "")
-    )
+    kind = f"{'-'.join(map(str, depths))} {'two-convolution' if basic else 'bottleneck'} blocks of width {width}"
+    gates = f" and {attention} attention" if attention else ""
+    raise WeightsError(f"no model has {kind} with {stem_channels} stem channels{gates}")
 
 
 def _attention(arrays: Mapping[str, np.ndarray]) -> str:

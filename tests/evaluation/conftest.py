@@ -30,7 +30,7 @@ def make_run():
         net = build_net(recipe, dataset.input)
         averaged = [mindspore.Parameter(p * 0.5, name=f"ema.{p.name}") for p in net.trainable_params()]
         state = {"update": 5, "epoch": 0, "best": {"top1": 0.1, "update": 5}, "last": None}
-        state |= {"recipe": to_dict(recipe), "dataset": dataset.input.to_dict()}
+        state |= {"recipe": to_dict(recipe), "dataset": to_dict(dataset.input)}
         save_checkpoint(Path("run/checkpoints/step-00000005"), list(net.get_parameters()), averaged, state)
         return Path("run")
 

@@ -13,9 +13,8 @@ _KINDS = "biuf"  # kinds of NumPy dtypes that are allowed: bool, integers, float
 def check_arrays(train: Any, validation: Any) -> tuple[Arrays, Arrays]:
     """Check two pairs (inputs, targets), and convert float64 to float32 and integer targets [N] to int32 classes."""
     first, other = _split(train, "train"), _split(validation, "validation")
-    pairs = {"inputs": (first.images, other.images), "targets": (first.labels, other.labels)}
-    for part, arrays in pairs.items():
-        expected, got = (f"{array.dtype} {list(array.shape[1:])}" for array in arrays)
+    for part, one, two in (("inputs", first.images, other.images), ("targets", first.labels, other.labels)):
+        expected, got = (f"{array.dtype} {list(array.shape[1:])}" for array in (one, two))
         if expected != got:
             raise ValueError(f"validation: a sample's {part} must be {expected}, as in train, but they are {got}")
     return first, other

@@ -17,15 +17,9 @@ def load_digits() -> DataSet:
         images, labels = arrays["images"][..., np.newaxis], arrays["labels"].astype(np.int32)
     train = Split(images[:_DIGITS_TRAIN], labels[:_DIGITS_TRAIN])
     test = Split(images[_DIGITS_TRAIN:], labels[_DIGITS_TRAIN:])
-    # Mean and standard deviation of train.images / 16; a test recomputes them.
+    mean, std = (0.305386,), (0.375507,)  # of train.images / 16; a test recomputes them
     spec = InputSpec(
-        name="digits",
-        classes=tuple("0123456789"),
-        channels=1,
-        image_size=8,
-        full_scale=16.0,
-        mean=(0.305386,),
-        std=(0.375507,),
+        name="digits", classes=tuple("0123456789"), channels=1, image_size=8, full_scale=16.0, mean=mean, std=std
     )
     return DataSet(train, test, spec)
 

@@ -74,12 +74,37 @@ def read_regular(path: str | Path) -> bytes:
     """Read a file. Raises OSError if it is not a regular file, because reading a FIFO or a device might never end."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
-    with open(path, "rb") as file:
-        return file.read()
+    return Path(path).read_bytes()
+
+
+class EncodedSplit:
+    """A split whose samples are the bytes of image files. This base class decodes images for evaluation."""
+
+    threads: int  # number of decoding threads
+    stream: Callable[[np.ndarray], Generator[tuple[int, bytes], None, None]]
+    undecodable: Callable[[int], BadSampleError]
+
+    def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
+        """Yield images for each batch of sample numbers, resized and cropped at the centre as in torchvision.
+
+        Images are normalised, float32 [n, C, H, W]. Threads decode ahead.
+        """
+
+        def pixels(sample: tuple[int, bytes]) -> np.ndarray:
+            index, data = sample
+            with naming(self.undecodable, index):
+                return eval_pixels(data, spec.eval_resize, spec.image_size)
+
+        rows = list(batches)
+        order, ahead = np.fromiter(chain.from_iterable(rows), np.int64), max(map(len, rows), default=1)
+        with closing(self.stream(order)) as files, closing(read_ahead(pixels, files, self.threads, ahead)) as decoded:
+            for row in rows:
+                images = np.stack([image for _, image in islice(decoded, len(row))])
+                yield prepare(images, spec.image_size, spec)
 
 
 @dataclasses.dataclass(frozen=True)
-class FileSplit:
+class FileSplit(EncodedSplit):
     """Holds the image files and labels of a split, and reads the files."""
 
     root: str  # folder to which relative paths in `names` refer
@@ -126,51 +151,21 @@ class FileSplit:
 
     def keep(self, wanted: np.ndarray) -> "FileSplit":
         """Return a split of the samples for which `wanted`, bool [N], is true."""
-        return dataclasses.replace(
-            self,
-            names=tuple(name for name, want in zip(self.names, wanted, strict=True) if want),
-            labels=self.labels[wanted],
-            sizes=self.sizes[wanted] if len(self.sizes) else self.sizes,
-        )
-
-    def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
-        """Yield normalised images, which are resized and cropped at the centre as in torchvision."""
-        return decode_batches(self.stream, self.undecodable, batches, spec, self.threads)
-
-
-def decode_batches(
-    stream: Callable[[np.ndarray], Generator[tuple[int, bytes], None, None]],
-    undecodable: Callable[[int], BadSampleError],
-    batches: Iterable[np.ndarray],
-    spec: InputSpec,
-    threads: int,
-) -> Iterator[np.ndarray]:
-    """Yield images for evaluation, float32 [n, C, H, W], for each batch of sample numbers. Threads decode ahead."""
-
-    def pixels(sample: tuple[int, bytes]) -> np.ndarray:
-        index, data = sample
-        with naming(undecodable, index):
-            return eval_pixels(data, spec.eval_resize, spec.image_size)
-
-    rows = list(batches)
-    order, ahead = np.fromiter(chain.from_iterable(rows), np.int64), max(map(len, rows), default=1)
-    with closing(stream(order)) as samples, closing(read_ahead(pixels, samples, threads, ahead)) as decoded:
-        for row in rows:
-            images = np.stack([image for _, image in islice(decoded, len(row))])
-            yield prepare(images, spec.image_size, spec)
+        names = tuple(name for name, want in zip(self.names, wanted, strict=True) if want)
+        sizes = self.sizes[wanted] if len(self.sizes) else self.sizes
+        return dataclasses.replace(self, names=names, labels=self.labels[wanted], sizes=sizes)
 
 
 def read_ahead(
-    function: Callable[[Item], Result], items: Iterable[Item], threads: int = READERS, ahead: int = 0
+    function: Callable[[Item], Result], items: Iterator[Item], threads: int = READERS, ahead: int = 0
 ) -> Generator[tuple[Item, Result], None, None]:
     """Yield (item, function(item)) in order. Threads compute at most `ahead` items ahead, by default 4 per thread."""
     # If Python exits during an iteration, this generator is closed after all threads ended and `sys` was emptied.
     pool, finalizing = ThreadPoolExecutor(threads), sys.is_finalizing
     waiting: deque[tuple[Item, Future[Result]]] = deque()
-    source = iter(items)
     try:
         while True:
-            for item in islice(source, (ahead or _AHEAD * threads) - len(waiting)):
+            for item in islice(items, (ahead or _AHEAD * threads) - len(waiting)):
                 waiting.append((item, pool.submit(function, item)))
             if not waiting:
                 return

@@ -25,10 +25,8 @@ def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, 
     whole = bool(share) and not (root / "val").is_dir()
     if not whole and not ((root / "train").is_dir() and (root / "val").is_dir()):
         contents = ", ".join(sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else []) or "nothing"
-        fix = (
-            "lay the images out as train/CLASS/*.JPEG and val/CLASS/*.JPEG (ImageNet: https://image-net.org/download), "
-            "or give --validation-share 0.2 to split one folder"
-        )
+        layout = "train/CLASS/*.JPEG and val/CLASS/*.JPEG (ImageNet: https://image-net.org/download)"
+        fix = f"lay the images out as {layout}, or give --validation-share 0.2 to split one folder"
         if inner := [name for name in _class_folders(root) if (root / name / "train").is_dir()]:
             fix = f"give --data-dir {root / inner[0]}"
         raise ValueError(f"data_dir: {data_dir!r} must contain train/ and val/, but it contains {contents}; {fix}")
@@ -44,8 +42,7 @@ def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, 
     if whole:
         train, test = split_off(train, share, seed, run)
     elif folders := _class_folders(root / "val"):
-        unknown = sorted(set(folders) - set(classes))
-        if unknown:
+        if unknown := sorted(set(folders) - set(classes)):
             fix = closest(unknown[0], classes)
             raise ValueError(f"data_dir: {root / 'val' / unknown[0]} has no folder of this name in train; {fix}")
         test, more = _list_classes(root / "val", classes)
@@ -123,10 +120,8 @@ def _list_flat_val(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]
     truth, meta = _find_file(root, _TRUTH), _find_file(root, _META)
     if truth is None or meta is None:
         missing = _TRUTH if truth is None else _META
-        raise ValueError(
-            f"{root / 'val'}: has no class folders; sort the images into class folders, or extract {missing} from "
-            f"ILSVRC2012_devkit_t12.tar.gz (https://image-net.org/download) into {root}"
-        )
+        fix = f"extract {missing} from ILSVRC2012_devkit_t12.tar.gz (https://image-net.org/download) into {root}"
+        raise ValueError(f"{root / 'val'}: has no class folders; sort the images into class folders, or {fix}")
     from scipy.io import loadmat  # a dependency of MindSpore
 
     file = truth

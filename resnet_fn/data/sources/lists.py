@@ -57,8 +57,7 @@ def load_lists(
 
 def _notes(train: Sequence[Row], val: Sequence[Row], classes: Sequence[str], several: bool) -> Iterable[str]:
     seen = {os.path.normpath(row.path) for row in train}
-    both = [row.path for row in val if os.path.normpath(row.path) in seen]
-    if both:
+    if both := [row.path for row in val if os.path.normpath(row.path) in seen]:
         yield f"warning: {len(both)} images are in both lists, such as {both[0]}, so the evaluation can be too good"
     if not several and (joined := next((name for name in classes if ";" in name), "")):
         yield f"warning: {joined!r} is one class here; for images of several classes, give --multi-label"
@@ -70,12 +69,11 @@ def _notes(train: Sequence[Row], val: Sequence[Row], classes: Sequence[str], sev
 def _read(option: str, name: str, data_dir: str, several: bool, looked_for: bool = True) -> list[Row]:
     file = Path(name)
     try:
-        text = file.read_bytes().decode("utf-8-sig", "surrogateescape")
+        lines = file.read_bytes().decode("utf-8-sig", "surrogateescape").splitlines()
     except FileNotFoundError:
         raise ValueError(f"{option}: {file} does not exist; {near_path(file, 'give a list of images')}") from None
     except OSError as error:
         raise ValueError(f"{option}: {file} cannot be read ({error.strerror}); give a list of images") from None
-    lines = text.splitlines()
     rows = list((_of_csv if file.suffix.lower() == ".csv" else _of_text)(file, lines, several))
     if not rows:
         raise ValueError(f"{option}: {file} names no images; write a line PATH CLASS for each image")
@@ -118,10 +116,8 @@ def _of_csv(file: Path, lines: Sequence[str], several: bool) -> Iterable[Row]:
         missing, names = ("path", PATHS) if columns[0] < 0 else ("class", LABELS)
         got, fix = few(header, 6) if header else "nothing", f"name the {missing} column {' or '.join(names)}"
         raise ValueError(f"{file} line 1: the header has {got}, but no {missing} column; {fix}")
-    for cells in reader:
+    for cells in filter(None, reader):  # an empty line has no cells
         place = f"{file} line {reader.line_num}"
-        if not cells:
-            continue
         if len(cells) != len(header):
             raise ValueError(f"{place}: has {len(cells)} cells, but the header has {len(header)}; fix the line")
         path, label = (cells[column].strip() for column in columns)

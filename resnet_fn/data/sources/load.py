@@ -131,7 +131,6 @@ def load_dataset(
         dataset = load_cifar(name, data_dir)
     spec = dataclasses.replace(
         dataset.input,
-        name=name,
         image_size=recipe.evaluation_size,
         eval_resize=recipe.evaluation_resize if recipe.of_files else 0,
         data_dir=str(Path(data_dir).resolve()) if data_dir else "",

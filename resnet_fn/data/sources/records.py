@@ -8,7 +8,7 @@ train-00000-of-00008.mindrecord, …  shards (MindRecord files), each with a .db
 
 import dataclasses
 import json
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,14 +17,13 @@ import numpy as np
 
 from resnet_fn.config.hints import first_line
 from resnet_fn.data.dataset import BadSampleError, DataSet
-from resnet_fn.data.input_spec import InputSpec
-from resnet_fn.data.sources.files import color_spec, decode_batches
+from resnet_fn.data.sources.files import EncodedSplit, color_spec
 
 INDEX, FORMAT = "index.json", 2
 
 
 @dataclasses.dataclass(frozen=True)
-class RecordSplit:
+class RecordSplit(EncodedSplit):
     """Reads a split from shards. The columns of a shard are image (a file's bytes), label and index (sample number)."""
 
     files: tuple[str, ...]  # paths of the shards, in the order of the samples
@@ -50,10 +49,6 @@ class RecordSplit:
         """Return the error for a sample that cannot be decoded."""
         name = f"sample {index} ({self.names[index]})"
         return BadSampleError(f"data: {name} of the packed set cannot be decoded; pack the set again, then resume")
-
-    def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
-        """Yield normalised images, which are resized and cropped at the centre as in torchvision."""
-        return decode_batches(self.stream, self.undecodable, batches, spec, self.threads)
 
     def _read(self, order: np.ndarray) -> Generator[bytes, None, None]:
         from mindspore import dataset as engine
@@ -90,8 +85,7 @@ def load_records(data_dir: str, threads: int) -> DataSet:
     except (FileNotFoundError, NotADirectoryError):
         contents = ", ".join(sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else []) or "nothing"
         fix = f"pack an image folder with python -m resnet_fn.pack SOURCE {data_dir}"
-        problem = f"{data_dir!r} must contain {INDEX}, but it contains {contents}"
-        raise ValueError(f"data_dir: {problem}; {fix}") from None
+        raise ValueError(f"data_dir: {data_dir!r} must contain {INDEX}, but it contains {contents}; {fix}") from None
     except (OSError, ValueError) as error:
         raise ValueError(f"{root / INDEX}: cannot be read ({error}); pack the set again") from None
     try:
@@ -99,10 +93,9 @@ def load_records(data_dir: str, threads: int) -> DataSet:
             expected, got = FORMAT, index["format"]
             raise ValueError(f"{root / INDEX}: format must be {expected}, but it is {got}; pack the set again")
         train, test = (_open_split(root, name, index, threads) for name in ("train", "val"))
-        spec = color_spec("mindrecord", index["classes"], index["mean"], index["std"])
+        return DataSet(train, test, color_spec("mindrecord", index["classes"], index["mean"], index["std"]))
     except (KeyError, TypeError, AttributeError):
         raise ValueError(f"{root / INDEX}: is not an index of resnet_fn.pack; pack the set again") from None
-    return DataSet(train, test, spec)
 
 
 def _open_split(root: Path, name: str, index: dict[str, Any], threads: int) -> RecordSplit:

@@ -160,7 +160,6 @@ def write_bad_files(folder: Path, dataset: DataSet) -> None:
 def read_bad_files(folder: Path) -> tuple[str, ...] | None:
     """Return the lines of bad_files.txt in `folder`, or None if the file cannot be read."""
     try:
-        lines = (folder / BAD_FILES).read_text(encoding="utf-8", errors="surrogateescape").split("\n")[:-1]
+        return tuple((folder / BAD_FILES).read_text(encoding="utf-8", errors="surrogateescape").split("\n")[:-1])
     except OSError:
         return None
-    return tuple(lines)

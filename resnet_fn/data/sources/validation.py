@@ -30,10 +30,8 @@ def split_off(files: FileSplit, share: float, seed: int, run: Path | None = None
     if path and path.exists():
         known = set(json.loads(path.read_text(encoding="utf-8")))
         if missing := sorted(known - set(files.names)):
-            raise ValueError(
-                f"{path}: {len(missing)} validation files are not in {files.root} any more: {few(missing)}; "
-                "put them back, or start another run"
-            )
+            problem = f"{len(missing)} validation files are not in {files.root} any more: {few(missing)}"
+            raise ValueError(f"{path}: {problem}; put them back, or start another run")
         held = np.array([name in known for name in files.names])
     else:
         held = hold_out(files.labels, share, seed)
