@@ -74,11 +74,12 @@ def read_regular(path: str | Path) -> bytes:
     """Read a file. Raises OSError if it is not a regular file, because reading a FIFO or a device might never end."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
-    return Path(path).read_bytes()
+    with open(path, "rb") as file:
+        return file.read()
 
 
 class EncodedSplit:
-    """A split whose samples are the bytes of image files. This base class decodes images for evaluation."""
+    """Decodes a split's image files for evaluation. Subclasses define `threads`, `stream` and `undecodable`."""
 
     threads: int  # number of decoding threads
     stream: Callable[[np.ndarray], Generator[tuple[int, bytes], None, None]]
@@ -157,15 +158,16 @@ class FileSplit(EncodedSplit):
 
 
 def read_ahead(
-    function: Callable[[Item], Result], items: Iterator[Item], threads: int = READERS, ahead: int = 0
+    function: Callable[[Item], Result], items: Iterable[Item], threads: int = READERS, ahead: int = 0
 ) -> Generator[tuple[Item, Result], None, None]:
     """Yield (item, function(item)) in order. Threads compute at most `ahead` items ahead, by default 4 per thread."""
     # If Python exits during an iteration, this generator is closed after all threads ended and `sys` was emptied.
     pool, finalizing = ThreadPoolExecutor(threads), sys.is_finalizing
     waiting: deque[tuple[Item, Future[Result]]] = deque()
+    source = iter(items)
     try:
         while True:
-            for item in islice(items, (ahead or _AHEAD * threads) - len(waiting)):
+            for item in islice(source, (ahead or _AHEAD * threads) - len(waiting)):
                 waiting.append((item, pool.submit(function, item)))
             if not waiting:
                 return
