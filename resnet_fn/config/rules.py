@@ -60,8 +60,8 @@ RULES = (
     ),
     Rule("validation_share", lambda dataset: dataset == "imagefolder", "is for --dataset imagefolder; leave it out"),
     Rule("synthetic_samples synthetic_classes", lambda dataset: dataset == "synthetic", "needs --dataset synthetic"),
-    # images
     Rule("on_bad_sample check_files data_threads crop_scale eval_resize", lambda dataset: dataset in OF_FILES, _FILES),
+    # images
     Rule("max_shift max_rotation", lambda dataset: dataset not in OF_FILES, "is for data sets in memory; give 0"),
     Rule("max_zoom crop_padding", lambda dataset: dataset not in OF_FILES, "is for data sets in memory; give 0"),
     Rule("policy color_jitter", lambda dataset: dataset != "digits", "needs colour images, which the digits are not"),

@@ -86,9 +86,9 @@ def check_labels(split: Samples, classes: int, name: str) -> None:
         return  # labels [N, classes] are made from the class names and cannot be outside
     wrong = np.flatnonzero((split.labels < 0) | (split.labels >= classes))
     if len(wrong):
-        index, fix = int(wrong[0]), "fix the labels or the number of classes"
+        index = int(wrong[0])
         fault = f"sample {index} has label {int(split.labels[index])}, outside 0..{classes - 1}"
-        raise ValueError(f"{name}: {fault} ({len(wrong)} such samples); {fix}")
+        raise ValueError(f"{name}: {fault} ({len(wrong)} such samples); fix the labels or the number of classes")
 
 
 def blank_batch(dataset: DataSet, count: int, size: int, mixes: bool, dtype: str = "float32") -> Batch:

@@ -62,8 +62,8 @@ class MemoryFeed(Plan):
         elif size <= self._MOST_PREPARED and not changes_bytes:
             self._prepared = prepare(self._split.images, recipe.image_size, dataset.input)
         # A resumed run compares these JSON values with the values in the checkpoint.
-        digest = {"arrays": dataset.digest} if dataset.digest else {}
-        self.reproducibility_key: dict[str, Any] = {"samples": len(self._split), **digest}
+        arrays = {"arrays": dataset.digest} if dataset.digest else {}
+        self.reproducibility_key: dict[str, Any] = {"samples": len(self._split), **arrays}
 
     def batch(self, update: int) -> Batch:
         """Return this worker's share of the batch of an update.

@@ -47,8 +47,9 @@ class FileFeed(Plan):
             raise
         if not self._begun:
             self.close()
-        epoch, row = divmod(update, self.updates_per_epoch)
-        erasing = self._erasing(epoch)[self.repeat_numbers, self.epoch(epoch)[1][row]] if self.recipe.erasing else None
+        erasing, (epoch, place) = None, divmod(update, self.updates_per_epoch)
+        if self.recipe.erasing:
+            erasing = self._erasing(epoch)[self.repeat_numbers, self.epoch(epoch)[1][place]]
         batch = images, self.labels[self.indices(update)]
         return erase_and_mix(self.recipe, batch, len(self._input.classes), update, epoch, erasing)
 
@@ -90,14 +91,14 @@ class FileFeed(Plan):
     def _begin(self, update: int) -> None:
         """Let threads decode the images of an update. If reading fails, `batch` raises the error later."""
         assert self._pool is not None
-        epoch, row = divmod(update, self.updates_per_epoch)
-        images = self._buffers.take()
-        numbers = list(zip(self.repeat_numbers.tolist(), self.epoch(epoch)[1][row].tolist(), strict=True))
+        images, (epoch, place) = self._buffers.take(), divmod(update, self.updates_per_epoch)
+        # For each image, the two numbers that seed its augmentation.
+        numbers = list(zip(self.repeat_numbers.tolist(), self.epoch(epoch)[1][place].tolist(), strict=True))
         decoded: list[Future[None]] = []
         samples = []
         try:
-            for place, (index, data) in enumerate(islice(self._samples, len(images))):
-                job = (images[place : place + 1], index, data, epoch, *numbers[place])
+            for i, (index, data) in enumerate(islice(self._samples, len(images))):
+                job = (images[i : i + 1], index, data, epoch, *numbers[i])
                 decoded.append(self._pool.submit(self._decode, *job))
                 samples.append(index)
             if samples != self.indices(update).tolist():

@@ -65,7 +65,7 @@ class Plan:
             even = 2 * workers.size * -(-size // (2 * workers.size))
             raise ValueError(f"batch_size: mixup and cutmix need an even share per worker, not {share}; give {even}")
         places = workers.rank * share + np.arange(share)
-        self.repeat_numbers = places // (size // recipe.repeats)  # of each sample in the share, counted from 0
+        self.repeat_numbers = places // (size // recipe.repeats)  # of each sample, from 0, int64 [share]
 
     def indices(self, update: int) -> np.ndarray:
         """Return the sample numbers of this worker's share of an update, int64 [share]."""

@@ -42,7 +42,10 @@ def array_statistics(name: str, array: np.ndarray) -> ArrayStatistics:
 def statistics_table(
     rows: Sequence[ArrayStatistics], title: str, dtype: bool = False, relative: Mapping[str, float] | None = None
 ) -> list[str]:
-    """Return a table's lines, a row for each array, with dtypes if `dtype`, else zeros. `title` heads the names."""
+    """Return the lines of a table with a row for each array. `title` is the head of the first column.
+
+    The table has a column of dtypes if `dtype` is True, or else of the shares of zeros.
+    """
     cells = [[title, "shape", *["dtype"] * dtype, "mean", "std", "min", "max", "norm", *["zeros"] * (not dtype)]]
     cells[0] += ["/ weights"] * (relative is not None)
     for row in rows:

@@ -1,6 +1,5 @@
 """A lock lets only one process at a time write to a folder."""
 
-import contextlib
 import fcntl
 import os
 import platform
@@ -25,7 +24,7 @@ def was_locked(folder: Path, has_run: bool = False) -> bool:
     return text.startswith(_HOLDER) or (has_run and not text.strip("\0"))
 
 
-class FolderLock(contextlib.AbstractContextManager["FolderLock"]):
+class FolderLock:
     """Locks a folder from the call of `take` until the end of the `with` block.
 
     The end of the process releases the lock too. Forked processes do not hold the lock. The lock works over NFS.
@@ -64,6 +63,9 @@ class FolderLock(contextlib.AbstractContextManager["FolderLock"]):
         file.flush()
         self._file = file
         return locked
+
+    def __enter__(self) -> "FolderLock":
+        return self
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:

@@ -139,10 +139,13 @@ class Telemetry:
 class SilentTelemetry(Telemetry):
     """Replaces `Telemetry` on all ranks except rank 0. The methods do nothing."""
 
+    def __init__(self) -> None:
+        pass
+
     def _nothing(self, *_: Any, **__: Any) -> None:
         pass
 
-    __init__ = __exit__ = first_batch = advance = evaluated = end_early = checkpointed = flush = say = _nothing
+    __exit__ = first_batch = advance = evaluated = end_early = checkpointed = flush = say = _nothing
 
 
 def memory_mb() -> float:

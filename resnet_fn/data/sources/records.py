@@ -93,9 +93,10 @@ def load_records(data_dir: str, threads: int) -> DataSet:
             expected, got = FORMAT, index["format"]
             raise ValueError(f"{root / INDEX}: format must be {expected}, but it is {got}; pack the set again")
         train, test = (_open_split(root, name, index, threads) for name in ("train", "val"))
-        return DataSet(train, test, color_spec("mindrecord", index["classes"], index["mean"], index["std"]))
+        spec = color_spec("mindrecord", index["classes"], index["mean"], index["std"])
     except (KeyError, TypeError, AttributeError):
         raise ValueError(f"{root / INDEX}: is not an index of resnet_fn.pack; pack the set again") from None
+    return DataSet(train, test, spec)
 
 
 def _open_split(root: Path, name: str, index: dict[str, Any], threads: int) -> RecordSplit:
