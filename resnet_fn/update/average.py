@@ -9,7 +9,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.models.batchnorm import batchnorm_statistics
-from resnet_fn.update.gradients import assign_tensors, map_tensors
+from resnet_fn.update.gradients import map_tensors
 
 _PREFIX, _COUNT = "ema.", "ema_updates"
 _assign = ops.Assign()
@@ -93,10 +93,13 @@ def averaged(average: MovingAverage | None) -> Iterator[None]:
         return
     trained = [Tensor(parameter.numpy()) for parameter in average.followed]
     try:
-        assign_tensors(average.followed, average.averages)
+        # Not `assign_tensors`: outside of compiled code, its result holds a copy of all weights.
+        for parameter, value in zip(average.followed, average.averages, strict=True):
+            _assign(parameter, value)
         yield
     finally:
-        assign_tensors(average.followed, trained)
+        for parameter, value in zip(average.followed, trained, strict=True):
+            _assign(parameter, value)
 
 
 def averages_of(training: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

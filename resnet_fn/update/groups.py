@@ -47,10 +47,12 @@ def weight_decay_groups(net: nn.Cell, weight_decay: float, decay_all: bool = Fal
         id(parameter)
         for _, cell in net.cells_and_names()
         for leaf, parameter in cell.parameters_and_names(expand=False)
-        # Names of biases are, for example, bias_ih_l0 and in_proj_bias.
-        if not decay_all and (isinstance(cell, _NORM_LAYERS) or re.fullmatch("bias|bias_.*|.*_bias", leaf))
+        if isinstance(cell, _NORM_LAYERS) or re.fullmatch("bias|bias_.*|.*_bias", leaf)  # bias_ih_l0, in_proj_bias
     }
-    return [(parameter, 0.0 if id(parameter) in spared else weight_decay) for parameter in net.trainable_params()]
+    return [
+        (parameter, weight_decay if decay_all or id(parameter) not in spared else 0.0)
+        for parameter in net.trainable_params()
+    ]
 
 
 def unzip_groups(groups: Groups) -> tuple[Any, ...]:

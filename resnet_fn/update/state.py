@@ -81,14 +81,15 @@ class FixedMemory:
     def check(self) -> None:
         """Raise ValueError if a Parameter has other memory than at the first call of `check`."""
         addresses = [parameter.data_ptr() for parameter in self._parameters]
-        if self._addresses and addresses != self._addresses:
-            pairs = zip(self._parameters, self._addresses, addresses, strict=True)
-            names = [parameter.name for parameter, before, now in pairs if before != now]
-            raise ValueError(
-                f"{few(names)}: set_data or load_param_into_net gave these Parameters new memory; use "
-                "resnet_fn.load_weights or ops.assign instead, or call make_train_step or make_eval_step again"
-            )
-        self._addresses = addresses
+        if addresses != self._addresses:
+            if self._addresses:
+                pairs = zip(self._parameters, self._addresses, addresses, strict=True)
+                names = [parameter.name for parameter, before, now in pairs if before != now]
+                raise ValueError(
+                    f"{few(names)}: set_data or load_param_into_net gave these Parameters new memory; use "
+                    "resnet_fn.load_weights or ops.assign instead, or call make_train_step or make_eval_step again"
+                )
+            self._addresses = addresses
 
 
 def make_buffers(parameters: Sequence[Parameter], prefix: str) -> tuple[Parameter, ...]:
