@@ -38,17 +38,14 @@ def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: boo
 
 def colour(image: Any, recipe: Recipe, epoch: int, repeat: int, number: int) -> Any:
     """Apply the recipe's jitter and policy to an image. `epoch`, `repeat` and `number` select the random numbers."""
-
-    def stream(kind: int) -> np.random.Generator:
-        return np.random.default_rng([recipe.seed, epoch, kind, repeat, number])
-
     if recipe.color_jitter:
         # Brightness, contrast and saturation change in random order.
-        rng, most = stream(Streams.JITTER), recipe.color_jitter
+        rng, most = np.random.default_rng([recipe.seed, epoch, Streams.JITTER, repeat, number]), recipe.color_jitter
         for place, factor in zip(rng.permutation(len(_JITTERED)), rng.uniform(1 - most, 1 + most, 3), strict=True):
             image = enhance(image, _JITTERED[place], factor)
     if recipe.policy:
-        for name, magnitude in choose(recipe, image.width, stream(Streams.POLICY)):
+        rng = np.random.default_rng([recipe.seed, epoch, Streams.POLICY, repeat, number])
+        for name, magnitude in choose(recipe, image.width, rng):
             image = OPERATIONS[name](image, magnitude)
     return image
 

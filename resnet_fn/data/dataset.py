@@ -47,8 +47,7 @@ class Split:
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
         """Yield normalised images, which are resized without a crop."""
-        for rows in batches:
-            yield prepare(self.images[rows], spec.image_size, spec)
+        return (prepare(self.images[rows], spec.image_size, spec) for rows in batches)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +56,7 @@ class Arrays(Split):
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
         """Yield the unchanged inputs for each array of sample numbers."""
-        for rows in batches:
-            yield self.images[rows]
+        return (self.images[rows] for rows in batches)
 
 
 @dataclasses.dataclass(frozen=True)

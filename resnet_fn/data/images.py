@@ -39,14 +39,10 @@ def like_float_feed(images: np.ndarray, spec: InputSpec) -> np.ndarray:
 
 def _resize_matrix(old: int, new: int) -> np.ndarray:
     # Row i holds the weights of the source pixels in target pixel i. Pixel i has its centre at (i + 1/2) · old / new.
-    centre = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
-    low = np.floor(centre).astype(int)
-    high = np.minimum(low + 1, old - 1)
-    weight = centre - low
-    matrix = np.zeros((new, old), np.float32)
-    np.add.at(matrix, (np.arange(new), low), 1 - weight)
-    np.add.at(matrix, (np.arange(new), high), weight)
-    return matrix
+    # A source pixel's weight falls from 1 at the centre to 0 at a distance of 1.
+    centre = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)[:, None]
+    source = np.arange(old)
+    return np.minimum(1 - (centre - source), centre - (source - 1)).clip(0).astype(np.float32)
 
 
 # Each augmentation has the ID of a random stream, the count of numbers per sample, and whether a recipe uses them.

@@ -43,4 +43,4 @@ def build(spec: dict[str, Any]) -> Any:
     from resnet_fn.models import build_net
 
     names = tuple(map(str, range(spec["classes"])))
-    return build_net(recipe(spec), color_spec("random", names, (0.5,) * 3, (0.25,) * 3, spec["image_size"], resize=0))
+    return build_net(recipe(spec), color_spec("random", names, (0.5,) * 3, (0.25,) * 3))

@@ -37,5 +37,5 @@ def make_synthetic(samples: int, classes: int, image_size: int) -> DataSet:
         return Split(patterns[labels] + noise, labels)
 
     names = tuple(f"pattern {number}" for number in range(classes))
-    spec = color_spec("synthetic", names, (0.6,) * 3, (0.19,) * 3, image_size, resize=0)
+    spec = color_spec("synthetic", names, (0.6,) * 3, (0.19,) * 3)
     return DataSet(split(samples), split(max(samples // 8, classes)), spec)

@@ -49,7 +49,7 @@ def load_cifar(name: str, data_dir: str) -> DataSet:
     parts = [_read(folder / file, layout) for file in layout.train]
     train = Split(np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts]))
     classes = _class_names(folder, layout) if layout.names else _CIFAR10_CLASSES
-    spec = color_spec(name, classes, *_MOMENTS[name], size=32, resize=0)
+    spec = color_spec(name, classes, *_MOMENTS[name])
     return DataSet(train, _read(folder / layout.test, layout), spec)
 
 

@@ -9,7 +9,6 @@ train-00000-of-00008.mindrecord, …  shards (MindRecord files), each with a .db
 import dataclasses
 import json
 from collections.abc import Generator
-from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -41,16 +40,14 @@ class RecordSplit(EncodedSplit):
         # MindDataset takes at most as many numbers as it has samples. Opening a set of 400,000 samples takes 50 ms.
         count = min(len(self), max(1024, len(self) // 64))
         for start in range(0, len(order), count):
-            part = order[start : start + count]
-            with closing(self._read(part)) as images:
-                yield from zip(part.tolist(), images, strict=True)
+            yield from self._read(order[start : start + count])
 
     def undecodable(self, index: int) -> BadSampleError:
         """Return the error for a sample that cannot be decoded."""
         name = f"sample {index} ({self.names[index]})"
         return BadSampleError(f"data: {name} of the packed set cannot be decoded; pack the set again, then resume")
 
-    def _read(self, order: np.ndarray) -> Generator[bytes, None, None]:
+    def _read(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
         from mindspore import dataset as engine
 
         rows, numbers = None, order.tolist()
@@ -71,7 +68,7 @@ class RecordSplit(EncodedSplit):
                     raise BadSampleError(f"data: {problem}; check the packed files, then resume") from error
                 if int(row["index"]) != index:
                     raise RuntimeError(f"MindDataset returned sample {int(row['index'])} instead of {index}")
-                yield row["image"].tobytes()
+                yield index, row["image"].tobytes()
         finally:
             if rows is not None:
                 rows.stop()
