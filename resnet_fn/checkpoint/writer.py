@@ -8,7 +8,7 @@ from typing import Any
 
 from resnet_fn.checkpoint.folder import write_checkpoint
 from resnet_fn.checkpoint.parameters import copy_arrays
-from resnet_fn.runtime.disk import no_room
+from resnet_fn.runtime.disk import saving
 from resnet_fn.update.state import TrainState
 
 
@@ -53,9 +53,7 @@ class CheckpointWriter:
     ) -> dict[str, Any]:
         began = time.perf_counter()
         weights, training = self._copies
-        try:
+        with saving(folder, folder.parent.parent):
             write_checkpoint(folder, weights, training, state)
             then()
-        except OSError as error:
-            raise no_room(folder, error, folder.parent.parent) from None
         return {**event, "write_seconds": time.perf_counter() - began}

@@ -28,6 +28,9 @@ _ELSEWHERE = {
     "--num-workers": ("--data-threads", _THREADS),
 }
 FORM = "RESNET_FN_FORM"  # environment variable with what the user types before a command's name
+# Arguments of `add_argument` for flags of several commands.
+WHICH: dict[str, Any] = {"choices": ("last", "best"), "default": "last", "help": "checkpoint of a run; default last"}
+ALLOW_NON_FINITE: dict[str, Any] = {"action": "store_true", "help": "accept weights with NaN or infinity"}
 
 
 def as_typed(text: str) -> str:
@@ -37,11 +40,6 @@ def as_typed(text: str) -> str:
 
 class UsageError(ValueError):
     """A flag or its value is wrong, and the exit code is 2."""
-
-
-# Arguments of `add_argument` for flags of several commands.
-WHICH: dict[str, Any] = {"choices": ("last", "best"), "default": "last", "help": "checkpoint of a run; default last"}
-ALLOW_NON_FINITE: dict[str, Any] = {"action": "store_true", "help": "accept weights with NaN or infinity"}
 
 
 def raise_usage_errors(*faults: tuple[object, str]) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import os
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -20,7 +21,7 @@ from resnet_fn.runtime.disk import sha256_of_file
 from resnet_fn.runtime.extras import import_extra
 from resnet_fn.runtime.malloc import keep_freed
 from resnet_fn.runtime.user_files import imports_beside, load_function
-from resnet_fn.runtime.workers import Workers, join, launched_by_msrun
+from resnet_fn.runtime.workers import Workers, join
 
 _LIVE = """examples:
   python -m resnet_fn.parity --model resnet50 --image-size 64 --batch-size 4 --steps 5
@@ -229,7 +230,7 @@ def record(arguments: Sequence[str]) -> int:
     _add(cli.add_device_flags(parser), "mode")
     _add(parser.add_argument_group("what is written"), "out", "layers", "probes")
     parsed = parser.parse(arguments)
-    set_, own, several = flags.task_flags_in(parsed), parsed.net or parsed.reference, launched_by_msrun()
+    set_, own, several = flags.task_flags_in(parsed), parsed.net or parsed.reference, "MS_ROLE" in os.environ
     cli.raise_usage_errors(
         (not parsed.out, "--out: needs a folder to write; give --out trace"),
         (parsed.net and parsed.reference, "--net: give either --net or --reference, not both"),

@@ -201,14 +201,12 @@ def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, all
     differences = [f"classes {changes}"] if changes else []
     if then["samples"] != now["samples"]:
         differences.append(f"samples {then['samples']} → {now['samples']}")
-    contents = {
+    contents = {  # files have the first two entries, arrays of `fit` the last
         "files": "other file names or classes",
         "contents": "other contents of files with the same names",
         "arrays": "other values in the training or validation arrays",
     }
-    for name, difference in contents.items():  # files have the first two entries, arrays of `fit` the last
-        if not differences and then.get(name) != now.get(name):
-            differences = [difference]
+    differences = differences or [text for name, text in contents.items() if then.get(name) != now.get(name)][:1]
     other_data = f"another training set than the checkpoint's ({', '.join(differences)})"
     if differences and not allow_other:
         fix = "give the same data, another --out-dir, or --allow-other-data"

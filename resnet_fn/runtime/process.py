@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 EXACT_THREADS = 4
 # Environment variables that choose oneDNN's instruction set and the precision of products.
 _CHOOSE_KERNELS = ("ONEDNN_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE")
+started: dict[str, Any] = {}  # what `start` has set; MindSpore does not report all of it
 
 
 def prepare_environment() -> None:
@@ -162,9 +163,6 @@ def context(name: str) -> Any:
     import mindspore
 
     return mindspore.get_context(name)  # called only here, because a later MindSpore removes it
-
-
-started: dict[str, Any] = {}  # what `start` has set; MindSpore does not report all of it
 
 
 @contextlib.contextmanager

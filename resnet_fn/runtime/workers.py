@@ -30,17 +30,12 @@ class Workers(NamedTuple):
         return self.rank == 0
 
 
-def launched_by_msrun() -> bool:
-    """Return whether msrun started this process."""
-    return "MS_ROLE" in os.environ
-
-
 def join(device: str = "CPU") -> Workers:
     """Join the other workers if msrun started this process. The call never returns in msrun's scheduler process."""
     global _joined
     if _joined is None:
         _check_platform()
-        _joined = _join(device) if launched_by_msrun() else Workers()
+        _joined = _join(device) if "MS_ROLE" in os.environ else Workers()
     return _joined
 
 
@@ -50,16 +45,13 @@ _joined: Workers | None = None
 def _check_platform() -> None:
     """Raise ValueError if a platform such as ModelArts or MindCluster did not start the workers as msrun does."""
     processes, local = os.environ.get("RANK_SIZE", "1"), os.environ.get("MS_LOCAL_WORKER", "1")
-    if not launched_by_msrun() and processes.isdecimal() and int(processes) > 1:
-        raise ValueError(
-            f"RANK_SIZE is {processes}, but msrun did not start this process (MS_ROLE is not set); "
-            "set MA_RUN_METHOD=msrun if this is ModelArts, else start resnet_fn.launch once on each machine"
-        )
-    if launched_by_msrun() and local.isdecimal() and int(local) > 1 and "MS_TOPO_TIMEOUT" not in os.environ:
-        raise ValueError(  # MindCluster's operator; msrun always sets MS_TOPO_TIMEOUT
-            f"MS_LOCAL_WORKER is {local}, but the pod's command started only one worker; "
-            "change the pod's command to python -m resnet_fn.launch -- FLAGS, with the same FLAGS"
-        )
+    if "MS_ROLE" not in os.environ and processes.isdecimal() and int(processes) > 1:
+        fix = "set MA_RUN_METHOD=msrun if this is ModelArts, else start resnet_fn.launch once on each machine"
+        raise ValueError(f"RANK_SIZE is {processes}, but msrun did not start this process (MS_ROLE is not set); {fix}")
+    # MindCluster's operator sets MS_ROLE, too, but msrun always sets MS_TOPO_TIMEOUT.
+    if "MS_ROLE" in os.environ and local.isdecimal() and int(local) > 1 and "MS_TOPO_TIMEOUT" not in os.environ:
+        fix = "change the pod's command to python -m resnet_fn.launch -- FLAGS, with the same FLAGS"
+        raise ValueError(f"MS_LOCAL_WORKER is {local}, but the pod's command started only one worker; {fix}")
 
 
 def _join(device: str) -> Workers:

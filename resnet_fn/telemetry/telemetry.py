@@ -4,7 +4,7 @@ import contextlib
 import json
 import resource
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.runtime.disk import finite_or_null, no_room, replace_text
+from resnet_fn.runtime.disk import finite_or_null, replace_text, saving
 from resnet_fn.telemetry import read_log
 from resnet_fn.telemetry.board import Board
 
@@ -69,7 +69,7 @@ class Telemetry:
     def __exit__(self, error: object, *_: object) -> None:
         self._bar.close()
         try:
-            with self._name_the_log():
+            with saving(Path(self._log.name), self._folder):
                 self._log.close()
         except OSError:
             if error is None:  # otherwise the loop's own error is being raised
@@ -114,7 +114,7 @@ class Telemetry:
 
     def flush(self) -> None:
         """Write all lines to the log file. Call this before a checkpoint is saved."""
-        with self._name_the_log():
+        with saving(Path(self._log.name), self._folder):
             self._log.flush()
 
     def say(self, text: str) -> None:
@@ -124,16 +124,9 @@ class Telemetry:
         self._bar.refresh()
 
     def _write(self, event: dict[str, Any]) -> None:
-        with self._name_the_log():
+        with saving(Path(self._log.name), self._folder):
             self._log.write(json.dumps(finite_or_null(event), allow_nan=False) + "\n")
         self._board.scalars(event)
-
-    @contextlib.contextmanager
-    def _name_the_log(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise no_room(Path(self._log.name), error, self._folder) from None
 
 
 class SilentTelemetry(Telemetry):
