@@ -13,10 +13,7 @@ from resnet_fn.runtime.workers import Workers
 _EXTRAS = ("torch", "matplotlib", "onnx", "onnxruntime")
 _ALWAYS = ("mindspore", "numpy", "tqdm", "tensorboardX")
 # Prefixes of variables that change the behaviour of MindSpore and its libraries.
-_VARIABLES = (
-    *("MS_", "GLOG_", "ONEDNN_", "HCCL_", "ASCEND_", "RANK_"),
-    *("DEVICE_ID", "OMP_NUM_THREADS", "MALLOC_ARENA_MAX"),
-)
+_PREFIXES = ("MS_", "GLOG_", "ONEDNN_", "HCCL_", "ASCEND_", "RANK_", "DEVICE_ID", "OMP_NUM_THREADS", "MALLOC_ARENA_MAX")
 
 
 def describe_machine(device: str, threads: int, workers: Workers) -> dict[str, Any]:
@@ -30,7 +27,7 @@ def describe_machine(device: str, threads: int, workers: Workers) -> dict[str, A
         "threads": kernel_threads(threads) if device == "CPU" else 0,
         "workers": workers.size,
         "packages": {name: installed(name) for name in (*_ALWAYS, *_EXTRAS)},
-        "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)},
+        "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(_PREFIXES)},
     }
 
 

@@ -54,7 +54,6 @@ def changing_defaults(layer: type[nn.Cell]) -> dict[str, str]:
 def _recorded(layers: dict[type[nn.Cell], dict[str, str]]) -> Iterator[dict[int, tuple[nn.Cell, type, set[str]]]]:
     """Record instances of `layers` made in the `with` block as {id: (layer, class, names of the given arguments)}."""
     given: dict[int, tuple[nn.Cell, type, set[str]]] = {}
-    before = {layer: layer.__init__ for layer in layers}
 
     def recording(layer: type[nn.Cell], make: Any) -> Any:
         @functools.wraps(make)
@@ -66,13 +65,11 @@ def _recorded(layers: dict[type[nn.Cell], dict[str, str]]) -> Iterator[dict[int,
 
         return init
 
-    try:
-        for layer, make in before.items():
+    with contextlib.ExitStack() as restored:
+        for layer, make in {layer: layer.__init__ for layer in layers}.items():
+            restored.callback(setattr, layer, "__init__", make)
             layer.__init__ = recording(layer, make)
         yield given
-    finally:
-        for layer, make in before.items():
-            layer.__init__ = make
 
 
 def resting_settings(place: str) -> list[str]:
@@ -102,11 +99,8 @@ def changing_calls(file: Path) -> Iterator[str]:
     tree, names = ast.parse(file.read_text()), {}
     for node in ast.walk(tree):
         for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
-            if isinstance(node, ast.ImportFrom):
-                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-            else:
-                root = alias.name.partition(".")[0]
-                names[alias.asname or root] = alias.name if alias.asname else root
+            name = alias.name if alias.asname else alias.name.partition(".")[0]
+            names[alias.asname or name] = f"{node.module}.{name}" if isinstance(node, ast.ImportFrom) else name
     for node in sorted((n for n in ast.walk(tree) if isinstance(n, ast.Call)), key=lambda call: call.lineno):
         call = ast.unparse(node.func)
         root, dot, rest = call.partition(".")

@@ -1,6 +1,5 @@
 """These checks test the disk in an empty folder. Each check returns (ok, a line of text)."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -31,8 +30,7 @@ def rename(folder: Path) -> tuple[bool, str]:
             temporary.write_text(text)
     with FolderLock() as lock:
         locked = lock.take(folder)
-    left = sorted(name for name in os.listdir(folder) if name.startswith(".tmp"))
-    replaced = path.read_text() == "new" and not left
+    replaced = path.read_text() == "new" and not any(folder.glob(".tmp*"))
     return replaced and locked, f"a file was replaced: {replaced}, the folder was locked: {locked}"
 
 

@@ -176,6 +176,17 @@ def open_trained_dataset(
     return open_dataset(trained.recipe, data_dir, options=options, workers=workers, splits=splits, **more)
 
 
+def open_net(
+    source: str | Path, recipe: Recipe | None = None, which: str = "last", **data: Any
+) -> tuple[LoadedNet, DataSet]:
+    """Build the net of a checkpoint, or of a weight file and a recipe, in float32, and open the data set."""
+    precision = "fp32"  # also if the recipe has fp16, which would add overflows
+    if recipe is None:
+        trained = load_run(source, which, precision=precision, allow_non_finite=True)
+        return trained, open_trained_dataset(trained, splits=("train", "test"), **data)
+    return load_weight_file(source, changed(recipe, precision=precision), allow_non_finite=True, **data)[:2]
+
+
 class FlipAverage(nn.Cell):
     """Averages the logits of an image and its mirror image (test-time augmentation)."""
 

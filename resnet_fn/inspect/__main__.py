@@ -131,7 +131,8 @@ def _parameters(file: str, which: str, write: Write) -> dict[str, Any]:
 
 
 def _inside(parsed: argparse.Namespace, how: dict[str, Any], write: Write) -> dict[str, Any]:
-    from resnet_fn.inspect.batch import activations, gradients, open_net
+    from resnet_fn.evaluation.loaded_net import open_net
+    from resnet_fn.inspect.batch import activations, gradients
 
     loaded, dataset = open_net(parsed.checkpoint, **how)
     if loaded.checkpoint:

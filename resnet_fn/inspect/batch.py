@@ -4,25 +4,16 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import mindspore
 import numpy as np
 from mindspore import Tensor, nn
 
-from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.settings import changed
 from resnet_fn.data.balance import class_weights
 from resnet_fn.data.dataset import DataSet, eval_batches
 from resnet_fn.data.feed import make_feed
-from resnet_fn.evaluation.loaded_net import (
-    LoadedNet,
-    assign_checkpoint,
-    load_run,
-    load_weight_file,
-    open_trained_dataset,
-)
+from resnet_fn.evaluation.loaded_net import LoadedNet, assign_checkpoint
 from resnet_fn.inspect.statistics import ArrayStatistics, array_statistics
 from resnet_fn.models.inputs import make_masks
 from resnet_fn.parity.layers.cells import record_cell, unchanged
@@ -43,17 +34,6 @@ class Gradients:
     layers: list[ArrayStatistics]  # statistics of gradients at the layers' outputs, in execution order
     parameters: list[ArrayStatistics]  # statistics of the parameters' gradients, before clipping
     relative: dict[str, float]  # ‖gradient‖ / ‖parameter‖, by the parameter's name
-
-
-def open_net(
-    source: str | Path, recipe: Recipe | None = None, which: str = "last", **data: Any
-) -> tuple[LoadedNet, DataSet]:
-    """Build the net of a checkpoint, or of a weight file and a recipe, in float32, and open the data set."""
-    precision = "fp32"  # also if the recipe has fp16, which would add overflows
-    if recipe is None:
-        trained = load_run(source, which, precision=precision, allow_non_finite=True)
-        return trained, open_trained_dataset(trained, splits=("train", "test"), **data)
-    return load_weight_file(source, changed(recipe, precision=precision), allow_non_finite=True, **data)[:2]
 
 
 def activations(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor) -> tuple[int, list[ArrayStatistics]]:

@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,17 +60,14 @@ class SummaryWriter(tensorboardX.SummaryWriter):
         self.error: OSError | None = None
         events = self.file_writer.event_writer._ev_writer
         for name in ("write_event", "flush", "close"):
-            setattr(events, name, self._keep_error(getattr(events, name)))
+            setattr(events, name, partial(self._keep_error, getattr(events, name)))
 
-    def _keep_error(self, write: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*arguments: Any) -> Any:
-            if self.error is None:
-                try:
-                    return write(*arguments)
-                except OSError as error:
-                    self.error = error  # if it were raised, the writing thread would end and callers would wait
-
-        return wrapped
+    def _keep_error(self, write: Callable[..., Any], *arguments: Any) -> Any:
+        if self.error is None:
+            try:
+                return write(*arguments)
+            except OSError as error:
+                self.error = error  # if it were raised, the writing thread would end and callers would wait
 
 
 class Board:

@@ -55,8 +55,10 @@ class Telemetry:
     def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int, total: int) -> None:
         """Open the log of a run of `total` updates, of which `start` are done."""
         self._folder = folder
-        _drop_events_after(folder / "metrics.jsonl", start)
-        self._log = open(folder / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
+        log = folder / "metrics.jsonl"
+        if log.exists():  # it keeps the events up to update `start`
+            replace_text(log, "".join(json.dumps(event) + "\n" for event in read_log(log) if event["update"] <= start))
+        self._log = open(log, "a", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
         self._board = Board(folder, recipe, options, start)
         self._left = total - start
         hidden = None if options.progress else True  # None: hidden if stderr is no terminal
@@ -146,8 +148,3 @@ def memory_mb() -> float:
     with contextlib.suppress(OSError), open("/proc/self/statm", encoding="ascii") as statm:
         return int(statm.read().split()[1]) * resource.getpagesize() / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-
-
-def _drop_events_after(log: Path, update: int) -> None:
-    if log.exists():
-        replace_text(log, "".join(json.dumps(event) + "\n" for event in read_log(log) if event["update"] <= update))

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.evaluation.loaded_net import LoadedNet
-from resnet_fn.inspect.batch import open_net
+from resnet_fn.evaluation.loaded_net import LoadedNet, open_net
 from resnet_fn.models import create_model
 from resnet_fn.recipes import recipe
 from resnet_fn.weights.files import write_arrays
