@@ -19,24 +19,10 @@ from resnet_fn.recipes import RECIPES, load_recipe
 from resnet_fn.runtime import console
 
 # The settings that --help lists first, and all settings that --help lists.
-_FIRST = (
-    "dataset",
-    "data_dir",
-    "model",
-    "weights",
-    "epochs",
-    "batch_size",
-    "learning_rate",
-    "seed",
-    "out_dir",
-    "resume",
-)
-_SHOWN = (
-    *_FIRST,
-    *("image_size", "validation_share", "multi_label", "flip", "policy", "mixup", "freeze", "precision", "schedule"),
-    *("warmup_epochs", "loss", "label_smoothing", "class_weights", "optimizer", "momentum", "weight_decay", "ema"),
-    *("clip_norm", "monitor", "patience", "data_threads", "accumulate", "device", "threads", "checkpoint_every"),
-)
+_FIRST = "dataset data_dir model weights epochs batch_size learning_rate seed out_dir resume"
+_SHOWN = f"""{_FIRST} image_size validation_share multi_label flip policy mixup freeze precision schedule
+    warmup_epochs loss label_smoothing class_weights optimizer momentum weight_decay ema clip_norm monitor patience
+    data_threads accumulate device threads checkpoint_every"""
 _EXAMPLES = """examples:
   python -m resnet_fn.train                                      train on digits, on one worker
   python -m resnet_fn.train --epochs 5 --out-dir runs/short      change settings of the recipe
@@ -63,7 +49,7 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
             base = load_recipe(early.recipe or "digits")
     recipe = base.make(Recipe)
     parser.description = f"{about}\nDefaults are from the recipe {recipe.name}. A * marks values that the recipe sets."
-    listed: dict[str, Sequence[str]] = {} if "--help-all" in arguments else {"first": _FIRST, "shown": _SHOWN}
+    listed = {} if "--help-all" in arguments else {"first": _FIRST.split(), "shown": _SHOWN.split()}
     cli.add_fields(parser, recipe, base.make(RunOptions), skip=("name",), **listed)
     given = cli.settings_in(parser.parse(arguments), Recipe, RunOptions)
     with cli.usage_errors():

@@ -1,7 +1,7 @@
 """This module keeps a moving average of a net's weights, which evaluations use instead of the weights."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import mindspore
@@ -9,7 +9,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.models.batchnorm import batchnorm_statistics
-from resnet_fn.update.gradients import map_tensors
+from resnet_fn.update.gradients import Parameters, map_tensors
 
 _PREFIX, _COUNT = "ema.", "ema_updates"
 _assign = ops.Assign()
@@ -54,12 +54,7 @@ def make_average(
 
 
 def move_average(
-    averages: Sequence[Parameter],
-    followed: Sequence[Parameter],
-    count: Parameter,
-    new_weight: Tensor,
-    every: int,
-    start: int,
+    averages: Parameters, followed: Parameters, count: Parameter, new_weight: Tensor, every: int, start: int
 ) -> Tensor:
     """Count an applied update, and move the average if a move is due. The arguments are fields of `MovingAverage`."""
     now = count + 1.0
@@ -72,9 +67,7 @@ def move_average(
     return now
 
 
-def _move(
-    averages: Sequence[Parameter], followed: Sequence[Parameter], now: Tensor, new_weight: Tensor, start: int
-) -> Tensor:
+def _move(averages: Parameters, followed: Parameters, now: Tensor, new_weight: Tensor, start: int) -> Tensor:
     weight = ops.where(now <= start, ops.ones_like(new_weight), new_weight)
     map_tensors(ops.partial(_follow, weight), averages, followed)
     return now

@@ -17,7 +17,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, ops
 
 from resnet_fn.runtime.workers import Reduce, Workers
-from resnet_fn.update.gradients import Gradients, is_finite, map_tensors
+from resnet_fn.update.gradients import Gradients, Parameters, is_finite, map_tensors
 
 MEANS = 2  # loss and metric
 _WITHHELD, _FLAGS = MEANS, MEANS + 1  # places of withheld and of the first flag
@@ -102,9 +102,7 @@ def _after(event: Tensor, value: Tensor) -> Tensor:
     return _depend(value, event)
 
 
-def mean_over_workers(
-    statistics: Sequence[Parameter], mean_factor: float, all_reduce: Reduce, after: Tensor
-) -> Gradients:
+def mean_over_workers(statistics: Parameters, mean_factor: float, all_reduce: Reduce, after: Tensor) -> Gradients:
     """Compute the mean of BatchNorm's moving statistics over the workers. `mean_factor` is 1 / number of workers."""
     if not statistics:
         return ()

@@ -8,6 +8,7 @@ from mindspore import Parameter, Tensor, ops
 from resnet_fn.runtime.versions import at_least
 
 Gradients = Sequence[Tensor]
+Parameters = Sequence[Parameter]
 
 LARGE, HUGE = 2**16, 2**22  # numbers of elements
 _ROWS = at_least(2, 9)  # before MindSpore 2.9, a matrix product of a large row with itself has an error of 7.7e-5
@@ -20,7 +21,7 @@ _assign, _cast, _multiply, _square = ops.Assign(), ops.Cast(), ops.Mul(), ops.Sq
 _stack, _sum, _row_times_transposed = ops.Stack(), ops.ReduceSum(), ops.MatMul(transpose_b=True)
 
 
-def assign_tensors(targets: Sequence[Parameter], values: Sequence[Tensor]) -> None:
+def assign_tensors(targets: Parameters, values: Sequence[Tensor]) -> None:
     """Write each tensor of `values` into the Parameter at the same position of `targets`."""
     map_tensors(_assign, targets, values)
 

@@ -1,7 +1,7 @@
 """This module collects all state that an update changes and that a checkpoint must contain."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from mindspore import Parameter, Tensor, nn
@@ -10,7 +10,7 @@ from mindspore.common.initializer import initializer
 from resnet_fn.config.hints import few
 from resnet_fn.models.batchnorm import batchnorm_statistics
 from resnet_fn.update.average import MovingAverage
-from resnet_fn.update.gradients import Gradients
+from resnet_fn.update.gradients import Gradients, Parameters
 from resnet_fn.update.loss_scale import DynamicLossScaler
 
 
@@ -92,7 +92,7 @@ class FixedMemory:
             self._addresses = addresses
 
 
-def make_buffers(parameters: Sequence[Parameter], prefix: str) -> tuple[Parameter, ...]:
+def make_buffers(parameters: Parameters, prefix: str) -> tuple[Parameter, ...]:
     """Make a Parameter `<prefix>.<parameter>` of zeros for each parameter, with the same shape and dtype."""
     return tuple(zeros_like(parameter, f"{prefix}.{parameter.name}") for parameter in parameters)
 

@@ -45,19 +45,9 @@ from mindspore import Parameter, Tensor, nn, ops
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models.inputs import normalisation, normalise
 from resnet_fn.runtime.workers import Workers
+from resnet_fn.update import exchange
 from resnet_fn.update.ascend import clear_overflow, no_overflow, on_ascend
 from resnet_fn.update.average import move_average
-from resnet_fn.update.exchange import (
-    MEANS,
-    Report,
-    all_finite,
-    make_flags,
-    mean_over_workers,
-    none_withheld,
-    pack,
-    stack_means,
-    unpack,
-)
 from resnet_fn.update.gradients import (
     Gradients,
     assign_tensors,
@@ -69,7 +59,7 @@ from resnet_fn.update.gradients import (
     unscale,
 )
 from resnet_fn.update.loss import Loss
-from resnet_fn.update.state import FixedMemory, Optimizer, TrainState, make_state
+from resnet_fn.update.state import FixedMemory, Optimizer, TrainState, make_state, zeros_like
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 Results = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -113,9 +103,9 @@ class StepResult(NamedTuple):
     workers: int
 
     @property
-    def report(self) -> Report:
+    def report(self) -> exchange.Report:
         """Return the entries of `packed` by name: loss, metric, withheld, flags and not_finite."""
-        return unpack(self.packed, self.workers)
+        return exchange.unpack(self.packed, self.workers)
 
     @property
     def loss(self) -> Tensor:
@@ -221,7 +211,7 @@ def make_train_step(
         # `stack_means`. In exchange.py it needs `MEANS` + 1, and an entry in `stack_means`, `Report` and `unpack`, not
         # in `pack`. In this file it needs a property of `StepResult`, in run/build.py the argument, and in
         # run/loop.log_update a line for the log. docs/design.md ("Where do I change …") lists where else to show it.
-        return value * scale, stack_means(value, metric(logits, labels))
+        return value * scale, exchange.stack_means(value, metric(logits, labels))
 
     differentiate = mindspore.value_and_grad(scaled_loss, None, trained, has_aux=True)
 
@@ -242,17 +232,17 @@ def make_train_step(
         local_finite = is_finite(means[0], norm, statistics)
         if ascend:
             local_finite = ops.logical_and(local_finite, no_overflow(gradients))
-        report, finite = pack(means, flags, local_finite, one_hot), local_finite
+        report, finite = exchange.pack(means, flags, local_finite, one_hot), local_finite
         statistics_mean: Gradients = ()
         if all_reduce is not None:
             gradients, report = all_reduce(gradients), all_reduce((report,))[0]
             squared = squared_norms(gradients, ascend)
             norm = norm_of(squared)
-            finite = all_finite(report, norm, size)
+            finite = exchange.all_finite(report, norm, size)
             # This is not in the branch below, because a collective inside a branch was never tried on a card.
-            statistics_mean = mean_over_workers(statistics, 1.0 / size, all_reduce, report)
+            statistics_mean = exchange.mean_over_workers(statistics, 1.0 / size, all_reduce, report)
         # From here on all workers have the same numbers, so all of them decide alike.
-        complete = none_withheld(report)
+        complete = exchange.none_withheld(report)
         applied = ops.logical_and(finite, complete)
         if applied:  # a tensor: where this is compiled, a branch of the graph
             optimize(clip_by_global_norm(gradients, norm, clip_norm, by_operation), rate)
@@ -276,11 +266,9 @@ def make_train_step(
             return apply(*means_and_gradients(images, labels, *masks), flags, rate)
 
     else:
-        gradient_sums = tuple(
-            Parameter(ops.zeros_like(gradient), name=f"sum.{number}", requires_grad=False)
-            for number, gradient in enumerate(join(trained))  # for the gradients' shapes, which are the weights'
-        )
-        mean_sums = Parameter(Tensor(np.zeros(MEANS, np.float32)), name="sum.means", requires_grad=False)
+        # The sums have the gradients' shapes, which are the weights'.
+        gradient_sums = tuple(zeros_like(gradient, f"sum.{number}") for number, gradient in enumerate(join(trained)))
+        mean_sums = Parameter(Tensor(np.zeros(exchange.MEANS, np.float32)), name="sum.means", requires_grad=False)
 
         # `begin` and `add` return a constant. A compiled function that returns nothing loses some of its operations.
         # After one that returns a tensor, the next call may wait for that tensor in a busy loop, which takes a core
@@ -308,7 +296,7 @@ def make_train_step(
                 add(*(as_variables(rows(samples, number, micro_batches)) for samples in inputs))
             return finish(rate, flags)
 
-    no_flags = make_flags()
+    no_flags = exchange.make_flags()
     memory = FixedMemory(() if on_ascend() or jit is None else (*state.weights, *state.training))
 
     def train_step(

@@ -4,13 +4,13 @@ One kernel then updates dozens of parameters, which saves time, because each ker
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, ops
 
-from resnet_fn.update.gradients import Gradients, map_tensors
+from resnet_fn.update.gradients import Gradients, Parameters, map_tensors
 from resnet_fn.update.groups import Groups, unzip_groups
 from resnet_fn.update.state import Optimizer, make_buffers
 
@@ -18,7 +18,7 @@ from resnet_fn.update.state import Optimizer, make_buffers
 class Vector:
     """Holds a float32 vector `whole`, and Parameters `views` that share the vector's memory on a CPU."""
 
-    def __init__(self, whole: Parameter, views: Sequence[Parameter]) -> None:
+    def __init__(self, whole: Parameter, views: Parameters) -> None:
         self.whole, self.views = whole, tuple(views)
         self._memory = np.zeros(whole.shape, np.float32)
         pieces = np.split(self._memory, np.cumsum([math.prod(view.shape) for view in views])[:-1])

@@ -221,7 +221,8 @@ def other_classes(source: WeightFile, classes: Sequence[str]) -> str:
 def _other_function(net: nn.Cell, model: str) -> str:
     """Return a warning if only one of `net` and `model` (the model of the weights) is genet50_minus, else ""."""
     minus, plain = "genet50_minus", same_parameters("genet50_minus")[0]
-    gated = any(isinstance(cell, GatherExcite) and cell.gather is None for _, cell in net.cells_and_names())
+    gates = (cell for _, cell in net.cells_and_names() if isinstance(cell, GatherExcite))
+    gated = any(not list(cell.get_parameters()) for cell in gates)
     if gated and model != minus:
         origin = f"are of {model}" if model else f"may be of {plain}"
         return f"these weights {origin}, but this net has the gates of {minus}, which have no parameters"
