@@ -14,7 +14,7 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.images import draw_epoch, normalise
 from resnet_fn.data.mix import erase_and_mix
 from resnet_fn.data.order import Batch, Plan
-from resnet_fn.data.preprocess import training_pixels
+from resnet_fn.data.preprocess import naming, training_pixels
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.records import RecordSplit
 from resnet_fn.runtime.disk import sha256
@@ -110,7 +110,8 @@ class FileFeed(Plan):
         self._begun[update] = images, decoded
 
     def _decode(self, target: np.ndarray, index: int, data: bytes, epoch: int, repeat: int, number: int) -> None:
-        pixels = self._split.decode(index, training_pixels, data, self.recipe, epoch, repeat, number)
+        with naming(self._split.undecodable, index):
+            pixels = training_pixels(data, self.recipe, epoch, repeat, number)
         planes = pixels.transpose(2, 0, 1)[None]
         if self._as_bytes:
             target[:] = planes

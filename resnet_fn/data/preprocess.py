@@ -1,7 +1,9 @@
 """These functions decode an image file with PIL, and preprocess the pixels as torchvision does."""
 
+import contextlib
 import io
 import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,17 @@ from resnet_fn.data.augment import colour
 from resnet_fn.data.order import Streams
 
 _MOST_RESIZED = 50_000_000  # if a resized image had more pixels than this, only its crop is computed
+
+
+@contextlib.contextmanager
+def naming(undecodable: Callable[[int], ValueError], index: int) -> Iterator[None]:
+    """Raise the error `undecodable(index)` instead of an exception inside a `with` block, except MemoryError."""
+    try:
+        yield
+    except MemoryError:  # not the sample's fault
+        raise
+    except Exception as error:
+        raise undecodable(index) from error
 
 
 def open_upright(data: bytes, mode: str = "RGB") -> Any:

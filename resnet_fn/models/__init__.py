@@ -30,7 +30,8 @@ MODELS: dict[str, Design] = {
     "genet50_minus": Design(Bottleneck, (3, 4, 6, 3), attention="ge-minus"),
     "genet50": Design(Bottleneck, (3, 4, 6, 3), attention="ge"),
     "genet50_plus": Design(Bottleneck, (3, 4, 6, 3), attention="ge-plus"),
-    # resnet8 to resnet110 (section 4.2). Its shortcuts pad with zeros (option A), but these are projections (option B).
+    # resnet8 to resnet110 are from section 4.2 of arXiv 1512.03385, but its shortcuts pad with zeros (option A). Here
+    # the shortcuts are projections (option B).
     **{f"resnet{6 * n + 2}": Design(BasicBlock, (n, n, n), (16, 32, 64), stem="cifar") for n in (1, 3, 5, 7, 9, 18)},
 }
 

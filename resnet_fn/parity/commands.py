@@ -230,7 +230,8 @@ def record(arguments: Sequence[str]) -> int:
     _add(cli.add_device_flags(parser), "mode")
     _add(parser.add_argument_group("what is written"), "out", "layers", "probes")
     parsed = parser.parse(arguments)
-    set_, own, several = flags.task_flags_in(parsed), parsed.net or parsed.reference, "MS_ROLE" in os.environ
+    set_, own = flags.task_flags_in(parsed), parsed.net or parsed.reference
+    several = "MS_ROLE" in os.environ  # msrun started this process
     cli.raise_usage_errors(
         (not parsed.out, "--out: needs a folder to write; give --out trace"),
         (parsed.net and parsed.reference, "--net: give either --net or --reference, not both"),

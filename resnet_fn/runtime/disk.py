@@ -21,10 +21,10 @@ def sha256_of_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_synced(path: Path, *data: bytes | memoryview) -> None:
-    """Write the parts `data` to a new file, and wait until they are on the disk."""
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a new file and wait until the data is on the disk."""
     with open(path, "xb") as file:
-        file.writelines(data)
+        file.write(data)
         file.flush()
         os.fsync(file.fileno())
 
@@ -38,14 +38,19 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def no_room(path: Path, error: OSError, run: Path) -> OSError:
+    """Return an OSError for an unsaved `path`. The message explains how to resume the run in folder `run`."""
+    fix = f"make room on the disk, and run the same command with --out-dir {run} to resume from the last checkpoint"
+    return OSError(f"{path}: cannot be saved ({error.strerror or error}); {fix}")
+
+
 @contextlib.contextmanager
 def saving(path: Path, run: Path) -> Iterator[None]:
-    """Let a `with` block save `path`. The message of an OSError explains how to resume the run in folder `run`."""
+    """Raise the error of `no_room` instead of an OSError inside a `with` block, which saves `path`."""
     try:
         yield
     except OSError as error:
-        fix = f"make room on the disk, and run the same command with --out-dir {run} to resume from the last checkpoint"
-        raise OSError(f"{path}: cannot be saved ({error.strerror or error}); {fix}") from None
+        raise no_room(path, error, run) from None
 
 
 @contextlib.contextmanager

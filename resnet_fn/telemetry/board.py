@@ -14,7 +14,7 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.recipes import RECIPES
 from resnet_fn.runtime.console import printable
-from resnet_fn.runtime.disk import saving
+from resnet_fn.runtime.disk import no_room
 
 # If torch is installed, tensorboardX imports it only to accept torch's tensors, which takes 1.2 s and 180 MB.
 if _no_torch := "torch" not in sys.modules:
@@ -116,8 +116,7 @@ class Board:
 
     def _check(self) -> None:
         if self._writer.error is not None:
-            with saving(self._folder / "events.out.tfevents", self._folder):
-                raise self._writer.error
+            raise no_room(self._folder / "events.out.tfevents", self._writer.error, self._folder)
 
     def _add_config(self, recipe: Recipe, options: RunOptions) -> None:
         named = RECIPES.get(recipe.name)

@@ -266,7 +266,7 @@ def make_train_step(
             return apply(*means_and_gradients(images, labels, *masks), flags, rate)
 
     else:
-        # The sums have the gradients' shapes, which are the weights'.
+        # Joined weights have the shapes of joined gradients.
         gradient_sums = tuple(zeros_like(gradient, f"sum.{number}") for number, gradient in enumerate(join(trained)))
         mean_sums = Parameter(Tensor(np.zeros(exchange.MEANS, np.float32)), name="sum.means", requires_grad=False)
 

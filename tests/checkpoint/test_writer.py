@@ -25,7 +25,7 @@ def state(device):
 @pytest.fixture
 def held_disk(monkeypatch):
     """A disk whose first sync waits until it is let go."""
-    from resnet_fn.runtime import disk
+    from resnet_fn.checkpoint import tensor_file
 
     gate, fsync = threading.Event(), os.fsync
 
@@ -33,7 +33,7 @@ def held_disk(monkeypatch):
         assert gate.wait(60)
         fsync(descriptor)
 
-    monkeypatch.setattr(disk.os, "fsync", wait_then_fsync)
+    monkeypatch.setattr(tensor_file.os, "fsync", wait_then_fsync)
     yield gate
     gate.set()
 
@@ -90,13 +90,13 @@ def test_the_process_does_not_end_before_the_write(tmp_path, python):
     script.write_text(
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "from resnet_fn.runtime import disk\n"
+        "from resnet_fn.checkpoint import tensor_file\n"
         "from resnet_fn.checkpoint.writer import CheckpointWriter\n"
         "from mindspore import nn\n"
         "from resnet_fn.update.optimizer import momentum_sgd\n"
         "from resnet_fn.update.state import make_state\n"
         "fsync = os.fsync\n"
-        "disk.os.fsync = lambda d: (time.sleep(0.5), fsync(d))\n"
+        "tensor_file.os.fsync = lambda d: (time.sleep(0.5), fsync(d))\n"
         "with CheckpointWriter(make_state(nn.Dense(3, 1, 'ones'), momentum_sgd([]))) as writer:\n"
         f"    writer.save(Path({str(tmp_path / 'step-00000003')!r}), {STATE!r}, lambda: None)\n"
         "    sys.exit(7)\n"

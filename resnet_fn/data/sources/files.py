@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from resnet_fn.config.hints import few
 from resnet_fn.data.dataset import BadSampleError
 from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
-from resnet_fn.data.preprocess import eval_pixels
+from resnet_fn.data.preprocess import eval_pixels, naming
 
 _FIX = "fix the file and go on, or begin another run with --on-bad-sample skip"
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -85,15 +85,6 @@ class EncodedSplit:
     stream: Callable[[np.ndarray], Generator[tuple[int, bytes], None, None]]
     undecodable: Callable[[int], BadSampleError]
 
-    def decode(self, index: int, function: Callable[..., np.ndarray], *arguments: Any) -> np.ndarray:
-        """Return `function(*arguments)`. Raise the error `undecodable(index)` instead of others, except MemoryError."""
-        try:
-            return function(*arguments)
-        except MemoryError:  # not the sample's fault
-            raise
-        except Exception as error:
-            raise self.undecodable(index) from error
-
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
         """Yield images for each batch of sample numbers, resized and cropped at the centre as in torchvision.
 
@@ -102,7 +93,8 @@ class EncodedSplit:
 
         def pixels(sample: tuple[int, bytes]) -> np.ndarray:
             index, data = sample
-            return self.decode(index, eval_pixels, data, spec.eval_resize, spec.image_size)
+            with naming(self.undecodable, index):
+                return eval_pixels(data, spec.eval_resize, spec.image_size)
 
         rows = list(batches)
         order, ahead = np.fromiter(chain.from_iterable(rows), np.int64), max(map(len, rows), default=1)
