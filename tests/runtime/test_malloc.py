@@ -27,9 +27,10 @@ def test_six_threads_share_one_arena_unless_the_user_says_otherwise(environment,
 
 
 FREED = """
-import resource
+import ctypes, resource
 import numpy as np
 from resnet_fn.runtime.malloc import keep_freed
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: no huge pages, whose number depends on free memory
 if KEEP:
     keep_freed()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -44,4 +45,4 @@ def test_freed_memory_is_used_again_without_a_fault(python):
     """Ten times 125 MB: each comes from the system, or the first alone."""
     codes = (FREED.replace("KEEP", keep) for keep in ("True", "False"))
     faults = [int(python("-c", code, without="MALLOC_").stdout) for code in codes]
-    assert 4 * faults[0] < faults[1]
+    assert 9 * faults[0] < faults[1]
