@@ -49,7 +49,7 @@ class Checkpoint:
 def save_checkpoint(
     folder: Path, weights: "Sequence[Parameter]", training: "Sequence[Parameter]", state: Mapping[str, Any]
 ) -> Path:
-    """Write a checkpoint folder completely or not at all. Return its path when the files are on the disk.
+    """Write a checkpoint folder completely or not at all. Return the folder's path when the files are on the disk.
 
     Args:
         folder: Path of the folder, `…/step-NNNNNNNN`. An existing folder is replaced.
@@ -59,7 +59,7 @@ def save_checkpoint(
 
     Raises:
         CheckpointError: If `weights` or `training` contain NaN or infinity. Nothing is saved.
-        OSError: If the folder cannot be written. In this case an existing folder is not replaced.
+        OSError: If the folder cannot be written. If writing fails, an existing folder is not replaced.
     """
     # The arrays need not be copied, because the caller waits and cannot change the Parameters meanwhile.
     weights_now, training_now = ({p.name: p.numpy() for p in parameters} for parameters in (weights, training))
@@ -117,7 +117,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
             else:
                 read[name] = path.read_bytes()
                 if sha256(read[name]) != expected["sha256"]:
-                    raise ValueError("the sha256 of the file differs")
+                    raise ValueError("the sha256 of the file is wrong")
         except OSError as error:
             raise CheckpointError(f"{path} cannot be read ({error.strerror}); use another checkpoint") from None
         except (ValueError, KeyError, TypeError) as error:
@@ -130,7 +130,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         expected = manifest.pop("sha256")
         if expected != sha256(json.dumps(manifest, sort_keys=True).encode()):
-            raise ValueError("the sha256 of the manifest differs")
+            raise ValueError("the sha256 of the manifest is wrong")
         number = manifest["format"]
         if number == FORMAT and not {_WEIGHTS, _TRAINING, _STATE} <= manifest["files"].keys():
             raise KeyError
@@ -139,7 +139,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{folder / MANIFEST} is damaged ({error}); use another checkpoint") from None
     except (KeyError, TypeError, AttributeError, RecursionError):
-        raise CheckpointError(f"{folder / MANIFEST} is damaged (it is no manifest); use another checkpoint") from None
+        raise CheckpointError(f"{folder / MANIFEST} is damaged (not a manifest); use another checkpoint") from None
     if number != FORMAT:  # no CheckpointError, because `newest` would then try older checkpoints of the same format
         fix = "use the version of resnet_fn that wrote it, or start a new run"
         raise ValueError(f"{folder} has format {number}, but this version reads format {FORMAT}; {fix}")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def copy_arrays(parameters: "Sequence[Parameter]", into: dict[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
-    """Copy Parameters to arrays by name. The arrays of `into`, an earlier result, are overwritten and reused."""
+    """Copy Parameters to arrays by name. If `into` is an earlier result, its arrays are overwritten and reused."""
     copies = {}
     for parameter in parameters:
         array = parameter.numpy()
@@ -39,7 +39,7 @@ def misfits(wanted: Mapping[str, Sequence[int]], arrays: Arrays) -> dict[str, li
 
 
 def check_finite(arrays: Arrays, source: object) -> None:
-    """Raise ValueError if an array contains NaN or infinity. A net with such weights may have finite outputs."""
+    """Raise ValueError if a value is NaN or infinite. A net with NaN or infinite weights may have finite outputs."""
     bad = {name: array.size - int(np.isfinite(array).sum()) for name, array in sorted(arrays.items())}
     counts = [f"{count} of {arrays[name].size} values of {name}" for name, count in bad.items() if count]
     if counts:
@@ -48,7 +48,7 @@ def check_finite(arrays: Arrays, source: object) -> None:
 
 
 def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object) -> None:
-    """Copy arrays into the Parameters. If a name or shape differs, raise CheckpointError and copy nothing."""
+    """Copy `arrays` into `parameters`. If names or shapes in the two differ, raise CheckpointError and copy nothing."""
     if faults := misfits({parameter.name: parameter.shape for parameter in parameters}, arrays):
         differences = "; ".join(f"{kind}: {few(names)}" for kind, names in faults.items())
         raise CheckpointError(f"{source} belongs to another net ({differences}); give this checkpoint's net or recipe")

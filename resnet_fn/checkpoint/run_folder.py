@@ -118,7 +118,7 @@ class RunFolder:
             self.checkpoints.mkdir(exist_ok=True)
             tempfile.TemporaryFile(dir=self.checkpoints).close()  # a folder may exist and still refuse new files
         except OSError as error:
-            raise ValueError(f"out_dir: {self.path} cannot be written ({error.strerror}); give another one") from None
+            raise ValueError(f"out_dir: {self.path} cannot be written ({error.strerror}); give another path") from None
 
     def config(self) -> dict[str, Any]:
         """Return the contents of config.json, or {} if the file is missing or no run wrote it."""

@@ -13,7 +13,7 @@ from resnet_fn.update.state import TrainState
 
 
 class CheckpointWriter:
-    """Writes checkpoints in a background thread. The end of a `with` block waits, and raises a failed save's error."""
+    """Writes checkpoints in a background thread. A `with` block waits for saves, and raises a failed save's error."""
 
     def __init__(self, state: TrainState | None) -> None:
         self._parameters = (state.weights, state.training) if state else ((), ())  # None: this rank saves nothing
@@ -22,7 +22,7 @@ class CheckpointWriter:
         self._saves: list[Future[dict[str, Any]]] = []  # saves that `poll` has not returned yet
 
     def save(self, folder: Path, state: Mapping[str, Any], then: Callable[[], None]) -> None:
-        """Wait for the last save, and copy the Parameters. In the background, write the copies and then call `then`."""
+        """Wait for earlier saves, and copy the Parameters. In the background, write the copies and then call `then`."""
         began = time.perf_counter()
         self.wait()
         self._copies = [copy_arrays(*pair) for pair in zip(self._parameters, self._copies, strict=True)]

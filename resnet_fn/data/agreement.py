@@ -1,4 +1,4 @@
-"""These functions compare workers' settings, data and weights. All workers must call the same functions."""
+"""These functions compare workers' settings, data and weights. If one worker calls a function, all must call it."""
 
 import dataclasses
 import hashlib
@@ -33,7 +33,7 @@ def require_alike(values: Mapping[str, Any], workers: Workers, fix: str) -> None
 
 
 def check_settings(workers: Workers, *configs: Any, **more: Any) -> None:
-    """Raise ValueError if workers differ in code, package versions, shared settings of `configs`, or in `more`."""
+    """Raise ValueError if code, package versions, `more` or shared settings of `configs` differ between workers."""
     if workers.size == 1:
         return
     values = {"resnet_fn's code": versions.sources()[:_DIGITS]}

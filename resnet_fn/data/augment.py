@@ -1,7 +1,7 @@
 """This module augments training images by crop, flip, colour jitter and policies such as RandAugment.
 
-Colour jitter and policies compute the same pixels as torchvision on PIL images, but draw other random numbers.
-Source: https://github.com/pytorch/vision/blob/v0.28.0/torchvision/transforms/autoaugment.py
+Colour jitter and policies compute the same pixels as torchvision on PIL images. The random numbers differ from
+torchvision's. Source: https://github.com/pytorch/vision/blob/v0.28.0/torchvision/transforms/autoaugment.py
 """
 
 import math
@@ -147,7 +147,7 @@ PAIRS = {
 
 
 def magnitude(name: str, level: int, size: int, policy: str) -> float:
-    """Return an operation's absolute magnitude at image width `size`. `level` is 0..30, or 0..9 for autoaugment."""
+    """Return an operation's unsigned magnitude at image width `size`. `level` is 0..30, or 0..9 for autoaugment."""
     bins, wide = _AUTO_BINS if policy == "autoaugment" else _BINS, policy == "trivialaugment"
     if name in _SIGNED:
         kind = _SIGNED[name]
@@ -161,7 +161,7 @@ def magnitude(name: str, level: int, size: int, policy: str) -> float:
 def choose(settings: Recipe, size: int, rng: np.random.Generator) -> list[tuple[str, float]]:
     """Draw the policy's operations for one image of width `size`, as pairs (name, magnitude).
 
-    TrivialAugmentWide is from arXiv 2103.10158, RandAugment from arXiv 1909.13719, and `policy_noise` from timm.
+    TrivialAugmentWide is from arXiv 2103.10158. RandAugment is from arXiv 1909.13719. `policy_noise` is from timm.
     """
     policy, chosen = settings.policy, []
     if policy == "autoaugment":
@@ -184,7 +184,7 @@ def choose(settings: Recipe, size: int, rng: np.random.Generator) -> list[tuple[
 
 
 def _linspace(start: float, end: float, count: int) -> np.ndarray:
-    """Return the values of `torch.linspace` with torch's float32 rounding. Other rounding could change an image."""
+    """Return the values of `torch.linspace` with torch's float32 rounding. NumPy's rounding could change an image."""
     first, last = np.float32(start), np.float32(end)
     step, places = float((last - first) / np.float32(count - 1)), np.arange(count)
     values = np.where(places < count // 2, first + step * places, last - step * (count - 1 - places))

@@ -1,4 +1,4 @@
-"""This module computes class weights for the loss, and draws epochs in which all classes are equally frequent."""
+"""This module computes class weights for the loss, and sample orders in which all classes are equally frequent."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> t
     """Return the weight of each class in the loss, or () if `setting` is empty.
 
     The setting "balanced" weights classes in proportion to 1 / (samples of the class), as scikit-learn does. Any other
-    setting is the path of a file with a line "CLASS WEIGHT" for each class. The weights' mean over `labels` is 1.
+    setting is the path of a file with a line "CLASS WEIGHT" for each class. The mean weight of all samples is 1.
     """
     if not setting:
         return ()
@@ -27,7 +27,7 @@ def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> t
 
 
 def class_balance(sampling: str, weights: Sequence[float], classes: int, labels: np.ndarray) -> list[dict[str, float]]:
-    """Return each class's image count, loss weight, and how often an epoch uses an image, or [] without balancing."""
+    """Return each class's image count, loss weight and uses of an image per epoch. Without balancing, return []."""
     if not weights and sampling != BALANCED:
         return []
     counts = np.bincount(labels, minlength=classes).tolist()
@@ -54,7 +54,7 @@ def describe_balance(rows: Sequence[Mapping[str, float]], classes: Sequence[str]
 def balanced_order(rng: np.random.Generator, labels: np.ndarray) -> np.ndarray:
     """Draw the order of an epoch, int32 [N], in which all classes in `labels`, int [N], are equally frequent.
 
-    Each of K classes gets about N / K places. Samples of one class occur equally often, up to a difference of 1.
+    Each of K classes has about N / K samples. Samples of one class occur equally often, up to a difference of 1.
     """
     counts = np.unique(labels, return_counts=True)[1]
     by_class = np.split(np.argsort(labels, kind="stable").astype(np.int32), np.cumsum(counts)[:-1])
@@ -74,19 +74,19 @@ def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:
         fix = near_path(path, "give 'balanced' or the path of a text file")
         raise ValueError(f"class_weights: {str(path)!r} cannot be read; {fix}") from None
     weights: dict[str, float] = {}
-    for number, line in enumerate(lines, 1):
+    for i, line in enumerate(lines, 1):
         if not line.strip():
             continue
         name, _, value = line.strip().rpartition(" ")
         name = name.strip()
         if name not in classes:
-            raise ValueError(f"{path}, line {number}: {name!r} is not a class of the set; {closest(name, classes)}")
+            raise ValueError(f"{path}, line {i}: {name!r} is not a class of the data set; {closest(name, classes)}")
         try:
             weights[name] = float(value)
         except ValueError:
             weights[name] = 0.0
         if not 0 < weights[name] < float("inf"):
-            raise ValueError(f"{path}, line {number}: weight {value!r} must be a number above 0; write CLASS WEIGHT")
+            raise ValueError(f"{path}, line {i}: weight {value!r} must be a number above 0; write a line CLASS WEIGHT")
     if missing := [name for name in classes if name not in weights]:
         raise ValueError(f"{path}: has no weight for {few(missing)}; write a line CLASS WEIGHT for each class")
     return np.array([weights[name] for name in classes])

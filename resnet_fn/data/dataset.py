@@ -86,11 +86,11 @@ def check_labels(split: Samples, classes: int, name: str) -> None:
     if len(wrong):
         index = int(wrong[0])
         fault = f"sample {index} has label {int(split.labels[index])}, outside 0..{classes - 1}"
-        raise ValueError(f"{name}: {fault} ({len(wrong)} such samples); fix the labels or the number of classes")
+        raise ValueError(f"{name}: {fault} (labels outside: {len(wrong)}); fix the labels or the number of classes")
 
 
 def blank_batch(dataset: DataSet, count: int, size: int, mixes: bool, dtype: str = "float32") -> Batch:
-    """Return a placeholder batch for a worker whose samples cannot be read. The shapes are those of a feed's batch."""
+    """Return a placeholder batch with the shapes of a feed's batch, for a worker whose samples cannot be read."""
     if isinstance(dataset.train, Arrays):  # this batch is never used, because arrays can always be read
         return dataset.train.images[:count], dataset.train.labels[:count]
     classes, soft = len(dataset.classes), mixes or dataset.train.labels.ndim == 2
@@ -103,8 +103,8 @@ def eval_batches(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield this worker's batches of an evaluation: images, labels, and sample numbers, int64 [batch_size].
 
-    Worker r of W gets the blocks r, r + W, … of `block` samples. `batch_size` must be a multiple of `block`, so that
-    batches hold whole blocks. All workers get equally many batches. Unused places hold sample 0 with the number −1.
+    Worker r of W gets blocks r, r + W, … of `block` samples each. `batch_size` must be a multiple of `block`, so that
+    batches hold whole blocks. All workers get equally many batches. Batches are padded with sample 0 and the number −1.
     """
     blocks = -(-len(split) // block)
     local = (np.arange(workers.rank, blocks, workers.size)[:, None] * block + np.arange(block)).ravel()

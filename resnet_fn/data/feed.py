@@ -1,8 +1,8 @@
 """A feed makes training batches, whose pixels do not depend on the number of workers, threads or micro-batches.
 
-order.py chooses the samples, and file_feed.py decodes samples of files or shards. Crop, flip and colour (augment.py,
-preprocess.py) come before normalisation (images.py). Shift, rotation and zoom (images.py, in memory only) come after
-normalisation. Erasing and mixing (mix.py) come last.
+order.py chooses the samples, and file_feed.py decodes image files and images in shards. Crop, flip and colour
+(augment.py, preprocess.py) come before normalisation (images.py). Shift, rotation and zoom (images.py) are only for
+data sets in memory, and come after normalisation. Erasing and mixing (mix.py) come last.
 """
 
 from functools import lru_cache
@@ -40,9 +40,9 @@ def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dt
 
 def check_feed(recipe: Recipe, dtype: str) -> None:
     """Raise ValueError if `dtype` is "uint8" and the recipe needs normalised images."""
-    feature = "sets in memory" if not recipe.of_files else "mixup, cutmix and erasing"
+    users = "data sets in memory" if not recipe.of_files else "mixup, cutmix and erasing"
     if dtype != "float32" and (not recipe.of_files or recipe.mixes or recipe.erasing):
-        raise ValueError(f"feed: {dtype!r} images are not normalised, but {feature} need normalised ones; give float32")
+        raise ValueError(f"feed: {dtype!r} images are not normalised, but {users} need normalised images; give float32")
 
 
 class MemoryFeed(Plan):
@@ -73,7 +73,7 @@ class MemoryFeed(Plan):
 
         Returns:
             Images are float32 [n, C, H, W], and labels are int32 [n]. With mixup, CutMix or several classes per
-            image, labels are float32 [n, classes]. Arrays of `resnet_fn.fit` keep their shapes and dtypes.
+            image, labels are float32 [n, classes]. Samples of `Arrays` keep their shapes and dtypes.
         """
         recipe, spec = self.recipe, self._input
         epoch, place = divmod(update, self.updates_per_epoch)

@@ -65,7 +65,7 @@ def draw_epoch(recipe: Recipe, epoch: int, samples: int, names: Iterable[str] = 
 def random_affine(
     images: np.ndarray, draws: np.ndarray, max_shift: float, max_rotation: float, max_zoom: float, fill: np.ndarray
 ) -> np.ndarray:
-    """Shift, rotate and zoom images, float32 [N, C, H, W], bilinearly, with the pixel `fill`, [C], outside of images.
+    """Shift, rotate and zoom images, float32 [N, C, H, W], bilinearly. Pixels outside an image are `fill`, [C].
 
     The columns of `draws`, [N, 4] in [−1, 1), choose vertical shift, horizontal shift, rotation and zoom. Shifts
     are whole pixels, and `max_rotation` is in degrees. If `max_zoom` is 0.1, zoom factors are from 0.9 to 1.1.

@@ -9,7 +9,7 @@ from resnet_fn.data.order import Batch, Streams
 
 
 class Mixing(NamedTuple):
-    """Holds an update's mixing weight and, for CutMix, the box that is filled."""
+    """Holds an update's mixing weight and, for CutMix, the box that is filled with pixels of another image."""
 
     weight: float  # weight of a sample's own label and, with mixup, image (neighbour: 1 − weight)
     # CutMix fills the box (top, bottom, left, right) with pixels of the neighbour. Mixup has no box.
@@ -19,7 +19,7 @@ class Mixing(NamedTuple):
 def erase_and_mix(
     recipe: Recipe, batch: Batch, classes: int, update: int, epoch: int, erasing: np.ndarray | None
 ) -> Batch:
-    """Apply the recipe's erasing, and mixup or CutMix, to a batch. `erasing` is `draws` of `erase`, [n, 5], or None."""
+    """Call `erase` with draws `erasing`, [n, 5], unless `erasing` is None. Then apply the recipe's mixup or CutMix."""
     images, labels = batch
     if erasing is not None:
         images = erase(images, erasing, recipe.erasing)

@@ -60,10 +60,10 @@ class Plan:
         self.share = share = size // workers.size  # number of samples of each worker in an update
         self.epoch = lru_cache(maxsize=1)(self._draw)  # thread-safe
         if not self.updates_per_epoch:
-            raise ValueError(f"batch_size: {size} is larger than the training set of {samples}; give at most {samples}")
+            raise ValueError(f"batch_size: {size} is more than the {samples} training samples; give at most {samples}")
         if recipe.mixes and share % 2:
             even = 2 * workers.size * -(-size // (2 * workers.size))
-            raise ValueError(f"batch_size: mixup and cutmix need an even share per worker, not {share}; give {even}")
+            raise ValueError(f"batch_size: mixup and cutmix need pairs, but a worker gets {share} samples; give {even}")
         places = workers.rank * share + np.arange(share)
         self.repeat_numbers = places // (size // recipe.repeats)  # of each sample, from 0, int64 [share]
 
@@ -73,7 +73,7 @@ class Plan:
         return self.epoch(epoch)[0][place].astype(np.int64)
 
     def _draw(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return this worker's sample numbers, and numbers that seed the augmentation, both int32 [updates, share]."""
+        """Return this worker's sample numbers and numbers that select augmentations, both int32 [updates, share]."""
         recipe, samples = self.recipe, len(self.labels)
         if recipe.sampling != BALANCED:
             order = self._share_of(epoch_order(recipe.seed, epoch, samples))

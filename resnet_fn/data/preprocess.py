@@ -17,7 +17,7 @@ _MOST_RESIZED = 50_000_000  # if a resized image had more pixels than this, only
 
 @contextlib.contextmanager
 def naming(undecodable: Callable[[int], ValueError], index: int) -> Iterator[None]:
-    """Raise the error `undecodable(index)` instead of an exception inside a `with` block, except MemoryError."""
+    """Replace an exception of the `with` block by the error `undecodable(index)`. MemoryError is not replaced."""
     try:
         yield
     except MemoryError:  # not the sample's fault
@@ -76,7 +76,7 @@ def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
 
 
 def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number: int) -> np.ndarray:
-    """Decode a file, and crop, flip and colour the image at random to uint8 [image_size, image_size, 3]."""
+    """Decode a file and apply the recipe's random crop, flip and `colour`. Return uint8 [image_size, image_size, 3]."""
     from PIL import Image
 
     image, size = open_upright(data), recipe.image_size
@@ -96,7 +96,7 @@ def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number
 def draw_box(width: int, height: int, smallest: float, rng: np.random.Generator) -> tuple[int, int, int, int]:
     """Draw the left, top, right and bottom of a random crop, in pixels (Szegedy et al., arXiv 1409.4842).
 
-    As in torchvision, the area is drawn from `smallest` to 1 of the image's area, and the aspect ratio from 3/4 to 4/3.
+    As in torchvision, the crop's share of the area is drawn from `smallest` to 1, and the aspect ratio from 3/4 to 4/3.
     """
     lowest, highest = 3 / 4, 4 / 3
     for _ in range(10):

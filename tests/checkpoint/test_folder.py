@@ -74,5 +74,5 @@ def test_a_manifest_without_its_keys_is_damaged(tmp_path, files):
     sign(folder, format=2, **({} if files is None else {"files": files}))
     for text in ((folder / "manifest.json").read_text(), "[" * 100_000):
         (folder / "manifest.json").write_text(text)
-        with pytest.raises(CheckpointError, match=r"manifest\.json is damaged \(it is no manifest\); use another"):
+        with pytest.raises(CheckpointError, match=r"manifest\.json is damaged \(not a manifest\); use another"):
             load_checkpoint(folder)

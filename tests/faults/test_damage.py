@@ -54,7 +54,7 @@ def test_200_random_bit_flips_are_noticed(tmp_path):
         flipped = bytearray(whole)
         flipped[bit // 8] ^= 1 << bit % 8
         path.write_bytes(flipped)
-        what = r"the sha256 of (the header|(momentum\.)?layer\d\.weight) differs" if "tensors" in path.name else ""
+        what = r"the sha256 of (the header|(momentum\.)?layer\d\.weight) is wrong" if "tensors" in path.name else ""
         with pytest.raises(CheckpointError, match=rf"{path.name} is damaged \({what}"):
             load_checkpoint(folder)
         path.write_bytes(whole)

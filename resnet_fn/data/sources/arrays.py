@@ -16,7 +16,7 @@ def check_arrays(train: Any, validation: Any) -> tuple[Arrays, Arrays]:
     for part, one, two in (("inputs", first.images, other.images), ("targets", first.labels, other.labels)):
         expected, got = (f"{array.dtype} {list(array.shape[1:])}" for array in (one, two))
         if expected != got:
-            raise ValueError(f"validation: a sample's {part} must be {expected}, as in train, but they are {got}")
+            raise ValueError(f"validation: {part} of a sample must be {expected}, as in train, but they are {got}")
     return first, other
 
 
@@ -61,7 +61,7 @@ def _array(value: Any, name: str) -> np.ndarray:
     except ValueError as error:  # lists of different lengths
         raise ValueError(f"{name} are not an array ({error}); give a NumPy array") from None
     if array.dtype.kind not in _KINDS or array.dtype.itemsize > 8 or not array.ndim or not array.size:
-        raise ValueError(f"{name} are {describe(array)}; give a non-empty array of numbers of at most 64 bits")
+        raise ValueError(f"{name} are {describe(array)}; give a non-empty array of numbers with at most 64 bits each")
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype == np.float64:
         array = array.astype(np.float32)

@@ -1,4 +1,4 @@
-"""This module reads CIFAR-10 and CIFAR-100, binary or python version (https://www.cs.toronto.edu/~kriz/cifar.html)."""
+"""This module reads CIFAR-10 and CIFAR-100 in binary or python form (https://www.cs.toronto.edu/~kriz/cifar.html)."""
 
 import pickle
 from pathlib import Path
@@ -44,7 +44,7 @@ _MOMENTS = {
 
 
 def load_cifar(name: str, data_dir: str) -> DataSet:
-    """Read "cifar10" or "cifar100" (100 fine classes) from the extracted archive's folder, or the folder above it."""
+    """Read "cifar10" or "cifar100" (100 fine classes) from the extracted archive's folder, or from its parent."""
     folder, layout = _find(name, data_dir)
     parts = [_read(folder / file, layout) for file in layout.train]
     train = Split(np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts]))
@@ -111,7 +111,7 @@ _ALLOWED |= {(f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "
 
 
 class _Unpickler(pickle.Unpickler):
-    """Refuses classes in a pickle other than NumPy arrays, because other classes could run any code."""
+    """Refuses a pickle with classes that NumPy arrays do not need, because these classes could run any code."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Return a class that NumPy arrays need. Raises UnpicklingError for any other class."""

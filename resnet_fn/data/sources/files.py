@@ -38,7 +38,7 @@ def is_image(name: str) -> bool:
 
 
 def list_images(folder: str | Path) -> tuple[list[str], list[str]]:
-    """Return two lists of relative paths: the images below a folder, at any depth, and the names that are left out.
+    """Return two lists of relative paths: images at any depth below a folder, and files and folders that are left out.
 
     Images have the order of torchvision's ImageFolder. Files without an image's ending and names that begin with a dot
     are left out. Links to folders are followed, and each folder is read once.
@@ -71,7 +71,7 @@ def describe_left_out(folder: str | Path, left_out: Sequence[str]) -> list[str]:
 
 
 def read_regular(path: str | Path) -> bytes:
-    """Read a file. Raises OSError if it is not a regular file, because reading a FIFO or a device might never end."""
+    """Read a file. Raises OSError if `path` is not a regular file, because reading a FIFO or device might never end."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
     with open(path, "rb") as file:
@@ -160,7 +160,7 @@ class FileSplit(EncodedSplit):
 def read_ahead(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int = READERS, ahead: int = 0
 ) -> Generator[tuple[Item, Result], None, None]:
-    """Yield (item, function(item)) in order. Threads compute at most `ahead` items ahead, by default 4 per thread."""
+    """Yield (item, function(item)) in order. Threads compute the next `ahead` results, by default 4 per thread."""
     # If Python exits during an iteration, this generator is closed after all threads ended and `sys` was emptied.
     pool, finalizing = ThreadPoolExecutor(threads), sys.is_finalizing
     waiting: deque[tuple[Item, Future[Result]]] = deque()
@@ -181,7 +181,7 @@ def read_ahead(
 def color_spec(
     name: str, classes: Sequence[str], mean: Sequence[float] = IMAGENET_MEAN, std: Sequence[float] = IMAGENET_STD
 ) -> InputSpec:
-    """Make an `InputSpec` for 8-bit colour images. `load_dataset` later sets both sizes from the recipe."""
+    """Make an `InputSpec` for 8-bit colour images. `load_dataset` later sets the image sizes from the recipe."""
     return InputSpec(
         name=name, classes=tuple(classes), channels=3, image_size=0, full_scale=255.0, mean=tuple(mean), std=tuple(std)
     )

@@ -44,7 +44,7 @@ def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, 
     elif folders := _class_folders(root / "val"):
         if unknown := sorted(set(folders) - set(classes)):
             fix = closest(unknown[0], classes)
-            raise ValueError(f"data_dir: {root / 'val' / unknown[0]} has no folder of this name in train; {fix}")
+            raise ValueError(f"data_dir: {root / 'val' / unknown[0]} exists, but train/{unknown[0]} does not; {fix}")
         test, more = _list_classes(root / "val", classes)
     else:
         test, more = _list_flat_val(root, classes)
@@ -134,7 +134,7 @@ def _list_flat_val(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]
         raise ValueError(f"{file}: is damaged ({error}); extract the development kit again") from None
     if len(numbers) != len(names):
         lines, images = len(numbers), len(names)
-        raise ValueError(f"{truth}: has {lines} lines, but {root / 'val'} has {images} images; both must be equal")
+        raise ValueError(f"{truth}: has {lines} lines for {images} images in {root / 'val'}; the numbers must be equal")
     labels = {number: classes.index(name) for number, name in folders.items() if name in classes}
     if unknown := [number for number in numbers if number not in labels]:
         number, name = unknown[0], folders.get(unknown[0])

@@ -30,8 +30,8 @@ def load_lists(
 ) -> DataSet:
     """Make a data set from two lists of image files. Paths in the lists are absolute or relative to `data_dir`.
 
-    `known` are a trained net's classes, which make `train_list` optional. If `known` is empty, the classes are the
-    sorted classes of `train_list`. If `several` is true, an image may have any number of classes, such as "cat;dog".
+    `known` are the classes of a trained net, or () for the sorted classes of `train_list`. If `known` is given,
+    `train_list` may be "". If `several` is true, an image may have any number of classes, such as "cat;dog".
     """
     train = _read("train_list", train_list, data_dir, several, looked_for=not known) if train_list else []
     val = _read("val_list", val_list, data_dir, several)
@@ -83,7 +83,7 @@ def _read(option: str, name: str, data_dir: str, several: bool, looked_for: bool
         if {*other.labels} != {*row.labels}:
             now, before = (";".join(one.labels) for one in (row, other))
             line, fix = other.place.rpartition(" ")[2], "write both on one line, with ;" if several else "keep one line"
-            raise ValueError(f"{row.place}: {row.path} has class {now!r}, but {before!r} on line {line}; {fix}")
+            raise ValueError(f"{row.place}: {row.path} has class {now!r}, but line {line} has {before!r}; {fix}")
     if looked_for and not any(os.path.exists(os.path.join(data_dir, row.path)) for row in rows[:_LOOKED_AT]):
         path = os.path.join(data_dir, rows[0].path)
         fix = near_path(path, "paths are relative to --data-dir, so give the folder that they begin at")

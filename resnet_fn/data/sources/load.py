@@ -43,7 +43,7 @@ def open_dataset(
         workers: this worker's rank and the number of workers. Workers share the check of image files.
         splits: the splits to check, "train", "test" or both.
         run: folder of a run whose validation split and list of bad files are used, or None for a new run.
-        trained_on: description of a trained net's input, or None. The data set must have the same classes. The
+        trained_on: description of a trained net's input, or None. The data set must have this net's classes. The
             description's folder and lists of images are used if no others are given.
 
     Raises:
@@ -67,7 +67,7 @@ def open_dataset(
     if trained_on and dataset.classes != trained_on.classes:
         changes = renamed(trained_on.classes, dataset.classes)
         fix = "give the checkpoint's own data set"
-        raise ValueError(f"data_dir: the classes of {recipe.dataset} are not the trained net's ({changes}); {fix}")
+        raise ValueError(f"data_dir: {recipe.dataset} does not have the trained net's classes ({changes}); {fix}")
     notes = list(dataset.notes)
     for name, split, title in (("train", dataset.train, "training set"), ("test", dataset.test, "test set")):
         if name in splits:
@@ -98,12 +98,12 @@ def load_dataset(
     run: Path | None = None,
     classes: Sequence[str] = (),
 ) -> DataSet:
-    """Load a recipe's data set without checking image files. `classes` are those of a trained net."""
+    """Load a recipe's data set without checking image files. `classes` are the classes of a trained net."""
     check_buildable(recipe)
     name, threads, data_dir = recipe.dataset, data_threads(options.data_threads), data_dir or options.data_dir
     lists = options.train_list, options.val_list
     if lists[1] and name != "imagefolder":
-        raise ValueError(f"val_list: a list needs --dataset imagefolder, but the data set is {name}; leave it out")
+        raise ValueError(f"val_list: a list needs --dataset imagefolder, not {name}; leave out --val-list")
     if name in ("digits", "synthetic"):
         if data_dir:
             fix = "give --dataset cifar10, cifar100 or mindrecord, or for your images --recipe finetune --weights FILE"
@@ -122,7 +122,7 @@ def load_dataset(
             note = f"{lists[1]} is the validation set, so nothing is split off the training images"
             dataset = dataclasses.replace(dataset, notes=(*dataset.notes, note))
     elif recipe.multi_label:
-        raise ValueError("multi_label: images in class folders have one class; give --train-list FILE --val-list FILE")
+        raise ValueError("multi_label: in class folders an image has one class; give --train-list FILE --val-list FILE")
     elif name == "imagefolder":
         dataset = load_folder(data_dir, threads, recipe.validation_share, recipe.seed, run)
     elif name == "mindrecord":

@@ -24,7 +24,7 @@ _SCHEMA = {"image": {"type": "bytes"}, "label": {"type": "int32"}, "index": {"ty
 
 
 def shrink(data: bytes, short_side: int, quality: int) -> bytes:
-    """Shrink a larger image to a JPEG whose shorter side has `short_side` pixels. Other images stay unchanged."""
+    """Shrink an image to a shorter side of `short_side` pixels, as JPEG. Images that are not larger stay unchanged."""
     from PIL import Image
 
     image = open_upright(data)

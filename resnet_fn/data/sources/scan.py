@@ -28,7 +28,7 @@ _AT_A_TIME = 32  # a thread gets this many files at once, because handing over s
 
 
 def examine(path: str, decode: bool = True) -> tuple[int, str]:
-    """Return a file's size in bytes, and its fault or "" for a good file. Without `decode`, contents are not read."""
+    """Return a file's size in bytes and fault. A good file's fault is "". Without `decode`, contents are not read."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
@@ -101,9 +101,9 @@ def check_files(
     """Check image files, and return the data set with file sizes and without bad files.
 
     Args:
-        on_bad: with "error", bad files raise ValueError. With "skip", all files are decoded and bad ones left out.
+        on_bad: with "error", bad files raise ValueError. With "skip", all files are decoded and bad files are left out.
         check: "yes" decodes all files, "no" decodes none, and "auto" decodes sets of at most `MOST_CHECKED` files.
-        left_out: lines of bad_files.txt in a resumed run, or None. Listed files are left out, and no file is decoded.
+        left_out: lines of a resumed run's bad_files.txt. If given, their files are left out, and no file is decoded.
     """
     files = {half: split for half in ("train", "test") if isinstance(split := getattr(dataset, half), FileSplit)}
     count = sum(len(split) for split in files.values())
@@ -152,7 +152,7 @@ def _names(split: FileSplit, dataset: DataSet) -> list[str]:
 
 
 def write_bad_files(folder: Path, dataset: DataSet) -> None:
-    """Write bad_files.txt with a line "path, tab, fault" for each skipped file, unless bad files are errors."""
+    """Write bad_files.txt with a line "path, tab, fault" for each skipped file, or nothing if bad files are errors."""
     if dataset.bad_files is not None:
         replace_text(folder / BAD_FILES, "".join(f"{line}\n" for line in dataset.bad_files), "surrogateescape")
 

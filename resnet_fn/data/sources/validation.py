@@ -25,13 +25,13 @@ def hold_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def split_off(files: FileSplit, share: float, seed: int, run: Path | None = None) -> tuple[FileSplit, FileSplit]:
-    """Split off the validation files that validation.json in `run` lists. Without this list, `hold_out` draws them."""
+    """Split off the files that validation.json in `run` lists. Without validation.json, `hold_out` draws the files."""
     path = run and run / FILE
     if path and path.exists():
         known = set(json.loads(path.read_text(encoding="utf-8")))
         if missing := sorted(known - set(files.names)):
             problem = f"{len(missing)} validation files are not in {files.root} any more: {few(missing)}"
-            raise ValueError(f"{path}: {problem}; put them back, or start another run")
+            raise ValueError(f"{path}: {problem}; put these files back, or start another run")
         held = np.array([name in known for name in files.names])
     else:
         held = hold_out(files.labels, share, seed)

@@ -116,7 +116,7 @@ def test_flat_val_takes_the_official_ground_truth_or_the_error_names_what_is_mis
     assert dataset.notes[0].startswith(f"leaving out 1 names in {flat}/val that ")
     truth = flat / "ILSVRC2012_validation_ground_truth.txt"
     truth.write_text("1\n1\n")
-    with pytest.raises(ValueError, match=r"has 2 lines, but .*/val has 9 images"):
+    with pytest.raises(ValueError, match=r"has 2 lines for 9 images in .*/val; the numbers"):
         load_dataset(RECIPE, str(flat))
     truth.write_text("7\n" * 9)
     with pytest.raises(ValueError, match="train has no folder for number 7"):

@@ -80,7 +80,7 @@ MISTAKES = {
         ("a.jpg,x\n", "train.txt line 1: 'a.jpg,x' has no class; a list with commas needs a name that ends in .csv"),
         ("x a.jpg\n", "train.txt line 1: 'a.jpg' is a file name, not a class; write PATH CLASS"),
         ("a.jpg x\nb c.jpg x\n", "train_list: train.txt has one class only, 'x'; add images of more classes"),
-        ("a.jpg x\nd.jpg y\n./a.jpg y\n", "train.txt line 3: ./a.jpg has class 'y', but 'x' on line 1; keep one line"),
+        ("a.jpg x\nd.jpg y\n./a.jpg y\n", "train.txt line 3: ./a.jpg has class 'y', but line 1 has 'x'; keep one line"),
     ],
     "csv": [
         ("a.jpg,x\nd.jpg,y\n", "train.csv line 1: the header has a.jpg, x, but no path column; name the path colu"),
@@ -92,7 +92,7 @@ MISTAKES = {
         ("a.jpg w;y\n", "val.txt line 1: 'x' is not a class of train.txt; use one of w, y"),
         (
             "a.jpg x\n./a.jpg x;y\n",
-            "train.txt line 2: ./a.jpg has class 'x;y', but 'x' on line 1; write both on one line, with ;",
+            "train.txt line 2: ./a.jpg has class 'x;y', but line 1 has 'x'; write both on one line, with ;",
         ),
     ],
 }

@@ -33,7 +33,7 @@ def test_what_validated_never_trains(tmp_path):
     assert again.names == held.names
     assert set(split_off(more, 0.3, 0, tmp_path / "none")[1].names) != set(held.names)
     fewer = more.keep(np.array([name != held.names[0] for name in more.names]))
-    message = rf"1 validation files are not in pictures any more: {held.names[0]}; put them back, or start"
+    message = rf"1 validation files are not in pictures any more: {held.names[0]}; put these files back, or start"
     with pytest.raises(ValueError, match=message):
         split_off(fewer, 0.3, 0, tmp_path)
     assert sorted(train.names + held.names) == sorted(listing(9, 9).names)
