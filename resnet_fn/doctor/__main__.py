@@ -96,7 +96,7 @@ def main(arguments: Sequence[str]) -> int:
         print("\n".join(lines) or f"{parsed.net}: nothing depends on a default that a later MindSpore changes")
         return 0
     if not out.is_dir():
-        raise ValueError(f"out_dir: {out} is not a folder; create it, or give another")
+        raise ValueError(f"out_dir: {out} is not a folder; create it, or give another folder")
     description = machine.describe_machine(parsed.device, parsed.threads, workers)
     if workers.is_main:
         print("\n".join([*machine.lines(description), ""]), flush=True)

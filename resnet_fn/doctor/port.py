@@ -73,7 +73,10 @@ def _recorded(layers: dict[type[nn.Cell], dict[str, str]]) -> Iterator[dict[int,
 
 
 def resting_settings(place: str) -> list[str]:
-    """Build the net `place` (FILE:NAME). Return a line for each used default that a later MindSpore changes."""
+    """Build a net with the function `place` (FILE:NAME).
+
+    Return a line for each default that layers use and a later MindSpore changes, and for each keep_prob of a Dropout.
+    """
     kinds = [kind for kind in vars(nn).values() if isinstance(kind, type) and issubclass(kind, nn.Cell)]
     layers = {kind: rests for kind in kinds if (rests := changing_defaults(kind))} | {nn.Dropout: {}}
     build = load_function(place, "net")

@@ -19,7 +19,7 @@ class EvalResult(NamedTuple):
     Attributes:
         loss: float32 [n], the loss of each sample. For multi-label targets, the loss is a mean over the classes.
         prediction: int32 [n], the most likely class of each sample.
-        rank: int32 [n], the number of classes that rank before the label. Of equal logits, the lower class ranks
+        rank: int32 [n], the number of classes that rank before the label. Of equal logits, the smaller index ranks
             first. For multi-label targets the rank is 0. If a logit is not finite, the rank is the number of classes.
         logits: float32 [n, classes], or None if `with_logits` was False.
     """
@@ -50,14 +50,14 @@ def make_eval_step(
         net: maps images to logits.
         with_logits: whether the result contains the logits.
         jit: compiles a function, as `mindspore.jit` does. If `jit` is None, nothing is compiled (print and pdb work).
-        loss: returns the mean loss of a batch from (outputs, targets). Each sample gets this mean as the loss. If
-            `loss` is given and the targets are not int32 [n], prediction and rank are 0. If `loss` is None, the loss is
-            cross-entropy, or binary cross-entropy for multi-label targets.
+        loss: returns the mean loss of a batch from (outputs, targets). In the result, the loss of each sample is the
+            mean loss of the batch. With `loss`, targets that are not int32 [n] give prediction 0 and rank 0. If `loss`
+            is None, the loss is cross-entropy, or binary cross-entropy for multi-label targets.
 
     Returns:
         eval_step(images, labels) → `EvalResult`. The step sets the net to evaluation mode. Images are float32
-        [n, C, H, W]. Labels are int32 [n], or float32 [n, classes] if they are multi-label. On a CPU, `set_data` gives
-        a Parameter new memory. If that happens after the first call, the compiled step raises a ValueError.
+        [n, C, H, W]. Labels are int32 [n], or float32 [n, classes] if they are multi-label. On a CPU, the compiled step
+        raises a ValueError if `set_data` has given a Parameter new memory since the first call of the step.
     """
 
     def scores(images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:

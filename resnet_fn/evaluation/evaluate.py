@@ -43,8 +43,8 @@ def evaluate(checkpoint: str | Path, which: str = "last", **options: Any) -> dic
         options: keyword arguments of `evaluate_in_detail`.
 
     Returns:
-        A dict with "loss", "top1", "top5", "count" and "macro_f1", the same on every rank. Rates are fractions of 1.
-        For a multi-label net, "map" (mean average precision) replaces "top1" and "top5".
+        A dict with "loss", "top1", "top5", "count" and "macro_f1", the same on every rank. For a multi-label net, "map"
+        (mean average precision) replaces "top1" and "top5". "top1", "top5", "macro_f1" and "map" are in 0..1.
     """
     detail = evaluate_in_detail(checkpoint, which, **options)
     return all_metrics(detail.scores, detail.dataset.test.labels, len(detail.dataset.classes))
@@ -68,19 +68,20 @@ def evaluate_in_detail(
 
     Args:
         checkpoint, which, ema, image_size, device, threads, allow_non_finite: see `load_run`.
-        batch_size: about how many samples a worker reads at a time. The scores do not depend on the batch size.
+        batch_size: approximate number of samples that a worker reads at a time. Scores do not depend on the batch size.
         tta: "flip" averages the logits of each image and its mirror image. "none" scores only the image.
         data_dir: folder of the data set. If empty, the data set is read from the same folder as in training.
         val_list: file with a list of the images to score. If empty, the training run's validation set is scored.
 
     Raises:
-        CheckpointError: no checkpoint is intact, or the checkpoint does not fit its recipe or has no averaged weights.
+        CheckpointError: no checkpoint is intact, the checkpoint does not fit its recipe, or `ema` is True and the
+            checkpoint has no averaged weights.
         ValueError: an argument or the data set is invalid, or a sample cannot be read.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size: {batch_size} is too small; give 1 or more")
     if image_size < 0:
-        raise ValueError(f"image_size: {image_size} is negative; give pixels, or 0 for the recipe's size")
+        raise ValueError(f"image_size: {image_size} is negative; give a number of pixels, or 0 for the recipe's size")
     if tta not in TTA:
         raise ValueError(f"tta: {tta!r} is unknown; {closest(tta, TTA)}")
     workers = process.start(device, threads)

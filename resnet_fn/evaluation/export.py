@@ -30,7 +30,7 @@ Forward = Callable[[np.ndarray], np.ndarray]
 
 
 class ExportError(ValueError):
-    """The exported file cannot be run, or its logits differ from the net's. The file is not kept."""
+    """The exported file cannot be run, or its logits differ from the net's. The exported file is not kept."""
 
 
 def export(
@@ -47,11 +47,11 @@ def export(
         data_dir: folder of the data set. If empty, the data set is read from the same folder as in training.
 
     Returns:
-        The description of the net that the JSON file contains.
+        A description of the exported net as a dict. The file next to `out` contains the same dict as JSON.
 
     Raises:
-        ExportError: the file cannot be run, or the logits differ. The file is not kept.
-        ValueError: `out` has none of the three endings, or cannot be written.
+        ExportError: the exported file cannot be run, or its logits differ from the net's. No exported file is kept.
+        ValueError: `out` does not end in .mindir, .onnx or .safetensors, or `out` cannot be written.
     """
     out = Path(out)
     kind = out.suffix.removeprefix(".")

@@ -117,8 +117,9 @@ def load_run(
         device, threads: see `start`.
 
     Raises:
-        ValueError: a weight is NaN or infinite, or `fit` made the run, and `load_run` cannot build the run's net.
-        CheckpointError: no checkpoint is intact, or the checkpoint does not fit its recipe or has no averaged weights.
+        ValueError: a weight is NaN or infinite, or the net was passed to `fit`, so that `load_run` cannot build it.
+        CheckpointError: no checkpoint is intact, the checkpoint does not fit its recipe, or `ema` is True and the
+            checkpoint has no averaged weights.
     """
     process.start(device, threads)
     checkpoint = find_checkpoint(Path(source), which)
@@ -154,7 +155,7 @@ def load_weight_file(
 
 
 def assign_checkpoint(net: nn.Cell, checkpoint: Checkpoint, ema: bool | None = None) -> bool:
-    """Copy the weights of a checkpoint to `net`, and return whether they are averaged (see `load_run` for `ema`)."""
+    """Copy a checkpoint's weights to `net`. Return whether averaged weights were copied. For `ema` see `load_run`."""
     averages = {} if ema is False else averages_of(checkpoint.training)
     if ema and not averages:
         raise CheckpointError(f"{checkpoint.path}: contains no EMA weights; leave out --ema, or train with --ema 0.999")
@@ -169,7 +170,7 @@ def open_trained_dataset(
     splits: Sequence[str] = ("test",),
     val_list: str = "",
 ) -> DataSet:
-    """Open a checkpoint's data set. If `data_dir` or `val_list` is empty, the training run's folder or list is used."""
+    """Open a checkpoint's data set. An empty `data_dir` or `val_list` is replaced by the training run's value."""
     assert trained.checkpoint
     more: dict[str, Any] = {"run": trained.checkpoint.path.parent.parent, "trained_on": trained.input}
     options = unchecked(RunOptions, {"val_list": val_list, "progress": False})
@@ -179,7 +180,7 @@ def open_trained_dataset(
 def open_net(
     source: str | Path, recipe: Recipe | None = None, which: str = "last", **data: Any
 ) -> tuple[LoadedNet, DataSet]:
-    """Build the net of a checkpoint, or of a weight file and a recipe, in float32, and open the data set."""
+    """Load a float32 net from a checkpoint, or from a weight file and a recipe, and open the data set."""
     precision = "fp32"  # also if the recipe has fp16, which would add overflows
     if recipe is None:
         trained = load_run(source, which, precision=precision, allow_non_finite=True)

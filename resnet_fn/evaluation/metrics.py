@@ -20,7 +20,7 @@ def confusion_matrix(labels: np.ndarray, predictions: np.ndarray, classes: int) 
 
 
 def class_scores(right: np.ndarray, support: np.ndarray, predicted: np.ndarray) -> dict[str, np.ndarray]:
-    """Compute precision, recall and F1 of each class. The arguments count samples, int64 [classes].
+    """Compute precision, recall and F1 of each class. The arguments are numbers of samples, int64 [classes].
 
     `support` counts the samples of a class, `predicted` the predictions of the class, `right` the correct predictions.
     """
@@ -44,8 +44,9 @@ def averages(scores: dict[str, np.ndarray], every_class: bool = False) -> dict[s
 def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
     """Compute the expected calibration error (Guo et al., arXiv 1706.04599) with 15 bins of equal width.
 
-    The error is the sum of count/N · |accuracy − confidence| over the bins. Both arguments have shape [N]. A
-    confidence at the border of two bins counts in the lower bin. An empty bin has confidence and accuracy None.
+    The error is the mean of |accuracy − confidence| over the bins, weighted by the number of samples in each bin. Both
+    arguments have shape [N]. A confidence at the border of two bins counts in the lower bin. An empty bin has
+    confidence and accuracy None.
     """
     exact = confidence.astype(np.float64)
     edges = np.linspace(0.0, 1.0, BINS + 1)
@@ -87,7 +88,8 @@ def precision_recall(positive: np.ndarray, scores: np.ndarray) -> tuple[np.ndarr
 def average_precisions(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     """Compute the average precision of each class, float64 [classes], with NaN for a class without samples.
 
-    As in scikit-learn, the average precision is Σ (R_n − R_n−1) · P_n over the points of the precision-recall curve.
+    As in scikit-learn, the average precision is Σ (R_n − R_n−1) · P_n over the points of the precision-recall curve,
+    with recall R_n and precision P_n at point n.
     """
     areas = np.full(labels.shape[1], np.nan)
     for index in np.flatnonzero((labels > 0).any(0)):
@@ -103,7 +105,7 @@ def mean_average_precision(areas: np.ndarray) -> float:
 
 
 def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> list[dict[str, Any]]:
-    """Compute each class's precision-recall curve. It is empty if the class has no samples or classes exceed 100."""
+    """Compute each class's precision-recall curve (empty without samples). Above 100 classes, all curves are empty."""
     curves: list[dict[str, Any]] = [{"recall": [], "precision": []} for _ in range(probabilities.shape[1])]
     for index in np.flatnonzero(positive.any(0) & (len(curves) <= _CURVES_UP_TO)):
         precision, recall = precision_recall(positive[:, index], probabilities[:, index])
@@ -114,9 +116,10 @@ def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> 
 
 
 def gallery(labels: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[int, list[int]]:
-    """Select from each class up to 3 samples with the smallest `doubt`, and up to 3 with the largest.
+    """Select up to 30 classes with the lowest `f1`, and up to 6 samples of each selected class.
 
-    Returns {class: samples} for up to 30 classes with the lowest `f1`. The largest doubt (or NaN) comes last.
+    Returns {class: samples}. Up to 3 samples have the smallest `doubt` of the class, and up to 3 have the largest.
+    The samples of a class are sorted by increasing doubt, where NaN counts as the largest doubt.
     """
     there = np.unique(labels) if labels.ndim == 1 else np.flatnonzero((labels > 0).any(0))
     doubt = np.broadcast_to(doubt, (len(labels), len(f1)))
@@ -131,10 +134,10 @@ def gallery(labels: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[
 
 
 def threshold_table(positive: np.ndarray, probability: np.ndarray) -> list[dict[str, float | int]]:
-    """Compute precision, recall, F1 and accuracy of two classes at the thresholds 0.05, 0.1, …, 0.95.
+    """Compute precision, recall, F1 and accuracy of a binary classifier at the thresholds 0.05, 0.1, …, 0.95.
 
-    `probability` is the probability of the positive class, float [N]. In a row, `predicted` is the number of samples at
-    or above the threshold. `false_alarms` is the share of the negative samples at or above the threshold.
+    `probability` is the probability of the positive class, float [N]. A probability ≥ the threshold is a positive
+    prediction. `predicted` is the number of positive predictions, and `false_alarms` is the false positive rate.
     """
     rows: list[dict[str, float | int]] = []
     for threshold in (number / 20 for number in range(1, 20)):

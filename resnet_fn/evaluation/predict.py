@@ -20,7 +20,7 @@ from resnet_fn.runtime.console import printable
 
 
 def find_images(paths: Iterable[str | Path]) -> list[Path]:
-    """Return the given image files and the images in the given folders. Print a line about names that are left out."""
+    """Return the given image files and the images in the given folders. Print a line about other names in a folder."""
     files: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
@@ -49,8 +49,8 @@ def predict(
 
     Returns:
         A list with {"file", "top": [{"class", "index", "probability"}, …]} for each file, the likeliest class first.
-        A file that cannot be read has a dict {"file", "error"}.
-        The other images of a call can change only the last bits of an image's probabilities.
+        For a file that cannot be read, the dict is {"file", "error"}.
+        The other images in a call of `predict` can change an image's probabilities only by rounding errors.
 
     Raises:
         ValueError: a path does not exist, or a folder contains no images.

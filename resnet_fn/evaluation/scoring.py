@@ -19,7 +19,7 @@ BLOCK = 64
 
 
 class StoppedError(Exception):
-    """The signal `number` ended an evaluation between two batches. Every rank raises this error."""
+    """A signal (with the number `number`) ended an evaluation between two batches. Every rank raises this error."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -43,17 +43,17 @@ def score(
     Args:
         eval_step: the result of `make_eval_step`.
         dataset: the data set, whose split `test` is scored.
-        batch_size: about how many samples a worker reads at a time.
+        batch_size: approximate number of samples that a worker reads at a time.
         workers: this worker's rank and the number of workers.
-        stop_flags: returns float32 [3] for (SIGTERM, SIGINT, SIGHUP), 1 if this worker received the signal and else 0.
-        all_classes: whether to keep the probabilities of all classes, as multi-label scores always do. These
-            probabilities need an evaluation step that returns logits.
-        fills: whether to pad a block of fewer than 64 samples. The net evaluates one block at a time. Give False if the
-            evaluation step returns the mean loss of its samples.
+        stop_flags: returns float32 [3], with 1 for each of (SIGTERM, SIGINT, SIGHUP) that this worker received, else 0.
+        all_classes: whether to keep the probabilities of all classes. Multi-label probabilities are always kept.
+            To compute probabilities of all classes, the evaluation step must return logits.
+        fills: whether to pad a block of fewer than 64 samples to 64. The net evaluates one block at a time. Set `fills`
+            to False if the evaluation step returns the mean loss of the block for each sample.
 
     Raises:
-        StoppedError: a rank received a signal. Every rank raises this error.
-        BadSampleError: a rank cannot read or decode a sample. Every rank raises this error.
+        StoppedError: a rank received a signal. Every rank raises StoppedError.
+        BadSampleError: a rank cannot read or decode a sample. Every rank raises BadSampleError.
         RuntimeError: a sample was scored twice or not at all.
     """
     split = dataset.test

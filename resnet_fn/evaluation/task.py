@@ -12,7 +12,7 @@ _MATRIX_UP_TO = 1000  # classes; the confusion matrix of 22,000 classes would be
 
 
 class Scores(NamedTuple):
-    """The scores of N samples, in the order of the split."""
+    """The scores of N samples, in the order of the validation set."""
 
     loss: np.ndarray  # float32 [N], usually cross-entropy without smoothing
     prediction: np.ndarray  # int32 [N], the likeliest class
@@ -46,7 +46,7 @@ class Task:
     wrong_by = "rank"  # the name of `Scores.rank` in the report
 
     def positive(self, labels: np.ndarray, classes: int) -> np.ndarray:
-        """Return bool [N, classes], which is True for the classes of each sample."""
+        """Return bool [N, classes], which is True for the true classes of each sample."""
         return labels[:, None] == np.arange(classes)
 
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
@@ -65,7 +65,7 @@ class Task:
         return np.concatenate((order, np.take_along_axis(self.probabilities(logits), order, 1)), 1).astype(np.float32)
 
     def complete(self, scores: Scores, labels: np.ndarray) -> Scores:
-        """Compute `areas` and `rank` of multi-label scores of all samples. Other scores are returned unchanged."""
+        """For a multi-label task, compute `areas` and `rank` from all samples. Otherwise, return `scores` unchanged."""
         return scores
 
     def summarise(self, scores: Scores) -> dict[str, float]:
@@ -86,7 +86,7 @@ class Task:
         return scores.prediction[index : index + 1]
 
     def doubt(self, scores: Scores) -> np.ndarray:
-        """Return how unsure the net is of the true class [N, 1], or for multi-label of each class [N, classes]."""
+        """Return how unsure the net is of the true class, [N, 1], or (multi-label) of each class, [N, classes]."""
         return scores.loss[:, None]
 
     def of_class(self, scores: Scores, index: int, label: int) -> tuple[float, bool]:
@@ -100,7 +100,7 @@ class Task:
         return [(place, int(scores.prediction[place]), float(confidence[place])) for place in places]
 
     def report(self, scores: Scores, labels: np.ndarray, classes: Sequence[str]) -> dict[str, Any]:
-        """Return the entries of a report that depend on the task. Entries that do not apply are empty or None."""
+        """Return report entries that depend on the task. Entries that do not apply to the scores are empty or None."""
         of_two, small = len(classes) == 2 and scores.probabilities is not None, len(classes) <= _MATRIX_UP_TO
         pairs = metrics.confused_pairs(labels, scores.prediction)[: 20 if small else None]
         matrix = metrics.confusion_matrix(labels, scores.prediction, len(classes)).tolist() if small else None
@@ -180,8 +180,8 @@ def summarise(scores: Scores) -> dict[str, Any]:
         scores: the result of `score`.
 
     Returns:
-        A dict with "loss", "top1", "top5" and "count", or for multi-label "loss", "map" (mean average precision) and
-        "count". Rates are fractions of 1.
+        A dict with "loss", "top1", "top5" and "count". For a multi-label net, "map" (mean average precision) replaces
+        "top1" and "top5". "top1", "top5" and "map" are in 0..1.
     """
     count = len(scores.loss)
     loss = float(scores.loss.astype(np.float64).sum() / count)

@@ -14,7 +14,7 @@ _NAMED = 10  # most printed names of one kind; the JSON file has all names
 
 @dataclasses.dataclass(frozen=True)
 class ArrayStatistics:
-    """The statistics of an array. Mean, std, min, max and norm are of the finite values, or NaN if there are none."""
+    """The statistics of an array. Mean, std, min, max and norm ignore NaN and infinity (NaN if no value is finite)."""
 
     name: str  # name of the parameter or layer
     shape: tuple[int, ...]
@@ -44,7 +44,7 @@ def statistics_table(
 ) -> list[str]:
     """Return the lines of a table with a row for each array. `title` is the head of the first column.
 
-    The table has a column of dtypes if `dtype` is True, or else of the shares of zeros.
+    If `dtype` is True, the table has a column of dtypes. Otherwise, it has a column with the share of zeros.
     """
     cells = [[title, "shape", *["dtype"] * dtype, "mean", "std", "min", "max", "norm", *["zeros"] * (not dtype)]]
     cells[0] += ["/ weights"] * (relative is not None)

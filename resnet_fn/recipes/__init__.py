@@ -1,6 +1,6 @@
-"""This module defines the named recipes as functions. Their docstrings give the sources and the accuracy.
+"""This module defines the named recipes as functions. The functions' docstrings give the sources and the accuracy.
 
-Only the accuracy of `digits` was measured with this package. The other values are those of the sources.
+Only the accuracy of `digits` was measured with this package. All other accuracies are quoted from the sources.
 """
 
 import functools
@@ -75,10 +75,10 @@ def cifar10_resnet18() -> Recipe:
 
 @_named
 def cifar10_resnet50() -> Recipe:
-    """Train ResNet-50 on CIFAR-10 with PyTorch's initialisation: 92.98 % in MindSpore, 92.58 % in PyTorch.
+    """Train ResNet-50 on CIFAR-10 with PyTorch's initialisation. Accuracy is 92.98 % in MindSpore, 92.58 % in PyTorch.
 
     The net, the stem and the initialisation are from a published report of a port from PyTorch. With MindSpore's own
-    initialisation, the accuracy was 91.96 %. Learning rate and schedule are the usual ones for such nets.
+    initialisation, the accuracy was 91.96 %. Learning rate and schedule are usual for ResNets on CIFAR-10.
     """
     return _cifar(dataset="cifar10", model="resnet50", initialisation="torch", epochs=200, schedule="cosine")
 
@@ -114,7 +114,7 @@ def imagenet_resnet50_v2() -> Recipe:
     """Train torchvision's second ResNet-50. Top-1 accuracy is 80.858 % on 8 A100 GPUs with 128 images each.
 
     https://pytorch.org/blog/how-to-train-state-of-the-art-models-using-torchvision-latest-primitives/ is the source.
-    Unlike here, torchvision starts the warm-up at 0.01 of the peak, and changes the cosine once an epoch.
+    Unlike this recipe, torchvision starts the warm-up at 0.01 of the peak, and changes the learning rate once an epoch.
     """
     sizes = {"image_size": 176, "eval_size": 224, "eval_resize": 232}
     images = {"policy": "trivialaugment", "erasing": 0.1, "mixup": 0.2, "cutmix": 1.0, "repeats": 4}
@@ -126,12 +126,13 @@ def imagenet_resnet50_v2() -> Recipe:
 
 @_named
 def imagenet_resnet50_a3() -> Recipe:
-    """Train ResNet-50 as "ResNet strikes back", A3. Top-1 accuracy is 78.05 % on 4 V100 GPUs with 512 images each.
+    """Train ResNet-50 with procedure A3. Top-1 accuracy is 78.05 % on 4 V100 GPUs with 512 images each.
 
-    The source is Wightman et al., arXiv 2110.00476, table 2. The loss is binary cross-entropy. Mixed labels above 0.2
-    count as 1, and all others as 0. The augmentation is timm's rand-m6-mstd0.5-inc1. Magnitudes go up to 10 in timm
-    and 30 here, so that 6 becomes 18, and the noise 0.5 becomes 1.5. Unlike here, timm applies each operation with
-    probability 0.5, and also has the operations solarize-add and invert.
+    Procedure A3 is from "ResNet strikes back" (Wightman et al., arXiv 2110.00476, table 2). The loss is binary
+    cross-entropy. Mixed labels above 0.2 count as 1, and all others as 0. The augmentation is timm's
+    rand-m6-mstd0.5-inc1. The largest magnitude is 10 in timm, but 30 in this package. Therefore timm's magnitude 6 is
+    18 in this recipe, and timm's noise 0.5 is 1.5. Unlike this recipe, timm applies each operation with probability
+    0.5, and also has the operations solarize-add and invert.
     """
     sizes = {"image_size": 160, "eval_size": 224, "eval_resize": 235}
     images = {"policy": "randaugment", "policy_magnitude": 18, "policy_noise": 1.5, "mixup": 0.1, "cutmix": 1.0}
@@ -156,7 +157,8 @@ def imagenet_genet50_plus() -> Recipe:
     """Train a gather-excite ResNet-50 (θ⁺). Top-1 accuracy is 78.47 % in MindSpore and 78.12 % in the paper.
 
     The paper is arXiv 1810.12348. The settings are from research/cv/GENet_Res50 in https://gitee.com/mindspore/models,
-    for 8 Ascend 910 with 256 images each. MindSpore's net differs in stage 1, and was evaluated on 49,920 images.
+    for 8 Ascend 910 with 256 images each. MindSpore's net differs from this recipe's net in stage 1. MindSpore's net
+    was evaluated on 49,920 images.
     """
     rate = {"schedule": "linear", "learning_rate": 0.8}
     return _imagenet(model="genet50_plus", batch_size=2048, epochs=150, **rate, label_smoothing=0.1)

@@ -123,7 +123,7 @@ def draw_run(events: Events, update: int) -> list[bytes]:
 
 
 def draw_panel(axes: "Axes", panel: int, lines: Mapping[str, Sequence[Events]]) -> None:
-    """Draw one of the `PANELS`. Several runs of one name in `lines` are drawn as mean ± standard deviation."""
+    """Draw one of the `PANELS`. If a name in `lines` has several runs, draw the mean ± standard deviation."""
     title, quantity, curves = PANELS[panel]
     axes.set_title(title + " (thin line: training, dots: validation)" * (len(curves) > 1), fontsize=10)
     axes.set(xlabel="update", ylabel=quantity)
@@ -142,7 +142,7 @@ def draw_panel(axes: "Axes", panel: int, lines: Mapping[str, Sequence[Events]]) 
 
 
 def _values(runs: Sequence[Events], kind: str, field: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the updates [n] at which all runs have `field`, and the values of `field` [runs, n]."""
+    """Return updates [n] at which each run has an event `kind` with `field`, and the values of `field` [runs, n]."""
     rows = [{e["update"]: e[field] for e in events if e["event"] == kind and field in e} for events in runs]
     updates = sorted(set.intersection(*map(set, rows)))
     return np.array(updates), np.array([[row[update] for update in updates] for row in rows], float)

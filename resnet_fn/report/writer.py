@@ -1,6 +1,6 @@
 """This module writes the report of an evaluation: report.json, predictions.csv and report.html.
 
-The files do not depend on the batch size or the number of workers. A report has the date of the checkpoint.
+The files do not depend on the batch size or the number of workers. A report's date is the checkpoint's date.
 """
 
 import csv

@@ -71,7 +71,7 @@ class SummaryWriter(tensorboardX.SummaryWriter):
 
 
 class Board:
-    """Writes a run's TensorBoard events after update `start`. Older events of the same updates are hidden."""
+    """Writes TensorBoard events for a run's updates after `start`. Older events of updates after `start` are hidden."""
 
     def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int) -> None:
         self._folder = folder
@@ -95,7 +95,7 @@ class Board:
                 self._writer.add_scalar(f"train_{kind}_norm/{group}", value, update)
 
     def batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
-        """Add the first images of the run and their labels. An error prints a warning and is not raised."""
+        """Add the first images of the run and their labels. An error is printed as a warning and not raised."""
         try:
             self._writer.add_text("config/first_batch", _describe_batch(images, labels, classes), 0)
             # Large images would take a second to encode, and the digits' 8 pixels could not be seen.

@@ -24,7 +24,7 @@ BAR = "{desc}{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remainin
 class Pace:
     """Collects the losses, accuracies and durations of the updates of the current epoch.
 
-    The first update of the process compiles, so its time is stored in `compiling` and not in `seconds`.
+    The time of the process's first update includes compilation, and is stored in `compiling` instead of `seconds`.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Pace:
         self.begin(0)
 
     def begin(self, epochs: int) -> None:
-        """Start to collect the values of a new epoch. This process has evaluated `epochs` epochs so far."""
+        """Start to collect values of a new epoch. `epochs` is the number of epochs that this process has evaluated."""
         self.epochs, self.began, self.compiling = epochs, time.perf_counter(), 0.0
         self.losses: list[float] = []
         self.accuracies: list[float] = []

@@ -59,7 +59,7 @@ def test_what_raises_is_broken():
 
 def test_a_folder_that_is_not_there_is_an_error_and_leaves_nothing(tmp_path, python, says):
     done = python("-m", "resnet_fn.doctor", "--out-dir", "absent", code=1)
-    says(done.stderr, "doctor: error: out_dir: absent is not a folder; create it, or give another")
+    says(done.stderr, "doctor: error: out_dir: absent is not a folder; create it, or give another folder")
     assert os.listdir(tmp_path) == []
 
 
