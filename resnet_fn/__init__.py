@@ -110,7 +110,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(types.ModuleType):
-    """This class stops an import of the module `resnet_fn.train` from replacing the function `resnet_fn.train`."""
+    """Keeps the function `resnet_fn.train` when the module `resnet_fn.train` is imported."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in _HOMES and name != "recipes" and isinstance(value, types.ModuleType):

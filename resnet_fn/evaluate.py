@@ -19,7 +19,7 @@ _EXAMPLES = """examples:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Score a checkpoint or a weight file, print the metrics, and write JSON or a report if a flag names one."""
+    """Score a checkpoint or a weight file, and print the metrics. `--json` and `--report` also write files."""
     flags = cli.Parser("evaluate", "Compute the metrics of a checkpoint on all validation images.", _EXAMPLES, "RUN")
     cli.add_checkpoint_flags(flags)
     group = flags.add_argument_group("instead of a checkpoint")

@@ -31,12 +31,12 @@ _AFTER_END = 10.0  # seconds for the scheduler to see that all workers have left
 
 
 def pod_defaults() -> dict[str, Any]:
-    """Return the default values of the flags. In a MindCluster pod, environment variables set them."""
+    """Return the default values of the flags. In a MindCluster pod, the defaults are from environment variables."""
     given = {name: os.environ.get(name, "") for name in _POD}
     if not given["MS_LOCAL_WORKER"]:
         return {"workers": 2, "nnodes": 1, "node_rank": 0, "master_addr": None, "master_port": 0}
     if given["MS_ROLE"] == "MS_SCHED" and os.environ.get("NPU_POD") == "false":
-        raise cli.UsageError("NPU_POD: the scheduler's pod has no card; give this pod as many cards as a worker's pod")
+        raise cli.UsageError("NPU_POD: the scheduler's pod has no card; give it as many cards as a worker's pod has")
     names = ("MS_WORKER_NUM", "MS_LOCAL_WORKER", "MS_NODE_RANK", "MS_SCHED_PORT")
     wrong = ((not given[name].isdecimal(), f"{name}: {given[name]!r} is not a whole number") for name in names)
     cli.raise_usage_errors(*wrong)
@@ -86,7 +86,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def watch(processes: WorkerProcesses, first_log: Path, signals: list[int]) -> None:
-    """Print the log `first_log` and forward `signals` until the workers end. If one fails, wait only 3 s more."""
+    """Print the log `first_log` and forward `signals` until the workers end. If a process fails, wait only 3 s more."""
     deadline = float("inf")
     with open(first_log, encoding="utf-8", errors="replace", newline="") as log:
         while processes.running and time.monotonic() < deadline:

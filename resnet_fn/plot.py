@@ -35,9 +35,9 @@ def read_events(run: Path) -> list[dict[str, Any]]:
 
 
 def lines_of(runs: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, list[Events]], list[str]]:
-    """Group the events of `runs` into lines of a plot. Runs that differ only in the seed share a line.
+    """Group the events of `runs` by curve. Runs that differ only in the seed are drawn as one curve.
 
-    Returns a dict from each line's title to the events of the line's runs, and a list of warnings.
+    Returns a dict from each curve's title to the events of the curve's runs, and a list of warnings.
     """
     recipes: dict[str, dict[str, Any]] = {}
     for name, events in runs.items():
@@ -57,7 +57,7 @@ def lines_of(runs: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, list[Even
 
 
 def draw(lines: dict[str, list[Events]], out: Path) -> None:
-    """Draw a figure with the curves in `lines`, which `lines_of` returns, and save it as the file `out`."""
+    """Draw the curves `lines`, which `lines_of` returns, and save the figure as the file `out`."""
     matplotlib = import_extra("matplotlib", "plot")
     from matplotlib.figure import Figure
 
@@ -75,7 +75,7 @@ def draw(lines: dict[str, list[Events]], out: Path) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Draw the curves of runs to a file, or print a table."""
-    about = "Draw the curves of runs, or compare the runs in a table.\nRuns that differ only in the seed share a line."
+    about = "Draw the curves of runs, or compare the runs in a table.\nRuns that differ only in the seed are combined."
     flags = cli.Parser("plot", about, _EXAMPLES, "RUN …")
     flags.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
     flags.add_argument("--out", metavar="FILE", help="image file to write (.png, .svg or .pdf); default curves.png")

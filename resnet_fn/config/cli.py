@@ -39,11 +39,11 @@ def as_typed(text: str) -> str:
 
 
 class UsageError(ValueError):
-    """A flag or its value is wrong, and the exit code is 2."""
+    """Raised if a flag or its value is wrong. The command then ends with exit code 2."""
 
 
 def raise_usage_errors(*faults: tuple[object, str]) -> None:
-    """Raise a UsageError with the texts of all pairs (condition, text) whose condition is true."""
+    """Take pairs (condition, text). Raise a UsageError with the texts of all true conditions, if there are any."""
     if wrong := [text for is_so, text in faults if is_so]:
         raise UsageError("; ".join(wrong))
 
@@ -58,7 +58,7 @@ def usage_errors() -> Iterator[None]:
 
 
 class Parser(argparse.ArgumentParser):
-    """This ArgumentParser raises a UsageError for a wrong flag, and accepts no abbreviated flags."""
+    """Parses flags as ArgumentParser does. A wrong or abbreviated flag raises a UsageError."""
 
     def __init__(self, command: str, description: str, epilog: str = "", usage: str = "") -> None:
         super().__init__(
@@ -129,7 +129,7 @@ def add_device_flags(parser: Parser) -> argparse._ArgumentGroup:
 def add_fields(
     parser: Parser, *configs: Any, skip: Collection[str], first: Sequence[str] = (), shown: Collection[str] = ()
 ) -> None:
-    """Add one flag for each field of `configs`, except the fields in `skip`.
+    """Add a flag for each setting of `configs` (a recipe, options or both), except the settings in `skip`.
 
     The help shows the values in `configs`. The settings in `first` are listed first. If `shown` is not empty, the help
     lists only the settings in `shown`. A flag that the user does not give is absent from the parsed namespace.
@@ -167,7 +167,7 @@ def settings_in(parsed: argparse.Namespace, *settings_classes: type) -> dict[str
 
 
 def file_to_write(text: str) -> str:
-    """Check that the file `text` can be written, and return `text`. This is a `type` for argparse."""
+    """Check that the file `text` can be written, and return `text`. `add_argument` takes this function as `type`."""
     path = Path(text)
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written; give a file in a folder that exists")
@@ -175,7 +175,7 @@ def file_to_write(text: str) -> str:
 
 
 def folder_to_write(text: str) -> str:
-    """Check that the folder `text` can be written or created, and return `text`. This is a `type` for argparse."""
+    """Check that the folder `text` can be written or made, and return `text`. `add_argument` takes this as `type`."""
     there = next(place for place in (Path(text), *Path(text).absolute().parents) if place.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written; give another folder")

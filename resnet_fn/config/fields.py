@@ -4,7 +4,7 @@
 
 The field makes the flags `--learning-rate` and `--lr` with the help "peak learning rate; default 0.2; also --lr".
 A recipe file can call the setting `learning_rate` or `lr`. In Python, write `Recipe(learning_rate=0.1)`. The value -1
-gives the error "learning_rate: -1.0 must be above 0". The table `rules.RULES` has conditions between settings.
+gives the error "learning_rate: -1.0 must be above 0". `rules.RULES` lists settings that depend on other settings.
 """
 
 import dataclasses
@@ -34,11 +34,11 @@ def setting(
     """Declare a setting, which is a field of the dataclass `Recipe` or `RunOptions`.
 
     Args:
-        default: the default value, an int, float, bool, str or tuple of floats. Its type is the type of the setting.
+        default: the default value, an int, float, bool, str or tuple of floats. Values have the default's type.
         aliases: other names of the flag, separated by spaces.
-        choices: the allowed texts, for example "a|b|c". The default is allowed, too. If empty, any text is allowed.
+        choices: allowed texts, for example "a|b|c". The default is allowed, too. An empty `choices` allows any text.
         at_least, above, within: bounds of a number, or of each number in a tuple. `within` is an interval, "[0, 1)".
-        per_worker: whether workers may have different values. This is always allowed if `unit` is "path".
+        per_worker: whether workers may have different values. Workers may always have different paths (`unit` "path").
     """
     about: dict[str, Any] = {"group": group, "meaning": meaning, "unit": unit, "aliases": aliases.split()}
     about |= {"choices": choices.split("|") if choices else [], "at_least": at_least, "above": above, "within": within}
@@ -58,7 +58,7 @@ def as_declared(field: Any, value: Any) -> Any:
 
 
 def fault(field: Any, value: Any) -> str:
-    """Return the error message for a value, as "learning_rate: -1.0 must be above 0", or "" if the value is valid."""
+    """Return a value's error message, such as "learning_rate: -1.0 must be above 0", or "" if the value is valid."""
     about, wanted, numbers = field.metadata, type(field.default), value if isinstance(value, tuple) else (value,)
     wrong = ""
     # `isinstance` would accept True as a whole number, because `bool` is a subclass of `int`.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def closest(word: str, known: Iterable[str], main: Iterable[str] = ()) -> str:
-    """Suggest names in `known` similar to `word`, or list the names in `main`. If `main` is empty, list `known`."""
+    """Suggest names in `known` similar to `word`, or list the names in `main`, or in `known` if `main` is empty."""
     names = list(known)
     near = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
     if near and len(names) > 4:
@@ -36,7 +36,7 @@ def near_path(path: str | Path, otherwise: str) -> str:
 
 
 def near_run(path: Path, otherwise: str) -> str:
-    """Suggest a run or an existing path near `path`, which is not a run. If there is none, return `otherwise`."""
+    """Suggest runs or existing paths near `path`, which is no run folder. Without a suggestion, return `otherwise`."""
     place = path if path.is_dir() else path.parent
     runs = sorted(str(log.parent) for log in place.glob("*/metrics.jsonl"))
     hint = f"give one of the runs in {place}: {few(runs)}" if runs else otherwise

@@ -30,7 +30,7 @@ class Recipe(Settings):
     image_size: int = _data(16, "height and width of the net's input", "pixels", at_least=1, aliases="img-size")
     repeats: int = _data(1, "augmented copies of each image in a batch", at_least=1)
     sampling: str = _data("shuffle", "balanced: draw all classes equally often", choices="shuffle|balanced")
-    validation_share: float = _data(0.0, "fraction of each class to hold out if there is no val/", within="[0, 1)")
+    validation_share: float = _data(0.0, "fraction of each class to hold out if no folder val/ exists", within="[0, 1)")
     multi_label: bool = _data(False, "images have any number of classes, separated by ; in the lists of images")
     on_bad_sample: str = _data("error", "what to do if an image cannot be decoded", choices="error|skip")
     synthetic_samples: int = _data(2048, "synthetic training images; 1/8 as many for validation", "samples", at_least=8)
@@ -51,9 +51,9 @@ class Recipe(Settings):
 
     mixup: float = _mixing(0.0, "alpha of mixup's Beta distribution; 0: no mixup", at_least=0)
     cutmix: float = _mixing(0.0, "alpha of CutMix's Beta distribution; 0: no CutMix", at_least=0)
-    mix_switch: float = _mixing(0.5, "probability of CutMix if mixup is on, too", "fraction", within="[0, 1]")
+    mix_switch: float = _mixing(0.5, "probability of CutMix if CutMix and mixup are on", "fraction", within="[0, 1]")
     mix_off_epochs: int = _mixing(0, "number of last epochs without mixup and CutMix", "epochs", at_least=0)
-    label_threshold: float = _mixing(0.0, "set mixed labels above this to 1, others to 0; 0: off", within="[0, 0.5)")
+    label_threshold: float = _mixing(0.0, "set mixed labels over this value to 1, rest to 0; 0: off", within="[0, 0.5)")
 
     name: str = _net("custom", "name of the recipe, used to name the run folder", per_worker=True)
     model: str = _net("resnet20", "net: resnet18 to 152, resnet20 to 110 (CIFAR), se_resnet50, …", aliases="arch")
@@ -80,18 +80,18 @@ class Recipe(Settings):
     seed: int = _rate(0, "seed of initial weights, order, augmentation and validation split", within="[0, 4294967294]")
     schedule: str = _rate("cosine", "learning-rate schedule", choices="cosine|linear|step|constant", aliases="sched")
     learning_rate: float = _rate(0.2, "peak learning rate, not scaled by workers", above=0, aliases="lr")
-    head_learning_rate: float = _rate(0.0, "peak rate of the last layer; 0: as others", at_least=0, aliases="head-lr")
+    head_learning_rate: float = _rate(0.0, "last layer's peak rate; 0: --learning-rate", at_least=0, aliases="head-lr")
     layer_decay: float = _rate(1.0, "a block's learning rate divided by the next block's; 1: off", within="(0, 1]")
     min_learning_rate: float = _rate(0.0, "final learning rate (cosine, linear)", at_least=0, aliases="min-lr")
     warmup_epochs: float = _rate(0.0, "length of the linear warm-up of the learning rate", "epochs", at_least=0)
-    milestones: tuple[float, ...] = _rate((), "drops of the learning rate (step)", "epochs, comma-separated", above=0)
+    milestones: tuple[float, ...] = _rate((), "when the learning rate drops (step)", "epochs, comma-separated", above=0)
     milestone_factor: float = _rate(0.1, "factor of the learning rate at each milestone", within="(0, 1)")
 
     loss: str = _loss("cross_entropy", "loss function", choices=f"cross_entropy|bce|focal|{OWN}")
     label_smoothing: float = _loss(0.1, "label smoothing", within="[0, 1)", aliases="smoothing")
-    smoothing_over: str = _loss("all", "smooth over all classes (PyTorch) or all except labels", choices="all|others")
+    smoothing_over: str = _loss("all", "smooth all classes (as PyTorch) or all except the label", choices="all|others")
     # The path may differ between workers, because `data.agreement.check_state` compares the weights in the file.
-    class_weights: str = _loss("", "balanced, or a file with lines CLASS WEIGHT; empty: all are 1", per_worker=True)
+    class_weights: str = _loss("", "'balanced' or a file of lines CLASS WEIGHT; empty: weights 1", per_worker=True)
 
     optimizer: str = _optimizer("sgd", "optimizer", choices="sgd|adam|adamw|lars|lamb", aliases="opt")
     momentum: float = _optimizer(0.9, "momentum, or beta1 of Adam, AdamW and LAMB", within="[0, 1)", aliases="beta1")
@@ -103,7 +103,7 @@ class Recipe(Settings):
     trust_coefficient: float = _optimizer(0.001, "trust coefficient, which scales each layer's step (LARS)", above=0)
     ema: float = _optimizer(0.0, "decay of the weights' moving average, for evaluation; 0: none", within="[0, 1)")
     ema_every: int = _optimizer(1, "interval between updates of the moving average", "updates", at_least=1)
-    ema_start: float = _optimizer(0.0, "time for which the average first copies the weights", "epochs", at_least=0)
+    ema_start: float = _optimizer(0.0, "start of averaging; before it, the weights are copied", "epochs", at_least=0)
     clip_norm: float = _optimizer(1.0, "clip the global gradient norm to this; 0: no clipping", at_least=0)
 
     eval_size: int = _evaluation(0, "height and width in evaluation; 0: --image-size", "pixels", at_least=0)
@@ -123,7 +123,7 @@ class Recipe(Settings):
 
     @property
     def mixes(self) -> bool:
-        """Return whether mixup or CutMix is on, so that labels are probabilities, float32 [n, classes]."""
+        """Return whether mixup or CutMix is on. In this case, labels are probabilities, float32 [n, classes]."""
         return self.mixup > 0 or self.cutmix > 0
 
     @property

@@ -35,7 +35,7 @@ def draft_of_run(settings: Mapping[str, Any]) -> Draft:
 
 
 def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path, ...] = ()) -> Draft:
-    """Read a recipe file and the recipe or file that it extends. `above` holds the files that extend this one."""
+    """Read a recipe file and the recipe or file that it extends. `above` holds the files that extend `path`."""
     entries = read_toml(path)
     number, place = entries.pop("format", (FORMAT, ""))
     if number != FORMAT:
@@ -54,7 +54,7 @@ def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path,
         if name is None:
             raise ValueError(f"{place}: unknown setting {word!r}; {closest(word.replace('-', '_'), _NAMES)}")
         if name in words:
-            raise ValueError(f"{place}: {word}: {values[name].place} already sets it as {words[name]}; keep one line")
+            raise ValueError(f"{place}: {word}: {values[name].place} has this setting as {words[name]}; keep one line")
         words[name], values[name] = word, Value(_FIELDS[name], value, Source.FILE, place)
     return Draft(values, base.notes)
 
@@ -92,13 +92,13 @@ def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
         match = re.search(rf"^[^\S\n]*(?:[\"']?{key}[\"']?\s*[=.]|\[+\s*{key}\b)", text, re.M)
         place = f"{path} line {text.count(chr(10), 0, match.start() if match else 0) + 1}"
         if isinstance(value, dict):
-            raise ValueError(f"{place}: [{word}]: a recipe file has no sections; write one name = value a line")
+            raise ValueError(f"{place}: [{word}]: a recipe file has no sections; write name = value for each setting")
         entries[word] = value, place
     return entries
 
 
 def recipe_text(recipe: Recipe, options: RunOptions) -> str:
-    """Return the text of a recipe file, with the recipe's settings in effect and the options that are not defaults."""
+    """Return a recipe file's text: the recipe's settings that have an effect, and the options that are not defaults."""
     idle = dict(draft_of(recipe).with_flags(vars(recipe)).faults)  # settings without effect, which a file may not set
     values = {name: value for name, value in to_dict(recipe).items() if name not in idle}
     usual = to_dict(RunOptions())

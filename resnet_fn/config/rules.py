@@ -1,4 +1,4 @@
-"""This module holds `RULES`, the conditions between settings. `settings.Draft` applies them from top to bottom."""
+"""`RULES` lists settings that need certain values of other settings. `settings.Draft` applies the rules in order."""
 
 from collections.abc import Callable
 from fnmatch import fnmatchcase

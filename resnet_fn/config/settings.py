@@ -18,7 +18,7 @@ _Settings = TypeVar("_Settings", bound="Settings")
 
 
 class Source(enum.IntEnum):
-    """Orders the sources of a setting's value, weakest first. `FILE` and `FLAG` are values that the user wrote."""
+    """Orders the sources of a setting's value, weakest first. The user chose the values from `FILE` and `FLAG`."""
 
     RECIPE = 0  # a named recipe, a file that the user's file extends, a run that resumes, or a default
     FILE = 1  # the user's own recipe file
@@ -40,7 +40,7 @@ class Value(NamedTuple):
 
     @property
     def is_on(self) -> bool:
-        """Return whether the value differs from `off`, or is from a file or flag and not 0, false or empty."""
+        """Return whether the value differs from `off`. A file's or flag's value is also on if not 0, false or empty."""
         return self.value != self.off or (self.source >= Source.FILE and bool(self.value))
 
 
@@ -53,7 +53,7 @@ class Draft(NamedTuple):
     faults: tuple[tuple[str, str], ...] = ()
 
     def with_flags(self, given: Mapping[str, Any]) -> "Draft":
-        """Return a draft with the user's flags `given`. Settings without effect are left out or listed as faults."""
+        """Return a draft with the flags `given`. `RULES` decides which settings are left out, and which are faults."""
         flags = {name: Value(self.values[name].field, value, Source.FLAG) for name, value in given.items()}
         values = {**self.values, **flags}
         values = {name: value._replace(value=as_declared(value.field, value.value)) for name, value in values.items()}
@@ -86,7 +86,7 @@ class Draft(NamedTuple):
         return Draft(values, tuple(notes), tuple((name, places.get(name, "") + text) for name, text in faults))
 
     def complete(self, **given: Any) -> "Draft":
-        """Return a checked draft with the values `given`. Raises a ValueError that lists all errors."""
+        """Return this draft with the values `given`, after all checks. Raises a ValueError that lists all errors."""
         draft = self.with_flags(given)
         if draft.faults:
             raise ValueError("; ".join(text for _, text in draft.faults))
@@ -145,6 +145,6 @@ def draft_of(*configs: Any) -> Draft:
 
 
 def changed(config: Any, **given: Any) -> Any:
-    """Return a copy of `config` with the values `given`. Settings without effect are switched off."""
+    """Return a copy of `config` with the values `given`. Other settings without effect are set to `Value.off`."""
     check_names(given, type(config))
     return draft_of(config).complete(**given).make(type(config))

@@ -124,7 +124,7 @@ def build_run(
     """Build all parts of a run at update 0. `restore` loads `checkpoint` into the run later.
 
     The file `recipe.weights` is not read if `checkpoint` or `own` is given. If the recipe names no model, this weights
-    file determines the model. `own` replaces the recipe's net and data, and the recipe's loss if `own.loss` is given.
+    file determines the model. `own` replaces the recipe's net and data. `own.loss`, if any, replaces the recipe's loss.
     """
     draft_of(recipe, RunOptions()).complete(**typed_in(options))  # options that have no effect are an error
     split_batch(recipe.batch_size, workers.size, options.accumulate)

@@ -55,7 +55,7 @@ def header(run: Run, start: Path | None) -> list[str]:
 
 
 def epoch_lines(run: Run) -> str:
-    """Return the last evaluated epoch's table row, and clear this epoch's losses and times in `run.pace`."""
+    """Return the table row of the latest evaluated epoch, and clear this epoch's losses and times in `run.pace`."""
     recipe, progress, pace, last = run.recipe, run.progress, run.pace, run.progress.last
     assert last is not None
     seconds, left = time.perf_counter() - pace.began, run.total - progress.update

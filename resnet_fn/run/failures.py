@@ -53,8 +53,8 @@ def finish_log(run: Run) -> None:
 def stop_not_finite(run: Run, batch: Batch, not_finite: np.ndarray, skipped_in_row: int) -> None:
     """End the run and save no checkpoint, because numbers of an update are not finite. Every rank calls this function.
 
-    `not_finite` is an array [workers], with 1 for each rank that found its own numbers not finite. Each such rank saves
-    its batch to a file not-finite-….npz. If there is no such rank, every rank saves its batch.
+    `not_finite` is an array [workers], with 1 for each rank whose loss, gradients or BatchNorm statistics are not
+    finite. Each rank with a 1 saves its batch to a file not-finite-….npz. If there is no 1, every rank saves its batch.
     """
     folder, workers, update = run.folder, run.workers, run.progress.update
     indices = run.feed.indices(update - 1)
@@ -75,6 +75,6 @@ def stop_not_finite(run: Run, batch: Batch, not_finite: np.ndarray, skipped_in_r
 
 
 def suspect_samples(images: np.ndarray, indices: np.ndarray) -> str:
-    """Return, as text, the `indices` of up to 12 images that are not finite, or of the first 12 if all are finite."""
+    """List the `indices` of up to 12 images that are not finite. If all are finite, list the first 12 `indices`."""
     wrong = ~np.isfinite(images).reshape(len(images), -1).all(1)
     return few((indices[wrong] if wrong.any() else indices).tolist(), 12, " ")

@@ -47,19 +47,19 @@ def fit(
             `fit` may move the parameters to new memory. Functions compiled before `fit` still read the old memory.
         train: inputs and targets, two NumPy arrays [N, …]. Arrays of float64 are converted to float32. Integer targets
             [N] are classes. Other targets need a loss of your own.
-        validation: inputs and targets for validation, as in `train`.
+        validation: inputs and targets for validation, in the format of the argument `train`.
         loss: a value of `Recipe.loss`, or a function of (outputs, targets) that returns the mean loss over the samples,
-            a scalar tensor. Use a `def` or an nn.Cell. MindSpore cannot compile partials or methods, nor many lambdas.
+            a scalar tensor. Use a `def` or an nn.Cell. MindSpore cannot compile partials, methods and many lambdas.
         settings: fields of `Recipe` and `RunOptions`, except those for this package's own nets and images.
 
     Returns:
-        The result of `train`. The net has the weights of the last update. `load_weights(net, result.best_checkpoint)`
-        loads the best weights. If the targets are classes, the run folder gets a `report` of the best checkpoint. The
-        loss in the report is the cross-entropy. Each call writes the report anew, unless a signal stops the run. The
-        run folder contains neither the net nor the arrays.
+        The result of `train`. Afterwards, `net` has the weights of the last update. To load the best weights, call
+        `load_weights(net, result.best_checkpoint)`. If the targets are classes, the run folder gets a `report` of the
+        best checkpoint. The loss in the report is the cross-entropy. Each call writes the report anew, unless a signal
+        stops the run. The run folder contains neither the net nor the arrays.
 
     Raises:
-        ValueError: if settings or arrays cannot work, or if the net or the loss fails in a trial call with two samples
+        ValueError: if settings or arrays are invalid, or if the net or the loss fails in a trial call with two samples
             before the first update. For other errors, see `train`.
     """
     splits = check_arrays(train, validation)
@@ -128,7 +128,7 @@ def _notes(net: nn.Cell) -> tuple[str, ...]:
 
 @process.ending_mixed_precision()
 def _try(net: nn.Cell, loss: Loss | None, split: Arrays) -> tuple[str, ...]:
-    """Call the net and the loss with two samples, and return the names of the classes, () if there are no classes."""
+    """Call the net and the loss with two samples. Return the class names, or () if the targets are no classes."""
     if not isinstance(net, nn.Cell) or not net.trainable_params():
         raise ValueError(f"net: {type(net).__name__} has no parameters to train; give an nn.Cell with parameters")
     inputs, targets = Tensor(split.images[:2]), Tensor(split.labels[:2])

@@ -1,6 +1,6 @@
 """The training loop makes the updates, evaluates after each epoch, and saves checkpoints.
 
-There are no callbacks. `train` builds the run, `run_epochs` calls `train_epoch` and `evaluate_epoch` in turn.
+There are no callbacks. `train` builds the run. `run_epochs` calls `train_epoch` and `evaluate_epoch` in turn.
 """
 
 import contextlib
@@ -67,34 +67,34 @@ class TrainResult:
 def train(
     recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Sequence[str] = (), own: Own | None = None
 ) -> TrainResult:
-    """Train a recipe, or resume the run in the run folder.
+    """Train a recipe, or resume the run that `options.resume` chooses.
 
     After each epoch the run is evaluated, and a checkpoint is saved if `checkpoint_every` allows it. Under msrun every
     worker calls this function with the same arguments, and all return the same metrics. If a worker gets SIGTERM,
     SIGINT or SIGHUP, the run ends after the current update or evaluation batch, and saves a checkpoint. Until the first
     update is computed, a signal ends the process.
 
-    A checkpoint holds the following. `save` in run/resume.py puts it together.
+    `save` in run/resume.py writes a checkpoint, which contains these parts:
 
-    - `Run.state` as tensors. It is all that an update changes (`TrainState` in update/state.py): the net's parameters,
-      BatchNorm's statistics, the optimizer's state, the loss scaler's state and the moving average.
+    - `Run.state` as tensors: the net's parameters, BatchNorm's statistics, the optimizer's state, the loss scaler's
+      state and the moving average. An update changes only this state (`TrainState` in update/state.py).
     - `Run.progress` as JSON: number of updates, last and best evaluation, evaluations without improvement.
-    - What a resume compares, as JSON: the recipe, the data set's classes and samples, class weights from a file.
-    - What may differ on a resume, with a note, as JSON: workers, micro-batches, kernels, image dtype (`--feed`).
+    - Values that a resume compares, as JSON: the recipe, the data set's classes and samples, class weights from a file.
+    - Values whose change on a resume gives a note, as JSON: workers, micro-batches, kernels, image dtype (`--feed`).
 
-    Nothing else is needed: order, augmentation, masks and learning rate follow from the recipe, the data set and the
-    update's number. Only dropout layers of the caller's own net draw numbers that a checkpoint cannot restore.
+    A resume needs nothing else: data order, augmentation, masks and learning rate follow from the recipe, the data set
+    and the update's number. Only dropout layers of the caller's own net draw numbers that a checkpoint cannot restore.
 
     Args:
         recipe: a recipe, the name of a recipe in `recipes.RECIPES`, or a recipe file.
-        options: how the recipe is computed and where the run is stored. Options in a recipe file replace the defaults.
+        options: settings of how the run is computed and stored. Options in a recipe file replace the defaults.
         left_out: lines that the run prints at its start, about settings of the recipe that are ignored.
         own: the caller's own net, data set and loss, as `fit` passes them.
 
     Raises:
         ValueError: a setting, the data or the weights cannot work; raised before the first update.
         BadSampleError: a sample cannot be read.
-        NotFiniteError: loss, gradients or statistics are not finite; with fp16, `max_skips` times in a row.
+        NotFiniteError: loss, gradients or statistics are not finite; with fp16, in `max_skips` updates in a row.
         OSError, CheckpointError: a checkpoint could not be written. The previous checkpoint is intact.
     """
     began = time.perf_counter()
@@ -161,7 +161,7 @@ def run_epochs(run: Run) -> int:
 
 
 def train_epoch(run: Run) -> int:
-    """Make the updates that are left of the epoch. Returns the number of the signal that ended it early, or 0.
+    """Make the remaining updates of the epoch. Returns the number of the signal that ended it early, or 0.
 
     The docstring of update/step.py lists the order of an update, which `run.train_step` makes.
     """
@@ -213,7 +213,7 @@ def fetch(result: StepResult) -> StepResult:
 def log_update(
     run: Run, done: StepResult, epoch: int, learning_rate: float, seconds: float, data_seconds: float
 ) -> None:
-    """Advance the bar. Log every `log_every`th update, the last of an epoch, skipped ones, and those with norms."""
+    """Advance the bar. Log every `log_every`th update, and each update that ends an epoch, is skipped or has norms."""
     update = run.progress.update
     loss_scale, skipped, skipped_in_row = done.scaler.tolist()
     norms = run.norms.after(done.squares)
@@ -242,7 +242,7 @@ def log_update(
 def evaluate_epoch(run: Run) -> int:
     """Evaluate on the whole validation set, record the result, and note whether it is the best so far.
 
-    Returns the number of the signal that ended it early on all ranks, or 0. A resumed run then begins with it again.
+    Returns the number of a signal that ended the evaluation on all ranks, or 0. The resumed run repeats the evaluation.
     """
     progress, dataset = run.progress, run.dataset
     run.stop_request.install_handlers()

@@ -39,7 +39,7 @@ class Prefetcher:
         return self._prepared.pop(update).result()  # no reference is kept, so that a later batch can reuse the memory
 
     def start(self, update: int) -> None:
-        """Start to prepare an update's batch in a thread, if the run has that update."""
+        """Start to prepare the batch of `update` in a thread, or do nothing if the run ends before `update`."""
         if update < self._total:
             self._prepared = {update: self._thread.submit(self._prepare, update)}
 
@@ -60,6 +60,6 @@ class Prefetcher:
 def to_device(array: np.ndarray, card: bool = False) -> Any:
     """Return a tensor that shares the memory of a contiguous `array`, or a copy of `array` for a card.
 
-    Do not write to `array` while MindSpore may read it. A compiled function may read it until the function's next call.
+    Do not write to `array` while MindSpore may read it. A compiled function may read `array` until it is called again.
     """
     return Tensor(array) if card else mindspore.from_numpy(array)  # a card needs a copy: see docs/ascend.md

@@ -69,9 +69,9 @@ def find_start(
         a run folder: the newest checkpoint in this folder.
         a checkpoint: this checkpoint, or ValueError if the run has newer checkpoints.
 
-    The epochs may differ from the checkpoint's only if `resume` names a run or checkpoint. If no `out_dir` is given,
-    the folder is the one of the resumed run, or a new folder runs/<recipe>-<time>. Rank 0 chooses for all ranks, and
-    locks a folder that has checkpoints. This function does not make a new folder.
+    `recipe.epochs` may differ from the value in the checkpoint only if `resume` names a run or checkpoint. Without
+    `out_dir`, the run folder is the resumed run's folder, or a new folder runs/<recipe>-<time>. Rank 0 chooses for all
+    ranks. If the chosen folder has checkpoints, rank 0 locks it. This function does not make a new folder.
     """
     text = ""
     if workers.is_main:  # an error here ends rank 0, and so the other workers, which wait in the broadcast
@@ -195,7 +195,7 @@ def epochs_notes(update: int, then: int, run: Run) -> list[str]:
 
 
 def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, allow_other: bool) -> list[str]:
-    """Return notes about differences between the run's data and the data of a checkpoint's state, `saved`."""
+    """Return notes about differences between the run's data and the data in `saved`, the state of a checkpoint."""
     now, then = feed.reproducibility_key, saved["feed"]
     changes = renamed(saved["dataset"]["classes"], classes)
     differences = [f"classes {changes}"] if changes else []
@@ -226,7 +226,7 @@ def parallel_layout(options: RunOptions, workers: Workers) -> dict[str, Any]:
 
 
 def layout_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return notes on differences between results of `parallel_layout`, and on more than `EXACT_THREADS` threads."""
+    """Compare two `parallel_layout` results. Return notes on differences and on more than `EXACT_THREADS` threads."""
     notes = []
     for name in (name for name in now if now[name] != then[name]):
         setting, effect = f"{name} {now[name]}", "some bits of the results may differ"

@@ -58,12 +58,12 @@ def cpu_share() -> int:
 
 
 def shared(mine: Collection[int], masks: Collection[Collection[int]]) -> int:
-    """Return how many CPUs a worker with mask `mine` gets. Workers whose `masks` contain a CPU share the CPU evenly."""
+    """Return how many CPUs a worker with affinity mask `mine` gets. A CPU that is in n of the `masks` counts 1/n."""
     return max(1, int(sum(1 / sum(cpu in mask for mask in masks) for cpu in mine) + 1e-9))
 
 
 def keep_to_one_cpu() -> None:
-    """Bind this worker to its own CPU if this machine's workers were given the same CPUs, as many as workers."""
+    """Bind this worker to its own CPU if this machine's workers share their CPUs, and there is one CPU per worker."""
     cpus, workers = os.sched_getaffinity(0), local_workers()
     own = {place: {cpu} for place, cpu in zip(sorted(workers), sorted(cpus), strict=False)}
     # A process that may use two CPUs computes with at least two threads, which would disturb the other workers.

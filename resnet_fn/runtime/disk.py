@@ -39,14 +39,14 @@ def sync(path: Path) -> None:
 
 
 def no_room(path: Path, error: OSError, run: Path) -> OSError:
-    """Return an OSError for an unsaved `path`. The message explains how to resume the run in folder `run`."""
+    """Return an OSError for a failed save of `path`. The message explains how to resume the run in folder `run`."""
     fix = f"make room on the disk, and run the same command with --out-dir {run} to resume from the last checkpoint"
     return OSError(f"{path}: cannot be saved ({error.strerror or error}); {fix}")
 
 
 @contextlib.contextmanager
 def saving(path: Path, run: Path) -> Iterator[None]:
-    """Raise the error of `no_room` instead of an OSError inside a `with` block, which saves `path`."""
+    """Turn an OSError into the error of `no_room` inside a `with` block that saves `path`."""
     try:
         yield
     except OSError as error:
@@ -55,7 +55,7 @@ def saving(path: Path, run: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
-    """Let a `with` block write a temporary file, and then replace `path` by this file.
+    """Let a `with` block write a temporary file, and then replace the file `path` by the temporary file.
 
     Yields the path of the temporary file. If the block raises an error, `path` stays as it was.
     """

@@ -14,8 +14,8 @@ _HOLDER = "process "
 def was_locked(folder: Path, has_run: bool = False) -> bool:
     """Return whether a run has written the lock file in `folder`.
 
-    A loss of power can empty the file. If the folder has a run (`has_run`), an empty file therefore gives True. Do not
-    call this function while this process holds the lock, because reading the file releases the lock.
+    A loss of power can empty the file. If the folder has a run (`has_run`), this function therefore returns True for an
+    empty file. Do not call this function while this process holds the lock, because reading the file releases the lock.
     """
     try:
         text = (folder / "lock").read_text(encoding="utf-8", errors="replace")
@@ -25,7 +25,7 @@ def was_locked(folder: Path, has_run: bool = False) -> bool:
 
 
 class FolderLock:
-    """Locks a folder from the call of `take` until the end of the `with` block.
+    """Locks a folder in `take`, and releases the lock at the end of the `with` block.
 
     The end of the process releases the lock too. Forked processes do not hold the lock. The lock works over NFS.
     """

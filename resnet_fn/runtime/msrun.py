@@ -50,7 +50,7 @@ class WorkerProcesses:
     def start(
         self, flags: Sequence[object], ranks: range, command: Sequence[str], logs: Path, variables: Mapping[str, str]
     ) -> None:
-        """Start `command` on the given ranks with msrun and its `flags`. `variables` are added to the environment."""
+        """Start `command` on `ranks` with msrun, which gets `flags`. `variables` are added to the environment."""
         # msrun looks for `python` on PATH: it must find this one.
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
         msrun = shutil.which("msrun", path=path)

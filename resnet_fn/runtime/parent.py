@@ -20,7 +20,7 @@ def die_with_parent(parent: int, number: int = signal.SIGTERM) -> None:
 
 
 def msrun_command() -> list[str]:
-    """Return the command line of the parent process if it is an msrun that waits (`--join True`), else []."""
+    """Return the parent's command line if the parent is msrun with `--join True`, which waits for workers, else []."""
     words: list[str] = []
     with contextlib.suppress(OSError):  # no /proc: not Linux
         words = os.fsdecode(Path(f"/proc/{os.getppid()}/cmdline").read_bytes()).split("\0")[:-1]

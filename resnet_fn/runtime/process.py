@@ -67,7 +67,7 @@ def kernel_threads(threads: int) -> int:
 
 
 def set_once(setting: Callable[[Any], None], value: object) -> None:
-    """Call a MindSpore setting that accepts one call per process, and warn if an earlier call was made."""
+    """Call the MindSpore function `setting`, which accepts one call per process. Warn if it was called before."""
     try:
         setting(value)
     except RuntimeError as error:
@@ -104,10 +104,10 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
     """Choose the device and the CPU threads, and join the other workers if msrun started this process.
 
     Call this function before the first MindSpore operation, and before your script writes files. msrun also runs the
-    script in a scheduler process, where the call never returns. Further calls change nothing.
+    script in a scheduler process, in which `start` never returns. Further calls change nothing.
 
     Args:
-        device: "CPU" or "Ascend". If empty, an earlier call's device is used, or the CPU if there was no earlier call.
+        device: "CPU" or "Ascend". The default, "", is the device of an earlier call, or the CPU in the first call.
         threads: Number of CPU threads that compute kernels. 0 means this process's share of the CPUs.
         fast_math: If True, an Ascend card may compute in HF32 (shorter floats), and results may vary between runs.
 
@@ -115,7 +115,7 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
         The rank of this worker and the number of workers.
 
     Raises:
-        ValueError: If `device` or `threads` is invalid or differs from an earlier call.
+        ValueError: If `device` or `threads` is invalid, or if an earlier call chose another value.
         ValueError: If MindSpore's compile cache is on, because the cache gives wrong results (docs/lab.md).
     """
     check_value(RunOptions, "threads", threads)
@@ -167,9 +167,9 @@ def context(name: str) -> Any:
 
 @contextlib.contextmanager
 def ending_mixed_precision() -> Iterator[None]:
-    """End the mixed precision that MindSpore leaves on if a cell with `to_float` raises an error in a `with` block.
+    """End the mixed precision of a cell with `to_float` that raises an error in a `with` block.
 
-    If the cell is not compiled, MindSpore would compute all later operations of this process in its precision.
+    If the cell is not compiled, MindSpore would compute all later operations of this process in the cell's precision.
     """
     try:
         yield

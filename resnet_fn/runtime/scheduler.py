@@ -38,8 +38,8 @@ def check_port() -> None:
 def wait_for_workers_then_exit() -> None:
     """Fork a child process that becomes MindSpore's scheduler, and wait in this process until the child ends.
 
-    Only the child returns. After a signal, the child runs until this machine's workers have saved and ended. Outside
-    the main thread nothing is done. Call this function before any thread starts, because a fork copies no threads.
+    Only the child returns. After a signal, the child runs until the local workers have saved a checkpoint and ended.
+    Outside the main thread, nothing happens. Call this function before any thread starts: a fork copies no threads.
     """
     if not in_main_thread():
         return

@@ -12,7 +12,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def heeded() -> list[signal.Signals]:
-    """Return `SIGNALS`, without SIGHUP if this process ignores SIGHUP, as it does under nohup."""
+    """Return `SIGNALS`. SIGHUP is left out if this process ignores SIGHUP, for example under nohup."""
     return [number for number in SIGNALS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
 
 
@@ -73,10 +73,10 @@ class StopRequest:
             self._asked[SIGNALS.index(signal.Signals(number))] = 1
 
     def stop_flags(self) -> np.ndarray:
-        """Return a float32 array [3] with 1 at the place of the recorded signal in `SIGNALS`, and 0 elsewhere."""
+        """Return float32 [3], a number for each of `SIGNALS`: 1 for the recorded signal, and 0 for the others."""
         return self._asked.copy()
 
 
 def agreed_signal(stop_flags: np.ndarray) -> int:
-    """Return the first of `SIGNALS` that any rank has recorded, or 0. `stop_flags` is the sum over all ranks."""
+    """Return the first of `SIGNALS` that any rank has recorded, or 0. `stop_flags` is the sum of all ranks' flags."""
     return next((int(number) for number, count in zip(SIGNALS, stop_flags, strict=True) if count > 0), 0)

@@ -17,7 +17,7 @@ class Workers(NamedTuple):
     Attributes:
         rank: Number of this worker, from 0.
         size: Number of workers.
-        all_reduce: Function that sums tensors over all workers. None for one worker, and before `with_all_reduce`.
+        all_reduce: Function that sums tensors over all workers; None before `with_all_reduce`, or for one worker.
     """
 
     rank: int = 0
@@ -81,7 +81,7 @@ def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
 
 
 def exchange_numbers(values: np.ndarray, workers: Workers) -> np.ndarray:
-    """Sum int64 arrays. One rank gives each number (below 2^48), and the others give 0. Every rank must call this."""
+    """Sum all ranks' int64 arrays. A number is below 2^48 on one rank, 0 on the others. Every rank must call this."""
     halves = np.stack(np.divmod(values, 2**24)).astype(np.float32)  # float32 holds the 24 bits of each half exactly
     upper, lower = sum_over_ranks(halves, workers).astype(np.int64)
     return upper * 2**24 + lower
