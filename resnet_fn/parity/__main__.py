@@ -9,7 +9,7 @@ _COMMANDS = {"record": commands.record, "replay": commands.replay_trace, "compar
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the subcommand `record`, `replay` or `compare`. Without a subcommand, compare both frameworks."""
+    """Run the subcommand `record`, `replay` or `compare`. Without a subcommand, run and compare both nets."""
     if arguments and arguments[0] in _COMMANDS:
         return _COMMANDS[arguments[0]](arguments[1:])
     return commands.live(arguments)

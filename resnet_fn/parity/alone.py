@@ -18,7 +18,7 @@ _TIMES = (1, 10, 100)  # the net's outputs are multiplied by these factors befor
 
 
 def _draw_scales() -> list[float]:
-    """Return one factor for each update, by which the gradients of `made_up` are multiplied."""
+    """Return, for each update, the factor by which all gradients are multiplied."""
     rng = np.random.default_rng(0)
     sizes = np.repeat([1, 0.1, 1e-3], [20, 60, UPDATES - 80])
     scales = rng.uniform(0.5, 1.5, UPDATES) * rng.choice([1, 1, 1, -1], UPDATES) * sizes
@@ -46,7 +46,7 @@ def made_up(shapes: Mapping[str, tuple[int, ...]]) -> tuple[Arrays, Arrays]:
 def changes_alone(
     weights: Arrays, gradients: Arrays, update: Callable[[Arrays, float], None], values: Callable[[], Arrays]
 ) -> dict[str, Arrays]:
-    """Run an optimizer on made-up gradients, and return how far its weights move.
+    """Run an optimizer on made-up gradients, and return the changes of the weights.
 
     `update(gradients, rate)` makes one update, and `values()` returns the current weights. For each update in `KEPT`,
     the result has the weights after this update minus the initial `weights`.
@@ -62,10 +62,10 @@ def changes_alone(
 def losses_alone(
     loss: Callable[[Tree, Tree], np.ndarray], outputs: Arrays, task: Task, like: Tree, tensor: Callable[[Any], Any]
 ) -> dict[str, float]:
-    """Return losses of `outputs` times 1, 10 and 100, each for several batch sizes, by the title of the case.
+    """Return losses of 1, 10 and 100 × `outputs`, for several batch sizes, by title such as "4 samples, outputs × 10".
 
-    `outputs` must come from the last micro-batch of the first batch, whose labels are used. `like` has the structure
-    that the loss expects. `tensor` makes a tensor of the framework. A case in which the loss fails is left out.
+    `outputs` must come from the first batch's last micro-batch. The labels of this micro-batch are used. `like` has the
+    structure that the loss expects. `tensor` converts an array into a tensor. Losses that raise errors are left out.
     """
     labels = split(task.batches[0][1], task.accumulate)[-1]
     sized = (leaf for leaf in (*(leaf for _, leaf in leaves(labels)), *outputs.values()) if np.ndim(leaf))

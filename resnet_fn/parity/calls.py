@@ -96,7 +96,7 @@ def _attention(
 
 
 def _opened(function: Any) -> Any:
-    """Return a copy of `function`, which is Python code of torch. Torch calls inside the copy are recorded."""
+    """Return a copy of the torch function `function`, so that the torch calls in its Python code are recorded."""
     never = {name: lambda *_: False for name in function.__globals__ if name.startswith("has_torch_function")}
     opened = types.FunctionType(function.__code__, {**function.__globals__, **never}, None, function.__defaults__)
     opened.__kwdefaults__ = function.__kwdefaults__
@@ -159,7 +159,7 @@ class Calls(TorchFunctionMode):
 
     Args:
         changes: a function that yields the possible changes of a call.
-        base: an earlier run or None. Calls before the first new change may reuse results of that run.
+        base: None, or an earlier run whose results may be reused until the first call that only this run changes.
         names: a dict from the `id()` of a layer to the layer's name.
         log: whether to record each call, and which earlier calls computed its arguments.
         until: the value of `time.perf_counter()` after which a call raises TimeoutError.

@@ -1,4 +1,4 @@
-"""Find causes of the first stage that differs. If a cause is computed, its result must fit our net's numbers."""
+"""Find causes of the first stage that differs. A cause that is computed must reproduce our net's numbers."""
 
 import dataclasses
 import math
@@ -18,7 +18,7 @@ from resnet_fn.parity.trace import Arrays, Recording, Wanted, named_leaves
 
 @dataclasses.dataclass(frozen=True)
 class StageCase:
-    """The first stage that differs, and the data in which the causes are searched for."""
+    """The first stage that differs, and the data that the search for its causes needs."""
 
     stage: Stage
     layers: Sequence[LayerDifference]
@@ -27,13 +27,13 @@ class StageCase:
     names: NameMap
 
     def differing(self) -> list[str]:
-        """Return the names of the arrays that differ. A suffix after a space, such as "of rank 1", is cut off."""
+        """Return the names of the arrays that differ, without a suffix after a space such as "of rank 1"."""
         differing = (item.name for item in self.stage.differences if item.verdict == DIFFERS)
         return list(dict.fromkeys(name.partition(" ")[0] for name in differing))
 
 
 def explain(case: StageCase, search: bool = True) -> list[str]:
-    """Return one line for each cause. Without causes, return why no search was made, or []."""
+    """Return one line for each cause. Without causes, return any reason why a wanted search was not made, else []."""
     computed = STAGE_CAUSES.get(case.stage.name)
     causes = attempt(_searched, case) if search else []
     causes += attempt(computed, case) if computed else []
@@ -54,7 +54,7 @@ def _searched(case: StageCase) -> list[str]:
 
 
 def _not_searched(case: StageCase) -> list[str] | None:
-    """Return None if the stage can be searched. Otherwise return a list with at most one line, the reason."""
+    """Return None if the stage can be searched, else a list with at most one line: why it cannot be searched."""
     theirs, whole = case.theirs, case.stage.name in (stages.LOSS, stages.GRADIENTS)
     if case.stage.failed or not (whole or case.stage.name in _FORWARD) or not theirs.framework.startswith("PyTorch"):
         return []
@@ -113,7 +113,7 @@ def _fit(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
 def _multiple(
     what: str, ours: np.ndarray, theirs: np.ndarray, known: Mapping[str, float], fits: float = FITS, same: float = FITS
 ) -> list[str]:
-    """Return a line of text if `ours` is `theirs` times a factor other than 1. `known` maps explanations to factors."""
+    """Return a text if `ours` is `theirs` times a factor other than 1. `known` maps reasons for factors to factors."""
     factor, error = _fit(ours, theirs)
     if error >= fits or abs(factor - 1) <= max(same, error):
         return []
@@ -130,7 +130,7 @@ def _gradients(case: StageCase) -> list[str]:
 
 
 def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> list[str]:
-    """Return each wrong way of clipping to `limit` whose result is `clipped`. `parts` has micro-batches' gradients."""
+    """Return each mistake in clipping to `limit` that results in `clipped`. `parts` has micro-batches' gradients."""
     names = list(parts[0])
     mean = {name: np.mean([part[name] for part in parts], axis=0) for name in names}
     seen, whole = stages.flat(clipped, names), stages.flat(mean, names)
@@ -158,7 +158,7 @@ def _clipping(case: StageCase) -> list[str]:
 
 
 def _rate(case: StageCase) -> list[str]:
-    """Return a line if our learning rates are off by one update, or are a multiple of the reference's rates."""
+    """Return a line if our learning rates are one update off, and a line if they are a multiple of the reference's."""
     a, b = np.array(case.ours.trace.rates), np.array(case.theirs.trace.rates)
     words = "the learning rate is off by one update: ours is one"
     shifts = {f"{words} ahead of the reference's": (a[:-1], b[1:]), f"{words} behind the reference's": (a[1:], b[:-1])}
@@ -186,7 +186,7 @@ def _length(case: StageCase) -> list[str]:
 
 
 def _statistics(case: StageCase) -> list[str]:
-    """Describe running statistics in which our net keeps another fraction of the old value than the reference."""
+    """Describe running statistics that keep a larger or smaller fraction of the old value than the reference's."""
     if case.theirs.task.accumulate > 1:
         return []
     start, first = (case.names.rename(arrays) for arrays in (case.theirs.trace.start, case.theirs.trace.after[0]))

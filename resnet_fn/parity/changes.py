@@ -27,7 +27,7 @@ _REDUCTIONS: dict[str, Function] = {name: getattr(torch, name) for name in ("mea
 
 
 def changes(c: Call) -> Changes:
-    """Yield the possible changes of a call, likely changes first. A change's function may raise an error."""
+    """Yield the possible changes of a call, likely changes first. Computing a changed result may raise an error."""
     for kinds, family in _FAMILIES.items():
         if c.kind in kinds.split():
             yield from family(c)

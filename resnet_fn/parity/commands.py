@@ -1,4 +1,4 @@
-"""Define the commands of the parity ladder, which compare a net with a net in PyTorch."""
+"""Define the commands of the parity ladder, which compares a net with a PyTorch net."""
 
 import argparse
 import dataclasses
@@ -129,7 +129,7 @@ class _Given:
         return reference_net(self.parsed.model or recipe.model, zero_init_residual=recipe.zero_init_residual, **shape)
 
     def start_mindspore(self) -> Workers:
-        """Set MindSpore's device and seed, and return the workers that msrun started."""
+        """Set MindSpore's device and seed, and return the rank of this worker and the number of workers."""
         import mindspore
 
         from resnet_fn.runtime import process
@@ -151,7 +151,7 @@ class _Given:
             return record_reference(net, self.task, own("loss"), own("optimizer"), build, self.probes)
 
     def record_ours(self, like: Recording | None) -> Recording:
-        """Record the net in MindSpore. If `like` is given, use the weights and weight decays of that recording."""
+        """Record the net in MindSpore, with the weights and weight decays of the recording `like`, if it is given."""
         from resnet_fn.parity.mindspore_side import Like, record_net, run_in
         from resnet_fn.parity.replay import names_of
         from resnet_fn.update.exchange import with_all_reduce
@@ -326,7 +326,7 @@ def compare(arguments: Sequence[str]) -> int:
 
 
 def _with_search(reference: Recording, parsed: argparse.Namespace) -> Recording:
-    """Return `reference`. The flag --reference adds a function that searches for causes in its PyTorch module."""
+    """Return `reference`, with a function that finds causes in the torch module of --reference if this flag is set."""
     if not (place := parsed.searched):
         return reference
     path, recorded = Path(place.rpartition(":")[0]), reference.file.partition(",")[0]
@@ -364,7 +364,7 @@ def _check_same_task(ours: Recording, theirs: Recording) -> None:
 
 
 def corrections_in(parsed: argparse.Namespace) -> Corrections | None:
-    """Read the file of --map, which corrects how names are paired. Returns None without the flag."""
+    """Read the file of --map, which corrects how names are paired. Returns None if --map is not set."""
     with cli.usage_errors():
         return read_map(parsed.map) if parsed.map else None
 

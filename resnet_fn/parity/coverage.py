@@ -99,7 +99,7 @@ def coverage_of(
 
 
 def _limits(executions: Sequence[Layer], probes: set[str]) -> Iterator[str]:
-    """Yield one line for each limit of a layer that no input passes, for example "act (ReLU6): nothing above 6"."""
+    """Yield one line for each limit of a layer if no input is beyond it, for example "act (ReLU6): nothing above 6"."""
     layer, inputs = executions[0], [one.input for one in executions if one.input is not None and one.input.size]
     low, high = _LIMITS.get(layer.kind, (layer.settings.get("min"), layer.settings.get("max")))
     if low is None or high is None or not inputs:
@@ -142,7 +142,7 @@ def _symmetric(array: np.ndarray) -> bool:
 
 
 def _rows(theirs: Recording, shown: dict[str, set[str]], by_theirs: dict[str, set[str]]) -> Iterator[str]:
-    """Report unused rows of embeddings. The dicts hold each layer's probes, by our name or by the reference's."""
+    """Report unused rows of embeddings. `shown` has probes by our layers' names, `by_theirs` by the reference's."""
     for layer in theirs.layers["eval"]:
         if layer.kind != "embedding" or layer.call or layer.input is None or not layer.parameters:
             continue

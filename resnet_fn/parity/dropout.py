@@ -28,8 +28,8 @@ def drops_of(
 ) -> list[Drop]:
     """Return the places where a net applies dropout.
 
-    `dropped` lists the layer, the attribute and the probability of each dropout. `layers` are executions in training
-    mode, recorded without dropout. `call(name, x)` runs a layer in training mode with random dropout.
+    `dropped` lists the layer, the attribute and the probability of each dropout. `layers` are executions of layers in
+    training mode, recorded without dropout. `call(name, x)` runs a layer in training mode with random dropout.
     """
     masked: dict[str, Drop] = {}
     inside: tuple[str, ...] = ()  # prefixes of the layers inside a layer that drops by a mask
@@ -89,10 +89,10 @@ def _drawn(drop: Drop, shape: tuple[int, ...]) -> np.ndarray:
 def shared_masks(
     ours: Dropping, theirs: Dropping | None = None, names: Mapping[str, str] | None = None
 ) -> dict[str, list[np.ndarray]]:
-    """Return a dict from the names of our layers to scaled dropout masks, one mask for each call of a layer.
+    """Return a dict from our layers' names to lists of scaled dropout masks, with one mask for each call.
 
-    If `theirs` is given, both nets get the same masks. If their masks differ in size, our net gets a mask of its own.
-    The result is empty if a mask of the reference has no counterpart here.
+    If `theirs` is given, both nets get the same masks. If two paired masks differ in size, our net gets its own mask.
+    The result is empty if a mask of the reference has no counterpart in our net.
     """
     theirs, names = theirs or ours, {one.name: one.name for one in ours[1]} if names is None else names
     a, b = ({one.title: one.input for one in layers} for _, layers in (ours, theirs))

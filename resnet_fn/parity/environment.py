@@ -15,7 +15,7 @@ _LIBRARIES = ("mindspore", "torch", "numpy")
 
 
 def environment(**settings: Any) -> dict[str, str]:
-    """Return versions and environment variables of this process, and `settings` such as the device, as strings."""
+    """Return a dict of strings: versions and environment variables of this process, and `settings` like the device."""
     values = {"resnet_fn": resnet_fn.__version__, "Python": platform.python_version(), "CPU": processor()}
     values |= {name: version for name in _LIBRARIES if (version := installed(name))}
     values |= {name: str(value) for name, value in settings.items()}
@@ -23,7 +23,7 @@ def environment(**settings: Any) -> dict[str, str]:
 
 
 def environment_notes(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
-    """Return one line for each difference. A version is compared only if both environments have the package."""
+    """Return one line for each value that differs. A version is compared only if both environments have the package."""
     common = [name for name in {**ours, **theirs} if name.startswith(_VARIABLES) or (name in ours and name in theirs)]
     pairs = {name: (ours.get(name, "not set"), theirs.get(name, "not set")) for name in common}
     return [f"{name}: {here} here, {there} in the reference" for name, (here, there) in pairs.items() if here != there]

@@ -71,7 +71,7 @@ def task_flags_in(parsed: argparse.Namespace) -> list[str]:
 def ladder_recipe(recipe: Recipe, batch_size: int, learning_rate: float | None, changes: dict[str, Any]) -> Recipe:
     """Return the recipe with another batch size, and with the further settings in `changes`.
 
-    If `learning_rate` is None, the recipe's rate is scaled with the batch size, or is 0.001 for another optimizer.
+    If `learning_rate` is None, it is 0.001 for a changed optimizer, else the recipe's, scaled with the batch size.
     """
     # Without the scale, a small batch makes any net chaotic, and only rounding is visible (arXiv 1706.02677).
     scale = batch_size / recipe.batch_size
@@ -118,7 +118,7 @@ def image_shape(parsed: argparse.Namespace, recipe: Recipe) -> tuple[int, int, i
 
 
 def net_arguments(task: Task, classes: int) -> dict[str, Any]:
-    """Return the keyword arguments with which a net of this package fits the task."""
+    """Return keyword arguments for building a net of this package that fits the task."""
     images = task.batches[0][0]
     if not (hasattr(images, "ndim") and images.ndim == 4):
         raise ValueError("model: the net takes images [n, C, H, W]; for other inputs, give --net and --reference")

@@ -26,7 +26,7 @@ _ORTHOGONAL, _LARGE = 1e-4, 512  # the largest cosine of two orthogonal rows; th
 
 
 def several_builds(build: Callable[[], Any], state: Callable[[Any], Arrays], seeds: Mapping[Any, str]) -> list[Arrays]:
-    """Return the arrays of builds with different seeds. `seeds` maps a module to the name of its seeding function."""
+    """Return a net's arrays for each of several seeds. `seeds` maps a module to the name of its seeding function."""
     functions = {**seeds, random: "seed", np.random: "seed"}
     builds, wanted = list[Arrays](), 2
     while len(builds) < wanted:
@@ -43,10 +43,10 @@ def several_builds(build: Callable[[], Any], state: Callable[[Any], Arrays], see
 def initial_stage(
     ours: Sequence[Arrays], theirs: Sequence[Arrays], seams: Mapping[str, Sequence[int]] | None = None
 ) -> Stage:
-    """Compare the initial parameters of one or several builds of each side, under our names.
+    """Compare the initial parameters of both nets. `ours` and `theirs` have a dict for each build, with our names.
 
     Elements that are equal in all builds of each side are compared by value, other elements by their distribution.
-    `seams` maps the name of a joined array to the first row of every part after part 1.
+    If an array joins several parts, `seams` maps its name to the first row of each part after the first part.
     """
     stage, several = Stage(INITIALISATION), len(ours) > 1
     for name in theirs[0]:
@@ -92,7 +92,7 @@ def _blocks(name: str, shape: tuple[int, ...], seams: Sequence[int]) -> Iterator
 
 
 def _is_orthogonal(array: np.ndarray) -> bool:
-    """Return whether the first build has orthogonal rows, or columns if these are fewer. Shape: [rows, …, builds]."""
+    """Return whether all rows, or columns if fewer, are orthogonal in the first build. Shape: [rows, …, builds]."""
     if array.ndim < 3:
         return False
     matrix = array[..., 0].reshape(len(array), -1)

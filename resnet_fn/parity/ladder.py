@@ -166,7 +166,7 @@ def compare_recordings(
 
 
 def _layers_stage(after: str, layers: Sequence[LayerDifference]) -> list[Stage]:
-    """Return the stage of the layers' outputs that comes after the stage `after`. Returns [] if there is none."""
+    """Return a list with the stage that compares layers' outputs after the stage `after`, or [] without this stage."""
     mode, name = stages.LAYERS_OF.get(after, ("", ""))
     outputs = [one.output for one in layers if one.mode == mode]
     return [stages.sure(Stage(name, outputs))] if outputs else []

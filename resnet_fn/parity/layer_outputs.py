@@ -58,14 +58,14 @@ def compare_layers(
 def _with_what_follows(
     mode: str, ours: tuple[Layer, Sequence[Layer]], theirs: tuple[Layer, Sequence[Layer]]
 ) -> LayerDifference | None:
-    """Compare two layers, one with its next activation. Returns a comparison without a difference, or None."""
+    """Return the comparison of one layer with the activation after the other layer if they do not differ, else None."""
     pairs = [(joined, theirs[0]) for joined in _with_next(*ours)] + [(ours[0], one) for one in _with_next(*theirs)]
     comparisons = (compare_layer(mode, *pair) for pair in pairs)
     return next((item for item in comparisons if item.output.verdict != DIFFERS), None)
 
 
 def _with_next(layer: Layer, others: Sequence[Layer]) -> Iterator[Layer]:
-    """Yield a copy of `layer` for each activation in `others` that takes its output, with the activation's output."""
+    """For activations in `others` that take `layer`'s output, yield a copy of `layer` with the activation's output."""
     for other in others:
         if layer.output is None or other.input is None or not other.leaf or other.parameters:
             continue
@@ -126,6 +126,6 @@ def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float) -> Differe
 
 
 def tie_width(layers: Sequence[LayerDifference]) -> float:
-    """Return how far rounding may move a ReLU's input, as a fraction of its RMS. Nearer to 0, its sign is unsure."""
+    """Return the distance from 0 within which rounding may change a ReLU input's sign, as a fraction of its RMS."""
     outputs = [one.output for one in layers if one.mode == "train" and one.output.rounding < CEILING]
     return SIGMAS * max((max(output.relative, output.rounding) for output in outputs), default=0.0)

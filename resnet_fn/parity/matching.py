@@ -43,13 +43,13 @@ class Node:
 
 
 class Graph:
-    """A graph of the layers that own parameters, in which an edge leads from an output to the layer that takes it.
+    """A graph of the layers that own parameters. An edge leads from a layer to the layer that takes its output.
 
-    An input is recognised by its bytes as the output of an earlier item of `layers`, or as the ReLU of that output.
+    Edges are found by comparing an input's bytes with earlier layers' outputs and with the ReLU of these outputs.
 
     Args:
         expand: 0 makes one node for each layer. 1 also makes a node of an attention's output projection. 2 also makes
-            nodes of q, k and v, in an attention or in a dense layer with 3 · n outputs of n inputs.
+            nodes of q, k and v, in an attention or in a dense layer with three times as many outputs as inputs.
         ignore: the names of parameters that are left out.
     """
 
@@ -80,7 +80,7 @@ class Graph:
             origin.setdefault(fingerprint(np.maximum(layer.output, 0)), source)
 
     def labels(self, rounds: int = 0) -> list[int]:
-        """Return a number for each node, equal if nodes and their neighbours within `rounds` edges are alike."""
+        """Return a number for each node. Two nodes get equal numbers if all nodes within `rounds` edges are alike."""
         now = [hash((node.kind, tuple(sorted(node.shapes.values())), node.output)) for node in self.nodes]
         for _ in range(rounds):
             fed: dict[int, list[int]] = defaultdict(list)
@@ -95,7 +95,7 @@ class Graph:
 
 
 def _feed(node: Node, inputs: list[int | None]) -> int | None:
-    """Return which source in `inputs` feeds `node`. An attention's key and query may have different sources."""
+    """Return the index of the node that feeds `node`. An attention's key and query may have different sources."""
     if node.role == "out" and not node.whole:
         return None
     place = 0 if node.whole else {"k": 1, "v": 2}.get(node.role, 0)
@@ -123,7 +123,7 @@ def _nodes(layer: Layer, expand: int, ignore: Collection[str]) -> list[Node]:
 
 
 def _shares(leaves: Leaves, index: int = 0, count: int = 1) -> tuple[dict[str, Part], dict[str, Shape]]:
-    """Return one of `count` equal parts of each parameter, and the parts' shapes without axes of size 1."""
+    """Return part `index` of `count` equal parts of each parameter, and each part's shape without axes of size 1."""
     parts = {leaf: Part(name, share=(index, count)) for leaf, (name, _) in leaves.items()}
     sizes = {leaf: shape if count == 1 else (shape[0] // count, *shape[1:]) for leaf, (_, shape) in leaves.items()}
     return parts, {leaf: squeezed(shape) for leaf, shape in sizes.items()}
@@ -208,7 +208,7 @@ def _pair_group(ours: Nodes, theirs: Nodes) -> dict[int, int]:
 
 
 class Side(NamedTuple):
-    """The arrays and layers of one of the two nets that are paired."""
+    """The arrays and layers of one net, which are to be paired with another net's."""
 
     shapes: Mapping[str, Shape]  # of all parameters and statistics, by name
     layers: Sequence[Layer] = ()  # one recorded forward pass, on the same inputs for both nets
@@ -227,8 +227,8 @@ class Side(NamedTuple):
 def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> NameMap:
     """Pair the parameters and layers of a net with the reference's.
 
-    Arrays are paired by name if both nets use the same names, apart from MindSpore's `gamma` for `weight` and the like.
-    Otherwise layers are paired by kind, shapes and neighbours. Among layers that are alike, name or order decides.
+    Arrays are paired by name if both nets use the same names, apart from names like MindSpore's `gamma` for `weight`.
+    Otherwise layers are paired by kind, shapes and neighbours. Layers that are alike are paired by name or by order.
     Only `corrections`, which come from --map, can pair a weight with a transposed weight.
     """
     fixed, named_layers = resolve(corrections or {}, ours.shapes, theirs.shapes)
@@ -272,7 +272,7 @@ def side_of(recording: Recording, mode: str) -> Side:
 def _fit(
     parameters: dict[str, MadeOf], ours: Mapping[str, Shape], theirs: Mapping[str, Shape], fixed: Collection[str]
 ) -> list[str]:
-    """Return a line for each shape that does not fit. Adds a reshape to `parameters` if only axes of size 1 differ."""
+    """Return a line for each pair of unequal shapes, or add a reshape to `parameters` if only axes of size 1 differ."""
     wrong = []
     for name, source in parameters.items():
         arrays, wanted = {one: np.empty(theirs[one], np.int8) for one in source.names}, tuple(ours[name])

@@ -72,7 +72,7 @@ _OF_GRAPHS = "The Traceback of Net Construct Code"  # in the errors of MindSpore
 
 @contextlib.contextmanager
 def run_in(mode: str) -> Iterator[None]:
-    """If the mode is "pynative", switch MindSpore's compiler off inside a `with` block, also for `@jit` functions."""
+    """If the mode is "pynative", switch MindSpore's compiler off inside a `with` block, even for `@jit` functions."""
     before = os.environ.get("MS_JIT")  # MindSpore reads it in each call
     if mode == "pynative":
         os.environ["MS_JIT"] = "0"
@@ -111,8 +111,8 @@ def record_net(
     """Train a net for a few updates without dropout, and record what the comparison with PyTorch needs.
 
     If `like` is given, the net takes over the reference's weights and dropout masks. At the end, the net has the
-    weights from before the first update. `loss` (a function of outputs and labels), `optimizer` (for the
-    trainable parameters) and `schedule` (update number → learning rate) replace the recipe's. `build` makes the net
+    weights from before the first update. `loss(outputs, labels)`, `optimizer` and `schedule(update)` replace the
+    recipe's loss, optimizer and learning rate. `optimizer` updates the trainable parameters. `build` makes the net
     again, to record the initial values of several nets. If `probes` is False, the net is not run on changed inputs.
     """
     check_shares(task, workers.size, any(name.endswith(STATISTICS) for name in parameters_by_path(net)))
@@ -198,7 +198,7 @@ def record_net(
 
 
 def _recipe_optimizer(net: nn.Cell, recipe: Recipe, like: Like | None) -> tuple[Optimizer, str]:
-    """Return the recipe's optimizer with the reference's weight decays, and a note if the recipe's differ."""
+    """Return the recipe's optimizer with the reference's weight decays, and a note if the recipe has other decays."""
     # The recipe recognises norms by their class. It would decay a norm that is written by hand.
     paths = {id(one): path for path, one in parameters_by_path(net).items()}
     decays = paired(like.recording.trace.settings.get(DECAY, {}), like.names) if like else {}
@@ -244,7 +244,7 @@ def outputs_of(value: Any) -> Arrays:
 
 
 def _evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Arrays]:
-    """Return a function that maps inputs to outputs in evaluation mode. Outputs must be structured like `like`."""
+    """Return a function that maps inputs to outputs in evaluation mode. Outputs must have the structure of `like`."""
     forward, jit = with_inputs(net, inputs), compiler()
     keep, kept = output_recorder(like, "eval")
 
@@ -279,7 +279,7 @@ def run_mindspore(
     """Train a net for a few updates through its compiled step, and record the results. The net's weights change.
 
     `outputs` has the net's outputs by mode: "eval" on the first batch, and "train" on the first micro-batch. If
-    `set_masks` is given, the first update is repeated with dropout masks at the end.
+    `set_masks` is given, the run ends by repeating the first update with dropout masks.
     """
     inputs, recipe = task.batches[0][0], task.recipe
     evaluate = _evaluation(net, inputs, outputs["eval"])
@@ -311,7 +311,7 @@ def run_mindspore(
     average = make_average(net, recipe.ema, recipe.ema_every, recipe.ema_start, task.updates_per_epoch)
 
     def step_with(used: Optimizer | None, clip_norm: float, average: MovingAverage | None = None) -> tuple[Any, Any]:
-        """Return a training step, and all its parameters with their values before any update."""
+        """Return a training step, and a pair (parameter, value before any update) for each parameter of the step."""
         scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)
         update, plan = recording_optimizer(used, keep_gradients), StepPlan(clip_norm, micro_batches)
         run_state = make_state(net, update, scaler, average)
@@ -374,7 +374,7 @@ def run_mindspore(
 
 
 def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> dict[str, Arrays]:
-    """Update random weights with random gradients. Return the changes after the first and the last update, by path."""
+    """Update random weights with random gradients. Return weight changes after the first and last update, by path."""
     parameters = {path: parameter for path, parameter in parameters_by_path(net).items() if parameter.requires_grad}
     weights, gradients = made_up({path: parameter.shape for path, parameter in parameters.items()})
     if like:  # the random numbers of both sides must be equal
@@ -420,7 +420,7 @@ def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResul
 
 
 def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
-    """Return a function of one tuple that calls a net with several inputs.
+    """Return a function that takes one tuple and calls a net with the tuple's tensors as separate inputs.
 
     The function also has the methods of the net that a training step calls. If `inputs` is one array, return the net.
     """
@@ -501,7 +501,7 @@ def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
 
 
 def recorder(shapes: Mapping[str, Sequence[int]], title: str) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
-    """Return a function that stores tensors, and a function that returns them as arrays by the names in `shapes`."""
+    """Return a function that stores tensors, and a function that returns them as arrays, named as in `shapes`."""
     parameters = tuple(
         Parameter(Tensor(np.zeros(shape, np.float32)), name=f"record.{title}.{index}", requires_grad=False)
         for index, shape in enumerate(shapes.values())

@@ -19,7 +19,7 @@ def record_cell(
     """Run a net with `call`, and record every execution of its layers (`record_layers`). Parameters are restored.
 
     `call` must run the net uncompiled, because compiled functions call no hooks. Afterwards, the net is in
-    training mode if `train` is True.
+    training mode if `train` is True, else in evaluation mode.
     """
 
     def run() -> None:

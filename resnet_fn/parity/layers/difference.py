@@ -65,7 +65,7 @@ class Difference:
 
     @property
     def beyond(self) -> float:
-        """The relative error divided by the limit of rounding if it is between this limit and the tolerance, else 0."""
+        """The relative error divided by the limit of rounding if limit < error ≤ tolerance, else 0."""
         bound = max(_LEAST, ROUNDING_FACTOR * self.rounding)
         return self.relative / bound if bound < self.relative <= self.tolerance else 0.0
 
@@ -83,8 +83,8 @@ def norm(array: Any) -> float:
 def relative_error(a: Any, b: Any) -> float:
     """Return ‖a − b‖ / ‖b‖ in float64, or ‖a − b‖ if b is zero.
 
-    The error is infinite if NaN or infinities are at different places, and NaN if no number is finite. Otherwise it is
-    the error of the finite numbers. Very large numbers get a separate error, and the larger of both errors is returned.
+    The error is infinite if NaN or infinities are at different places, and NaN if no number is finite. Equal NaN and
+    equal infinities are ignored. Very large numbers are compared separately, and the larger of both errors is returned.
     """
     a, b = (np.asarray(array, np.float64).ravel() for array in (a, b))
     finite = np.isfinite(a) & np.isfinite(b)
@@ -107,7 +107,7 @@ def relative_error(a: Any, b: Any) -> float:
 def difference(name: str, ours: Any, theirs: Any, tolerance: float = 0.0, rounding: float = 0.0) -> Difference:
     """Compare an array with the reference's array of the same shape.
 
-    `tolerance` is the relative error that passes. `rounding` is the relative error of `theirs` against float64.
+    `tolerance` is the largest allowed relative error. `rounding` is the relative error of `theirs` against float64.
     """
     a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     if a.shape != b.shape:

@@ -43,12 +43,12 @@ class Layer:
 
     @property
     def title(self) -> str:
-        """The layer's name, with the number of the call from the second call on, as in "layer1.0.relu (2)"."""
+        """The layer's name. From the second call on, the number of the call follows, as in "layer1.0.relu (2)"."""
         return title_of(self.name, self.call)
 
 
 def title_of(name: str, call: int) -> str:
-    """Return the title of one execution of the layer `name`. `call` is the number of executions before."""
+    """Return the title of one execution of the layer `name`. `call` is the number of earlier executions."""
     return f"{name} ({call + 1})" if call else name
 
 
@@ -76,10 +76,10 @@ WHOLE = ("attention", "lstm", "gru", "rnn", "norm", "dense")
 
 
 def kind_of(layer: Any) -> str:
-    """Return a layer's kind, for example "conv". It is the same word for both frameworks, or else the class's name.
+    """Return a layer's kind: a word for both frameworks such as "conv", or else the class's name in lower case.
 
-    A class derived from a framework's layer has the kind of this layer. A user's class without inner layers has the
-    kind that `_KINDS` gives for its name. Any other user's class, such as Block, has the kind "own block".
+    A class derived from a framework's layer has the framework layer's kind. A user's class without inner layers has
+    the kind that `_KINDS` gives for its name. All other classes of users have a kind such as "own block" for Block.
     """
     for class_ in type(layer).__mro__:
         name = re.sub(r"^Parametrized|[123]d|Ext$", "", class_.__name__)

@@ -1,4 +1,4 @@
-"""Let layers of a MindSpore cell multiply by masks instead of dropping numbers."""
+"""Let layers of a MindSpore cell multiply their inputs by masks instead of dropping numbers."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,10 +29,10 @@ class Masked(nn.Cell):
 
 @contextlib.contextmanager
 def masked(net: nn.Cell, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[Callable[[], None]]:
-    """Let layers multiply by masks in training mode inside a `with` block. Compile the net inside the block.
+    """Let layers multiply their inputs by masks in training mode inside a `with` block.
 
     `masks` maps a layer's path to a list with one mask for each call. The layers must have dropout 0. Yields a function
-    that sets the masks. All masks are ones until this function is called.
+    that sets the masks. All masks are ones until the yielded function is called. Compile the net in the `with` block.
     """
     layers = [(layer, type(layer), masks[name]) for name, layer in net.cells_and_names() if name in masks]
     values = []

@@ -18,7 +18,7 @@ _CONTAINERS = {
 
 
 def recorded_layers(net: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (path, layer) for a net's layers. Containers, and inner layers of kinds such as attention, are left out."""
+    """Yield (path, layer) for a net's layers. Containers, and layers inside a layer such as attention, are left out."""
     seen: set[int] = set()  # hooks on a layer with two names would run twice
 
     def walk(layer: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -87,7 +87,7 @@ def record_layers(net: Any, run: Callable[[], Any], visit: Callable[[Layer], Non
 
 
 def _owned(layer: Any, inside: bool) -> Iterable[tuple[str, Any]]:
-    """Return a layer's parameters and statistics as pairs (leaf name, tensor), also of inner layers if `inside`."""
+    """Return (leaf name, tensor) for a layer's parameters and statistics. If `inside` is True, include inner layers."""
     if hasattr(layer, "parameters_and_names"):  # a MindSpore cell
         return layer.parameters_and_names(expand=inside)
     owned = (*layer.named_parameters(recurse=inside), *layer.named_buffers(recurse=inside))

@@ -73,7 +73,7 @@ def pads_of(layer: Any, size: Sequence[int]) -> Pads | None:
 
 
 def _given_padding(layer: Any, count: int) -> Pads | None:
-    """Return the pads in `count` directions that the argument `padding` gives."""
+    """Return the layer's argument `padding` as pads in `count` directions."""
     padding = _read(layer, "padding", "pad", "pad_list", "pads")  # nn.AvgPool2d has it in its operation only
     if not isinstance(padding, int | tuple | list):  # a user's class may give these names to other things
         return None
@@ -85,7 +85,7 @@ def _given_padding(layer: Any, count: int) -> Pads | None:
 
 
 def _read(layer: Any, *names: str) -> Any:
-    """Return the first of these attributes in a layer or its MindSpore primitives such as avg_pool, or else None."""
+    """Look `names` up in a layer, then in its MindSpore primitives such as avg_pool. Return the first value or None."""
     operations = [
         getattr(operation, "init_attrs", {})
         for name, operation in getattr(layer, "_primitives", {}).items()
@@ -98,7 +98,7 @@ def _read(layer: Any, *names: str) -> Any:
 
 
 def _transposed(layer: Any, image: np.ndarray | None) -> Settings:
-    """Return a transposed convolution's settings. `pads` are cut off (input size − 1) · stride + kernel output rows."""
+    """Return a transposed convolution's settings. The output has (input size − 1) · stride + kernel − `pads` rows."""
     count = _directions(layer, image)
     settings, mode = {**_conv(layer, image), "transposed": True}, _pad_mode(layer)
     more = _spread(getattr(layer, "output_padding", 0), count)
@@ -243,7 +243,7 @@ _OF_DROPOUT = ("p", "prob", "keep_prob")  # attributes of dropout layers: MindSp
 
 
 def _shares(layer: Any) -> Iterator[tuple[str, float, list[tuple[Any, str]]]]:
-    """Yield (name, probability, places) for each dropout of a layer. `places` are its attributes, as (object, name)."""
+    """Yield (name, probability, places) for each dropout of a layer. Each place is an attribute, as (object, name)."""
     words: dict[str, Sequence[str]] = {**{name: (name,) for name in _DROPS}, "p": ("keep_prob",)}  # MindCV's DropPath
     if kind_of(layer) == "dropout" or type(layer).__name__ == "StochasticDepth":
         words = {"p": (*_OF_DROPOUT, *_DROPS)}
@@ -256,7 +256,7 @@ def _shares(layer: Any) -> Iterator[tuple[str, float, list[tuple[Any, str]]]]:
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether a value is one number, also of NumPy or a framework. A bool is not a number."""
+    """Return whether a value is one number of Python, NumPy or a framework. A bool is not a number."""
     return not isinstance(value, bool) and (isinstance(value, int | float) or getattr(value, "shape", None) == ())
 
 
@@ -264,7 +264,7 @@ def _is_number(value: Any) -> bool:
 def without_dropout(layers: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[str, str, float]]]:
     """Turn dropout off inside a `with` block, because the two frameworks draw different masks.
 
-    Compile the net inside the block. Yields a list of (path of a layer, attribute, dropout probability before).
+    Compile the net inside the `with` block. Yields a list of (layer's path, attribute, original dropout probability).
     """
     drops = []
     with contextlib.ExitStack() as restored:
