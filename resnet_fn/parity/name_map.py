@@ -70,7 +70,7 @@ class Part:
         size = array.shape[self.axis]
         start, stop = self.rows or (index * size // count, (index + 1) * size // count)
         if not 0 <= start < stop <= size:
-            raise ValueError(f"rows {[start, stop]} must increase within 0..{size} of axis {self.axis} of {self.name}")
+            raise ValueError(f"rows {[start, stop]} must ascend and lie in 0..{size} (axis {self.axis} of {self.name})")
         return array.take(range(start, stop), self.axis)
 
     def __str__(self) -> str:
@@ -126,7 +126,7 @@ class MadeOf:
 
 
 def whole_array(name: str) -> MadeOf:
-    """Return a `MadeOf` that is the whole array `name` of the reference."""
+    """Return a `MadeOf` that stands for the whole array `name` of the reference."""
     return MadeOf((Part(name),))
 
 
@@ -136,7 +136,7 @@ def squeezed(shape: Sequence[int]) -> Shape:
 
 
 def joined(pieces: Sequence[Part]) -> MadeOf:
-    """Join pieces of arrays along axis 0. If all pieces of an array follow in order, the whole array is used."""
+    """Join pieces of arrays along axis 0. If all pieces of an array follow in order, the whole array replaces them."""
     parts: list[Part] = []
     rest = list(pieces)
     while rest:
@@ -158,7 +158,7 @@ class NameMap:
     tied: tuple[tuple[str, ...], ...] = ()  # groups of the reference's names that are one array
 
     def sources(self, name: str) -> tuple[str, ...]:
-        """Return the reference's names of the arrays that make up `name`. Of a shared array, the first name is used."""
+        """Return the names of the reference's arrays from which `name` is built. A shared array has its first name."""
         first = {one: group[0] for group in self.tied for one in group}
         names = self.parameters[name].names if name in self.parameters else (name,)
         return tuple(first.get(one, one) for one in names)
@@ -218,7 +218,7 @@ def _source(entry: Any) -> MadeOf:
     entry = {"from": entry} if isinstance(entry, str) else entry
     if not isinstance(entry, dict) or "from" not in entry:
         raise ValueError(
-            'an entry must be a name in the reference, {"from": names in the reference, …}, or null for no counterpart'
+            'an entry must be a name in the reference, {"from": names in the reference, …}, or null (no counterpart)'
         )
     for key in entry:
         if key not in ("from", "join", "shape", *_PART):
@@ -245,7 +245,7 @@ def _terms(text: str) -> list[tuple[str, int]]:
 def _part(got: Any, common: Mapping[str, Any]) -> Part:
     given = {**common, **(got if isinstance(got, dict) else {"name": got})}
     if not isinstance(given.get("name"), str) or not set(given) <= {"name", *_PART}:
-        raise ValueError(f'"from" must be a name, a sum "a + b", or a list of names or {{"name": …}}, but has {got!r}')
+        raise ValueError(f'"from" must be a name, a sum "a + b", or a list of names or {{"name": …}}, not {got!r}')
     rows = _whole("rows", given["rows"], 2) if "rows" in given else None
     transpose = _whole("transpose", given["transpose"], None) if "transpose" in given else None
     axis = _whole("axis", [given.get("axis", 0)], 1)[0]
@@ -256,14 +256,14 @@ def _whole(key: str, values: Any, count: int | None) -> Shape:
     fits = isinstance(values, list) and all(isinstance(v, int) and not isinstance(v, bool) and v >= 0 for v in values)
     if not fits or (count is not None and len(values) != count):
         expected = "a whole number" if count == 1 else f"a list of {count or 'any'} whole numbers"
-        raise ValueError(f"{key} must be {expected} not below 0, but it is {values[0] if count == 1 else values}")
+        raise ValueError(f"{key} must be {expected} ≥ 0, but it is {values[0] if count == 1 else values}")
     return tuple(values)
 
 
 def resolve(
     corrections: Corrections, ours: Mapping[str, Shape], theirs: Mapping[str, Shape]
 ) -> tuple[Corrections, dict[str, str]]:
-    """Convert corrections of layers to those of parameters. Returns all corrections, and a dict of paired layers."""
+    """Convert `corrections` to corrections of parameters alone, and to a dict (our layer → the reference's layer)."""
     sources: Corrections = {}
     layers: dict[str, str] = {}
     for name, source in corrections.items():

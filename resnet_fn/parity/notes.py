@@ -51,8 +51,8 @@ def unmatched_notes(ours: Sequence[Layer], theirs: Sequence[Layer]) -> list[str]
 def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> list[str]:
     """Return one line for each setting in which two layers differ.
 
-    Padding is compared by the zeros that it adds to the recorded input. If outputs are equal, padding and a pool's
-    window are left out. If `probed` is True, outputs for changed inputs differ, and no setting is left out.
+    Padding is compared as the number of zeros on each side of the recorded input. If the outputs of both layers are
+    equal, padding and a pool's window are left out, unless `probed` is True: outputs for changed inputs may differ.
     """
     a, b = ours.settings, theirs.settings
     kinds = {ours.kind, theirs.kind}
@@ -134,7 +134,7 @@ def _momentum(given: float, theirs: float) -> list[str]:
 
 
 def sharing_notes(names: NameMap, ours: Iterable[tuple[str, ...]]) -> list[str]:
-    """Return a line for each array that the reference shares and our net copies. `ours` groups names of one array."""
+    """Return a line for each shared array of the reference that our net copies. `ours` has our shared arrays' names."""
     shared = {name: group[0] for group in ours for name in group}
     notes = []
     for group in names.tied:
@@ -149,7 +149,7 @@ def sharing_notes(names: NameMap, ours: Iterable[tuple[str, ...]]) -> list[str]:
 
 
 def training_notes(names: NameMap, ours: Collection[str], theirs: Collection[str]) -> list[str]:
-    """Return one line for each parameter that only one net trains. `ours` and `theirs` are the trained names."""
+    """Return one line for each parameter that only one net trains. `ours` and `theirs` name the trained parameters."""
     notes = []
     for name in names.parameters:
         here, there = name in ours, any(source in theirs for source in names.sources(name))

@@ -34,9 +34,9 @@ _USUAL: dict[str, Sequence[float]] = {
 
 
 def _changes(way: Way, weights: np.ndarray, directions: np.ndarray, shares: np.ndarray) -> Iterator[np.ndarray]:
-    """Compute the updates of an optimizer, and yield the changes of `weights` after each update in `KEPT`.
+    """Compute updates as `way` describes. After each update that `KEPT` names, yield the total change of `weights`.
 
-    Arrays have one row for each parameter. `directions` has the gradients of update 1, `shares` factors of the rate.
+    Each array has a row for each parameter. `directions` has the gradients of update 1. `shares` multiplies the rate.
     """
     w, m, v = weights.copy(), np.zeros_like(weights), np.full_like(weights, way[BEGINS])
     mean, highest = np.zeros_like(weights), np.zeros_like(weights)
@@ -64,7 +64,7 @@ def _changes(way: Way, weights: np.ndarray, directions: np.ndarray, shares: np.n
 
 
 def _others(way: Way) -> Iterator[tuple[str, Words, Words, Way]]:
-    """Yield tuples (what differs, what our net does, what the reference does, changed entries of `way`) to try."""
+    """Yield causes to try: tuples (what differs, what our net does, what the reference does, new entries of `way`)."""
     if "β2" in way:
         yield "Adam's bias correction", "missing", "m and v are divided by 1 − β^t", {CORRECTED: 0.0}
         b1, b2 = betas = way["β1"], way["β2"]
@@ -117,7 +117,7 @@ def optimizer_causes(ours: Mapping[str, Arrays], theirs: Trace, names: NameMap, 
     weights, directions, *changes = np.stack(list(rows.values()), 1)
 
     def errors(way: Way, wanted: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the relative error of the changes of `way` against `wanted`, for each parameter."""
+        """Return, for each parameter, the largest relative error of the weight changes by `way` against `wanted`."""
         with np.errstate(all="ignore"):
             pairs = zip(_changes(way, weights, directions, shares), wanted, strict=True)
             each = [np.linalg.norm(a - b, axis=1) / np.linalg.norm(b, axis=1) for a, b in pairs]

@@ -71,6 +71,6 @@ def compare_settings(ours: Settings, theirs: Settings, names: NameMap) -> tuple[
 
 
 def paired(numbers: Mapping[str, float], names: NameMap) -> dict[str, float]:
-    """Return the reference's setting for our parameters. A parameter is left out unless it has one number."""
+    """Map our parameters to a setting of the reference. Parameters with no number or several numbers are left out."""
     given = {name: {numbers[one] for one in names.sources(name) if one in numbers} for name in names.parameters}
     return {name: values.pop() for name, values in given.items() if len(values) == 1}

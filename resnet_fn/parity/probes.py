@@ -125,7 +125,7 @@ def _few_samples(inputs: Tree, least: int) -> Tree:
 
 
 def _tables(inputs: Tree, executions: Sequence[Layer]) -> dict[str, int]:
-    """Map the name of each input that an embedding takes to the number of rows in the embedding's table."""
+    """Return a dict (input's name → the number of rows in the table of the embedding that takes this input)."""
     tables = [(one, one.input) for one in executions if one.kind == "embedding" and one.input is not None]
     rows = dict[str, int]()
     for (name, leaf), (one, ids) in itertools.product(named_leaves(inputs, "inputs").items(), tables):
@@ -166,7 +166,7 @@ def _rows(layer: Layer) -> int:
 
 
 def _layer_changes(arrays: Sequence[np.ndarray], layer: Layer) -> dict[str, Change]:
-    """Return the functions that change a layer's inputs, by the probe's name."""
+    """Return a dict (name of a probe → the function that changes a layer's inputs)."""
     first, changes = arrays[0], dict[str, Change]()
 
     def scaled(factor: float) -> Change:
@@ -194,7 +194,7 @@ def _layer_changes(arrays: Sequence[np.ndarray], layer: Layer) -> dict[str, Chan
 
 
 def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
-    """Return the net's changed inputs by the probe's name. `rows` is the result of `_tables`."""
+    """Return a dict (name of a probe → the net's changed inputs). `rows` is the result of `_tables`."""
     given = {name: leaf for name, leaf in named_leaves(inputs, "inputs").items() if leaf.ndim}
     masks = {name for name, leaf in given.items() if is_mask(name, leaf)}
     first = next(iter(given.values()), np.zeros(0))
@@ -247,7 +247,7 @@ def is_mask(name: str, leaf: np.ndarray) -> bool:
 
 
 def measure(probes: Probes, asked: Asked, others: Probes, times: float) -> None:
-    """Raise each asked probe's rounding to at least `times` the relative change from `probes` to `others`."""
+    """Set the rounding of each asked probe to `times` · (relative error of `others`) if that is more than before."""
     for layer, titles in asked.items():
         for title in titles:
             probe, other = probes[layer][title], others.get(layer, {}).get(title)
@@ -258,7 +258,7 @@ def measure(probes: Probes, asked: Asked, others: Probes, times: float) -> None:
 
 
 def attempted(record: Callable[[], Any], notes: list[str], side: str) -> Any:
-    """Return what `record` returns. If `record` fails, return None and add a line to `notes`."""
+    """Return what `record` returns. If `record` raises an error, return None and add a line to `notes`."""
     try:
         return record()
     except Exception as error:  # the verdict does not need probes
@@ -380,7 +380,7 @@ class _Pair(NamedTuple):
 
 
 def _compared(probed: Probed, pair: _Pair) -> tuple[list[Difference], str] | None:
-    """Return a probe's differences, and a text if our side fails or has other shapes. None if nothing is comparable."""
+    """Return a probe's differences, and a text if our side fails or shapes differ. Incomparable probes give None."""
     _, _, title, ours, theirs, _, _ = pair
     finite = all(np.isfinite(value).all() for value in theirs.outputs.values())
     apart = len(ours.further) != len(theirs.further) or not np.allclose(ours.further, theirs.further, rtol=1e-3)

@@ -29,7 +29,7 @@ def is_apart(first: Arrays, others: Arrays, limit: float = _DRAWN) -> bool:
 
 
 def cut_random(layers: list[Layer], again: Sequence[Layer]) -> str:
-    """Delete the executions from the first random output on, or all if no output is random. Return the source."""
+    """Delete the executions from the first random output on, or all if none is found. Return words for the source."""
     others = {layer.title: layer for layer in again}
 
     def repeats(layer: Layer, what: str) -> bool:

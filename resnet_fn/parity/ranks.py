@@ -23,12 +23,12 @@ _EXACT = 1e-5  # relative error of two sums of the same float32 numbers
 
 
 def check_shares(task: Task, workers: int, batchnorm: bool) -> None:
-    """Raise ValueError if the workers cannot divide a batch, or if one worker cannot compute the same parts."""
+    """Raise ValueError if the workers cannot divide a batch, or if one worker cannot compute every worker's part."""
     if task.accumulate % workers and (batchnorm or task.accumulate > 1):
         because = ", because of BatchNorm" * batchnorm
         raise ValueError(
             f"accumulate: {task.accumulate} must be a multiple of {workers}, the number of workers{because}; "
-            f"give {workers} in this run and in the run with one worker"
+            f"give accumulate {workers} in this run and in the run with one worker"
         )
     replace(task, accumulate=max(workers, task.accumulate))  # `Task` checks that each batch divides
 
@@ -36,7 +36,7 @@ def check_shares(task: Task, workers: int, batchnorm: bool) -> None:
 def merge(recordings: Sequence[Recording]) -> Recording:
     """Merge the recordings of all workers, in the order of ranks, into one. The given recordings change.
 
-    With micro-batches, each trace gets the last worker's training outputs. Otherwise it gets those of the whole batch.
+    Each trace gets the last worker's training outputs or, without micro-batches, the outputs of the whole batch.
     """
     first, traces = recordings[0], [one.trace for one in recordings]
     whole = first.task.accumulate % len(traces) > 0
@@ -57,7 +57,7 @@ def merge(recordings: Sequence[Recording]) -> Recording:
 
 
 def with_ranks(stages: list[Stage], ours: Recording, stages_of: Callable[[Trace], list[Stage]]) -> list[Stage]:
-    """Add the other workers' differences to the stages of rank 0, and insert a stage for the sum of the gradients.
+    """Add the differences of ranks 1, 2, … to the stages of rank 0, and insert a stage for the sum of the gradients.
 
     BatchNorm statistics are compared with the mean of the workers' own statistics. `stages_of` returns the stages of
     one worker's trace.
@@ -86,7 +86,7 @@ def with_ranks(stages: list[Stage], ours: Recording, stages_of: Callable[[Trace]
 
 
 def _combined(combine: Any, given: Sequence[Arrays], had: Sequence[Arrays], names: Sequence[str]) -> list[Difference]:
-    """Compare each rank's arrays `had` with the sum or mean (`combine`) of the arrays `given` by all ranks."""
+    """Compare the arrays that each rank has (`had`) with the sum or mean (`combine`) of all ranks' arrays `given`."""
     right = {name: combine([one[name] for one in given], axis=0, dtype=np.float64) for name in names}
     pairs = [(name, rank) for name in names for rank in range(len(had))]
     return [difference(f"{name} of rank {rank}", had[rank][name], right[name], _EXACT) for name, rank in pairs]

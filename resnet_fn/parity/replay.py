@@ -1,4 +1,4 @@
-"""Compare a MindSpore net with a torch module (`compare_step`), or with a recording of one (`replay`)."""
+"""Compare a MindSpore net with a torch module (`compare_step`), or with the recording of a torch module (`replay`)."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -32,10 +32,10 @@ def replay(
 ) -> Ladder:
     """Copy the reference's weights into a net, repeat the reference's updates, and compare stage by stage.
 
-    `mode` is "graph", or "pynative" to compile nothing. If `initialisation` is False, initial parameters are not
-    compared. `build` makes the net again, to compare the initial parameters of several nets. `corrections` pairs names
-    by hand. `quick` leaves out probes (runs on changed inputs) and the search for causes. `ours` has the arguments
-    `loss`, `optimizer`, `schedule` and `make_step` of `record_net`. Afterwards, the net has the reference's weights.
+    `mode` is "graph", or "pynative" to compile nothing. `corrections` pairs parameters and layers by hand. `ours` has
+    `record_net`'s arguments `loss`, `optimizer`, `schedule` and `make_step`. `quick` leaves out probes (runs on changed
+    inputs) and the search for causes. If `initialisation` is False, initial parameters are not compared. `build` makes
+    the net again, to compare the initial parameters of several nets. Afterwards, the net has the reference's weights.
     """
     task = reference.task
     for name, own in (("loss", task.own_loss), ("optimizer", task.own_optimizer)):
@@ -80,22 +80,22 @@ def compare_step(
 
     Both sides start with the reference's weights and use the same batches. PyTorch's side uses the recipe's loss and
     optimizer, and `clip_grad_norm_`. LARS and LAMB follow their papers. MindSpore's side uses the compiled training
-    step. The reference's untrained BatchNorm statistics are first randomised. So are trained parameters whose numbers
-    are all equal, such as gamma.
+    step. The reference's untrained BatchNorm statistics are first randomised. Trained parameters whose numbers are all
+    equal, such as gamma, are randomised too.
 
     Args:
         net: the MindSpore net. Afterwards the net has the reference's weights.
         reference: the torch module from which the net was ported. A copy is trained, so the module keeps its weights.
-        batches: one pair (inputs, labels) for each update, all of one shape. Inputs and labels are NumPy arrays [n, …]
-            of float32, integers or bool. A tuple of arrays gives positional arguments, and a dict named arguments.
-        recipe: the settings of training, such as loss and optimizer. The updates go through the whole schedule.
+        batches: one pair (inputs, labels) for each update. Pairs have equal shapes. Inputs and labels are NumPy arrays
+            [n, …] of float32, integers or bool. A tuple of arrays gives positional arguments, a dict keyword arguments.
+        recipe: the settings of training, such as loss and optimizer. The whole schedule is compressed into the updates.
         accumulate: the number of micro-batches in each update, on both sides.
-        reference_loss: PyTorch's loss, (outputs, labels) → scalar; by default the recipe's.
+        reference_loss: PyTorch's loss, a function (outputs, labels) → scalar. The default is the recipe's loss.
         reference_optimizer: a function of the module that returns a torch optimizer; by default the recipe's.
         seed: the seed of the random statistics and parameters.
         quick: whether to leave out probes (runs on changed inputs) and the search for causes.
         ours: further arguments for MindSpore's side. `mode` is "graph", or "pynative" to compile nothing. `loss`,
-            `optimizer` and `schedule` (update number → learning rate) replace the recipe's, and `make_step` replaces
+            `optimizer` and `schedule` (update number → learning rate) replace those of the recipe. `make_step` replaces
             `make_train_step`. `initialisation=False` leaves initial parameters out of the comparison. `corrections`
             pairs names of parameters and layers by hand.
 

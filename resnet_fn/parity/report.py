@@ -21,8 +21,8 @@ _FORM = "{:36} {:>8} {:>9} {:>9} {:>12} {:>8} {:>9}  {}"  # of COLUMNS in the te
 def table(ladder: Ladder) -> str:
     """Return the ladder as text: a table with one line for each stage, then the first differences and their causes.
 
-    The column "relative" is ‖a − b‖ / ‖b‖ of the stage's worst array, and "allowed" is the tolerance. The column
-    "rounding" is the reference's own error against float64.
+    The column "relative" is ‖ours − reference‖ / ‖reference‖ of the stage's worst array. The column "allowed" is the
+    tolerance. The column "rounding" is the reference's own error against float64.
     """
     lines = [_FORM.format(*row) for row in (COLUMNS, *map(cells, ladder.stages))]
     if any(stage.verdict == ROUNDING for stage in ladder.stages):

@@ -1,4 +1,4 @@
-"""Search for the cause of a difference: change the reference's torch calls until the port's result comes out."""
+"""Search for the cause of a difference: change the reference's torch calls until they give the port's result."""
 
 import contextlib
 import math
@@ -81,7 +81,7 @@ class Searcher:
         """Run the module with the changes `chosen`, and stop after the layer `name`.
 
         If `name` is None, stop after the first layer that differs. Returns the calls, the name of the last layer, and
-        the layer's output. If no layer ends the run, the name is "", and the output is the final result.
+        the layer's output. If no layer ends the run, the layer's name is "", and the output is the result of the run.
         """
         wanted = self.wanted
         of_loss = wanted.stage in (LOSS, GRADIENTS)
@@ -145,7 +145,7 @@ class Searcher:
         )
 
     def _fit(self, chosen: Chosen, run: Calls, name: str, value: Any, known: set[str]) -> Chosen:
-        """Find one or two changes that give the port's array. A change applies to one call, or to alike calls."""
+        """Find one or two changes that give the port's array. A change applies to one or more calls of a function."""
         before, level = self._error(name, value), [(Chosen(), run, value)]
         for _ in range(2):
             closer: dict[str, tuple[float, Chosen]] = {}
@@ -168,7 +168,7 @@ class Searcher:
         return {}
 
     def _options(self, run: Calls, name: str, value: Any) -> list[Chosen]:
-        """Return the changes to try, in order. A change that alters no output is tried for gradients only."""
+        """Return the changes to try, in order. Changes that keep a call's output are tried only if gradients differ."""
         if name or self.wanted.stage not in (LOSS, GRADIENTS):
             region = run.region(value)
         else:  # The outputs agree, so a difference of the loss comes from calls after the forward pass.
@@ -200,7 +200,7 @@ class Searcher:
 
 
 def _excess(value: Any, ours: np.ndarray, rounding: float, floor: float = 0.0) -> float:
-    """Return the relative error of `value` against `ours`, divided by the largest error with which a change fits."""
+    """Return the relative error of `value` against `ours`, divided by the largest error that counts as a fit."""
     a = value.detach().double().numpy() if isinstance(value, torch.Tensor) else np.asarray(value, np.float64)
     if a.shape != ours.shape:
         return math.inf

@@ -176,7 +176,7 @@ def rounding(trace: Trace, exact: Trace) -> Rounding:
 
 
 def sure(stage: Stage) -> Stage:
-    """Remove the undecided arrays from a stage, note their number in the stage, and return the stage."""
+    """Remove the undecided arrays from a stage, write their number into `stage.note`, and return the stage."""
     decided = [item for item in stage.differences if item.verdict != UNDECIDED]
     if lost := len(stage.differences) - len(decided):
         stage.differences = decided
@@ -206,7 +206,7 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
 
 
 def drift(noisy: Trace, trace: Trace, measured: Rounding, parameters: Collection[str]) -> Rounding:
-    """Return the relative changes by noise of statistics, last outputs, and weights with gradients of mere rounding."""
+    """Return relative changes by noise in statistics, last outputs, and weights whose gradients are only rounding."""
     errors, statistics = rounding(noisy, trace), noisy.after[-1].keys() - parameters  # all names of trained ones
     # Adam divides by the gradient, so a weight drifts even if the gradient is only rounding.
     drifting = statistics | {name for name, error in measured[GRADIENTS].items() if error >= NOISE}
@@ -215,7 +215,7 @@ def drift(noisy: Trace, trace: Trace, measured: Rounding, parameters: Collection
 
 
 def worst_rounding(*roundings: Rounding) -> Rounding:
-    """For each array of the first argument, return the largest rounding in all arguments, infinity if one lacks it."""
+    """Return the largest rounding in all arguments, for the arrays of the first. A missing array counts as infinity."""
     return {
         stage: {name: max(one.get(stage, {}).get(name, math.inf) for one in roundings) for name in errors}
         for stage, errors in roundings[0].items()
@@ -232,7 +232,7 @@ class Comparison:
     rounding: Rounding
 
     def rounding_of(self, stage: str, name: str, theirs: Arrays, made: np.ndarray) -> float:
-        """Return the relative rounding of `made`, which is built from `theirs` to compare with our array `name`."""
+        """Return the relative rounding error of the array `made`, built from `theirs` for our array `name`."""
         errors = self.rounding.get(stage, {})
         sources = [one for one in self.names.sources(name) if one in errors and one in theirs]
         # Our array may be a part of a larger one. It then gets the rounding of the whole.
@@ -240,7 +240,7 @@ class Comparison:
         return off / (norm(made) or 1.0)
 
     def _lent(self, row: Row, name: str, theirs: Arrays, made: np.ndarray) -> float:
-        """Return `rounding_of` our array. It has an upper limit unless the array's gradient is only rounding."""
+        """Return `rounding_of` our array. The result has a maximum unless the array's gradient is only rounding."""
         error, errors = self.rounding_of(row.name, name, theirs, made), self.rounding.get(row.name, {})
         whole = max((errors.get(one, 0.0) for one in self.names.sources(name)), default=0.0)
         return error if name in self._rounding_only else min(error, max(whole, row.tolerance))
@@ -268,7 +268,7 @@ class Comparison:
 
     @functools.cached_property
     def _unsure(self) -> tuple[Arrays, Arrays]:
-        """Two masks for each gradient: its elements that are only rounding on batch 1, and on at least one batch."""
+        """Two masks of each gradient's elements that are only rounding: on batch 1, and on at least one batch."""
 
         def apart(ours: Arrays, theirs: Arrays) -> Arrays:
             masks = {}
@@ -332,7 +332,7 @@ class Comparison:
     def _on_others(
         self, rows: Sequence[Row], title: str, pairs: Iterable[tuple[str, Trace, Trace]], names: Names
     ) -> list[Stage]:
-        """Compare later batches, or the update with dropout. `pairs` has (suffix, our trace, the reference's trace)."""
+        """Compare both sides on later batches, or with dropout masks. `pairs` has (suffix, our trace, theirs)."""
         combined = [Stage(row.name + title) for row in rows]
         for suffix, ours, theirs in pairs:
             errors = {name.removesuffix(suffix): one for name, one in self.rounding.items() if name.endswith(suffix)}
@@ -348,7 +348,7 @@ class Comparison:
         return self._arrays(row, names[row.of]) if row.of else self._numbers(row, self._least(row.name))
 
     def _least(self, name: str) -> dict[str, float]:
-        """Return the least rounding to assume for each number. The measured rounding may be small by chance."""
+        """Return lower limits for the rounding of a stage's numbers, whose measured rounding may be small by chance."""
         outputs = self.rounding.get(_OUTPUTS, {})
         if name == LOSS:
             return {"loss": outputs.get("update 1", 0.0)}
@@ -363,7 +363,7 @@ class Comparison:
         return dict(zip(of_losses, itertools.accumulate(errors, max), strict=True))
 
     def _state_of_training(self, row: Row) -> Stage:
-        """Compare the outputs after the updates, which show differences in statistics and buffers."""
+        """Compare the outputs after the updates. These outputs show differences in statistics and buffers."""
         if not (row.values(self.ours.trace) and row.values(self.theirs.trace)):
             return Stage(MOVED, note="one side has no outputs after the updates; record it again")
         stage = sure(self._values(row, {}))
@@ -380,7 +380,7 @@ class Comparison:
         return [(mode, f"{name}: {words}{where.get(mode, 'outputs in evaluation mode')}") for name, mode in moved]
 
     def _optimizer_alone(self) -> Stage:
-        """Compare the changes of random weights by random gradients, after the first and after the last update."""
+        """Compare how both optimizers change random weights by random gradients, after the first and last update."""
         theirs = self.theirs.trace
         weights = self.names.rename(made_up({name: array.shape for name, array in theirs.gradients.items()})[0])
         stage = Stage(ALONE)
@@ -444,7 +444,7 @@ class Comparison:
         return Stage(stage, differences)
 
     def _largest_change(self, stage: str, values: Arrays) -> float:
-        """Return the largest change of a weight up to a stage, or 0 for the recipe's SGD or a stage without weights."""
+        """Return the largest change of a weight up to a stage. The recipe's SGD and stages without weights give 0."""
         task, start = self.theirs.task, self.ours.trace.start
         if stage not in _WEIGHTS or (task.recipe.optimizer == "sgd" and not task.own_optimizer):
             return 0.0
@@ -452,7 +452,7 @@ class Comparison:
         return max(float(np.abs(values[name] - (stage != CHANGE) * start[name]).max(initial=0)) for name in names)
 
     def _numbers(self, row: Row, least: Mapping[str, float]) -> Stage:
-        """Compare a row's outputs or updates one by one. `least` has the least rounding to assume for each."""
+        """Compare each output or update of a row. `least` has lower limits for the rounding, by output or update."""
         stage, given, theirs = row.name, row.values(self.ours.trace), row.values(self.theirs.trace)
         names = paired_outputs(given, theirs)
         if names is None:

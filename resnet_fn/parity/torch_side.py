@@ -206,7 +206,7 @@ def _searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:
 
 
 def searcher_of(recording: Recording, module: torch.nn.Module) -> Searcher:
-    """Return a `Searcher` for a new module. Raises ValueError if the module does not give the recorded outputs."""
+    """Return a `Searcher` for a copy of `module`. Raises ValueError if the copy does not give the recorded outputs."""
     task, trace = recording.task, recording.trace
     initialise(module, task.batches[0][0])
     with without_dropout(module.named_modules()):
@@ -214,7 +214,7 @@ def searcher_of(recording: Recording, module: torch.nn.Module) -> Searcher:
     outputs = outputs_of(first_call(_load(reference, trace.start), task.batches[0][0]))
     if any(relative_error(outputs.get(name, np.nan), one) > 1e-3 for name, one in trace.eval_outputs.items()):
         file = recording.file.partition(",")[0]
-        raise ValueError(f"{file}: the module does not compute the recorded outputs; give the file that was recorded")
+        raise ValueError(f"{file}: the module does not compute the recorded outputs; give the recorded module's file")
     if task.own_loss:
         return _searcher(reference, task, _no_loss)
     outputs = first_call(reference, task.first[0], True)
@@ -226,7 +226,7 @@ def _no_loss(outputs: Any, labels: Any) -> torch.Tensor:
 
 
 def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, rounded: str) -> list[Layer]:
-    """Return the executions of all layers, with the relative error against float64 as their rounding."""
+    """Return all layers' executions. The rounding of inputs and outputs is the relative error against float64."""
     layers = layers_of(reference, inputs, train)
     with _in_float64():
         exact = {layer.title: layer for layer in layers_of(copied(reference).double(), inputs, train)}
@@ -257,7 +257,7 @@ def _probes(
         probes = compute(copied(reference))  # a copy, because a layer may store its inputs
 
     def measured(asked: Asked) -> None:
-        """Set an asked probe's rounding: its error against float64 or, if larger, a multiple of its change by noise."""
+        """Set asked probes' rounding: the error against float64 or, if larger, a multiple of the change by noise."""
         with _in_float64():
             measure(probes, asked, compute(copied(reference).double(), asked), 1)
         for seed in range(_NOISY_PROBES):
@@ -463,7 +463,7 @@ class _Run:
             return outputs_of(call(net.eval(), tensors(batch[0], self.dtype)))
 
     def backward(self, batch: Batch) -> tuple[float, Arrays, list[Arrays]]:
-        """Run a batch forward and backward in training mode. `parameter.grad` must be zero or None before.
+        """Run a batch forward and backward in training mode. Before the call, `parameter.grad` must be zero or None.
 
         Returns the mean loss, the outputs of the last micro-batch, and the gradients of each micro-batch. With a single
         micro-batch, the list of gradients is empty. Call `gradients` instead.
@@ -496,7 +496,7 @@ class _Run:
 
 
 def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree) -> dict[str, str]:
-    """For each buffer that training changed, return the mode in which the change alters an output, or "" if none."""
+    """For each buffer that training changed, return the mode in which its change alters an output, or "" if none."""
 
     @functools.cache  # without `name`, outputs are used again for each buffer
     def outputs(train: bool, name: str = "") -> Arrays:
@@ -567,7 +567,7 @@ class _Limits(torch.overrides.TorchFunctionMode):
 
     @property
     def lines(self) -> list[str]:
-        """A line such as "net.py:31, clamp: nothing below 1e-12" for each limit that changes at most zeros."""
+        """A line for each limit that changes no number except 0, such as "net.py:31, clamp: nothing below 1e-12"."""
         return [line for line, reached in self.reached.items() if not reached]
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -662,7 +662,7 @@ def call(module: torch.nn.Module, inputs: Tree) -> Any:
 
 @torch.no_grad()
 def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
-    """Randomise untrained BatchNorm statistics, and trained parameters whose numbers are all equal, in place.
+    """Randomise, in place, untrained BatchNorm statistics and trained parameters whose numbers are all equal.
 
     Initial values such as mean 0 and gamma 1 would hide how a port uses them. Statistics are drawn around those of a
     batch, so that activations keep their size. Returns a line that names the changed parameters, or an empty string.
@@ -700,9 +700,9 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
 
 @contextlib.contextmanager
 def flip_ties(width: float) -> Iterator[Callable[[], int]]:
-    """Treat ReLU inputs near the kink (ties) as inputs on its other side, inside a `with` block.
+    """Treat ties (ReLU inputs near the kink) as inputs on the kink's other side, inside a `with` block.
 
-    A tie is nearer to it than `width` times the input's root mean square. For a tie, the output of a ReLU hardly
+    A tie is nearer to the kink than `width` times the input's root mean square. For a tie, the output of a ReLU hardly
     changes, but the gradient changes from 0 to 1 or from 1 to 0. Yields a function that counts the ties so far.
     """
     functional = torch.nn.functional

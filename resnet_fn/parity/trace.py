@@ -47,7 +47,7 @@ Dropping = tuple[Sequence[Drop], Sequence[Layer]]  # a net's dropouts; its execu
 
 
 def named_leaves(tree: Tree, single: str) -> dict[str, Any]:
-    """Return a tree's leaves by name, for example "inputs 0" if `single` is "inputs". A lone leaf is named `single`."""
+    """Return leaves by name, like "inputs 0" if `single` is "inputs". If the tree is a leaf, it is named `single`."""
     return {" ".join([single, *map(str, path)]): leaf for path, leaf in leaves(tree) if leaf is not None}
 
 
@@ -63,7 +63,7 @@ def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
 
 
 def with_leaves(like: Tree, values: Arrays, tensor: Callable[[Any], Any]) -> Tree:
-    """Return a copy of a net's outputs (`like`) in which `values` replace the tensors by name. Types stay the same."""
+    """Return a copy of a net's outputs (`like`), with numbers taken by name from `values`. Types stay the same."""
     names = iter(named_leaves(like, "logits"))
 
     def replaced(leaf: Any) -> Any:
@@ -132,17 +132,17 @@ def _check_batches(batches: Sequence[Batch], accumulate: int) -> None:
             got, expected = shapes.get(name, "missing"), first.get(name, "missing")
             if got != expected:
                 raise ValueError(
-                    f"batches: {name} is {got} in batch {index}, but {expected} in batch 0; make all batches alike"
+                    f"batches: {name} is {got} in batch {index}, but {expected} in batch 0; use one shape and dtype"
                 )
     if accumulate == 1:  # without micro-batches, no array needs a batch axis
         return
     sizes = {name: len(leaf) if leaf.ndim else 0 for name, leaf in arrays.items()}
     if len(set(sizes.values())) > 1:
         counts = ", ".join(f"{size} {name}" for name, size in sizes.items())
-        raise ValueError(f"accumulate: a batch has {counts}; give arrays of equal length, or accumulate 1")
+        raise ValueError(f"accumulate: a batch has {counts}; give arrays of equal length, or set accumulate to 1")
     size = next(iter(sizes.values()))
     if size % accumulate:
-        raise ValueError(f"accumulate: {accumulate} does not divide the batch of {size}; give a divisor of {size}")
+        raise ValueError(f"accumulate: {accumulate} does not divide batch size {size}; give a divisor of {size}")
 
 
 # Settings of a recipe that the reference ignores.
@@ -170,8 +170,8 @@ class Task:
     def __post_init__(self) -> None:
         given = [name for name in _NOT_COMPARED if getattr(self.recipe, name) != getattr(Recipe, name)]
         if given:
-            values = ", ".join(f"{name} {getattr(self.recipe, name)!r}" for name in given)
-            raise ValueError(f"recipe: the ladder does not compare {values}; leave them out, or give another recipe")
+            got = ", ".join(f"{name} {getattr(self.recipe, name)!r}" for name in given)
+            raise ValueError(f"recipe: the ladder does not compare {got}; omit these settings, or give another recipe")
         _check_batches(self.batches, self.accumulate)
         every, updates = self.recipe.ema_every, len(self.batches)
         if self.recipe.ema and every > updates:
@@ -242,7 +242,7 @@ Flipped = Mapping[float, Callable[[], tuple[Rounding, int]]]
 
 
 def flip_widths(layers: Sequence[Layer]) -> list[float]:
-    """Return the widths for `flip_ties`. A tie is a ReLU input so near to 0 that rounding may change its sign."""
+    """Return widths of ties for `flip_ties`. A tie is a ReLU input so near to 0 that rounding may change its sign."""
     own = SIGMAS * max((one.output_rounding for one in layers if one.output_rounding < CEILING), default=0.0)
     return [level * own for level in _LEVELS]
 
@@ -288,7 +288,7 @@ class Recording:
 
     @property
     def dropping(self) -> Dropping:
-        """The net's dropouts, and the executions of its layers in training mode with dropout switched off."""
+        """A pair of the net's dropouts and its layers' executions in training mode with dropout switched off."""
         return self.drops or (), self.layers["train"]
 
 
@@ -316,7 +316,7 @@ def make_recording(
 ) -> Recording:
     """Make the `Recording` of one side, with notes about dropout. `recorded` has further fields.
 
-    `seen` maps an array of the batches to the array that the framework's tensor holds. `dropped` has tuples (layer,
+    `seen` converts an array of the batches to the framework's tensor and back. `dropped` has tuples (layer,
     attribute, probability) of the dropouts that are switched off.
     """
     side = "the reference" if framework.startswith("PyTorch") else "the net"
@@ -337,7 +337,7 @@ def what_failed(side: str, inputs: Tree, error: Exception, fix: str) -> ValueErr
 def loss_of_logits(side: str, like: Any, loss: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Return the recipe's loss as a function of a net's whole outputs and labels. `like` is an example of the outputs.
 
-    The loss takes the output "logits", the only output, or the first output of a MindSpore net's tuple.
+    The loss is computed from the output "logits", the only output, or the first output of a MindSpore net's tuple.
     """
     leaf_names, named = named_leaves(like, ""), isinstance(like, Mapping) and "logits" in like
     if len(leaf_names) > 1 and not named and (side != "the net" or isinstance(like, Mapping)):

@@ -2,8 +2,8 @@
 only.
 
 A trace may come from a stranger. Nothing in a trace is executed, and loading needs no more memory than the files have
-bytes. The manifest contains the SHA-256 of `arrays.npz` and of its own other entries. Several workers write a folder
-each (rank-0, rank-1, …).
+bytes. The manifest contains the SHA-256 of `arrays.npz`, and the SHA-256 of the manifest's other entries. Several
+workers write a folder each (rank-0, rank-1, …).
 """
 
 import dataclasses
@@ -147,7 +147,7 @@ def load_recording(folder: Path) -> Recording:
         folders = [folder / f"rank-{rank}" for rank in range(len(manifest["ranks"]))]
         recordings = [load_recording(one) for one in folders]
         if manifest["ranks"] != [sha256_of_file(one / MANIFEST) for one in folders]:
-            raise ValueError(f"{folder}: the folder of one worker comes from another run; record it again")
+            raise ValueError(f"{folder}: one worker's folder comes from another run than {MANIFEST}; record it again")
         return merge(recordings)
     if not stored.is_file():
         raise ValueError(f"{stored}: the file is missing; copy the whole folder, or record it again")

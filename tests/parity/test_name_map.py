@@ -37,7 +37,7 @@ def test_a_source_is_what_numpy_says(source, expected, words):
 def test_what_does_not_fit_is_said():
     for source, message in {
         MadeOf((Part("fused", (0, 1, 2)),)): "transpose [0, 1, 2] must list each axis of fused [6, 4] once",
-        MadeOf((Part("fused", rows=(4, 9)),)): "rows [4, 9] must increase within 0..6 of axis 0 of fused",
+        MadeOf((Part("fused", rows=(4, 9)),)): "rows [4, 9] must ascend and lie in 0..6 (axis 0 of fused)",
         MadeOf((Part("bias", rows=(0, 1), axis=1),)): "axis 1 does not exist in bias [6]",
         MadeOf((Part("fused"),), shape=(5,)): "fused [6, 4] cannot be reshaped to [5]",
     }.items():
@@ -158,7 +158,7 @@ def test_a_file_that_is_not_there_or_no_json_is_refused():
     ("name", "entry", "words"),
     [
         ("q.weight", {"from": "fused", "rows": [0, 3]}, ("q.weight is (2, 4) here, (3, 4) in the reference",)),
-        ("q.weight", {"from": "fused", "rows": [5, 9]}, ("--map: q.weight: rows [5, 9] must increase within 0..6",)),
+        ("q.weight", {"from": "fused", "rows": [5, 9]}, ("--map: q.weight: rows [5, 9] must ascend and lie in 0..6",)),
         ("a.bias", "b.bias + row", ("--map: a.bias: ", "shape")),
     ],
 )

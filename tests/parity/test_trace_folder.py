@@ -159,7 +159,7 @@ def rewritten(written, folder, change):
         (lambda m: m["initial"].update(file={"array": 10**9}), "this version cannot read the trace"),
         (lambda m: m["initial"].update(file={"object": 1}), "this version cannot read the trace"),
         (lambda m: m["task"]["recipe"]["Recipe"].update(modell="x"), "this version cannot read the trace"),
-        (lambda m: m["task"].update(accumulate=7), "accumulate: 7 does not divide the batch of 2"),
+        (lambda m: m["task"].update(accumulate=7), "accumulate: 7 does not divide batch size 2"),
     ],
 )
 def test_a_manifest_that_does_not_fit_is_rejected(written, tmp_path, change, message):

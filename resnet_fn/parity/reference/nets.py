@@ -1,7 +1,7 @@
 """The nets of `resnet_fn.models` in PyTorch, written independently, for parity tests and the ladder.
 
-Parameters have torchvision's names, so that published weights load unchanged. Squeeze-excite blocks, gather-excite
-blocks and the D stem (three 3x3 convolutions) have timm's names instead. Importing this module imports torch.
+Parameters have torchvision's names, so that published weights load unchanged. Parameters of squeeze-excite blocks,
+gather-excite blocks and the D stem (three 3x3 convolutions) have timm's names. Importing this module imports torch.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ class SqueezeExcite(nn.Module):
 class GatherExcite(nn.Module):
     """A gather-excite gate over whole feature maps, as in the authors' Caffe models (arXiv 1810.12348).
 
-    The variants are θ⁻ ("minus"), θ ("") and θ⁺ ("plus"). Parameters have timm's names. In θ⁺, a ReLU follows the
+    `variant` is "minus" for θ⁻, "" for θ, and "plus" for θ⁺. Parameters have timm's names. In θ⁺, a ReLU follows the
     gather's BatchNorm. The package timm omits this ReLU.
     """
 
@@ -75,7 +75,7 @@ class Block(nn.Module):
     """A residual block: `conv1`, `bn1`, `conv2`, … with ReLUs between, the gate `se`, and the shortcut `downsample`.
 
     A basic block has two 3x3 convolutions. A bottleneck has a 1x1, a 3x3 and a 1x1 convolution, and four times as many
-    output channels as planes. The first 3x3 convolution has the stride.
+    output channels as planes. The first 3x3 convolution of a block has the block's stride.
     """
 
     def __init__(self, inputs: int, planes: int, stride: int, plan: Plan, norm: type, gate: nn.Module) -> None:

@@ -14,7 +14,7 @@ def recipe_loss(recipe: Recipe) -> Callable[[torch.Tensor, torch.Tensor], torch.
     """Return the recipe's loss as a function of (logits, labels). The loss is the mean over the batch.
 
     Logits are [n, classes]. Labels are class numbers [n], or probabilities [n, classes] of mixed samples. The recipe's
-    `label_threshold` is not applied here, because it belongs to the mixing.
+    `label_threshold` is applied where samples are mixed, not here.
     """
 
     def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -33,7 +33,7 @@ def recipe_loss(recipe: Recipe) -> Callable[[torch.Tensor, torch.Tensor], torch.
 
 
 def _smoothed(labels: torch.Tensor, logits: torch.Tensor, smoothing: float, over: str) -> torch.Tensor:
-    """Return labels as probabilities, with label smoothing over all classes or over all other classes."""
+    """Return labels as probabilities, with label smoothing over all classes or all classes except the label's."""
     classes = logits.shape[1]
     targets = labels if labels.is_floating_point() else functional.one_hot(labels.long(), classes)
     targets = targets.to(logits.dtype)
@@ -83,7 +83,7 @@ def recipe_optimizer(recipe: Recipe, module: torch.nn.Module) -> torch.optim.Opt
 
 
 class Lars(torch.optim.Optimizer):
-    """The optimizer LARS (You et al., arXiv 1708.03888, algorithm 1). λ is 1 without weight decay or if a norm is 0."""
+    """LARS (You et al., arXiv 1708.03888, algorithm 1). The local rate is 1 without weight decay or if a norm is 0."""
 
     def __init__(self, groups: Any, momentum: float, trust_coefficient: float) -> None:
         super().__init__(groups, {"lr": 1.0, "weight_decay": 0.0})
@@ -137,7 +137,7 @@ class Lamb(torch.optim.Optimizer):
 
 
 class Average(AveragedModel):
-    """The recipe's moving average of a module's weights and statistics. The attribute `module` has the averages.
+    """The recipe's moving average of a module's weights and statistics. The averaged net is the attribute `module`.
 
     As in torchvision's training script, the average moves every `ema_every` updates. Until epoch `ema_start`, the
     average is a copy of the weights.
