@@ -29,8 +29,8 @@ class Excite(nn.Cell):
 class SqueezeExcite(Excite):
     """Computes x · σ(W₂ relu(W₁ mean(x))) for feature maps x of shape [N, C, H, W].
 
-    These are equations 2 to 4 of Hu et al., arXiv 1709.01507. As in the paper, W₁ maps C channels to C/16. For
-    C = 64, W₁ has 4 outputs here, and 8 in timm's `seresnet18` and `seresnet34`.
+    The formula joins equations 2 to 4 of Hu et al., arXiv 1709.01507. As in Hu et al., W₁ maps C channels to C/16. For
+    C = 64, W₁ has 4 outputs here, but 8 outputs in timm's `seresnet18` and `seresnet34`.
     """
 
     standard = False  # see `positions`; also in `GlobalDepthwise` and `GatherExcite`
@@ -63,11 +63,11 @@ class GlobalDepthwise(nn.Conv2d):
 
 
 class GatherExcite(nn.Cell):
-    """Computes x · σ(excite(gather(x))), where gather reduces the whole feature maps x (Hu et al., arXiv 1810.12348).
+    """Computes x · σ(excite(gather(x))), where gather reduces a feature map to a value (Hu et al., arXiv 1810.12348).
 
-    The variant "minus" (θ⁻) takes the mean, and fits maps of any size. The variant "" (θ) gathers by a convolution over
-    the whole map (`size` x `size`) and BatchNorm. The variant "plus" (θ⁺) adds `Excite`. `Excite` begins with a ReLU as
-    in the authors' Caffe models, but not in timm. MindSpore's GENet adds a 3x3 convolution in stage 1, unlike this net.
+    The variant "minus" (θ⁻) takes the mean, and fits maps of any size. The variant "" (θ) uses a convolution as large
+    as the map (`size` x `size`) and BatchNorm. The variant "plus" (θ⁺) adds `Excite`. `Excite` begins with a ReLU as in
+    the authors' Caffe models, but not in timm. MindSpore's GENet adds a 3x3 convolution in stage 1, unlike this net.
     """
 
     standard = False

@@ -40,7 +40,7 @@ class BatchNorm2d(nn.BatchNorm2d):
 
 
 def synchronise(net: nn.Cell, ranks: int, all_reduce: Callable[[Tensor], Tensor]) -> None:
-    """Make all `BatchNorm2d` layers of a net that are not frozen normalise over all workers' samples."""
+    """Switch all `BatchNorm2d` layers of a net, except frozen ones, to normalisation over all workers' samples."""
     for _, cell in net.cells_and_names():
         if isinstance(cell, BatchNorm2d) and cell.use_batch_statistics is not False:
             cell.ranks, cell.all_reduce = ranks, all_reduce

@@ -1,4 +1,4 @@
-"""This module initialises the parameters of a net by distributions of PyTorch and MindSpore."""
+"""This module initialises the parameters of a net with random distributions of PyTorch, torchvision and MindSpore."""
 
 import math
 from collections.abc import Callable

@@ -25,8 +25,8 @@ def make_masks(recipe: Recipe, net: nn.Cell, workers: Workers = Workers()) -> Ma
     `keep`, float32 [n, blocks], multiplies the residual branches of this worker's n samples. `mask`, float32
     [n, features], multiplies the input of the last layer. A mask is None if the recipe does not use it.
 
-    Stochastic depth (Huang et al., arXiv 1603.09382) drops block b of B with probability drop_path · b / (B − 1).
-    Dropout is from Hinton et al., arXiv 1207.0580. The kept values are divided by the probability of keeping them.
+    Stochastic depth (Huang et al., arXiv 1603.09382) drops block b of blocks 0 to B with probability drop_path · b / B.
+    Dropout is from Hinton et al., arXiv 1207.0580. Kept values are divided by the probability of keeping a value.
     """
     if not (recipe.drop_path or recipe.dropout):
         return lambda _: ()

@@ -1,4 +1,4 @@
-"""This module has layers and arguments that a later MindSpore will rename, remove or give other defaults."""
+"""This module has layers and arguments that a later MindSpore will rename or remove, or whose defaults will change."""
 
 from typing import Any
 

@@ -19,7 +19,7 @@ def batch_norm(channels: int) -> nn.Cell:
 
 
 def conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1, groups: int = 1) -> Conv2d:
-    """Create a convolution without bias that is padded by (kernel − 1) / 2 pixels on every side."""
+    """Create a convolution that has no bias and pads every side by (kernel − 1) / 2 pixels."""
     return Conv2d(in_channels, out_channels, kernel, stride, **conv_arguments((kernel - 1) // 2, groups))
 
 
@@ -134,8 +134,8 @@ class Design:
 class ResNet(nn.Cell):
     """A residual network has a stem, stages of blocks, a mean over height and width, and a Dense layer.
 
-    Layers have torchvision's names. Only those of the D stem and the attention have timm's names. All parameters have
-    MindSpore's names, for example `layer1.0.bn1.gamma`. `image_size` is the height and width of the images in pixels.
+    Layers have torchvision's names, but D stem and attention layers have timm's names. Parameters have MindSpore's
+    names, for example `gamma` in `layer1.0.bn1.gamma`. `image_size` is the images' height and width in pixels.
     """
 
     def __init__(

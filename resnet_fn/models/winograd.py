@@ -5,8 +5,8 @@ three taps by six products instead of twelve:
 
     y = Aᵀ [(G w) · (B d)],    d: six inputs, w: three taps, y: four outputs
 
-Along both axes, 36 products replace 144. In float32, the relative rounding error is 9e-7, and 3e-7 for a direct
-convolution. On a CPU, the method is faster than MindSpore's convolution in the blocks of a ResNet (docs/lab.md).
+Along both axes, 36 products replace 144. In float32, the method has a relative rounding error of 9e-7, and a direct
+convolution has 3e-7. On a CPU, the method is faster than MindSpore's convolution in ResNet blocks (docs/lab.md).
 """
 
 import contextlib
@@ -32,8 +32,8 @@ _batch_transposed_times = ops.BatchMatMul(transpose_a=True)
 def cook_toom() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the matrices A [6, 4], G [6, 3] and B [6, 6] of Winograd's method in float64.
 
-    A maps the coefficients of a polynomial x to its values at `POINTS` and its leading coefficient. G does so for w.
-    The product x · w has the coefficients Bᵀ [(A x) · (G w)]. For fixed w, the transpose of this map of x takes d to y.
+    A x and G w hold the values at `POINTS` and the leading coefficients of the polynomials x (cubic) and w (quadratic).
+    x · w has the coefficients M x = Bᵀ [(A x) · (G w)]. For fixed w, Mᵀ maps the inputs d to the outputs y.
     """
     # In A and G, the last row is for infinity.
     a, g = (np.vstack([np.vander(POINTS, n, increasing=True), np.eye(n)[-1:]]) for n in (TILE, TAPS))
@@ -49,9 +49,9 @@ def cook_toom() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _axis(size: int, copies: int) -> tuple[Tensor, Tensor]:
     """Return two matrices that apply Winograd's method to an axis of `size` pixels, both float32 [6 · tiles, size].
 
-    A tile is four output pixels, from six products. The first matrix maps input pixels to factors of the products. The
-    transpose of the second matrix maps products to output pixels. In both, rows are sorted by product, then tile.
-    If `copies` is not 0, both are repeated along a new first axis.
+    A tile has four output pixels, computed from six products. The first matrix maps input pixels to factors of the
+    products. The transpose of the second matrix maps products to output pixels. The rows of both matrices are sorted by
+    product, then by tile. If `copies` is not 0, each matrix is repeated `copies` times along a new first axis.
     """
     a, _, b = cook_toom()
     tiles = -(-size // TILE)
@@ -107,13 +107,13 @@ class Conv2d(nn.Conv2d):
         return convolve(x, self.weight) if self.winograd else super().construct(x)
 
     def fits(self) -> bool:
-        """Return whether `convolve` can compute this convolution, and is faster."""
+        """Return whether `convolve` can compute this convolution and is faster than MindSpore's operation."""
         geometry = (self.kernel_size, self.stride, self.dilation, self.padding, self.group, self.has_bias)
         return geometry == ((3, 3), (1, 1), (1, 1), 1, 1, False) and self.in_channels >= LEAST_CHANNELS
 
 
 def use_winograd(net: nn.Cell, wanted: bool = True) -> list[Conv2d]:
-    """Switch `convolve` on (only on a CPU) or off in a net, and return the convolutions that changed."""
+    """Switch `convolve` on or off (on a card, always off) in a net, and return the convolutions that changed."""
     wanted = wanted and mindspore.get_current_device().device_target == "CPU"
     cells = [cell for _, cell in net.cells_and_names() if isinstance(cell, Conv2d) and cell.fits()]
     changed = [cell for cell in cells if cell.winograd != wanted]

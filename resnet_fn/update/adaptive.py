@@ -14,7 +14,7 @@ _adam_kernel, _assign = ops.Adam(), ops.Assign()
 
 
 def one_minus_powers(betas: Sequence[float]) -> Callable[[Tensor], Tensor]:
-    """Return a function from t (a float32 scalar) to Adam's bias corrections, 1 − β^t for each β, a float32 vector."""
+    """Return a function from a step count t (float32 scalar) to Adam's bias corrections 1 − β^t, float32 [betas]."""
     logarithms = Tensor(np.log(np.maximum(betas, 1e-30)), mindspore.float32)
 
     def corrections(count: Tensor) -> Tensor:
@@ -38,12 +38,12 @@ def adam(
     Args:
         groups: the parameters, for example from `weight_decay_groups` or `parameter_groups`.
         beta1, beta2, epsilon: β1, β2 and ε in the equations.
-        decoupled: whether to use the decoupled weight decay of `adamw` instead.
+        decoupled: if True, weight decay is decoupled, as in `adamw`.
 
     Returns:
         An `Optimizer` with the float32 state `momentum.<parameter>` (m), `variance.<parameter>` (v) and
         `adam_updates` (t). MindSpore rounds β to float32, so the stored m and v have small relative errors, for example
-        −1.3e-5 for v with β2 = 0.999. The update of p corrects these errors.
+        −1.3e-5 for v with β2 = 0.999. The update of p corrects the errors of m and v.
     """
     parameters, decays, factors = unzip_groups(groups)
     momenta, variances = make_buffers(parameters, "momentum"), make_buffers(parameters, "variance")
@@ -143,8 +143,8 @@ def lamb(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: floa
     m ← β1 m + (1 − β1) g;  v ← β2 v + (1 − β2) g²;  u = m / (1 − β1^t) / (√(v / (1 − β2^t)) + ε) + decay · p;
     p ← p − lr · |p| / |u| · u.
 
-    If |p|, |u| or the weight decay is 0, the step is lr · u. The same rule is in timm's Lamb, with which the A1–A3
-    recipes (arXiv 2110.00476) were trained. The arguments are as in `adam`.
+    If |p|, |u| or the weight decay is 0, the step is lr · u, as in timm's Lamb. The A1–A3 recipes (arXiv 2110.00476)
+    were trained with timm's Lamb. The arguments are as in `adam`.
 
     Returns:
         An `Optimizer` with float32 state `momentum.<parameter>` (m), `variance.<parameter>` (v) and `lamb_updates` (t).

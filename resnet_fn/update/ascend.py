@@ -16,8 +16,8 @@ def on_ascend() -> bool:
 def no_overflow(tensors: Sequence[Tensor]) -> Tensor:
     """Return, as a bool scalar tensor, whether no number has overflowed on the card since the last call.
 
-    Some cards return their largest number instead of infinity, and set a status register. On these cards, the
-    function reads and clears this register. On other devices, the function tests whether all `tensors` are finite.
+    On overflow, some cards return their largest number instead of infinity, and set a status register, which
+    `no_overflow` reads and clears. On any other device, `no_overflow` tests whether all `tensors` are finite.
     """
     # Such cards are the 910 training series, and later cards with MS_ASCEND_CHECK_OVERFLOW_MODE=SATURATION_MODE.
     return mindspore.amp.all_finite(tensors)
@@ -26,7 +26,7 @@ def no_overflow(tensors: Sequence[Tensor]) -> Tensor:
 def clear_overflow(value: Tensor, small: Tensor) -> Tensor:
     """Clear the card's overflow status, and then return `value` unchanged.
 
-    Pass the result to the computation that `no_overflow` tests later, so that earlier overflows do not count. MindSpore
-    clears the status only when it tests tensors for overflow. `small` is any float32 tensor for this test.
+    Compute with the returned `value`, so that a later `no_overflow` ignores overflows before `clear_overflow`.
+    MindSpore clears the status only when it tests tensors, so `clear_overflow` tests `small`, any float32 tensor.
     """
     return _depend(value, no_overflow((small,)))

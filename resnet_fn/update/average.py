@@ -30,11 +30,11 @@ def moving_average(parameters: Iterable[Parameter], decay: float, every: int = 1
     """Make a moving average of a net's parameters. At first, the average is a copy of the parameters.
 
     Args:
-        parameters: the float32 parameters to average. Include BatchNorm's moving statistics, as torchvision's
-            ExponentialMovingAverage does with `use_buffers`.
+        parameters: the float32 parameters to average. The parameters should include BatchNorm's moving statistics, as
+            in torchvision's ExponentialMovingAverage with `use_buffers`.
         decay: weight of the old average, 0 <= decay < 1.
-        every: number of applied updates from one move of the average to the next. Skipped updates do not count.
-        start: number of applied updates before averaging begins. Until then, the average is a copy of the parameters.
+        every: number of applied (not skipped) updates from one move of the average to the next.
+        start: number of applied updates, at the start of training, in which the average only copies the parameters.
     """
     parameters = tuple(parameters)
     averages = tuple(Parameter(Tensor(p.numpy()), name=_PREFIX + p.name, requires_grad=False) for p in parameters)
@@ -56,7 +56,7 @@ def make_average(
 def move_average(
     averages: Parameters, followed: Parameters, count: Parameter, new_weight: Tensor, every: int, start: int
 ) -> Tensor:
-    """Count an applied update, and move the average if a move is due. The arguments are fields of `MovingAverage`."""
+    """Count an applied update; move the average if `every` or `start` requires it. Arguments: see `MovingAverage`."""
     now = count + 1.0
     _assign(count, now)
     # Each branch returns a value that is used, because MindSpore drops a branch that returns no value.
@@ -80,7 +80,7 @@ def _follow(weight: Tensor, average: Parameter, parameter: Parameter) -> Tensor:
 
 @contextlib.contextmanager
 def averaged(average: MovingAverage | None) -> Iterator[None]:
-    """Assign the averages to the net's parameters inside a `with` block. Compiled functions also read the averages."""
+    """Assign the averages to the net's parameters inside a `with` block, also for functions already compiled."""
     if average is None:
         yield
         return

@@ -1,10 +1,10 @@
 """This module makes and reads the report, a small vector that the workers sum in each update.
 
-The report is float32 [3 + flags + workers]. The report contains, in this order:
+The report is a float32 vector of length 3 + number of flags + number of workers. The report contains, in this order:
 
     loss: the mean over the whole batch, before the update.
     metric: the mean over the whole batch, before the update.
-    withheld: the number of workers that have no samples. If this number is above 0, no worker applies the update.
+    withheld: the number of workers that have no samples. If `withheld` is above 0, no worker applies the update.
     flags: the caller's own numbers, for example the signals that the workers received.
     not_finite: for each worker, 1 if this worker found its loss, gradients or BatchNorm statistics not finite, else 0.
 """
@@ -39,8 +39,8 @@ def make_flags(more: Sequence[float] | np.ndarray = (), withheld: bool = False) 
     """Make the argument `flags` of a training step, which sums the flags over the workers.
 
     Args:
-        more: any number k of values, which you choose. `StepResult.report.flags` has their sums.
-        withheld: whether this worker has no samples for the update. In this case, no worker applies the update.
+        more: k values of your choice, where k may be 0. `StepResult.report.flags` has their sums.
+        withheld: whether this worker has no samples for the update, so that no worker applies the update.
 
     Returns:
         float32 [1 + k].
@@ -56,8 +56,8 @@ def stack_means(loss: Tensor, metric: Tensor) -> Tensor:
 def pack(means: Tensor, flags: Tensor, finite: Tensor, one_hot: Tensor) -> Tensor:
     """Make this worker's report (the small vector that the workers sum).
 
-    `means` has the loss and the metric, divided by the number of workers. `finite` is a bool scalar, True if this
-    worker's own numbers are finite. `one_hot` is float32 [workers], with 1 at this worker's rank.
+    `means` has the loss and the metric, divided by the number of workers. `finite` (bool scalar) is False if this
+    worker found a loss, gradient or statistic not finite. `one_hot` is float32 [workers], with 1 at this worker's rank.
     """
     return ops.concat((means, flags, one_hot * (1.0 - finite.astype(mindspore.float32))))
 
@@ -69,7 +69,7 @@ def unpack(report: Any, workers: int) -> Report:
 
 
 def all_finite(report: Tensor, norm: Tensor, workers: int) -> Tensor:
-    """Return, as a bool scalar tensor, whether the loss, the norm and every worker's own numbers are finite."""
+    """Return, as a bool scalar tensor, whether loss and `norm` are finite and the report's `not_finite` is all 0."""
     return ops.logical_and(is_finite(report[0], norm), report[-workers:].sum() == 0)
 
 
@@ -81,7 +81,7 @@ def none_withheld(report: Tensor) -> Tensor:
 def with_all_reduce(workers: Workers) -> Workers:
     """Return a copy of `workers` with a function in the field `all_reduce`, which sums tensors over the workers.
 
-    A training step calls `all_reduce`. A single worker is returned unchanged.
+    A training step calls `all_reduce`. If there is only one worker, `workers` is returned unchanged.
     """
     if workers.size == 1:
         return workers

@@ -60,7 +60,7 @@ def norm_of(squares: Tensor) -> Tensor:
 
 
 def global_norm(gradients: Gradients) -> Tensor:
-    """Compute the 2-norm of all gradients together. The float32 scalar is not finite if an element is not finite."""
+    """Compute the 2-norm of all gradients, a float32 scalar. The norm is not finite if a gradient is not finite."""
     return norm_of(squared_norms(gradients))
 
 

@@ -22,7 +22,7 @@ Groups = Sequence[Parameter | tuple[Parameter, float] | tuple[Parameter, float, 
 def parameter_groups(recipe: Recipe, net: nn.Cell) -> list[tuple[Parameter, float, float]]:
     """Combine each of `net.trainable_params()` with the recipe's weight decay and a factor of the learning rate.
 
-    The last layer has factor 1. Each block has the factor of the next block times `layer_decay`, as in BEiT (arXiv
+    The last layer has rate factor 1. A block has the factor of the next block times `layer_decay`, as in BEiT (arXiv
     2106.08254) and timm's `param_groups_layer_decay`. If `head_learning_rate` is above 0, the last layer has this rate.
     """
     numbers = layer_numbers([parameter.name for parameter in net.get_parameters()])
@@ -40,8 +40,8 @@ def parameter_groups(recipe: Recipe, net: nn.Cell) -> list[tuple[Parameter, floa
 def weight_decay_groups(net: nn.Cell, weight_decay: float, decay_all: bool = False) -> list[tuple[Parameter, float]]:
     """Pair each trainable parameter with its weight decay, in the order of `net.trainable_params()`.
 
-    Biases and the parameters of norm layers get 0, unless `decay_all` is True. Norm layers are recognised by their
-    class, so that a layer scale named `gamma` is decayed like other weights.
+    Biases and the parameters of norm layers get a weight decay of 0, unless `decay_all` is True. Norm layers are
+    recognised by their class, so that a layer scale named `gamma` is decayed like other weights.
     """
     spared = {
         id(parameter)

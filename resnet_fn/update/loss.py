@@ -18,8 +18,8 @@ def smooth_targets(labels: Tensor, classes: int, smoothing: float = 0.0, over: s
     """Convert labels to probabilities with label smoothing s, float32 [N, C].
 
     `labels` are int32 classes [N] or float32 probabilities [N, C]. If `over` is "all", a probability t becomes
-    (1 − s) · t + s / C (Szegedy et al., arXiv 1512.00567), as in PyTorch. If `over` is "others", s · C / (C − 1) takes
-    the place of s. The label's class then gets 1 − s, as in MindSpore's `CrossEntropySmooth`.
+    (1 − s) · t + s / C (Szegedy et al., arXiv 1512.00567), as in PyTorch. If `over` is "others", t becomes
+    (1 − r) · t + r / C with r = s · C / (C − 1), so that the label gets 1 − s, as in MindSpore's `CrossEntropySmooth`.
     """
     targets = _one_hot(labels, classes, _ONE, _ZERO) if labels.ndim == 1 else labels
     targets = targets.astype(mindspore.float32)
@@ -53,8 +53,8 @@ def binary_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 def sigmoid_focal_loss(logits: Tensor, targets: Tensor, alpha: float = 0.25, gamma: float = 2.0) -> Tensor:
     """Compute the focal loss of each sample and class (Lin et al., arXiv 1708.02002, equation 5).
 
-    The loss is (1 − p_t)^gamma · cross-entropy, with p_t = p·t + (1 − p)·(1 − t). The loss is multiplied by alpha for
-    positives and by 1 − alpha for negatives. A negative `alpha` turns these weights off.
+    The loss is (1 − p_t)^gamma · cross-entropy, with p = σ(logit) and p_t = p·t + (1 − p)·(1 − t). If
+    alpha >= 0, the loss is multiplied by alpha for positives and by 1 − alpha for negatives.
     """
     p = ops.sigmoid(logits.astype(mindspore.float32))
     # This is 1 − p_t. To compute p_t first and subtract it from 1 would lose digits where p_t is near 1.
@@ -69,7 +69,7 @@ def make_loss(
     """Make a loss function of (logits [N, C], labels [N] or [N, C]), which returns a float32 scalar.
 
     Args:
-        smoothing: label smoothing, a fraction of 1.
+        smoothing: amount of label smoothing, from 0 (none) to 1.
         kind: "cross_entropy", "bce" or "focal". "bce" is the mean over samples and classes, as timm's
             BinaryCrossEntropy. "focal" is the mean over samples of the sum over classes, with alpha 0.25 and gamma 2.
         over: the classes that share the smoothed probability, "all" or "others" (all except the label).

@@ -27,7 +27,8 @@ class DynamicLossScaler:
     Attributes:
         scale: the loss scale of the next update.
         good_updates: number of finite updates in a row since the scale last grew.
-        skipped, skipped_in_row: number of skipped updates in the whole run, and in a row until now.
+        skipped: number of skipped updates in the whole run.
+        skipped_in_row: number of updates skipped since the last applied update.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -49,7 +50,7 @@ class DynamicLossScaler:
         if growth_interval < 1:
             raise ValueError(f"growth_interval: {growth_interval} is not a positive number of updates; give 1 or more")
         if not 0 < floor <= initial <= ceiling:
-            raise ValueError(f"initial: {initial} must be between floor {floor} and ceiling {ceiling}, all above 0")
+            raise ValueError(f"initial: {initial} must be between floor {floor} and ceiling {ceiling}, and floor > 0")
         self.growth_factor, self.backoff_factor, self.growth_interval = growth_factor, backoff_factor, growth_interval
         self.floor, self.ceiling = floor, ceiling
         self.scale = _scalar(initial, "scaler.scale")
@@ -59,7 +60,7 @@ class DynamicLossScaler:
 
     @classmethod
     def off(cls) -> "DynamicLossScaler":
-        """Make a scaler for float32, whose scale is always 1 and which still counts skipped updates."""
+        """Make a scaler for float32. The scale is always 1, but the scaler still counts skipped updates."""
         return cls(initial=1.0, growth_factor=1.0, backoff_factor=1.0, ceiling=1.0)
 
     def state(self) -> tuple[Parameter, ...]:
@@ -69,7 +70,7 @@ class DynamicLossScaler:
     def adjust(self, applied: Tensor, complete: Tensor | None = None) -> Tensor:
         """Adjust the scale and the counts after an update.
 
-        `applied` is whether the update was applied, and `complete` whether every worker had samples (None means True).
+        `applied` is True if the update was applied. `complete` is True (or None) if every worker had samples.
         Both are bool scalars. If `complete` is False, no state changes.
         Returns float32 [3]: the scale that this update used, and the new values of `skipped` and `skipped_in_row`.
         """

@@ -11,8 +11,8 @@ Schedule = Callable[[int], float]
 def cosine_warmup(step: int, total: int, warmup: int, peak: float, floor: float = 0.0) -> float:
     """Return the learning rate of an update, with linear warm-up and then half a cosine (arXiv 1608.03983).
 
-    If step < warmup, lr = peak · (step + 1) / warmup. Afterwards, lr = floor + (peak − floor) · (1 + cos(π · t)) / 2,
-    with t = (step − warmup) / (total − warmup). From step = total on, lr = floor.
+    If step < warmup, lr = peak · (step + 1) / warmup. If step >= total, lr = floor. If warmup <= step < total,
+    lr = floor + (peak − floor) · (1 + cos(π · t)) / 2, with t = (step − warmup) / (total − warmup).
 
     Args:
         step: the update's number, from 0.
@@ -48,7 +48,7 @@ def _warmup(step: int, warmup: int, peak: float) -> float:
 
 
 def step_warmup(step: int, warmup: int, peak: float, milestones: Sequence[int], factor: float = 0.1) -> float:
-    """Return the learning rate with linear warm-up to `peak`, multiplied by `factor` at each update in `milestones`."""
+    """Return the learning rate: linear warm-up to `peak`, then `peak` times `factor` for each milestone <= `step`."""
     if step < warmup:
         return _warmup(step, warmup, peak)
     return peak * factor ** sum(step >= milestone for milestone in milestones)
@@ -62,7 +62,7 @@ def _check(step: int, total: int, warmup: int) -> None:
 
 
 def make_schedule(recipe: Recipe, updates_per_epoch: float) -> Schedule:
-    """Make the function that computes the recipe's learning rate from an update's number. The first update is 0."""
+    """Make the function that computes the recipe's learning rate from an update's number. Numbers start at 0."""
     total, warmup = round(recipe.epochs * updates_per_epoch), round(recipe.warmup_epochs * updates_per_epoch)
     milestones = [round(epoch * updates_per_epoch) for epoch in recipe.milestones]
     peak, floor = recipe.learning_rate, recipe.min_learning_rate

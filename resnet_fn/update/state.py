@@ -54,7 +54,7 @@ def make_state(
     """Collect the state of a net and its optimizer.
 
     Args:
-        optimizer: an optimizer that was made for the net's trainable parameters, in their order.
+        optimizer: an optimizer that was made for `net.trainable_params()`, in the order of this list.
         scaler: the loss scaler; None for a constant scale of 1.
         average: the result of `moving_average`; None for no average.
     """
@@ -79,7 +79,7 @@ class FixedMemory:
         self._addresses: list[int] = []
 
     def check(self) -> None:
-        """Raise ValueError if a Parameter has other memory than at the first call of `check`."""
+        """Raise ValueError if the memory address of a Parameter has changed since the first call of `check`."""
         addresses = [parameter.data_ptr() for parameter in self._parameters]
         if addresses != self._addresses:
             if self._addresses:

@@ -1,38 +1,40 @@
 """The step is a compiled function that makes one update of the weights and of all other state.
 
-An update has this order. Steps 3 to 7 are the function `apply`:
+Of the following seven steps of an update, the function `apply` makes steps 3 to 7:
 
     1  copy BatchNorm's moving statistics
     2  compute the scaled loss and its gradients; with micro-batches, add up those of all micro-batches
-    3  unscale; are this worker's loss, statistics and gradients finite? Several workers test only the first gradient
+    3  unscale the gradients; test whether this worker's loss, BatchNorm statistics and gradients are finite (each of
+       several workers tests only its first gradient, but with the code for Ascend cards all its gradients)
     4  with several workers, all-reduce: sum the gradients, the report and BatchNorm's statistics over the workers
-    5  apply the update if the sums of loss and gradients and each worker's numbers are finite, and each had samples
-    6  if applied: clip by global norm, optimize, set BatchNorm's statistics to the workers' mean, update the average
-       if skipped: restore BatchNorm's statistics from the copy of step 1; nothing else has changed
+    5  apply the update if each worker had samples and passed step 3's test, and summed loss and gradients are finite
+    6  if the update is applied: clip by global norm, optimize, set BatchNorm's statistics to their mean over workers,
+       update the moving average of the weights
+       if the update is skipped: restore BatchNorm's statistics, which alone have changed, from the copy of step 1
     7  adjust the loss scale, unless a worker had no samples; return the results
 
 Collectives: an update makes one all-reduce for each gradient, one for the report, and one for all of BatchNorm's
-statistics together. This number is the same for a skipped update and for any number of micro-batches. If a net has
-no BatchNorm, or only frozen ones, an update makes one all-reduce fewer. On a CPU, small nets join their gradients to a
-few vectors (`vectors.py`), if they train with SGD, Adam or AdamW and without a moving average. Then each vector has one
-all-reduce. On a card, the gradients' all-reduces may run during the backward pass. With `sync_batchnorm`, a BatchNorm
-that is not frozen adds two all-reduces to the forward pass (sums of x, then of squared deviations). It adds two more to
-the backward pass. `sync_batchnorm` does not work with micro-batches.
+statistics together. The number of all-reduces is the same for a skipped update and for any number of micro-batches. If
+a net has no BatchNorm, or only frozen ones, an update makes one all-reduce fewer. On a CPU, `vectors.py` joins the
+gradients of a small net to a few vectors if the optimizer is SGD, Adam or AdamW and there is no moving average. Each
+vector of gradients has one all-reduce. On a card, the gradients' all-reduces may run during the backward pass. With
+`sync_batchnorm`, a BatchNorm that is not frozen adds two all-reduces to the forward pass (sums of x, then of squared
+deviations) and two to the backward pass. `sync_batchnorm` does not work with micro-batches.
 
 The report is a small vector: the loss, the metric, the number of workers without samples (`withheld`), the caller's
 flags (signals that were received), and which workers had a number that is not finite. `exchange.py` defines it.
 
-BatchNorm: every forward pass moves the statistics, so K micro-batches move them K times in an update. Each worker
-moves them with its own samples; the mean over the workers is taken once, at the end of the update. The statistics of
-frozen BatchNorms do not change.
+BatchNorm: every forward pass moves the statistics, so K micro-batches move them K times in an update. Each worker moves
+the statistics with its own samples; their mean over the workers is taken once, at the end of the update. The statistics
+of frozen BatchNorms do not change.
 
-Learning rate: an argument of the step; `run/loop.py` shows how it follows from the update's number. The optimizer
-multiplies it by a factor for each parameter, which `groups.py` computes from `layer_decay` and `head_learning_rate`.
+Learning rate: an argument of the step, which `run/loop.py` computes from the update's number. The optimizer multiplies
+the rate by a factor for each parameter, which `groups.py` computes from `layer_decay` and `head_learning_rate`.
 
 Checkpoint: `TrainState` (`state.py`) is all that an update changes, so a checkpoint must hold all of it.
 
-Compilation: an update is one compiled function. With micro-batches, an update calls three compiled functions: `begin`,
-then `add` for each micro-batch, then `finish`. So memory does not grow with the number of micro-batches.
+Compilation: an update is one compiled function. With micro-batches, an update calls the compiled functions `begin`
+once, `add` for each micro-batch and `finish` once, so that memory does not grow with the number of micro-batches.
 """
 
 from collections.abc import Callable
@@ -69,13 +71,13 @@ _NOTHING = Tensor(0.0, mindspore.float32)
 
 
 class StepPlan(NamedTuple):
-    """How an update is computed.
+    """Holds the settings with which an update is computed.
 
     Attributes:
         clip_norm: largest allowed global norm of the gradients. 0 means no clipping.
         micro_batches: number of parts into which this worker's samples are split.
-        normalise: mean and standard deviation for images that arrive as bytes. None means that they arrive normalised.
-        ascend: whether to compile the code for Ascend cards. A CPU can run this code, too. None means: only on a card.
+        normalise: mean and standard deviation for images that arrive as bytes; None for normalised images.
+        ascend: whether to compile the code for Ascend cards, which a CPU can run, too. None means True only on a card.
     """
 
     clip_norm: float = 0.0
@@ -90,9 +92,9 @@ class StepResult(NamedTuple):
     Attributes:
         packed: float32 [3 + k + workers], the report with k flags, summed over the workers. `report` names its entries.
         grad_norm: float32 scalar, the global norm of the gradients before clipping.
-        scaler: float32 [3]: this update's loss scale, how many updates were skipped so far, how many of them in a row.
+        scaler: float32 [3]: this update's loss scale, and the loss scaler's new `skipped` and `skipped_in_row`.
         squares: float32, the squared norm of each gradient before clipping, in the order of `TrainState.trained`.
-            If gradients are joined to vectors, it holds the square of each element instead.
+            If gradients are joined to vectors, `squares` holds the square of each element instead.
         workers: the number of workers that shared the update.
     """
 
@@ -114,7 +116,7 @@ class StepResult(NamedTuple):
 
     @property
     def accuracy(self) -> Tensor:
-        """Return the mean of the metric over the whole batch, by default the accuracy, as a float32 scalar."""
+        """Return the mean of the metric (by default the accuracy) over the whole batch, as a float32 scalar."""
         return self.report.metric
 
 
@@ -123,7 +125,7 @@ TrainStep = Callable[..., StepResult]
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Compute the fraction of samples for which the largest logit is at the label.
+    """Compute the fraction of samples whose largest logit belongs to the labelled class.
 
     `labels` are class numbers [N] or soft labels [N, C]. The largest soft label marks the sample's class.
     """
@@ -163,17 +165,17 @@ def make_train_step(
         loss: a function (logits, labels) → mean loss over the batch.
         optimizer: an optimizer of this package, for example from `momentum_sgd`.
         state: all that an update changes. None means `make_state(net, optimizer)`.
-        metric: a function (logits, labels) → mean over the batch of some number, for example the accuracy.
+        metric: a function (logits, labels) → a mean over the batch, for example the accuracy.
         workers: the workers that share the update. Several workers need `with_all_reduce(workers)`.
         plan: clipping, micro-batches, normalisation and device.
-        jit: the function that compiles, by default `mindspore.jit`. With None, print and pdb work inside the step.
+        jit: the compiling function, by default `mindspore.jit`. If `jit` is None, print and pdb work inside the step.
 
     Returns:
-        A function `train_step(images, labels, learning_rate, flags=None, *masks)` that returns a `StepResult`. It sets
-        the net to training mode. Its arguments are this worker's part of the update:
+        A function `train_step(images, labels, learning_rate, flags=None, *masks)` that returns a `StepResult`.
+        `train_step` sets the net to training mode. Each worker passes these arguments for its own samples:
 
         images: float32 [n, C, H, W], or uint8 with `plan.normalise`. n is a multiple of the number of micro-batches.
-            Images and labels may each be a tuple of tensors, if net and loss take one.
+            Images may be a tuple of tensors if the net takes a tuple, and labels if the loss takes a tuple.
         labels: what `loss` takes, [n] or [n, …].
         learning_rate: a float or a float32 scalar tensor.
         flags: numbers from `make_flags`, which are summed over the workers.

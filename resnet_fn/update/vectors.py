@@ -27,7 +27,7 @@ class Vector:
         self.attach()  # before a function is compiled, which then always reads the same memory
 
     def attach(self) -> None:
-        """Make the views share the vector's memory, and keep the views' values. Call this again after `set_data`."""
+        """Make the views share the vector's memory and keep the views' values. Call `attach` again after `set_data`."""
         if self._is_attached():
             return
         for view, array in zip(self.views, self._arrays, strict=True):
@@ -35,7 +35,7 @@ class Vector:
             view.set_data(mindspore.from_numpy(array))
         self.whole.set_data(mindspore.from_numpy(self._memory))
         if not self._is_attached():  # training would not change the weights
-            raise RuntimeError("Parameters cannot share memory in this version of MindSpore; use 2.7.2 to 2.10")
+            raise RuntimeError("Parameters cannot share memory in this MindSpore version; use MindSpore 2.7.2 to 2.10")
 
     def _is_attached(self) -> bool:
         return [parameter.data_ptr() for parameter in (self.whole, *self.views)] == self._addresses
@@ -44,8 +44,8 @@ class Vector:
 def over_vectors(make: Callable[[Groups], Optimizer], groups: Groups) -> Optimizer:
     """Make an optimizer in which parameters with equal weight decay and learning-rate factor share one vector.
 
-    `make` must return an optimizer that updates each element by itself, with state that is scalar or has the shapes of
-    the parameters. The result's state has the same names and shapes as in `make(groups)`. Parameters must be float32.
+    `make` must return an optimizer that computes element by element, and whose state is scalar or has the shapes of the
+    parameters. The result's state has the same names and shapes as in `make(groups)`. Parameters must be float32.
     """
     by_setting: dict[tuple[float, float], list[Parameter]] = {}
     for parameter, decay, factor in zip(*unzip_groups(groups), strict=True):

@@ -38,7 +38,7 @@ def read_arrays(path: Path) -> Arrays:
 
 
 def _other_kind(path: Path) -> str:
-    """Return the end of an error message if the first bytes are not those of a weight file, else return ""."""
+    """Return what is wrong with a file whose first bytes are not those of weights, and a fix, or "" for other files."""
     with open(path, "rb") as file:
         start = file.read(512)
     if not start.strip(b"\0"):

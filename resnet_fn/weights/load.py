@@ -41,7 +41,7 @@ class WeightFile:
 def read_weights(file: File, which: str = "last") -> WeightFile:
     """Read a `.pth`, `.safetensors` or `.ckpt` file, a checkpoint folder, or a run folder.
 
-    `which` selects the "last" or "best" checkpoint of a run folder. A checkpoint's moving averages replace the weights.
+    `which` selects a run folder's "last" or "best" checkpoint. Moving averages, if any, replace a checkpoint's weights.
     """
     source = read_any_weights(file, which)
     if source.useless:
@@ -63,7 +63,7 @@ def read_any_weights(file: File, which: str = "last") -> WeightFile:
     else:
         arrays = read_arrays(path)
         if which != "last":
-            raise ValueError(f"which: {which!r} is for run folders, but {path} is a file; leave which out")
+            raise ValueError(f"which: {which!r} is for run folders, but {path} is a file; leave out which")
     try:
         style = recognise_style(arrays)
     except ValueError as error:
@@ -87,7 +87,7 @@ def load_weights(
         allow_non_finite: If True, NaN and infinity are accepted.
 
     Raises:
-        WeightsError: If an array is missing, unexpected or of another shape, or no net of this package fits.
+        WeightsError: If an array is missing, unexpected or of another shape, or if our nets cannot use the weights.
         ValueError: If the file cannot be read, or if an array contains NaN or infinity.
     """
     source = file if isinstance(file, WeightFile) else read_weights(file)
@@ -103,7 +103,7 @@ def load_weights(
 
 
 def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
-    """Return the recipe with a model. If it has none, the weights determine the model, the norm and a missing stem."""
+    """Return the recipe. If the recipe has no model, take the model, the norm and a missing stem from the weights."""
     if recipe.model:
         return recipe
     if source is None:
@@ -153,7 +153,7 @@ def convert_weights(
         source: Weight file, checkpoint folder or run folder, as in `load_weights`.
         target: File to write, which ends in `.safetensors`, `.ckpt`, `.pth` or `.pt`.
         to: Naming style to write, one of "ours", "torchvision" (also timm), "mindcv" and "official".
-        model: Model name. If empty, the name is read from a checkpoint, or else recognised from names and shapes.
+        model: Model name. If empty, the model is read from a checkpoint, or else recognised from names and shapes.
         allow_non_finite: If True, NaN and infinity are accepted.
         which: Checkpoint of a run folder, "last" or "best".
 
@@ -161,7 +161,7 @@ def convert_weights(
         {"model": name, "path": path that was read, "from": style, "to": style, "tensors": count, "warnings": texts}
 
     Raises:
-        ValueError: If an array does not fit or is not finite, or if nets of the project `to` cannot use the weights.
+        ValueError: If an array does not fit or is not finite, or if nets of the style `to` cannot use the weights.
     """
     if to not in STYLES:
         raise ValueError(f"to: {to!r} is unknown; {closest(to, STYLES)}")
@@ -185,7 +185,7 @@ def convert_weights(
 
 
 def _difference(net: nn.Cell, source: WeightFile, model: str, path: str) -> str:
-    """Return an error if the weights are of no known net, or of another model, stem, norm or channels, else ""."""
+    """Return an error if the weights' model is unknown, or model, stem, norm or channels differ from `net`, else ""."""
     ours = recognise_model({parameter.name: parameter for parameter in net.get_parameters()}, model)
     try:
         theirs = recognise_model(source.arrays)
