@@ -110,7 +110,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(types.ModuleType):
-    """Keeps the function `resnet_fn.train` when the module `resnet_fn.train` is imported."""
+    """Keeps functions such as `resnet_fn.train` when the modules of the same names are imported."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in _HOMES and name != "recipes" and isinstance(value, types.ModuleType):

@@ -35,13 +35,13 @@ def read_events(run: Path) -> list[dict[str, Any]]:
 
 
 def lines_of(runs: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, list[Events]], list[str]]:
-    """Group the events of `runs` by curve. Runs that differ only in the seed are drawn as one curve.
+    """Group the events of `runs` by curve. Evaluated runs of `train` that differ only in the seed share a curve.
 
     Returns a dict from each curve's title to the events of the curve's runs, and a list of warnings.
     """
     recipes: dict[str, dict[str, Any]] = {}
     for name, events in runs.items():
-        with contextlib.suppress(ValueError):  # a run without a recipe or an evaluation gets its own line
+        with contextlib.suppress(ValueError):  # a run without a recipe or an evaluation gets its own curve
             recipes[name] = read_run(Path(name), events).recipe
     lines: dict[str, list[Events]] = {name: [events] for name, events in runs.items() if name not in recipes}
     warnings: list[str] = []
@@ -75,7 +75,9 @@ def draw(lines: dict[str, list[Events]], out: Path) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Draw the curves of runs to a file, or print a table."""
-    about = "Draw the curves of runs, or compare the runs in a table.\nRuns that differ only in the seed are combined."
+    about = (
+        "Draw the curves of runs, or compare runs in a table.\nRuns of train that differ only in the seed are combined."
+    )
     flags = cli.Parser("plot", about, _EXAMPLES, "RUN …")
     flags.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
     flags.add_argument("--out", metavar="FILE", help="image file to write (.png, .svg or .pdf); default curves.png")

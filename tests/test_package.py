@@ -96,7 +96,7 @@ def test_the_version_is_the_newest_of_the_changelog():
     assert {name: int(number) for name, number in re.findall(r"^\| ([\w ]+) \| (\d+) \|", page, re.M)} == {
         "checkpoint": folder.FORMAT,
         "trace of the ladder": trace_folder.VERSION,
-        "packed set": records.FORMAT,
+        "packed data set": records.FORMAT,
         "recipe file": recipe_file.FORMAT,
     }
 

@@ -13,7 +13,7 @@ from resnet_fn.update.state import TrainState
 
 
 class CheckpointWriter:
-    """Writes checkpoints in a background thread. A `with` block waits for saves, and raises a failed save's error."""
+    """Writes checkpoints in a background thread. The `with` block ends after all saves, and raises a save's error."""
 
     def __init__(self, state: TrainState | None) -> None:
         self._parameters = (state.weights, state.training) if state else ((), ())  # None: this rank saves nothing

@@ -58,7 +58,7 @@ def usage_errors() -> Iterator[None]:
 
 
 class Parser(argparse.ArgumentParser):
-    """Parses flags as ArgumentParser does. A wrong or abbreviated flag raises a UsageError."""
+    """Parses flags as ArgumentParser does, but `parse` raises a UsageError for a wrong or abbreviated flag."""
 
     def __init__(self, command: str, description: str, epilog: str = "", usage: str = "") -> None:
         super().__init__(

@@ -36,7 +36,7 @@ def near_path(path: str | Path, otherwise: str) -> str:
 
 
 def near_run(path: Path, otherwise: str) -> str:
-    """Suggest runs or existing paths near `path`, which is no run folder. Without a suggestion, return `otherwise`."""
+    """Suggest runs or existing paths near `path`, which lacks what the caller needs, or return `otherwise`."""
     place = path if path.is_dir() else path.parent
     runs = sorted(str(log.parent) for log in place.glob("*/metrics.jsonl"))
     hint = f"give one of the runs in {place}: {few(runs)}" if runs else otherwise

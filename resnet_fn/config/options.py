@@ -14,7 +14,7 @@ _record = partial(setting, "logs and checkpoints", per_worker=True)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions(Settings):
-    """These settings decide how a run is computed, and may change on resume. Raises ValueError for a wrong value."""
+    """These settings decide how a run is computed, and may change on resume. Raises ValueError if one is invalid."""
 
     out_dir: str = _run("", "run folder; empty: runs/<recipe>-<time>", "path", aliases="output")
     resume: str = _run("auto", "run or checkpoint to resume; auto: run in --out-dir, if any; never: new run", "path")
@@ -25,7 +25,7 @@ class RunOptions(Settings):
     allow_other_data: bool = _run(False, "resume even if the training set has changed")
     data_threads: int = _each(0, "threads that decode images, per worker; 0: worker's CPU share", "threads", at_least=0)
     feed: str = _compute("float32", "type of images on the device; uint8 is for image files", choices="float32|uint8")
-    accumulate: int = _compute(1, "gradient accumulation steps; BatchNorm runs per step", "micro-batches", at_least=1)
+    accumulate: int = _compute(1, "gradient accumulation; BatchNorm runs per micro-batch", "micro-batches", at_least=1)
     mode: str = _compute("graph", "graph: compile the update; pynative: compile nothing", choices="graph|pynative")
     device: str = _compute("CPU", "device that computes", choices="CPU|Ascend")
     fast_math: bool = _compute(False, "allow HF32 and kernels that are not deterministic (Ascend)")

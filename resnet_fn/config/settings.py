@@ -53,7 +53,7 @@ class Draft(NamedTuple):
     faults: tuple[tuple[str, str], ...] = ()
 
     def with_flags(self, given: Mapping[str, Any]) -> "Draft":
-        """Return a draft with the flags `given`. `RULES` decides which settings are left out, and which are faults."""
+        """Return a draft with the flags `given`. Settings without effect are left out, or are faults: see `RULES`."""
         flags = {name: Value(self.values[name].field, value, Source.FLAG) for name, value in given.items()}
         values = {**self.values, **flags}
         values = {name: value._replace(value=as_declared(value.field, value.value)) for name, value in values.items()}
@@ -145,6 +145,6 @@ def draft_of(*configs: Any) -> Draft:
 
 
 def changed(config: Any, **given: Any) -> Any:
-    """Return a copy of `config` with the values `given`. Other settings without effect are set to `Value.off`."""
+    """Return a copy of `config` with the values `given`. Other settings can change, too: see `Draft.with_flags`."""
     check_names(given, type(config))
     return draft_of(config).complete(**given).make(type(config))

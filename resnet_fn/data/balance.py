@@ -27,7 +27,10 @@ def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> t
 
 
 def class_balance(sampling: str, weights: Sequence[float], classes: int, labels: np.ndarray) -> list[dict[str, float]]:
-    """Return each class's image count, loss weight and uses of an image per epoch. Without balancing, return []."""
+    """Return each class's image count, loss weight and uses of an image per epoch.
+
+    Returns [] without class weights and balanced sampling.
+    """
     if not weights and sampling != BALANCED:
         return []
     counts = np.bincount(labels, minlength=classes).tolist()
@@ -54,7 +57,7 @@ def describe_balance(rows: Sequence[Mapping[str, float]], classes: Sequence[str]
 def balanced_order(rng: np.random.Generator, labels: np.ndarray) -> np.ndarray:
     """Draw the order of an epoch, int32 [N], in which all classes in `labels`, int [N], are equally frequent.
 
-    Each of K classes has about N / K samples. Samples of one class occur equally often, up to a difference of 1.
+    Each of K classes gets about N / K places. Samples of one class occur equally often, up to a difference of 1.
     """
     counts = np.unique(labels, return_counts=True)[1]
     by_class = np.split(np.argsort(labels, kind="stable").astype(np.int32), np.cumsum(counts)[:-1])

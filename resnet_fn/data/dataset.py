@@ -86,7 +86,7 @@ def check_labels(split: Samples, classes: int, name: str) -> None:
     if len(wrong):
         index = int(wrong[0])
         fault = f"sample {index} has label {int(split.labels[index])}, outside 0..{classes - 1}"
-        raise ValueError(f"{name}: {fault} (labels outside: {len(wrong)}); fix the labels or the number of classes")
+        raise ValueError(f"{name}: {fault} (such samples: {len(wrong)}); fix the labels or the number of classes")
 
 
 def blank_batch(dataset: DataSet, count: int, size: int, mixes: bool, dtype: str = "float32") -> Batch:
@@ -103,8 +103,8 @@ def eval_batches(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield this worker's batches of an evaluation: images, labels, and sample numbers, int64 [batch_size].
 
-    Worker r of W gets blocks r, r + W, … of `block` samples each. `batch_size` must be a multiple of `block`, so that
-    batches hold whole blocks. All workers get equally many batches. Batches are padded with sample 0 and the number −1.
+    Worker r of W gets blocks r, r + W, … of `block` samples. `batch_size` must be a multiple of `block`, so that
+    batches hold whole blocks. All workers get equally many batches. Free places hold sample 0 and the number −1.
     """
     blocks = -(-len(split) // block)
     local = (np.arange(workers.rank, blocks, workers.size)[:, None] * block + np.arange(block)).ravel()

@@ -63,7 +63,7 @@ class Plan:
             raise ValueError(f"batch_size: {size} is more than the {samples} training samples; give at most {samples}")
         if recipe.mixes and share % 2:
             even = 2 * workers.size * -(-size // (2 * workers.size))
-            raise ValueError(f"batch_size: mixup and cutmix need pairs, but a worker gets {share} samples; give {even}")
+            raise ValueError(f"batch_size: mixup and cutmix need an even number per worker, not {share}; give {even}")
         places = workers.rank * share + np.arange(share)
         self.repeat_numbers = places // (size // recipe.repeats)  # of each sample, from 0, int64 [share]
 

@@ -96,7 +96,7 @@ def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number
 def draw_box(width: int, height: int, smallest: float, rng: np.random.Generator) -> tuple[int, int, int, int]:
     """Draw the left, top, right and bottom of a random crop, in pixels (Szegedy et al., arXiv 1409.4842).
 
-    As in torchvision, the crop's share of the area is drawn from `smallest` to 1, and the aspect ratio from 3/4 to 4/3.
+    As in torchvision, the share of the image's area is from `smallest` to 1, and the aspect ratio from 3/4 to 4/3.
     """
     lowest, highest = 3 / 4, 4 / 3
     for _ in range(10):

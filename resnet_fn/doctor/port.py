@@ -73,9 +73,9 @@ def _recorded(layers: dict[type[nn.Cell], dict[str, str]]) -> Iterator[dict[int,
 
 
 def resting_settings(place: str) -> list[str]:
-    """Build a net with the function `place` (FILE:NAME).
+    """Build a net by calling `place` (FILE:NAME), a function or a class.
 
-    Return a line for each default that layers use and a later MindSpore changes, and for each keep_prob of a Dropout.
+    Return a line for each default that layers use and a later MindSpore changes, and for each given Dropout keep_prob.
     """
     kinds = [kind for kind in vars(nn).values() if isinstance(kind, type) and issubclass(kind, nn.Cell)]
     layers = {kind: rests for kind in kinds if (rests := changing_defaults(kind))} | {nn.Dropout: {}}

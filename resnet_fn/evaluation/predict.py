@@ -20,7 +20,7 @@ from resnet_fn.runtime.console import printable
 
 
 def find_images(paths: Iterable[str | Path]) -> list[Path]:
-    """Return the given image files and the images in the given folders. Print a line about other names in a folder."""
+    """Return the given image files and the images in the given folders. Print a line about names that are left out."""
     files: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():

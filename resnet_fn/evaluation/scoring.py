@@ -45,7 +45,7 @@ def score(
         dataset: the data set, whose split `test` is scored.
         batch_size: approximate number of samples that a worker reads at a time.
         workers: this worker's rank and the number of workers.
-        stop_flags: returns float32 [3], with 1 for each of (SIGTERM, SIGINT, SIGHUP) that this worker received, else 0.
+        stop_flags: returns float32 [3] for (SIGTERM, SIGINT, SIGHUP): 1 for the signal that this worker noted, else 0.
         all_classes: whether to keep the probabilities of all classes. Multi-label probabilities are always kept.
             To compute probabilities of all classes, the evaluation step must return logits.
         fills: whether to pad a block of fewer than 64 samples to 64. The net evaluates one block at a time. Set `fills`

@@ -89,7 +89,7 @@ def create_model(
 
 
 def build_net(recipe: Recipe, spec: InputSpec) -> ResNet:
-    """Build a recipe's net, initialise weights with the recipe's seed, and freeze the parts that are not trained."""
+    """Build a recipe's net, initialise its weights with the recipe's seed, and freeze the parts not to be trained."""
     if recipe.model in ("genet50", "genet50_plus") and recipe.evaluation_size != recipe.image_size:
         sizes = f"images of {recipe.image_size} pixels, but evaluation uses {recipe.evaluation_size}"
         raise ValueError(f"model: {recipe.model} fits only {sizes}; give --eval-size {recipe.image_size}")

@@ -63,11 +63,11 @@ class GlobalDepthwise(nn.Conv2d):
 
 
 class GatherExcite(nn.Cell):
-    """Computes x · σ(excite(gather(x))), where gather reduces a feature map to a value (Hu et al., arXiv 1810.12348).
+    """Computes x · σ(excite(gather(x))). gather reduces each feature map to one value (Hu et al., arXiv 1810.12348).
 
-    The variant "minus" (θ⁻) takes the mean, and fits maps of any size. The variant "" (θ) uses a convolution as large
-    as the map (`size` x `size`) and BatchNorm. The variant "plus" (θ⁺) adds `Excite`. `Excite` begins with a ReLU as in
-    the authors' Caffe models, but not in timm. MindSpore's GENet adds a 3x3 convolution in stage 1, unlike this net.
+    The variant "minus" (θ⁻) gathers by the mean, on maps of any size. The variant "" (θ) gathers by a depthwise
+    convolution as large as the map (`size` x `size`) and BatchNorm. The variant "plus" (θ⁺) adds `Excite`, which begins
+    with a ReLU as in the authors' Caffe models, but not in timm. MindSpore's GENet adds a 3x3 convolution in stage 1.
     """
 
     standard = False

@@ -1,4 +1,4 @@
-"""This module initialises the parameters of a net with random distributions of PyTorch, torchvision and MindSpore."""
+"""This module initialises the parameters of a net as PyTorch, torchvision or MindSpore's scripts do."""
 
 import math
 from collections.abc import Callable

@@ -41,7 +41,7 @@ def mean(x: Tensor, standard: bool = False) -> Tensor:
 
 
 def broadcast_hw(factor: Tensor, x: Tensor, standard: bool = False) -> Tensor:
-    """Return `factor`, broadcast to the shape of `x` only if `factor` is float32, on a CPU, and `standard` is False."""
+    """Return `factor`. On a CPU, broadcast a float32 `factor` to the shape of `x`, unless `standard` is True."""
     if standard or not _by_products(factor.dtype):
         return factor
     n, c, height, width = x.shape

@@ -134,8 +134,8 @@ class Design:
 class ResNet(nn.Cell):
     """A residual network has a stem, stages of blocks, a mean over height and width, and a Dense layer.
 
-    Layers have torchvision's names, but D stem and attention layers have timm's names. Parameters have MindSpore's
-    names, for example `gamma` in `layer1.0.bn1.gamma`. `image_size` is the images' height and width in pixels.
+    Layers have torchvision's names, but attention layers, the D stem and its shortcuts have timm's names. Parameters
+    have MindSpore's names, such as `layer1.0.bn1.gamma`. `image_size` is the images' height and width in pixels.
     """
 
     def __init__(

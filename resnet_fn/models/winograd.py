@@ -33,7 +33,7 @@ def cook_toom() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the matrices A [6, 4], G [6, 3] and B [6, 6] of Winograd's method in float64.
 
     A x and G w hold the values at `POINTS` and the leading coefficients of the polynomials x (cubic) and w (quadratic).
-    x · w has the coefficients M x = Bᵀ [(A x) · (G w)]. For fixed w, Mᵀ maps the inputs d to the outputs y.
+    x · w has the coefficients Bᵀ [(A x) · (G w)]. For fixed w, they are M x with a matrix M, and Mᵀ maps d to y.
     """
     # In A and G, the last row is for infinity.
     a, g = (np.vstack([np.vander(POINTS, n, increasing=True), np.eye(n)[-1:]]) for n in (TILE, TAPS))
@@ -107,7 +107,7 @@ class Conv2d(nn.Conv2d):
         return convolve(x, self.weight) if self.winograd else super().construct(x)
 
     def fits(self) -> bool:
-        """Return whether `convolve` can compute this convolution and is faster than MindSpore's operation."""
+        """Return whether `convolve` can compute this convolution and is faster than MindSpore's operation on a CPU."""
         geometry = (self.kernel_size, self.stride, self.dilation, self.padding, self.group, self.has_bias)
         return geometry == ((3, 3), (1, 1), (1, 1), 1, 1, False) and self.in_channels >= LEAST_CHANNELS
 

@@ -18,7 +18,7 @@ from resnet_fn.parity.trace import Arrays, Recording, Wanted, named_leaves
 
 @dataclasses.dataclass(frozen=True)
 class StageCase:
-    """The first stage that differs, and the data that the search for its causes needs."""
+    """The first stage that differs, and the data for finding its causes."""
 
     stage: Stage
     layers: Sequence[LayerDifference]
@@ -27,7 +27,7 @@ class StageCase:
     names: NameMap
 
     def differing(self) -> list[str]:
-        """Return the names of the arrays that differ, without a suffix after a space such as "of rank 1"."""
+        """Return the names of the arrays that differ, without anything after a space, such as "of rank 1"."""
         differing = (item.name for item in self.stage.differences if item.verdict == DIFFERS)
         return list(dict.fromkeys(name.partition(" ")[0] for name in differing))
 

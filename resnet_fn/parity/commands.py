@@ -326,7 +326,7 @@ def compare(arguments: Sequence[str]) -> int:
 
 
 def _with_search(reference: Recording, parsed: argparse.Namespace) -> Recording:
-    """Return `reference`, with a function that finds causes in the torch module of --reference if this flag is set."""
+    """Return `reference`. If --reference is set, the copy has a function that searches its torch module for causes."""
     if not (place := parsed.searched):
         return reference
     path, recorded = Path(place.rpartition(":")[0]), reference.file.partition(",")[0]

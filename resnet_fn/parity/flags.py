@@ -71,7 +71,7 @@ def task_flags_in(parsed: argparse.Namespace) -> list[str]:
 def ladder_recipe(recipe: Recipe, batch_size: int, learning_rate: float | None, changes: dict[str, Any]) -> Recipe:
     """Return the recipe with another batch size, and with the further settings in `changes`.
 
-    If `learning_rate` is None, it is 0.001 for a changed optimizer, else the recipe's, scaled with the batch size.
+    If `learning_rate` is None, the rate is 0.001 for a changed optimizer, else the recipe's scaled with the batch size.
     """
     # Without the scale, a small batch makes any net chaotic, and only rounding is visible (arXiv 1706.02677).
     scale = batch_size / recipe.batch_size

@@ -166,7 +166,7 @@ def compare_recordings(
 
 
 def _layers_stage(after: str, layers: Sequence[LayerDifference]) -> list[Stage]:
-    """Return a list with the stage that compares layers' outputs after the stage `after`, or [] without this stage."""
+    """Return [the stage that compares layers' outputs after the stage `after`], or [] if there is none."""
     mode, name = stages.LAYERS_OF.get(after, ("", ""))
     outputs = [one.output for one in layers if one.mode == mode]
     return [stages.sure(Stage(name, outputs))] if outputs else []

@@ -43,7 +43,7 @@ class Node:
 
 
 class Graph:
-    """A graph of the layers that own parameters. An edge leads from a layer to the layer that takes its output.
+    """A graph of the layers that own parameters. An edge leads to the next such layer that gets a layer's output.
 
     Edges are found by comparing an input's bytes with earlier layers' outputs and with the ReLU of these outputs.
 
@@ -80,7 +80,7 @@ class Graph:
             origin.setdefault(fingerprint(np.maximum(layer.output, 0)), source)
 
     def labels(self, rounds: int = 0) -> list[int]:
-        """Return a number for each node. Two nodes get equal numbers if all nodes within `rounds` edges are alike."""
+        """Return a number for each node, equal if the nodes and their neighbours within `rounds` edges are alike."""
         now = [hash((node.kind, tuple(sorted(node.shapes.values())), node.output)) for node in self.nodes]
         for _ in range(rounds):
             fed: dict[int, list[int]] = defaultdict(list)
@@ -95,7 +95,7 @@ class Graph:
 
 
 def _feed(node: Node, inputs: list[int | None]) -> int | None:
-    """Return the index of the node that feeds `node`. An attention's key and query may have different sources."""
+    """Return the index of the node that feeds `node`, or None. An attention's key and query may have different ones."""
     if node.role == "out" and not node.whole:
         return None
     place = 0 if node.whole else {"k": 1, "v": 2}.get(node.role, 0)
@@ -272,7 +272,7 @@ def side_of(recording: Recording, mode: str) -> Side:
 def _fit(
     parameters: dict[str, MadeOf], ours: Mapping[str, Shape], theirs: Mapping[str, Shape], fixed: Collection[str]
 ) -> list[str]:
-    """Return a line for each pair of unequal shapes, or add a reshape to `parameters` if only axes of size 1 differ."""
+    """Return a line for each array that does not fit. Add a reshape to `parameters` if only axes of size 1 differ."""
     wrong = []
     for name, source in parameters.items():
         arrays, wanted = {one: np.empty(theirs[one], np.int8) for one in source.names}, tuple(ours[name])

@@ -112,7 +112,7 @@ def record_net(
 
     If `like` is given, the net takes over the reference's weights and dropout masks. At the end, the net has the
     weights from before the first update. `loss(outputs, labels)`, `optimizer` and `schedule(update)` replace the
-    recipe's loss, optimizer and learning rate. `optimizer` updates the trainable parameters. `build` makes the net
+    recipe's loss, optimizer and learning rate. `optimizer` must have trainable parameters only. `build` makes the net
     again, to record the initial values of several nets. If `probes` is False, the net is not run on changed inputs.
     """
     check_shares(task, workers.size, any(name.endswith(STATISTICS) for name in parameters_by_path(net)))
@@ -160,16 +160,18 @@ def record_net(
     with contextlib.suppress(MissingKernelError), explained(inputs):
         alone = optimizer_alone(net, own, like) if own else {}
     with without_dropout(cells.items()), masked(net, masks) as set_masks:
-        losses: dict[str, float] = {}
-        arrays = outputs_of(outputs["train"])
-        given = like.recording.trace.train_outputs[0] if like else arrays
-        if loss and (named := paired_outputs(arrays, given)):
-            given = {named[name]: one for name, one in given.items()}
-            losses = losses_alone(loss_of, given, task, outputs["train"], Tensor)
         used, moved = (own, "") if own else _recipe_optimizer(net, recipe, like)
         masking = set_masks if masks else None
         trace = run_mindspore(net, task, rates, criterion, used, make_step, outputs, like, masking, workers)
         assign(net, start)
+        losses: dict[str, float] = {}
+        arrays = trace.train_outputs[0]
+        if workers.size > 1:  # one worker's trace lacks the outputs on the batch's last micro-batch
+            arrays = outputs_of(first_call(net, split(tuple(task.batches[0]), task.accumulate)[-1][0], True))
+        given = like.recording.trace.train_outputs[0] if like else arrays
+        if loss and (named := paired_outputs(arrays, given)):
+            given = {named[name]: one for name, one in given.items()}
+            losses = losses_alone(loss_of, given, task, outputs["train"], Tensor)
         if masks:
             layers["dropout"] = layers_of(net, first, True)
     trace.settings, trace.alone, trace.losses_alone = settings, alone, losses

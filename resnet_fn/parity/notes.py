@@ -134,7 +134,7 @@ def _momentum(given: float, theirs: float) -> list[str]:
 
 
 def sharing_notes(names: NameMap, ours: Iterable[tuple[str, ...]]) -> list[str]:
-    """Return a line for each shared array of the reference that our net copies. `ours` has our shared arrays' names."""
+    """Return a line for each shared array of the reference that our net copies. `ours` groups names of one array."""
     shared = {name: group[0] for group in ours for name in group}
     notes = []
     for group in names.tied:

@@ -247,7 +247,7 @@ def is_mask(name: str, leaf: np.ndarray) -> bool:
 
 
 def measure(probes: Probes, asked: Asked, others: Probes, times: float) -> None:
-    """Set the rounding of each asked probe to `times` · (relative error of `others`) if that is more than before."""
+    """Raise each asked probe's rounding to `times` · (relative change from `probes` to `others`) if it is smaller."""
     for layer, titles in asked.items():
         for title in titles:
             probe, other = probes[layer][title], others.get(layer, {}).get(title)
@@ -380,7 +380,7 @@ class _Pair(NamedTuple):
 
 
 def _compared(probed: Probed, pair: _Pair) -> tuple[list[Difference], str] | None:
-    """Return a probe's differences, and a text if our side fails or shapes differ. Incomparable probes give None."""
+    """Return a probe's differences, and a text if our side fails or its outputs differ in names or shapes, or None."""
     _, _, title, ours, theirs, _, _ = pair
     finite = all(np.isfinite(value).all() for value in theirs.outputs.values())
     apart = len(ours.further) != len(theirs.further) or not np.allclose(ours.further, theirs.further, rtol=1e-3)

@@ -86,7 +86,7 @@ def compare_step(
     Args:
         net: the MindSpore net. Afterwards the net has the reference's weights.
         reference: the torch module from which the net was ported. A copy is trained, so the module keeps its weights.
-        batches: one pair (inputs, labels) for each update. Pairs have equal shapes. Inputs and labels are NumPy arrays
+        batches: one pair (inputs, labels) for each update, all of the same shapes. Inputs and labels are NumPy arrays
             [n, …] of float32, integers or bool. A tuple of arrays gives positional arguments, a dict keyword arguments.
         recipe: the settings of training, such as loss and optimizer. The whole schedule is compressed into the updates.
         accumulate: the number of micro-batches in each update, on both sides.

@@ -176,7 +176,7 @@ def rounding(trace: Trace, exact: Trace) -> Rounding:
 
 
 def sure(stage: Stage) -> Stage:
-    """Remove the undecided arrays from a stage, write their number into `stage.note`, and return the stage."""
+    """Remove the undecided arrays from a stage, add their number to `stage.note`, and return the stage."""
     decided = [item for item in stage.differences if item.verdict != UNDECIDED]
     if lost := len(stage.differences) - len(decided):
         stage.differences = decided
@@ -215,7 +215,7 @@ def drift(noisy: Trace, trace: Trace, measured: Rounding, parameters: Collection
 
 
 def worst_rounding(*roundings: Rounding) -> Rounding:
-    """Return the largest rounding in all arguments, for the arrays of the first. A missing array counts as infinity."""
+    """Return, for each array of the first argument, the largest of its roundings. A missing one counts as infinity."""
     return {
         stage: {name: max(one.get(stage, {}).get(name, math.inf) for one in roundings) for name in errors}
         for stage, errors in roundings[0].items()
@@ -268,7 +268,7 @@ class Comparison:
 
     @functools.cached_property
     def _unsure(self) -> tuple[Arrays, Arrays]:
-        """Two masks of each gradient's elements that are only rounding: on batch 1, and on at least one batch."""
+        """Two masks for each gradient, of elements that are only rounding: on batch 1, and on at least one batch."""
 
         def apart(ours: Arrays, theirs: Arrays) -> Arrays:
             masks = {}

@@ -132,7 +132,7 @@ def _check_batches(batches: Sequence[Batch], accumulate: int) -> None:
             got, expected = shapes.get(name, "missing"), first.get(name, "missing")
             if got != expected:
                 raise ValueError(
-                    f"batches: {name} is {got} in batch {index}, but {expected} in batch 0; use one shape and dtype"
+                    f"batches: {name} is {got} in batch {index}, but {expected} in batch 0; make all batches alike"
                 )
     if accumulate == 1:  # without micro-batches, no array needs a batch axis
         return
@@ -171,7 +171,7 @@ class Task:
         given = [name for name in _NOT_COMPARED if getattr(self.recipe, name) != getattr(Recipe, name)]
         if given:
             got = ", ".join(f"{name} {getattr(self.recipe, name)!r}" for name in given)
-            raise ValueError(f"recipe: the ladder does not compare {got}; omit these settings, or give another recipe")
+            raise ValueError(f"recipe: the ladder does not compare {got}; omit these, or give another recipe")
         _check_batches(self.batches, self.accumulate)
         every, updates = self.recipe.ema_every, len(self.batches)
         if self.recipe.ema and every > updates:

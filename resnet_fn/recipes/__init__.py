@@ -75,7 +75,7 @@ def cifar10_resnet18() -> Recipe:
 
 @_named
 def cifar10_resnet50() -> Recipe:
-    """Train ResNet-50 on CIFAR-10 with PyTorch's initialisation. Accuracy is 92.98 % in MindSpore, 92.58 % in PyTorch.
+    """Train ResNet-50 on CIFAR-10 with PyTorch's initialisation. Accuracy: 92.98 % in MindSpore, 92.58 % in PyTorch.
 
     The net, the stem and the initialisation are from a published report of a port from PyTorch. With MindSpore's own
     initialisation, the accuracy was 91.96 %. Learning rate and schedule are usual for ResNets on CIFAR-10.

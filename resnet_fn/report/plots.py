@@ -142,7 +142,7 @@ def draw_panel(axes: "Axes", panel: int, lines: Mapping[str, Sequence[Events]]) 
 
 
 def _values(runs: Sequence[Events], kind: str, field: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return updates [n] at which each run has an event `kind` with `field`, and the values of `field` [runs, n]."""
+    """Return the updates [n] at which each run has an event `kind` with `field`, and `field`'s values [runs, n]."""
     rows = [{e["update"]: e[field] for e in events if e["event"] == kind and field in e} for events in runs]
     updates = sorted(set.intersection(*map(set, rows)))
     return np.array(updates), np.array([[row[update] for update in updates] for row in rows], float)

@@ -56,7 +56,7 @@ def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
 
 
 def different_updates(last: Mapping[str, int]) -> list[str]:
-    """Return a list with a warning if the last updates of some runs, {run: update}, differ, or else an empty list."""
+    """Return a list with a warning if the updates in `last` ({run: last update}) differ, else an empty list."""
     where = ", ".join(f"{name} at {update}" for name, update in last.items())
     return [f"warning: the runs of one recipe have different last updates: {where}"] * (len({*last.values()}) > 1)
 

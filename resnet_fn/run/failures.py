@@ -53,7 +53,7 @@ def finish_log(run: Run) -> None:
 def stop_not_finite(run: Run, batch: Batch, not_finite: np.ndarray, skipped_in_row: int) -> None:
     """End the run and save no checkpoint, because numbers of an update are not finite. Every rank calls this function.
 
-    `not_finite` is an array [workers], with 1 for each rank whose loss, gradients or BatchNorm statistics are not
+    `not_finite` is an array [workers], with 1 for each rank that found its loss, gradients or BatchNorm statistics not
     finite. Each rank with a 1 saves its batch to a file not-finite-….npz. If there is no 1, every rank saves its batch.
     """
     folder, workers, update = run.folder, run.workers, run.progress.update

@@ -67,7 +67,7 @@ class TrainResult:
 def train(
     recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Sequence[str] = (), own: Own | None = None
 ) -> TrainResult:
-    """Train a recipe, or resume the run that `options.resume` chooses.
+    """Train a recipe, or resume the run that `options.resume` and `options.out_dir` choose (`find_start`).
 
     After each epoch the run is evaluated, and a checkpoint is saved if `checkpoint_every` allows it. Under msrun every
     worker calls this function with the same arguments, and all return the same metrics. If a worker gets SIGTERM,
@@ -77,13 +77,14 @@ def train(
     `save` in run/resume.py writes a checkpoint, which contains these parts:
 
     - `Run.state` as tensors: the net's parameters, BatchNorm's statistics, the optimizer's state, the loss scaler's
-      state and the moving average. An update changes only this state (`TrainState` in update/state.py).
+      state and the moving average. On the device, an update changes only these (`TrainState` in update/state.py).
     - `Run.progress` as JSON: number of updates, last and best evaluation, evaluations without improvement.
     - Values that a resume compares, as JSON: the recipe, the data set's classes and samples, class weights from a file.
     - Values whose change on a resume gives a note, as JSON: workers, micro-batches, kernels, image dtype (`--feed`).
 
-    A resume needs nothing else: data order, augmentation, masks and learning rate follow from the recipe, the data set
-    and the update's number. Only dropout layers of the caller's own net draw numbers that a checkpoint cannot restore.
+    A resume needs no other state: data order, augmentation, masks and learning rate follow from the recipe, the data
+    set and the update's number. Equal bits also need the same versions and processor, and at most 4 threads
+    (docs/reliability.md). Dropout layers of the caller's own net draw numbers that a checkpoint cannot restore.
 
     Args:
         recipe: a recipe, the name of a recipe in `recipes.RECIPES`, or a recipe file.
@@ -242,7 +243,7 @@ def log_update(
 def evaluate_epoch(run: Run) -> int:
     """Evaluate on the whole validation set, record the result, and note whether it is the best so far.
 
-    Returns the number of a signal that ended the evaluation on all ranks, or 0. The resumed run repeats the evaluation.
+    Returns the number of a signal that ended the evaluation on all ranks, or 0. After a signal, a resume repeats it.
     """
     progress, dataset = run.progress, run.dataset
     run.stop_request.install_handlers()

@@ -60,6 +60,6 @@ class Prefetcher:
 def to_device(array: np.ndarray, card: bool = False) -> Any:
     """Return a tensor that shares the memory of a contiguous `array`, or a copy of `array` for a card.
 
-    Do not write to `array` while MindSpore may read it. A compiled function may read `array` until it is called again.
+    Do not write to `array` while MindSpore may read it. A compiled function may read `array` until its next call.
     """
     return Tensor(array) if card else mindspore.from_numpy(array)  # a card needs a copy: see docs/ascend.md

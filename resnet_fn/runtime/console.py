@@ -15,7 +15,7 @@ LAUNCHED_BY = "RESNET_FN_LAUNCHED_BY"  # in a worker's environment: the words of
 
 
 class _Lossy:
-    """Wraps an output stream. After a write fails, this wrapper drops all text and raises no OSError."""
+    """Wraps an output stream. If a write fails, no OSError is raised, and the descriptor then leads to /dev/null."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream

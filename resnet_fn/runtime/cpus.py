@@ -63,7 +63,7 @@ def shared(mine: Collection[int], masks: Collection[Collection[int]]) -> int:
 
 
 def keep_to_one_cpu() -> None:
-    """Bind this worker to its own CPU if this machine's workers share their CPUs, and there is one CPU per worker."""
+    """Bind this worker to its own CPU if all workers of this machine have the same CPUs, and as many as workers."""
     cpus, workers = os.sched_getaffinity(0), local_workers()
     own = {place: {cpu} for place, cpu in zip(sorted(workers), sorted(cpus), strict=False)}
     # A process that may use two CPUs computes with at least two threads, which would disturb the other workers.

@@ -167,7 +167,7 @@ def context(name: str) -> Any:
 
 @contextlib.contextmanager
 def ending_mixed_precision() -> Iterator[None]:
-    """End the mixed precision of a cell with `to_float` that raises an error in a `with` block.
+    """If a cell with `to_float` raises an error in a `with` block, end the mixed precision that MindSpore leaves on.
 
     If the cell is not compiled, MindSpore would compute all later operations of this process in the cell's precision.
     """

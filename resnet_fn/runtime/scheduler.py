@@ -38,7 +38,7 @@ def check_port() -> None:
 def wait_for_workers_then_exit() -> None:
     """Fork a child process that becomes MindSpore's scheduler, and wait in this process until the child ends.
 
-    Only the child returns. After a signal, the child runs until the local workers have saved a checkpoint and ended.
+    Only the child returns. After a signal, the child runs until the local workers, which may save, have ended.
     Outside the main thread, nothing happens. Call this function before any thread starts: a fork copies no threads.
     """
     if not in_main_thread():

@@ -81,7 +81,7 @@ def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
 
 
 def exchange_numbers(values: np.ndarray, workers: Workers) -> np.ndarray:
-    """Sum all ranks' int64 arrays. A number is below 2^48 on one rank, 0 on the others. Every rank must call this."""
+    """Sum int64 arrays of all ranks. Each number is below 2^48 on one rank, else 0. Every rank must call this."""
     halves = np.stack(np.divmod(values, 2**24)).astype(np.float32)  # float32 holds the 24 bits of each half exactly
     upper, lower = sum_over_ranks(halves, workers).astype(np.int64)
     return upper * 2**24 + lower

@@ -71,7 +71,7 @@ class SummaryWriter(tensorboardX.SummaryWriter):
 
 
 class Board:
-    """Writes TensorBoard events for a run's updates after `start`. Older events of updates after `start` are hidden."""
+    """Writes a run's TensorBoard events after update `start`. Older events after `start` (if 0, all) are hidden."""
 
     def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int) -> None:
         self._folder = folder

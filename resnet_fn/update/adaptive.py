@@ -14,7 +14,7 @@ _adam_kernel, _assign = ops.Adam(), ops.Assign()
 
 
 def one_minus_powers(betas: Sequence[float]) -> Callable[[Tensor], Tensor]:
-    """Return a function from a step count t (float32 scalar) to Adam's bias corrections 1 − β^t, float32 [betas]."""
+    """Return a function from an update count t (float32 scalar) to Adam's bias corrections 1 − β^t, float32 [betas]."""
     logarithms = Tensor(np.log(np.maximum(betas, 1e-30)), mindspore.float32)
 
     def corrections(count: Tensor) -> Tensor:

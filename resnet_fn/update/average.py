@@ -80,7 +80,7 @@ def _follow(weight: Tensor, average: Parameter, parameter: Parameter) -> Tensor:
 
 @contextlib.contextmanager
 def averaged(average: MovingAverage | None) -> Iterator[None]:
-    """Assign the averages to the net's parameters inside a `with` block, also for functions already compiled."""
+    """Assign the averages to the net's parameters inside a `with` block. Compiled functions read the averages, too."""
     if average is None:
         yield
         return

@@ -57,7 +57,7 @@ def pack(means: Tensor, flags: Tensor, finite: Tensor, one_hot: Tensor) -> Tenso
     """Make this worker's report (the small vector that the workers sum).
 
     `means` has the loss and the metric, divided by the number of workers. `finite` (bool scalar) is False if this
-    worker found a loss, gradient or statistic not finite. `one_hot` is float32 [workers], with 1 at this worker's rank.
+    worker has a loss, gradient or statistic that is not finite. `one_hot` is float32 [workers], with 1 at its rank.
     """
     return ops.concat((means, flags, one_hot * (1.0 - finite.astype(mindspore.float32))))
 

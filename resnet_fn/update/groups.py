@@ -22,8 +22,8 @@ Groups = Sequence[Parameter | tuple[Parameter, float] | tuple[Parameter, float, 
 def parameter_groups(recipe: Recipe, net: nn.Cell) -> list[tuple[Parameter, float, float]]:
     """Combine each of `net.trainable_params()` with the recipe's weight decay and a factor of the learning rate.
 
-    The last layer has rate factor 1. A block has the factor of the next block times `layer_decay`, as in BEiT (arXiv
-    2106.08254) and timm's `param_groups_layer_decay`. If `head_learning_rate` is above 0, the last layer has this rate.
+    The last layer has rate factor 1. The stem, or a block, with n blocks after it has `layer_decay`^(n + 1), as in BEiT
+    (arXiv 2106.08254) and timm. If `head_learning_rate` is above 0, the last layer has this rate instead.
     """
     numbers = layer_numbers([parameter.name for parameter in net.get_parameters()])
     last = max(numbers.values())

@@ -19,7 +19,7 @@ def smooth_targets(labels: Tensor, classes: int, smoothing: float = 0.0, over: s
 
     `labels` are int32 classes [N] or float32 probabilities [N, C]. If `over` is "all", a probability t becomes
     (1 − s) · t + s / C (Szegedy et al., arXiv 1512.00567), as in PyTorch. If `over` is "others", t becomes
-    (1 − r) · t + r / C with r = s · C / (C − 1), so that the label gets 1 − s, as in MindSpore's `CrossEntropySmooth`.
+    (1 − r) · t + r / C with r = s · C / (C − 1), so that t = 1 becomes 1 − s, as in MindSpore's `CrossEntropySmooth`.
     """
     targets = _one_hot(labels, classes, _ONE, _ZERO) if labels.ndim == 1 else labels
     targets = targets.astype(mindspore.float32)

@@ -50,7 +50,8 @@ class DynamicLossScaler:
         if growth_interval < 1:
             raise ValueError(f"growth_interval: {growth_interval} is not a positive number of updates; give 1 or more")
         if not 0 < floor <= initial <= ceiling:
-            raise ValueError(f"initial: {initial} must be between floor {floor} and ceiling {ceiling}, and floor > 0")
+            limits = f"floor {floor} and ceiling {ceiling}"
+            raise ValueError(f"initial: {initial} must be between {limits}, and the floor must be above 0")
         self.growth_factor, self.backoff_factor, self.growth_interval = growth_factor, backoff_factor, growth_interval
         self.floor, self.ceiling = floor, ceiling
         self.scale = _scalar(initial, "scaler.scale")

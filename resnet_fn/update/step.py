@@ -4,10 +4,10 @@ Of the following seven steps of an update, the function `apply` makes steps 3 to
 
     1  copy BatchNorm's moving statistics
     2  compute the scaled loss and its gradients; with micro-batches, add up those of all micro-batches
-    3  unscale the gradients; test whether this worker's loss, BatchNorm statistics and gradients are finite (each of
-       several workers tests only its first gradient, but with the code for Ascend cards all its gradients)
+    3  unscale the gradients; test whether this worker's loss, BatchNorm statistics and gradients are finite (with
+       several workers and not on a card, only the first gradient: step 4's sums show if others are not finite)
     4  with several workers, all-reduce: sum the gradients, the report and BatchNorm's statistics over the workers
-    5  apply the update if each worker had samples and passed step 3's test, and summed loss and gradients are finite
+    5  decide: apply the update if each worker had samples and passed step 3's test, and if the sums are finite
     6  if the update is applied: clip by global norm, optimize, set BatchNorm's statistics to their mean over workers,
        update the moving average of the weights
        if the update is skipped: restore BatchNorm's statistics, which alone have changed, from the copy of step 1
@@ -15,8 +15,8 @@ Of the following seven steps of an update, the function `apply` makes steps 3 to
 
 Collectives: an update makes one all-reduce for each gradient, one for the report, and one for all of BatchNorm's
 statistics together. The number of all-reduces is the same for a skipped update and for any number of micro-batches. If
-a net has no BatchNorm, or only frozen ones, an update makes one all-reduce fewer. On a CPU, `vectors.py` joins the
-gradients of a small net to a few vectors if the optimizer is SGD, Adam or AdamW and there is no moving average. Each
+a net has no BatchNorm, or only frozen ones, an update makes one all-reduce fewer. On a CPU, `make_fast_optimizer` joins
+the gradients of a small float32 net to a few vectors, for SGD, Adam or AdamW without a moving average. Each
 vector of gradients has one all-reduce. On a card, the gradients' all-reduces may run during the backward pass. With
 `sync_batchnorm`, a BatchNorm that is not frozen adds two all-reduces to the forward pass (sums of x, then of squared
 deviations) and two to the backward pass. `sync_batchnorm` does not work with micro-batches.
@@ -25,11 +25,11 @@ The report is a small vector: the loss, the metric, the number of workers withou
 flags (signals that were received), and which workers had a number that is not finite. `exchange.py` defines it.
 
 BatchNorm: every forward pass moves the statistics, so K micro-batches move them K times in an update. Each worker moves
-the statistics with its own samples; their mean over the workers is taken once, at the end of the update. The statistics
-of frozen BatchNorms do not change.
+the statistics with its own samples (with `sync_batchnorm`, with all workers' samples). The mean of the statistics over
+the workers is taken once, at the end of the update. The statistics of frozen BatchNorms do not change.
 
-Learning rate: an argument of the step, which `run/loop.py` computes from the update's number. The optimizer multiplies
-the rate by a factor for each parameter, which `groups.py` computes from `layer_decay` and `head_learning_rate`.
+Learning rate: an argument of the step. `run/loop.py` computes the rate from the update's number. The optimizer
+multiplies the rate by each parameter's factor, which `groups.py` computes from `layer_decay` and `head_learning_rate`.
 
 Checkpoint: `TrainState` (`state.py`) is all that an update changes, so a checkpoint must hold all of it.
 
@@ -77,7 +77,7 @@ class StepPlan(NamedTuple):
         clip_norm: largest allowed global norm of the gradients. 0 means no clipping.
         micro_batches: number of parts into which this worker's samples are split.
         normalise: mean and standard deviation for images that arrive as bytes; None for normalised images.
-        ascend: whether to compile the code for Ascend cards, which a CPU can run, too. None means True only on a card.
+        ascend: whether to compile the code for Ascend cards. A CPU can run this code, too. None: True only on a card.
     """
 
     clip_norm: float = 0.0
@@ -172,12 +172,12 @@ def make_train_step(
 
     Returns:
         A function `train_step(images, labels, learning_rate, flags=None, *masks)` that returns a `StepResult`.
-        `train_step` sets the net to training mode. Each worker passes these arguments for its own samples:
+        `train_step` sets the net to training mode. `images`, `labels`, `flags` and `masks` are this worker's own:
 
         images: float32 [n, C, H, W], or uint8 with `plan.normalise`. n is a multiple of the number of micro-batches.
-            Images may be a tuple of tensors if the net takes a tuple, and labels if the loss takes a tuple.
+            Images may be a tuple of tensors if the net takes one, and labels if the loss and the metric take one.
         labels: what `loss` takes, [n] or [n, …].
-        learning_rate: a float or a float32 scalar tensor.
+        learning_rate: a float or a float32 scalar tensor, the same on all workers.
         flags: numbers from `make_flags`, which are summed over the workers.
         masks: masks for dropout and stochastic depth from `make_masks`, each [n, …].
 

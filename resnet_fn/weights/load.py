@@ -63,7 +63,7 @@ def read_any_weights(file: File, which: str = "last") -> WeightFile:
     else:
         arrays = read_arrays(path)
         if which != "last":
-            raise ValueError(f"which: {which!r} is for run folders, but {path} is a file; leave out which")
+            raise ValueError(f"which: {which!r} is for run folders, but {path} is a file; leave out which={which!r}")
     try:
         style = recognise_style(arrays)
     except ValueError as error:
@@ -161,7 +161,8 @@ def convert_weights(
         {"model": name, "path": path that was read, "from": style, "to": style, "tensors": count, "warnings": texts}
 
     Raises:
-        ValueError: If an array does not fit or is not finite, or if nets of the style `to` cannot use the weights.
+        ValueError: If a file cannot be read or written, `to` or `model` is unknown, the model is not recognised, an
+            array does not fit or is not finite, or nets of the style `to` or of this package cannot use the weights.
     """
     if to not in STYLES:
         raise ValueError(f"to: {to!r} is unknown; {closest(to, STYLES)}")
@@ -185,7 +186,7 @@ def convert_weights(
 
 
 def _difference(net: nn.Cell, source: WeightFile, model: str, path: str) -> str:
-    """Return an error if the weights' model is unknown, or model, stem, norm or channels differ from `net`, else ""."""
+    """Return an error if the weights' model is unknown or its parameters, stem or norm do not fit `net`, else ""."""
     ours = recognise_model({parameter.name: parameter for parameter in net.get_parameters()}, model)
     try:
         theirs = recognise_model(source.arrays)

@@ -79,7 +79,7 @@ def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
 
 
 def differences(style: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, bool]:
-    """Return how nets of `style` differ from ours, or "", and True if these nets and ours cannot share weights."""
+    """Return how nets of `style` differ from ours, or "", and whether these nets and ours cannot share weights."""
     stem = arrays.get("conv1.weight")
     if style == "mindcv" and stem is not None and stem.shape[2:3] == (7,):  # only then a max-pool follows
         return "MindCV's stem max-pool pads only right and below, ours all sides, so features shift one pixel", False

@@ -23,7 +23,7 @@ def test_order_is_a_permutation_from_seed_and_epoch_alone():
 
 def test_mixing_needs_an_even_share_of_each_worker():
     recipe = Recipe(dataset="synthetic", image_size=16, batch_size=6, mixup=0.2, cutmix=1.0)
-    with pytest.raises(ValueError, match="need pairs, but a worker gets 3 samples; give 8"):
+    with pytest.raises(ValueError, match="need an even number per worker, not 3; give 8"):
         Plan(recipe, np.zeros(64, np.int32), Workers(0, 2))
 
 

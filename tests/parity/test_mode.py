@@ -66,10 +66,12 @@ def test_functions_that_the_port_compiles_itself_run_in_python():
 
 
 def test_both_modes_compute_the_same_and_a_trace_keeps_its_mode(tmp_path):
-    net = Ours(nn.Dense(8, 8), nn.ReLU())
-    one = record_net(net, Task(SGD, BATCHES), probes=False)
+    net, task = Ours(nn.Dense(8, 8), nn.ReLU()), Task(SGD, BATCHES, accumulate=2)
+    one = record_net(net, task, probes=False, loss=ops.cross_entropy)
+    last = Tensor(one.trace.train_outputs[0]["logits"]), Tensor(BATCHES[0][1][2:], mindspore.int32)
+    assert one.trace.losses_alone["2 samples, outputs × 1"] == pytest.approx(ops.cross_entropy(*last).item())
     with run_in("pynative"):
-        two = record_net(net, Task(SGD, BATCHES), probes=False)
+        two = record_net(net, task, probes=False)
     assert [one.environment["mode"], two.environment["mode"]] == ["graph", "pynative"]
     np.testing.assert_allclose(one.trace.losses, two.trace.losses, rtol=1e-6)
     for name, value in one.trace.after[-1].items():

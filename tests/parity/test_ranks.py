@@ -145,10 +145,7 @@ def test_what_does_not_belong_together_is_named(compared, tmp_path, says):
     with pytest.raises(ValueError) as error:
         load_recording(tmp_path / "mixed")
     says(error, "mixed", "another run", "record it again")
-    for accumulate, workers, batchnorm, words in (
-        (4, 3, False, "give accumulate 3 in this run"),
-        (1, 2, True, "BatchNorm"),
-    ):
+    for accumulate, workers, batchnorm, words in ((4, 3, False, "give accumulate 3 in"), (1, 2, True, "BatchNorm")):
         with pytest.raises(ValueError) as error:
             check_shares(dataclasses.replace(ours.task, accumulate=accumulate), workers, batchnorm)
         says(error, f"accumulate: {accumulate} must be a multiple of {workers}", words)

@@ -28,9 +28,7 @@ def test_settings_that_the_reference_cannot_follow_are_rejected_by_name(name, sa
     use = dataclasses.replace(recipe("imagenet_resnet50_v1"), **beside, **{name: value})
     with pytest.raises(ValueError) as error:
         Task(use, make_batches(1, 4, 1, 2, 3))
-    says(
-        error, "recipe: the ladder does not compare", f"{name} {value!r}", "omit these settings, or give another recipe"
-    )
+    says(error, "recipe: the ladder does not compare", f"{name} {value!r}", "omit these, or give another recipe")
 
 
 def test_the_dropout_of_a_recipe_is_listed():
@@ -66,9 +64,9 @@ X, Y = np.zeros((8, 1, 2, 2), np.float32), np.zeros(8, np.int32)
         (
             [(X, Y), (X[:4], Y[:4])],
             1,
-            ("inputs is float32 [4, 1, 2, 2] in batch 1", "but float32 [8, 1, 2, 2] in batch 0", "shape and dtype"),
+            ("inputs is float32 [4, 1, 2, 2] in batch 1", "but float32 [8, 1, 2, 2] in batch 0", "batches alike"),
         ),
-        ([(X, Y), ({"a": X}, Y)], 1, ("inputs is missing in batch 1", "but float32 [8, 1, 2, 2]", "shape and dtype")),
+        ([(X, Y), ({"a": X}, Y)], 1, ("inputs is missing in batch 1", "but float32 [8, 1, 2, 2]", "batches alike")),
         ([(X, Y)], 3, ("accumulate: 3", "does not divide batch size 8", "give a divisor of 8")),
         ([({"mask": X.astype(np.float64)}, Y)], 1, ("inputs mask of batch 0 is an array of float64", "of float32")),
         ([(X, [1, 2])], 1, ("batches: labels 0 of batch 0 is int", "give a NumPy array of float32, integers or bool")),

@@ -1,4 +1,4 @@
-"""This module reads CIFAR-10 and CIFAR-100 in binary or python form (https://www.cs.toronto.edu/~kriz/cifar.html)."""
+"""This module reads CIFAR-10 and CIFAR-100 binary or python version (https://www.cs.toronto.edu/~kriz/cifar.html)."""
 
 import pickle
 from pathlib import Path

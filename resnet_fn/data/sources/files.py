@@ -160,7 +160,7 @@ class FileSplit(EncodedSplit):
 def read_ahead(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int = READERS, ahead: int = 0
 ) -> Generator[tuple[Item, Result], None, None]:
-    """Yield (item, function(item)) in order. Threads compute the next `ahead` results, by default 4 per thread."""
+    """Yield (item, function(item)) in order. Threads work at most `ahead` items ahead, by default 4 per thread."""
     # If Python exits during an iteration, this generator is closed after all threads ended and `sys` was emptied.
     pool, finalizing = ThreadPoolExecutor(threads), sys.is_finalizing
     waiting: deque[tuple[Item, Future[Result]]] = deque()

@@ -43,8 +43,8 @@ def open_dataset(
         workers: this worker's rank and the number of workers. Workers share the check of image files.
         splits: the splits to check, "train", "test" or both.
         run: folder of a run whose validation split and list of bad files are used, or None for a new run.
-        trained_on: description of a trained net's input, or None. The data set must have this net's classes. The
-            description's folder and lists of images are used if no others are given.
+        trained_on: description of a trained net's input, or None. The data set must have the same classes, in the same
+            order. The description's folder and lists of images are used if no others are given.
 
     Raises:
         ValueError: if the folder or a list is wrong, a file is bad, a label is invalid, or `trained_on` does not fit.
@@ -67,7 +67,7 @@ def open_dataset(
     if trained_on and dataset.classes != trained_on.classes:
         changes = renamed(trained_on.classes, dataset.classes)
         fix = "give the checkpoint's own data set"
-        raise ValueError(f"data_dir: {recipe.dataset} does not have the trained net's classes ({changes}); {fix}")
+        raise ValueError(f"data_dir: {recipe.dataset}'s classes are not those of the trained net ({changes}); {fix}")
     notes = list(dataset.notes)
     for name, split, title in (("train", dataset.train, "training set"), ("test", dataset.test, "test set")):
         if name in splits:

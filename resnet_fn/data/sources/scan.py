@@ -28,7 +28,7 @@ _AT_A_TIME = 32  # a thread gets this many files at once, because handing over s
 
 
 def examine(path: str, decode: bool = True) -> tuple[int, str]:
-    """Return a file's size in bytes and fault. A good file's fault is "". Without `decode`, contents are not read."""
+    """Return a file's size in bytes, and its fault ("" for a good file). Without `decode`, contents are not read."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
@@ -152,7 +152,7 @@ def _names(split: FileSplit, dataset: DataSet) -> list[str]:
 
 
 def write_bad_files(folder: Path, dataset: DataSet) -> None:
-    """Write bad_files.txt with a line "path, tab, fault" for each skipped file, or nothing if bad files are errors."""
+    """Write bad_files.txt with a line "path, tab, fault" for each skipped file. Without `bad_files`, write no file."""
     if dataset.bad_files is not None:
         replace_text(folder / BAD_FILES, "".join(f"{line}\n" for line in dataset.bad_files), "surrogateescape")
 

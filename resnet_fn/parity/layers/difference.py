@@ -107,7 +107,7 @@ def relative_error(a: Any, b: Any) -> float:
 def difference(name: str, ours: Any, theirs: Any, tolerance: float = 0.0, rounding: float = 0.0) -> Difference:
     """Compare an array with the reference's array of the same shape.
 
-    `tolerance` is the largest allowed relative error. `rounding` is the relative error of `theirs` against float64.
+    `tolerance` is the relative error that always passes. `rounding` is the relative error of `theirs` against float64.
     """
     a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     if a.shape != b.shape:

@@ -76,7 +76,7 @@ WHOLE = ("attention", "lstm", "gru", "rnn", "norm", "dense")
 
 
 def kind_of(layer: Any) -> str:
-    """Return a layer's kind: a word for both frameworks such as "conv", or else the class's name in lower case.
+    """Return a layer's kind: a word such as "conv" for both frameworks, or else the class's name in lower case.
 
     A class derived from a framework's layer has the framework layer's kind. A user's class without inner layers has
     the kind that `_KINDS` gives for its name. All other classes of users have a kind such as "own block" for Block.

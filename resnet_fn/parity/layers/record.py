@@ -18,7 +18,7 @@ _CONTAINERS = {
 
 
 def recorded_layers(net: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (path, layer) for a net's layers. Containers, and layers inside a layer such as attention, are left out."""
+    """Yield (path, layer) for a net's layers, without containers and what is inside layers of kinds like attention."""
     seen: set[int] = set()  # hooks on a layer with two names would run twice
 
     def walk(layer: Any, name: str) -> Iterator[tuple[str, Any]]:

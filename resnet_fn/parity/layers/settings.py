@@ -98,7 +98,7 @@ def _read(layer: Any, *names: str) -> Any:
 
 
 def _transposed(layer: Any, image: np.ndarray | None) -> Settings:
-    """Return a transposed convolution's settings. The output has (input size − 1) · stride + kernel − `pads` rows."""
+    """Return a transposed convolution's settings. `pads` are cut off (input size − 1) · stride + kernel output rows."""
     count = _directions(layer, image)
     settings, mode = {**_conv(layer, image), "transposed": True}, _pad_mode(layer)
     more = _spread(getattr(layer, "output_padding", 0), count)

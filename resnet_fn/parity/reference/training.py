@@ -33,7 +33,7 @@ def recipe_loss(recipe: Recipe) -> Callable[[torch.Tensor, torch.Tensor], torch.
 
 
 def _smoothed(labels: torch.Tensor, logits: torch.Tensor, smoothing: float, over: str) -> torch.Tensor:
-    """Return labels as probabilities, with label smoothing over all classes or all classes except the label's."""
+    """Return labels as probabilities, smoothed over all classes or over all classes except the label's."""
     classes = logits.shape[1]
     targets = labels if labels.is_floating_point() else functional.one_hot(labels.long(), classes)
     targets = targets.to(logits.dtype)

@@ -59,7 +59,7 @@ def test_a_label_that_is_no_class_is_named(tmp_path, make_cifar, raises_line):
     make_cifar(tmp_path, "cifar10", True)
     file = tmp_path / "cifar-10-batches-bin" / "data_batch_2.bin"
     file.write_bytes(b"\xc8" + file.read_bytes()[1:])
-    with raises_line("training set: sample 40 has label 200, outside 0..9 (labels outside: 1); fix"):
+    with raises_line("training set: sample 40 has label 200, outside 0..9 (such samples: 1); fix"):
         open_dataset(TEN, str(tmp_path))
 
 
