@@ -279,7 +279,7 @@ def resolve(
             sources |= dict.fromkeys(inside, source)
         elif inside:
             if source != whole_array(source.parts[0].name):
-                raise ValueError(f"--map: {name} is a layer; give one layer of the reference, or map the parameters")
+                raise ValueError(f"--map: {name} is a layer and needs one layer; name one, or map each parameter")
             other = source.parts[0].name
             layers[name] = other
             by_leaf = {leaf_name(one[len(other) + 1 :]): one for one in theirs if one.startswith(f"{other}.")}

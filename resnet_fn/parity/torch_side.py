@@ -222,7 +222,7 @@ def searcher_of(recording: Recording, module: torch.nn.Module) -> Searcher:
 
 
 def _no_loss(outputs: Any, labels: Any) -> torch.Tensor:
-    raise ValueError("loss: the trace does not contain the reference's own loss; compare both nets in one process")
+    raise ValueError("loss: the trace lacks the reference's own loss function; compare both nets in one process")
 
 
 def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, rounded: str) -> list[Layer]:

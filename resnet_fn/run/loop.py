@@ -69,21 +69,21 @@ def train(
 ) -> TrainResult:
     """Train a recipe, or resume the run that `options.resume` and `options.out_dir` choose (`find_start`).
 
-    After each epoch the run is evaluated, and a checkpoint is saved if `checkpoint_every` allows it. Under msrun every
+    After each epoch the run is evaluated. `checkpoint_every` decides when a checkpoint is saved. Under msrun every
     worker calls this function with the same arguments, and all return the same metrics. If a worker gets SIGTERM,
-    SIGINT or SIGHUP, the run ends after the current update or evaluation batch, and saves a checkpoint. Until the first
-    update is computed, a signal ends the process.
+    SIGINT or SIGHUP, the run saves a checkpoint and ends, after the current or the next update or after an evaluation's
+    current batch. Before the first update or evaluation, a signal ends the process.
 
-    `save` in run/resume.py writes a checkpoint, which contains these parts:
+    `save` in run/resume.py writes a checkpoint. Besides values for reports, a checkpoint contains these parts:
 
     - `Run.state` as tensors: the net's parameters, BatchNorm's statistics, the optimizer's state, the loss scaler's
-      state and the moving average. On the device, an update changes only these (`TrainState` in update/state.py).
+      state and the moving average. An update passes only these to the next one (`TrainState` in update/state.py).
     - `Run.progress` as JSON: number of updates, last and best evaluation, evaluations without improvement.
     - Values that a resume compares, as JSON: the recipe, the data set's classes and samples, class weights from a file.
     - Values whose change on a resume gives a note, as JSON: workers, micro-batches, kernels, image dtype (`--feed`).
 
     A resume needs no other state: data order, augmentation, masks and learning rate follow from the recipe, the data
-    set and the update's number. Equal bits also need the same versions and processor, and at most 4 threads
+    set and the update's number. Equal bits also need equal values of the last point, and at most 4 threads
     (docs/reliability.md). Dropout layers of the caller's own net draw numbers that a checkpoint cannot restore.
 
     Args:
@@ -96,7 +96,7 @@ def train(
         ValueError: a setting, the data or the weights cannot work; raised before the first update.
         BadSampleError: a sample cannot be read.
         NotFiniteError: loss, gradients or statistics are not finite; with fp16, in `max_skips` updates in a row.
-        OSError, CheckpointError: a checkpoint could not be written. The previous checkpoint is intact.
+        OSError, CheckpointError: a file could not be written, or a checkpoint could not be read.
     """
     began = time.perf_counter()
     if isinstance(recipe, str):

@@ -67,7 +67,7 @@ def find_start(
         auto: the newest checkpoint in `out_dir`, or update 0 if there is no checkpoint.
         never: update 0, or ValueError if `out_dir` has checkpoints.
         a run folder: the newest checkpoint in this folder.
-        a checkpoint: this checkpoint, or ValueError if the run has newer checkpoints.
+        a checkpoint: the named checkpoint, or ValueError if its run has newer checkpoints.
 
     `recipe.epochs` may differ from the value in the checkpoint only if `resume` names a run or checkpoint. Without
     `out_dir`, the run folder is the resumed run's folder, or a new folder runs/<recipe>-<time>. Rank 0 chooses for all
@@ -86,7 +86,7 @@ def find_start(
     if not workers.is_main:
         folder = RunFolder(Path(path))
         if start and not Path(start).exists():
-            raise CheckpointError(f"{start}: is missing on rank {workers.rank}; put the run folder on a shared disk")
+            raise CheckpointError(f"{start}: not found on rank {workers.rank}; put the run folder on a shared disk")
         checkpoint = load_checkpoint(Path(start)) if start else None
     if checkpoint:
         checkpoint.state["best"] = best  # the same on all ranks

@@ -1,4 +1,4 @@
-"""This package writes a run's log metrics.jsonl and TensorBoard events, and shows the progress bar."""
+"""This package writes metrics.jsonl (a run's log) and TensorBoard events, and shows the progress bar."""
 
 import json
 import sys

@@ -13,25 +13,25 @@ Of the following seven steps of an update, the function `apply` makes steps 3 to
        if the update is skipped: restore BatchNorm's statistics, which alone have changed, from the copy of step 1
     7  adjust the loss scale, unless a worker had no samples; return the results
 
-Collectives: an update makes one all-reduce for each gradient, one for the report, and one for all of BatchNorm's
-statistics together. The number of all-reduces is the same for a skipped update and for any number of micro-batches. If
-a net has no BatchNorm, or only frozen ones, an update makes one all-reduce fewer. On a CPU, `make_fast_optimizer` joins
-the gradients of a small float32 net to a few vectors, for SGD, Adam or AdamW without a moving average. Each
-vector of gradients has one all-reduce. On a card, the gradients' all-reduces may run during the backward pass. With
-`sync_batchnorm`, a BatchNorm that is not frozen adds two all-reduces to the forward pass (sums of x, then of squared
-deviations) and two to the backward pass. `sync_batchnorm` does not work with micro-batches.
+Collectives: with several workers, an update makes one all-reduce for each gradient, one for the report, and one for all
+of BatchNorm's statistics together. The number of all-reduces is the same for a skipped update and for any number of
+micro-batches. If a net has no BatchNorm, or only frozen ones, an update makes one all-reduce fewer. On a CPU,
+`make_fast_optimizer` joins the gradients of a small float32 net to a few vectors, for SGD, Adam or AdamW without a
+moving average. Each vector of gradients has one all-reduce. On a card, the gradients' all-reduces may run during the
+backward pass. With `sync_batchnorm`, a BatchNorm that is not frozen adds two all-reduces to the forward pass (sums of
+x, then of squared deviations) and two to the backward pass. `sync_batchnorm` does not work with micro-batches.
 
 The report is a small vector: the loss, the metric, the number of workers without samples (`withheld`), the caller's
-flags (signals that were received), and which workers had a number that is not finite. `exchange.py` defines it.
+flags (signals that were received), and which workers failed the test of step 3. `exchange.py` defines it.
 
 BatchNorm: every forward pass moves the statistics, so K micro-batches move them K times in an update. Each worker moves
 the statistics with its own samples (with `sync_batchnorm`, with all workers' samples). The mean of the statistics over
 the workers is taken once, at the end of the update. The statistics of frozen BatchNorms do not change.
 
-Learning rate: an argument of the step. `run/loop.py` computes the rate from the update's number. The optimizer
+Learning rate: an argument of the step. `schedule.py` computes the rate from the update's number. The optimizer
 multiplies the rate by each parameter's factor, which `groups.py` computes from `layer_decay` and `head_learning_rate`.
 
-Checkpoint: `TrainState` (`state.py`) is all that an update changes, so a checkpoint must hold all of it.
+Checkpoint: `TrainState` (`state.py`) is all that an update passes to the next one, so a checkpoint must hold all of it.
 
 Compilation: an update is one compiled function. With micro-batches, an update calls the compiled functions `begin`
 once, `add` for each micro-batch and `finish` once, so that memory does not grow with the number of micro-batches.

@@ -177,7 +177,7 @@ def convert_weights(
         check_finite(read.arrays, source)
     warning, useless = ("", False) if to == read.style else differences(to, read.arrays)
     if useless:
-        raise WeightsError(f"to: {to!r} cannot be used, because {warning}")
+        raise WeightsError(f"to: nets of the style {to!r} cannot use these weights: {warning}")
     write_arrays(Path(target), {rename(name, to, is_basic(shapes)): read.arrays[name] for name in shapes})
     unsure = "" if model or read.model else ambiguity(net_options["name"])
     warnings = [text for text in (read.warning, warning, unsure) if text]
