@@ -49,7 +49,7 @@ from resnet_fn.parity.trace import (
     what_failed,
 )
 from resnet_fn.runtime import process
-from resnet_fn.runtime.workers import Reduce, Workers
+from resnet_fn.runtime.workers import Reduce, Workers, sum_over_ranks
 from resnet_fn.update.average import MovingAverage, make_average
 from resnet_fn.update.groups import weight_decay_groups
 from resnet_fn.update.loss import make_loss
@@ -165,11 +165,10 @@ def record_net(
         trace = run_mindspore(net, task, rates, criterion, used, make_step, outputs, like, masking, workers)
         assign(net, start)
         losses: dict[str, float] = {}
-        arrays = trace.train_outputs[0]
-        if workers.size > 1:  # one worker's trace lacks the outputs on the batch's last micro-batch
-            arrays = outputs_of(first_call(net, split(tuple(task.batches[0]), task.accumulate)[-1][0], True))
-        given = like.recording.trace.train_outputs[0] if like else arrays
-        if loss and (named := paired_outputs(arrays, given)):
+        given = like.recording.trace.train_outputs[0] if like else trace.train_outputs[0]
+        if loss and not like and workers.size > 1:
+            given = _of_all_workers(given, workers, task.accumulate % workers.size > 0)
+        if loss and (named := paired_outputs(outputs_of(outputs["train"]), given)):
             given = {named[name]: one for name, one in given.items()}
             losses = losses_alone(loss_of, given, task, outputs["train"], Tensor)
         if masks:
@@ -264,6 +263,17 @@ def _evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Array
             return kept()
 
     return evaluate
+
+
+def _of_all_workers(outputs: Arrays, workers: Workers, whole: bool) -> Arrays:
+    """Return the last worker's outputs or, if `whole`, the outputs of the whole batch, as `ranks.merge` does."""
+    merged = {}
+    for name, array in outputs.items():
+        rows = np.zeros((workers.size, *array.shape), np.float32)
+        rows[workers.rank] = array
+        rows = sum_over_ranks(rows, workers)
+        merged[name] = np.concatenate(rows) if whole and array.ndim else rows[-1]
+    return merged
 
 
 def run_mindspore(

@@ -61,7 +61,7 @@ def make_step(fault, net, loss, optimizer, *, plan, workers, **_others):
             ops.assign(one, total(one * (workers.rank == 0) if fault == "first statistics" else one / workers.size))
         return SimpleNamespace(loss=value if fault == "own loss" else total(value * weight), grad_norm=norm)
     return step
-plain = lambda: Net(nn.GroupNorm(2, 8))
+plain = lambda: Net(nn.SequentialCell(nn.GroupNorm(2, 8), nn.Dropout(p=0.5)))
 """
 STATISTICS, BOTH = "BatchNorm statistics after update 1", "norm.moving_mean, norm.moving_variance: "
 FAULTS = {
