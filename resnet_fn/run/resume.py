@@ -220,7 +220,7 @@ def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, all
 
 
 def parallel_layout(options: RunOptions, workers: Workers) -> dict[str, Any]:
-    """Return settings and versions that can change the last bits of an update, as a dict of JSON types."""
+    """Return settings and versions that can change the results of an update, as a dict of JSON types."""
     kernels = {"mode": options.mode, "fast-math": "on" if options.fast_math else "off", **kernel_environment()}
     return {"workers": workers.size, "micro-batches": options.accumulate, **kernels}
 

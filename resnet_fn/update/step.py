@@ -1,15 +1,16 @@
-"""The step is a compiled function that makes one update of the weights and of all other state.
+"""The step is a function that makes one update of the weights and of all other state.
 
 Of the following seven steps of an update, the function `apply` makes steps 3 to 7:
 
     1  copy BatchNorm's moving statistics
     2  compute the scaled loss and its gradients; with micro-batches, add up those of all micro-batches
-    3  unscale the gradients; test whether this worker's loss, BatchNorm statistics and gradients are finite (with
-       several workers and not on a card, only the first gradient: step 4's sums show if others are not finite)
+    3  unscale and average the gradients; test whether this worker's loss, BatchNorm statistics and gradients are finite
+       (with several workers and not on a card, only the first gradient: step 4's sums show if others are not finite)
     4  with several workers, all-reduce: sum the gradients, the report and BatchNorm's statistics over the workers
-    5  decide: apply the update if each worker had samples and passed step 3's test, and if the sums are finite
+    5  decide: apply the update if each worker had samples and passed step 3's test, and the summed loss and gradients
+       are finite
     6  if the update is applied: clip by global norm, optimize, set BatchNorm's statistics to their mean over workers,
-       update the moving average of the weights
+       update the moving average of the weights and of BatchNorm's statistics
        if the update is skipped: restore BatchNorm's statistics, which alone have changed, from the copy of step 1
     7  adjust the loss scale, unless a worker had no samples; return the results
 
@@ -17,9 +18,10 @@ Collectives: with several workers, an update makes one all-reduce for each gradi
 of BatchNorm's statistics together. The number of all-reduces is the same for a skipped update and for any number of
 micro-batches. If a net has no BatchNorm, or only frozen ones, an update makes one all-reduce fewer. On a CPU,
 `make_fast_optimizer` joins the gradients of a small float32 net to a few vectors, for SGD, Adam or AdamW without a
-moving average. Each vector of gradients has one all-reduce. On a card, the gradients' all-reduces may run during the
-backward pass. With `sync_batchnorm`, a BatchNorm that is not frozen adds two all-reduces to the forward pass (sums of
-x, then of squared deviations) and two to the backward pass. `sync_batchnorm` does not work with micro-batches.
+moving average. Each vector of gradients has one all-reduce. On a card, without micro-batches, the gradients'
+all-reduces may run during the backward pass. With `sync_batchnorm`, a BatchNorm that is not frozen adds two all-reduces
+to the forward pass (sums of x, then of squared deviations) and two to the backward pass. `sync_batchnorm` does not work
+with micro-batches.
 
 The report is a small vector: the loss, the metric, the number of workers without samples (`withheld`), the caller's
 flags (signals that were received), and which workers failed the test of step 3. `exchange.py` defines it.

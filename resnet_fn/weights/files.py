@@ -70,7 +70,7 @@ def _read_ckpt(path: Path) -> Arrays:
     try:
         read = mindspore.load_checkpoint(str(path))
     except (ValueError, RuntimeError, TypeError, OSError) as error:
-        raise ValueError(f"{path} is not an intact .ckpt file ({first_line(error)}); copy the file again") from None
+        raise ValueError(f"{path} is no intact .ckpt file ({first_line(error)}); copy the file again") from None
     return {name: parameter.numpy() for name, parameter in read.items() if isinstance(parameter, mindspore.Parameter)}
 
 
