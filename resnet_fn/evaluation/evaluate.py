@@ -81,7 +81,7 @@ def evaluate_in_detail(
     if batch_size < 1:
         raise ValueError(f"batch_size: {batch_size} is too small; give 1 or more")
     if image_size < 0:
-        raise ValueError(f"image_size: {image_size} is negative; give a number of pixels, or 0 for the recipe's size")
+        raise ValueError(f"image_size: {image_size} is negative; give pixels, or 0 for the recipe's size")
     if tta not in TTA:
         raise ValueError(f"tta: {tta!r} is unknown; {closest(tta, TTA)}")
     workers = process.start(device, threads)

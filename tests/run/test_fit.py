@@ -262,7 +262,7 @@ NAN = np.where(np.arange(24).reshape(8, 3) == 7, np.nan, 0)
         ({"data_dir": "x"}, ["data_dir: 'x' is for this package's data sets and nets"]),
         ({"out_dirr": "x"}, ["fit: unknown setting 'out_dirr'; did you mean out_dir"]),
         ({"batch_size": 9}, ["batch_size: 9 is more than the 8 training samples; give at most 8"]),
-        ({**NO_CLASSES, "sampling": "balanced"}, ["sampling: 'balanced' needs classes", "targets are float32 [8, 3]"]),
+        ({**NO_CLASSES, "sampling": "balanced"}, ["sampling: 'balanced' needs classes, but targets are float32"]),
         ({**NO_CLASSES, "monitor": "top1"}, ["monitor: 'top1' needs classes, but targets are float32 [8, 3]"]),
     ],
 )

@@ -165,7 +165,7 @@ def test_parameters_alone_have_no_weight_decay_and_other_rows_are_named():
     net = nn.Dense(3, 2)
     assert unzip_groups(net.trainable_params()) == unzip_groups(weight_decay_groups(net, 0.0))
     for groups, name in (([{"params": net.trainable_params()}], "dict"), (net, "Dense"), ([("fc", 0.1)], "tuple")):
-        with pytest.raises(ValueError, match=rf"^groups: {name} is .*; give net.trainable_params\(\), or weight_"):
+        with pytest.raises(ValueError, match=rf"^groups: {name} is neither .*; give net.trainable_params\(\), or weig"):
             momentum_sgd(groups)
     with pytest.raises(ValueError, match=r"^nesterov: .*momentum"):
         momentum_sgd([], momentum=0.0, nesterov=True)

@@ -67,7 +67,7 @@ def open_dataset(
     if trained_on and dataset.classes != trained_on.classes:
         changes = renamed(trained_on.classes, dataset.classes)
         fix = "give the checkpoint's own data set"
-        raise ValueError(f"data_dir: {recipe.dataset}'s classes are not those of the trained net ({changes}); {fix}")
+        raise ValueError(f"data_dir: the classes of {recipe.dataset} are not the trained net's ({changes}); {fix}")
     notes = list(dataset.notes)
     for name, split, title in (("train", dataset.train, "training set"), ("test", dataset.test, "test set")):
         if name in splits:
@@ -122,7 +122,7 @@ def load_dataset(
             note = f"{lists[1]} is the validation set, so nothing is split off the training images"
             dataset = dataclasses.replace(dataset, notes=(*dataset.notes, note))
     elif recipe.multi_label:
-        raise ValueError("multi_label: in class folders an image has one class; give --train-list FILE --val-list FILE")
+        raise ValueError("multi_label: images in class folders have one class; give --train-list FILE --val-list FILE")
     elif name == "imagefolder":
         dataset = load_folder(data_dir, threads, recipe.validation_share, recipe.seed, run)
     elif name == "mindrecord":

@@ -47,5 +47,5 @@ def test_other_classes_than_in_training_are_rejected(folder):
     assert again.input == trained_on
     for half in ("train", "val"):
         (folder / half / "bee").rename(folder / half / "wasp")
-    with pytest.raises(ValueError, match=r"^data_dir: imagefolder's classes are not .* the trained net .*'bee' → "):
+    with pytest.raises(ValueError, match=r"^data_dir: the classes of imagefolder are not the trained net's .*'bee' → "):
         open_dataset(recipe, trained_on=trained_on)

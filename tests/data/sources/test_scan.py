@@ -176,7 +176,7 @@ def test_a_sample_is_its_files_bytes_unless_the_file_has_changed(folder):
     assert split.read(3) == data
     checked = replace(split, sizes=np.full(len(split), len(data)))
     path.write_bytes(data + b"more")
-    with pytest.raises(BadSampleError, match=r"bee/03 ü.JPEG: has changed since the command began; start .* again$"):
+    with pytest.raises(BadSampleError, match=r"bee/03 ü.JPEG: has changed since the command began; start the comm"):
         checked.read(3)
     path.unlink()
     with pytest.raises(BadSampleError, match=r"bee/03 ü.JPEG: cannot be read \(No such file .*\); fix the file"):
