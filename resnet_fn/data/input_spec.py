@@ -19,6 +19,7 @@ class InputSpec:
     channels: int
     image_size: int  # height and width of an image in evaluation, in pixels
     eval_resize: int = 0  # shorter side of an image before the centre crop, in pixels, or 0 to resize without a crop
+    interpolation: str = "bilinear"  # filter that resizes an image in evaluation, named as in timm
     data_dir: str = ""  # absolute path of the data set's folder, or "" for sets without a folder
     train_list: str = ""  # absolute path of the list of training images, or "" without a list
     val_list: str = ""  # absolute path of the list of validation images, or "" without a list
