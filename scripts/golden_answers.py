@@ -90,12 +90,12 @@ def differences(old: Any, new: Any, where: str = "") -> list[str]:
         keys = [*old, *(key for key in new if key not in old)]
         missing = object()
         return [
-            line
-            for key in keys
-            for line in differences(old.get(key, missing), new.get(key, missing), f"{where}/{key}")
+            line for key in keys for line in differences(old.get(key, missing), new.get(key, missing), f"{where}/{key}")
         ]
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return [line for n, (a, b) in enumerate(zip(old, new)) for line in differences(a, b, f"{where}/{n}")]
+        return [
+            line for n, (a, b) in enumerate(zip(old, new, strict=True)) for line in differences(a, b, f"{where}/{n}")
+        ]
     return [] if old == new else [f"{where}: {old!r} became {new!r}"]
 
 
@@ -125,7 +125,7 @@ def main() -> int:
             print(f"{test}: {len(before)} comparisons became {after and len(after)}")
             wrong += 1
             continue
-        for number, (a, b) in enumerate(zip(before, after)):
+        for number, (a, b) in enumerate(zip(before, after, strict=True)):
             a, b = renamed(a, words), renamed(b, {})
             kind = "VERDICT " if verdicts(a) != verdicts(b) else ""
             for line in differences(a, b)[:5]:

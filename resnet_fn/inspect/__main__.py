@@ -39,10 +39,10 @@ def main(arguments: Sequence[str]) -> int:
     parsed = _parser().parse(arguments)
     how = _check(parsed)
     process.start(parsed.device, parsed.threads)
-    from resnet_fn.telemetry.board import SummaryWriter
+    from resnet_fn.telemetry.board import EventFile
 
-    board = SummaryWriter(parsed.out_dir) if parsed.out_dir else None
-    with board or contextlib.nullcontext():
+    board = EventFile(parsed.out_dir) if parsed.out_dir else None
+    with contextlib.closing(board) if board else contextlib.nullcontext():
         write = partial(_add_histogram, board)
         if parsed.other:
             compared = compare_arrays(*(_read(file, parsed.which).arrays for file in (parsed.checkpoint, parsed.other)))
@@ -104,7 +104,8 @@ def _check(parsed: argparse.Namespace) -> dict[str, Any]:
 def _add_histogram(board: Any, update: int, kind: str, name: str, values: np.ndarray) -> None:
     if board and (finite := values[np.isfinite(values)]).size:  # a histogram cannot show NaN and infinity
         # TensorBoard's names cannot have brackets: "layer1.0.relu (2)" becomes layer1.0.relu.call2.
-        board.add_histogram(f"{kind}/{name}".replace(" (", ".call").rstrip(")"), finite, update)
+        tag = f"{kind}/{name}".replace(" (", ".call").rstrip(")")
+        board.add_histogram(tag, finite, update)
 
 
 def _read(file: str, which: str) -> Any:

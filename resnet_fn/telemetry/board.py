@@ -2,8 +2,9 @@
 
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+import time
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from resnet_fn.runtime.disk import no_room
 if _no_torch := "torch" not in sys.modules:
     sys.modules["torch"] = None  # type: ignore[assignment]  # makes `import torch` fail
 try:
-    import tensorboardX
-    from tensorboardX.summary import hparams
+    from tensorboardX import summary
+    from tensorboardX.event_file_writer import EventsWriter
+    from tensorboardX.proto import event_pb2
 finally:
     if _no_torch:
         del sys.modules["torch"]
@@ -44,30 +46,66 @@ SCALARS = {
     "checkpoint": {"stall_seconds": "train_system/checkpoint_stall_seconds"},
 }
 _FP16_ONLY = ("loss_scale", "skipped")  # flat lines in float32
+# Limits of a histogram's bins, which grow by a tenth from 1e-12 to 1e20, as in TensorFlow's writer.
+_POSITIVE = np.geomspace(1e-12, 1e20, 774)
+_BINS = np.concatenate((-_POSITIVE[::-1], [0.0], _POSITIVE))
+_FLUSH_SECONDS = 10.0  # TensorBoard shows events at most this late
 _SHOWN, _SIDE = 16, 140  # images of the first batch, in two rows; pixels a side at most
 
 
-class SummaryWriter(tensorboardX.SummaryWriter):
-    """A writer of tensorboardX that stores a write error in `error` instead of raising it."""
+class EventFile:
+    """Writes TensorBoard's events to a new file in a folder, in the calling thread.
 
-    def __init__(self, folder: Path | str, **options: Any) -> None:
-        try:
-            super().__init__(str(folder), **options)
-        except RuntimeError:  # no thread could start, and the process would wait for one at exit
-            if self.file_writer:
-                self.file_writer.event_writer._closed = True
-            raise
+    tensorboardX's `SummaryWriter` has a thread and a queue instead. If the thread ends by an error,
+    the caller waits for a place in the queue without end.
+
+    Attributes:
+        error: the first error of a write, after which no more events are written, or None.
+    """
+
+    def __init__(self, folder: Path | str, purge_step: int | None = None) -> None:
+        """Open the file. TensorBoard hides older files' events from `purge_step` on."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
         self.error: OSError | None = None
-        events = self.file_writer.event_writer._ev_writer
-        for name in ("write_event", "flush", "close"):
-            setattr(events, name, partial(self._keep_error, getattr(events, name)))
+        self._events = EventsWriter(str(Path(folder, "events")))
+        self._flushed = time.monotonic()
+        if purge_step is not None:
+            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            self._write(event_pb2.Event(step=purge_step, session_log=start))
 
-    def _keep_error(self, write: Callable[..., Any], *arguments: Any) -> Any:
-        if self.error is None:
-            try:
-                return write(*arguments)
-            except OSError as error:
-                self.error = error  # if it were raised, the writing thread would end and callers would wait
+    def add(self, content: Any, step: int) -> None:
+        """Add a summary, as the functions of `tensorboardX.summary` make them."""
+        self._write(event_pb2.Event(step=step, summary=content))
+
+    def add_histogram(self, name: str, values: np.ndarray, step: int) -> None:
+        """Add the distribution of finite values of any shape."""
+        self.add(summary.histogram(name, values, _BINS), step)
+
+    def close(self) -> None:
+        """Write the events that are still in memory, and close the file."""
+        try:
+            self._events.close()
+        except OSError as error:
+            self._keep(error)
+            with warnings.catch_warnings():
+                # A file that cannot be flushed is only closed when it is deleted.
+                warnings.simplefilter("ignore", ResourceWarning)
+                del self._events
+
+    def _write(self, event: Any) -> None:
+        if self.error is not None:
+            return
+        event.wall_time = time.time()
+        try:
+            self._events.write_event(event)
+            if time.monotonic() - self._flushed > _FLUSH_SECONDS:
+                self._events.flush()
+                self._flushed = time.monotonic()
+        except OSError as error:
+            self._keep(error)
+
+    def _keep(self, error: OSError) -> None:
+        self.error = self.error or error.with_traceback(None)  # a traceback would keep the file
 
 
 class Board:
@@ -75,7 +113,7 @@ class Board:
 
     def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int) -> None:
         self._folder = folder
-        self._writer = SummaryWriter(folder, purge_step=start + 1 if start else 0, flush_secs=10)
+        self._file = EventFile(folder, purge_step=start + 1 if start else 0)
         self._hidden = () if recipe.precision == "fp16" else _FP16_ONLY
         self._session_end: Any = None
         if not start:
@@ -86,48 +124,51 @@ class Board:
         self._check()
         for field, name in SCALARS[event["event"]].items():
             if event.get(field) is not None and field not in self._hidden:
-                self._writer.add_scalar(name, event[field], event["update"])
+                self._file.add(summary.scalar(name, event[field]), event["update"])
 
     def norms(self, norms: Mapping[str, Mapping[str, float]], update: int) -> None:
         """Add 2-norms, which have the form {kind: {group of layers: norm}}."""
         for kind, groups in norms.items():
             for group, value in groups.items():
-                self._writer.add_scalar(f"train_{kind}_norm/{group}", value, update)
+                self._file.add(summary.scalar(f"train_{kind}_norm/{group}", value), update)
 
     def batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
         """Add the first images of the run and their labels. An error is printed as a warning and not raised."""
         try:
-            self._writer.add_text("config/first_batch", _describe_batch(images, labels, classes), 0)
+            text = _describe_batch(images, labels, classes)
+            self._file.add(summary.text("config/first_batch", text), 0)
             # Large images would take a second to encode, and the digits' 8 pixels could not be seen.
             step, times = -(-images.shape[-1] // _SIDE), max(1, _SIDE // images.shape[-1])
             shown = images[:_SHOWN, :, ::step, ::step].repeat(times, axis=2).repeat(times, axis=3)
             grey = shown / 5.0 + 0.5  # a fixed scale, so that a wrong normalisation shows: -2.5 is black
-            self._writer.add_images("train/first_batch", np.clip(grey, 0, 1), 0)
+            pixels = np.clip(grey, 0, 1)
+            self._file.add(summary.image("train/first_batch", pixels, dataformats="NCHW"), 0)
         except Exception as error:
             print(f"warning: first batch not shown in TensorBoard: {first_line(error)}", file=sys.stderr, flush=True)
 
     def close(self, whole: bool) -> None:
         """Write all events and close the file. A write error is raised only if the run is complete (`whole`)."""
         if whole and self._session_end is not None:
-            self._writer.file_writer.add_summary(self._session_end, 0)
-        self._writer.close()
+            self._file.add(self._session_end, 0)
+        self._file.close()
         if whole:
             self._check()
 
     def _check(self) -> None:
-        if self._writer.error is not None:
-            raise no_room(self._folder / "events.out.tfevents", self._writer.error, self._folder)
+        if self._file.error is not None:
+            raise no_room(self._folder / "events.out.tfevents", self._file.error, self._folder)
 
     def _add_config(self, recipe: Recipe, options: RunOptions) -> None:
         named = RECIPES.get(recipe.name)
         title = f"recipe {recipe.name}" if named else "default"
-        self._writer.add_text("config/recipe", _table(recipe, named or Recipe(), title), 0)
-        self._writer.add_text("config/options", _table(options, RunOptions(), "default"), 0)
+        recipes = summary.text("config/recipe", _table(recipe, named or Recipe(), title))
+        self._file.add(recipes, 0)
+        self._file.add(summary.text("config/options", _table(options, RunOptions(), "default")), 0)
         values = {k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in vars(recipe).items()}
         # Without the description of an experiment, TensorBoard makes one from all runs. It then shows settings that
         # differ first, and the last point of each curve as a metric.
-        _, begin, self._session_end = hparams(values, {})
-        self._writer.file_writer.add_summary(begin, 0)
+        _, begin, self._session_end = summary.hparams(values, {})
+        self._file.add(begin, 0)
 
 
 def _describe_batch(images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> str:

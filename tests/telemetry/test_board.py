@@ -1,6 +1,9 @@
 import dataclasses
 import io
+import re
 import shutil
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -64,18 +67,46 @@ def test_the_first_batch_has_a_fixed_grey_scale_and_its_labels(tmp_path, board_e
     assert lines[1:4] == ["- image 1: 猫 100%, b\\xff 100%", "- image 2: 猫 25%, b\\xff 75%", "- image 3: no class"]
 
 
-@pytest.mark.parametrize("allowed", [1, 2])
-def test_where_no_thread_can_start_the_process_ends(allowed, python):
-    """At a limit of processes or memory: with an error, and not waiting for a thread that never was."""
-    code = (
-        "import threading; from resnet_fn.telemetry.board import SummaryWriter; start = threading._start_new_thread\n"
-        "def limited(*arguments, **more):\n"
-        '    if threading.active_count() > ALLOWED: raise RuntimeError("can\'t start new thread")\n'
-        "    return start(*arguments, **more)\n"
-        "threading._start_new_thread = limited; SummaryWriter('.', purge_step=0)"
+def test_events_need_no_thread(tmp_path, board_events):
+    before = threading.active_count()
+    board = Board(tmp_path, SMALL, RunOptions(), 0)
+    board.scalars({"event": "train", "update": 1, "loss": 2.0})
+    assert threading.active_count() == before
+    board.close(whole=False)
+    assert values(board_events(tmp_path), "train/loss")
+
+
+def test_a_clock_set_back_delays_nothing(tmp_path, monkeypatch, board_events):
+    board = Board(tmp_path, SMALL, RunOptions(), 0)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now - 60 * 86400)
+    for update in range(1, 201):
+        board.scalars({"event": "train", "update": update, "loss": 2.0})
+    board.close(whole=False)
+    assert len(values(board_events(tmp_path), "train/loss")) == 200
+
+
+def test_a_full_disk_is_one_error_at_the_end(python, tmp_path):
+    """No file of the process may grow beyond 4 kB, as on a full disk; 200 events are more."""
+    done = python(
+        "-c",
+        "import resource, signal\n"
+        "from resnet_fn.config.options import RunOptions\n"
+        "from resnet_fn.config.recipe import Recipe\n"
+        "from resnet_fn.telemetry.board import Board\n"
+        "from pathlib import Path\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "board = Board(Path('run'), Recipe(), RunOptions(), 0)\n"
+        "for update in range(1, 201):\n"
+        "    event = {'event': 'train', 'update': update, 'loss': 2.0}\n"
+        "    try: board.scalars(event)\n"
+        "    except OSError as error: print(error); break\n"
+        "try: board.close(whole=True)\n"
+        "except OSError as error: print(error)\n",
+        seconds=60,
     )
-    done = python("-c", code.replace("ALLOWED", str(allowed)), code=1, seconds=30)
-    assert done.stderr.splitlines()[-1] == "RuntimeError: can't start new thread"
+    assert re.search(r"run/events.out.tfevents: cannot be saved .*--out-dir run", done.stdout)
 
 
 def test_every_group_of_names_is_there(run, board_events):
