@@ -12,8 +12,21 @@ from resnet_fn.runtime.workers import Workers
 
 _EXTRAS = ("torch", "matplotlib", "onnx", "onnxruntime")
 _ALWAYS = ("mindspore", "numpy", "tqdm", "tensorboardX")
-# Prefixes of variables that change the behaviour of MindSpore and its libraries.
-_PREFIXES = ("MS_", "GLOG_", "ONEDNN_", "HCCL_", "ASCEND_", "RANK_", "DEVICE_ID", "OMP_NUM_THREADS", "MALLOC_ARENA_MAX")
+# Variables that change the behaviour of MindSpore and its libraries. The list has names, because
+# other programs' variables, whose values may be secret, begin with MS_ or ASCEND_, too.
+_TEXT = """
+ASCEND_DEVICE_ID ASCEND_GLOBAL_LOG_LEVEL ASCEND_HOME_PATH ASCEND_OPP_PATH ASCEND_RT_VISIBLE_DEVICES
+ASCEND_SLOG_PRINT_TO_STDOUT ASCEND_TOOLKIT_HOME DEVICE_ID GLOG_log_dir GLOG_logtostderr GLOG_v
+HCCL_BUFFSIZE HCCL_CONNECT_TIMEOUT HCCL_DETERMINISTIC HCCL_EXEC_TIMEOUT HCCL_IF_IP
+HCCL_SOCKET_IFNAME MALLOC_ARENA_MAX MS_ALLOC_CONF MS_COMPILER_CACHE_ENABLE MS_COMPILER_CACHE_PATH
+MS_CPU_COMM_OP_TIMEOUT MS_DEV_HOST_BLOCKING_RUN MS_DEV_RUNTIME_CONF MS_ENABLE_LCCL
+MS_ENABLE_NUMA MS_JIT MS_JIT_MODULES MS_MEMORY_STATISTIC MS_NODE_ID MS_NODE_TIMEOUT MS_OM_PATH
+MS_RETRY_INTERVAL_LOWER MS_RETRY_INTERVAL_UPPER MS_ROLE MS_SCHED_HOST MS_SCHED_PORT
+MS_SUBMODULE_LOG_v MS_TOPO_TIMEOUT MS_WORKER_NUM OMP_NUM_THREADS OMP_PROC_BIND
+ONEDNN_DEFAULT_FPMATH_MODE ONEDNN_MAX_CPU_ISA ONEDNN_VERBOSE OPENBLAS_NUM_THREADS RANK_ID
+RANK_SIZE RANK_TABLE_FILE
+"""
+_VARIABLES = _TEXT.split()
 
 
 def describe_machine(device: str, threads: int, workers: Workers) -> dict[str, Any]:
@@ -27,7 +40,7 @@ def describe_machine(device: str, threads: int, workers: Workers) -> dict[str, A
         "threads": kernel_threads(threads) if device == "CPU" else 0,
         "workers": workers.size,
         "packages": {name: installed(name) for name in (*_ALWAYS, *_EXTRAS)},
-        "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(_PREFIXES)},
+        "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
     }
 
 

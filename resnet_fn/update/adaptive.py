@@ -8,7 +8,7 @@ from mindspore import Parameter, Tensor, ops
 
 from resnet_fn.update.gradients import map_tensors
 from resnet_fn.update.groups import Groups, scaled, unzip_groups
-from resnet_fn.update.state import Optimizer, make_buffers
+from resnet_fn.update.state import Optimizer, check_decays, make_buffers
 
 _adam_kernel, _assign = ops.Adam(), ops.Assign()
 
@@ -45,6 +45,7 @@ def adam(
         `adam_updates` (t). MindSpore rounds β to float32, so the stored m and v have small relative errors, for example
         −1.3e-5 for v with β2 = 0.999. The update of p corrects the errors of m and v.
     """
+    check_decays(beta1=beta1, beta2=beta2)
     parameters, decays, factors = unzip_groups(groups)
     momenta, variances = make_buffers(parameters, "momentum"), make_buffers(parameters, "variance")
     count = Parameter(Tensor(np.float32(0)), name="adam_updates", requires_grad=False)
@@ -120,6 +121,7 @@ def lars(groups: Groups, momentum: float = 0.9, trust_coefficient: float = 0.001
     Returns:
         An `Optimizer` with the float32 state `momentum.<parameter>` (v).
     """
+    check_decays(momentum=momentum)
     parameters, decays, factors = unzip_groups(groups)
     buffers = make_buffers(parameters, "momentum")
 
@@ -149,6 +151,7 @@ def lamb(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: floa
     Returns:
         An `Optimizer` with float32 state `momentum.<parameter>` (m), `variance.<parameter>` (v) and `lamb_updates` (t).
     """
+    check_decays(beta1=beta1, beta2=beta2)
     parameters, decays, factors = unzip_groups(groups)
     momenta, variances = make_buffers(parameters, "momentum"), make_buffers(parameters, "variance")
     count = Parameter(Tensor(np.float32(0)), name="lamb_updates", requires_grad=False)

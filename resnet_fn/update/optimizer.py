@@ -11,7 +11,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.update.adaptive import adam, adamw, lamb, lars
 from resnet_fn.update.groups import Groups, parameter_groups, scaled, unzip_groups
-from resnet_fn.update.state import Optimizer, make_buffers, zeros_like
+from resnet_fn.update.state import Optimizer, check_decays, make_buffers, zeros_like
 from resnet_fn.update.vectors import over_vectors
 
 _MOST = 2**20  # most elements of a net that uses vectors; to join the gradients of larger nets takes too long
@@ -60,8 +60,9 @@ def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) 
         An `Optimizer` with a float32 buffer `momentum.<parameter>` (v) for each parameter, zeros at first.
 
     Raises:
-        ValueError: if `nesterov` is True and `momentum` is 0.
+        ValueError: if `momentum` is not in [0, 1), or if `nesterov` is True and `momentum` is 0.
     """
+    check_decays(momentum=momentum)
     if nesterov and momentum == 0:
         raise ValueError("nesterov: momentum must be above 0, but it is 0; give --momentum 0.9 or --no-nesterov")
     parameters, decays, factors = unzip_groups(groups)

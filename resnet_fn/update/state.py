@@ -30,6 +30,13 @@ class Optimizer(NamedTuple):
     attach: Callable[[], None] = lambda: None  # must be called before each compiled function: see `vectors.py`
 
 
+def check_decays(**values: float) -> None:
+    """Raise ValueError if a decay, such as momentum or beta1, is not in [0, 1)."""
+    for name, value in values.items():
+        if not 0 <= value < 1:
+            raise ValueError(f"{name}: {value} is not in [0, 1); give for example 0.9")
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainState:
     """Holds the weights and all other state that an update changes."""

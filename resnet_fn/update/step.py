@@ -187,8 +187,11 @@ def make_train_step(
         worker has no samples, nothing changes.
 
     Raises:
-        ValueError: on a CPU, `set_data` has replaced memory that the compiled step reads (`FixedMemory`).
+        ValueError: if `plan` is invalid, or if several workers have no all-reduce. `train_step` raises ValueError if
+            the micro-batches cannot be equal, or if on a CPU `set_data` has replaced memory that the compiled step
+            reads (`FixedMemory`).
     """
+    check_plan(plan, workers)
     state = state or make_state(net, optimizer)
     # Compiled functions cannot read NamedTuples and dataclasses, so everything that they use is unpacked here.
     join, optimize, all_reduce, scaler = optimizer.join, optimizer.update, workers.all_reduce, state.scaler
@@ -319,6 +322,17 @@ def make_train_step(
     return train_step
 
 
+def check_plan(plan: StepPlan, workers: Workers) -> None:
+    """Raise ValueError if a setting is out of range, or if workers would train apart."""
+    if not plan.clip_norm >= 0:  # NaN, too
+        raise ValueError(f"clip_norm: {plan.clip_norm} is below 0; give a norm, or 0 for no clipping")
+    if plan.micro_batches < 1:
+        raise ValueError(f"micro_batches: {plan.micro_batches} is too small; give 1 or more")
+    if workers.size > 1 and workers.all_reduce is None:
+        each = f"each of the {workers.size} workers would train alone"
+        raise ValueError(f"workers: all_reduce is None, so {each}; give with_all_reduce(workers)")
+
+
 def as_variables(samples: Any) -> Any:
     """Mark a tuple as mutable, because compiled functions treat the tensors of a plain tuple as constants."""
     return mindspore.mutable(samples) if isinstance(samples, tuple) else samples
@@ -330,7 +344,10 @@ def rows(samples: Any, number: int, micro_batches: int) -> Any:
         return None
     if isinstance(samples, tuple):
         return tuple(rows(tensor, number, micro_batches) for tensor in samples)
-    size = samples.shape[0] // micro_batches
+    size, rest = divmod(samples.shape[0], micro_batches)
+    if rest:
+        fix = f"give a multiple of {micro_batches}"
+        raise ValueError(f"micro_batches: {samples.shape[0]} samples do not make {micro_batches} equal parts; {fix}")
     return samples[number * size : (number + 1) * size]
 
 

@@ -196,3 +196,18 @@ def test_the_heads_rate_and_frozen_parts():
     recipe = dataclasses.replace(RECIPE, head_learning_rate=0.5, layer_decay=0.5, freeze="stem,layer1")
     rates = factors(recipe)
     assert {name.split(".")[0]: value for name, value in rates.items()} == {"layer2": 0.25, "layer3": 0.5, "fc": 10}
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "value"),
+    [
+        (momentum_sgd, "momentum", 1.0),
+        (lars, "momentum", -0.1),
+        (adam, "beta1", 1.0),
+        (adamw, "beta2", 1.5),
+        (lamb, "beta2", float("nan")),
+    ],
+)
+def test_decays_outside_0_to_1_are_rejected(make, name, value, raises_line):
+    with raises_line(f"{name}: {value} is not in [0, 1)", "give"):
+        make([(Parameter(Tensor([1.0]), name=f"rejected{next(prefixes)}"), 0.0, 1.0)], **{name: value})

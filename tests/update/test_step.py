@@ -89,6 +89,29 @@ def test_workers_exchange_the_same_whether_an_update_is_applied_or_not():
     assert [len(shapes) for shapes in applied] == [len(state.trained), 1, 1]
 
 
+@pytest.mark.parametrize(
+    ("workers", "plan", "parts"),
+    [
+        (Workers(0, 2), {}, ("workers: all_reduce is None", "with_all_reduce(workers)")),
+        (Workers(), {"clip_norm": -1.0}, ("clip_norm: -1.0", "0 for no clipping")),
+        (Workers(), {"clip_norm": float("nan")}, ("clip_norm: nan", "give a norm")),
+        (Workers(), {"micro_batches": 0}, ("micro_batches: 0", "give 1 or more")),
+    ],
+    ids=str,
+)
+def test_impossible_plans_are_rejected(workers, plan, parts, raises_line):
+    net = nn.Dense(2, 2)
+    with raises_line(*parts):
+        make_train_step(net, make_loss(), momentum_sgd(net.trainable_params()), workers=workers, plan=StepPlan(**plan))
+
+
+def test_micro_batches_that_lose_samples_are_rejected(raises_line):
+    _, step, _ = build(parts=4)
+    images, labels = batch(0)
+    with raises_line("micro_batches: 6 samples do not make 4 equal parts", "a multiple of 4"):
+        step(images[:6], labels[:6], RATE)
+
+
 def test_micro_batches_equal_one_batch():
     _, whole, state = build()
     _, split, split_state = build(parts=4)
