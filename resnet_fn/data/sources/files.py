@@ -114,6 +114,8 @@ class FileSplit(EncodedSplit):
     # File sizes in bytes, int64 [N], when the files were checked. The array is empty before this check.
     sizes: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
     threads: int = 1  # number of decoding threads
+    # Group of each file, such as a patient. Files of one group stay on one side of the split. None: no groups.
+    groups: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -154,7 +156,8 @@ class FileSplit(EncodedSplit):
         """Return a split of the samples for which `wanted`, bool [N], is true."""
         names = tuple(name for name, want in zip(self.names, wanted, strict=True) if want)
         sizes = self.sizes[wanted] if len(self.sizes) else self.sizes
-        return dataclasses.replace(self, names=names, labels=self.labels[wanted], sizes=sizes)
+        groups = self.groups and tuple(group for group, want in zip(self.groups, wanted, strict=True) if want)
+        return dataclasses.replace(self, names=names, labels=self.labels[wanted], sizes=sizes, groups=groups)
 
 
 def read_ahead(

@@ -3,6 +3,7 @@
 import csv
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,18 +24,28 @@ class Row(NamedTuple):
     place: str  # the image's line in the list, for example "train.txt line 3"
     path: str
     labels: tuple[str, ...]
+    group: str | None = None
 
 
 def load_lists(
-    data_dir: str, train_list: str, val_list: str, threads: int, known: Sequence[str] = (), several: bool = False
+    data_dir: str,
+    train_list: str,
+    val_list: str,
+    threads: int,
+    known: Sequence[str] = (),
+    several: bool = False,
+    group_by: str = "",
 ) -> DataSet:
     """Make a data set from two lists of image files. Paths in the lists are absolute or relative to `data_dir`.
 
     `known` are the classes of a trained net, or () for the sorted classes of `train_list`. If `known` is given,
-    `train_list` may be "". If `several` is true, an image may have any number of classes, such as "cat;dog".
+    `train_list` may be "". If `several` is true, an image may have any number of classes, such as "cat;dog". If
+    `val_list` is "", the validation split is empty, and the caller splits the training files. If a list has a column
+    `group_by`, its files have `FileSplit.groups`.
     """
-    train = _read("train_list", train_list, data_dir, several, looked_for=not known) if train_list else []
-    val = _read("val_list", val_list, data_dir, several)
+    read = partial(_read, data_dir=data_dir, several=several, group_by=group_by)
+    train = read("train_list", train_list, looked_for=not known) if train_list else []
+    val = read("val_list", val_list) if val_list else []
     classes = tuple(known) or _sorted_classes({label for row in train for label in row.labels})
     if len(classes) < 2 - several:
         got = f"one class only, {classes[0]!r}" if classes else "no class"
@@ -50,7 +61,9 @@ def load_lists(
         labels = np.zeros((len(rows), len(classes)), np.float32) if several else np.array(indices, np.int32).reshape(-1)
         for place, ones in enumerate(indices if several else ()):
             labels[place, ones] = 1
-        halves.append(FileSplit(data_dir, tuple(row.path for row in rows), labels, threads=threads))
+        names = tuple(row.path for row in rows)
+        groups = tuple(row.group for row in rows if row.group is not None) or None
+        halves.append(FileSplit(data_dir, names, labels, threads=threads, groups=groups))
     spec = color_spec("imagefolder", classes)
     return DataSet(halves[0], halves[1], spec, tuple(_notes(train, val, classes, several)))
 
@@ -66,7 +79,9 @@ def _notes(train: Sequence[Row], val: Sequence[Row], classes: Sequence[str], sev
         yield f"classes     {counts[0]:,} images have none, {counts[1]:,} one, {counts[2]:,} several"
 
 
-def _read(option: str, name: str, data_dir: str, several: bool, looked_for: bool = True) -> list[Row]:
+def _read(
+    option: str, name: str, data_dir: str, several: bool, group_by: str = "", looked_for: bool = True
+) -> list[Row]:
     file = Path(name)
     try:
         lines = file.read_bytes().decode("utf-8-sig", "surrogateescape").splitlines()
@@ -74,7 +89,8 @@ def _read(option: str, name: str, data_dir: str, several: bool, looked_for: bool
         raise ValueError(f"{option}: {file} does not exist; {near_path(file, 'give a list of images')}") from None
     except OSError as error:
         raise ValueError(f"{option}: {file} cannot be read ({error.strerror}); give a list of images") from None
-    rows = list((_of_csv if file.suffix.lower() == ".csv" else _of_text)(file, lines, several))
+    is_csv = file.suffix.lower() == ".csv"
+    rows = list(_of_csv(file, lines, several, group_by) if is_csv else _of_text(file, lines, several))
     if not rows:
         raise ValueError(f"{option}: {file} names no images; write a line PATH CLASS for each image")
     first: dict[str, Row] = {}
@@ -108,7 +124,7 @@ def _of_text(file: Path, lines: Sequence[str], several: bool) -> Iterable[Row]:
         yield Row(place, path, _split(label, several))
 
 
-def _of_csv(file: Path, lines: Sequence[str], several: bool) -> Iterable[Row]:
+def _of_csv(file: Path, lines: Sequence[str], several: bool, group_by: str) -> Iterable[Row]:
     reader = csv.reader(lines)
     header = [name.strip().lower() for name in next(reader, [])]
     columns = [next((header.index(name) for name in names if name in header), -1) for names in (PATHS, LABELS)]
@@ -116,6 +132,7 @@ def _of_csv(file: Path, lines: Sequence[str], several: bool) -> Iterable[Row]:
         missing, names = ("path", PATHS) if columns[0] < 0 else ("class", LABELS)
         got, fix = few(header, 6) if header else "nothing", f"name the {missing} column {' or '.join(names)}"
         raise ValueError(f"{file} line 1: the header has {got}, but no {missing} column; {fix}")
+    grouped = header.index(group_by.strip().lower()) if group_by.strip().lower() in header else None
     for cells in filter(None, reader):  # an empty line has no cells
         place = f"{file} line {reader.line_num}"
         if len(cells) != len(header):
@@ -123,7 +140,7 @@ def _of_csv(file: Path, lines: Sequence[str], several: bool) -> Iterable[Row]:
         path, label = (cells[column].strip() for column in columns)
         if not path or not (label or several):
             raise ValueError(f"{place}: has no {'class' if path else 'path'}; fill the cell")
-        yield Row(place, path, _split(label, several))
+        yield Row(place, path, _split(label, several), None if grouped is None else cells[grouped].strip())
 
 
 def _split(label: str, several: bool) -> tuple[str, ...]:

@@ -75,6 +75,15 @@ def test_paths_may_have_spaces_and_classes_that_are_numbers_are_sorted_as_number
     assert note == "warning: 1 images are in both lists, such as ./a.jpg, so the evaluation can be too good"
 
 
+def test_one_list_gives_training_files_and_groups(pictures):
+    Path("all.csv").write_text("path,label,Patient\na.jpg,x,p1\nb c.jpg,y,p2\nd.jpg,x,p1\n")
+    dataset = load_lists("set", "all.csv", "", 1, group_by="patient")
+    assert (len(dataset.test), dataset.test.groups, dataset.test.labels.shape) == (0, None, (0,))
+    assert dataset.train.groups == ("p1", "p2", "p1")
+    assert dataset.train.keep(np.array([True, True, False])).groups == ("p1", "p2")
+    assert load_lists("set", "all.csv", "all.csv", 1, group_by="scanner").train.groups is None
+
+
 MISTAKES = {
     "txt": [
         ("a.jpg,x\n", "train.txt line 1: 'a.jpg,x' has no class; a list with commas needs a name that ends in .csv"),
