@@ -1,13 +1,19 @@
 """These functions hash files, and write files so that they survive a loss of power."""
 
 import contextlib
+import errno
+import functools
 import hashlib
 import math
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+# Errors by which a file system, for example a mounted bucket, says that it does not have an operation.
+_MISSING = (errno.EINVAL, errno.ENOSYS, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
 def sha256(data: Any) -> str:
@@ -30,12 +36,46 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's contents or a folder's entries are on the disk."""
+    """Wait until a file's contents are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until a folder's entries are on the disk. A file system that cannot sync folders gets a warning."""
+    with _missing_is_a_warning(path, "cannot sync folders", "a loss of power can undo the newest saves"):
+        sync(path)
+
+
+@contextlib.contextmanager
+def _missing_is_a_warning(path: Path, fault: str, effect: str, *more: int) -> Iterator[None]:
+    """Turn an OSError that says that the file system lacks an operation into one warning for each file system."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (*_MISSING, *more):
+            raise
+        _warn_once(f"{file_system(path)} {fault} ({error.strerror}): {effect}")
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr, flush=True)
+
+
+def file_system(path: Path) -> str:
+    """Describe the file system that holds `path`, for example "the file system fuse.gcsfuse at /mnt/bucket"."""
+    place, best, kind = Path(os.path.realpath(path)), Path(), ""
+    with contextlib.suppress(OSError), open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as mounts:
+        for line in mounts:
+            _, name, type_of_mount, *_ = line.split(" ")
+            mounted_at = Path(name.replace("\\040", " "))  # a space in a name
+            if place.is_relative_to(mounted_at) and len(mounted_at.parts) >= len(best.parts):
+                best, kind = mounted_at, type_of_mount  # a later mount hides an earlier one of the same place
+    return f"the file system {kind} at {best}" if kind else f"the file system of {path}"
 
 
 def no_room(path: Path, error: OSError, run: Path) -> OSError:
@@ -66,10 +106,12 @@ def replace_file(path: Path) -> Iterator[Path]:
         mode = temporary.stat().st_mode
         temporary.unlink()
         yield temporary
-        temporary.chmod(mode)  # the mode of a new file; MindSpore's writers leave 0400
+        if temporary.stat().st_mode != mode:  # MindSpore's writers leave 0400
+            with _missing_is_a_warning(path, "cannot change modes", "files keep the mode 0400", errno.EPERM):
+                temporary.chmod(mode)
         sync(temporary)
         temporary.replace(path)
-        sync(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         error.filename = error.filename or str(path)  # a full disk's error has none
         raise
