@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# Errors by which a file system, for example a mounted bucket, says that it does not have an operation.
+# Errors of an operation that a file system, for example a mounted bucket, does not have.
 _MISSING = (errno.EINVAL, errno.ENOSYS, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
@@ -45,14 +45,18 @@ def sync(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Wait until a folder's entries are on the disk. A file system that cannot sync folders gets a warning."""
-    with _missing_is_a_warning(path, "cannot sync folders", "a loss of power can undo the newest saves"):
+    """Wait until a folder's entries are on the disk.
+
+    If the file system cannot sync folders, a warning is printed.
+    """
+    effect = "a loss of power can undo the newest saves"
+    with _missing_is_a_warning(path, "cannot sync folders", effect):
         sync(path)
 
 
 @contextlib.contextmanager
 def _missing_is_a_warning(path: Path, fault: str, effect: str, *more: int) -> Iterator[None]:
-    """Turn an OSError that says that the file system lacks an operation into one warning for each file system."""
+    """Turn the OSError of an operation that a file system does not have into one warning."""
     try:
         yield
     except OSError as error:
@@ -67,15 +71,19 @@ def _warn_once(text: str) -> None:
 
 
 def file_system(path: Path) -> str:
-    """Describe the file system that holds `path`, for example "the file system fuse.gcsfuse at /mnt/bucket"."""
-    place, best, kind = Path(os.path.realpath(path)), Path(), ""
-    with contextlib.suppress(OSError), open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as mounts:
-        for line in mounts:
-            _, name, type_of_mount, *_ = line.split(" ")
-            mounted_at = Path(name.replace("\\040", " "))  # a space in a name
-            if place.is_relative_to(mounted_at) and len(mounted_at.parts) >= len(best.parts):
-                best, kind = mounted_at, type_of_mount  # a later mount hides an earlier one of the same place
-    return f"the file system {kind} at {best}" if kind else f"the file system of {path}"
+    """Describe the file system of `path`, such as "the file system fuse.gcsfuse at /mnt/bucket"."""
+    place, nearest, kind = Path(os.path.realpath(path)), Path(), ""
+    try:
+        mounts = os.fsdecode(Path("/proc/self/mounts").read_bytes()).splitlines()
+    except OSError:  # not Linux
+        mounts = []
+    for line in mounts:
+        _, name, its_kind, *_ = line.split(" ")
+        mount = Path(name.replace("\\040", " "))  # the file's spelling of a space
+        # A later mount at the same place hides an earlier one.
+        if place.is_relative_to(mount) and len(mount.parts) >= len(nearest.parts):
+            nearest, kind = mount, its_kind
+    return f"the file system {kind} at {nearest}" if kind else f"the file system of {path}"
 
 
 def no_room(path: Path, error: OSError, run: Path) -> OSError:
@@ -107,7 +115,8 @@ def replace_file(path: Path) -> Iterator[Path]:
         temporary.unlink()
         yield temporary
         if temporary.stat().st_mode != mode:  # MindSpore's writers leave 0400
-            with _missing_is_a_warning(path, "cannot change modes", "files keep the mode 0400", errno.EPERM):
+            effect = "files keep the mode 0400"
+            with _missing_is_a_warning(path, "cannot change modes", effect, errno.EPERM):
                 temporary.chmod(mode)
         sync(temporary)
         temporary.replace(path)
