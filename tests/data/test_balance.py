@@ -32,8 +32,8 @@ def test_weights_of_a_file_keep_their_ratios_and_have_the_mean_1():
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("bee one\n", "w.txt, line 1: |'one'|a number above 0"),
-        ("bee nan\n", "w.txt, line 1: |'nan'|a number above 0"),
+        ("bee one\n", "w.txt line 1: |'one'|a number above 0"),
+        ("bee nan\n", "w.txt line 1: |'nan'|a number above 0"),
         ("bee 1\n", "w.txt: |cat with a space, éléphant|a line CLASS WEIGHT"),
     ],
 )

@@ -151,7 +151,7 @@ def test_samples_of_another_update_are_rejected(photographs):
 def tiled(split: FileSplit, kind: type[FileSplit]) -> FileSplit:
     """Each sample 50 times."""
     labels, sizes = np.tile(split.labels, 50), np.tile(split.sizes, 50)
-    return as_kind(split, kind, names=split.names * 50, labels=labels, sizes=sizes)
+    return as_kind(split, kind, names=tuple(split.names) * 50, labels=labels, sizes=sizes)
 
 
 class SlowSplit(FileSplit):

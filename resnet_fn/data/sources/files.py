@@ -20,6 +20,7 @@ from resnet_fn.data.dataset import BadSampleError
 from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.preprocess import eval_pixels, naming
+from resnet_fn.data.sources.names import Names
 
 _FIX = "fix the file and go on, or begin another run with --on-bad-sample skip"
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -109,13 +110,16 @@ class FileSplit(EncodedSplit):
     """Holds the image files and labels of a split, and reads the files."""
 
     root: str  # folder to which relative paths in `names` refer
-    names: tuple[str, ...]  # paths, absolute or relative to `root`
+    names: Sequence[str]  # paths, absolute or relative to `root`; held as `Names`
     labels: np.ndarray  # int32 [N], or float32 [N, classes] if images have several classes
     # File sizes in bytes, int64 [N], when the files were checked. The array is empty before this check.
     sizes: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
     threads: int = 1  # number of decoding threads
-    # Group of each file, such as a patient. Files of one group stay on one side of the split. None: no groups.
+    # Group of each file, such as a patient, whose files stay on one side of a split. None: no groups.
     groups: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", Names.of(self.names))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -123,7 +127,7 @@ class FileSplit(EncodedSplit):
     @property
     def listing(self) -> bytes:
         """Return all file names as bytes, which identify the data set."""
-        return "\0".join(self.names).encode("utf-8", "surrogateescape")
+        return Names.of(self.names).listing
 
     @property
     def contents(self) -> bytes:
@@ -154,10 +158,13 @@ class FileSplit(EncodedSplit):
 
     def keep(self, wanted: np.ndarray) -> "FileSplit":
         """Return a split of the samples for which `wanted`, bool [N], is true."""
-        names = tuple(name for name, want in zip(self.names, wanted, strict=True) if want)
+        names = Names(name for name, want in zip(self.names, wanted, strict=True) if want)
         sizes = self.sizes[wanted] if len(self.sizes) else self.sizes
-        groups = self.groups and tuple(group for group, want in zip(self.groups, wanted, strict=True) if want)
-        return dataclasses.replace(self, names=names, labels=self.labels[wanted], sizes=sizes, groups=groups)
+        groups = self.groups
+        if groups:
+            groups = tuple(group for group, want in zip(groups, wanted, strict=True) if want)
+        labels = self.labels[wanted]
+        return dataclasses.replace(self, names=names, labels=labels, sizes=sizes, groups=groups)
 
 
 def read_ahead(

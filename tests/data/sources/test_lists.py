@@ -86,7 +86,7 @@ def test_one_list_gives_training_files_and_groups(pictures):
 
 MISTAKES = {
     "txt": [
-        ("a.jpg,x\n", "train.txt line 1: 'a.jpg,x' has no class; a list with commas needs a name that ends in .csv"),
+        ("a.jpg,x\n", "train.txt line 1: 'a.jpg,x' has no class; a table with commas begins with a line path,label"),
         ("x a.jpg\n", "train.txt line 1: 'a.jpg' is a file name, not a class; write PATH CLASS"),
         ("a.jpg x\nb c.jpg x\n", "train_list: train.txt has one class only, 'x'; add images of more classes"),
         ("a.jpg x\nd.jpg y\n./a.jpg y\n", "train.txt line 3: ./a.jpg has class 'y', but line 1 has 'x'; keep one line"),
