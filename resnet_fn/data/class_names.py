@@ -34,7 +34,7 @@ def warn_alike(names: Iterable[str]) -> list[str]:
     def letters(name: str) -> str:
         return "".join(composed(name).casefold().split())
 
-    alike = [sorted(group) for group in _group(names, letters) if len(group) > 1]
+    alike = sorted(sorted(group) for group in _group(names, letters) if len(group) > 1)
     if not alike:
         return []
     examples = few([" and ".join(map(_show, group)) for group in alike], 3, "; ")

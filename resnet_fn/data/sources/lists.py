@@ -243,10 +243,12 @@ def _check_exists(images: ImageList, data_dir: str) -> None:
     if any(_exists(data_dir, path) for path in images.paths[:_LOOKED_AT]):
         return
     path = os.path.join(data_dir, images.paths[0])
-    fix = "paths are relative to --data-dir, so give the folder that they begin at"
     if re.match(r"[A-Za-z]:[\\/]", images.paths[0]):
-        fix = "write paths of this machine, or paths relative to --data-dir"
-    raise ValueError(f"{images.place(0)}: {path} does not exist; {near_path(path, fix)}")
+        fix = "it is a path of Windows; write paths of this machine, or relative to --data-dir"
+    else:
+        begin = "paths are relative to --data-dir, so give the folder that they begin at"
+        fix = near_path(path, begin)
+    raise ValueError(f"{images.place(0)}: {path} does not exist; {fix}")
 
 
 def _sorted_classes(labels: Iterable[str]) -> tuple[str, ...]:
