@@ -108,7 +108,9 @@ def _rows(
         if min(places) >= 0:
             more = more.strip().lower()
             places += [header.index(more)] if more in header else []
-            yield from _csv_rows(path, number, csv.reader(rest, delimiter=delimiter), places)
+            # Without `strict`, a quotation mark that is not closed would hide the rows after it.
+            reader = csv.reader(rest, delimiter=delimiter, strict=True)
+            yield from _csv_rows(path, number, reader, places)
             return
     has_delimiter = any(delimiter in first for delimiter in delimiters)
     if path.suffix.lower() == ".csv" and (has_delimiter or len(first.split()) == 1):
@@ -140,7 +142,7 @@ def _csv_rows(path: Path, begin: int, reader: Any, places: Sequence[int]) -> Ite
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            fix = "close the quotation mark that begins in this line or before it"
+            fix = "close each quotation mark of the line, and double those inside a cell"
             raise ValueError(f"{path} line {line}: cannot be read ({error}); {fix}") from None
         if cells is None:
             return

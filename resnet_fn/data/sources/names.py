@@ -4,6 +4,8 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import overload
 
+from resnet_fn.config.hints import few
+
 
 class Names(Sequence[str]):
     """Holds file names as one array of bytes.
@@ -68,4 +70,4 @@ class Names(Sequence[str]):
     __hash__ = None  # type: ignore[assignment]  # names can be added
 
     def __repr__(self) -> str:
-        return f"Names({list(self)})"
+        return f"Names({few(self, 3)})"
