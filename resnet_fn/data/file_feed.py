@@ -21,7 +21,12 @@ from resnet_fn.runtime.workers import Workers
 
 
 class FileFeed(Plan):
-    """Makes batches from image files or MindRecord shards. With `as_bytes`, images are uint8 and not normalised."""
+    """Makes batches from image files or MindRecord shards. With `as_bytes`, images are uint8 and not normalised.
+
+    While `batch` returns an update, threads decode the next update. The feed holds at most 256 MB, or two
+    batches and their files if these are more. Counted are the images of both updates, files that were read
+    and wait (`MOST_WAITING` bytes), and a file for each thread.
+    """
 
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), as_bytes: bool = False) -> None:
         super().__init__(recipe, dataset.train.labels, workers)
