@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from resnet_fn.config.hints import closest, few, near_path
+from resnet_fn.data.class_names import warn_alike
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.files import FileSplit, color_spec, describe_left_out, is_image, list_images
 from resnet_fn.data.sources.validation import split_off
@@ -34,6 +35,7 @@ def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, 
     classes = _class_folders(place)
     train, notes = _list_classes(place, classes)
     _check_classes(place, classes, train)
+    notes += warn_alike(classes)
     if loose := sorted(name for name in os.listdir(place) if is_image(name) and name[0] != "."):
         notes.append(f"ignoring {len(loose)} images beside the class folders, for example {place / loose[0]}")
     if share and not whole:

@@ -36,7 +36,7 @@ def test_what_validated_never_trains(tmp_path):
     message = rf"1 validation files are not in pictures any more: {held.names[0]}; put these files back, or start"
     with pytest.raises(ValueError, match=message):
         split_off(fewer, 0.3, 0, tmp_path)
-    assert sorted(train.names + held.names) == sorted(listing(9, 9).names)
+    assert sorted([*train.names, *held.names]) == sorted(listing(9, 9).names)
 
 
 def test_any_name_is_written_and_nothing_where_nothing_was_split(tmp_path):
