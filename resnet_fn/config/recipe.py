@@ -4,7 +4,7 @@ import dataclasses
 from functools import partial
 from typing import Any
 
-from resnet_fn.config.fields import OWN, check_names, setting
+from resnet_fn.config.fields import OWN, check_names, setting, stored
 from resnet_fn.config.rules import OF_FILES
 from resnet_fn.config.settings import Settings, changed, unchecked
 
@@ -161,7 +161,10 @@ def check_buildable(recipe: Recipe) -> None:
 
 
 def recipe_from_dict(fields: dict[str, Any]) -> Recipe:
-    """Make a recipe from a dict of JSON types. Missing fields get their defaults."""
+    """Make a recipe from the dict of JSON types that a checkpoint or a trace has stored, also one of an older version.
+
+    A setting that the dict lacks has the value that `stored` returns.
+    """
     check_names(fields, Recipe)
     # `Recipe(**fields)` would reject settings without effect, which a saved recipe may have.
-    return changed(unchecked(Recipe, fields))
+    return changed(unchecked(Recipe, stored(Recipe, fields)))
