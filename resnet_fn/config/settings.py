@@ -36,7 +36,7 @@ class Value(NamedTuple):
     @property
     def off(self) -> Any:
         """Return the value that the setting gets when a rule drops it."""
-        return False if isinstance(self.field.default, bool) else self.field.default
+        return self.field.metadata["off"]
 
     @property
     def is_on(self) -> bool:
@@ -65,6 +65,9 @@ class Draft(NamedTuple):
             reads = inspect.signature(rule.holds).parameters.keys()
             plain = {name: values[name].value for name in reads & valid}
             if len(plain) < len(reads) or rule.holds(**plain):  # also skipped if a setting is invalid or missing
+                continue
+            concerned = {*rule.fields.split(), *reads}
+            if not rule.of_stored and all(values[name].source is Source.RECIPE for name in concerned):
                 continue
             text = rule.text.format(**plain)
             reason = text.partition(";")[0]

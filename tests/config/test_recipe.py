@@ -52,8 +52,8 @@ def test_settings_can_be_copied(copied):
     [
         (lambda: dataclasses.replace(Recipe(), lerning_rate=0.1), "recipe: |'lerning_rate'|did you mean learning_rate"),
         (lambda: Recipe(lr=0.1), "recipe: |'lr'|did you mean learning_rate"),
-        (lambda: Recipe(head_lrr=0.1), "recipe: |'head_lrr'|did you mean head_learning_rate"),  # not the alias head_lr
-        (lambda: recipes.finetune(head_lr=0.1), "recipe: |'head_lr'|did you mean head_learning_rate"),
+        (lambda: Recipe(leraning_rate=0.1), "recipe: |'leraning_rate'|did you mean learning_rate"),
+        (lambda: recipes.finetune(head_lr=0.1), "recipe: |'head_lr'|give head_lr_factor"),
         (lambda: recipe_from_dict({"batchsize": 3}), "recipe: |'batchsize'|did you mean batch_size"),
         (lambda: RunOptions(device="GPU"), "device: 'GPU' |CPU, Ascend"),
     ],

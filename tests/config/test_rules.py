@@ -23,12 +23,12 @@ def test_the_table_reads_from_top_to_bottom():
 
 
 WITHOUT_EFFECT = (
-    "--policy-ops 2|--beta2 0.999|--ema-every 1|--trust-coefficient 0.001|--loss-scale 64|--crop-scale 0.08|"
-    "--mix-off-epochs 3|--milestone-factor 0.1|--synthetic-classes 10|--smoothing-over others --label-smoothing 0|"
+    "--policy-ops 2|--beta2 0.999|--ema-every 1|--ema-warmup|--trust-coefficient 0.001|--loss-scale 64|"
+    "--crop-scale 0.08|--mix-off-epochs 3|--milestone-factor 0.1|--synthetic-classes 10|--smoothing-over others --label-smoothing 0|"
     "--policy-noise 1|--label-threshold 0.2|--validation-share 0.2|--color-jitter 0.1|--reset-head|--beta2 0|"
     "--zero-init-residual --norm none|--on-bad-sample skip|--data-threads 2|--check-files|--max-skips 20|"
-    "--trust-coefficient 0.1 --optimizer lars --weight-decay 0|--head-learning-rate 0.1 --freeze stem,fc|"
-    "--head-learning-rate 0.1 --train-only layer?|--ema-start 20 --ema 0.9|--mix-off-epochs 20 --mixup 0.2|"
+    "--trust-coefficient 0.1 --optimizer lars --weight-decay 0|--head-lr-factor 2 --freeze stem,fc|"
+    "--head-lr-factor 2 --train-only layer?|--ema-start 20 --ema 0.9|--mix-off-epochs 20 --mixup 0.2|"
     "--fast-math|--which best|--monitor map|--val-list x|--train-list x"
 )
 
@@ -42,7 +42,7 @@ def test_a_setting_without_effect_is_rejected_where_it_was_typed_though_it_be_th
 
 @pytest.mark.parametrize("words", ["--train-only *.bias", "--freeze fc.weight", "--train-only fc.weight"])
 def test_a_last_layer_of_which_one_parameter_is_trained_has_a_learning_rate(words):
-    assert parse(["--head-learning-rate", "0.1", *words.split()])[0].head_learning_rate == 0.1
+    assert parse(["--head-lr-factor", "2", *words.split()])[0].head_lr_factor == 2
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_several_classes_an_image_set_what_they_need_where_nothing_else_was_type
         assert "label_smoothing 0.1 is left out: multi_label needs --label-smoothing 0" in left_out
     files = Recipe(dataset="imagefolder", multi_label=True)
     assert files == dataclasses.replace(Recipe(dataset="imagefolder"), multi_label=True)
-    balanced = Recipe(dataset="imagefolder", sampling="balanced", class_weights="balanced")
-    assert files == changed(balanced, multi_label=True)
+    for given in ({"sampling": "balanced"}, {"class_weights": "balanced"}):
+        assert files == changed(Recipe(dataset="imagefolder", **given), multi_label=True)
     assert (files.loss, files.label_smoothing, files.monitor) == ("bce", 0.0, "map")
     with pytest.raises(ValueError, match=r"^multi_label: True needs --loss bce or focal$"):
         Recipe(dataset="imagefolder", multi_label=True, loss="cross_entropy")  # typed, though it is the default
@@ -116,7 +116,7 @@ def test_several_classes_an_image_set_what_they_need_where_nothing_else_was_type
         ("--recipe imagenet_resnet50_a3 --dataset digits", {"policy": "", "policy_noise": 0.0}),
         ("--recipe imagenet_resnet50_a3 --mixup 0 --cutmix 0", {"label_threshold": 0.0}),
         ("--recipe imagenet_resnet50_a3 --policy=", {"policy_magnitude": 9, "policy_noise": 0.0}),
-        ("--recipe finetune --freeze fc.*", {"head_learning_rate": 0.0}),
+        ("--recipe finetune --freeze fc.*", {"head_lr_factor": 1.0}),
         ("--recipe imagenet_resnet50_v2 --epochs 5", {"ema": 0.0, "ema_start": 0.0, "ema_every": 1}),
     ],
 )

@@ -16,7 +16,7 @@ def test_compressed_schedule_has_warm_up_peak_and_end():
 
 
 NOT_COMPARED = {
-    **{"class_weights": "balanced", "head_learning_rate": 0.5, "layer_decay": 0.5, "freeze": "stem"},
+    **{"class_weights": "balanced", "head_lr_factor": 0.5, "layer_decay": 0.5, "freeze": "stem"},
     **{"train_only": "fc", "sync_batchnorm": True, "multi_label": True},
 }
 

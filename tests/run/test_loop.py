@@ -27,7 +27,7 @@ PHOTOGRAPHS = (
     *("--on-bad-sample", "skip", "--no-progress", "--out-dir", "run", "--eval-batch-size", "4"),
 )
 FINETUNE = {
-    **{"freeze": "stem,layer1", "head_learning_rate": 1e-11, "layer_decay": 0.75, "ema": 0.9},
+    **{"freeze": "stem,layer1", "head_lr_factor": 5e-11, "layer_decay": 0.75, "ema": 0.9},
     **{"monitor": "macro_f1", "patience": 2, "drop_path": 0.2, "dropout": 0.2},
     **{"class_weights": "balanced", "sampling": "balanced"},
 }
@@ -58,7 +58,7 @@ def test_workers_and_micro_batches_compute_the_same_numbers(msrun, python, compa
     With frozen parts, rates by layer, what is left out at random, class weights, balanced sampling.
     """
     words = (
-        "--freeze stem,layer1 --layer-decay 0.75 --drop-path 0.3 --learning-rate 0.05 --head-lr 0.1 --dropout 0.2 "
+        "--freeze stem,layer1 --layer-decay 0.75 --drop-path 0.3 --learning-rate 0.05 --head-lr-factor 2 --dropout 0.2 "
         "--class-weights balanced --sampling balanced"
     )
     flags = [*FREE, *words.split()]

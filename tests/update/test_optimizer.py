@@ -193,6 +193,6 @@ def test_layer_decay_is_timms():
 
 
 def test_the_heads_rate_and_frozen_parts():
-    recipe = dataclasses.replace(RECIPE, head_learning_rate=0.5, layer_decay=0.5, freeze="stem,layer1")
+    recipe = dataclasses.replace(RECIPE, head_lr_factor=10.0, layer_decay=0.5, freeze="stem,layer1")
     rates = factors(recipe)
     assert {name.split(".")[0]: value for name, value in rates.items()} == {"layer2": 0.25, "layer3": 0.5, "fc": 10}
