@@ -81,7 +81,8 @@ class Draft(NamedTuple):
                 elif not rule.keep and rule.instead is None and mine.source < max(its.source, Source.FILE):
                     values[name] = mine._replace(value=mine.off, source=its.source, place="")
                     on.remove(name)
-                    if mine.value != mine.field.default or mine.source >= Source.FILE:
+                    usual = (mine.field.default, mine.field.metadata["absent"])
+                    if mine.value not in usual or mine.source >= Source.FILE:
                         notes.append(f"{name} {show_value(mine.value)} is left out: it {reason}")
                 else:
                     faults.append((name, f"{name}: {mine.value!r} {text}"))

@@ -24,7 +24,8 @@ def test_the_table_reads_from_top_to_bottom():
 
 WITHOUT_EFFECT = (
     "--policy-ops 2|--beta2 0.999|--ema-every 1|--ema-warmup|--trust-coefficient 0.001|--loss-scale 64|"
-    "--crop-scale 0.08|--mix-off-epochs 3|--milestone-factor 0.1|--synthetic-classes 10|--smoothing-over others --label-smoothing 0|"
+    "--crop-scale 0.08|--mix-off-epochs 3|--milestone-factor 0.1|--synthetic-classes 10|"
+    "--smoothing-over others --label-smoothing 0|"
     "--policy-noise 1|--label-threshold 0.2|--validation-share 0.2|--color-jitter 0.1|--reset-head|--beta2 0|"
     "--zero-init-residual --norm none|--on-bad-sample skip|--data-threads 2|--check-files|--max-skips 20|"
     "--trust-coefficient 0.1 --optimizer lars --weight-decay 0|--head-lr-factor 2 --freeze stem,fc|"
