@@ -6,8 +6,9 @@ import pytest
 from resnet_fn import recipes
 from resnet_fn.config import rules
 from resnet_fn.config.cli import UsageError
+from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
-from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.settings import changed
 from resnet_fn.train import parse
 
@@ -62,6 +63,10 @@ def test_a_last_layer_of_which_one_parameter_is_trained_has_a_learning_rate(word
             "--recipe imagenet_resnet50_v2 --epochs 3",
             "warmup_epochs: 5.0 is above epochs 3|give --warmup-epochs 3 or less",
         ),
+        (
+            "--recipe finetune --class-weights balanced --sampling balanced",
+            "class_weights: 'balanced'|--sampling balanced|give one of them",
+        ),
         ("--recipe finetune --multi-label --class-weights balanced", "multi_label: True|--class-weights"),
         ("--recipe finetune --freeze stem --train-only fc", "train_only: 'fc'|--freeze stem|give one"),
         ("--multi-label", "multi_label: True|--dataset imagefolder"),
@@ -79,6 +84,13 @@ def test_what_does_not_go_together_names_fields_values_and_fix(words, parts, rai
     flags = [*words.split(), ""] if words.endswith("--milestones") else words.split()
     with raises_line(*parts.split("|"), kind=UsageError):
         parse(flags)
+
+
+def test_a_stored_run_with_balanced_weights_and_sampling_is_read():
+    both = {**to_dict(Recipe()), "class_weights": "balanced", "sampling": "balanced"}
+    stored = recipe_from_dict(both)
+    assert (stored.class_weights, stored.sampling) == ("balanced", "balanced")
+    assert changed(stored, epochs=30).class_weights == "balanced"
 
 
 def test_no_rule_reads_a_value_that_cannot_be():
