@@ -11,7 +11,7 @@ pytestmark = pytest.mark.usefixtures("device")
 
 @pytest.mark.parametrize(("decay", "every", "start"), [(0.8, 1, 0), (0.999, 3, 0), (0.9, 2, 3), (0.05, 1, 2)])
 def test_the_decay_of_move_n_is_the_smaller_one(decay, every, start):
-    """Compiled, as in the step: ema ← d · ema + (1 − d) · value with d = min(decay, (1 + n) / (10 + n)), n earlier moves."""
+    """After n moves, ema ← d · ema + (1 − d) · value with d = min(decay, (1 + n) / (10 + n))."""
     weight = Parameter(Tensor(np.zeros(3, np.float32)), name="w")
     averages, *arguments = moving_average([weight], decay, every, start, warmup=True)
 
