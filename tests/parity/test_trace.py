@@ -31,6 +31,12 @@ def test_settings_that_the_reference_cannot_follow_are_rejected_by_name(name, sa
     says(error, "recipe: the ladder does not compare", f"{name} {value!r}", "omit these, or give another recipe")
 
 
+def test_the_ladders_average_has_no_warm_up():
+    batches = make_batches(1, 4, 1, 2, 3)
+    assert Task(dataclasses.replace(recipe("digits"), ema=0.9), batches).recipe.ema_warmup is False
+    assert Task(recipe("digits"), batches).recipe == recipe("digits")
+
+
 def test_the_dropout_of_a_recipe_is_listed():
     words = "dropout is 0 on both sides; the recipe has dropout=0.1, drop_path=0.05"
     for fields, notes in ({"dropout": 0.1, "drop_path": 0.05}, [words]), ({}, []):
