@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 
 from resnet_fn.config.fields import YES_NO_AUTO, explain, flag_name
 from resnet_fn.config.hints import closest_flag, first_line
+from resnet_fn.config.packages import how_to_install
 
-_NEEDED = ("mindspore", "numpy", "tqdm", "tensorboardX")  # setup.cfg's install_requires
 # Flags of other projects, each with the flag of this package that does the same, and a hint.
 _THREADS = "give --data-threads N for N threads, or python -m resnet_fn.launch --workers N -- for N processes"
 _ELSEWHERE = {
@@ -219,8 +219,8 @@ def _one_line(error: Exception) -> str:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, ValueError | OSError) and str(error).strip():
         return first_line(error)
-    if isinstance(error, ModuleNotFoundError) and (name := str(error.name).partition(".")[0]) in _NEEDED:
-        return f"{name} is not installed; run pip install . in the folder of the clone"
+    if isinstance(error, ModuleNotFoundError) and (fix := how_to_install(str(error.name))):
+        return f"{str(error.name).partition('.')[0]} is not installed; {fix}"
     if "can't start new thread" in str(error):
         return "the system starts no more threads for this process; raise its limits (ulimit -u, ulimit -v)"
     if isinstance(error, MemoryError):

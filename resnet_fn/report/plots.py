@@ -1,12 +1,13 @@
 """These functions draw the plots of a report and the curves of runs with matplotlib."""
 
-import importlib.util
 import io
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from resnet_fn.config.packages import is_importable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +27,7 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
 
 def available() -> bool:
     """Return whether matplotlib is installed."""
-    return importlib.util.find_spec("matplotlib") is not None
+    return is_importable("matplotlib")
 
 
 def plain(name: str) -> str:

@@ -8,7 +8,7 @@ class _Launcher(NamedTuple):
     """A launcher, the variable that counts its processes, and variables that only its processes have."""
 
     names: str
-    count: str
+    variable: str
     with_others: tuple[str, ...] = ()
 
 
@@ -33,11 +33,11 @@ def check_launcher() -> None:
         not_msrun = "msrun did not start this process (MS_ROLE is not set)"
         raise ValueError(f"RANK_SIZE is {count}, but {not_msrun}; {fix}")
     for launcher in _LAUNCHERS:
-        count = _number(launcher.count)
+        count = _number(launcher.variable)
         if count > 1 and all(name in os.environ for name in launcher.with_others):
-            alone = f"{launcher.count} is {count}, but processes of {launcher.names} do not train together"
+            alone = f"{launcher.variable} is {count}, but processes of {launcher.names} do not train together"
             command = f"python -m resnet_fn.launch --workers {count} -- FLAGS"
-            fix = f"run {command} once, or unset {launcher.count} for {count} separate runs"
+            fix = f"run {command} once, or unset {launcher.variable} for {count} separate runs"
             raise ValueError(f"{alone}; {fix}")
 
 

@@ -35,6 +35,10 @@ def test_a_reader_that_leaves_is_no_error():
             RuntimeError("can't start new thread"),
             "the system starts no more threads for this process; raise its limits",
         ),
+        (
+            ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn"),
+            "torch is not installed; run pip install '.[torch]' in the folder of the clone",
+        ),
         (KeyError("x"), "KeyError: 'x' (--debug shows the traceback)"),
     ],
 )
