@@ -44,9 +44,9 @@ def near_run(path: Path, otherwise: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text that contains more than dashes and spaces."""
-    lines = [line.strip(" -") for line in str(error).splitlines()]
-    return next((line for line in lines if line), type(error).__name__)
+    """Return the first line of an error's text that contains more than dashes and spaces, without a bullet "- "."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" -")]
+    return lines[0].removeprefix("- ") if lines else type(error).__name__
 
 
 def few(items: Sequence[object], limit: int = 3, separator: str = ", ") -> str:

@@ -21,7 +21,7 @@ from resnet_fn.data.order import split_batch
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.eval_step import EvalStep, make_eval_step
 from resnet_fn.evaluation.task import task_of
-from resnet_fn.models import build_net
+from resnet_fn.models import build_net, check_model
 from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.models.inputs import Masks, make_masks
 from resnet_fn.models.parts import group_of
@@ -132,6 +132,7 @@ def build_run(
     source = None
     if not own and not checkpoint:
         recipe, source = read_start(recipe)
+        check_model(recipe.model)  # before the data set, which can take minutes to read
     resumed = folder.path if checkpoint else None
     dataset = own.dataset if own else open_dataset(recipe, options=options, workers=workers, run=resumed)
     own_loss = own.loss if own else None

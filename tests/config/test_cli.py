@@ -30,6 +30,8 @@ def test_a_reader_that_leaves_is_no_error():
     [
         (OSError(28, "No space left on device", "run/x"), "run/x: No space left on device"),
         (OSError("its own words"), "its own words"),
+        (ValueError("--reference: no such file"), "--reference: no such file"),
+        (ValueError("----\n- The kernel fails\n----"), "The kernel fails"),
         (MemoryError("need 191. GiB"), "out of memory (need 191. GiB); give smaller images"),
         (
             RuntimeError("can't start new thread"),
