@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from resnet_fn.config.fields import YES_NO_AUTO, explain, flag_name
 from resnet_fn.config.foreign_flags import advice_on_flag, advice_on_value
 from resnet_fn.config.hints import closest, closest_flag, first_line
-from resnet_fn.config.packages import how_to_install
+from resnet_fn.config.packages import how_to_install, versions_line
 
 FORM = "RESNET_FN_FORM"  # environment variable with what the user types before a command's name
 # Arguments of `add_argument` for flags of several commands.
@@ -65,6 +65,7 @@ class Parser(argparse.ArgumentParser):
         for kind, expected in ((int, "a whole number"), (float, "a number")):
             self.register("type", kind, partial(_number, kind, expected))
         self.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        self.add_argument("--version", action=_Versions, help="show the versions, and exit")
 
     def error(self, message: str) -> NoReturn:
         """Raise a UsageError instead of printing the usage and exiting."""
@@ -103,6 +104,18 @@ def _hint_for_word(word: str, flags: Collection[str]) -> str:
     if "--data-dir" in flags and Path(word).is_dir():
         return f"if it is the folder of the data set, give --data-dir {word}"
     return "start a flag with --, and give no value to a yes/no flag"
+
+
+class _Versions(argparse.Action):
+    """Prints the versions and exits. `action="version"` would look them up for every command."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, **options)
+
+    def __call__(self, *_: Any) -> NoReturn:
+        """Print a line with the versions, as ArgumentParser asks for."""
+        print(versions_line())
+        raise SystemExit(0)
 
 
 def _number(kind: type, expected: str, text: str) -> Any:

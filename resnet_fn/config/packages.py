@@ -1,7 +1,10 @@
-"""This module lists the packages that this package imports, and how to install one that is missing."""
+"""This module lists the packages that this package needs, their versions, and how to install one."""
 
 import importlib.util
+import platform
 from importlib import metadata
+
+import resnet_fn
 
 NEEDED = ("mindspore", "numpy", "tqdm", "tensorboardX")  # setup.cfg's install_requires
 EXTRAS = {"torch": "torch", "matplotlib": "plots", "onnx": "export", "onnxruntime": "export"}  # its extras
@@ -13,6 +16,12 @@ def installed(package: str = "mindspore") -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return ""
+
+
+def versions_line() -> str:
+    """Return the versions of this package, MindSpore and Python in a line. MindSpore is not imported."""
+    mindspore = installed("mindspore") or "not installed"
+    return f"resnet_fn {resnet_fn.__version__}, MindSpore {mindspore}, Python {platform.python_version()}"
 
 
 def is_importable(package: str) -> bool:
