@@ -66,6 +66,7 @@ def fault(field: Any, value: Any) -> str:
     if type(value) is not wanted or (wanted is tuple and any(type(number) is not float for number in value)):
         names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
         wrong = f"is not {names.get(wanted, 'a list of numbers')}"
+        wrong += f"; {closest('', _shown(about['choices']))}" * bool(about["choices"])
     elif about["choices"] and value not in (*about["choices"], field.default):
         hint = advice_on_value(field.name, value) or closest(value, _shown(about["choices"]))
         wrong = f"is unknown; {hint}"

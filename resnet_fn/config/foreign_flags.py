@@ -109,6 +109,8 @@ give --drop-path P
     drop-connect drop-path-rate drop-connect-rate stochastic-depth stochastic-depth-prob
 give --sync-batchnorm
     sync-bn syncbn sync-batch-norm
+the loop has no callbacks; docs/own_loop.md shows a loop of your own
+    callbacks callback hooks
 BatchNorm's statistics are averaged over the workers in each update; leave it out
     dist-bn
 give --zero-init-residual

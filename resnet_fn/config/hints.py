@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+_PACKAGES = ("torch", "mindspore", "tensorflow", "keras", "jax")  # those that `kind_of` names
+
 
 def closest(word: str, known: Iterable[str], main: Iterable[str] = ()) -> str:
     """Suggest names in `known` similar to `word`, or list the names in `main`, or in `known` if `main` is empty."""
@@ -41,6 +43,19 @@ def near_run(path: Path, otherwise: str) -> str:
     runs = sorted(str(log.parent) for log in place.glob("*/metrics.jsonl"))
     hint = f"give one of the runs in {place}: {few(runs)}" if runs else otherwise
     return hint if path.is_dir() else near_path(path, hint)
+
+
+def kind_of(value: object) -> str:
+    """Return what a value is and which package it is from, for example "a DataLoader of torch"."""
+    if value is None:
+        return "None"
+    # A class of the caller that inherits from a package's class counts as the package's.
+    classes = [value] if callable(value) and hasattr(value, "__name__") else type(value).__mro__
+    packages = [str(one.__module__).partition(".")[0] for one in classes]
+    package = next((name for name in packages if name in _PACKAGES), "")
+    name = getattr(value, "__name__", type(value).__name__)
+    article = "the function" if classes == [value] else "an" if name[0] in "AEIOUaeiou" else "a"
+    return f"{article} {name}" + f" of {package}" * bool(package)
 
 
 def first_line(error: BaseException) -> str:
