@@ -13,35 +13,50 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from resnet_fn.config import cli
+from resnet_fn.config.foreign_flags import advice_on_flag
 from resnet_fn.config.hints import closest
+from resnet_fn.config.packages import versions_line
 from resnet_fn.runtime.console import installed_program
 
-COMMANDS = {
-    "train": "train a net",
+_TRAINER = {
+    "train": "train a net; without flags, on small digits",
     "launch": "train on several workers or machines",
     "evaluate": "score a checkpoint on its validation set",
     "predict": "name the likeliest classes of image files",
-    "export": "write a checkpoint's net as MindIR, ONNX or safetensors, and verify the file",
-    "plot": "draw the curves of runs, or compare runs in a table",
-    "recipes": "list the recipes, or show the settings of one",
-    "doctor": "test whether this machine can train",
-    "convert": "convert weights to other parameter names or another file format",
-    "inspect": "show or compare checkpoints, or show a net's activations and gradients",
+    "export": "write MindIR, ONNX or safetensors, and verify",
+    "plot": "draw the curves of runs, or compare runs",
+    "recipes": "list the recipes, or show one's settings",
+    "convert": "convert weights to other names or formats",
+    "inspect": "show checkpoints, activations and gradients",
     "pack": "write an image folder as MindRecord files",
-    "parity": "compare a net and its training step, stage by stage, with PyTorch",
 }
-_GENERAL = ("-h", "--help", "--debug")
+_LADDER = {"parity": "compare a port with its original in PyTorch"}
+_BOTH = {"doctor": "test whether this machine can train"}
+COMMANDS = _TRAINER | _LADDER | _BOTH
+_HALVES = {
+    "The trainer trains residual networks on pictures, in a loop that you can read:": _TRAINER,
+    "The ladder proves that a net which was ported from PyTorch computes the same\n"
+    "training step as the original, or names the first difference:": _LADDER,
+    "For both:": _BOTH,
+}
+_GENERAL = ("-h", "--help", "--version", "--debug")
 
 
 def list_commands(arguments: Sequence[str]) -> int:
-    """Print all commands with their purposes."""
+    """Print all commands with their purposes, or the versions."""
     for word in arguments:
         if word not in _GENERAL:
-            raise cli.UsageError(f"unknown argument {word!r}; {closest(word, COMMANDS)}")
-    print("Train residual networks on MindSpore with a functional loop that you can read.\n")
-    print("commands (COMMAND --help shows the flags):")
-    for name, purpose in COMMANDS.items():
-        print(cli.as_typed(f"  python -m resnet_fn.{name:12} {purpose}"))
+            hint = advice_on_flag(word, _GENERAL) or closest(word, [*COMMANDS, *_GENERAL], COMMANDS)
+            raise cli.UsageError(f"unknown argument {word!r}; {hint}")
+    if "--version" in arguments:
+        print(versions_line())
+        return 0
+    program = cli.as_typed("python -m resnet_fn.COMMAND")
+    print(f"usage: {program} [flags]\nA command's flags: {program} --help. Versions: --version.")
+    for title, commands in _HALVES.items():
+        print(f"\n{title}\n")
+        for name, purpose in commands.items():
+            print(cli.as_typed(f"  python -m resnet_fn.{name:10} {purpose}"))
     return 0
 
 

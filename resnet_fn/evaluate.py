@@ -6,6 +6,7 @@ from pathlib import Path
 
 from resnet_fn.config import cli
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.packages import how_to_install
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.recipes import load_recipe
 from resnet_fn.runtime.disk import finite_or_null
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
         if parsed.json:
             cli.write_text(parsed.json, json.dumps(finite_or_null(metrics)) + "\n")
         if parsed.report:
-            without = "" if available() else " (tables only; for plots: pip install matplotlib)"
+            without = "" if available() else f" (tables only; for plots, {how_to_install('matplotlib')})"
             print(f"report: {Path(parsed.report, 'report.html')}{without}")
     return 0
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.config import cli
+from resnet_fn.config.foreign_flags import advice_on_flag
 from resnet_fn.runtime import console
 from resnet_fn.runtime.msrun import WorkerProcesses, claim_port, describe_exit
 from resnet_fn.runtime.signals import SIGNALS, heeded
@@ -65,7 +66,8 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     split = list(arguments).index("--") if "--" in arguments else len(arguments)
     own, command = arguments[:split], list(arguments[split + 1 :])
     if not command and (unknown := parser.parse_known_args(own)[1]):
-        parser.error(f"unknown argument {unknown[0]!r}; put the arguments of resnet_fn.train after --")
+        advice = advice_on_flag(unknown[0], ("--workers", "--nnodes", "--node-rank"))
+        parser.error(f"unknown argument {unknown[0]!r}; {advice or 'put the arguments of resnet_fn.train after --'}")
     given = parser.parse(own)
     workers, nodes, port = given.workers, given.nnodes, given.master_port
     uneven = min(workers, nodes) > 0 and workers % nodes

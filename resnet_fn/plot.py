@@ -9,6 +9,7 @@ from typing import Any
 
 from resnet_fn.config import cli
 from resnet_fn.config.hints import few, near_run
+from resnet_fn.report.fonts import font_families, with_codes
 from resnet_fn.report.plots import PANELS, Events, draw_panel
 from resnet_fn.report.run_table import different_updates, group_runs, read_run, run_table
 from resnet_fn.runtime.extras import import_extra
@@ -56,21 +57,25 @@ def lines_of(runs: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, list[Even
     return lines, warnings
 
 
-def draw(lines: dict[str, list[Events]], out: Path) -> None:
-    """Draw the curves `lines`, which `lines_of` returns, and save the figure as the file `out`."""
+def draw(lines: dict[str, list[Events]], out: Path) -> list[str]:
+    """Draw the curves `lines`, which `lines_of` returns, save the figure as the file `out`, and return warnings."""
     matplotlib = import_extra("matplotlib", "plot")
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 10), layout="constrained")
-    for panel, axes in enumerate(figure.subplots(len(PANELS), 1, sharex=True)):
-        draw_panel(axes, panel, {fill(name, 90): runs for name, runs in lines.items()})
-        axes.label_outer()
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper left")
-    try:
-        with matplotlib.rc_context({"svg.hashsalt": "resnet_fn"}):
+    families, without_font = font_families(lines)
+    labelled = {fill(with_codes(name, without_font), 90): runs for name, runs in lines.items()}
+    with matplotlib.rc_context({"svg.hashsalt": "resnet_fn", "font.family": families}):
+        figure = Figure(figsize=(8, 10), layout="constrained")
+        for panel, axes in enumerate(figure.subplots(len(PANELS), 1, sharex=True)):
+            draw_panel(axes, panel, labelled)
+            axes.label_outer()
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper left")
+        try:
             figure.savefig(out, dpi=120, metadata={"Date": None} if out.suffix == ".svg" else None)
-    except OSError as error:
-        raise ValueError(f"out: {out} cannot be written ({error.strerror}); give another file") from None
+        except OSError as error:
+            raise ValueError(f"out: {out} cannot be written ({error.strerror}); give another file") from None
+    fix = "the names show their codes; install a font that has them"
+    return [f"warning: no installed font has {few(without_font, 10)}; {fix}"] * bool(without_font)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -95,7 +100,7 @@ def main(arguments: Sequence[str]) -> int:
         print("\n".join(rows))
     else:
         lines, warnings = lines_of(runs)
-        draw(lines, out)
+        warnings += draw(lines, out)
         print(f"curves of {', '.join(parsed.runs)}: {out}")
     for warning in warnings:
         print(warning, file=sys.stderr)

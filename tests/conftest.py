@@ -31,12 +31,29 @@ from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.msrun import claim_port
 
 
+@pytest.hookimpl(trylast=True)  # after pytest's own, which makes the reporter
 def pytest_configure(config: pytest.Config) -> None:
     """One core for each of several test processes: MindSpore's threads spin, and would take each other's cores."""
+    if terminal := config.pluginmanager.getplugin("terminalreporter"):  # xdist's processes have none
+        config.pluginmanager.register(FailuresAtOnce(terminal))
     number = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     if number:
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[int(number) % len(cores)]})
+
+
+class FailuresAtOnce:
+    """Print what failed when it fails; pytest itself prints it when all tests have ended, minutes later."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self.terminal = terminal
+
+    @pytest.hookimpl(trylast=True)  # after the letter F
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.terminal.write_line("")
+            self.terminal.write_sep("_", f"{report.nodeid}, {report.when}", red=True)
+            self.terminal.write_line(report.longreprtext)
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,11 @@
 import os
+import platform
 
 import pytest
 
+import resnet_fn
 from resnet_fn import __main__ as listing
+from resnet_fn.config.packages import installed
 
 SCREEN = 24  # lines of 80 columns
 
@@ -21,6 +24,23 @@ def test_every_command_has_help_in_groups_of_a_screen(command, flag, python):
     assert "mindspore" not in done.stderr.lower()
     other = python("-m", "resnet_fn", command, flag).stdout.replace("python -m resnet_fn ", "python -m resnet_fn.")
     assert other.split() == done.stdout.split()
+
+
+def test_the_versions_come_without_mindspore(python):
+    """Of a checkout that is not installed, and where MindSpore cannot be imported."""
+    line = f"resnet_fn {resnet_fn.__version__}, MindSpore {installed()}, Python {platform.python_version()}\n"
+    for words in (("resnet_fn",), ("resnet_fn", "train"), ("resnet_fn.predict",), ("resnet_fn.parity", "record")):
+        assert python("-m", *words, "--version").stdout == line
+    code = "import sys; sys.modules['mindspore'] = None; from resnet_fn.__main__ import run; run()"
+    assert python("-c", code, "--version").stdout == line
+
+
+def test_the_list_names_both_halves_in_80_columns(python):
+    done = python("-m", "resnet_fn")
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    trainer, ladder = done.stdout.index("\nThe trainer "), done.stdout.index("\nThe ladder ")
+    assert trainer < done.stdout.index(" predict ") < ladder < done.stdout.index(" parity ")
+    assert python("-m", "resnet_fn", "--help").stdout == done.stdout
 
 
 def test_the_package_lists_its_commands(python):

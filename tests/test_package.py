@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import resnet_fn
+from resnet_fn.config import packages
 
 ROOT = Path(__file__).resolve().parents[1]
 SETUP = configparser.ConfigParser()
@@ -99,6 +100,16 @@ def test_the_version_is_the_newest_of_the_changelog():
         "packed data set": records.FORMAT,
         "recipe file": recipe_file.FORMAT,
     }
+
+
+def test_the_packages_to_install_are_those_that_pip_reads():
+    def named(requirements):
+        return [re.match(r"\w+", line)[0] for line in requirements.strip().splitlines() if line[0] not in "#%"]
+
+    assert named(SETUP["options"]["install_requires"]) == list(packages.NEEDED)
+    extras = SETUP["options.extras_require"]
+    with_code = ("torch", "plots", "export")
+    assert {name: extra for extra in with_code for name in named(extras[extra])} == packages.EXTRAS
 
 
 def test_a_weight_file_cannot_run_code_in_any_pytorch_that_is_allowed():

@@ -1,4 +1,5 @@
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -25,6 +26,15 @@ def test_plot_draws_the_same_file_twice(runs, ending, magic, capsys):
     assert capsys.readouterr().out.startswith(f"curves of runs/a, runs/b: one.{ending}\n")
     assert Path(f"one.{ending}").read_bytes().startswith(magic)
     assert Path(f"one.{ending}").read_bytes() == Path(f"two.{ending}").read_bytes()
+
+
+def test_names_without_a_font_show_their_codes(runs, capsys):
+    """No warning of matplotlib's, which would be an error here; and a line that names the letters."""
+    letter = chr(0x10FFFD)  # of private use: no font has it
+    Path("runs/a").rename(f"runs/猫{letter}")
+    assert plot.main([f"runs/猫{letter}", "runs/b", "--out", "curves.svg"]) == 0
+    assert re.search(r"^warning: no installed font has .*; the names show their codes", capsys.readouterr().err)
+    assert "U0010fffd" in Path("curves.svg").read_text()
 
 
 def test_seeds_of_one_recipe_share_a_line(runs):
@@ -61,5 +71,5 @@ def test_the_table_needs_no_matplotlib_and_says_what_it_cannot_average(runs, cap
     out, err = capsys.readouterr()
     assert out.splitlines()[1].split() == ["digits", "2", "0,1", "8", *["90.00%", "±", "0.00"] * 2, "not", "finite"]
     assert err == ""
-    with pytest.raises(ValueError, match=r"^plot needs matplotlib; run pip install matplotlib$"):
+    with pytest.raises(ValueError, match=r"^plot needs matplotlib; run pip install '\.\[plots\]' in"):
         plot.main(runs)

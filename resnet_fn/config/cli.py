@@ -16,20 +16,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from resnet_fn.config.fields import YES_NO_AUTO, explain, flag_name
-from resnet_fn.config.hints import closest_flag, first_line
+from resnet_fn.config.foreign_flags import advice_on_flag, advice_on_value
+from resnet_fn.config.hints import closest, closest_flag, first_line
+from resnet_fn.config.packages import how_to_install, versions_line
 
-_NEEDED = ("mindspore", "numpy", "tqdm", "tensorboardX")  # setup.cfg's install_requires
-# Flags of other projects and of earlier versions, each with the flag of this package that does the same, and a hint.
-_THREADS = "give --data-threads N for N threads, or python -m resnet_fn.launch --workers N -- for N processes"
-_HEAD_RATE = "give --head-lr-factor X for X times --learning-rate in the last layer"
-_ELSEWHERE = {
-    "--head-lr": ("--head-lr-factor", _HEAD_RATE),
-    "--head-learning-rate": ("--head-lr-factor", _HEAD_RATE),
-    "--amp": ("--precision", "give --precision fp16"),
-    "--gpu": ("--device", "MindSpore computes on CPUs and Ascend cards; give --device CPU or --device Ascend"),
-    "--workers": ("--data-threads", _THREADS),
-    "--num-workers": ("--data-threads", _THREADS),
-}
 FORM = "RESNET_FN_FORM"  # environment variable with what the user types before a command's name
 # Arguments of `add_argument` for flags of several commands.
 WHICH: dict[str, Any] = {"choices": ("last", "best"), "default": "last", "help": "checkpoint of a run; default last"}
@@ -75,6 +65,7 @@ class Parser(argparse.ArgumentParser):
         for kind, expected in ((int, "a whole number"), (float, "a number")):
             self.register("type", kind, partial(_number, kind, expected))
         self.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        self.add_argument("--version", action=_Versions, help="show the versions, and exit")
 
     def error(self, message: str) -> NoReturn:
         """Raise a UsageError instead of printing the usage and exiting."""
@@ -84,14 +75,47 @@ class Parser(argparse.ArgumentParser):
         """Parse `arguments`, or `sys.argv` if `arguments` is None."""
         parsed, unknown = self.parse_known_intermixed_args(arguments)  # flags may stand between RUN and its images
         flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
-        words = [word.partition("=")[0] for word in unknown if word.startswith("-")]
-        hints = {word: hint for word, (ours, hint) in _ELSEWHERE.items() if ours in flags}
-        wrong = [f"unknown argument {word!r}; {hints.get(word) or closest_flag(word, flags)}" for word in words]
+        words = [word.partition("=")[0] for word in unknown if re.match("-[^0-9.]", word)]
+        wrong = [f"unknown argument {word!r}; {hint_for_flag(word, flags)}" for word in words]
         if unknown and not wrong:
-            wrong = [f"unknown argument {unknown[0]!r}; start a flag with --, and give no value to a yes/no flag"]
+            wrong = [f"unknown argument {unknown[0]!r}; {_hint_for_word(unknown[0], flags)}"]
         if wrong:
             raise UsageError("; ".join(wrong))
         return parsed
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Reject a value that is none of the flag's choices. ArgumentParser calls this method."""
+        if action.choices is not None and value not in action.choices:
+            hint = advice_on_value(action.dest, str(value)) or closest(str(value), action.choices)
+            raise argparse.ArgumentError(action, f"{value!r} is unknown; {hint}")
+
+
+def hint_for_flag(word: str, flags: Collection[str]) -> str:
+    """Return a hint about an unknown flag: the advice for other projects' flags, or the nearest of `flags`."""
+    return advice_on_flag(word, flags) or closest_flag(word, flags)
+
+
+def _hint_for_word(word: str, flags: Collection[str]) -> str:
+    """Return a hint about an unknown argument that is no flag."""
+    name, equals, value = word.partition("=")
+    flag = f"--{name.replace('_', '-')}"
+    if equals:  # as Hydra and ultralytics write settings
+        return f"write {flag} {value}" if flag in flags else hint_for_flag(flag, flags)
+    if "--data-dir" in flags and Path(word).is_dir():
+        return f"if it is the folder of the data set, give --data-dir {word}"
+    return "start a flag with --, and give no value to a yes/no flag"
+
+
+class _Versions(argparse.Action):
+    """Prints the versions and exits. `action="version"` would look them up for every command."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, **options)
+
+    def __call__(self, *_: Any) -> NoReturn:
+        """Print a line with the versions, as ArgumentParser asks for."""
+        print(versions_line())
+        raise SystemExit(0)
 
 
 def _number(kind: type, expected: str, text: str) -> Any:
@@ -222,8 +246,8 @@ def _one_line(error: Exception) -> str:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, ValueError | OSError) and str(error).strip():
         return first_line(error)
-    if isinstance(error, ModuleNotFoundError) and (name := str(error.name).partition(".")[0]) in _NEEDED:
-        return f"{name} is not installed; run pip install . in the folder of the clone"
+    if isinstance(error, ModuleNotFoundError) and (fix := how_to_install(str(error.name))):
+        return f"{str(error.name).partition('.')[0]} is not installed; {fix}"
     if "can't start new thread" in str(error):
         return "the system starts no more threads for this process; raise its limits (ulimit -u, ulimit -v)"
     if isinstance(error, MemoryError):

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from resnet_fn.config.foreign_flags import advice_on_setting, advice_on_value
 from resnet_fn.config.hints import closest
 
 YES_NO_AUTO = ["auto", "yes", "no"]  # choices of a setting whose flags are --setting and --no-setting
@@ -73,8 +74,10 @@ def fault(field: Any, value: Any) -> str:
     if type(value) is not wanted or (wanted is tuple and any(type(number) is not float for number in value)):
         names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
         wrong = f"is not {names.get(wanted, 'a list of numbers')}"
+        wrong += f"; {closest('', _shown(about['choices']))}" * bool(about["choices"])
     elif about["choices"] and value not in (*about["choices"], field.default):
-        wrong = f"is unknown; {closest(value, _shown(about['choices']))}"
+        hint = advice_on_value(field.name, value) or closest(value, _shown(about["choices"]))
+        wrong = f"is unknown; {hint}"
     elif wanted is str and value != value.encode(errors="ignore").decode():  # Python's surrogates stand for bad bytes
         wrong = "has bytes that are not UTF-8; rename the file or folder"
     elif wanted in (int, float, tuple):
@@ -121,8 +124,13 @@ def check_names(names: Iterable[str], *settings_classes: type, what: str = "") -
     known, caller = all_names(*settings_classes), what or settings_classes[0].__name__.lower()
     for name in names:
         if known.get(name) != name:
-            nearest = f"did you mean {known[name]}?" if name in known else closest(name, sorted(set(known.values())))
-            raise ValueError(f"{caller}: unknown setting {name!r}; {nearest}")
+            hint = f"did you mean {known[name]}?" if name in known else hint_for_setting(name, known)
+            raise ValueError(f"{caller}: unknown setting {name!r}; {hint}")
+
+
+def hint_for_setting(word: str, known: Mapping[str, str]) -> str:
+    """Return a hint about an unknown setting. `known` is the result of `all_names`."""
+    return advice_on_setting(word, known) or closest(word, sorted(set(known.values())))
 
 
 def all_names(*settings_classes: type) -> dict[str, str]:

@@ -4,17 +4,12 @@ import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-# Settings of earlier versions, each with the setting that took its place, and the fix.
-_HEAD_RATE = ("head_lr_factor", "give head_lr_factor, the last layer's rate divided by learning_rate")
-_REPLACED = {"head_lr": _HEAD_RATE, "head_learning_rate": _HEAD_RATE}
+_PACKAGES = ("torch", "mindspore", "tensorflow", "keras", "jax")  # those that `kind_of` names
 
 
 def closest(word: str, known: Iterable[str], main: Iterable[str] = ()) -> str:
     """Suggest names in `known` similar to `word`, or list the names in `main`, or in `known` if `main` is empty."""
     names = list(known)
-    successor, fix = _REPLACED.get(word, ("", ""))
-    if successor in names:
-        return fix
     near = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
     if near and len(names) > 4:
         return f"did you mean {' or '.join(near)}?"
@@ -50,10 +45,23 @@ def near_run(path: Path, otherwise: str) -> str:
     return hint if path.is_dir() else near_path(path, hint)
 
 
+def kind_of(value: object) -> str:
+    """Return what a value is and which package it is from, for example "a DataLoader of torch"."""
+    if value is None:
+        return "None"
+    # A class of the caller that inherits from a package's class counts as the package's.
+    classes = [value] if callable(value) and hasattr(value, "__name__") else type(value).__mro__
+    packages = [str(one.__module__).partition(".")[0] for one in classes]
+    package = next((name for name in packages if name in _PACKAGES), "")
+    name = getattr(value, "__name__", type(value).__name__)
+    article = "the function" if classes == [value] else "an" if name[0] in "AEIOUaeiou" else "a"
+    return f"{article} {name}" + f" of {package}" * bool(package)
+
+
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text that contains more than dashes and spaces."""
-    lines = [line.strip(" -") for line in str(error).splitlines()]
-    return next((line for line in lines if line), type(error).__name__)
+    """Return the first line of an error's text that contains more than dashes and spaces, without a bullet "- "."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" -")]
+    return lines[0].removeprefix("- ") if lines else type(error).__name__
 
 
 def few(items: Sequence[object], limit: int = 3, separator: str = ", ") -> str:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.fields import all_names, check_names, stored, to_dict
+from resnet_fn.config.fields import all_names, check_names, hint_for_setting, stored, to_dict
 from resnet_fn.config.hints import closest, near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, stored_recipe
@@ -53,7 +53,8 @@ def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path,
     for word, (value, place) in entries.items():
         name = _NAMES.get(word.replace("-", "_"))
         if name is None:
-            raise ValueError(f"{place}: unknown setting {word!r}; {closest(word.replace('-', '_'), _NAMES)}")
+            hint = hint_for_setting(word.replace("-", "_"), _NAMES)
+            raise ValueError(f"{place}: unknown setting {word!r}; {hint}")
         if name in words:
             raise ValueError(f"{place}: {word}: {values[name].place} has this setting as {words[name]}; keep one line")
         words[name], values[name] = word, Value(_FIELDS[name], value, Source.FILE, place)

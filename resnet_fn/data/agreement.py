@@ -10,6 +10,7 @@ import numpy as np
 
 from resnet_fn.config.fields import show_value
 from resnet_fn.config.hints import few
+from resnet_fn.config.packages import installed
 from resnet_fn.data.dataset import DataSet, Split
 from resnet_fn.runtime import versions
 from resnet_fn.runtime.workers import Workers, gather_texts
@@ -37,7 +38,7 @@ def check_settings(workers: Workers, *configs: Any, **more: Any) -> None:
     if workers.size == 1:
         return
     values = {"resnet_fn's code": versions.sources()[:_DIGITS]}
-    values |= {name: versions.installed(name) for name in ("mindspore", "numpy", "pillow")}
+    values |= {name: installed(name) for name in ("mindspore", "numpy", "pillow")}
     for config in configs:
         fields = [field for field in dataclasses.fields(config) if not field.metadata["per_worker"]]
         values |= {field.name: getattr(config, field.name) for field in fields}

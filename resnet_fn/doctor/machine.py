@@ -5,13 +5,11 @@ import platform
 from typing import Any
 
 import resnet_fn
+from resnet_fn.config.packages import EXTRAS, NEEDED, installed
 from resnet_fn.runtime.cpus import cpu_count
 from resnet_fn.runtime.process import kernel_threads
-from resnet_fn.runtime.versions import installed
 from resnet_fn.runtime.workers import Workers
 
-_EXTRAS = ("torch", "matplotlib", "onnx", "onnxruntime")
-_ALWAYS = ("mindspore", "numpy", "tqdm", "tensorboardX")
 # Variables that change the behaviour of MindSpore and its libraries. The list has names, because
 # other programs' variables, whose values may be secret, begin with MS_ or ASCEND_, too.
 _TEXT = """
@@ -39,7 +37,7 @@ def describe_machine(device: str, threads: int, workers: Workers) -> dict[str, A
         "cpus": cpu_count(),
         "threads": kernel_threads(threads) if device == "CPU" else 0,
         "workers": workers.size,
-        "packages": {name: installed(name) for name in (*_ALWAYS, *_EXTRAS)},
+        "packages": {name: installed(name) for name in (*NEEDED, *EXTRAS)},
         "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
     }
 
@@ -47,7 +45,7 @@ def describe_machine(device: str, threads: int, workers: Workers) -> dict[str, A
 def lines(machine: dict[str, Any]) -> list[str]:
     """Return the result of `describe_machine` as lines of text."""
     packages, variables = machine["packages"], machine["variables"]
-    absent = [name for name in _EXTRAS if not packages[name]]
+    absent = [name for name in EXTRAS if not packages[name]]
     threads = f", {machine['threads']} threads on {machine['cpus']} CPUs" if machine["threads"] else ""
     return [
         f"versions   resnet_fn {machine['resnet_fn']}, Python {machine['python']}, {machine['system']}",

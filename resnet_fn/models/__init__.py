@@ -5,6 +5,7 @@ import dataclasses
 import mindspore
 from mindspore import nn
 
+from resnet_fn.config.foreign_flags import advice_on_value
 from resnet_fn.config.hints import closest
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
@@ -36,6 +37,13 @@ MODELS: dict[str, Design] = {
 }
 
 _NORMS = {"batch": batch_norm, "none": lambda channels: nn.Identity()}
+
+
+def check_model(name: str) -> None:
+    """Raise a ValueError if no net has this name."""
+    if name not in MODELS:
+        hint = advice_on_value("model", name) or closest(name, MODELS)
+        raise ValueError(f"model: {name!r} is unknown; {hint}")
 
 
 def create_model(
@@ -71,8 +79,7 @@ def create_model(
     Raises:
         ValueError: if `name` or `initialisation` is unknown.
     """
-    if name not in MODELS:
-        raise ValueError(f"model: {name!r} is unknown; {closest(name, MODELS)}")
+    check_model(name)
     design = dataclasses.replace(MODELS[name], stem=stem or MODELS[name].stem)
     net = ResNet(design, num_classes, in_channels, _NORMS[norm], image_size)
     initialise(net, initialisation, zero_init_residual)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import resnet_fn
+from resnet_fn.config.packages import installed
 from resnet_fn.runtime.cpus import processor
-from resnet_fn.runtime.versions import installed
 
 # Prefixes of environment variables that choose kernels or change the kernels' results.
 _VARIABLES = ("ONEDNN_", "DNNL_", "ATEN_", "OMP_NUM", "MKL_", "MS_DEV_", "HCCL_DETERMINISTIC", "CUBLAS_WORKSPACE")

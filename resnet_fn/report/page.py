@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from resnet_fn.config.fields import OWN
 from resnet_fn.evaluation.metrics import SAID_FROM
-from resnet_fn.report.plots import PANELS
+from resnet_fn.report.plots import PANELS, colours_of_curves
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c1c1c; max-width: 1080px; margin: 2rem auto; padding: 0 1rem; }
@@ -29,6 +29,9 @@ thead th { position: sticky; top: 0; background: #fff; border-bottom: 2px solid 
 .curves { --least: 300px; } .mistakes { --least: 170px; } .gallery { --least: 100px; } .grid img { width: 100%; }
 figure { margin: 0; } figcaption { font-size: .9rem; line-height: 1.35; overflow-wrap: anywhere; }
 figcaption span { color: #555; } .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 3px; }
+.legend { display: flex; flex-wrap: wrap; gap: .1rem 1.2rem; padding: 0; list-style: none; overflow-wrap: anywhere; }
+.legend li::before { content: ""; display: inline-block; width: 1.6rem; margin-right: .4rem; vertical-align: middle;
+border-top: 3px solid var(--colour); }
 figure.wrong img { outline: 3px solid #c0504d; } figure.wrong figcaption { margin-top: 4px; }
 figure img[src*="/png;"] { image-rendering: pixelated; } footer { color: #777; margin: 3rem 0 1rem; }
 @media (max-width: 600px) {
@@ -64,7 +67,7 @@ def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) ->
         *_run(report, pictures),
         *_confusion(report),
         *_classes(report),
-        *([_CURVES, image("precision-recall curves", plots["curves"])] if "curves" in plots else []),
+        *_curves(report, plots),
         *_thresholds(report),
         *_calibration(report, plots),
         *mistakes(report, pictures),
@@ -196,6 +199,17 @@ def _classes(report: dict[str, Any]) -> list[str]:
         values = ("" if row.get(key) is None else number(row[key], form) for key, (_, form) in columns.items())
         cells.append([text(row["name"]), *values])
     return ["<h2>Classes</h2>", table(("class", *(title for title, _ in columns.values())), cells)]
+
+
+def _curves(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
+    if "curves" not in plots:
+        return []
+    names = [
+        f'<li style="--colour: {colour}"><bdi>{text(row["name"])}</bdi> {number(row["average_precision"], ".3f")}</li>'
+        for row, colour in colours_of_curves(report)
+    ]
+    legend = [f'<ul class="legend">{"".join(names)}</ul>'] if names else []
+    return [_CURVES, image("precision-recall curves", plots["curves"]), *legend]
 
 
 def _thresholds(report: dict[str, Any]) -> list[str]:

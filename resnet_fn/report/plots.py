@@ -1,19 +1,31 @@
 """These functions draw the plots of a report and the curves of runs with matplotlib."""
 
-import importlib.util
 import io
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from resnet_fn.config.packages import is_importable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-_COLOURS = 10  # most curves that get a colour and a name
+# matplotlib's colours; with more curves, none has a colour or a name.
+_COLOURS = [
+    "#1f77b4",
+    "#ff7f0e",
+    "#2ca02c",
+    "#d62728",
+    "#9467bd",
+    "#8c564b",
+    "#e377c2",
+    "#7f7f7f",
+    "#bcbd22",
+    "#17becf",
+]
 _BLUE, _RED, _GREY = "#3b6fb6", "#c0504d", "#8a8a8a"
 Events = Sequence[dict[str, Any]]  # the events of a run's metrics.jsonl
 # title, axis label, (event, field, line style) of each curve
@@ -26,7 +38,7 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
 
 def available() -> bool:
     """Return whether matplotlib is installed."""
-    return importlib.util.find_spec("matplotlib") is not None
+    return is_importable("matplotlib")
 
 
 def plain(name: str) -> str:
@@ -79,30 +91,35 @@ def plot_curves(report: dict[str, Any]) -> "Figure":
     """Plot the precision-recall curve of each class, in colours for up to 10 classes and in grey for more."""
     from matplotlib.figure import Figure
 
-    pairs = [pair for pair in zip(report["classes"], report["curves"], strict=True) if pair[1]["recall"]]
-    few = len(pairs) <= _COLOURS
-    figure = Figure(figsize=(5.6, 6.4 if few else 5.6), layout="constrained")
+    curves = [curve for curve in report["curves"] if curve["recall"]]
+    colours = [colour for _, colour in colours_of_curves(report)]
+    figure = Figure(figsize=(5.6, 5.6), layout="constrained")
     axes = figure.add_subplot()
-    for place, (row, curve) in enumerate(pairs):
-        label = f"{plain(row['name'])} {row['average_precision']:.3f}" if few else None
-        style = {"color": f"C{place}"} if few else {"color": _GREY, "alpha": 0.5}
+    for place, curve in enumerate(curves):
+        style = {"color": colours[place]} if colours else {"color": _GREY, "alpha": 0.5}
         recall, precision = [0.0, *curve["recall"]], [curve["precision"][0], *curve["precision"]]
-        axes.plot(recall, precision, drawstyle="steps-pre", lw=1.2, clip_on=False, label=label, **style)
+        axes.plot(recall, precision, drawstyle="steps-pre", lw=1.2, clip_on=False, **style)
     area = report["mean_average_precision"]
     axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1), title=f"mean average precision {area:.4f}")
     axes.grid(alpha=0.3)
-    if few:
-        figure.legend(loc="outside lower center", ncols=2)
     return figure
+
+
+def colours_of_curves(report: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
+    """Return the classes of `plot_curves` with their colours, or [] if there are too many for colours.
+
+    The page shows them below the picture, because a picture's font may lack the letters of a name.
+    """
+    pairs = zip(report["classes"], report["curves"], strict=False)  # no curves without probabilities
+    drawn = [row for row, curve in pairs if curve["recall"]]
+    return list(zip(drawn, _COLOURS, strict=False)) if len(drawn) <= len(_COLOURS) else []
 
 
 def png(figure: "Figure") -> bytes:
     """Return a figure as a PNG file with the same bytes each time."""
     data = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about letters that the font lacks; the page's tables show them
-        # Without this setting the file would name matplotlib's version, and differ between machines.
-        figure.savefig(data, format="png", dpi=110, metadata={"Software": None})
+    # Without this setting the file would name matplotlib's version, and differ between machines.
+    figure.savefig(data, format="png", dpi=110, metadata={"Software": None})
     return data.getvalue()
 
 

@@ -12,7 +12,7 @@ from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.options import RunOptions
-from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.recipe import Recipe, check_buildable
 from resnet_fn.config.settings import draft_of, typed_in
 from resnet_fn.data.balance import class_balance, class_weights, describe_balance
 from resnet_fn.data.dataset import DataSet, blank_batch
@@ -21,7 +21,7 @@ from resnet_fn.data.order import split_batch
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.eval_step import EvalStep, make_eval_step
 from resnet_fn.evaluation.task import task_of
-from resnet_fn.models import build_net
+from resnet_fn.models import build_net, check_model
 from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.models.inputs import Masks, make_masks
 from resnet_fn.models.parts import group_of
@@ -141,6 +141,8 @@ def build_run(
     source = None
     if not own and not checkpoint:
         recipe, source = read_start(recipe)
+        check_buildable(recipe)
+        check_model(recipe.model)  # before the data set, which can take minutes to read
     resumed = folder.path if checkpoint else None
     dataset = own.dataset if own else open_dataset(recipe, options=options, workers=workers, run=resumed)
     own_loss = own.loss if own else None

@@ -5,18 +5,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import mindspore
-from mindspore import Tensor, nn
+from mindspore import nn
 
 from resnet_fn.checkpoint.folder import load_checkpoint
 from resnet_fn.checkpoint.parameters import assign, copy_arrays
 from resnet_fn.config.fields import OWN, check_names
-from resnet_fn.config.hints import few, first_line
+from resnet_fn.config.hints import few
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.agreement import check_data
 from resnet_fn.data.dataset import Arrays, DataSet, check_labels
 from resnet_fn.data.input_spec import InputSpec
-from resnet_fn.data.sources.arrays import are_classes, check_arrays, describe, digest
+from resnet_fn.data.sources.arrays import are_classes, check_arrays, describe, digest, how_to_make_classes
 from resnet_fn.evaluation.eval_step import make_eval_step
 from resnet_fn.evaluation.evaluate import Evaluation, keeps_all_classes
 from resnet_fn.evaluation.loaded_net import LoadedNet, assign_checkpoint
@@ -24,11 +24,11 @@ from resnet_fn.evaluation.scoring import score
 from resnet_fn.report.writer import write_report
 from resnet_fn.run import loop
 from resnet_fn.run.build import Own
+from resnet_fn.run.trial import check_loss, check_net, in_float32, try_call
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers, gather_texts
 from resnet_fn.update.loss import Loss
 
-_NO_CLASSES = 'if the targets are no classes, give targets.astype("float32") and a loss of your own'
 _OF_RECIPES = ("model", "dataset", "multi_label", "which", "loss_scale", "loss_scale_interval", "max_skips")
 
 
@@ -49,7 +49,7 @@ def fit(
             [N] are classes. Other targets need a loss of your own.
         validation: inputs and targets for validation, in the format of the argument `train`.
         loss: a value of `Recipe.loss`, or a function of (outputs, targets) that returns the mean loss over the samples,
-            a scalar tensor. Use a `def` or an nn.Cell. MindSpore cannot compile partials, methods, or many lambdas.
+            a scalar tensor. Use a `def` or an nn.Cell. MindSpore can compile a lambda only if it is a line of its own.
         settings: fields of `Recipe` and `RunOptions`, except those for this package's own nets and images.
 
     Returns:
@@ -62,17 +62,19 @@ def fit(
         ValueError: if settings or arrays are invalid, or if the net or the loss fails in a trial call with two samples
             before the first update. For other errors, see `train`.
     """
+    check_net(net)
+    check_loss(loss)
     splits = check_arrays(train, validation)
     recipe, options = _read_settings(splits[0], loss, settings)
     own_loss = None if isinstance(loss, str) else loss
     workers = process.start(options.device, options.threads, options.fast_math)
-    classes = _try(net, own_loss, splits[0])
+    classes = try_call(net, own_loss, splits[0], compiled=options.mode == "graph")
     if classes:
         check_labels(splits[0], len(classes), "train")
         check_labels(splits[1], len(classes), "validation")
     spec = InputSpec(name=OWN, classes=classes, channels=0, image_size=0, full_scale=1.0, mean=(), std=())
     dataset = DataSet(*splits, spec, notes=_notes(net), digest=digest(*splits))
-    own = Own(net, dataset, None if own_loss is None else _in_float32(own_loss))
+    own = Own(net, dataset, None if own_loss is None else in_float32(own_loss))
     check_data(workers, own.dataset, ("train", "test"))
     result = loop.train(recipe, options, own=own)
     if classes and result.best_checkpoint and not result.stopped:
@@ -88,15 +90,11 @@ def _read_settings(split: Arrays, loss: Loss | str, settings: dict[str, Any]) ->
     if given.get("monitor") == "map":
         raise ValueError("monitor: 'map' needs images with several labels; give top1, macro_f1 or loss")
     check_names(given, Recipe, RunOptions, what="fit")
-    if not isinstance(loss, str) and not callable(loss):
-        raise ValueError(f"loss: {loss!r} is neither a name nor a function; give 'cross_entropy' or a function")
-    if isinstance(loss, nn.Cell) and loss.trainable_params():
-        fix = "make them part of the net, or set requires_grad = False"
-        raise ValueError(f"loss: {type(loss).__name__} has parameters to train, but fit trains only the net; {fix}")
     if not are_classes(split.labels):
         got = describe(split.labels)
         if isinstance(loss, str):
-            raise ValueError(f"train: targets are {got}, but {loss} takes integers [N]; give ints or a loss function")
+            fix = how_to_make_classes(split.labels) or "give ints or a loss function"
+            raise ValueError(f"train: targets are {got}, but {loss} takes integers [N]; {fix}")
         for name, allowed in (("monitor", "loss"), ("sampling", "shuffle")):
             if given.setdefault(name, allowed) != allowed:
                 raise ValueError(f"{name}: {given[name]!r} needs classes, but targets are {got}; give {allowed!r}")
@@ -105,13 +103,6 @@ def _read_settings(split: Arrays, loss: Loss | str, settings: dict[str, Any]) ->
     given |= {"model": OWN, "dataset": OWN, "loss": loss if isinstance(loss, str) else OWN}
     options = {name: given.pop(name) for name in [*given] if name in RunOptions.__dataclass_fields__}
     return Recipe(**given), RunOptions(**options)
-
-
-def _in_float32(loss: Loss) -> Loss:
-    def in_float32(outputs: Tensor, targets: Tensor) -> Tensor:
-        return loss(outputs, targets).astype(mindspore.float32)
-
-    return in_float32
 
 
 def _notes(net: nn.Cell) -> tuple[str, ...]:
@@ -124,36 +115,6 @@ def _notes(net: nn.Cell) -> tuple[str, ...]:
                 names.append(name or type(cell).__name__)
     why = "a checkpoint cannot restore MindSpore's random numbers, so a resumed run differs from one without a stop"
     return (f"warning: dropout in {few(names)}: {why}",) if names else ()
-
-
-@process.ending_mixed_precision()
-def _try(net: nn.Cell, loss: Loss | None, split: Arrays) -> tuple[str, ...]:
-    """Call the net and the loss with two samples. Return the class names, or () if the targets are no classes."""
-    if not isinstance(net, nn.Cell) or not net.trainable_params():
-        raise ValueError(f"net: {type(net).__name__} has no parameters to train; give an nn.Cell with parameters")
-    inputs, targets = Tensor(split.images[:2]), Tensor(split.labels[:2])
-    net.set_train(False)
-    tried = "net"
-    try:
-        outputs = net(inputs)
-        tried = "loss"
-        value = None if loss is None else loss(outputs, targets)
-    except Exception as error:
-        arguments = f"inputs {describe(inputs)} and targets {describe(targets)}"
-        fix = f"; {_NO_CLASSES}" if tried == "loss" and are_classes(split.labels) else ""
-        raise ValueError(f"{tried}: the call fails with {arguments}: {first_line(error)}{fix}") from error
-    if loss is not None and getattr(value, "shape", None) != ():
-        raise ValueError(f"loss: the result is {_shape(value)}, but it must be a scalar, the mean over the samples")
-    if not are_classes(split.labels):
-        return ()
-    if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(inputs) or outputs.shape[1] < 2:
-        expected = f"a logit for each class, [{len(inputs)}, classes]"
-        raise ValueError(f"net: the output is {_shape(outputs)}, but it must be {expected}; {_NO_CLASSES}")
-    return tuple(map(str, range(outputs.shape[1])))
-
-
-def _shape(value: Any) -> str:
-    return describe(value) if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
 def _report(own: Own, recipe: Recipe, options: RunOptions, workers: Workers, result: loop.TrainResult) -> None:

@@ -13,6 +13,7 @@ from resnet_fn.config.cli import as_typed
 from resnet_fn.config.fields import check_value
 from resnet_fn.config.hints import first_line
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.packages import installed
 from resnet_fn.runtime import versions
 from resnet_fn.runtime.cpus import cpu_share, keep_to_one_cpu, processor
 
@@ -85,8 +86,8 @@ def kernel_environment() -> dict[str, Any]:
         "thread count": started.get("threads", 0),  # 0 on a card
         "processor": processor(),
         **{name: os.environ.get(name, "not set") for name in _CHOOSE_KERNELS},
-        "MindSpore": versions.installed("mindspore"),
-        "NumPy": versions.installed("numpy"),
+        "MindSpore": installed("mindspore"),
+        "NumPy": installed("numpy"),
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from resnet_fn.config.cli import UsageError
 from resnet_fn.config.hints import first_line, near_path
+from resnet_fn.config.packages import how_to_install, is_importable
 
 _loaded: dict[Path, ModuleType] = {}  # by resolved path
 _imported: dict[Path, dict[str, ModuleType]] = {}  # by folder: modules that the folder's files imported from it
@@ -50,6 +51,14 @@ def _place(module: ModuleType | None) -> Path | None:
     return Path(place).resolve().parent if place else None
 
 
+def _import_fault(error: Exception) -> str:
+    package = error.name.partition(".")[0] if isinstance(error, ModuleNotFoundError) and error.name else ""
+    if package and not is_importable(package):
+        fix = how_to_install(package) or "install it, or correct the import"
+        return f"imports {package}, which is not installed; {fix}"
+    return f"cannot be imported ({type(error).__name__}: {first_line(error)}); correct the file"
+
+
 def load_function(place: str, flag: str) -> Any:
     """Return the function at `place`, such as "nets/mine.py:build". Error messages begin with `flag`."""
     path, _, name = place.rpartition(":")
@@ -68,8 +77,7 @@ def load_function(place: str, flag: str) -> Any:
             with imports_beside(place):
                 spec.loader.exec_module(module)
         except Exception as error:
-            import_error = f"{type(error).__name__}: {first_line(error)}"
-            raise ValueError(f"{flag}: {path} cannot be imported ({import_error}); correct the file") from error
+            raise ValueError(f"{flag}: {path} {_import_fault(error)}") from error
         _loaded[resolved] = module
     function = getattr(_loaded[resolved], name, None)
     if not callable(function):

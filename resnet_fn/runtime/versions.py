@@ -1,19 +1,11 @@
 """This module lists the supported versions of MindSpore and looks up installed versions."""
 
-from importlib import metadata
 from pathlib import Path
 
+from resnet_fn.config.packages import installed
 from resnet_fn.runtime.disk import sha256
 
 RUN_ON = ("2.7.2", "2.8.0", "2.9.0", "2.10.0")  # scripts/test_versions.sh runs the tests on each
-
-
-def installed(package: str = "mindspore") -> str:
-    """Return the installed version of a package, or "" if pip does not list the package."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def sources() -> str:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from resnet_fn.config.hints import closest
+from resnet_fn.runtime.launchers import check_launcher
 
 Reduce = Callable[[Sequence[Any]], Sequence[Any]]
 
@@ -34,24 +35,12 @@ def join(device: str = "CPU") -> Workers:
     """Join the other workers if msrun started this process. The call never returns in msrun's scheduler process."""
     global _joined
     if _joined is None:
-        _check_platform()
+        check_launcher()
         _joined = _join(device) if "MS_ROLE" in os.environ else Workers()
     return _joined
 
 
 _joined: Workers | None = None
-
-
-def _check_platform() -> None:
-    """Raise ValueError if a platform such as ModelArts or MindCluster did not start the workers as msrun does."""
-    processes, local = os.environ.get("RANK_SIZE", "1"), os.environ.get("MS_LOCAL_WORKER", "1")
-    if "MS_ROLE" not in os.environ and processes.isdecimal() and int(processes) > 1:
-        fix = "set MA_RUN_METHOD=msrun if this is ModelArts, else start resnet_fn.launch once on each machine"
-        raise ValueError(f"RANK_SIZE is {processes}, but msrun did not start this process (MS_ROLE is not set); {fix}")
-    # MindCluster's operator sets MS_ROLE, too, but msrun always sets MS_TOPO_TIMEOUT.
-    if "MS_ROLE" in os.environ and local.isdecimal() and int(local) > 1 and "MS_TOPO_TIMEOUT" not in os.environ:
-        fix = "change the pod's command to python -m resnet_fn.launch -- FLAGS, with the same FLAGS"
-        raise ValueError(f"MS_LOCAL_WORKER is {local}, but the pod's command started only one worker; {fix}")
 
 
 def _join(device: str) -> Workers:

@@ -30,10 +30,16 @@ def test_a_reader_that_leaves_is_no_error():
     [
         (OSError(28, "No space left on device", "run/x"), "run/x: No space left on device"),
         (OSError("its own words"), "its own words"),
+        (ValueError("--reference: no such file"), "--reference: no such file"),
+        (ValueError("----\n- The kernel fails\n----"), "The kernel fails"),
         (MemoryError("need 191. GiB"), "out of memory (need 191. GiB); give smaller images"),
         (
             RuntimeError("can't start new thread"),
             "the system starts no more threads for this process; raise its limits",
+        ),
+        (
+            ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn"),
+            "torch is not installed; run pip install '.[torch]' in the folder of the clone",
         ),
         (KeyError("x"), "KeyError: 'x' (--debug shows the traceback)"),
     ],

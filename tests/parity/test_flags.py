@@ -88,7 +88,7 @@ NET = "--reference mine.py:build --net "
         (NET + "nowhere.py:build", "--net: there is no file nowhere.py; give FILE.py:FUNCTION"),
         (NET + "mine.txt:build", "--net: 'mine.txt:build' is not FILE.py:FUNCTION; give"),
         (NET + "mine.py:number", "--net: mine.py has no function 'number'"),
-        (NET + "bad.py:build", "--net: bad.py cannot be imported (ModuleNotFoundError: No module"),
+        (NET + "bad.py:build", "--net: bad.py imports a_missing_package, which is not installed; install it, or"),
     ],
 )
 def test_mistakes_are_named(arguments, message, tmp_path):
@@ -99,6 +99,17 @@ def test_mistakes_are_named(arguments, message, tmp_path):
         main(arguments.split())
     assert str(error.value).startswith(message)
     assert isinstance(error.value, cli.UsageError) == ("bad.py" not in arguments)
+
+
+@pytest.mark.parametrize("command", ["", "record --out trace "])
+def test_without_pytorch_the_extra_is_named(command, tmp_path, monkeypatch, raises_line):
+    """As README's first command is typed before PyTorch is there; the file itself has no fault."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    (tmp_path / "theirs.py").write_text("from torch import nn\ndef build(): return nn.Linear(3, 2)\n")
+    with raises_line("--reference: theirs.py", "torch, which is not installed", "pip install '.[torch]'"):
+        main(f"{command}--reference theirs.py:build".split())
+    with raises_line("needs torch", "pip install '.[torch]'"):
+        main(f"{command}--model resnet8 --steps 1".split())
 
 
 def test_command_mistakes_are_one_line(python):

@@ -91,6 +91,20 @@ def test_average_precision_is_told_where_it_is_known():
     assert "average precision" not in page(report, {}, PICTURES)
 
 
+def test_the_names_of_curves_stand_below_the_picture():
+    """In the page's text, whose fonts the reader's browser has, and escaped."""
+    report = make_report(curves=[{"recall": [1.0], "precision": [1.0]}] * 3)
+    report["classes"][0]["name"] = "猫<"
+    text = page(report, {"curves": b"\x89PNG k"}, PICTURES)
+    legend = re.search('<ul class="legend">(.*?)</ul>', text)[1]
+    assert re.findall("<li[^>]*>(.*?)</li>", legend) == [
+        "<bdi>猫&lt;</bdi> 0.375",
+        "<bdi>c1&lt;</bdi> 0.375",
+        "<bdi>c2&lt;</bdi> 0.375",
+    ]
+    assert len(set(re.findall("--colour: (#[0-9a-f]{6})", legend))) == 3
+
+
 def test_two_classes_get_a_table_of_thresholds_with_the_best_f1_in_bold():
     keys = {"predicted": 3, "precision": 0.5, "recall": 1.0, "false_alarms": 0.25, "accuracy": 0.75}
     rows = [{"threshold": threshold, "f1": f1, **keys} for threshold, f1 in ((0.25, 0.5), (0.5, 0.625), (0.75, 0.625))]

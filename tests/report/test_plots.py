@@ -1,3 +1,5 @@
+from matplotlib.text import Text
+
 from resnet_fn.report import plots
 
 CALIBRATION = {
@@ -38,12 +40,23 @@ CURVES = {
 }
 
 
-def test_curves_begin_at_recall_0_and_have_names_up_to_ten():
+def test_curves_begin_at_recall_0_and_have_colours_up_to_ten():
     figure = plots.plot_curves(CURVES)
     (line,) = figure.axes[0].get_lines()
     assert list(zip(*line.get_data(), strict=True)) == [(0, 1), (0.5, 1), (1, 0.5)]
     assert line.get_drawstyle() == "steps-pre"  # the area under it is the average precision
-    assert [shown(text) for text in figure.legends[0].get_texts()] == [("$cat$ 0.750", False)]
+    assert [(row["name"], colour) for row, colour in plots.colours_of_curves(CURVES)] == [("$cat$", line.get_color())]
     assert figure.axes[0].get_title() == "mean average precision 0.7500"
     many = {**CURVES, "classes": CURVES["classes"][:1] * 11, "curves": CURVES["curves"][:1] * 11}
-    assert (plots.plot_curves(many).legends, len(plots.plot_curves(many).axes[0].get_lines())) == ([], 11)
+    assert len({line.get_color() for line in plots.plot_curves(many).axes[0].get_lines()}) == 1
+    assert (plots.colours_of_curves(many), len(plots.plot_curves(many).axes[0].get_lines())) == ([], 11)
+
+
+def test_names_of_classes_are_in_no_picture():
+    """matplotlib's font would draw boxes for Chinese letters, and warn: here warnings are errors."""
+    names = ["猫", "собака", "سگ", "$x$"]
+    report = {**CURVES, "classes": [{"name": name, "average_precision": 0.5} for name in names]}
+    report |= {"curves": CURVES["curves"][:1] * 4, "calibration": CALIBRATION}
+    assert set(plots.draw_all(report)) == {"curves", "reliability"}
+    assert not [text for text in plots.plot_curves(report).findobj(Text) if any(n in text.get_text() for n in names)]
+    assert [row["name"] for row, _ in plots.colours_of_curves(report)] == names

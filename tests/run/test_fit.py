@@ -2,6 +2,7 @@ import csv
 import importlib
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import mindspore
@@ -222,6 +223,15 @@ def of(**changes):
     return usual | changes
 
 
+class TwoInputs(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Dense(3, 2)
+
+    def construct(self, a, b):
+        return self.dense(a) + self.dense(b)
+
+
 X, Y = np.zeros((8, 3), np.float32), np.arange(8) % 2
 NO_CLASSES = {"train": (X, X), "validation": (X, X), "loss": squared_error}
 NAN = np.where(np.arange(24).reshape(8, 3) == 7, np.nan, 0)
@@ -231,6 +241,16 @@ NAN = np.where(np.arange(24).reshape(8, 3) == 7, np.nan, 0)
     ("changes", "parts"),
     [
         ({"train": X}, ["train: must be a pair"]),
+        ({"train": {"x": X, "y": Y}}, ["train: must be a pair", "is a dict"]),
+        ({"train": ((X, X), Y), "net": TwoInputs()}, ["train: has 2 arrays of inputs", "join", "own_loop.md"]),
+        ({"train": ([X, X[:, :2]], Y), "net": TwoInputs()}, ["train: has 2 arrays of inputs", "join"]),
+        ({"train": ({"a": X, "b": X}, Y), "net": TwoInputs()}, ["train: has 2 arrays of inputs", "join"]),
+        ({"train": (X, X, Y), "net": TwoInputs()}, ["train: must be a pair", "there are 3 arrays", "join"]),
+        ({"validation": None}, ["validation: must be a pair", "is None"]),
+        ({"train": (X, Y.astype(str))}, ["train: targets are <u21 [8], which are texts", "np.unique"]),
+        ({"train": (X, Y[:, None]), "validation": (X, Y[:, None])}, ["train: targets are int64 [8, 1]", "[:, 0]"]),
+        ({"train": (X, np.eye(2)[Y]), "validation": (X, np.eye(2)[Y])}, ["train: targets are", "argmax(1)"]),
+        ({"train": (X, Y * 1.0), "validation": (X, Y * 1.0)}, ["train: targets are float32 [8]", "astype(int)"]),
         ({"train": (X, Y[:7])}, ["train: has 8 inputs and 7 targets"]),
         ({"train": (X[:0], Y[:0])}, ["train: inputs are float32 [0, 3]; give"]),
         ({"train": (X.astype(str), Y)}, ["train: inputs are <u32 [8, 3]", "numbers"]),
@@ -245,6 +265,11 @@ NAN = np.where(np.arange(24).reshape(8, 3) == 7, np.nan, 0)
         ({"train": (X.astype(np.longdouble), Y)}, ["train: inputs are", "128 [8, 3]", "64 bits"]),
         ({**NO_CLASSES, "loss": "cross_entropy"}, ["train: targets are float32 [8, 3], but cross_entropy takes"]),
         ({"net": nn.Dense(4, 2)}, ["net: the call fails with inputs float32 [2, 3]"]),
+        ({"net": nn.Dense}, ["net: Dense is a class", "Dense(…)"]),
+        ({"net": abs}, ["net: the function abs is not an nn.Cell", "docs/migrating.md"]),
+        ({"loss": nn.CrossEntropyLoss}, ["loss: CrossEntropyLoss is a class", "CrossEntropyLoss()"]),
+        ({"loss": lambda a, b: squared_error(a, b)}, ["loss: MindSpore cannot compile this lambda", "def", "pynative"]),
+        ({"optimizer": nn.Momentum}, ["optimizer:", "is not a text; use one of sgd, adam"]),
         ({"net": nn.ReLU()}, ["net: ReLU has no parameters"]),
         ({"net": nn.SequentialCell(nn.Dense(3, 2), nn.Softmax(0), nn.Flatten(0))}, ["net: the output is float32 [4]"]),
         ({"net": nn.Dense(3, 1)}, ["net: the output is float32 [2, 1]", 'targets.astype("float32")']),
@@ -270,6 +295,56 @@ def test_what_cannot_work_is_one_line(raises_line, changes, parts):
     with raises_line(*parts):
         fit(**of(**changes))
     assert not Path("runs").exists()
+
+
+def test_objects_of_pytorch_are_named_with_what_to_give(raises_line):
+    torch = pytest.importorskip("torch", reason="gives fit its objects")
+    arrays = torch.zeros(8, 3), torch.arange(8) % 2
+    dataset = torch.utils.data.TensorDataset(*arrays)
+
+    class Mine(torch.utils.data.Dataset):
+        def __getitem__(self, index):
+            return arrays[0][index], arrays[1][index]
+
+    cases = (
+        ({"net": torch.nn.Linear(3, 2)}, ["net: a Linear of torch is not an nn.Cell", "docs/migrating.md"]),
+        ({"loss": torch.nn.CrossEntropyLoss()}, ["loss: a CrossEntropyLoss of torch", "'cross_entropy'"]),
+        ({"loss": torch.nn.functional.cross_entropy}, ["loss: the function cross_entropy of torch", "give"]),
+        ({"train": dataset}, ["train: must be a pair", "a TensorDataset of torch", "np.stack"]),
+        ({"train": Mine()}, ["train: must be a pair", "a Mine of torch", "np.stack"]),
+        ({"train": torch.utils.data.DataLoader(dataset)}, ["train: ", "a DataLoader of torch", "np.concatenate"]),
+        ({"train": (arrays[0].requires_grad_(), Y)}, ["train: inputs are not an array", "tensor.detach().cpu()"]),
+    )
+    for changes, parts in cases:
+        with raises_line(*parts):
+            fit(**of(**changes))
+
+
+def test_the_advice_for_pytorchs_data_makes_the_arrays_of_fit():
+    """As the errors write it: `data` is a Dataset of samples, or a DataLoader of batches."""
+    torch = pytest.importorskip("torch", reason="gives fit its data sets")
+    dataset = torch.utils.data.TensorDataset(torch.rand(8, 3), torch.arange(8) % 2)
+    for data in (dataset, torch.utils.data.DataLoader(dataset, batch_size=3)):
+        with pytest.raises(ValueError, match="give ") as caught:
+            fit(**of(train=data))
+        inputs, targets = eval(str(caught.value).split("give ")[1], {"np": np, "data": data})
+        assert np.array_equal(inputs, dataset.tensors[0])
+        assert np.array_equal(targets, dataset.tensors[1])
+
+
+def test_a_partial_trains_as_the_function_that_it_stands_for(events):
+    def scaled(factor, outputs, targets, *, plus):
+        return factor * squared_error(outputs, targets) + plus
+
+    def written_out(outputs, targets):
+        return 2.0 * squared_error(outputs, targets) + 3.0
+
+    x, y = np.random.rand(8, 3), np.random.rand(8, 2)
+    for name, loss in (("partial", partial(scaled, 2.0, plus=3.0)), ("def", written_out)):
+        net = nn.Dense(3, 2, weight_init="ones", has_bias=False)
+        fit(**of(net=net, train=(x, y), validation=(x, y), loss=loss, epochs=2, out_dir=name, progress=False))
+    one, two = ([event["loss"] for event in events(name, "train")] for name in ("partial", "def"))
+    assert one == two
 
 
 def test_without_compiling_python_sees_every_step(capsys):

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from importlib import metadata
 
 import mindspore
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.common.initializer import TruncatedNormal, initializer
 
+from resnet_fn.config.packages import installed
 from resnet_fn.runtime import process, versions
 from resnet_fn.update.optimizer import momentum_sgd
 
@@ -22,8 +24,8 @@ def test_ten_is_more_than_nine(version, later, monkeypatch):
 
 @pytest.mark.parametrize("version", ["2.6.0", "2.7.1", "2.11.0"])
 def test_a_version_that_was_not_run_is_met_by_one_line(version, monkeypatch):
-    assert versions.warnings() == [] or versions.installed() not in versions.RUN_ON
-    monkeypatch.setattr(versions.metadata, "version", {"mindspore": version, "pillow": "9.0.1"}.get)
+    assert versions.warnings() == [] or installed() not in versions.RUN_ON
+    monkeypatch.setattr(metadata, "version", {"mindspore": version, "pillow": "9.0.1"}.get)
     assert versions.warnings() == [
         f"warning: MindSpore {version} was never tried with this package (2.7.2, 2.8.0, 2.9.0, 2.10.0 were); "
         "run python -m resnet_fn.doctor",

@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from resnet_fn.config.hints import first_line, kind_of
 from resnet_fn.data.dataset import Arrays
 
+_JOIN = "join them into one array and split it in construct, or write a loop (docs/own_loop.md)"
 _KINDS = "biuf"  # kinds of NumPy dtypes that are allowed: bool, integers, floats
 
 
@@ -41,7 +43,10 @@ def digest(*splits: Arrays) -> str:
 
 def _split(pair: Any, name: str) -> Arrays:
     if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise ValueError(f"{name}: must be a pair of NumPy arrays, (inputs, targets)")
+        raise ValueError(f"{name}: must be a pair of NumPy arrays, (inputs, targets), {_but_is(pair)}")
+    if several := _number_of_inputs(*pair):
+        fault = f"{name}: has {several} arrays of inputs, but fit gives the net one"
+        raise ValueError(f"{fault}; {_JOIN}")
     inputs, targets = _array(pair[0], f"{name}: inputs"), _array(pair[1], f"{name}: targets")
     if len(inputs) != len(targets):
         raise ValueError(f"{name}: has {len(inputs)} inputs and {len(targets)} targets; give one target for each input")
@@ -55,11 +60,55 @@ def _split(pair: Any, name: str) -> Arrays:
     return Arrays(inputs, targets)
 
 
+def _but_is(value: Any) -> str:
+    """Return what a caller gave in place of a pair of arrays, and how to make the pair."""
+    if isinstance(value, tuple | list) and len(value) > 2 and all(map(_is_array, value)):
+        return f"but there are {len(value)} arrays; {_JOIN}"
+    if isinstance(value, dict):
+        return "but is a dict; give (dict[inputs], dict[targets])"
+    kind, collect = kind_of(value), "give (np.stack([x for x, _ in data]), np.array([y for _, y in data]))"
+    if any(base.__name__ == "DataLoader" for base in type(value).__mro__):
+        collect = collect.replace("np.stack", "np.concatenate").replace("np.array", "np.concatenate")
+    if kind.endswith("of mindspore") and hasattr(value, "create_dict_iterator"):
+        collect = "collect the arrays of data.create_tuple_iterator(output_numpy=True)"
+    is_data = hasattr(value, "__iter__") or hasattr(value, "__getitem__")
+    return f"but is {kind}" + f"; {collect}" * (is_data and not _is_array(value))
+
+
+def _number_of_inputs(inputs: Any, targets: Any) -> int:
+    """Return the number of arrays if `inputs` are several arrays, each with all samples, else 0."""
+    parts = list(inputs.values()) if isinstance(inputs, dict) else inputs
+    if not isinstance(parts, tuple | list) or not parts or not all(map(_is_array, parts)):
+        return 0
+    samples = {len(part) for part in parts}
+    return len(parts) if isinstance(inputs, dict) or samples == {len(targets)} != {len(parts)} else 0
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "dtype") and bool(getattr(value, "ndim", 0))
+
+
+def how_to_make_classes(targets: np.ndarray) -> str:
+    """Return how to make classes, int [N], of targets that hold them in another form, or ""."""
+    if targets.ndim == 2 and targets.shape[1] == 1 and targets.dtype.kind in "iu":
+        return "give targets[:, 0]"
+    if targets.ndim == 2 and np.isin(targets, (0, 1)).all() and (targets.sum(1) == 1).all():
+        return "if they are one-hot, give targets.argmax(1)"
+    if targets.ndim == 1 and (targets == np.floor(targets)).all():
+        return "if they are classes, give targets.astype(int)"
+    return ""
+
+
 def _array(value: Any, name: str) -> np.ndarray:
     try:
         array = np.asarray(value)
-    except ValueError as error:  # lists of different lengths
-        raise ValueError(f"{name} are not an array ({error}); give a NumPy array") from None
+    except Exception as error:  # lists of different lengths; torch's tensors raise several types
+        of_torch = "tensor.detach().cpu().float().numpy()" if kind_of(value).endswith("of torch") else ""
+        fault = f"{name} are not an array ({first_line(error)})"
+        raise ValueError(f"{fault}; give {of_torch or 'a NumPy array'}") from None
+    if array.dtype.kind in "US":
+        fix = "give numbers, as np.unique(texts, return_inverse=True)[1] makes them"
+        raise ValueError(f"{name} are {describe(array)}, which are texts; {fix}")
     if array.dtype.kind not in _KINDS or array.dtype.itemsize > 8 or not array.ndim or not array.size:
         raise ValueError(f"{name} are {describe(array)}; give a non-empty array of numbers with at most 64 bits each")
     array = array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -8,12 +8,13 @@ import dataclasses
 from collections import OrderedDict
 
 from resnet_fn.config.hints import closest
+from resnet_fn.config.packages import how_to_install
 
 try:
     import torch
     from torch import nn
 except ImportError:
-    raise ValueError("the PyTorch reference net needs torch; run pip install torch") from None
+    raise ValueError(f"the PyTorch reference net needs torch; {how_to_install('torch')}") from None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,39 @@
+"""This module lists the packages that this package needs, their versions, and how to install one."""
+
+import importlib.util
+import platform
+from importlib import metadata
+
+import resnet_fn
+
+NEEDED = ("mindspore", "numpy", "tqdm", "tensorboardX")  # setup.cfg's install_requires
+EXTRAS = {"torch": "torch", "matplotlib": "plots", "onnx": "export", "onnxruntime": "export"}  # its extras
+
+
+def installed(package: str = "mindspore") -> str:
+    """Return the installed version of a package, or "" if pip does not list the package."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def versions_line() -> str:
+    """Return the versions of this package, MindSpore and Python in a line. MindSpore is not imported."""
+    mindspore = installed("mindspore") or "not installed"
+    return f"resnet_fn {resnet_fn.__version__}, MindSpore {mindspore}, Python {platform.python_version()}"
+
+
+def is_importable(package: str) -> bool:
+    """Return whether Python has this package, whoever installed it."""
+    return importlib.util.find_spec(package) is not None
+
+
+def how_to_install(module: str) -> str:
+    """Return how to install the package of a module, or "" if this package does not use that package."""
+    package = module.partition(".")[0]
+    if package in NEEDED:
+        return "run pip install . in the folder of the clone"
+    if package in EXTRAS:
+        return f"run pip install '.[{EXTRAS[package]}]' in the folder of the clone"
+    return ""

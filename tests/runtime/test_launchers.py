@@ -1,0 +1,47 @@
+"""Processes that mpirun, torchrun and srun start: only their environment variables are set here."""
+
+from pathlib import Path
+
+import pytest
+
+from resnet_fn.runtime.launchers import check_launcher
+
+TORCHRUN = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+SRUN = {"SLURM_NTASKS": "2", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_JOB_ID": "7"}
+LAUNCHED = {
+    "mpirun of Open MPI": {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"},
+    "mpirun of MPICH": {"PMI_SIZE": "2", "PMI_RANK": "1"},
+    "mpirun of MVAPICH": {"MV2_COMM_WORLD_SIZE": "2", "MV2_COMM_WORLD_RANK": "1"},
+    "torchrun": TORCHRUN,
+    "srun": SRUN,
+}
+ALONE = {
+    "srun with one task": SRUN | {"SLURM_NTASKS": "1", "SLURM_STEP_NUM_TASKS": "1"},
+    "a batch script of Slurm for two tasks": {"SLURM_NTASKS": "2", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7"},
+    "torchrun with one process": TORCHRUN | {"WORLD_SIZE": "1"},
+    "a stray variable": {"WORLD_SIZE": "2"},
+    "a variable that is no number": {"OMPI_COMM_WORLD_SIZE": "two"},
+    "msrun, which srun started on each machine": SRUN | {"MS_ROLE": "MS_WORKER"},
+}
+
+
+@pytest.mark.parametrize("variables", LAUNCHED.values(), ids=LAUNCHED.keys())
+def test_another_launchers_process_names_ours(variables, monkeypatch, raises_line):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with raises_line("is 2", "do not train together", "resnet_fn.launch --workers 2 --", "unset", "2 separate runs"):
+        check_launcher()
+
+
+@pytest.mark.parametrize("variables", ALONE.values(), ids=ALONE.keys())
+def test_a_lone_process_and_msruns_pass(variables, monkeypatch):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    check_launcher()
+
+
+@pytest.mark.parametrize("variables", [TORCHRUN, SRUN], ids=["torchrun", "srun"])
+def test_a_run_that_would_be_alone_writes_nothing(variables, python, says):
+    done = python("-m", "resnet_fn.train", "--out-dir", "run", code=1, **variables)
+    says(done.stderr, "train: error: ", "resnet_fn.launch --workers 2 -- FLAGS")
+    assert not Path("run").exists()
