@@ -5,7 +5,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 # Settings of earlier versions, each with the setting that took its place, and the fix.
-_HEAD_RATE = ("head_lr_factor", "give head_lr_factor, the last layer's rate divided by learning_rate")
+_HEAD_RATE = (
+    "head_lr_factor",
+    "give head_lr_factor, the last layer's rate divided by learning_rate",
+)
 _REPLACED = {"head_lr": _HEAD_RATE, "head_learning_rate": _HEAD_RATE}
 
 
