@@ -43,9 +43,10 @@ def setting(
         choices: allowed texts, for example "a|b|c". The default is allowed, too. An empty `choices` allows any text.
         at_least, above, within: bounds of a number, or of each number in a tuple. `within` is an interval, "[0, 1)".
         per_worker: whether workers may have different values. Workers may always have different paths (`unit` "path").
-        off: the value that the setting gets if a rule drops it because nothing uses it. None: the default.
-        absent: the value of a stored run or trace that lacks the setting, because an older version wrote it. None: the
-            default. See `stored`.
+        off: the value that the setting gets if a rule drops it, because nothing uses it. None: the
+            default.
+        absent: what a stored run or trace means that lacks the setting, because an older version
+            wrote it. None: the default. See `stored`.
     """
     about: dict[str, Any] = {"group": group, "meaning": meaning, "unit": unit, "aliases": aliases.split()}
     about |= {"choices": choices.split("|") if choices else [], "at_least": at_least, "above": above, "within": within}
@@ -113,7 +114,10 @@ def check_value(settings_class: type, name: str, value: Any) -> None:
 
 
 def stored(settings_class: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings that a run or a trace has stored, as JSON types. Missing ones are as `absent` declares them."""
+    """Return the settings that a run or a trace has stored, as JSON types.
+
+    Missing settings get the values that `absent` declares.
+    """
     absent = {field.name: field.metadata["absent"] for field in dataclasses.fields(settings_class)}
     lists = {name: list(value) for name, value in absent.items() if isinstance(value, tuple)}
     return {**absent, **lists, **values}

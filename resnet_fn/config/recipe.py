@@ -166,7 +166,7 @@ def check_buildable(recipe: Recipe) -> None:
 
 
 def recipe_from_dict(fields: dict[str, Any]) -> Recipe:
-    """Make a recipe from the dict that `to_dict` made of one, and a checkpoint or a trace has stored."""
+    """Make a recipe from the dict that `to_dict` has made and a checkpoint or a trace has stored."""
     fields = stored_recipe(fields)
     check_names(fields, Recipe)
     # `Recipe(**fields)` would reject settings without effect, which a saved recipe may have.
@@ -174,8 +174,9 @@ def recipe_from_dict(fields: dict[str, Any]) -> Recipe:
 
 
 def stored_recipe(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored recipe, which an older version may have written, with the settings of this version."""
+    """Return a recipe that any version has stored, as a dict of this version's settings."""
     fields = dict(fields)
     if rate := fields.pop("head_learning_rate", 0):  # the last layer's peak rate; 0: learning_rate
-        fields["head_lr_factor"] = rate / (fields.get("learning_rate") or 1)  # the check rejects a rate of 0
+        # A learning rate of 0 is rejected later, as in any recipe.
+        fields["head_lr_factor"] = rate / (fields.get("learning_rate") or 1)
     return stored(Recipe, fields)

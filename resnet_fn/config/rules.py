@@ -15,7 +15,7 @@ class Rule(NamedTuple):
     text: str  # reason and fix, for example "needs --ema"; "{epochs}" in the text is replaced by the value of epochs
     keep: bool = False  # raise an error instead of switching the setting off
     instead: Any = None  # value for the setting that `holds` reads, if its source is weaker; otherwise an error
-    of_stored: bool = True  # whether the rule holds for stored runs, too, which may be older than the rule
+    of_stored: bool = True  # whether stored runs, too, must obey the rule, which may be newer
 
 
 KEEP = True  # value for `Rule.keep`

@@ -66,8 +66,8 @@ class Draft(NamedTuple):
             plain = {name: values[name].value for name in reads & valid}
             if len(plain) < len(reads) or rule.holds(**plain):  # also skipped if a setting is invalid or missing
                 continue
-            concerned = {*rule.fields.split(), *reads}
-            if not rule.of_stored and all(values[name].source is Source.RECIPE for name in concerned):
+            of_user = any(values[name].source is not Source.RECIPE for name in reads)
+            if not (rule.of_stored or of_user):
                 continue
             text = rule.text.format(**plain)
             reason = text.partition(";")[0]

@@ -94,7 +94,7 @@ class Run:
     eval_step: EvalStep  # the compiled function of an evaluation's batch
     masks: Masks  # makes the net's inputs beside images: masks of stochastic depth and dropout
     schedule: Schedule  # the learning rate of every update
-    rate_factor: float  # factor of the learning rate in logs and tables; 1 if a trained parameter has this factor
+    rate_factor: float  # factor of the learning rate in logs and tables: see `shown_factor`
     total: int  # number of updates of the whole run
     class_weights: tuple[float, ...]  # weight of each class in the loss; (): all equal
     class_balance: list[dict[str, float]]  # a row for each class, if classes are balanced: see `balance.class_balance`
@@ -110,10 +110,12 @@ class Run:
 
     @property
     def evaluation_is_due(self) -> bool:
-        """Return whether the run is at the end of an epoch that has to be evaluated, and not evaluated yet."""
-        epochs, rest = divmod(self.progress.update, self.feed.updates_per_epoch)
-        due = epochs > 0 and (epochs % self.recipe.eval_every == 0 or self.progress.update == self.total)
-        return rest == 0 and due and not self.progress.is_evaluated
+        """Return whether the run has ended an epoch whose evaluation is due and was not made yet."""
+        update = self.progress.update
+        epochs, rest = divmod(update, self.feed.updates_per_epoch)
+        if update == 0 or rest or self.progress.is_evaluated:
+            return False
+        return epochs % self.recipe.eval_every == 0 or update == self.total
 
     @property
     def is_over(self) -> bool:
@@ -150,8 +152,9 @@ def build_run(
     total = recipe.epochs * feed.updates_per_epoch
     blank = blank_batch(dataset, recipe.batch_size // workers.size, recipe.image_size, recipe.mixes, options.feed)
     saved = checkpoint.state["class_weights"] if checkpoint else ()
-    weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels, recipe.sampling, saved)
-    balance = class_balance(recipe.sampling, weights, len(dataset.classes), dataset.train.labels)
+    labels = dataset.train.labels
+    weights = class_weights(recipe.class_weights, dataset.classes, labels, recipe.sampling, saved)
+    balance = class_balance(recipe.sampling, weights, len(dataset.classes), labels)
     net = own.net if own else build_net(recipe, dataset.input)
     if recipe.sync_batchnorm and workers.size > 1:
         synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
@@ -162,7 +165,12 @@ def build_run(
     optimizer = make_fast_optimizer(recipe, net)
     scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)
     average = make_average(
-        net, recipe.ema, recipe.ema_every, recipe.ema_start, feed.updates_per_epoch, recipe.ema_warmup
+        net,
+        recipe.ema,
+        recipe.ema_every,
+        recipe.ema_start,
+        feed.updates_per_epoch,
+        recipe.ema_warmup,
     )
     state = make_state(net, optimizer, scaler, average)
     lines = (

@@ -54,7 +54,7 @@ def header(run: Run, start: Path | None) -> list[str]:
 
 
 def epoch_lines(run: Run) -> str:
-    """Return the table row of the epoch that has ended, and clear the epoch's losses and times in `run.pace`."""
+    """Return the table row of the epoch that has ended, and clear its losses and times in `run.pace`."""
     recipe, progress, pace = run.recipe, run.progress, run.pace
     scores = progress.last if progress.last and progress.is_evaluated else {}
     seconds, left = time.perf_counter() - pace.began, run.total - progress.update

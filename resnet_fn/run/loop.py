@@ -70,11 +70,12 @@ def train(
 ) -> TrainResult:
     """Train a recipe, or resume the run that `options.resume` and `options.out_dir` choose (`find_start`).
 
-    The run is evaluated after each `recipe.eval_every`-th epoch and after the last. `checkpoint_every`
-    decides when a checkpoint is saved. Under msrun every worker calls this function with the same
-    arguments, and all return the same metrics. If a worker gets SIGTERM, SIGINT or SIGHUP, the run
-    saves a checkpoint and ends, after the current or the next update or after an evaluation's
-    current batch. Before the first update or evaluation, a signal ends the process.
+    The run is evaluated after each `recipe.eval_every`-th epoch, and after the last one.
+    `checkpoint_every` decides when a checkpoint is saved. Under msrun every worker calls this
+    function with the same arguments, and all return the same metrics. If a worker gets SIGTERM,
+    SIGINT or SIGHUP, the run saves a checkpoint and ends, after the current or the next update or
+    after an evaluation's current batch. Before the first update or evaluation, a signal ends the
+    process.
 
     `save` in run/resume.py writes a checkpoint. Besides values for reports, a checkpoint contains these parts:
 
@@ -165,7 +166,7 @@ def run_epochs(run: Run) -> int:
 
 
 def end_epoch(run: Run) -> None:
-    """Save a checkpoint if one is due, and print the epoch's row of the table, after the epoch's evaluation, if any."""
+    """Save a checkpoint if one is due, and print the table row of an epoch, evaluated or not."""
     if save_is_due(run.progress, run.options.checkpoint_every, run.is_over):
         save(run)
     run.telemetry.say(epoch_lines(run))  # after the save, because printing may fail
@@ -210,7 +211,8 @@ def train_epoch(run: Run) -> int:
             stop_not_finite(run, batch, report.not_finite, skipped_in_row)
         if signal_number := agreed_signal(report.flags):
             return signal_number
-        # After the last update of an epoch, `run_epochs` evaluates first if that is due, and then `end_epoch` saves.
+        # After the last update of an epoch, `run_epochs` evaluates first if an evaluation is due.
+        # Then `end_epoch` saves.
         if options.checkpoint_every and progress.update % options.checkpoint_every == 0 and progress.update < end:
             save(run)
     return 0

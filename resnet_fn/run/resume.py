@@ -166,21 +166,24 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequen
 
 
 def _new_settings(recipe: Recipe, checkpoint: Checkpoint) -> list[str]:
-    """Return the settings that the checkpoint lacks because it is older, and that the caller did not change."""
-    changes = differences(recipe)
-    return [name for name in to_dict(recipe) if name not in checkpoint.state["recipe"] and name not in changes]
+    """Return the settings that the checkpoint, which is older, lacks and the caller did not change."""
+    known = {*checkpoint.state["recipe"], *differences(recipe)}
+    return [name for name in to_dict(recipe) if name not in known]
 
 
 def resumed_recipe(recipe: Recipe, checkpoint: Checkpoint) -> tuple[Recipe, list[str]]:
-    """Return the recipe with which a run goes on, and a note for each setting that is newer than the run.
+    """Return the recipe with which a run goes on, and notes on settings that are newer than the run.
 
-    `recipe` is what the caller gives, after `check_same_recipe`. Its name and its number of epochs are kept.
+    `recipe` is the caller's, after `check_same_recipe`. Its name and its epochs are kept.
     """
-    then = recipe_from_dict(checkpoint.state["recipe"])
-    pairs = [(name, getattr(recipe, name), getattr(then, name)) for name in _new_settings(recipe, checkpoint)]
-    why = "because the run began with a version that lacks this setting"
-    notes = [f"{name} stays {show_value(old)}, not {show_value(new)}, {why}" for name, new, old in pairs if old != new]
-    return changed(then, name=recipe.name, epochs=recipe.epochs), notes
+    began = recipe_from_dict(checkpoint.state["recipe"])
+    notes = []
+    for name in _new_settings(recipe, checkpoint):
+        old, new = show_value(getattr(began, name)), show_value(getattr(recipe, name))
+        if old != new:
+            why = "because the run began with a version that lacks this setting"
+            notes.append(f"{name} stays {old}, not {new}, {why}")
+    return changed(began, name=recipe.name, epochs=recipe.epochs), notes
 
 
 def restore(run: Run, checkpoint: Checkpoint) -> None:

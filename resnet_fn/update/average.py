@@ -24,7 +24,7 @@ class MovingAverage(NamedTuple):
     new_weight: Tensor  # 1 − decay, float32 scalar: average ← decay · average + (1 − decay) · parameter
     every: int  # number of applied updates from one move of the average to the next
     start: int  # number of first applied updates in which the average is only a copy of the weights
-    warmup: bool = False  # whether the first moves after `start` have a smaller decay: see `moving_average`
+    warmup: bool = False  # whether first moves have a smaller decay: see `moving_average`
 
 
 def moving_average(
@@ -38,9 +38,9 @@ def moving_average(
         decay: weight of the old average, 0 <= decay < 1.
         every: number of applied (not skipped) updates from one move of the average to the next.
         start: number of applied updates, at the start of training, in which the average only copies the parameters.
-        warmup: whether move n = 0, 1, … after `start` has the decay min(decay, (1 + n) / (10 + n)), as in TensorFlow's
-            ExponentialMovingAverage with `num_updates`. Without it, decay ** n of the average is still the parameters
-            at `start`.
+        warmup: whether move n = 0, 1, … after `start` has the decay min(decay, (1 + n) / (10 + n)),
+            as TensorFlow's ExponentialMovingAverage with `num_updates`. Without a warm-up, the part
+            decay ** n of the average is the first parameters, after n moves.
     """
     parameters = tuple(parameters)
     averages = tuple(Parameter(Tensor(p.numpy()), name=_PREFIX + p.name, requires_grad=False) for p in parameters)
@@ -61,19 +61,20 @@ def make_average(
 
 
 def describe_average(average: MovingAverage, decay: float, updates: int) -> str:
-    """Return a line about an average that moves too seldom in a run of so many updates, or "" if there is none."""
-    moves = updates // average.every - average.start // average.every
-    first = decay**moves  # without a warm-up, the part of the average that is still the weights at its start
-    if first <= 0.1:
+    """Return a line if a run of so many updates is too short for its average, and otherwise ""."""
+    every = average.every
+    moves = updates // every - average.start // every
+    of_first = decay**moves  # without a warm-up, the part of the average that is the first weights
+    if of_first <= 0.1:
         return ""
     if not moves:
-        return f"warning: ema_every {average.every}: the average never moves in {updates} updates; give a smaller one"
+        return f"warning: ema_every {every}: the average never moves in {updates} updates; give less"
     if average.warmup:
         last = min(decay, moves / (9 + moves))
-        return f"ema {decay:g} is more than {moves} moves of the average can reach: the last one has decay {last:.3g}"
+        return f"ema {decay:g} is not reached in {moves} moves: the last one has the decay {last:.3g}"
     better = 1 - float(f"{1 - 0.01 ** (1 / moves):.1g}")
-    why = f"with this decay, {first:.1%} of the average is the first weights after all {moves} moves"
-    return f"warning: ema {decay:g}: {why}; give --ema-warmup, or --ema {better:g}"
+    why = f"{of_first:.1%} of the average is the first weights after all {moves} moves"
+    return f"warning: ema {decay:g}: with this decay, {why}; give --ema-warmup, or --ema {better:g}"
 
 
 def move_average(
@@ -91,7 +92,8 @@ def move_average(
     # Each branch returns a value that is used, because MindSpore drops a branch that returns no value.
     weight = new_weight
     if warmup:  # a constant, decided at compilation
-        moves = now / float(every) - float(start // every + 1)  # earlier ones after `start`, if this update moves
+        # The number of earlier moves after `start`, in an update that moves the average.
+        moves = now / float(every) - float(start // every + 1)
         weight = ops.maximum(weight, 9.0 / (10.0 + moves))  # 1 − (1 + n) / (10 + n)
     if every == 1:  # noqa: SIM114 (this condition is a constant, too; the next one is a tensor)
         now = _move(averages, followed, now, weight, start)

@@ -38,7 +38,7 @@ def parameter_groups(recipe: Recipe, net: nn.Cell) -> list[tuple[Parameter, floa
 
 
 def shown_factor(factors: Iterable[float]) -> float:
-    """Return the factor of the learning rate in logs and tables: 1 if a parameter has it, or else the largest."""
+    """Return the factor of the rate in logs and tables: 1 if a parameter has it, or the largest."""
     factors = tuple(factors)
     return 1.0 if 1.0 in factors else max(factors)
 
@@ -55,11 +55,14 @@ def describe_rates(learning_rate: float, factors: Mapping[str, float]) -> str:
         by_part.setdefault(group_of(name), []).append(learning_rate * factor)
     spans: list[tuple[str, str, str]] = []  # first part, last part, rates
     for part, rates in by_part.items():
-        low, high = (f"{rate:.3g}" for rate in (min(rates), max(rates)))
-        text = low if low == high else f"{low} to {high}"
+        text = _span(f"{min(rates):.3g}", f"{max(rates):.3g}")
         first = spans.pop()[0] if spans and spans[-1][2] == text else part
         spans.append((first, part, text))
-    return ", ".join(f"{first if first == last else f'{first} to {last}'} {text}" for first, last, text in spans)
+    return ", ".join(f"{_span(first, last)} {text}" for first, last, text in spans)
+
+
+def _span(first: str, last: str) -> str:
+    return first if first == last else f"{first} to {last}"
 
 
 def weight_decay_groups(net: nn.Cell, weight_decay: float, decay_all: bool = False) -> list[tuple[Parameter, float]]:
