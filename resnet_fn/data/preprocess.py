@@ -55,11 +55,14 @@ def has_no_white(image: Any) -> bool:
     return image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM"))
 
 
-def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
-    """Decode a file, resize its shorter side to `resize` pixels, and crop the centre to uint8 [crop, crop, 3]."""
+def eval_pixels(data: bytes, resize: int, crop: int, interpolation: str = "bilinear") -> np.ndarray:
+    """Decode a file, resize its shorter side to `resize` pixels, and crop the centre to uint8 [crop, crop, 3].
+
+    `interpolation` is one of `config.recipe.FILTERS`. If an image shrinks, the filter covers all of its pixels.
+    """
     from PIL import Image
 
-    image = open_upright(data)
+    image, resampling = open_upright(data), Image.Resampling[interpolation.upper()]
     width, height = image.size
     short, long = min(width, height), max(width, height)
     other = int(resize * long / short)  # torchvision truncates
@@ -69,9 +72,9 @@ def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
     if new_width * new_height > _MOST_RESIZED:
         x, y = width / new_width, height / new_height
         box = (left * x, top * y, (left + crop) * x, (top + crop) * y)
-        return np.asarray(image.resize((crop, crop), Image.Resampling.BILINEAR, box=box))
+        return np.asarray(image.resize((crop, crop), resampling, box=box))
     if (new_width, new_height) != (width, height):
-        image = image.resize((new_width, new_height), Image.Resampling.BILINEAR)
+        image = image.resize((new_width, new_height), resampling)
     return np.asarray(image.crop((left, top, left + crop, top + crop)))
 
 
