@@ -27,7 +27,7 @@ from resnet_fn.models import build_net
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.average import averages_of
-from resnet_fn.weights.load import WeightFile, load_weights, name_model, read_weights
+from resnet_fn.weights.load import WeightFile, load_weights, read_weights, suit_weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,20 +71,23 @@ class LoadedNet:
         Raises a ValueError if the file cannot be read or is not an image.
         """
         spec = self._file_input
-        pixels = read_pixels(Path(file), spec.channels, spec.eval_resize, spec.image_size)
+        pixels = read_pixels(Path(file), spec.channels, spec.eval_resize, spec.image_size, spec.interpolation)
         return prepare(pixels, spec.image_size, spec)
 
 
-def read_pixels(path: Path, channels: int, resize: int = 0, crop: int = 0) -> np.ndarray:
+def read_pixels(
+    path: Path, channels: int, resize: int = 0, crop: int = 0, interpolation: str = "bilinear"
+) -> np.ndarray:
     """Decode an image file to uint8 [1, H, W, channels], in the orientation that the EXIF data give.
 
-    If `resize` is not 0, the shorter side is resized to `resize` pixels, and the centre is cropped to `crop` pixels.
+    If `resize` is not 0, the shorter side is resized to `resize` pixels with the filter `interpolation`, and the centre
+    is cropped to `crop` pixels.
     """
     from PIL import UnidentifiedImageError
 
     try:
         data, mode = read_regular(path), "L" if channels == 1 else "RGB"
-        pixels = eval_pixels(data, resize, crop) if resize else np.asarray(open_upright(data, mode))
+        pixels = eval_pixels(data, resize, crop, interpolation) if resize else np.asarray(open_upright(data, mode))
     except Exception as error:  # PIL's decoders raise almost anything
         no_image = isinstance(error, UnidentifiedImageError)
         cause = "not an image" if no_image else getattr(error, "strerror", "") or error
@@ -129,8 +132,9 @@ def load_run(
         recipe = changed(recipe, precision=precision)
     spec = InputSpec.from_dict(checkpoint.state["dataset"])
     if image_size:
-        # With eval_resize 0 the recipe computes the shorter side from the new size.
-        recipe = changed(recipe, eval_size=image_size, eval_resize=0)
+        # The crop keeps its share of an image. With eval_resize 0 the recipe computes the shorter side.
+        resize = round(image_size * recipe.eval_resize / recipe.evaluation_size)
+        recipe = changed(recipe, eval_size=image_size, eval_resize=resize)
         resize = recipe.evaluation_resize if spec.eval_resize else 0
         spec = dataclasses.replace(spec, image_size=image_size, eval_resize=resize)
     net = build_net(recipe, spec)
@@ -147,7 +151,7 @@ def load_weight_file(
     # These two options of a recipe file are for training.
     data["options"] = dataclasses.replace(data.get("options", RunOptions()), data_threads=0, progress=False)
     weights = read_weights(file, which)
-    recipe = name_model(recipe, weights)
+    recipe, weights = suit_weights(recipe, weights)
     dataset = open_dataset(recipe, **data)
     net = build_net(recipe, dataset.input)
     load_weights(net, weights, allow_non_finite=allow_non_finite)

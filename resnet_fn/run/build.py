@@ -14,6 +14,7 @@ from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import draft_of, typed_in
+from resnet_fn.data.agreement import check_settings
 from resnet_fn.data.balance import class_balance, class_weights, describe_balance
 from resnet_fn.data.dataset import DataSet, blank_batch
 from resnet_fn.data.feed import Feed, check_feed, make_feed
@@ -132,6 +133,7 @@ def build_run(
     source = None
     if not own and not checkpoint:
         recipe, source = read_start(recipe)
+        check_settings(workers, recipe)  # each worker read its own file
     resumed = folder.path if checkpoint else None
     dataset = own.dataset if own else open_dataset(recipe, options=options, workers=workers, run=resumed)
     own_loss = own.loss if own else None
@@ -143,7 +145,7 @@ def build_run(
     net = own.net if own else build_net(recipe, dataset.input)
     if recipe.sync_batchnorm and workers.size > 1:
         synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
-    first = [start_from(net, source, recipe, dataset.classes)] if source else []
+    first = [start_from(net, source, recipe, dataset.classes), *source.notes] if source else []
     masks = make_masks(recipe, net, workers)
     optimizer = make_fast_optimizer(recipe, net)
     scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)

@@ -10,6 +10,7 @@ from mindspore import nn
 
 from resnet_fn.checkpoint.parameters import assign, check_finite
 from resnet_fn.checkpoint.run_folder import find_checkpoint
+from resnet_fn.checkpoint.tensor_file import read_metadata
 from resnet_fn.config.fields import OWN
 from resnet_fn.config.hints import closest, few
 from resnet_fn.config.recipe import Recipe
@@ -18,6 +19,8 @@ from resnet_fn.models.attention import GatherExcite
 from resnet_fn.update.average import averages_of
 from resnet_fn.weights.files import Arrays, read_arrays, write_arrays
 from resnet_fn.weights.names import STYLES, differences, is_basic, recognise_style, rename, to_ours
+from resnet_fn.weights.origin import antialiased_nets, find_origin, timm_name
+from resnet_fn.weights.preparation import Preparation, of_run, take_over
 from resnet_fn.weights.recognise import HEAD, WeightsError, ambiguity, check_fit, recognise_model, same_parameters
 
 File = str | Path
@@ -36,6 +39,8 @@ class WeightFile:
     averaged: bool  # whether these are the moving average of the weights
     update: int  # number of updates before a checkpoint was saved
     classes: tuple[str, ...] = ()  # a checkpoint's class names
+    preparation: Preparation | None = None  # how images were prepared for the net, or None if nothing says it
+    notes: tuple[str, ...] = ()  # lines about what was used or left out
 
 
 def read_weights(file: File, which: str = "last") -> WeightFile:
@@ -52,10 +57,12 @@ def read_weights(file: File, which: str = "last") -> WeightFile:
 def read_any_weights(file: File, which: str = "last") -> WeightFile:
     """Read weights as `read_weights` does, even if this package's nets cannot use them. Unknown names are kept."""
     path, model, averaged, update, classes = Path(file), "", False, 0, ()
+    preparation: Preparation | None = None
     if path.is_dir():
         checkpoint = find_checkpoint(path, which)
         path, update = checkpoint.path, checkpoint.state["update"]
         model, classes = checkpoint.state["recipe"]["model"], tuple(checkpoint.state["dataset"]["classes"])
+        preparation = of_run(str(path), checkpoint.state["dataset"], checkpoint.state["recipe"])
         averages = averages_of(checkpoint.training)
         arrays, averaged = {**checkpoint.weights, **averages}, bool(averages)
         if model == OWN:  # may be a model of this package, which `recognise_model` finds out
@@ -70,7 +77,25 @@ def read_any_weights(file: File, which: str = "last") -> WeightFile:
         return WeightFile(path, arrays, "own", str(error), True, model, averaged, update, classes)
     ours = {new: arrays[old] for old, new in to_ours(arrays, style).items()}
     warning, useless = differences(style, ours)
-    return WeightFile(path, ours, style, warning, useless, model, averaged, update, classes)
+    source = WeightFile(path, ours, style, warning, useless, model, averaged, update, classes, preparation)
+    return source if path.is_dir() else _with_origin(source)
+
+
+def _with_origin(source: WeightFile) -> WeightFile:
+    """Return the contents of a file, with what is known of its net besides the arrays."""
+    try:
+        net = recognise_model(source.arrays)
+    except ValueError:
+        net = {"name": "", "stem": ""}
+    metadata = read_metadata(source.path) if source.path.suffix == ".safetensors" else {}
+    origin = find_origin(source.path, metadata, timm_name(net["name"], net["stem"]))
+    warning, useless = source.warning, source.useless
+    if source.style == "torchvision" and not useless:
+        twins = "" if origin.net else antialiased_nets(net["name"], net["stem"])
+        unsure = f"these arrays also fit timm's {twins}, which compute something else, and nothing names the net"
+        warning, useless = origin.difference or warning or unsure * bool(twins), bool(origin.difference)
+    more = {"preparation": origin.preparation, "notes": (*source.notes, *origin.notes)}
+    return dataclasses.replace(source, warning=warning, useless=useless, **more)
 
 
 def load_weights(
@@ -120,14 +145,22 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
 
 
 def read_start(recipe: Recipe) -> tuple[Recipe, WeightFile | None]:
-    """Return the recipe with a model name, and the recipe's weights, or None if the recipe has no weights."""
+    """Return the recipe with a model name and its weights' preparation of images, and the weights.
+
+    The weights are None if the recipe has no weights.
+    """
     if not recipe.weights:
         return name_model(recipe, None), None
     try:
-        source = read_weights(recipe.weights, recipe.which)
-        return name_model(recipe, source), source
+        return suit_weights(recipe, read_weights(recipe.weights, recipe.which))
     except ValueError as error:
         raise WeightsError(f"weights: {error}") from None
+
+
+def suit_weights(recipe: Recipe, source: WeightFile) -> tuple[Recipe, WeightFile]:
+    """Return the recipe with the model and the preparation of images of its weights, and the weights with notes."""
+    recipe, lines = take_over(recipe, source.preparation)
+    return name_model(recipe, source), dataclasses.replace(source, notes=(*source.notes, *lines))
 
 
 def start_from(net: nn.Cell, source: WeightFile, recipe: Recipe, classes: Sequence[str]) -> str:
