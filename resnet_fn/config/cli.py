@@ -127,18 +127,23 @@ def add_device_flags(parser: Parser) -> argparse._ArgumentGroup:
 
 
 def add_fields(
-    parser: Parser, *configs: Any, skip: Collection[str], first: Sequence[str] = (), shown: Collection[str] = ()
+    parser: Parser,
+    *configs: Any,
+    skip: Collection[str],
+    first: Sequence[str] = (),
+    shown: Collection[str] = (),
+    heading: str = "",
 ) -> None:
     """Add a flag for each setting of `configs` (a recipe, options or both), except the settings in `skip`.
 
     The help shows the values in `configs`. The settings in `first` are listed first. If `shown` is not empty, the help
-    lists only the settings in `shown`. A flag that the user does not give is absent from the parsed namespace.
+    lists only the settings in `shown`. `heading` replaces the titles of their groups. A flag that the user does not give is absent from the parsed namespace.
     """
     groups: dict[str, argparse._ArgumentGroup] = {}
     fields = [(config, field) for config in configs for field in dataclasses.fields(config) if field.name not in skip]
     fields.sort(key=lambda pair: first.index(pair[1].name) if pair[1].name in first else len(first))
     for config, field in fields:
-        name, title = field.name, "most used" if field.name in first else field.metadata["group"]
+        name, title = field.name, heading or ("most used" if field.name in first else field.metadata["group"])
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
         options: dict[str, Any] = {"default": argparse.SUPPRESS, "dest": name}
