@@ -46,7 +46,7 @@ def read_safetensors(data: bytes) -> dict[str, np.ndarray]:
     for name in (name for name in header if name != "__metadata__"):
         entry = entries[name]
         if entry["dtype"] == "BF16":
-            flat = (np.frombuffer(entry["data"], np.uint16).astype(np.uint32) << 16).view(np.float32)
+            flat = float32_of_bfloat16(np.frombuffer(entry["data"], np.uint16))
         elif entry["dtype"] in _DTYPES:
             flat = np.frombuffer(entry["data"], _DTYPES[entry["dtype"]])
         else:
@@ -55,20 +55,31 @@ def read_safetensors(data: bytes) -> dict[str, np.ndarray]:
     return arrays
 
 
+def float32_of_bfloat16(halves: np.ndarray) -> np.ndarray:
+    """Return bfloat16 values as float32. `halves`, uint16, are their bits: the upper halves of float32's."""
+    return (halves.astype(np.uint32) << 16).view(np.float32)
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """Return the header of a safetensors file: an entry for each array, and "__metadata__" if there are any.
+
+    Nothing else is read. Raises ValueError if `path` has no intact header.
+    """
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        text = file.read(length) if length <= os.fstat(file.fileno()).st_size else b""
+    try:
+        return dict(json.loads(text))
+    except (ValueError, TypeError, RecursionError):
+        raise ValueError(f"{path} has no intact safetensors header; copy the file again") from None
+
+
 def read_metadata(path: Path) -> dict[str, str]:
     """Return the metadata in the header of a safetensors file: texts by name, {} if there are none.
 
     Only the header is read. Raises ValueError if `path` has no intact header.
     """
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if length > os.fstat(file.fileno()).st_size:
-            raise ValueError(f"{path} has no intact safetensors header; copy the file again")
-        text = file.read(length)
-    try:
-        metadata = json.loads(text).get("__metadata__") or {}
-    except (ValueError, AttributeError, RecursionError):
-        raise ValueError(f"{path} has no intact safetensors header; copy the file again") from None
+    metadata = read_header(path).get("__metadata__") or {}
     return {str(name): str(value) for name, value in metadata.items()}
 
 

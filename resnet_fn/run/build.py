@@ -145,7 +145,7 @@ def build_run(
     net = own.net if own else build_net(recipe, dataset.input)
     if recipe.sync_batchnorm and workers.size > 1:
         synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
-    first = [start_from(net, source, recipe, dataset.classes), *source.notes] if source else []
+    first = start_from(net, source, recipe, dataset.classes) if source else []
     masks = make_masks(recipe, net, workers)
     optimizer = make_fast_optimizer(recipe, net)
     scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)

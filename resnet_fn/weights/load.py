@@ -1,46 +1,49 @@
 """These functions read weights of this and other projects, load weights into a net, and convert weight files."""
 
 import dataclasses
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mindspore import nn
 
+from resnet_fn.checkpoint.folder import TRAINING, WEIGHTS, Checkpoint
 from resnet_fn.checkpoint.parameters import assign, check_finite
 from resnet_fn.checkpoint.run_folder import find_checkpoint
-from resnet_fn.checkpoint.tensor_file import read_metadata
+from resnet_fn.checkpoint.tensor_file import read_header, read_metadata
 from resnet_fn.config.fields import OWN
 from resnet_fn.config.hints import closest, few
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.models import MODELS, create_model
 from resnet_fn.models.attention import GatherExcite
+from resnet_fn.models.parts import HEAD
 from resnet_fn.update.average import averages_of
 from resnet_fn.weights.files import Arrays, read_arrays, write_arrays
 from resnet_fn.weights.names import STYLES, differences, is_basic, recognise_style, rename, to_ours
 from resnet_fn.weights.origin import antialiased_nets, find_origin, timm_name
 from resnet_fn.weights.preparation import Preparation, of_run, take_over
-from resnet_fn.weights.recognise import HEAD, WeightsError, ambiguity, check_fit, recognise_model, same_parameters
+from resnet_fn.weights.recognise import WeightsError, ambiguity, check_fit, recognise_model, same_parameters
 
 File = str | Path
 
 
 @dataclasses.dataclass(frozen=True)
 class WeightFile:
-    """The contents of a weight file. `model`, `update` and `classes` are set only for checkpoints."""
+    """The contents of a weight file. `model` and `update` are set only for checkpoints."""
 
     path: Path  # the file, or the checkpoint folder in a run folder
     arrays: Arrays  # the file's arrays under this package's names
     style: str  # naming style of the file, one of STYLES or "own"
     warning: str  # how nets of that style differ from ours, or why the style is "own", or ""
     useless: bool  # True if this package's nets cannot use the weights
-    model: str  # name of the model in a checkpoint's recipe, or "" for other files
-    averaged: bool  # whether these are the moving average of the weights
-    update: int  # number of updates before a checkpoint was saved
-    classes: tuple[str, ...] = ()  # a checkpoint's class names
+    model: str = ""  # name of the model in a checkpoint's recipe, or "" for other files
+    averaged: bool = False  # whether these are the moving average of the weights
+    update: int = 0  # number of updates before a checkpoint was saved
+    classes: tuple[str, ...] = ()  # class names of a checkpoint, or of a file that `export` wrote
     preparation: Preparation | None = None  # how images were prepared for the net, or None if nothing says it
-    notes: tuple[str, ...] = ()  # lines about what was used or left out
+    notes: tuple[str, ...] = ()  # what was read, renamed and left out, for people
 
 
 def read_weights(file: File, which: str = "last") -> WeightFile:
@@ -56,46 +59,83 @@ def read_weights(file: File, which: str = "last") -> WeightFile:
 
 def read_any_weights(file: File, which: str = "last") -> WeightFile:
     """Read weights as `read_weights` does, even if this package's nets cannot use them. Unknown names are kept."""
-    path, model, averaged, update, classes = Path(file), "", False, 0, ()
-    preparation: Preparation | None = None
+    path = Path(file)
     if path.is_dir():
-        checkpoint = find_checkpoint(path, which)
-        path, update = checkpoint.path, checkpoint.state["update"]
-        model, classes = checkpoint.state["recipe"]["model"], tuple(checkpoint.state["dataset"]["classes"])
-        preparation = of_run(str(path), checkpoint.state["dataset"], checkpoint.state["recipe"])
-        averages = averages_of(checkpoint.training)
-        arrays, averaged = {**checkpoint.weights, **averages}, bool(averages)
-        if model == OWN:  # may be a model of this package, which `recognise_model` finds out
-            return WeightFile(path, arrays, "own", "", False, "", averaged, update, classes)
-    else:
-        arrays = read_arrays(path)
-        if which != "last":
-            raise ValueError(f"which: {which!r} is for run folders, but {path} is a file; leave out which={which!r}")
+        return _read_checkpoint(find_checkpoint(path, which))
+    read = read_arrays(path)
+    if which != "last":
+        raise ValueError(f"which: {which!r} is for run folders, but {path} is a file; leave out which={which!r}")
+    notes = (*read.notes, *_average_beside(path))
+    metadata = _metadata(path)
+    about: dict[str, Any] = {"averaged": read.averaged, "classes": _exported_classes(metadata), "notes": notes}
+    if read.fault:
+        return WeightFile(path, read.arrays, "own", read.fault, True, **about)
+    return _with_origin(_named_as_ours(path, read.arrays, **about), metadata)
+
+
+def _read_checkpoint(checkpoint: Checkpoint) -> WeightFile:
+    averages = averages_of(checkpoint.training)
+    arrays = {**checkpoint.weights, **averages}
+    state, model = checkpoint.state, checkpoint.state["recipe"]["model"]
+    about = {"averaged": bool(averages), "update": state["update"], "classes": tuple(state["dataset"]["classes"])}
+    about["preparation"] = of_run(str(checkpoint.path), state["dataset"], state["recipe"])
+    if model == OWN:  # may be a model of this package, which `recognise_model` finds out
+        return WeightFile(checkpoint.path, arrays, "own", "", False, **about)
+    return _named_as_ours(checkpoint.path, arrays, model=model, **about)
+
+
+def _named_as_ours(path: Path, arrays: Arrays, **about: Any) -> WeightFile:
+    """Return arrays under this package's names, or under their own if these belong to no known style."""
     try:
         style = recognise_style(arrays)
     except ValueError as error:
-        return WeightFile(path, arrays, "own", str(error), True, model, averaged, update, classes)
+        return WeightFile(path, arrays, "own", str(error), True, **about)
     ours = {new: arrays[old] for old, new in to_ours(arrays, style).items()}
     warning, useless = differences(style, ours)
-    source = WeightFile(path, ours, style, warning, useless, model, averaged, update, classes, preparation)
-    return source if path.is_dir() else _with_origin(source)
+    return WeightFile(path, ours, style, warning, useless, **about)
 
 
-def _with_origin(source: WeightFile) -> WeightFile:
+def _with_origin(source: WeightFile, metadata: Mapping[str, str]) -> WeightFile:
     """Return the contents of a file, with what is known of its net besides the arrays."""
     try:
         net = recognise_model(source.arrays)
     except ValueError:
         net = {"name": "", "stem": ""}
-    metadata = read_metadata(source.path) if source.path.suffix == ".safetensors" else {}
     origin = find_origin(source.path, metadata, timm_name(net["name"], net["stem"]))
     warning, useless = source.warning, source.useless
     if source.style == "torchvision" and not useless:
         twins = "" if origin.net else antialiased_nets(net["name"], net["stem"])
         unsure = f"these arrays also fit timm's {twins}, which compute something else, and nothing names the net"
         warning, useless = origin.difference or warning or unsure * bool(twins), bool(origin.difference)
-    more = {"preparation": origin.preparation, "notes": (*source.notes, *origin.notes)}
-    return dataclasses.replace(source, warning=warning, useless=useless, **more)
+    notes = (*source.notes, *origin.notes)
+    more = {"preparation": origin.preparation, "warning": warning, "useless": useless, "notes": notes}
+    return dataclasses.replace(source, **more)
+
+
+def _metadata(path: Path) -> dict[str, str]:
+    """Return the metadata of a safetensors file, or {} for other files."""
+    try:
+        return read_metadata(path)
+    except ValueError:
+        return {}
+
+
+def _exported_classes(metadata: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the class names in the metadata of a file that `export` wrote, or () for other files."""
+    try:
+        classes = json.loads(metadata["classes"])
+    except (KeyError, ValueError):
+        return ()
+    are_names = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
+    return tuple(classes) if are_names else ()
+
+
+def _average_beside(path: Path) -> tuple[str, ...]:
+    """Return a note if the weights in a checkpoint's folder were read alone, although the folder has their average."""
+    training = path.with_name(TRAINING)
+    if path.name != WEIGHTS or not training.is_file() or not averages_of(read_header(training)):
+        return ()
+    return (f"these are the weights themselves; for their moving average, give {path.parent}",)
 
 
 def load_weights(
@@ -116,9 +156,11 @@ def load_weights(
         ValueError: If the file cannot be read, or if an array contains NaN or infinity.
     """
     source = file if isinstance(file, WeightFile) else read_weights(file)
-    kept = HEAD if reset_head else ()
-    parameters = {parameter.name: parameter for parameter in net.get_parameters() if parameter.name not in kept}
-    arrays = {name: array for name, array in source.arrays.items() if name not in kept}
+    left_out = (f"{HEAD}.",) if reset_head else ()
+    parameters = {
+        parameter.name: parameter for parameter in net.get_parameters() if not parameter.name.startswith(left_out)
+    }
+    arrays = {name: array for name, array in source.arrays.items() if not name.startswith(left_out)}
     check_fit({name: parameter.shape for name, parameter in parameters.items()}, arrays, str(source.path))
     if not allow_non_finite:
         check_finite(arrays, source.path)
@@ -163,8 +205,8 @@ def suit_weights(recipe: Recipe, source: WeightFile) -> tuple[Recipe, WeightFile
     return name_model(recipe, source), dataclasses.replace(source, notes=(*source.notes, *lines))
 
 
-def start_from(net: nn.Cell, source: WeightFile, recipe: Recipe, classes: Sequence[str]) -> str:
-    """Load weights into a net before training, and return a line that names the weights.
+def start_from(net: nn.Cell, source: WeightFile, recipe: Recipe, classes: Sequence[str]) -> list[str]:
+    """Load weights into a net before training, and return lines that describe the weights.
 
     The last layer of the net is not changed if the weights are for other classes, or if the recipe sets `reset_head`.
     """
@@ -173,8 +215,17 @@ def start_from(net: nn.Cell, source: WeightFile, recipe: Recipe, classes: Sequen
         load_weights(net, source, recipe.reset_head or bool(other))
     except WeightsError as error:
         raise WeightsError(f"weights: {_difference(net, source, recipe.model, recipe.weights) or error}") from None
-    kept = other or ("as --reset-head wants" if recipe.reset_head else "")
-    return f"weights     {source.path}{f', {kept}: the last layer is new' if kept else ''}"
+    if new := other or ("as --reset-head wants" if recipe.reset_head else ""):
+        return describe_source(source, f"{new}: the last layer is new")
+    known = "for the same classes" if source.classes else f"for {len(classes):,} classes without names"
+    return describe_source(source, f"{known}: the last layer is kept")
+
+
+def describe_source(source: WeightFile, head: str = "") -> list[str]:
+    """Return a line that names weights, says if they are averaged, and ends with `head`, and a line for each note."""
+    average = "the moving average of the weights" if source.averaged else ""
+    first = ", ".join(filter(None, (f"weights     {source.path}", average, head)))
+    return [first, *(f"            {note}" for note in source.notes)]
 
 
 def convert_weights(
@@ -191,7 +242,8 @@ def convert_weights(
         which: Checkpoint of a run folder, "last" or "best".
 
     Returns:
-        {"model": name, "path": path that was read, "from": style, "to": style, "tensors": count, "warnings": texts}
+        {"model": name, "path": path that was read, "from": style, "to": style, "tensors": count, "notes": texts,
+        "warnings": texts}. Notes say what was renamed or left out.
 
     Raises:
         ValueError: If a file cannot be read or written, `to` or `model` is unknown, the model is not recognised, an
@@ -214,8 +266,8 @@ def convert_weights(
     write_arrays(Path(target), {rename(name, to, is_basic(shapes)): read.arrays[name] for name in shapes})
     unsure = "" if model or read.model else ambiguity(net_options["name"])
     warnings = [text for text in (read.warning, warning, unsure) if text]
-    styles = {"from": read.style, "to": to}
-    return {"model": net_options["name"], "path": read.path, **styles, "tensors": len(shapes), "warnings": warnings}
+    counted = {"from": read.style, "to": to, "tensors": len(shapes)}
+    return {"model": net_options["name"], "path": read.path, **counted, "notes": read.notes, "warnings": warnings}
 
 
 def _difference(net: nn.Cell, source: WeightFile, model: str, path: str) -> str:
@@ -240,9 +292,10 @@ def _difference(net: nn.Cell, source: WeightFile, model: str, path: str) -> str:
 
 def other_classes(source: WeightFile, classes: Sequence[str]) -> str:
     """Describe how the classes of the weights differ from `classes`, or return "" if no difference is known."""
-    if HEAD[0] not in source.arrays:
-        return "without a last layer"
-    count = len(source.arrays[HEAD[0]])
+    layers = [name for name in source.arrays if name.startswith(f"{HEAD}.")]
+    if f"{HEAD}.weight" not in layers:
+        return f"with a last layer of other parts ({few(layers)})" if layers else "without a last layer"
+    count = len(source.arrays[f"{HEAD}.weight"])
     if count != len(classes):
         return f"for {count:,} classes, not {len(classes):,}"
     if not source.classes or source.classes == tuple(classes):

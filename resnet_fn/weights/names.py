@@ -17,8 +17,9 @@ LEAVES = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "mov
 _DOWNSAMPLE = {"mindcv": "down_sample", "official": "down_sample_layer"}
 _HEAD = {"mindcv": "classifier", "official": "end_point"}
 # Names that training frameworks keep beside the weights.
+_OPTIMIZER = "moments|momentum|accum|stat|adam_m|adam_v"
 _EXTRAS = re.compile(
-    r"(.*\.)?num_batches_tracked|(moments|momentum|accum|stat|ema|adam_m|adam_v)\..*|scale_sense|global_step"
+    rf"(.*\.)?(num_batches_tracked|n_averaged)|({_OPTIMIZER}|ema)\..*|scale_sense|global_step"
     r"|learning_rate|epoch_num|step_num|momentum|beta[12]_power|current_iterator_step|last_overflow_iterator_step"
 )
 
@@ -26,6 +27,11 @@ _EXTRAS = re.compile(
 def is_basic(names: Iterable[str]) -> bool:
     """Return whether the names belong to a net whose blocks have two convolutions (BasicBlock)."""
     return not any(re.search(r"layer\d+\.\d+\.conv3\.", name) for name in names)
+
+
+def is_optimizer_state(prefix: str) -> bool:
+    """Return whether names that begin with `prefix`, which ends in ".", belong to the state of an optimizer."""
+    return re.fullmatch(rf"(.*[./])?({_OPTIMIZER})\.", prefix) is not None
 
 
 def strip_extras(names: Iterable[str]) -> list[str]:
@@ -57,6 +63,10 @@ def recognise_style(names: Iterable[str]) -> str:
             return style
     if "conv1" in first and any(name.startswith("layer1.") for name in names):
         return "ours"
+    if any(".convolution.weight" in name for name in names):
+        raise ValueError(
+            "these are names of the package transformers; give the file of timm or torchvision of the same net"
+        )
     examples = ", ".join(sorted(names)[:3]) or "none at all"
     raise ValueError(f"names such as {examples} belong to no known naming style ({', '.join(STYLES)})")
 

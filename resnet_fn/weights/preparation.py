@@ -130,10 +130,10 @@ def take_over(recipe: Recipe, source: Preparation | None) -> tuple[Recipe, list[
         taken["eval_size"] = 0  # as in training
     lines = []
     if shown := [f"{name} {show_value(value)}" for name, value in taken.items() if value]:
-        lines.append(f"preparation {', '.join(shown)}; from {source.place}")
+        lines.append(f"images are prepared with {', '.join(shown)}, as {source.place} says")
     pairs = [(name, getattr(recipe, name), value) for name, value in wanted.items() if name in typed]
     if kept := [f"{name} {show_value(ours)}, not {show_value(its)}" for name, ours, its in pairs if ours != its]:
-        lines.append(f"preparation as given: {'; '.join(kept)} from {source.place}")
+        lines.append(f"settings that you gave stay: {'; '.join(kept)}, as {source.place} says")
     return changed(recipe, **taken), [*lines, *source.notes]
 
 
