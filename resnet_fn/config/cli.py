@@ -137,7 +137,8 @@ def add_fields(
     """Add a flag for each setting of `configs` (a recipe, options or both), except the settings in `skip`.
 
     The help shows the values in `configs`. The settings in `first` are listed first. If `shown` is not empty, the help
-    lists only the settings in `shown`. `heading` replaces the titles of their groups. A flag that the user does not give is absent from the parsed namespace.
+    lists only the settings in `shown`. If `heading` is not empty, it replaces the titles of the settings' groups. A
+    flag that the user does not give is absent from the parsed namespace.
     """
     groups: dict[str, argparse._ArgumentGroup] = {}
     fields = [(config, field) for config in configs for field in dataclasses.fields(config) if field.name not in skip]

@@ -107,9 +107,13 @@ def _with_origin(source: WeightFile, metadata: Mapping[str, str]) -> WeightFile:
         twins = "" if origin.net else antialiased_nets(net["name"], net["stem"])
         unsure = f"these arrays also fit timm's {twins}, which compute something else, and nothing names the net"
         warning, useless = origin.difference or warning or unsure * bool(twins), bool(origin.difference)
-    notes = (*source.notes, *origin.notes)
-    more = {"preparation": origin.preparation, "warning": warning, "useless": useless, "notes": notes}
-    return dataclasses.replace(source, **more)
+    return dataclasses.replace(
+        source,
+        warning=warning,
+        useless=useless,
+        preparation=origin.preparation,
+        notes=(*source.notes, *origin.notes),
+    )
 
 
 def _metadata(path: Path) -> dict[str, str]:

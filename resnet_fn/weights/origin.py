@@ -1,7 +1,7 @@
-"""This module finds out of which net a weight file is, from its name, its metadata and the `config.json` beside it.
+"""Of which net a weight file is: from its name, what it contains beside arrays, and `config.json`.
 
-timm's anti-aliased nets have a plain net's arrays, but blur or average pixels before a stride leaves some out. So the
-arrays do not show of which of the two nets they are.
+timm's anti-aliased nets have a plain net's arrays, but blur or average pixels before a stride leaves
+some out. So the arrays do not show of which of the two nets they are.
 """
 
 import dataclasses
@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from resnet_fn.checkpoint.tensor_file import read_metadata
 from resnet_fn.config.hints import first_line
 from resnet_fn.models import MODELS
 from resnet_fn.weights.preparation import Preparation, of_export, of_release, of_timm
+from resnet_fn.weights.torch_file import is_torch_file, read_torch_settings
 
 # timm's anti-aliased nets, by model and stem of the net of this package that has the same arrays.
 _ANTIALIASED = {
@@ -24,14 +26,14 @@ _ANTIALIASED = {
     ("resnet101", "d"): "resnetaa101d and resnetblur101d",
     ("se_resnet50", "d"): "seresnetaa50d",
 }
-_NET_NAME = re.compile(r"(se[-_]?)?(wide[-_]?)?resne(x?)t[-_]?(aa|blur)?[-_]?\d+", re.IGNORECASE)
-# timm's settings that change what a net computes but not its arrays, with the values of this package's nets.
+_NET_NAME = re.compile(r"(se[-_]?)?resnex?t[-_]?(?P<antialiasing>aa|blur)?[-_]?\d+d?", re.IGNORECASE)
+# timm's settings that change what a net computes but not its arrays, and values of plain nets.
 _PLAIN: dict[str, Sequence[Any]] = {
-    "aa_layer": ("",),
-    "act_layer": ("relu",),
-    "global_pool": ("avg",),
-    "output_stride": (32,),
-    "replace_stem_pool": (False,),
+    "aa_layer": (None, ""),
+    "act_layer": (None, "relu"),
+    "global_pool": (None, "avg"),
+    "output_stride": (None, 32),
+    "replace_stem_pool": (None, False),
 }
 
 
@@ -40,54 +42,77 @@ class Origin:
     """What is known of a weight file besides its arrays."""
 
     net: str = ""  # the net's name in timm or torchvision, or "" if nothing says it
-    difference: str = ""  # how the net differs from this package's nets with the same arrays, or ""
+    difference: str = ""  # how the net differs from this package's with the same arrays, or ""
     preparation: Preparation | None = None  # how images were prepared for the net
     notes: tuple[str, ...] = ()  # lines about what was not used
 
 
-def find_origin(path: Path, metadata: Mapping[str, str], net: str = "") -> Origin:
+def find_origin(path: Path, net: str = "") -> Origin:
     """Return what is known of a weight file besides its arrays.
 
-    Args:
-        path: The file, whose folder may contain a `config.json`.
-        metadata: Texts that the file contains beside its arrays.
-        net: timm's name of the net that the arrays fit, such as "resnet50d", or "" if they fit none. A `config.json`
-            of another net is not used.
-
-    Raises:
-        ValueError: If a value of the `config.json` or the metadata cannot be right.
+    `net` is timm's name of the net that the arrays fit, such as "resnet50d", or "" if they fit none.
+    A `config.json` of another net is not used. Raises ValueError if a value cannot be right.
     """
-    texts = {name: _from_json(text) for name, text in metadata.items()}
-    if "preprocessing" in texts:  # a file that `export` wrote
-        place = f"the metadata of {path}"
-        return Origin(str(texts.get("model", "")), preparation=of_export(place, texts["preprocessing"]))
+    inside, place = read_entries(path), f"{path} itself"
+    if isinstance(exported := inside.get("preprocessing"), dict):
+        return Origin(str(inside.get("model", "")), preparation=of_export(place, exported))
     beside = path.with_name("config.json")
     config, notes = _read_config(beside)
-    if net and _is_other(config, net):
-        notes.append(f"{beside} is of {config['architecture']}, not of {path.name}, so it is not used")
+    if net and _is_other_net(config, net):
+        notes.append(f"{beside} is of {config['architecture']}, not of {net}, so it is not used")
         config = {}
-    named = _name_in(path)
-    for place, entries in ((f"the metadata of {path}", texts), (str(beside), config)):
-        if "architecture" in entries or "pretrained_cfg" in entries:
-            name = str(entries.get("architecture", named))
-            preparation = of_timm(place, entries.get("pretrained_cfg") or entries)
-            difference = _difference(place, name, entries) or _difference(path.name, named, {})
-            return Origin(name, difference, preparation or of_release(path), tuple(notes))
-    return Origin(named, _difference(str(path), named, {}), of_release(path), tuple(notes))
+    origin = Origin(_name_in(path), _difference(path.name, _name_in(path)), of_release(path))
+    for where, entries in ((str(beside), config), (place, inside)):
+        if {"architecture", "pretrained_cfg"} & entries.keys():
+            name = str(entries.get("architecture", ""))
+            origin = Origin(
+                net=name if _NET_NAME.search(name) else origin.net,
+                difference=_difference(where, name, entries) or origin.difference,
+                preparation=of_timm(where, entries.get("pretrained_cfg") or entries) or origin.preparation,
+            )
+    return dataclasses.replace(origin, notes=tuple(notes))
+
+
+def read_entries(path: Path) -> dict[str, Any]:
+    """Return what a weight file contains beside arrays, with the names of timm's `config.json`.
+
+    These are the metadata of a safetensors file, or what a training script saved. {} if there are none.
+    """
+    with open(path, "rb") as file:
+        is_torch = is_torch_file(file.read(32))
+    try:
+        if is_torch:
+            return _as_timm(**read_torch_settings(path))
+        return {name: _from_json(text) for name, text in read_metadata(path).items()}
+    except ValueError:  # another kind of file
+        return {}
+
+
+def _as_timm(arch: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of timm's and torchvision's training scripts, named as in `config.json`."""
+    entries = {"architecture": arch or args.get("model"), "model_args": args.get("model_kwargs")}
+    entries |= {name: args.get(name) for name in ("mean", "std", "interpolation")}
+    size, crop = args.get("img_size"), args.get("crop_pct")
+    if args.get("val_crop_size") and args.get("val_resize_size"):  # torchvision
+        size, crop = args["val_crop_size"], args["val_crop_size"] / args["val_resize_size"]
+    if crop:
+        entries |= {"input_size": args.get("input_size") or [3, size, size], "crop_pct": crop}
+    return {name: value for name, value in entries.items() if value}
 
 
 def timm_name(model: str, stem: str) -> str:
-    """Return timm's name of a net of this package, for example "seresnet50d" for ("se_resnet50", "d")."""
-    return re.sub(r"\d+", r"\g<0>d", model.replace("se_", "se"), count=1) if stem == "d" else model.replace("se_", "se")
+    """Return timm's name of a net of this package: ("se_resnet50", "d") is "seresnet50d"."""
+    name = model.replace("se_", "se")
+    return re.sub(r"\d+", r"\g<0>d", name, count=1) if stem == "d" else name
 
 
 def antialiased_nets(model: str, stem: str) -> str:
-    """Return the names of timm's anti-aliased nets that have the arrays of this net, or "" if there are none."""
+    """Return the names of timm's anti-aliased nets that have the arrays of this net, or ""."""
     return _ANTIALIASED.get((model, stem), "")
 
 
 def _read_config(path: Path) -> tuple[dict[str, Any], list[str]]:
-    """Return timm's entries of a `config.json`, {} if there is no such file, and notes."""
+    """Return the entries of a `config.json`, or {}, and notes."""
     if not path.is_file():
         return {}, []
     try:
@@ -104,25 +129,28 @@ def _from_json(text: str) -> Any:
         return text
 
 
-def _is_other(config: Mapping[str, Any], net: str) -> bool:
+def _is_other_net(config: Mapping[str, Any], net: str) -> bool:
     """Return whether a `config.json` is of a net of this package, but not of `net`."""
     known = {timm_name(model, stem) for model in MODELS for stem in ("", "d")}
     return config.get("architecture") in known - {net}
 
 
 def _name_in(path: Path) -> str:
-    """Return the name of a net in a file's name, or else in the names of the folders in its path, or ""."""
+    """Return the name of a net in a file's name, or else in the folders of its path, or ""."""
     found = (_NET_NAME.search(name) for name in reversed(path.parts))
     return next((match[0].lower() for match in found if match), "")
 
 
-def _difference(place: str, net: str, config: Mapping[str, Any]) -> str:
-    """Return how timm's net `net`, built with the settings in `config`, differs from this package's, or ""."""
-    if (match := _NET_NAME.search(net)) and match[4]:
-        what = "averages" if match[4].lower() == "aa" else "blurs"
-        return f"{place} names timm's {net}, which {what} pixels before it leaves some out, and no net of ours does"
+def _difference(place: str, net: str, config: Mapping[str, Any] | None = None) -> str:
+    """Return how timm's net `net`, built with the settings in `config`, differs from ours, or ""."""
+    config = config or {}
+    match = _NET_NAME.search(net)
+    if match and (kind := match["antialiasing"]):
+        what = "averages" if kind.lower() == "aa" else "blurs"
+        effect = f"which {what} pixels before a stride; no net of this package does"
+        return f"{place} says that they are of timm's {net}, {effect}"
     settings = {"global_pool": config.get("global_pool"), **(config.get("model_args") or {})}
-    for name, value in settings.items():
-        if name in _PLAIN and value not in (None, *_PLAIN[name]):
-            return f"{place} has {name} {value!r}, which no net of this package has"
+    for name in settings.keys() & _PLAIN.keys():
+        if settings[name] not in _PLAIN[name]:
+            return f"{place} has {name} {settings[name]!r}, as no net of this package has"
     return ""

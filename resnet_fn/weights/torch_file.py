@@ -180,6 +180,29 @@ def read_torch_file(path: Path) -> dict[str, Any]:
         raise TorchFileError(f"is no intact PyTorch file ({first_line(error)}); copy the file again") from None
 
 
+def read_torch_settings(path: Path) -> dict[str, Any]:
+    """Return what a training script saved beside the tensors: the net's name `arch`, and its settings `args`.
+
+    PyTorch's, torchvision's and timm's scripts save these entries. Entries of other types are left out.
+
+    Raises:
+        ValueError: If the file is damaged, compressed, or of another kind.
+    """
+    with open(path, "rb") as file:
+        is_zip = file.read(len(_ZIP)) == _ZIP
+    try:
+        contents = _read_zip(path) if is_zip else _read_legacy(path)
+    except Exception as error:  # a damaged file may raise almost any error
+        raise ValueError(first_line(error)) from None
+    settings = contents if isinstance(contents, dict) else {}
+    arch, args = settings.get("arch"), settings.get("args")
+    saved = args.state if isinstance(args, Unread) else args
+    return {
+        "arch": arch if isinstance(arch, str) else "",
+        "args": {str(name): value for name, value in saved.items()} if isinstance(saved, dict) else {},
+    }
+
+
 def _read_zip(path: Path) -> Any:
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
