@@ -22,6 +22,7 @@ from resnet_fn.models.parts import HEAD
 from resnet_fn.update.average import averages_of
 from resnet_fn.weights.files import Arrays, read_arrays, write_arrays
 from resnet_fn.weights.names import STYLES, differences, is_basic, recognise_style, rename, to_ours
+from resnet_fn.weights.published import is_published_name, published_file
 from resnet_fn.weights.recognise import WeightsError, ambiguity, check_fit, recognise_model, same_parameters
 
 File = str | Path
@@ -40,11 +41,11 @@ class WeightFile:
     averaged: bool = False  # whether these are the moving average of the weights
     update: int = 0  # number of updates before a checkpoint was saved
     classes: tuple[str, ...] = ()  # class names of a checkpoint, or of a file that `export` wrote
-    notes: tuple[str, ...] = ()  # what was read, renamed and left out, for people
+    notes: tuple[str, ...] = ()  # lines for people, to print below the path: what was read, renamed and left out
 
 
 def read_weights(file: File, which: str = "last") -> WeightFile:
-    """Read a `.pth`, `.safetensors` or `.ckpt` file, a checkpoint folder, or a run folder.
+    """Read a `.pth`, `.safetensors` or `.ckpt` file, a checkpoint folder, a run folder, or a file of `PUBLISHED`.
 
     `which` selects a run folder's "last" or "best" checkpoint. Moving averages, if any, replace a checkpoint's weights.
     """
@@ -56,13 +57,13 @@ def read_weights(file: File, which: str = "last") -> WeightFile:
 
 def read_any_weights(file: File, which: str = "last") -> WeightFile:
     """Read weights as `read_weights` does, even if this package's nets cannot use them. Unknown names are kept."""
-    path = Path(file)
+    path = published_file(str(file)) if is_published_name(str(file)) else Path(file)
     if path.is_dir():
         return _read_checkpoint(find_checkpoint(path, which))
     read = read_arrays(path)
     if which != "last":
         raise ValueError(f"which: {which!r} is for run folders, but {path} is a file; leave out which={which!r}")
-    notes = (*read.notes, *_average_beside(path))
+    notes = tuple(f"            {note}" for note in (*read.notes, *_average_beside(path)))
     about: dict[str, Any] = {"averaged": read.averaged, "classes": _exported_classes(path), "notes": notes}
     if read.fault:
         return WeightFile(path, read.arrays, "own", read.fault, True, **about)
@@ -144,7 +145,10 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
     if recipe.model:
         return recipe
     if source is None:
-        raise ValueError("model: the recipe has neither a model nor weights; give --model NAME or --weights FILE")
+        raise ValueError(
+            "model: the recipe has neither a model nor weights; give --model NAME or --weights FILE "
+            "(--weights torchvision:resnet50 says where to get one that was trained on ImageNet)"
+        )
     try:
         model = recognise_model(source.arrays, source.model)
     except ValueError as error:
@@ -184,10 +188,10 @@ def start_from(net: nn.Cell, source: WeightFile, recipe: Recipe, classes: Sequen
 
 
 def describe_source(source: WeightFile, head: str = "") -> list[str]:
-    """Return a line that names weights, says if they are averaged, and ends with `head`, and a line for each note."""
+    """Return a line with the path of weights, whether they are averaged, and `head`; then the notes."""
     average = "the moving average of the weights" if source.averaged else ""
     first = ", ".join(filter(None, (f"weights     {source.path}", average, head)))
-    return [first, *(f"            {note}" for note in source.notes)]
+    return [first, *source.notes]
 
 
 def convert_weights(
