@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
         f"in {parsed.target}, read from {result['path']}"
     )
     for note in result["notes"]:
-        print(f"  {note}")
+        print(note)
     return 0
 
 

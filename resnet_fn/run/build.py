@@ -40,6 +40,7 @@ from resnet_fn.update.schedule import Schedule, make_schedule
 from resnet_fn.update.state import TrainState, make_state
 from resnet_fn.update.step import StepPlan, TrainStep, accuracy, accuracy_by_class, make_train_step, no_metric
 from resnet_fn.weights.load import read_start, start_from
+from resnet_fn.weights.published import describe_random_start
 
 
 @dataclasses.dataclass
@@ -146,6 +147,8 @@ def build_run(
     if recipe.sync_batchnorm and workers.size > 1:
         synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
     first = start_from(net, source, recipe, dataset.classes) if source else []
+    if recipe.dataset == "imagefolder" and not (source or checkpoint):
+        first = describe_random_start(recipe.model, len(dataset.train))
     masks = make_masks(recipe, net, workers)
     optimizer = make_fast_optimizer(recipe, net)
     scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from resnet_fn.weights.files import Arrays, read_arrays, write_arrays
 from resnet_fn.weights.names import STYLES, differences, is_basic, recognise_style, rename, to_ours
 from resnet_fn.weights.origin import antialiased_nets, find_origin, timm_name
 from resnet_fn.weights.preparation import Preparation, of_run, take_over
+from resnet_fn.weights.published import is_published_name, published_file
 from resnet_fn.weights.recognise import WeightsError, ambiguity, check_fit, recognise_model, same_parameters
 
 File = str | Path
@@ -43,11 +44,11 @@ class WeightFile:
     update: int = 0  # number of updates before a checkpoint was saved
     classes: tuple[str, ...] = ()  # class names of a checkpoint, or of a file that `export` wrote
     preparation: Preparation | None = None  # how images were prepared for the net, or None if nothing says it
-    notes: tuple[str, ...] = ()  # what was read, renamed and left out, for people
+    notes: tuple[str, ...] = ()  # lines for people, to print below the path: what was read, renamed and left out
 
 
 def read_weights(file: File, which: str = "last") -> WeightFile:
-    """Read a `.pth`, `.safetensors` or `.ckpt` file, a checkpoint folder, or a run folder.
+    """Read a `.pth`, `.safetensors` or `.ckpt` file, a checkpoint folder, a run folder, or a file of `PUBLISHED`.
 
     `which` selects a run folder's "last" or "best" checkpoint. Moving averages, if any, replace a checkpoint's weights.
     """
@@ -59,18 +60,17 @@ def read_weights(file: File, which: str = "last") -> WeightFile:
 
 def read_any_weights(file: File, which: str = "last") -> WeightFile:
     """Read weights as `read_weights` does, even if this package's nets cannot use them. Unknown names are kept."""
-    path = Path(file)
+    path = published_file(str(file)) if is_published_name(str(file)) else Path(file)
     if path.is_dir():
         return _read_checkpoint(find_checkpoint(path, which))
     read = read_arrays(path)
     if which != "last":
         raise ValueError(f"which: {which!r} is for run folders, but {path} is a file; leave out which={which!r}")
-    notes = (*read.notes, *_average_beside(path))
-    metadata = _metadata(path)
-    about: dict[str, Any] = {"averaged": read.averaged, "classes": _exported_classes(metadata), "notes": notes}
+    notes = tuple(f"            {note}" for note in (*read.notes, *_average_beside(path)))
+    about: dict[str, Any] = {"averaged": read.averaged, "classes": _exported_classes(path), "notes": notes}
     if read.fault:
         return WeightFile(path, read.arrays, "own", read.fault, True, **about)
-    return _with_origin(_named_as_ours(path, read.arrays, **about), metadata)
+    return _with_origin(_named_as_ours(path, read.arrays, **about))
 
 
 def _read_checkpoint(checkpoint: Checkpoint) -> WeightFile:
@@ -95,13 +95,13 @@ def _named_as_ours(path: Path, arrays: Arrays, **about: Any) -> WeightFile:
     return WeightFile(path, ours, style, warning, useless, **about)
 
 
-def _with_origin(source: WeightFile, metadata: Mapping[str, str]) -> WeightFile:
+def _with_origin(source: WeightFile) -> WeightFile:
     """Return the contents of a file, with what is known of its net besides the arrays."""
     try:
         net = recognise_model(source.arrays)
     except ValueError:
         net = {"name": "", "stem": ""}
-    origin = find_origin(source.path, metadata, timm_name(net["name"], net["stem"]))
+    origin = find_origin(source.path, timm_name(net["name"], net["stem"]))
     warning, useless = source.warning, source.useless
     if source.style == "torchvision" and not useless:
         twins = "" if origin.net else antialiased_nets(net["name"], net["stem"])
@@ -116,18 +116,10 @@ def _with_origin(source: WeightFile, metadata: Mapping[str, str]) -> WeightFile:
     )
 
 
-def _metadata(path: Path) -> dict[str, str]:
-    """Return the metadata of a safetensors file, or {} for other files."""
-    try:
-        return read_metadata(path)
-    except ValueError:
-        return {}
-
-
-def _exported_classes(metadata: Mapping[str, str]) -> tuple[str, ...]:
+def _exported_classes(path: Path) -> tuple[str, ...]:
     """Return the class names in the metadata of a file that `export` wrote, or () for other files."""
     try:
-        classes = json.loads(metadata["classes"])
+        classes = json.loads(read_metadata(path)["classes"]) if path.suffix == ".safetensors" else []
     except (KeyError, ValueError):
         return ()
     are_names = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
@@ -178,7 +170,10 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
     if recipe.model:
         return recipe
     if source is None:
-        raise ValueError("model: the recipe has neither a model nor weights; give --model NAME or --weights FILE")
+        raise ValueError(
+            "model: the recipe has neither a model nor weights; give --model NAME or --weights FILE "
+            "(--weights torchvision:resnet50 says where to get one that was trained on ImageNet)"
+        )
     try:
         model = recognise_model(source.arrays, source.model)
     except ValueError as error:
@@ -226,10 +221,10 @@ def start_from(net: nn.Cell, source: WeightFile, recipe: Recipe, classes: Sequen
 
 
 def describe_source(source: WeightFile, head: str = "") -> list[str]:
-    """Return a line that names weights, says if they are averaged, and ends with `head`, and a line for each note."""
+    """Return a line with the path of weights, whether they are averaged, and `head`; then the notes."""
     average = "the moving average of the weights" if source.averaged else ""
     first = ", ".join(filter(None, (f"weights     {source.path}", average, head)))
-    return [first, *(f"            {note}" for note in source.notes)]
+    return [first, *source.notes]
 
 
 def convert_weights(

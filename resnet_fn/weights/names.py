@@ -56,6 +56,10 @@ def recognise_style(names: Iterable[str]) -> str:
     """Return the naming style of a file's parameters, which is one of STYLES."""
     names = strip_extras(names)
     first = {name.split(".")[0] for name in names}
+    if any(".convolution.weight" in name for name in names):
+        raise ValueError(
+            "these are names of the package transformers; give the file of timm or torchvision of the same net"
+        )
     if any(re.search(r"\.running_(mean|var)$", name) for name in names):
         return "torchvision"
     for style, head in _HEAD.items():
@@ -63,10 +67,6 @@ def recognise_style(names: Iterable[str]) -> str:
             return style
     if "conv1" in first and any(name.startswith("layer1.") for name in names):
         return "ours"
-    if any(".convolution.weight" in name for name in names):
-        raise ValueError(
-            "these are names of the package transformers; give the file of timm or torchvision of the same net"
-        )
     examples = ", ".join(sorted(names)[:3]) or "none at all"
     raise ValueError(f"names such as {examples} belong to no known naming style ({', '.join(STYLES)})")
 

@@ -13,10 +13,11 @@ from resnet_fn.config.hints import few
 from resnet_fn.weights.names import is_optimizer_state, strip_extras
 
 Shapes = Mapping[str, tuple[int, ...]]
+Names = dict[str, str]  # from names without what stands before them to names in the file
 # Words before a moving average. The teacher of DINO, in an entry of its own, is the student's average.
-_AVERAGE = re.compile(r"(?<![a-z])(ema|swa|avg|averaged?|polyak)(?![a-z])|teacher[^/]*/")
-# Words before a copy that follows the net while the net learns to represent images (MoCo, BYOL).
-_FOLLOWER = re.compile(r"momentum|encoder_k|key_encoder|target")
+_AVERAGE = re.compile(r"(?<![a-z])(ema|swa|avg|averaged?|polyak)(?![a-z])|teacher[^/]*/", re.IGNORECASE)
+# Words before one of two nets that learn together, and only one of which is for use (BYOL; MoCo and others).
+_USED, _NOT_USED = re.compile("online"), re.compile("momentum|encoder_k|key_encoder")
 _FIRST_BLOCK, _STEMS = "layer1.0.conv1.weight", ("conv1.weight", "conv1.0.weight")
 # The same of nn.Sequential(*net.children()), where numbers stand for names.
 _CHILDREN = {"0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4", "9": "fc"}
@@ -27,7 +28,7 @@ _HEADS = ("fc", "classifier", "linear", "head")  # names of a last layer, in the
 class Net(NamedTuple):
     """The arrays of a net in a file."""
 
-    names: dict[str, str]  # from names without what stands before them to the names in the file
+    names: Names
     notes: tuple[str, ...] = ()  # what was read, renamed and left out
     averaged: bool = False  # whether these are the moving average of the weights
     fault: str = ""  # why no net was chosen; `names` are then those of all arrays
@@ -44,33 +45,56 @@ def find_net(shapes: Shapes) -> Net:
     prefix = _choose(nets, shapes)
     if prefix is None:
         fault = f"contains {len(nets)} nets ({_quoted(nets)}), and does not say which one was trained"
-        return Net({name: name for name in shapes}, fault=f"{fault}; save the state dict of one of them")
+        fix = "save the state dict of one of them"
+        return Net({name: name for name in shapes}, fault=f"{fault}; {fix}")
     group = prefix[: prefix.rfind("/") + 1]
     averaged = bool(_AVERAGE.search(prefix)) or f"{group}n_averaged" in shapes
-    others = [other for other in nets if other != prefix]
-    names, notes = nets[prefix], []
-    if others:
-        which = ", the average of the weights," if averaged else ""
-        notes.append(f"{prefix!r}{which} is read; left out: {_quoted(others)}")
-    elif prefix != group:
-        notes.append(f"{prefix.removeprefix(group)!r} before all names is left out")
-    if averaged and len(others) == 1:  # an average without BatchNorm's statistics
-        lacking = {name: place for name, place in nets[others[0]].items() if name not in names}
-        names = {**lacking, **names}
-        if missing := strip_extras(lacking):
-            notes.append(f"the average has no {few(missing)}, which are read from {others[0]!r}")
+    others = {other: names for other, names in nets.items() if other != prefix}
+    names, notes = nets[prefix], [_describe_choice(prefix, group, others, averaged)]
+    if averaged and len(others) == 1:
+        names, note = _completed(names, *others.popitem())
+        notes.append(note)
     if f"{prefix}{_NUMBERED_BLOCK}" in shapes:
-        notes.append("0, 1, 4, 5 … are read as conv1, bn1, layer1, layer2 …, the order of a net's children")
+        order = "the order of a net's children"
+        notes.append(f"0, 1, 4, 5 … are read as conv1, bn1, layer1, layer2 …, {order}")
     if head := _head(prefix, group, names, shapes):
-        names = {name: place for name, place in names.items() if not place.startswith(f"{head}.")}
-        leaves = (leaf for leaf in ("weight", "bias") if f"{head}.{leaf}" in shapes)
-        names |= {f"fc.{leaf}": f"{head}.{leaf}" for leaf in leaves}
+        names = _with_head(names, head, shapes)
         notes.append(f"{head.removeprefix(group)} is read as the last layer fc")
-    used = {*names.values(), *(place for other in others for place in nets[other].values())}
-    beside = {name.removeprefix(group) for name in shapes if name.startswith(group) and name not in used}
-    if left_out := strip_extras(name for name in beside if "/" not in name):
-        notes.append(f"left out: {few(sorted(left_out))}")
-    return Net(names, tuple(notes), averaged)
+    used = {place for places in (names, *nets.values()) for place in places.values()}
+    notes.append(_describe_rest(group, used, shapes))
+    return Net(names, tuple(filter(None, notes)), averaged)
+
+
+def _describe_choice(prefix: str, group: str, others: Iterable[str], averaged: bool) -> str:
+    """Return a note about what stands before the names of the net, and about the nets that are not read."""
+    if others:
+        average = ", the average of the weights," if averaged else ""
+        return f"{prefix!r}{average} is read; left out: {_quoted(others)}"
+    before = prefix.removeprefix(group)
+    return f"stripped from all names: {before!r}" if before else ""
+
+
+def _completed(names: Names, prefix: str, weights: Names) -> tuple[Names, str]:
+    """Add the arrays that an average lacks, such as BatchNorm's statistics, from the weights. Return a note, too."""
+    lacking = {name: place for name, place in weights.items() if name not in names}
+    missing = strip_extras(lacking)
+    note = f"the average has no {few(missing)}, which are read from {prefix!r}" if missing else ""
+    return {**lacking, **names}, note
+
+
+def _with_head(names: Names, head: str, shapes: Shapes) -> Names:
+    """Return `names` with the last layer `head`, a name in the file, as `fc`."""
+    body = {name: place for name, place in names.items() if not place.startswith(f"{head}.")}
+    leaves = (leaf for leaf in ("weight", "bias") if f"{head}.{leaf}" in shapes)
+    return {**body, **{f"fc.{leaf}": f"{head}.{leaf}" for leaf in leaves}}
+
+
+def _describe_rest(group: str, used: set[str], shapes: Shapes) -> str:
+    """Return a note about the arrays beside the nets."""
+    beside = (name for name in shapes if name.startswith(group) and name not in used)
+    names = [name.removeprefix(group) for name in beside]
+    left_out = strip_extras(name for name in names if "/" not in name)
+    return f"left out: {few(sorted(left_out))}" if left_out else ""
 
 
 def _prefixes(shapes: Shapes) -> list[str]:
@@ -86,7 +110,7 @@ def _prefixes(shapes: Shapes) -> list[str]:
     ]
 
 
-def _names_of(prefix: str, shapes: Shapes) -> dict[str, str]:
+def _names_of(prefix: str, shapes: Shapes) -> Names:
     """Return the names of a ResNet's arrays, from those without `prefix` to those in the file."""
     children = _CHILDREN if f"{prefix}{_NUMBERED_BLOCK}" in shapes else {}
     inner = [other for other in _prefixes(shapes) if other != prefix and other.startswith(prefix)]
@@ -103,8 +127,8 @@ def _names_of(prefix: str, shapes: Shapes) -> dict[str, str]:
 def _choose(nets: Mapping[str, dict[str, str]], shapes: Shapes) -> str | None:
     """Return the name of the net to read, or None if several could be meant."""
     averages = [prefix for prefix in nets if _AVERAGE.search(prefix)]
-    trained = [prefix for prefix in nets if prefix not in averages and not _FOLLOWER.search(prefix)]
-    chosen = averages or trained or list(nets)
+    used = [prefix for prefix in nets if _USED.search(prefix)]
+    chosen = averages or used or [prefix for prefix in nets if not _NOT_USED.search(prefix)]
     layers = [
         {name: shapes[place] for name, place in names.items() if re.match(r"(conv1|layer\d+)\..*weight$", name)}
         for names in nets.values()
@@ -123,7 +147,8 @@ def _head(prefix: str, group: str, names: Mapping[str, str], shapes: Shapes) -> 
         below = [name.removeprefix(f"{place}.") for name in shapes if name.startswith(f"{place}.")]
         layers = {name.rpartition("weight")[0] for name in below if shapes[f"{place}.{name}"][1:] == (features,)}
         layer = layers.pop() if len(layers) == 1 else ""
-        if {f"{layer}weight"} <= set(strip_extras(below)) <= {f"{layer}weight", f"{layer}bias"}:
+        is_direct = re.fullmatch(r"(\d+\.|fc\.)?", layer)
+        if is_direct and {f"{layer}weight"} <= set(strip_extras(below)) <= {f"{layer}weight", f"{layer}bias"}:
             return f"{place}.{layer}".removesuffix(".")
     return ""
 
@@ -132,9 +157,9 @@ def _numbers(name: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", name)]
 
 
-def _largest_dict(shapes: Shapes) -> dict[str, str]:
+def _largest_dict(shapes: Shapes) -> Names:
     """Return the arrays of the entry that has most of them, such as a "state_dict" beside an optimizer's state."""
-    groups: dict[str, dict[str, str]] = {}
+    groups: dict[str, Names] = {}
     for place in shapes:
         group, _, name = place.rpartition("/")
         groups.setdefault(group, {})[name] = place

@@ -59,7 +59,7 @@ def find_origin(path: Path, net: str = "") -> Origin:
     beside = path.with_name("config.json")
     config, notes = _read_config(beside)
     if net and _is_other_net(config, net):
-        notes.append(f"{beside} is of {config['architecture']}, not of {net}, so it is not used")
+        notes.append(f"            {beside} is of {config['architecture']}, so it is not used")
         config = {}
     origin = Origin(_name_in(path), _difference(path.name, _name_in(path)), of_release(path))
     for where, entries in ((str(beside), config), (place, inside)):
@@ -118,7 +118,7 @@ def _read_config(path: Path) -> tuple[dict[str, Any], list[str]]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        return {}, [f"warning: {path} cannot be read ({first_line(error)}), so it is not used"]
+        return {}, [f"warning: {path} cannot be read ({first_line(error)}), and is not used"]
     return config if isinstance(config, dict) else {}, []
 
 

@@ -36,8 +36,10 @@ _RELEASED = {
 }
 _BY_HASH = {digits: row for row, hashes in _RELEASED.items() for digits in hashes.split()}
 _TIMM_CROP = 0.875  # timm's crop_pct, if a file has none
-_UNKNOWN = """nothing says how images were prepared for these weights; if it was not as torchvision
-does, give --mean, --std, --interpolation and --eval-resize""".replace("\n", " ")
+_UNKNOWN = (
+    "preparation as for torchvision's nets, because nothing says how images were prepared for these "
+    "weights; to change it, give --mean, --std, --interpolation, --eval-resize"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,11 +142,11 @@ def take_over(recipe: Recipe, source: Preparation | None) -> tuple[Recipe, list[
         taken["eval_size"] = 0  # as in training
     lines = []
     if shown := [f"{name} {show_value(value)}" for name, value in taken.items() if value]:
-        lines.append(f"images are prepared with {', '.join(shown)}, as {source.place} says")
+        lines.append(f"preparation {', '.join(shown)}, as {source.place} says")
     ours = {name: show_value(getattr(recipe, name)) for name in wanted if name in typed}
     its = {name: show_value(wanted[name]) for name in ours}
     if kept := [f"{name} {ours[name]}, not {its[name]}" for name in ours if ours[name] != its[name]]:
-        lines.append(f"as given: {'; '.join(kept)}, as {source.place} says")
+        lines.append(f"preparation as given: {'; '.join(kept)}, as {source.place} says")
     return changed(recipe, **taken), [*lines, *source.notes]
 
 

@@ -169,11 +169,8 @@ def read_torch_file(path: Path) -> dict[str, Any]:
     Raises:
         TorchFileError: If the file is damaged, compressed, or of another kind.
     """
-    with open(path, "rb") as file:
-        is_zip = file.read(len(_ZIP)) == _ZIP
     try:
-        contents = _read_zip(path) if is_zip else _read_legacy(path)
-        return dict(_tensors(_with_named_average(contents), ""))
+        return dict(_tensors(_with_named_average(_read(path)), ""))
     except TorchFileError:
         raise
     except Exception as error:  # a damaged file may raise almost any error
@@ -181,26 +178,27 @@ def read_torch_file(path: Path) -> dict[str, Any]:
 
 
 def read_torch_settings(path: Path) -> dict[str, Any]:
-    """Return what a training script saved beside the tensors: the net's name `arch`, and its settings `args`.
+    """Return what a training script saved beside the tensors.
 
-    PyTorch's, torchvision's and timm's scripts save these entries. Entries of other types are left out.
-
-    Raises:
-        ValueError: If the file is damaged, compressed, or of another kind.
+    "arch" is the net's name, and "args" are the script's settings, as the scripts of PyTorch's examples, torchvision
+    and timm save them. Raises TorchFileError if the file is damaged, compressed, or of another kind.
     """
+    contents = _read(path)
+    saved = contents if isinstance(contents, dict) else {}
+    args = saved.get("args")
+    settings = args.state if isinstance(args, Unread) else args if isinstance(args, dict) else {}
+    plain = str | int | float | list | tuple | dict
+    return {
+        "arch": saved["arch"] if isinstance(saved.get("arch"), str) else "",
+        "args": {str(name): value for name, value in settings.items() if isinstance(value, plain)},
+    }
+
+
+def _read(path: Path) -> Any:
+    """Return the object that a file contains."""
     with open(path, "rb") as file:
         is_zip = file.read(len(_ZIP)) == _ZIP
-    try:
-        contents = _read_zip(path) if is_zip else _read_legacy(path)
-    except Exception as error:  # a damaged file may raise almost any error
-        raise ValueError(first_line(error)) from None
-    settings = contents if isinstance(contents, dict) else {}
-    arch, args = settings.get("arch"), settings.get("args")
-    saved = args.state if isinstance(args, Unread) else args
-    return {
-        "arch": arch if isinstance(arch, str) else "",
-        "args": {str(name): value for name, value in saved.items()} if isinstance(saved, dict) else {},
-    }
+    return _read_zip(path) if is_zip else _read_legacy(path)
 
 
 def _read_zip(path: Path) -> Any:
