@@ -51,26 +51,36 @@ def find_origin(path: Path, net: str = "") -> Origin:
     """Return what is known of a weight file besides its arrays.
 
     `net` is timm's name of the net that the arrays fit, such as "resnet50d", or "" if they fit none.
-    A `config.json` of another net is not used. Raises ValueError if a value cannot be right.
+    A `config.json` of another net is not used, nor are values that cannot be right.
     """
-    inside, place = read_entries(path), f"{path} itself"
-    if isinstance(exported := inside.get("preprocessing"), dict):
-        return Origin(str(inside.get("model", "")), preparation=of_export(place, exported))
     beside = path.with_name("config.json")
     config, notes = _read_config(beside)
     if net and _is_other_net(config, net):
         notes.append(f"            {beside} is of {config['architecture']}, so it is not used")
         config = {}
-    origin = Origin(_name_in(path), _difference(path.name, _name_in(path)), of_release(path))
-    for where, entries in ((str(beside), config), (place, inside)):
-        if {"architecture", "pretrained_cfg"} & entries.keys():
+    named = _name_in(path)
+    origin = Origin(named, _difference(path.name, named, {}), of_release(path))
+    for place, entries in ((str(beside), config), (f"{path} itself", read_entries(path))):
+        try:
+            preparation = _preparation(place, entries)
+        except ValueError as error:
+            notes.append(f"warning: {error}, so {place} says nothing about images")
+            preparation = None
+        if preparation or "architecture" in entries:
             name = str(entries.get("architecture", ""))
             origin = Origin(
                 net=name if _NET_NAME.search(name) else origin.net,
-                difference=_difference(where, name, entries) or origin.difference,
-                preparation=of_timm(where, entries.get("pretrained_cfg") or entries) or origin.preparation,
+                difference=_difference(place, name, entries) or origin.difference,
+                preparation=preparation or origin.preparation,
             )
     return dataclasses.replace(origin, notes=tuple(notes))
+
+
+def _preparation(place: str, entries: Mapping[str, Any]) -> Preparation | None:
+    exported, of_net = entries.get("preprocessing"), entries.get("pretrained_cfg")
+    if isinstance(exported, dict):
+        return of_export(place, exported)
+    return of_timm(place, of_net if isinstance(of_net, dict) else entries)
 
 
 def read_entries(path: Path) -> dict[str, Any]:
@@ -141,16 +151,16 @@ def _name_in(path: Path) -> str:
     return next((match[0].lower() for match in found if match), "")
 
 
-def _difference(place: str, net: str, config: Mapping[str, Any] | None = None) -> str:
+def _difference(place: str, net: str, config: Mapping[str, Any]) -> str:
     """Return how timm's net `net`, built with the settings in `config`, differs from ours, or ""."""
-    config = config or {}
     match = _NET_NAME.search(net)
     if match and (kind := match["antialiasing"]):
         what = "averages" if kind.lower() == "aa" else "blurs"
         effect = f"which {what} pixels before a stride; no net of this package does"
         return f"{place} says that they are of timm's {net}, {effect}"
-    settings = {"global_pool": config.get("global_pool"), **(config.get("model_args") or {})}
-    for name in settings.keys() & _PLAIN.keys():
-        if settings[name] not in _PLAIN[name]:
+    arguments = config.get("model_args")
+    settings = {**config, **(arguments if isinstance(arguments, dict) else {})}
+    for name, plain in _PLAIN.items():
+        if name in settings and settings[name] not in plain:
             return f"{place} has {name} {settings[name]!r}, as no net of this package has"
     return ""

@@ -63,19 +63,19 @@ class Preparation:
 
 def of_run(place: str, spec: Mapping[str, Any], recipe: Mapping[str, Any]) -> Preparation | None:
     """Return a run's preparation. `spec` and `recipe` are its stored `InputSpec` and `Recipe`."""
+    return _of_spec(place, {"interpolation": "bilinear", **spec}, recipe.get("image_size"))
+
+
+def of_export(place: str, spec: Mapping[str, Any]) -> Preparation | None:
+    """Return the preparation in the metadata of a file that `export` wrote."""
+    return _of_spec(place, spec, spec.get("image_size"))
+
+
+def _of_spec(place: str, spec: Mapping[str, Any], image_size: Any) -> Preparation | None:
     if not spec.get("image_size"):  # the net and its data were passed to `fit`
         return None
-    return _of_spec(place, {"interpolation": "bilinear", **spec}, recipe["image_size"])
-
-
-def of_export(place: str, fields: Mapping[str, Any]) -> Preparation:
-    """Return the preparation in the metadata of a file that `export` wrote."""
-    return _of_spec(place, fields, fields.get("image_size"))
-
-
-def _of_spec(place: str, spec: Mapping[str, Any], image_size: Any) -> Preparation:
     values = {name: spec.get(name) for name in ("mean", "std", "interpolation", "eval_resize")}
-    values |= {"image_size": image_size, "eval_size": spec.get("image_size")}
+    values |= {"image_size": image_size, "eval_size": spec["image_size"]}
     checked = _checked(place, values)
     resize = checked.pop("eval_resize", 0)
     crop = checked["eval_size"] / resize if resize else 0.0
@@ -183,7 +183,7 @@ def _checked(place: str, values: Mapping[str, Any]) -> dict[str, Any]:
     checked = {name: as_declared(fields[name], value) for name, value in given.items()}
     for name, value in checked.items():
         if wrong := fault(fields[name], value):
-            raise ValueError(f"{place}: {wrong}; correct this value")
+            raise ValueError(f"{place}: {wrong}")
     return checked
 
 
@@ -196,4 +196,4 @@ def _side(size: Any) -> int:
 def _share(place: str, name: str, value: Any) -> float:
     if isinstance(value, int | float) and 0 < value <= 1:
         return float(value)
-    raise ValueError(f"{place}: {name}: {value!r} is not in (0, 1]; correct this value")
+    raise ValueError(f"{place}: {name}: {value!r} is not in (0, 1]")

@@ -1,6 +1,7 @@
 """From image files to logits: torchvision's and timm's nets with the transforms of their own weights, and ours."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +9,11 @@ from mindspore import Tensor
 from PIL import Image
 
 from resnet_fn import recipes
+from resnet_fn.checkpoint.tensor_file import write_safetensors
 from resnet_fn.evaluation.loaded_net import load_weight_file
+from resnet_fn.models import MODELS
+from resnet_fn.weights.origin import timm_name
+from resnet_fn.weights.preparation import of_release
 
 CLASSES = ("bee", "cat")
 SIZES = {"bee/0.jpg": (501, 375), "bee/1.png": (333, 500), "cat/2.jpg": (225, 401), "cat/3.png": (97, 131)}
@@ -56,8 +61,7 @@ def same_logits(torch, net, transform, file, pictures):
     [
         ("resnet18", "IMAGENET1K_V1"),
         ("resnet50", "IMAGENET1K_V1"),
-        ("resnet50", "IMAGENET1K_V2"),
-        ("wide_resnet50_2", "IMAGENET1K_V2"),
+        ("resnext50_32x4d", "IMAGENET1K_V2"),
     ],
 )
 def test_released_weights_get_their_own_transforms(model, weights, torchvision, device, tmp_path, pictures):
@@ -70,26 +74,59 @@ def test_released_weights_get_their_own_transforms(model, weights, torchvision, 
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "described_by"),
     [
-        *("resnet18.fb_swsl_ig1b_ft_in1k", "resnet34.ra4_e3600_r224_in1k", "resnet18d.ra2_in1k", "resnet50.a1_in1k"),
-        *("resnet50.a3_in1k", "resnet50d.ra4_e3600_r224_in1k", "resnext50_32x4d.tv2_in1k", "seresnet50.a1_in1k"),
+        ("resnet18.fb_swsl_ig1b_ft_in1k", "config.json"),
+        ("resnet18d.ra2_in1k", "config.json"),
+        ("resnet34.ra4_e3600_r224_in1k", "metadata"),
+        ("resnet50.a1_in1k", "config.json"),
+        ("resnet50d.ra4_e3600_r224_in1k", "config.json"),
+        ("resnext50_32x4d.tv2_in1k", "config.json"),
+        ("seresnet50.a3_in1k", "config.json"),
     ],
 )
-@pytest.mark.parametrize("described_by", ["config.json", "metadata"])
 def test_timms_config_gives_timms_transforms(name, described_by, torchvision, device, tmp_path, pictures):
     torch = pytest.importorskip("torch")
     timm = pytest.importorskip("timm", reason="compares with timm: pip install --no-deps timm pyyaml")
-    from safetensors.torch import save_file
 
     net = randomise(torch, timm.create_model(name, pretrained=False, num_classes=len(CLASSES)))
     file, config = tmp_path / "hub" / "model.safetensors", tmp_path / "hub" / "config.json"
     file.parent.mkdir()
     timm.models._hub.save_config_for_hf(net, config)
-    entries = json.loads(config.read_text())
-    metadata = {key: value if isinstance(value, str) else json.dumps(value) for key, value in entries.items()}
+    metadata = {"format": "pt"}
     if described_by == "metadata":
+        metadata |= {key: json.dumps(value) for key, value in json.loads(config.read_text()).items()}
         config.unlink()
-    save_file(net.state_dict(), file, {"format": "pt", **(metadata if described_by == "metadata" else {})})
-    transform = timm.data.create_transform(**timm.data.resolve_model_data_config(net), is_training=False)
-    same_logits(torch, net, transform, file, pictures)
+    write_safetensors(file, {key: value.numpy() for key, value in net.state_dict().items()}, metadata)
+    how = timm.data.resolve_model_data_config(net)
+    same_logits(torch, net, timm.data.create_transform(**how, is_training=False), file, pictures)
+
+
+def test_hashes_of_released_files_are_timms_and_torchvisions(torchvision):
+    """The preparation of each released file of a net that this package has."""
+    timm = pytest.importorskip("timm", reason="compares with timm: pip install --no-deps timm pyyaml")
+    from timm.models.resnet import default_cfgs
+
+    nets = {timm_name(model, stem) for model in MODELS for stem in ("", "d")}
+    known = {}
+    for name in nets & default_cfgs.keys():
+        for config in default_cfgs[name].cfgs.values():
+            transform = timm.data.create_transform(**timm.data.resolve_data_config(pretrained_cfg=config.to_dict()))
+            known[(config.url or "").rpartition("/")[2]] = transform
+    for name in nets & set(torchvision.models.list_models()):  # torchvision's own words count for its files
+        for weights in torchvision.models.get_model_weights(name):
+            known[weights.url.rpartition("/")[2]] = weights.transforms()
+    del known[""]
+    for name, transform in known.items():
+        preparation = of_release(Path(name))
+        if hasattr(transform, "resize_size"):
+            resize, size, filter_ = *transform.resize_size, *transform.crop_size, transform.interpolation
+            mean, std = transform.mean, transform.std
+        else:
+            resize, size = transform.transforms[0].size, transform.transforms[1].size[0]
+            filter_, normalise = transform.transforms[0].interpolation, transform.transforms[3]
+            mean, std = normalise.mean, normalise.std
+        assert (preparation.resize(size), preparation.eval_size) == (resize, size), name
+        assert preparation.interpolation == filter_.value, name
+        np.testing.assert_allclose((preparation.mean, preparation.std), (mean, std), rtol=1e-6, err_msg=name)
+    assert len(known) > 70
