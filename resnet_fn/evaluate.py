@@ -47,14 +47,15 @@ def main(arguments: Sequence[str]) -> int:
     weights, trained = parsed.weights, cli.chosen_checkpoint(parsed) if parsed.run or parsed.checkpoint else ""
     changes = {name: getattr(parsed, name) for name in ("model", "stem") if getattr(parsed, name) is not None}
     changes |= {name: value for name, value in cli.settings_in(parsed, Recipe).items() if name in _OF_WEIGHTS}
-    flags_of_weights = ", ".join(f"--{flag_name(name)}" for name in ("recipe", "model", "stem", *_OF_WEIGHTS))
+    also = ", ".join(f"--{flag_name(name)}" for name in _OF_WEIGHTS)
+    of_weights = f"--recipe, --model and --stem need --weights, as do {also}; leave them out"
     lacking, flip, size = weights and not parsed.recipe, parsed.tta != "none", parsed.image_size
     of_trained = parsed.report or flip or parsed.val_list or parsed.ema is not None
     cli.raise_usage_errors(
         (parsed.batch_size < 1, f"--batch-size: {parsed.batch_size} is too small; give 1 or more"),
         (size < 0, f"--image-size: {size} is negative; give a number of pixels, or 0 for the recipe's size"),
         (bool(trained) == bool(weights), "give either RUN, or --weights FILE and --recipe NAME"),
-        (trained and (parsed.recipe or changes), f"{flags_of_weights} need --weights; leave them out"),
+        (trained and (parsed.recipe or changes), of_weights),
         (lacking, "--weights needs --recipe NAME, because a weight file does not describe the data and the net"),
         (weights and of_trained, "--report, --tta, --val-list and --ema need RUN; leave them out"),
         (weights and size, f"--image-size: {size} needs RUN; with --weights give --eval-size {size}"),

@@ -43,7 +43,7 @@ class WeightFile:
     averaged: bool = False  # whether these are the moving average of the weights
     update: int = 0  # number of updates before a checkpoint was saved
     classes: tuple[str, ...] = ()  # class names of a checkpoint, or of a file that `export` wrote
-    preparation: Preparation | None = None  # how images were prepared for the net, or None if nothing says it
+    preparation: Preparation | None = None  # how images were prepared for the net, or None if it is not known
     notes: tuple[str, ...] = ()  # lines for people, to print below the path: what was read, renamed and left out
 
 

@@ -41,7 +41,7 @@ _PLAIN: dict[str, Sequence[Any]] = {
 class Origin:
     """What is known of a weight file besides its arrays."""
 
-    net: str = ""  # the net's name in timm or torchvision, or "" if nothing says it
+    net: str = ""  # the net's name in timm or torchvision, or "" if it is not known
     difference: str = ""  # how the net differs from this package's with the same arrays, or ""
     preparation: Preparation | None = None  # how images were prepared for the net
     notes: tuple[str, ...] = ()  # lines about what was not used
@@ -64,7 +64,7 @@ def find_origin(path: Path, net: str = "") -> Origin:
         try:
             preparation = _preparation(place, entries)
         except ValueError as error:
-            notes.append(f"warning: {error}, so {place} says nothing about images")
+            notes.append(f"warning: {error}; images are not prepared as in this file")
             preparation = None
         if preparation or "architecture" in entries:
             name = str(entries.get("architecture", ""))
@@ -147,8 +147,8 @@ def _is_other_net(config: Mapping[str, Any], net: str) -> bool:
 
 def _name_in(path: Path) -> str:
     """Return the name of a net in a file's name, or else in the folders of its path, or ""."""
-    found = (_NET_NAME.search(name) for name in reversed(path.parts))
-    return next((match[0].lower() for match in found if match), "")
+    matches = (_NET_NAME.search(name) for name in reversed(path.parts))
+    return next((match[0].lower() for match in matches if match), "")
 
 
 def _difference(place: str, net: str, config: Mapping[str, Any]) -> str:
@@ -157,7 +157,7 @@ def _difference(place: str, net: str, config: Mapping[str, Any]) -> str:
     if match and (kind := match["antialiasing"]):
         what = "averages" if kind.lower() == "aa" else "blurs"
         effect = f"which {what} pixels before a stride; no net of this package does"
-        return f"{place} says that they are of timm's {net}, {effect}"
+        return f"{place} names timm's {net}, {effect}"
     arguments = config.get("model_args")
     settings = {**config, **(arguments if isinstance(arguments, dict) else {})}
     for name, plain in _PLAIN.items():

@@ -2,7 +2,7 @@
 
 A run folder and a file that `export` wrote describe their input. timm's files on the Hugging Face
 hub have a `config.json` beside them. Files that torchvision and timm released have the digits of a
-hash in their names. Other files say nothing.
+hash in their names. Other files do not show it.
 """
 
 import dataclasses
@@ -37,8 +37,8 @@ _RELEASED = {
 _BY_HASH = {digits: row for row, hashes in _RELEASED.items() for digits in hashes.split()}
 _TIMM_CROP = 0.875  # timm's crop_pct, if a file has none
 _UNKNOWN = (
-    "preparation as for torchvision's nets, because nothing says how images were prepared for these "
-    "weights; to change it, give --mean, --std, --interpolation, --eval-resize"
+    "preparation as for torchvision's nets, because nothing beside these weights describes it; to "
+    "change it, give --mean, --std, --interpolation, --eval-resize"
 )
 
 
@@ -46,7 +46,7 @@ _UNKNOWN = (
 class Preparation:
     """How images were prepared for a net. Values that are not known are empty or 0."""
 
-    place: str  # what says so, for example a file
+    place: str  # where this is from, for example a file
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     interpolation: str = ""
@@ -127,7 +127,7 @@ def of_timm(place: str, config: Mapping[str, Any]) -> Preparation | None:
 
 
 def take_over(recipe: Recipe, source: Preparation | None) -> tuple[Recipe, list[str]]:
-    """Return the recipe with the preparation of its weights, and lines that say what is from where.
+    """Return the recipe with the preparation of its weights, and lines that name what is from where.
 
     A setting that the user typed stays, and others follow it: with `--image-size 128`, evaluation
     has 128 pixels, too, and the crop keeps the weights' share of an image. A recipe that has one
@@ -142,11 +142,11 @@ def take_over(recipe: Recipe, source: Preparation | None) -> tuple[Recipe, list[
         taken["eval_size"] = 0  # as in training
     lines = []
     if shown := [f"{name} {show_value(value)}" for name, value in taken.items() if value]:
-        lines.append(f"preparation {', '.join(shown)}, as {source.place} says")
+        lines.append(f"preparation {', '.join(shown)} (from {source.place})")
     ours = {name: show_value(getattr(recipe, name)) for name in wanted if name in typed}
     its = {name: show_value(wanted[name]) for name in ours}
     if kept := [f"{name} {ours[name]}, not {its[name]}" for name in ours if ours[name] != its[name]]:
-        lines.append(f"preparation as given: {'; '.join(kept)}, as {source.place} says")
+        lines.append(f"preparation as given: {'; '.join(kept)} (from {source.place})")
     return changed(recipe, **taken), [*lines, *source.notes]
 
 
