@@ -69,9 +69,12 @@ def read_header(path: Path) -> dict[str, Any]:
         length = int.from_bytes(file.read(8), "little")
         text = file.read(length) if length <= os.fstat(file.fileno()).st_size else b""
     try:
-        return dict(json.loads(text))
-    except (ValueError, TypeError, RecursionError):
-        raise ValueError(f"{path} has no intact safetensors header; copy the file again") from None
+        header = json.loads(text)
+    except (ValueError, RecursionError):
+        header = None
+    if not isinstance(header, dict):
+        raise ValueError(f"{path} has no intact safetensors header; copy the file again")
+    return header
 
 
 def read_metadata(path: Path) -> dict[str, str]:

@@ -45,7 +45,7 @@ class WeightFile:
 
 
 def read_weights(file: File, which: str = "last") -> WeightFile:
-    """Read a `.pth`, `.safetensors` or `.ckpt` file, a checkpoint folder, a run folder, or a file of `PUBLISHED`.
+    """Read a `.pth`, `.safetensors` or `.ckpt` file, a checkpoint folder, a run folder, or published weights by name.
 
     `which` selects a run folder's "last" or "best" checkpoint. Moving averages, if any, replace a checkpoint's weights.
     """
@@ -118,7 +118,8 @@ def load_weights(
 
     Args:
         net: Net of this package, or another net that `fit` trained.
-        file: `.pth`, `.safetensors` or `.ckpt` file, checkpoint folder, run folder, or result of `read_weights`.
+        file: `.pth`, `.safetensors` or `.ckpt` file, checkpoint folder, run folder, result of `read_weights`, or the
+            name of published weights on this machine, such as "torchvision:resnet50".
         reset_head: If True, the last layer `fc` of the net is not changed.
         allow_non_finite: If True, NaN and infinity are accepted.
 
@@ -147,7 +148,7 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
     if source is None:
         raise ValueError(
             "model: the recipe has neither a model nor weights; give --model NAME or --weights FILE "
-            "(--weights torchvision:resnet50 says where to get one that was trained on ImageNet)"
+            "(--weights torchvision:resnet50 shows where to get weights that were trained on ImageNet)"
         )
     try:
         model = recognise_model(source.arrays, source.model)

@@ -4,6 +4,7 @@ The addresses are from the source code of torchvision 0.29.1, timm 1.0.31 and Mi
 """
 
 import os
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
@@ -140,14 +141,14 @@ def published_file(name: str) -> Path:
     if name not in PUBLISHED:
         raise ValueError(f"{name!r} is unknown; {closest(name, PUBLISHED)}")
     file = PUBLISHED[name]
-    download = f"curl -L --create-dirs -o {file.place} {file.address}"
+    download = f"curl -L --create-dirs -o {shlex.quote(str(file.place))} {file.address}"
     if not file.place.is_file():
         digits = f"the file's SHA-256 begins with {file.digits}"
         raise ValueError(
             f"{name} is not on this machine, and this package downloads nothing; run {download} ({digits})"
         )
-    if not (found := sha256_of_file(file.place)).startswith(file.digits):
-        wrong = f"has a SHA-256 that begins with {found[:8]}, not with {file.digits}"
+    if not (hashed := sha256_of_file(file.place)).startswith(file.digits):
+        wrong = f"has a SHA-256 that begins with {hashed[:8]}, not with {file.digits}"
         raise ValueError(f"{name}: {file.place} {wrong}; download it again: {download}")
     return file.place
 
@@ -158,5 +159,5 @@ def describe_random_start(model: str, images: int) -> list[str]:
         return []
     names = (f"{project}:{model.replace('se_', 'se')}" for project in _PROJECTS)
     name = next((name for name in names if name in PUBLISHED), "torchvision:resnet18")
-    get = f"--weights {name} says where to get weights that were trained on ImageNet"
+    get = f"--weights {name} shows where to get weights that were trained on ImageNet"
     return [f"weights     none: the net starts from random numbers, and {images:,} images are few; {get}"]

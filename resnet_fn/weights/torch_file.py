@@ -41,13 +41,12 @@ _PARTS_OF_MODULES = ("_parameters", "_buffers", "_modules")
 
 
 class TorchFileError(ValueError):
-    """Raised if a file cannot be read. The message says what the file is and what to do, after the file's name."""
+    """Raised if a file cannot be read. The message belongs after the file's name: what the file is, and a fix."""
 
 
 class _Storage(NamedTuple):
     kind: str  # a key of _TYPES
     key: str  # its name in the file
-    size: int  # number of elements
 
 
 class TorchTensor(NamedTuple):
@@ -134,11 +133,11 @@ class _Unpickler(pickle.Unpickler):
         return known.get(f"{module}.{name}", Unread)
 
     def persistent_load(self, pid: Any) -> Any:
-        """Return the storage that an entry ("storage", type, key, device, size, …) describes."""
-        _, kind, key, _, size, *view = pid
+        """Return the storage that an entry ("storage", type, key, device, number of elements, …) describes."""
+        _, kind, key, _, _, *view = pid
         if not isinstance(kind, str) or any(view):  # a type not in _TYPES; a part of a storage (before PyTorch 0.4)
             return Unread()
-        return self.storages.setdefault(key, _Storage(kind, key, size))
+        return self.storages.setdefault(key, _Storage(kind, key))
 
     def tensor(self, storage: Any, offset: int, shape: Any, strides: Any, *_: object) -> Any:
         """Return a tensor, or `Unread` if the type of its elements is not in `_TYPES`."""
