@@ -47,15 +47,14 @@ def test_an_exported_file_contains_its_classes(trained):
     source = read_weights("net.safetensors")
     assert source.classes == tuple("0123456789")
     net, recipe = create_model("resnet8", num_classes=10, in_channels=1), Recipe(model="resnet8")
-    for classes, kept in (("0123456789", "the last layer is kept"), ("abcdefghij", "the last layer is new")):
-        assert start_from(net, source, recipe, classes)[0].endswith(kept)
+    for classes, state in (("0123456789", "kept"), ("abcdefghij", "new")):
+        assert start_from(net, source, recipe, classes)[0].endswith(f"the last layer is {state}")
 
 
 def test_each_command_prints_what_was_read_of_a_file(trained, capsys):
     torch = pytest.importorskip("torch", reason="torch.save writes the file")
-    state = {
-        f"model.{name}": torch.tensor(array) for name, array in read_arrays(trained / "net.safetensors").arrays.items()
-    }
+    arrays = read_arrays(trained / "net.safetensors").arrays
+    state = {f"model.{name}": torch.tensor(array) for name, array in arrays.items()}
     torch.save({"state_dict": {**state, "loss.weight": torch.ones(10)}}, "last.ckpt")
     notes = ["stripped from all names: 'model.'", "left out: loss.weight"]
     digits = ["--recipe", "digits", "--model", "resnet8"]

@@ -19,7 +19,7 @@ _ENDINGS_READ = (*ENDINGS, ".bin", ".pth.tar")
 # The first bytes of files of other kinds, and what to do with them.
 _OTHER_KINDS = {
     b"\x1f\x8b": "is compressed by gzip; unpack it with gunzip or tar xzf",
-    b"\x89HDF": "is an HDF5 file, as Keras writes them; save the weights with PyTorch or as safetensors",
+    b"\x89HDF": "is an HDF5 file, as Keras writes them; save the weights as safetensors",
 }
 
 
@@ -29,17 +29,18 @@ class Contents(NamedTuple):
     arrays: Arrays
     notes: tuple[str, ...] = ()  # what was read, renamed and left out
     averaged: bool = False  # whether these are the moving average of the weights
-    fault: str = ""  # why it is not known which net in the file is meant; `arrays` are then those of the whole file
+    fault: str = ""  # why no net was chosen; `arrays` are then those of the whole file
 
 
 def read_arrays(path: Path) -> Contents:
     """Read the arrays of the net that a weight file contains. bfloat16 becomes float32.
 
-    The bytes of a file decide how it is read, because scripts of PyTorch give their files many endings.
+    The bytes of a file decide how it is read, because PyTorch's files have many endings.
     """
     path = Path(path)
     stored = _open(path)
-    net = find_net({name: tuple(item.shape) for name, item in stored.items() if not isinstance(item, Unread)})
+    arrays_only = ((name, item) for name, item in stored.items() if not isinstance(item, Unread))
+    net = find_net({name: tuple(item.shape) for name, item in arrays_only})
     try:
         arrays = {name: _values(stored[place]) for name, place in net.names.items()}
     except Exception as error:  # damaged storages of PyTorch may raise almost any error
@@ -48,12 +49,12 @@ def read_arrays(path: Path) -> Contents:
 
 
 def _open(path: Path) -> Mapping[str, Any]:
-    """Return what a file contains by name: arrays, or a `TorchTensor` or `Unread`, whose values are not read yet."""
+    """Return what a file contains by name: arrays, or for PyTorch `TorchTensor` and `Unread`."""
     if not path.exists():
         raise ValueError(f"{path} does not exist; {near_path(path, 'give a weight file or a checkpoint folder')}")
-    no_weights = f"{path} is no weight file; give a {', '.join(_ENDINGS_READ)} file or a checkpoint folder"
+    fix = f"give a {', '.join(_ENDINGS_READ)} file or a checkpoint folder"
     if not path.is_file():
-        raise ValueError(no_weights)
+        raise ValueError(f"{path} is no weight file; {fix}")
     with open(path, "rb") as file:
         start = file.read(512)
     if kind_and_fix := _other_kind(start):
@@ -65,8 +66,8 @@ def _open(path: Path) -> Mapping[str, Any]:
     if path.suffix == ".ckpt":
         return _read_ckpt(path)
     if path.name.endswith(_ENDINGS_READ):
-        raise ValueError(f"{path} is no intact weight file, or of an unknown kind; copy the file again")
-    raise ValueError(no_weights)
+        raise ValueError(f"{path} is no intact weight file, or of an unknown kind; copy it again")
+    raise ValueError(f"{path} is no weight file; {fix}")
 
 
 def _unread(stored: Mapping[str, Any], net: Net) -> tuple[str, ...]:
@@ -139,7 +140,8 @@ def _read_torch(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} {error}") from None
     if all(isinstance(item, Unread) for item in stored.values()):
         objects = f", but objects that could run code ({few(list(stored))})" if stored else ""
-        raise ValueError(f"{path} contains no arrays by name{objects}; save net.state_dict() and give the new file")
+        fix = "save net.state_dict() and give the new file"
+        raise ValueError(f"{path} contains no arrays by name{objects}; {fix}")
     return stored
 
 

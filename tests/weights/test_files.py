@@ -24,7 +24,7 @@ def test_a_malicious_pickle_does_not_run(in_empty_folder):
             return (open, (str(in_empty_folder / "ran"), "w"))
 
     torch.save({"conv1.weight": Malicious()}, "a.pth")
-    with pytest.raises(ValueError, match=r"a\.pth .*objects that could run code \(conv1\.weight\); save net"):
+    with pytest.raises(ValueError, match=r"a\.pth .*that could run code \(conv1\.weight\); save net"):
         read_arrays("a.pth")
     assert not (in_empty_folder / "ran").exists()
 
@@ -72,13 +72,14 @@ def test_pytorchs_files_are_read_without_pytorch(monkeypatch):
     write_arrays("a.pth", ARRAYS)
     monkeypatch.setitem(sys.modules, "torch", None)
     read = read_arrays("a.pth").arrays
-    assert {name: array.tobytes() for name, array in read.items()} == {k: x.tobytes() for k, x in ARRAYS.items()}
+    assert read.keys() == ARRAYS.keys()
+    assert all(read[name].tobytes() == array.tobytes() for name, array in ARRAYS.items())
     with pytest.raises(ValueError, match=r"writing \.pth files needs torch; run pip install torch"):
         write_arrays("b.pth", ARRAYS)
 
 
 def test_the_bytes_decide_how_a_file_is_read():
-    """The endings are those of training scripts, of the Hugging Face hub and of PyTorch Lightning."""
+    """The endings are those of training scripts, the Hugging Face hub and PyTorch Lightning."""
     pytest.importorskip("torch", reason="writing .pth needs torch")
     write_arrays("a.pth", ARRAYS)
     write_arrays("a.safetensors", ARRAYS)

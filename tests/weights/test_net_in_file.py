@@ -1,4 +1,4 @@
-"""The net in files as training scripts leave them: written by PyTorch with the keys and names of each project."""
+"""The net in files as training scripts leave them: PyTorch writes each project's keys and names."""
 
 import argparse
 import dataclasses
@@ -34,61 +34,70 @@ class Given:
         return {f"{prefix}{name}": tensor for name, tensor in getattr(self, part).items()}
 
     def numbered(self, prefix, factor=1):
-        """As nn.Sequential(*list(net.children())[:-1]) of torchvision's net has them; its max-pool is the fourth."""
-        numbers = {"conv1": 0, "bn1": 1, "layer1": 4, "layer2": 5, "layer3": 6}
-        parts = {name: name.partition(".") for name in self.body}
-        return {f"{prefix}{numbers[p[0]]}.{p[2]}": self.body[name] * factor for name, p in parts.items()}
+        """As nn.Sequential(*net.children()) of torchvision's net has them."""
+        numbers, renamed = {"conv1": 0, "bn1": 1, "layer1": 4, "layer2": 5, "layer3": 6}, {}
+        for name, tensor in self.body.items():
+            child, _, rest = name.partition(".")
+            renamed[f"{prefix}{numbers[child]}.{rest}"] = tensor * factor
+        return renamed
 
     def head(self, prefix):
-        return {f"{prefix}weight": self.weights["fc.weight"], f"{prefix}bias": self.weights["fc.bias"]}
+        return {f"{prefix}{leaf}": self.weights[f"fc.{leaf}"] for leaf in ("weight", "bias")}
 
 
 @pytest.fixture(scope="module")
 def given(weights):
-    average = {name: tensor * 2 if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
-    return Given(weights, average, {name: tensor for name, tensor in weights.items() if not name.startswith("fc.")})
+    average = {name: x * 2 if x.is_floating_point() else x for name, x in weights.items()}
+    body = {name: x for name, x in weights.items() if not name.startswith("fc.")}
+    return Given(weights, average, body)
 
 
 ARGS = argparse.Namespace(model="resnet8")
 OPTIMIZER = {"state": {0: {"momentum_buffer": torch.zeros(3)}}, "param_groups": [{"lr": 0.1}]}
-MLP = {"0.weight": torch.ones(64, 64), "0.bias": torch.ones(64), "2.weight": torch.ones(8, 64), "2.bias": torch.ones(8)}
+_LAYERS = (torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
+MLP = torch.nn.Sequential(*_LAYERS).state_dict()
 
 
 def with_mlp(given, prefix, head):
-    return {**given.named(prefix, "body"), **{f"{head}{name}": tensor for name, tensor in MLP.items()}}
+    layers = {f"{head}{name}": tensor for name, tensor in MLP.items()}
+    return {**given.named(prefix, "body"), **layers}
 
 
-# Of each kind of file: its contents; "weights", "average" or "body" as what is read; parts of the notes.
+# Of each kind of file: its contents; which part of `Given` is read; parts of the notes.
 KINDS = {
     "timm": (
         lambda g: {
-            **{"epoch": 3, "arch": "resnet8", "state_dict": g.weights, "optimizer": OPTIMIZER, "version": 2},
-            **{"args": ARGS, "amp_scaler": {"scale": 1.0}, "metric": 71.5},
+            **{"epoch": 3, "arch": "resnet8", "state_dict": g.weights, "optimizer": OPTIMIZER},
+            **{"version": 2, "args": ARGS, "amp_scaler": {"scale": 1.0}, "metric": 71.5},
         },
         "weights",
         [],
     ),
     "timm with an average": (
-        lambda g: {"state_dict": g.weights, "state_dict_ema": g.average, "optimizer": OPTIMIZER, "args": ARGS},
+        lambda g: {"state_dict": g.weights, "state_dict_ema": g.average, "args": ARGS},
         "average",
         ["'state_dict_ema/', the average of the weights, is read; left out: 'state_dict/'"],
     ),
     "torchvision with an average": (
         lambda g: {
-            **{"model": g.weights, "optimizer": OPTIMIZER, "lr_scheduler": {}, "epoch": 1, "args": ARGS, "scaler": {}},
+            **{"model": g.weights, "optimizer": OPTIMIZER, "lr_scheduler": {}, "epoch": 1},
+            **{"args": ARGS, "scaler": {}},
             "model_ema": {"n_averaged": torch.tensor(3), **g.named("module.", "average")},
         },
         "average",
         ["'model_ema/module.', the average of the weights, is read; left out: 'model/'"],
     ),
     "an average without statistics": (
-        lambda g: {"model": g.weights, "ema": {k: x for k, x in g.average.items() if "running" not in k}},
+        lambda g: {
+            "model": g.weights,
+            "ema": {name: x for name, x in g.average.items() if "running" not in name},
+        },
         None,
         ["the average has no bn1.running_mean", "which are read from 'model/'"],
     ),
     "Lightning": (
         lambda g: {
-            **{"pytorch-lightning_version": "2.5.0", "hyper_parameters": {"net": ARGS}, "callbacks": {}},
+            **{"pytorch-lightning_version": "2.5.0", "hyper_parameters": {"net": ARGS}},
             "state_dict": {**g.named("model."), "loss.weight": torch.ones(5)},
         },
         "weights",
@@ -104,8 +113,16 @@ KINDS = {
         "weights",
         ["'backbone.'", "classifier is read as the last layer fc"],
     ),
-    "DistributedDataParallel of torch.compile": (lambda g: g.named("_orig_mod.module."), "weights", ["_orig_mod.mod"]),
-    "AveragedModel": (lambda g: {"n_averaged": torch.tensor(9), **g.named("module.", "average")}, "average", []),
+    "torch.compile and DistributedDataParallel": (
+        lambda g: g.named("_orig_mod.module."),
+        "weights",
+        ["'_orig_mod.module.'"],
+    ),
+    "AveragedModel": (
+        lambda g: {"n_averaged": torch.tensor(9), **g.named("module.", "average")},
+        "average",
+        [],
+    ),
     "kuangliu's pytorch-cifar": (
         lambda g: {
             **{"acc": 93.1, "epoch": 9},
@@ -117,7 +134,11 @@ KINDS = {
         "weights",
         ["'module.'", "module.linear is read as the last layer fc"],
     ),
-    "Sequential head": (lambda g: {**g.body, **g.head("fc.1.")}, "weights", ["fc.1 is read as the last layer fc"]),
+    "Sequential head": (
+        lambda g: {**g.body, **g.head("fc.1.")},
+        "weights",
+        ["fc.1 is read as the last layer fc"],
+    ),
     "MoCo": (
         lambda g: {
             "state_dict": {
@@ -144,9 +165,9 @@ KINDS = {
         ["'teacher/backbone.', the average of the weights"],
     ),
     "BYOL": (
-        lambda g: {**g.named("online_encoder.net.", "body"), **g.named("target_encoder.net.", "body")},
+        lambda g: {**g.named("online_net.", "body"), **g.named("target_net.", "body")},
         "body",
-        ["'online_encoder.net.' is read; left out: 'target_encoder.net.'"],
+        ["'online_net.' is read; left out: 'target_net.'"],
     ),
     "solo-learn": (
         lambda g: {
@@ -160,12 +181,14 @@ KINDS = {
         ["'state_dict/backbone.' is read", "left out: projector.0.bias"],
     ),
     "lightly": (
-        lambda g: {"state_dict": {**g.numbered("backbone."), **g.numbered("backbone_momentum.", factor=3)}},
+        lambda g: {
+            "state_dict": {**g.numbered("backbone."), **g.numbered("backbone_momentum.", factor=3)},
+        },
         "body",
         ["'state_dict/backbone.' is read", "are read as conv1, bn1, layer1, layer2"],
     ),
     "MMPretrain": (
-        lambda g: {"meta": {}, "state_dict": {**g.named("backbone.", "body"), **g.head("head.fc.")}},
+        lambda g: {"state_dict": {**g.named("backbone.", "body"), **g.head("head.fc.")}},
         "weights",
         ["'backbone.'", "head.fc is read as the last layer fc"],
     ),
@@ -179,7 +202,9 @@ KINDS = {
         ["the average of the weights"],
     ),
     "detection": (
-        lambda g: {"model": {**g.named("backbone.body.", "body"), "rpn.head.weight": torch.ones(3, 3)}},
+        lambda g: {
+            "model": {**g.named("backbone.body.", "body"), "rpn.head.weight": torch.ones(3, 3)},
+        },
         "body",
         ["'backbone.body.'", "left out: rpn.head.weight"],
     ),
@@ -198,7 +223,8 @@ def test_the_net_is_read_and_the_rest_is_named(kind, given):
         read = read_arrays("last.pth.tar").arrays
         for name, tensor in getattr(given, expected).items():
             assert read[name].tobytes() == tensor.numpy().tobytes(), name
-        assert expected == "body" or {name for name in read if "fc" in name} == {"fc.weight", "fc.bias"}
+        head = {name for name in read if name.startswith("fc.")}
+        assert expected == "body" or head == {"fc.weight", "fc.bias"}
 
 
 def test_prefixes_and_averages_are_seen_in_every_format(given, tmp_path):
@@ -208,18 +234,19 @@ def test_prefixes_and_averages_are_seen_in_every_format(given, tmp_path):
         write_arrays(f"a.{ending}", arrays)
         source = read_weights(f"a.{ending}")
         assert source.averaged
-        assert "'ema.', the average of the weights, is read; left out: 'encoder.'" in source.notes[0]
+        assert "'ema.', the average of the weights, is read" in source.notes[0]
         assert source.arrays["fc.bias"].tobytes() == given.average["fc.bias"].numpy().tobytes()
 
 
 def test_a_file_of_two_nets_is_rejected(given, raises_line):
-    """One that trained on the other's outputs, or two for two kinds of images: nothing shows which is wanted."""
+    """One that trained on the other's outputs, or an average of another net."""
     torch.save({"state_dict": {**given.named("student."), **given.named("teacher.")}}, "a.ckpt")
-    other = {name: tensor[:2] if name == "conv1.weight" else tensor for name, tensor in given.average.items()}
+    other = {**given.average, "conv1.weight": given.average["conv1.weight"][:2]}
     torch.save({"model": given.weights, "ema": other}, "c.pth")
     nets = {"a.ckpt": ("state_dict/student.", "state_dict/teacher."), "c.pth": ("model/", "ema/")}
     for file, (first, second) in nets.items():
-        with raises_line(f"{file}: contains 2 nets ({first!r}, {second!r})", "save", "one of them", kind=WeightsError):
+        words = (f"{file}: contains 2 nets ({first!r}, {second!r})", "save", "one of them")
+        with raises_line(*words, kind=WeightsError):
             read_weights(file)
         assert f"{first}fc.bias" in read_any_weights(file).arrays  # to look at
 
@@ -249,7 +276,8 @@ def test_files_of_timms_saver_are_read(torchvision, tmp_path):
     optimizer.step()
     average.update(net)
     args = argparse.Namespace(model="resnet18")
-    saver = timm.utils.CheckpointSaver(net, optimizer, args, average, checkpoint_dir=".", recovery_dir=".")
+    folders = {"checkpoint_dir": ".", "recovery_dir": "."}
+    saver = timm.utils.CheckpointSaver(net, optimizer, args, average, **folders)
     saver.save_checkpoint(0, metric=1.0)
     read = read_arrays("last.pth.tar")
     assert read.averaged

@@ -18,7 +18,8 @@ def test_a_file_that_is_not_there_is_described(monkeypatch, raises_line):
     """Its address, the digits of its hash, and the place of PyTorch's own cache."""
     monkeypatch.setenv("TORCH_HOME", "cache")
     address = "https://download.pytorch.org/models/resnet50-11ad3fa6.pth"
-    with raises_line("torchvision:resnet50 ", "cache/hub/checkpoints/resnet50-11ad3fa6.pth", address, "11ad3fa6"):
+    place = "cache/hub/checkpoints/resnet50-11ad3fa6.pth"
+    with raises_line("torchvision:resnet50 ", place, address, "begins with 11ad3fa6"):
         convert.main(["torchvision:resnet50", "a.safetensors"])
     with raises_line("'timm:resnet50.a1_in2k' is unknown", "timm:resnet50.a1_in1k"):
         read_weights("timm:resnet50.a1_in2k")
@@ -30,12 +31,13 @@ def test_a_file_in_the_cache_is_used_if_its_hash_is_right(monkeypatch, written, 
     place.parent.mkdir(parents=True)
     write_arrays("a.safetensors", {"a": np.ones(3, np.float32)})
     place.write_bytes(Path("a.safetensors").read_bytes())
-    with raises_line(f"torchvision:resnet18: {place} has a SHA-256", "not with f37072fd; download it again"):
+    with raises_line(f"torchvision:resnet18: {place} ", "not with f37072fd; download it again"):
         published_file("torchvision:resnet18")
     ours = written("b.safetensors", "torchvision")
     data = Path("b.safetensors").read_bytes()
     digits = hashlib.sha256(data).hexdigest()[:8]
-    monkeypatch.setitem(PUBLISHED, "timm:small", Published(f"https://example.com/small-{digits}.safetensors", digits))
+    small = Published(f"https://example.com/small-{digits}.safetensors", digits)
+    monkeypatch.setitem(PUBLISHED, "timm:small", small)
     PUBLISHED["timm:small"].place.write_bytes(data)
     source = read_weights("timm:small")
     assert source.path == Path(f"cache/hub/checkpoints/small-{digits}.safetensors")
@@ -46,10 +48,12 @@ def test_the_caches_are_those_of_the_projects(monkeypatch):
     for name in ("TORCH_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", "/home/me")
-    assert str(PUBLISHED["timm:resnet18"].place) == "/home/me/.cache/torch/hub/checkpoints/resnet18_a1_0-d63eafa0.pth"
-    assert str(PUBLISHED["mindcv:resnet18"].place) == "/home/me/.mindspore/models/resnet18-1e65cd21.ckpt"
+    torchs, mindcvs = PUBLISHED["torchvision:resnet18"], PUBLISHED["mindcv:resnet18"]
+    name = "torch/hub/checkpoints/resnet18-f37072fd.pth"
+    assert torchs.place == Path("/home/me/.cache", name)
+    assert mindcvs.place == Path("/home/me/.mindspore/models/resnet18-1e65cd21.ckpt")
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
-    assert str(PUBLISHED["torchvision:resnet18"].place) == "/cache/torch/hub/checkpoints/resnet18-f37072fd.pth"
+    assert torchs.place == Path("/cache", name)
 
 
 def test_a_start_from_random_numbers_names_weights_to_get():
@@ -66,11 +70,12 @@ def test_the_page_lists_the_published_files():
     """docs/finetuning.md: a row for each model, with a file of each project that has one."""
     page = PAGE.read_text(encoding="utf-8")
     rows = page.partition("| model | torchvision")[2].partition("\n\n")[0].splitlines()
+    projects = ("torchvision", "timm", "mindcv")
     starts = re.findall(r"`(https://[^`]+)`", rows[0])
     for row in rows[2:]:
         model, *files = (cell.strip(" `") for cell in row.strip("|").split("|"))
         assert model in MODELS
-        for project, start, file in zip(("torchvision", "timm", "mindcv"), starts, files, strict=True):
+        for project, start, file in zip(projects, starts, files, strict=True):
             name = f"{project}:{model.replace('se_', 'se')}"
             assert (name in PUBLISHED) == bool(file)
             assert not file or PUBLISHED[name].address == start + file

@@ -18,10 +18,10 @@ FORMATS = [{}, {"pickle_protocol": 4}, {"_use_new_zipfile_serialization": False}
 
 
 def tensors():
-    """Tensors of every type, and views whose elements are not all or not in the order of their storage."""
+    """Tensors of every type, and views of a part of a storage, in another order than the storage."""
     values = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
-    types = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16)
-    types += (torch.int8, torch.uint8, torch.bool)
+    types = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64)
+    types += (torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
     views = {
         "transposed": values.t(),
         "part": values[1:3, ::2],
@@ -69,12 +69,16 @@ def test_other_objects_in_a_file_do_no_harm(tmp_path):
 
 
 @pytest.mark.parametrize("options", FORMATS, ids=["zip", "protocol 4", "before 1.6"])
-@pytest.mark.parametrize("function", [os.mkdir, exec, pickle.loads, torch.load], ids=lambda function: function.__name__)
-def test_no_function_that_a_file_names_runs(function, options, tmp_path):
+@pytest.mark.parametrize("name", ["mkdir", "exec", "loads"])
+def test_no_function_that_a_file_names_runs(name, options, tmp_path):
     place = str(tmp_path / "ran")
     code = f"import os; os.mkdir({place!r})"
-    arguments = {"mkdir": place, "exec": code, "loads": pickle.dumps(Runs(exec, code)), "load": place}
-    torch.save({"a": Runs(function, arguments[function.__name__]), "w": torch.ones(2)}, tmp_path / "a.pth", **options)
+    calls = {
+        "mkdir": Runs(os.mkdir, place),
+        "exec": Runs(exec, code),
+        "loads": Runs(pickle.loads, pickle.dumps(Runs(exec, code))),
+    }
+    torch.save({"a": calls[name], "w": torch.ones(2)}, tmp_path / "a.pth", **options)
     read = read_torch_file(tmp_path / "a.pth")
     assert isinstance(read["a"], Unread)
     assert read["w"].read().tolist() == [1, 1]
@@ -121,7 +125,10 @@ def test_a_cut_older_file_is_an_error(tmp_path):
             read_torch_file(tmp_path / "b.pth")
 
 
-@pytest.mark.parametrize(("offset", "shape", "strides"), [(0, (9,), (1,)), (2, (2, 2), (1, 1)), (3, (3,), (-1,))])
+OUTSIDE = [(0, (9,), (1,)), (2, (2, 2), (1, 1)), (3, (3,), (-1,))]
+
+
+@pytest.mark.parametrize(("offset", "shape", "strides"), OUTSIDE)
 def test_a_tensor_outside_of_its_storage_is_an_error(offset, shape, strides, tmp_path):
     class Outside:
         def __reduce__(self):
