@@ -9,7 +9,7 @@ from resnet_fn.weights.names import STYLES
 _EXAMPLES = """examples:
   python -m resnet_fn.convert resnet50.pth resnet50.safetensors     from torchvision or timm names
   python -m resnet_fn.convert runs/first net.pth --to torchvision
-file endings: .safetensors, .ckpt (MindSpore), .pth and .pt (PyTorch; writing needs the extra [torch])
+file endings: .safetensors, .ckpt (MindSpore), .pth and .pt (PyTorch; to write: extra [torch])
 """
 
 

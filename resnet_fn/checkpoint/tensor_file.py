@@ -56,12 +56,13 @@ def read_safetensors(data: bytes) -> dict[str, np.ndarray]:
 
 
 def float32_of_bfloat16(halves: np.ndarray) -> np.ndarray:
-    """Return bfloat16 values as float32. `halves`, uint16, are their bits: the upper halves of float32's."""
+    """Return bfloat16 values, given as their bits in uint16, as float32."""
+    # A bfloat16 is the upper half of a float32.
     return (halves.astype(np.uint32) << 16).view(np.float32)
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """Return the header of a safetensors file: an entry for each array, and "__metadata__" if there are any.
+    """Return the header of a safetensors file: an entry for each array, perhaps "__metadata__".
 
     Nothing else is read. Raises ValueError if `path` has no intact header.
     """
@@ -69,9 +70,12 @@ def read_header(path: Path) -> dict[str, Any]:
         length = int.from_bytes(file.read(8), "little")
         text = file.read(length) if length <= os.fstat(file.fileno()).st_size else b""
     try:
-        return dict(json.loads(text))
-    except (ValueError, TypeError, RecursionError):
-        raise ValueError(f"{path} has no intact safetensors header; copy the file again") from None
+        header = json.loads(text)
+    except (ValueError, RecursionError):
+        header = None
+    if not isinstance(header, dict):
+        raise ValueError(f"{path} has no intact safetensors header; copy the file again")
+    return header
 
 
 def read_metadata(path: Path) -> dict[str, str]:

@@ -17,7 +17,7 @@ from resnet_fn.evaluation.scoring import score
 from resnet_fn.evaluation.task import Scores, all_metrics, task_of
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
-from resnet_fn.weights.load import describe_source, other_classes
+from resnet_fn.weights.load import other_classes
 
 TTA = ("none", "flip")
 _ALL_UP_TO = 20_000_000  # samples · classes; above, a report has only probabilities of the likeliest classes
@@ -122,10 +122,8 @@ def evaluate_weights(
     trained, dataset, source = load_weight_file(file, recipe, which, allow_non_finite=allow_non_finite, **data)
     check_settings(workers, trained.recipe)  # each worker read its own file
     check_state(workers, trained.net.get_parameters())
-    if workers.is_main:
-        print(*describe_source(source), sep="\n", flush=True)
-        if other := other_classes(source, dataset.classes):
-            classes = f"{renamed(source.classes, dataset.classes)}; the net is scored with the data set's classes"
-            print(f"warning: {source.path}: the last layer is {other}, {classes}", file=sys.stderr, flush=True)
+    if workers.is_main and (other := other_classes(source, dataset.classes)):
+        classes = f"{renamed(source.classes, dataset.classes)}; the net is scored with the data set's classes"
+        print(f"warning: {source.path}: the last layer is {other}, {classes}", file=sys.stderr, flush=True)
     step = make_eval_step(trained.net, task_of(recipe.multi_label).needs_logits)
     return score(step, dataset, batch_size, workers), dataset

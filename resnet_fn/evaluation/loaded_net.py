@@ -27,7 +27,13 @@ from resnet_fn.models import build_net
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.average import averages_of
-from resnet_fn.weights.load import WeightFile, load_weights, read_weights, suit_weights
+from resnet_fn.weights.load import (
+    WeightFile,
+    describe_source,
+    load_weights,
+    read_weights,
+    suit_weights,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,11 +153,16 @@ def load_run(
 def load_weight_file(
     file: str | Path, recipe: Recipe, which: str = "last", *, allow_non_finite: bool = False, **data: Any
 ) -> tuple[LoadedNet, DataSet, WeightFile]:
-    """Open the data set of a recipe with `open_dataset`, build the net, and load a weight file into the net."""
+    """Open the data set of a recipe with `open_dataset`, build the net, and load a weight file.
+
+    On worker 0, prints what is read.
+    """
     # These two options of a recipe file are for training.
     data["options"] = dataclasses.replace(data.get("options", RunOptions()), data_threads=0, progress=False)
     weights = read_weights(file, which)
     recipe, weights = suit_weights(recipe, weights)
+    if data.get("workers", Workers()).is_main:
+        print(*describe_source(weights), sep="\n", flush=True)
     dataset = open_dataset(recipe, **data)
     net = build_net(recipe, dataset.input)
     load_weights(net, weights, allow_non_finite=allow_non_finite)

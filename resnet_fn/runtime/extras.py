@@ -5,7 +5,7 @@ from typing import Any
 
 
 def import_extra(module: str, purpose: str) -> Any:
-    """Import a package that only some commands need. `purpose` begins the error message, as in "reading .pth files"."""
+    """Import a package that only some commands need. `purpose` begins the error message, as in "writing .pth files"."""
     try:
         return importlib.import_module(module)
     except ImportError:

@@ -10,8 +10,8 @@ from resnet_fn.checkpoint.tensor_file import read_safetensors, write_safetensors
 from resnet_fn.config.hints import few, first_line, near_path
 from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.extras import import_extra
-from resnet_fn.weights.net_in_file import find_net
-from resnet_fn.weights.torch_file import TorchFileError, TorchTensor, is_torch_file, read_torch_file
+from resnet_fn.weights.net_in_file import Net, find_net
+from resnet_fn.weights.torch_file import TorchFileError, Unread, is_torch_file, read_torch_file
 
 Arrays = dict[str, np.ndarray]
 ENDINGS = (".safetensors", ".ckpt", ".pth", ".pt")  # of files that are written
@@ -19,7 +19,7 @@ _ENDINGS_READ = (*ENDINGS, ".bin", ".pth.tar")
 # The first bytes of files of other kinds, and what to do with them.
 _OTHER_KINDS = {
     b"\x1f\x8b": "is compressed by gzip; unpack it with gunzip or tar xzf",
-    b"\x89HDF": "is an HDF5 file, as Keras writes them; save the weights with PyTorch or as safetensors",
+    b"\x89HDF": "is an HDF5 file, as Keras writes them; save the weights as safetensors",
 }
 
 
@@ -29,40 +29,53 @@ class Contents(NamedTuple):
     arrays: Arrays
     notes: tuple[str, ...] = ()  # what was read, renamed and left out
     averaged: bool = False  # whether these are the moving average of the weights
-    fault: str = ""  # why it is not known which net in the file is meant; `arrays` are then those of the whole file
+    fault: str = ""  # why no net was chosen; `arrays` are then those of the whole file
 
 
 def read_arrays(path: Path) -> Contents:
     """Read the arrays of the net that a weight file contains. bfloat16 becomes float32.
 
-    The bytes of a file decide how it is read, because scripts of PyTorch give their files many endings.
+    The bytes of a file decide how it is read, because PyTorch's files have many endings.
     """
     path = Path(path)
-    if not path.exists():
-        raise ValueError(f"{path} does not exist; {near_path(path, 'give a weight file or a checkpoint folder')}")
-    if not path.is_file():
-        raise ValueError(f"{path} is no weight file; give a {', '.join(_ENDINGS_READ)} file or a checkpoint folder")
-    with open(path, "rb") as file:
-        start = file.read(512)
-    if kind_and_fix := _other_kind(start):
-        raise ValueError(f"{path} {kind_and_fix}")
-    stored: Mapping[str, Any]
-    if is_torch_file(start):
-        stored = _read_torch(path)
-    elif path.suffix == ".safetensors" or start[8:9] == b"{":
-        stored = _read_safetensors(path)
-    elif path.suffix == ".ckpt":
-        stored = _read_ckpt(path)
-    elif path.name.endswith(_ENDINGS_READ):
-        raise ValueError(f"{path} is no intact weight file, or of an unknown kind; copy the file again")
-    else:
-        raise ValueError(f"{path} is no weight file; give a {', '.join(_ENDINGS_READ)} file or a checkpoint folder")
-    net = find_net({name: tuple(array.shape) for name, array in stored.items()})
+    stored = _open(path)
+    arrays_only = ((name, item) for name, item in stored.items() if not isinstance(item, Unread))
+    net = find_net({name: tuple(item.shape) for name, item in arrays_only})
     try:
         arrays = {name: _values(stored[place]) for name, place in net.names.items()}
     except Exception as error:  # damaged storages of PyTorch may raise almost any error
         raise _not_intact(path, "PyTorch", error) from None
-    return Contents(arrays, net.notes, net.averaged, net.fault)
+    return Contents(arrays, (*net.notes, *_unread(stored, net)), net.averaged, net.fault)
+
+
+def _open(path: Path) -> Mapping[str, Any]:
+    """Return what a file contains by name: arrays, or for PyTorch `TorchTensor` and `Unread`."""
+    if not path.exists():
+        raise ValueError(f"{path} does not exist; {near_path(path, 'give a weight file or a checkpoint folder')}")
+    fix = f"give a {', '.join(_ENDINGS_READ)} file or a checkpoint folder"
+    if not path.is_file():
+        raise ValueError(f"{path} is no weight file; {fix}")
+    with open(path, "rb") as file:
+        start = file.read(512)
+    if kind_and_fix := _other_kind(start):
+        raise ValueError(f"{path} {kind_and_fix}")
+    if is_torch_file(start):
+        return _read_torch(path)
+    if path.suffix == ".safetensors" or start[8:9] == b"{":
+        return _read_safetensors(path)
+    if path.suffix == ".ckpt":
+        return _read_ckpt(path)
+    if path.name.endswith(_ENDINGS_READ):
+        raise ValueError(f"{path} is no intact weight file, or of an unknown kind; copy it again")
+    raise ValueError(f"{path} is no weight file; {fix}")
+
+
+def _unread(stored: Mapping[str, Any], net: Net) -> tuple[str, ...]:
+    """Return a note about objects that are in the same dict as the net's arrays."""
+    groups = {place.rpartition("/")[0] for place in net.names.values()}
+    objects = (name for name, item in stored.items() if isinstance(item, Unread))
+    names = [name for name in objects if name.rpartition("/")[0] in groups]
+    return (f"not read, because they are no arrays: {few(names)}",) if names else ()
 
 
 def _values(stored: Any) -> np.ndarray:
@@ -120,16 +133,16 @@ def _read_ckpt(path: Path) -> Arrays:
     return {name: parameter.numpy() for name, parameter in read.items() if isinstance(parameter, mindspore.Parameter)}
 
 
-def _read_torch(path: Path) -> dict[str, TorchTensor]:
+def _read_torch(path: Path) -> dict[str, Any]:
     try:
-        read = read_torch_file(path)
+        stored = read_torch_file(path)
     except TorchFileError as error:
         raise ValueError(f"{path} {error}") from None
-    tensors = {name: value for name, value in read.items() if isinstance(value, TorchTensor)}
-    if not tensors:
-        objects = f" but objects that could run code ({few(list(read))})" if read else ""
-        raise ValueError(f"{path} contains no tensors by name{objects}; save net.state_dict() and give the new file")
-    return tensors
+    if all(isinstance(item, Unread) for item in stored.values()):
+        objects = f", but objects that could run code ({few(list(stored))})" if stored else ""
+        fix = "save net.state_dict() and give the new file"
+        raise ValueError(f"{path} contains no arrays by name{objects}; {fix}")
+    return stored
 
 
 def _write_ckpt(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

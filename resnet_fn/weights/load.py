@@ -25,7 +25,13 @@ from resnet_fn.weights.names import STYLES, differences, is_basic, recognise_sty
 from resnet_fn.weights.origin import antialiased_nets, find_origin, timm_name
 from resnet_fn.weights.preparation import Preparation, of_run, take_over
 from resnet_fn.weights.published import is_published_name, published_file
-from resnet_fn.weights.recognise import WeightsError, ambiguity, check_fit, recognise_model, same_parameters
+from resnet_fn.weights.recognise import (
+    WeightsError,
+    ambiguity,
+    check_fit,
+    recognise_model,
+    same_parameters,
+)
 
 File = str | Path
 
@@ -43,12 +49,12 @@ class WeightFile:
     averaged: bool = False  # whether these are the moving average of the weights
     update: int = 0  # number of updates before a checkpoint was saved
     classes: tuple[str, ...] = ()  # class names of a checkpoint, or of a file that `export` wrote
-    preparation: Preparation | None = None  # how images were prepared for the net, or None if it is not known
-    notes: tuple[str, ...] = ()  # lines for people, to print below the path: what was read, renamed and left out
+    preparation: Preparation | None = None  # how images were prepared for the net, if it is known
+    notes: tuple[str, ...] = ()  # lines to print below the path: what was renamed and left out
 
 
 def read_weights(file: File, which: str = "last") -> WeightFile:
-    """Read a `.pth`, `.safetensors` or `.ckpt` file, a checkpoint folder, a run folder, or a file of `PUBLISHED`.
+    """Read a weight file, a checkpoint folder, a run folder, or published weights by their name.
 
     `which` selects a run folder's "last" or "best" checkpoint. Moving averages, if any, replace a checkpoint's weights.
     """
@@ -67,7 +73,8 @@ def read_any_weights(file: File, which: str = "last") -> WeightFile:
     if which != "last":
         raise ValueError(f"which: {which!r} is for run folders, but {path} is a file; leave out which={which!r}")
     notes = tuple(f"            {note}" for note in (*read.notes, *_average_beside(path)))
-    about: dict[str, Any] = {"averaged": read.averaged, "classes": _exported_classes(path), "notes": notes}
+    classes = _exported_classes(path)
+    about: dict[str, Any] = {"averaged": read.averaged, "classes": classes, "notes": notes}
     if read.fault:
         return WeightFile(path, read.arrays, "own", read.fault, True, **about)
     return _with_origin(_named_as_ours(path, read.arrays, **about))
@@ -77,7 +84,8 @@ def _read_checkpoint(checkpoint: Checkpoint) -> WeightFile:
     averages = averages_of(checkpoint.training)
     arrays = {**checkpoint.weights, **averages}
     state, model = checkpoint.state, checkpoint.state["recipe"]["model"]
-    about = {"averaged": bool(averages), "update": state["update"], "classes": tuple(state["dataset"]["classes"])}
+    classes = tuple(state["dataset"]["classes"])
+    about = {"averaged": bool(averages), "update": state["update"], "classes": classes}
     about["preparation"] = of_run(str(checkpoint.path), state["dataset"], state["recipe"])
     if model == OWN:  # may be a model of this package, which `recognise_model` finds out
         return WeightFile(checkpoint.path, arrays, "own", "", False, **about)
@@ -85,7 +93,7 @@ def _read_checkpoint(checkpoint: Checkpoint) -> WeightFile:
 
 
 def _named_as_ours(path: Path, arrays: Arrays, **about: Any) -> WeightFile:
-    """Return arrays under this package's names, or under their own if these belong to no known style."""
+    """Return arrays under this package's names, or under their own if the style is unknown."""
     try:
         style = recognise_style(arrays)
     except ValueError as error:
@@ -105,8 +113,9 @@ def _with_origin(source: WeightFile) -> WeightFile:
     warning, useless = source.warning, source.useless
     if source.style == "torchvision" and not useless:
         twins = "" if origin.net else antialiased_nets(net["name"], net["stem"])
-        unsure = f"these arrays also fit timm's {twins}, which compute something else, and nothing names the net"
-        warning, useless = origin.difference or warning or unsure * bool(twins), bool(origin.difference)
+        unsure = f"these arrays also fit timm's {twins}, which compute something else"
+        unsure = f"{unsure}, and nothing names the net" if twins else ""
+        warning, useless = origin.difference or warning or unsure, bool(origin.difference)
     return dataclasses.replace(
         source,
         warning=warning,
@@ -117,9 +126,11 @@ def _with_origin(source: WeightFile) -> WeightFile:
 
 
 def _exported_classes(path: Path) -> tuple[str, ...]:
-    """Return the class names in the metadata of a file that `export` wrote, or () for other files."""
+    """Return the class names in a file that `export` wrote, or () for other files."""
+    if path.suffix != ".safetensors":
+        return ()
     try:
-        classes = json.loads(read_metadata(path)["classes"]) if path.suffix == ".safetensors" else []
+        classes = json.loads(read_metadata(path)["classes"])
     except (KeyError, ValueError):
         return ()
     are_names = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
@@ -127,7 +138,7 @@ def _exported_classes(path: Path) -> tuple[str, ...]:
 
 
 def _average_beside(path: Path) -> tuple[str, ...]:
-    """Return a note if the weights in a checkpoint's folder were read alone, although the folder has their average."""
+    """Return a note if `path` are a checkpoint's weights, and their average lies beside them."""
     training = path.with_name(TRAINING)
     if path.name != WEIGHTS or not training.is_file() or not averages_of(read_header(training)):
         return ()
@@ -143,7 +154,8 @@ def load_weights(
 
     Args:
         net: Net of this package, or another net that `fit` trained.
-        file: `.pth`, `.safetensors` or `.ckpt` file, checkpoint folder, run folder, or result of `read_weights`.
+        file: weight file (`.pth`, `.safetensors`, `.ckpt` …), checkpoint folder, run folder, result
+            of `read_weights`, or the name of published weights, such as "torchvision:resnet50".
         reset_head: If True, the last layer `fc` of the net is not changed.
         allow_non_finite: If True, NaN and infinity are accepted.
 
@@ -153,9 +165,8 @@ def load_weights(
     """
     source = file if isinstance(file, WeightFile) else read_weights(file)
     left_out = (f"{HEAD}.",) if reset_head else ()
-    parameters = {
-        parameter.name: parameter for parameter in net.get_parameters() if not parameter.name.startswith(left_out)
-    }
+    parameters = {parameter.name: parameter for parameter in net.get_parameters()}
+    parameters = {name: p for name, p in parameters.items() if not name.startswith(left_out)}
     arrays = {name: array for name, array in source.arrays.items() if not name.startswith(left_out)}
     check_fit({name: parameter.shape for name, parameter in parameters.items()}, arrays, str(source.path))
     if not allow_non_finite:
@@ -171,8 +182,8 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
         return recipe
     if source is None:
         raise ValueError(
-            "model: the recipe has neither a model nor weights; give --model NAME or --weights FILE "
-            "(--weights torchvision:resnet50 says where to get one that was trained on ImageNet)"
+            "model: the recipe has neither a model nor weights; give --model NAME or --weights FILE"
+            " (--weights torchvision:resnet50 shows where to get weights trained on ImageNet)"
         )
     try:
         model = recognise_model(source.arrays, source.model)
@@ -199,12 +210,21 @@ def read_start(recipe: Recipe) -> tuple[Recipe, WeightFile | None]:
 
 
 def suit_weights(recipe: Recipe, source: WeightFile) -> tuple[Recipe, WeightFile]:
-    """Return the recipe with the model and the preparation of images of its weights, and the weights with notes."""
+    """Return the recipe with the model and the preparation of images of its weights.
+
+    The weights are returned with lines about the preparation among their notes.
+    """
     recipe, lines = take_over(recipe, source.preparation)
-    return name_model(recipe, source), dataclasses.replace(source, notes=(*source.notes, *lines))
+    notes = (*source.notes, *lines)
+    return name_model(recipe, source), dataclasses.replace(source, notes=notes)
 
 
-def start_from(net: nn.Cell, source: WeightFile, recipe: Recipe, classes: Sequence[str]) -> list[str]:
+def start_from(
+    net: nn.Cell,
+    source: WeightFile,
+    recipe: Recipe,
+    classes: Sequence[str],
+) -> list[str]:
     """Load weights into a net before training, and return lines that describe the weights.
 
     The last layer of the net is not changed if the weights are for other classes, or if the recipe sets `reset_head`.
@@ -216,12 +236,13 @@ def start_from(net: nn.Cell, source: WeightFile, recipe: Recipe, classes: Sequen
         raise WeightsError(f"weights: {_difference(net, source, recipe.model, recipe.weights) or error}") from None
     if new := other or ("as --reset-head wants" if recipe.reset_head else ""):
         return describe_source(source, f"{new}: the last layer is new")
-    known = "for the same classes" if source.classes else f"for {len(classes):,} classes without names"
+    unnamed = f"for {len(classes):,} classes without names"
+    known = "for the same classes" if source.classes else unnamed
     return describe_source(source, f"{known}: the last layer is kept")
 
 
 def describe_source(source: WeightFile, head: str = "") -> list[str]:
-    """Return a line with the path of weights, whether they are averaged, and `head`; then the notes."""
+    """Return a line with the weights' path, whether they are averaged, and `head`; then notes."""
     average = "the moving average of the weights" if source.averaged else ""
     first = ", ".join(filter(None, (f"weights     {source.path}", average, head)))
     return [first, *source.notes]
@@ -241,8 +262,8 @@ def convert_weights(
         which: Checkpoint of a run folder, "last" or "best".
 
     Returns:
-        {"model": name, "path": path that was read, "from": style, "to": style, "tensors": count, "notes": texts,
-        "warnings": texts}. Notes say what was renamed or left out.
+        {"model": name, "path": path that was read, "from": style, "to": style, "tensors": count,
+        "notes": lines about what was renamed or left out, "warnings": texts}
 
     Raises:
         ValueError: If a file cannot be read or written, `to` or `model` is unknown, the model is not recognised, an
@@ -265,8 +286,8 @@ def convert_weights(
     write_arrays(Path(target), {rename(name, to, is_basic(shapes)): read.arrays[name] for name in shapes})
     unsure = "" if model or read.model else ambiguity(net_options["name"])
     warnings = [text for text in (read.warning, warning, unsure) if text]
-    counted = {"from": read.style, "to": to, "tensors": len(shapes)}
-    return {"model": net_options["name"], "path": read.path, **counted, "notes": read.notes, "warnings": warnings}
+    about = {"from": read.style, "to": to, "tensors": len(shapes), "notes": read.notes}
+    return {"model": net_options["name"], "path": read.path, **about, "warnings": warnings}
 
 
 def _difference(net: nn.Cell, source: WeightFile, model: str, path: str) -> str:
@@ -293,7 +314,8 @@ def other_classes(source: WeightFile, classes: Sequence[str]) -> str:
     """Describe how the classes of the weights differ from `classes`, or return "" if no difference is known."""
     layers = [name for name in source.arrays if name.startswith(f"{HEAD}.")]
     if f"{HEAD}.weight" not in layers:
-        return f"with a last layer of other parts ({few(layers)})" if layers else "without a last layer"
+        parts = f"with a last layer of other parts ({few(layers)})"
+        return parts if layers else "without a last layer"
     count = len(source.arrays[f"{HEAD}.weight"])
     if count != len(classes):
         return f"for {count:,} classes, not {len(classes):,}"

@@ -30,7 +30,7 @@ def is_basic(names: Iterable[str]) -> bool:
 
 
 def is_optimizer_state(prefix: str) -> bool:
-    """Return whether names that begin with `prefix`, which ends in ".", belong to the state of an optimizer."""
+    """Return whether names that begin with `prefix`, such as "moments.", are an optimizer's."""
     return re.fullmatch(rf"(.*[./])?({_OPTIMIZER})\.", prefix) is not None
 
 
@@ -57,9 +57,7 @@ def recognise_style(names: Iterable[str]) -> str:
     names = strip_extras(names)
     first = {name.split(".")[0] for name in names}
     if any(".convolution.weight" in name for name in names):
-        raise ValueError(
-            "these are names of the package transformers; give the file of timm or torchvision of the same net"
-        )
+        raise ValueError("these are names of the package transformers; give timm's file of the net")
     if any(re.search(r"\.running_(mean|var)$", name) for name in names):
         return "torchvision"
     for style, head in _HEAD.items():

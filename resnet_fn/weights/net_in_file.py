@@ -1,8 +1,9 @@
 """`find_net` finds a net among the arrays of a file, where training scripts put it.
 
-Scripts save a net inside of other objects, in dicts with other entries, and beside its moving average, so that other
-words stand before the names of a ResNet's parameters: `state_dict/module.encoder_q.conv1.weight`. In such names, "/"
-separates the keys of dicts, and "." the parts of a parameter's name.
+Scripts save a net inside of other objects, in dicts with other entries, and beside its moving
+average. So other words stand before the names of a ResNet's parameters, as in
+`state_dict/module.encoder_q.conv1.weight`. In such names, "/" separates the keys of dicts, and "."
+the parts of a parameter's name.
 """
 
 import re
@@ -14,13 +15,14 @@ from resnet_fn.weights.names import is_optimizer_state, strip_extras
 
 Shapes = Mapping[str, tuple[int, ...]]
 Names = dict[str, str]  # from names without what stands before them to names in the file
-# Words before a moving average. The teacher of DINO, in an entry of its own, is the student's average.
-_AVERAGE = re.compile(r"(?<![a-z])(ema|swa|avg|averaged?|polyak)(?![a-z])|teacher[^/]*/", re.IGNORECASE)
-# Words before one of two nets that learn together, and only one of which is for use (BYOL; MoCo and others).
+# Words before a moving average. DINO's teacher, in an entry of its own, is the student's average.
+_AVERAGE = re.compile(r"(?i)(?<![a-z])(ema|swa|avg|averaged?|polyak)(?![a-z])|teacher[^/]*/")
+# Words before nets that learn together with another one: of BYOL, and of MoCo and others.
 _USED, _NOT_USED = re.compile("online"), re.compile("momentum|encoder_k|key_encoder")
 _FIRST_BLOCK, _STEMS = "layer1.0.conv1.weight", ("conv1.weight", "conv1.0.weight")
 # The same of nn.Sequential(*net.children()), where numbers stand for names.
-_CHILDREN = {"0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4", "9": "fc"}
+_CHILDREN = {"0": "conv1", "1": "bn1", "9": "fc"}
+_CHILDREN |= {str(number): f"layer{number - 3}" for number in (4, 5, 6, 7)}
 _NUMBERED_BLOCK, _NUMBERED_STEMS = "4.0.conv1.weight", ("0.weight", "0.0.weight")
 _HEADS = ("fc", "classifier", "linear", "head")  # names of a last layer, in the net or beside it
 
@@ -37,16 +39,17 @@ class Net(NamedTuple):
 def find_net(shapes: Shapes) -> Net:
     """Find the net that a file contains. `shapes` are the shapes of the file's arrays by name.
 
-    The moving average of weights is preferred to the weights. If there is no ResNet, the largest dict is returned.
+    The moving average of weights is preferred to the weights. If there is no ResNet, the largest
+    dict is returned.
     """
     nets = {prefix: _names_of(prefix, shapes) for prefix in _prefixes(shapes)}
     if not nets:
         return Net(_largest_dict(shapes))
     prefix = _choose(nets, shapes)
     if prefix is None:
-        fault = f"contains {len(nets)} nets ({_quoted(nets)}), and does not say which one was trained"
-        fix = "save the state dict of one of them"
-        return Net({name: name for name in shapes}, fault=f"{fault}; {fix}")
+        unknown = "and does not say which one was trained; save the state dict of one of them"
+        fault = f"contains {len(nets)} nets ({_quoted(nets)}), {unknown}"
+        return Net({name: name for name in shapes}, fault=fault)
     group = prefix[: prefix.rfind("/") + 1]
     averaged = bool(_AVERAGE.search(prefix)) or f"{group}n_averaged" in shapes
     others = {other: names for other, names in nets.items() if other != prefix}
@@ -66,7 +69,7 @@ def find_net(shapes: Shapes) -> Net:
 
 
 def _describe_choice(prefix: str, group: str, others: Iterable[str], averaged: bool) -> str:
-    """Return a note about what stands before the names of the net, and about the nets that are not read."""
+    """Return a note about what stands before the names, and about nets that are not read."""
     if others:
         average = ", the average of the weights," if averaged else ""
         return f"{prefix!r}{average} is read; left out: {_quoted(others)}"
@@ -75,7 +78,10 @@ def _describe_choice(prefix: str, group: str, others: Iterable[str], averaged: b
 
 
 def _completed(names: Names, prefix: str, weights: Names) -> tuple[Names, str]:
-    """Add the arrays that an average lacks, such as BatchNorm's statistics, from the weights. Return a note, too."""
+    """Return an average's names and those that only the weights have, and a note.
+
+    Averages may lack BatchNorm's statistics.
+    """
     lacking = {name: place for name, place in weights.items() if name not in names}
     missing = strip_extras(lacking)
     note = f"the average has no {few(missing)}, which are read from {prefix!r}" if missing else ""
@@ -129,15 +135,21 @@ def _choose(nets: Mapping[str, dict[str, str]], shapes: Shapes) -> str | None:
     averages = [prefix for prefix in nets if _AVERAGE.search(prefix)]
     used = [prefix for prefix in nets if _USED.search(prefix)]
     chosen = averages or used or [prefix for prefix in nets if not _NOT_USED.search(prefix)]
-    layers = [
-        {name: shapes[place] for name, place in names.items() if re.match(r"(conv1|layer\d+)\..*weight$", name)}
-        for names in nets.values()
-    ]
+    layers = [_layers(names, shapes) for names in nets.values()]
     return chosen[0] if len(chosen) == 1 and all(other == layers[0] for other in layers) else None
 
 
+def _layers(names: Names, shapes: Shapes) -> Shapes:
+    """Return the shapes of a net's weights before the last layer, which one design determines."""
+    is_weight = re.compile(r"(conv1|layer\d+)\..*weight")
+    return {name: shapes[place] for name, place in names.items() if is_weight.fullmatch(name)}
+
+
 def _head(prefix: str, group: str, names: Mapping[str, str], shapes: Shapes) -> str:
-    """Return the name in the file of a last layer that is a single Linear but is not named as in our nets, else ""."""
+    """Return the name in the file of a last layer that is a single Linear, but not named `fc`.
+
+    Returns "" if there is none.
+    """
     convolutions = [name for name in names if re.fullmatch(r"layer\d+\.\d+\.conv\d\.weight", name)]
     features = shapes[names[max(convolutions, key=_numbers)]][0]
     is_mindcv = not any(name.endswith(".running_mean") for name in names)
@@ -145,10 +157,10 @@ def _head(prefix: str, group: str, names: Mapping[str, str], shapes: Shapes) -> 
         return ""
     for place in (f"{start}{head}" for start in dict.fromkeys((prefix, group)) for head in _HEADS):
         below = [name.removeprefix(f"{place}.") for name in shapes if name.startswith(f"{place}.")]
-        layers = {name.rpartition("weight")[0] for name in below if shapes[f"{place}.{name}"][1:] == (features,)}
-        layer = layers.pop() if len(layers) == 1 else ""
-        is_direct = re.fullmatch(r"(\d+\.|fc\.)?", layer)
-        if is_direct and {f"{layer}weight"} <= set(strip_extras(below)) <= {f"{layer}weight", f"{layer}bias"}:
+        weights = [name for name in below if shapes[f"{place}.{name}"][1:] == (features,)]
+        layer = weights[0].removesuffix("weight") if len(weights) == 1 else ""
+        is_alone = set(strip_extras(below)) - {f"{layer}bias"} == {f"{layer}weight"}
+        if is_alone and re.fullmatch(r"(\d+\.|fc\.)?", layer):
             return f"{place}.{layer}".removesuffix(".")
     return ""
 
@@ -158,7 +170,7 @@ def _numbers(name: str) -> list[int]:
 
 
 def _largest_dict(shapes: Shapes) -> Names:
-    """Return the arrays of the entry that has most of them, such as a "state_dict" beside an optimizer's state."""
+    """Return the arrays of the entry that has most, such as "state_dict" beside "optimizer"."""
     groups: dict[str, Names] = {}
     for place in shapes:
         group, _, name = place.rpartition("/")

@@ -1,9 +1,11 @@
-"""`published_file` finds weights by the names that torchvision, timm and MindCV give them. Nothing is downloaded.
+"""`published_file` finds weights by the names that torchvision, timm and MindCV give them.
 
-The addresses are from the source code of torchvision 0.29.1, timm 1.0.31 and MindCV 0.3.0.
+Nothing is downloaded. The addresses are from the source code of torchvision 0.29.1, timm 1.0.31 and
+MindCV 0.3.0.
 """
 
 import os
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,8 +13,9 @@ from resnet_fn.config.hints import closest
 from resnet_fn.runtime.disk import sha256_of_file
 
 _FEW = 10_000  # with fewer images, a net that starts from random numbers learns badly
-# Where each project publishes its files: the beginning of an address, and lines NAME FILE. The files have weights that
-# were trained on ImageNet. The last eight digits in the name of a file are the first of its SHA-256.
+# Where each project publishes its files: the beginning of an address, and lines NAME FILE. The
+# files have weights that were trained on ImageNet. The last eight digits in the name of a file are
+# the first of its SHA-256.
 _PROJECTS = {
     "torchvision": (
         "https://download.pytorch.org/models/",
@@ -115,7 +118,8 @@ def _published() -> dict[str, Published]:
         for name, file in (line.split() for line in lines.split("\n") if line.strip()):
             published = Published(f"{start}{file}", file.rpartition("-")[2].partition(".")[0])
             files[f"{project}:{name}"] = published
-            files.setdefault(f"{project}:{name.partition('.')[0]}", published)  # timm's default for this net
+            net = name.partition(".")[0]
+            files.setdefault(f"{project}:{net}", published)  # timm's default for this net
     return files
 
 
@@ -134,29 +138,28 @@ def published_file(name: str) -> Path:
         name: PROJECT:NAME, a key of `PUBLISHED`.
 
     Raises:
-        ValueError: If the name is unknown, or the file is not on this machine or is another one. The message has the
-            file's address, the first digits of its hash, and the place where it must be put.
+        ValueError: If the name is unknown, or the file is not on this machine or is another one.
+            The message has the file's address, the first digits of its hash, and its place.
     """
     if name not in PUBLISHED:
         raise ValueError(f"{name!r} is unknown; {closest(name, PUBLISHED)}")
     file = PUBLISHED[name]
-    download = f"curl -L --create-dirs -o {file.place} {file.address}"
+    download = f"curl -L --create-dirs -o {shlex.quote(str(file.place))} {file.address}"
     if not file.place.is_file():
-        digits = f"the file's SHA-256 begins with {file.digits}"
-        raise ValueError(
-            f"{name} is not on this machine, and this package downloads nothing; run {download} ({digits})"
-        )
-    if not (found := sha256_of_file(file.place)).startswith(file.digits):
-        wrong = f"has a SHA-256 that begins with {found[:8]}, not with {file.digits}"
+        absent = f"{name} is not on this machine, and this package downloads nothing"
+        raise ValueError(f"{absent}; run {download} (its SHA-256 begins with {file.digits})")
+    if not (hashed := sha256_of_file(file.place)).startswith(file.digits):
+        wrong = f"has a SHA-256 that begins with {hashed[:8]}, not with {file.digits}"
         raise ValueError(f"{name}: {file.place} {wrong}; download it again: {download}")
     return file.place
 
 
 def describe_random_start(model: str, images: int) -> list[str]:
-    """Return a line that names published weights, if a net starts from random numbers to learn from few images."""
+    """Return a line that names published weights if there are few images, else []."""
     if images >= _FEW:
         return []
     names = (f"{project}:{model.replace('se_', 'se')}" for project in _PROJECTS)
     name = next((name for name in names if name in PUBLISHED), "torchvision:resnet18")
-    get = f"--weights {name} says where to get weights that were trained on ImageNet"
-    return [f"weights     none: the net starts from random numbers, and {images:,} images are few; {get}"]
+    start = f"the net starts from random numbers, and {images:,} images are few"
+    get = f"--weights {name} shows where to get weights that were trained on ImageNet"
+    return [f"weights     none: {start}; {get}"]

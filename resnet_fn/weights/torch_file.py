@@ -1,9 +1,10 @@
-"""`read_torch_file` reads files that `torch.save` wrote, without PyTorch, and never runs code of a file.
+"""`read_torch_file` reads files of `torch.save` without PyTorch, and never runs code of a file.
 
-A file since PyTorch 1.6 is a zip archive: `…/data.pkl` is a pickle of all objects, and `…/data/KEY` has the bytes of a
-storage, which one or more tensors share. In older files, several pickles precede the storages. A pickle names functions
-and classes that build its objects. PyTorch runs them. Here each name, except those that build tensors and containers,
-stands for the class `Unread`, which does nothing. So the settings and other objects that training scripts save beside
+A file since PyTorch 1.6 is a zip archive: `…/data.pkl` is a pickle of all objects, and `…/data/KEY`
+has the bytes of a storage, which one or more tensors share. In older files, several pickles precede
+the storages. A pickle names functions and classes that build its objects, and Python's unpickler
+calls them. Here each name, except those that build tensors and containers, stands for the class
+`Unread`, which does nothing. So the settings and other objects that training scripts save beside
 the weights do no harm, and need no package.
 """
 
@@ -41,13 +42,12 @@ _PARTS_OF_MODULES = ("_parameters", "_buffers", "_modules")
 
 
 class TorchFileError(ValueError):
-    """Raised if a file cannot be read. The message says what the file is and what to do, after the file's name."""
+    """Raised if a file cannot be read. The message, such as "is compressed", follows its name."""
 
 
 class _Storage(NamedTuple):
     kind: str  # a key of _TYPES
     key: str  # its name in the file
-    size: int  # number of elements
 
 
 class TorchTensor(NamedTuple):
@@ -60,7 +60,10 @@ class TorchTensor(NamedTuple):
     bytes_of: Callable[[_Storage], bytes]
 
     def read(self) -> np.ndarray:
-        """Return a copy of the values. bfloat16 becomes float32. Raises any error if the file is damaged."""
+        """Return a copy of the values. bfloat16 becomes float32.
+
+        Raises any error if the file is damaged.
+        """
         flat = np.frombuffer(self.bytes_of(self.storage), _TYPES[self.storage.kind])
         if 0 in self.shape:
             return np.zeros(self.shape, flat.dtype)
@@ -105,10 +108,11 @@ class Unread:
         """Leave out an item of an object that is a kind of list."""
 
     def children(self) -> dict[object, Any]:
-        """Return what may contain tensors: of a torch module, its parameters, buffers and modules."""
-        if not all(isinstance(self.state.get(part), dict) for part in _PARTS_OF_MODULES):
+        """Return what may contain tensors: of a module, its parameters, buffers and modules."""
+        parts = [self.state.get(part) for part in _PARTS_OF_MODULES]
+        if not all(isinstance(part, dict) for part in parts):
             return self.state
-        return {name: child for part in _PARTS_OF_MODULES for name, child in self.state[part].items()}
+        return {name: child for part in parts if part for name, child in part.items()}
 
 
 class _Unpickler(pickle.Unpickler):
@@ -134,11 +138,12 @@ class _Unpickler(pickle.Unpickler):
         return known.get(f"{module}.{name}", Unread)
 
     def persistent_load(self, pid: Any) -> Any:
-        """Return the storage that an entry ("storage", type, key, device, size, …) describes."""
-        _, kind, key, _, size, *view = pid
-        if not isinstance(kind, str) or any(view):  # a type not in _TYPES; a part of a storage (before PyTorch 0.4)
+        """Return the storage that ("storage", type, key, device, number of elements) describes."""
+        _, kind, key, _, _, *view = pid
+        # A type that is not in _TYPES, or a part of a storage (before PyTorch 0.4).
+        if not isinstance(kind, str) or any(view):
             return Unread()
-        return self.storages.setdefault(key, _Storage(kind, key, size))
+        return self.storages.setdefault(key, _Storage(kind, key))
 
     def tensor(self, storage: Any, offset: int, shape: Any, strides: Any, *_: object) -> Any:
         """Return a tensor, or `Unread` if the type of its elements is not in `_TYPES`."""
@@ -156,15 +161,16 @@ class _Unpickler(pickle.Unpickler):
 
 
 def is_torch_file(start: bytes) -> bool:
-    """Return whether a file that begins with these bytes (32 or more) is a zip archive, or an older file of PyTorch."""
+    """Return whether a file that begins with these 32 bytes is a zip archive or of PyTorch."""
     return start.startswith(_ZIP) or _MAGIC in start[:32]
 
 
 def read_torch_file(path: Path) -> dict[str, Any]:
     """Return the tensors of a file by name.
 
-    A name has the keys of the enclosing dicts, as in "state_dict/module.conv1.weight". A net that was saved whole is
-    read like its state dict. The values are `TorchTensor`, or `Unread` for objects that are not built.
+    A name has the keys of the enclosing dicts, as in "state_dict/module.conv1.weight". A net that
+    was saved whole is read like its state dict. The values are `TorchTensor`, or `Unread` for
+    objects that are not built.
 
     Raises:
         TorchFileError: If the file is damaged, compressed, or of another kind.
@@ -174,7 +180,8 @@ def read_torch_file(path: Path) -> dict[str, Any]:
     except TorchFileError:
         raise
     except Exception as error:  # a damaged file may raise almost any error
-        raise TorchFileError(f"is no intact PyTorch file ({first_line(error)}); copy the file again") from None
+        damage = f"is no intact PyTorch file ({first_line(error)})"
+        raise TorchFileError(f"{damage}; copy the file again") from None
 
 
 def read_torch_settings(path: Path) -> dict[str, Any]:
@@ -207,10 +214,11 @@ def _read_zip(path: Path) -> Any:
         names = [entry.filename for entry in entries]
         pickled = next((name for name in names if name.endswith("/data.pkl")), "")
         if not pickled:
-            raise TorchFileError(f"is a zip archive of {few(names)}; unpack it, and give the weight file in it")
+            fix = "unpack it, and give the weight file in it"
+            raise TorchFileError(f"is a zip archive of {few(names)}; {fix}")
         root = pickled.removesuffix("data.pkl")
-        needed = [entry for entry in entries if entry.filename.startswith((pickled, f"{root}data/"))]
-        if any(entry.compress_type != zipfile.ZIP_STORED for entry in needed):  # PyTorch does not compress
+        needed = [entry for entry in entries if entry.filename.startswith(f"{root}data")]
+        if any(entry.compress_type for entry in needed):  # PyTorch does not compress
             size = sum(entry.file_size for entry in needed)
             fix = "write it again with torch.save"
             raise TorchFileError(f"is compressed and would unpack to {size:,} bytes; {fix}")
@@ -240,7 +248,7 @@ def _read_legacy(path: Path) -> Any:
         unpickler = _Unpickler(file, bytes_of)
         contents = unpickler.load()
         for key in _Unpickler(file, bytes_of).load():
-            count = int.from_bytes(file.read(8), "little")  # number of elements, before the elements
+            count = int.from_bytes(file.read(8), "little")  # number of elements
             size = count * np.dtype(_TYPES[unpickler.storages[key].kind]).itemsize
             places[key] = (file.tell(), size)
             file.seek(size, io.SEEK_CUR)
@@ -252,17 +260,24 @@ def _read_legacy(path: Path) -> Any:
 def _with_named_average(contents: Any) -> Any:
     """Return the contents of a file, in which names say what is an average.
 
-    MMEngine saves the average as "state_dict", and the weights as "ema_state_dict" (`EMAHook.before_save_checkpoint`).
+    MMEngine saves the average as "state_dict", and the weights as "ema_state_dict"
+    (`EMAHook.before_save_checkpoint`).
     """
-    if not isinstance(contents, dict) or not {"message_hub", "state_dict", "ema_state_dict"} <= contents.keys():
+    keys = {"message_hub", "state_dict", "ema_state_dict"}
+    if not isinstance(contents, dict) or not keys <= contents.keys():
         return contents
-    others = {key: value for key, value in contents.items() if not str(key).endswith("state_dict")}
-    return {**others, "state_dict": contents["ema_state_dict"], "state_dict_ema": contents["state_dict"]}
+    weights, average = contents["ema_state_dict"], contents["state_dict"]
+    others = {key: value for key, value in contents.items() if key not in keys}
+    return {**others, "state_dict": weights, "state_dict_ema": average}
 
 
-def _tensors(parent: Any, prefix: str, seen: frozenset[int] = frozenset()) -> Iterator[tuple[str, Any]]:
-    """Yield names and tensors below `parent`. `seen` has the identities of `parent`'s own parents."""
-    if id(parent) in seen:
+def _tensors(
+    parent: Any,
+    prefix: str,
+    above: frozenset[int] = frozenset(),
+) -> Iterator[tuple[str, Any]]:
+    """Yield names and tensors below `parent`. `above` has the identities of `parent`'s parents."""
+    if id(parent) in above:  # an object that contains itself
         return
     is_object = isinstance(parent, Unread)
     children = parent.children() if is_object else parent if isinstance(parent, dict) else {}
@@ -270,4 +285,5 @@ def _tensors(parent: Any, prefix: str, seen: frozenset[int] = frozenset()) -> It
         if isinstance(child, TorchTensor) or (isinstance(child, Unread) and not is_object):
             yield f"{prefix}{name}", child
         if isinstance(child, dict | Unread):
-            yield from _tensors(child, f"{prefix}{name}{'.' if is_object else '/'}", seen | {id(parent)})
+            separator = "." if is_object else "/"
+            yield from _tensors(child, f"{prefix}{name}{separator}", above | {id(parent)})
