@@ -22,7 +22,7 @@ from resnet_fn.runtime import console
 _FIRST = "dataset data_dir model weights epochs batch_size learning_rate seed out_dir resume"
 _SHOWN = f"""{_FIRST} image_size validation_share multi_label flip policy mixup freeze precision schedule
     warmup_epochs loss label_smoothing class_weights optimizer momentum weight_decay ema clip_norm monitor patience
-    data_threads accumulate device threads checkpoint_every"""
+    eval_every data_threads accumulate device threads checkpoint_every"""
 _EXAMPLES = """examples:
   python -m resnet_fn.train                                      train on digits, on one worker
   python -m resnet_fn.train --epochs 5 --out-dir runs/short      change settings of the recipe

@@ -22,7 +22,7 @@ import numpy as np
 
 import resnet_fn
 
-SMALL = {"image_size": 16, "eval_resize": 16, "crop_scale": 0.6, "flip": False, "head_learning_rate": 0.0}
+SMALL = {"image_size": 16, "eval_resize": 16, "crop_scale": 0.6, "flip": False, "head_lr_factor": 1.0}
 FRESH = {"model": "resnet20", "learning_rate": 0.1}
 # What each way changes of the recipe finetune. Its learning rate is the best of RATES with a seed of its own.
 WAYS = {

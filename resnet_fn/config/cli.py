@@ -19,9 +19,12 @@ from resnet_fn.config.fields import YES_NO_AUTO, explain, flag_name
 from resnet_fn.config.hints import closest_flag, first_line
 
 _NEEDED = ("mindspore", "numpy", "tqdm", "tensorboardX")  # setup.cfg's install_requires
-# Flags of other projects, each with the flag of this package that does the same, and a hint.
+# Flags of other projects and of earlier versions, each with the flag of this package that does the same, and a hint.
 _THREADS = "give --data-threads N for N threads, or python -m resnet_fn.launch --workers N -- for N processes"
+_HEAD_RATE = "give --head-lr-factor X for X times --learning-rate in the last layer"
 _ELSEWHERE = {
+    "--head-lr": ("--head-lr-factor", _HEAD_RATE),
+    "--head-learning-rate": ("--head-lr-factor", _HEAD_RATE),
     "--amp": ("--precision", "give --precision fp16"),
     "--gpu": ("--device", "MindSpore computes on CPUs and Ascend cards; give --device CPU or --device Ascend"),
     "--workers": ("--data-threads", _THREADS),

@@ -15,6 +15,7 @@ from typing import Any
 from resnet_fn.config.hints import closest
 
 YES_NO_AUTO = ["auto", "yes", "no"]  # choices of a setting whose flags are --setting and --no-setting
+BALANCED = "balanced"  # value of `class_weights` and `sampling`
 OWN = "own"  # value for an own net, data set or loss in `resnet_fn.fit`; no flag accepts it
 
 
@@ -30,6 +31,7 @@ def setting(
     above: float | None = None,
     within: str = "",
     per_worker: bool = False,
+    off: Any = None,
     absent: Any = None,
 ) -> Any:
     """Declare a setting, which is a field of the dataclass `Recipe` or `RunOptions`.
@@ -40,11 +42,13 @@ def setting(
         choices: allowed texts, for example "a|b|c". The default is allowed, too. An empty `choices` allows any text.
         at_least, above, within: bounds of a number, or of each number in a tuple. `within` is an interval, "[0, 1)".
         per_worker: whether workers may have different values. Workers may always have different paths (`unit` "path").
+        off: the value that the setting gets if a rule drops it because nothing uses it. None: the default.
         absent: the value of a stored run or trace that lacks the setting, because an older version wrote it. None: the
             default. See `stored`.
     """
     about: dict[str, Any] = {"group": group, "meaning": meaning, "unit": unit, "aliases": aliases.split()}
     about |= {"choices": choices.split("|") if choices else [], "at_least": at_least, "above": above, "within": within}
+    about["off"] = default if off is None else off
     about["absent"] = default if absent is None else absent
     return dataclasses.field(default=default, metadata={**about, "per_worker": per_worker or unit == "path"})
 

@@ -4,10 +4,17 @@ import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+# Settings of earlier versions, each with the setting that took its place, and the fix.
+_HEAD_RATE = ("head_lr_factor", "give head_lr_factor, the last layer's rate divided by learning_rate")
+_REPLACED = {"head_lr": _HEAD_RATE, "head_learning_rate": _HEAD_RATE}
+
 
 def closest(word: str, known: Iterable[str], main: Iterable[str] = ()) -> str:
     """Suggest names in `known` similar to `word`, or list the names in `main`, or in `known` if `main` is empty."""
     names = list(known)
+    successor, fix = _REPLACED.get(word, ("", ""))
+    if successor in names:
+        return fix
     near = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
     if near and len(names) > 4:
         return f"did you mean {' or '.join(near)}?"

@@ -1,6 +1,7 @@
 """This module defines `Recipe`, the settings of a run's updates and evaluation."""
 
 import dataclasses
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -91,7 +92,7 @@ class Recipe(Settings):
     seed: int = _rate(0, "seed of initial weights, order, augmentation and validation split", within="[0, 4294967294]")
     schedule: str = _rate("cosine", "learning-rate schedule", choices="cosine|linear|step|constant", aliases="sched")
     learning_rate: float = _rate(0.2, "peak learning rate, not scaled by workers", above=0, aliases="lr")
-    head_learning_rate: float = _rate(0.0, "last layer's peak rate; 0: --learning-rate", at_least=0, aliases="head-lr")
+    head_lr_factor: float = _rate(1.0, "last layer's learning rate divided by --learning-rate", above=0)
     layer_decay: float = _rate(1.0, "a block's learning rate divided by the next block's; 1: off", within="(0, 1]")
     min_learning_rate: float = _rate(0.0, "final learning rate (cosine, linear)", at_least=0, aliases="min-lr")
     warmup_epochs: float = _rate(0.0, "length of the linear warm-up of the learning rate", "epochs", at_least=0)
@@ -108,15 +109,19 @@ class Recipe(Settings):
     momentum: float = _optimizer(0.9, "momentum, or beta1 of Adam, AdamW and LAMB", within="[0, 1)", aliases="beta1")
     beta2: float = _optimizer(0.999, "beta2 of Adam, AdamW and LAMB", within="[0, 1)")
     epsilon: float = _optimizer(0.0, "eps of Adam, AdamW and LAMB; 0: 1e-8 (LAMB: 1e-6)", at_least=0, aliases="eps")
-    nesterov: bool = _optimizer(True, "Nesterov momentum (SGD)")
+    nesterov: bool = _optimizer(True, "Nesterov momentum (SGD)", off=False)
     weight_decay: float = _optimizer(5e-4, "weight decay, except on norm layers and biases", at_least=0, aliases="wd")
     decay_all: bool = _optimizer(False, "apply weight decay to norm layers and biases, too")
     trust_coefficient: float = _optimizer(0.001, "trust coefficient, which scales each layer's step (LARS)", above=0)
     ema: float = _optimizer(0.0, "decay of the weights' moving average, for evaluation; 0: none", within="[0, 1)")
     ema_every: int = _optimizer(1, "interval between updates of the moving average", "updates", at_least=1)
     ema_start: float = _optimizer(0.0, "start of averaging; before it, the weights are copied", "epochs", at_least=0)
+    ema_warmup: bool = _optimizer(True, "lower the decay of the average's move n to (1 + n) / (10 + n)", absent=False)
     clip_norm: float = _optimizer(1.0, "clip the global gradient norm to this; 0: no clipping", at_least=0)
 
+    eval_every: int = _evaluation(
+        1, "interval between evaluations; the last epoch is always evaluated", "epochs", at_least=1
+    )
     eval_size: int = _evaluation(0, "height and width in evaluation; 0: --image-size", "pixels", at_least=0)
     eval_resize: int = _evaluation(0, "shorter side before the centre crop; 0: eval_size / 0.875", "pixels", at_least=0)
     interpolation: str = _evaluation(
@@ -175,10 +180,16 @@ def check_buildable(recipe: Recipe) -> None:
 
 
 def recipe_from_dict(fields: dict[str, Any]) -> Recipe:
-    """Make a recipe from the dict of JSON types that a checkpoint or a trace has stored, also one of an older version.
-
-    A setting that the dict lacks has the value that `stored` returns.
-    """
+    """Make a recipe from the dict that `to_dict` made of one, and a checkpoint or a trace has stored."""
+    fields = stored_recipe(fields)
     check_names(fields, Recipe)
     # `Recipe(**fields)` would reject settings without effect, which a saved recipe may have.
-    return changed(unchecked(Recipe, stored(Recipe, fields)))
+    return changed(unchecked(Recipe, fields))
+
+
+def stored_recipe(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stored recipe, which an older version may have written, with the settings of this version."""
+    fields = dict(fields)
+    if rate := fields.pop("head_learning_rate", 0):  # the last layer's peak rate; 0: learning_rate
+        fields["head_lr_factor"] = rate / (fields.get("learning_rate") or 1)  # the check rejects a rate of 0
+    return stored(Recipe, fields)

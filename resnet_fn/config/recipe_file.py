@@ -16,7 +16,7 @@ from typing import Any
 from resnet_fn.config.fields import all_names, check_names, stored, to_dict
 from resnet_fn.config.hints import closest, near_path
 from resnet_fn.config.options import RunOptions
-from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.recipe import Recipe, stored_recipe
 from resnet_fn.config.settings import Draft, Source, Value, draft_of, unchecked
 
 ENDING = ".toml"
@@ -28,11 +28,11 @@ _OWN_PLACE = ("out_dir", "resume", "allow_other_data", "progress")  # left out o
 
 def draft_of_run(settings: Mapping[str, Any]) -> Draft:
     """Make a draft (unchecked settings) from a run's config.json, without options such as `out_dir`."""
-    check_names(settings["recipe"], Recipe)
+    recipe = stored_recipe(settings["recipe"])
+    check_names(recipe, Recipe)
     check_names(settings["options"], RunOptions, what="options")
     options = {name: value for name, value in settings["options"].items() if name not in _OWN_PLACE}
-    recipe = unchecked(Recipe, stored(Recipe, settings["recipe"]))
-    return draft_of(recipe, unchecked(RunOptions, stored(RunOptions, options)))
+    return draft_of(unchecked(Recipe, recipe), unchecked(RunOptions, stored(RunOptions, options)))
 
 
 def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path, ...] = ()) -> Draft:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from resnet_fn.config.fields import OWN
+from resnet_fn.config.fields import BALANCED, OWN
 
 
 class Rule(NamedTuple):
@@ -15,6 +15,7 @@ class Rule(NamedTuple):
     text: str  # reason and fix, for example "needs --ema"; "{epochs}" in the text is replaced by the value of epochs
     keep: bool = False  # raise an error instead of switching the setting off
     instead: Any = None  # value for the setting that `holds` reads, if its source is weaker; otherwise an error
+    of_stored: bool = True  # whether the rule holds for stored runs, too, which may be older than the rule
 
 
 KEEP = True  # value for `Rule.keep`
@@ -38,7 +39,7 @@ RULES = (
     Rule(
         "image_size repeats max_shift max_rotation max_zoom crop_padding flip policy color_jitter erasing mixup cutmix "
         "stem norm sync_batchnorm initialisation zero_init_residual drop_path dropout weights reset_head freeze "
-        "train_only precision head_learning_rate layer_decay eval_size mean std data_dir train_list val_list feed",
+        "train_only precision head_lr_factor layer_decay eval_size mean std data_dir train_list val_list feed",
         lambda dataset: dataset != OWN,
         "is for this package's data sets and nets; leave it out",
     ),
@@ -53,6 +54,13 @@ RULES = (
     Rule("multi_label", lambda monitor: monitor != "top1", "needs --monitor map, macro_f1 or loss", instead="map"),
     Rule("multi_label", lambda class_weights: not class_weights, "excludes --class-weights; give one", instead=""),
     Rule("multi_label", lambda sampling: sampling == "shuffle", "needs --sampling shuffle", instead="shuffle"),
+    Rule(
+        "class_weights",
+        lambda class_weights, sampling: class_weights != BALANCED or sampling != BALANCED,
+        "counts rare classes twice with --sampling balanced; give one of them",
+        KEEP,
+        of_stored=False,
+    ),
     Rule(
         "train_list val_list",
         lambda train_list, val_list: train_list and val_list,
@@ -86,7 +94,7 @@ RULES = (
     Rule("sync_batchnorm zero_init_residual", lambda norm: norm == "batch", "needs --norm batch"),
     Rule("which reset_head", lambda weights: weights, "needs weights; give --weights FILE"),
     Rule("train_only", lambda freeze: not freeze, "cannot be used with --freeze {freeze}; give one of them", KEEP),
-    Rule("head_learning_rate", _trains_head, "needs a last layer that is trained; leave it out, or leave out --freeze"),
+    Rule("head_lr_factor", _trains_head, "needs a last layer that is trained; leave it out, or leave out --freeze"),
     # updates
     Rule(
         "repeats",
@@ -120,7 +128,7 @@ RULES = (
         KEEP,
     ),
     Rule("ema ema_start", lambda ema_start, epochs: ema_start < epochs, "needs --ema-start below epochs ({epochs})"),
-    Rule("ema_every ema_start", lambda ema: ema > 0, "needs --ema"),
+    Rule("ema_every ema_start ema_warmup", lambda ema: ema > 0, "needs --ema"),
     Rule(
         "loss",
         lambda loss, label_smoothing, class_weights: loss != OWN or not (label_smoothing or class_weights),

@@ -36,7 +36,7 @@ class Value(NamedTuple):
     @property
     def off(self) -> Any:
         """Return the value that the setting gets when a rule drops it."""
-        return False if isinstance(self.field.default, bool) else self.field.default
+        return self.field.metadata["off"]
 
     @property
     def is_on(self) -> bool:
@@ -66,6 +66,9 @@ class Draft(NamedTuple):
             plain = {name: values[name].value for name in reads & valid}
             if len(plain) < len(reads) or rule.holds(**plain):  # also skipped if a setting is invalid or missing
                 continue
+            concerned = {*rule.fields.split(), *reads}
+            if not rule.of_stored and all(values[name].source is Source.RECIPE for name in concerned):
+                continue
             text = rule.text.format(**plain)
             reason = text.partition(";")[0]
             for name in [name for name in rule.fields.split() if name in on]:
@@ -78,7 +81,8 @@ class Draft(NamedTuple):
                 elif not rule.keep and rule.instead is None and mine.source < max(its.source, Source.FILE):
                     values[name] = mine._replace(value=mine.off, source=its.source, place="")
                     on.remove(name)
-                    if mine.value != mine.field.default or mine.source >= Source.FILE:
+                    usual = (mine.field.default, mine.field.metadata["absent"])
+                    if mine.value not in usual or mine.source >= Source.FILE:
                         notes.append(f"{name} {show_value(mine.value)} is left out: it {reason}")
                 else:
                     faults.append((name, f"{name}: {mine.value!r} {text}"))

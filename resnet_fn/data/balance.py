@@ -5,25 +5,40 @@ from pathlib import Path
 
 import numpy as np
 
+from resnet_fn.config.fields import BALANCED
 from resnet_fn.config.hints import closest, few, near_path
 
-BALANCED = "balanced"
 
-
-def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> tuple[float, ...]:
+def class_weights(
+    setting: str,
+    classes: Sequence[str],
+    labels: np.ndarray,
+    sampling: str = "shuffle",
+    saved: Sequence[float] = (),
+) -> tuple[float, ...]:
     """Return the weight of each class in the loss, or () if `setting` is empty.
 
-    The setting "balanced" weights classes in proportion to 1 / (samples of the class), as scikit-learn does. Any other
-    setting is the path of a file with a line "CLASS WEIGHT" for each class. The mean weight of all samples is 1.
+    The setting "balanced" weights classes in proportion to 1 / (samples of the class), as
+    scikit-learn does. Any other setting is the path of a file with a line "CLASS WEIGHT" for each
+    class. The mean weight of the samples that an epoch shows is 1. With `sampling` "balanced", an
+    epoch shows all classes equally often. `saved` are the weights of a checkpoint. They are
+    returned if only the scale differs, which older versions computed without `sampling`.
     """
     if not setting:
         return ()
     counts = np.bincount(labels, minlength=len(classes))
+    shown = counts
     if setting == BALANCED:
         weights = np.where(counts > 0, len(labels) / (len(classes) * np.maximum(counts, 1)), 0.0)
     else:
         weights = _read_weights(Path(setting), classes)
-    return tuple((weights * len(labels) / (weights * counts).sum()).tolist())
+        shown = np.minimum(counts, 1) if sampling == BALANCED else counts
+    weights = weights * shown.sum() / (weights * shown).sum()
+    if len(saved) == len(weights):
+        shares = weights / weights.sum(), np.divide(saved, sum(saved))
+        if np.allclose(*shares, rtol=1e-9, atol=0):
+            return tuple(saved)
+    return tuple(weights.tolist())
 
 
 def class_balance(sampling: str, weights: Sequence[float], classes: int, labels: np.ndarray) -> list[dict[str, float]]:

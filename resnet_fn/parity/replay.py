@@ -89,6 +89,7 @@ def compare_step(
         batches: one pair (inputs, labels) for each update, all of the same shapes. Inputs and labels are NumPy arrays
             [n, …] of float32, integers or bool. A tuple of arrays gives positional arguments, a dict keyword arguments.
         recipe: the settings of training, such as loss and optimizer. The whole schedule is compressed into the updates.
+            A moving average has no warm-up (`ema_warmup`).
         accumulate: the number of micro-batches in each update, on both sides.
         reference_loss: PyTorch's loss, a function (outputs, labels) → scalar. The default is the recipe's loss.
         reference_optimizer: a function of the module that returns a torch optimizer; by default the recipe's.

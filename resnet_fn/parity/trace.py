@@ -9,6 +9,7 @@ import numpy as np
 
 from resnet_fn.config.hints import few, first_line
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.settings import changed
 from resnet_fn.data.mix import draw_mixing, mix
 from resnet_fn.parity.layers.difference import CEILING
 from resnet_fn.parity.layers.layer import Layer
@@ -147,7 +148,7 @@ def _check_batches(batches: Sequence[Batch], accumulate: int) -> None:
 
 # Settings of a recipe that the reference ignores.
 _NOT_COMPARED = (
-    *("class_weights", "head_learning_rate", "layer_decay", "freeze", "train_only", "sync_batchnorm", "multi_label"),
+    *("class_weights", "head_lr_factor", "layer_decay", "freeze", "train_only", "sync_batchnorm", "multi_label"),
 )
 
 # The number of updates after which weights are compared. Later, the input of a ReLU may have rounded to the other side
@@ -172,6 +173,8 @@ class Task:
         if given:
             got = ", ".join(f"{name} {getattr(self.recipe, name)!r}" for name in given)
             raise ValueError(f"recipe: the ladder does not compare {got}; omit these, or give another recipe")
+        if self.recipe.ema:  # torch's average, with which the ladder compares, has no warm-up
+            object.__setattr__(self, "recipe", changed(self.recipe, ema_warmup=False))
         _check_batches(self.batches, self.accumulate)
         every, updates = self.recipe.ema_every, len(self.batches)
         if self.recipe.ema and every > updates:

@@ -53,7 +53,7 @@ def finetune() -> Recipe:
         batch_size=32,
         warmup_epochs=1.0,
         learning_rate=0.01,
-        head_learning_rate=0.1,
+        head_lr_factor=10.0,
         weight_decay=1e-4,
     )
 
@@ -121,7 +121,7 @@ def imagenet_resnet50_v2() -> Recipe:
     images = {"policy": "trivialaugment", "erasing": 0.1, "mixup": 0.2, "cutmix": 1.0, "repeats": 4}
     rate = {"batch_size": 1024, "epochs": 600, "schedule": "cosine", "learning_rate": 0.5, "warmup_epochs": 5.0}
     # torchvision scales its decay 0.99998: 1 - 2e-5 · batch_size · ema_every / epochs.
-    average = {"ema": 0.998908, "ema_every": 32, "ema_start": 5.0}
+    average = {"ema": 0.998908, "ema_every": 32, "ema_start": 5.0, "ema_warmup": False}
     return _imagenet(**sizes, **images, **rate, **average, weight_decay=2e-5, label_smoothing=0.1)
 
 

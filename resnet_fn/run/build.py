@@ -31,8 +31,9 @@ from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.telemetry.norms import LayerNorms
 from resnet_fn.telemetry.telemetry import Pace, SilentTelemetry, Telemetry
-from resnet_fn.update.average import make_average
+from resnet_fn.update.average import describe_average, make_average
 from resnet_fn.update.exchange import with_all_reduce
+from resnet_fn.update.groups import describe_rates, parameter_groups, shown_factor
 from resnet_fn.update.loss import Loss, make_loss
 from resnet_fn.update.loss_scale import make_scaler
 from resnet_fn.update.optimizer import make_fast_optimizer
@@ -95,6 +96,7 @@ class Run:
     eval_step: EvalStep  # the compiled function of an evaluation's batch
     masks: Masks  # makes the net's inputs beside images: masks of stochastic depth and dropout
     schedule: Schedule  # the learning rate of every update
+    rate_factor: float  # factor of the learning rate in logs and tables; 1 if a trained parameter has this factor
     total: int  # number of updates of the whole run
     class_weights: tuple[float, ...]  # weight of each class in the loss; (): all equal
     class_balance: list[dict[str, float]]  # a row for each class, if classes are balanced: see `balance.class_balance`
@@ -107,6 +109,13 @@ class Run:
     telemetry: Telemetry = dataclasses.field(default_factory=SilentTelemetry)
     pace: Pace = dataclasses.field(default_factory=Pace)  # the losses and times of the current epoch
     progress: Progress = dataclasses.field(default_factory=Progress)  # updates done, best and last evaluation
+
+    @property
+    def evaluation_is_due(self) -> bool:
+        """Return whether the run is at the end of an epoch that has to be evaluated, and not evaluated yet."""
+        epochs, rest = divmod(self.progress.update, self.feed.updates_per_epoch)
+        due = epochs > 0 and (epochs % self.recipe.eval_every == 0 or self.progress.update == self.total)
+        return rest == 0 and due and not self.progress.is_evaluated
 
     @property
     def is_over(self) -> bool:
@@ -141,7 +150,8 @@ def build_run(
     feed = make_feed(dataset, recipe, workers, options.feed)
     total = recipe.epochs * feed.updates_per_epoch
     blank = blank_batch(dataset, recipe.batch_size // workers.size, recipe.image_size, recipe.mixes, options.feed)
-    weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
+    saved = checkpoint.state["class_weights"] if checkpoint else ()
+    weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels, recipe.sampling, saved)
     balance = class_balance(recipe.sampling, weights, len(dataset.classes), dataset.train.labels)
     net = own.net if own else build_net(recipe, dataset.input)
     if recipe.sync_batchnorm and workers.size > 1:
@@ -150,10 +160,19 @@ def build_run(
     if recipe.dataset == "imagefolder" and not (source or checkpoint):
         first = describe_random_start(recipe.model, len(dataset.train))
     masks = make_masks(recipe, net, workers)
+    factors = {parameter.name: factor for parameter, _, factor in parameter_groups(recipe, net)}
+    rates = describe_rates(recipe.learning_rate, factors)
     optimizer = make_fast_optimizer(recipe, net)
     scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)
-    average = make_average(net, recipe.ema, recipe.ema_every, recipe.ema_start, feed.updates_per_epoch)
+    average = make_average(
+        net, recipe.ema, recipe.ema_every, recipe.ema_start, feed.updates_per_epoch, recipe.ema_warmup
+    )
     state = make_state(net, optimizer, scaler, average)
+    lines = (
+        describe_balance(balance, dataset.classes) if balance else "",
+        f"rates       {rates}" if rates else "",
+        describe_average(average, recipe.ema, total) if average else "",
+    )
     metric = accuracy_by_class if recipe.multi_label else accuracy
     jit = mindspore.jit if options.mode == "graph" else None
     return Run(
@@ -177,10 +196,11 @@ def build_run(
         eval_step=make_eval_step(net, task_of(recipe.multi_label).needs_logits, jit, own_loss),
         masks=masks,
         schedule=make_schedule(recipe, feed.updates_per_epoch),
+        rate_factor=shown_factor(factors.values()),
         total=total,
         class_weights=weights,
         class_balance=balance,
-        notes=[*first, *dataset.notes, *([describe_balance(balance, dataset.classes)] if balance else [])],
+        notes=[*first, *dataset.notes, *filter(None, lines)],
         stop_request=stop_request,
         prefetcher=Prefetcher(feed, total, blank),
         writer=CheckpointWriter(state if workers.is_main else None),

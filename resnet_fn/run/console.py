@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.fields import OWN, show_value
-from resnet_fn.data.balance import BALANCED
+from resnet_fn.config.fields import BALANCED, OWN, show_value
 from resnet_fn.data.dataset import Arrays
 from resnet_fn.evaluation.task import task_of
 from resnet_fn.models.batchnorm import is_statistic
@@ -55,20 +54,21 @@ def header(run: Run, start: Path | None) -> list[str]:
 
 
 def epoch_lines(run: Run) -> str:
-    """Return the table row of the latest evaluated epoch, and clear this epoch's losses and times in `run.pace`."""
-    recipe, progress, pace, last = run.recipe, run.progress, run.pace, run.progress.last
-    assert last is not None
+    """Return the table row of the epoch that has ended, and clear the epoch's losses and times in `run.pace`."""
+    recipe, progress, pace = run.recipe, run.progress, run.pace
+    scores = progress.last if progress.last and progress.is_evaluated else {}
     seconds, left = time.perf_counter() - pace.began, run.total - progress.update
     rate = recipe.batch_size * len(pace.seconds) / sum(pace.seconds) if pace.seconds else 0
     to_come = (seconds - pace.compiling) / len(pace.seconds) * left if pace.seconds and left else 0
-    names = dict.fromkeys((recipe.monitor, task_of("map" in last).metric))
+    metrics = (recipe.monitor, task_of(recipe.multi_label).metric) if run.dataset.classes else ()
+    names = [name for name in dict.fromkeys(metrics) if name in _TITLES]
     rows = [
-        ("epoch", 7, f"{last['epoch'] + 1}/{recipe.epochs}"),
+        ("epoch", 7, f"{progress.update // run.feed.updates_per_epoch}/{recipe.epochs}"),
         ("train loss", 10, f"{np.mean(pace.losses):.4f}" if pace.losses else "-"),
         *([("train acc", 9, f"{np.mean(pace.accuracies):.2%}" if pace.losses else "-")] if run.dataset.classes else []),
-        ("val loss", 8, f"{last['loss']:.4f}"),
-        *((_TITLES[name], 9, f"{last[name]:.2%}") for name in names if name in last and name in _TITLES),
-        ("lr", 8, f"{run.schedule(progress.update - 1):.3g}"),
+        ("val loss", 8, f"{scores['loss']:.4f}" if scores else "-"),
+        *((_TITLES[name], 9, f"{scores[name]:.2%}" if scores else "-") for name in names),
+        ("lr", 8, f"{run.schedule(progress.update - 1) * run.rate_factor:.3g}"),
         ("images/s", 8, f"{rate:.0f}" if rate else "-"),
         ("time", 6, clock(seconds)),
         ("left", 6, clock(to_come) if to_come else "-"),

@@ -1,6 +1,7 @@
-"""The training loop makes the updates, evaluates after each epoch, and saves checkpoints.
+"""The training loop makes the updates, evaluates after epochs, and saves checkpoints.
 
-There are no callbacks. `train` builds the run. `run_epochs` calls `train_epoch` and `evaluate_epoch` in turn.
+There are no callbacks. `train` builds the run. `run_epochs` calls `train_epoch`, `evaluate_epoch`
+and `end_epoch` in turn.
 """
 
 import contextlib
@@ -69,9 +70,10 @@ def train(
 ) -> TrainResult:
     """Train a recipe, or resume the run that `options.resume` and `options.out_dir` choose (`find_start`).
 
-    After each epoch the run is evaluated. `checkpoint_every` decides when a checkpoint is saved. Under msrun every
-    worker calls this function with the same arguments, and all return the same metrics. If a worker gets SIGTERM,
-    SIGINT or SIGHUP, the run saves a checkpoint and ends, after the current or the next update or after an evaluation's
+    The run is evaluated after each `recipe.eval_every`-th epoch and after the last. `checkpoint_every`
+    decides when a checkpoint is saved. Under msrun every worker calls this function with the same
+    arguments, and all return the same metrics. If a worker gets SIGTERM, SIGINT or SIGHUP, the run
+    saves a checkpoint and ends, after the current or the next update or after an evaluation's
     current batch. Before the first update or evaluation, a signal ends the process.
 
     `save` in run/resume.py writes a checkpoint. Besides values for reports, a checkpoint contains these parts:
@@ -142,15 +144,15 @@ def run_epochs(run: Run) -> int:
     stopped = 0
     while not stopped:
         # This comes first because a resumed run may have stopped at the end of an epoch, before its evaluation.
-        if progress.update and progress.update % run.feed.updates_per_epoch == 0 and not progress.is_evaluated:
+        if run.evaluation_is_due:
             if stopped := evaluate_epoch(run):
                 break
-            if save_is_due(progress, run.options.checkpoint_every, run.is_over):
-                save(run)
-            log.say(epoch_lines(run))  # after the save, because printing may fail
+            end_epoch(run)
         if run.is_over:
             break
         stopped = train_epoch(run)
+        if not stopped and not run.evaluation_is_due:
+            end_epoch(run)
     if stopped:
         save(run)
         log.say(f"{signal.Signals(stopped).name}: stopping after update {progress.update}")
@@ -160,6 +162,13 @@ def run_epochs(run: Run) -> int:
     run.writer.wait()
     log.checkpointed(run.writer.poll())
     return stopped
+
+
+def end_epoch(run: Run) -> None:
+    """Save a checkpoint if one is due, and print the epoch's row of the table, after the epoch's evaluation, if any."""
+    if save_is_due(run.progress, run.options.checkpoint_every, run.is_over):
+        save(run)
+    run.telemetry.say(epoch_lines(run))  # after the save, because printing may fail
 
 
 def train_epoch(run: Run) -> int:
@@ -201,7 +210,7 @@ def train_epoch(run: Run) -> int:
             stop_not_finite(run, batch, report.not_finite, skipped_in_row)
         if signal_number := agreed_signal(report.flags):
             return signal_number
-        # After the last update of an epoch, `run_epochs` evaluates first, and then saves if a save is due.
+        # After the last update of an epoch, `run_epochs` evaluates first if that is due, and then `end_epoch` saves.
         if options.checkpoint_every and progress.update % options.checkpoint_every == 0 and progress.update < end:
             save(run)
     return 0
@@ -228,7 +237,7 @@ def log_update(
             "epoch": epoch,
             "loss": float(done.loss),
             **({"accuracy": float(done.accuracy)} if run.dataset.classes else {}),
-            "lr": learning_rate,
+            "lr": learning_rate * run.rate_factor,
             "grad_norm": float(done.grad_norm),
             "loss_scale": loss_scale,
             "skipped": int(skipped),

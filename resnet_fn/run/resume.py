@@ -14,11 +14,10 @@ from typing import Any
 from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError, load_checkpoint
 from resnet_fn.checkpoint.parameters import restore_state
 from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint, locate
-from resnet_fn.config.fields import OWN, show_value, to_dict
+from resnet_fn.config.fields import BALANCED, OWN, show_value, to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import PREPARATION, Recipe, recipe_from_dict
 from resnet_fn.config.settings import changed
-from resnet_fn.data.balance import BALANCED
 from resnet_fn.data.feed import Feed
 from resnet_fn.data.input_spec import renamed
 from resnet_fn.recipes import differences
@@ -215,7 +214,8 @@ def epochs_notes(update: int, then: int, run: Run) -> list[str]:
         done = update / run.feed.updates_per_epoch
         raise ValueError(f"epochs: {now} is less than the {done:.4g} epochs that the run has done; give more epochs")
     mixing = "; mix_off_epochs counts back from the new end" * bool(run.recipe.mix_off_epochs)
-    return [f"resuming with epochs {now} instead of {then}: the learning rate is {run.schedule(update):.3g}{mixing}"]
+    rate = run.schedule(update) * run.rate_factor
+    return [f"resuming with epochs {now} instead of {then}: the learning rate is {rate:.3g}{mixing}"]
 
 
 def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, allow_other: bool) -> list[str]:

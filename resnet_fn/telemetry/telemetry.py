@@ -32,7 +32,7 @@ class Pace:
         self.begin(0)
 
     def begin(self, epochs: int) -> None:
-        """Start to collect values of a new epoch. `epochs` is the number of epochs that this process has evaluated."""
+        """Start to collect values of a new epoch. `epochs` is the number of epochs that this process has ended."""
         self.epochs, self.began, self.compiling = epochs, time.perf_counter(), 0.0
         self.losses: list[float] = []
         self.accuracies: list[float] = []

@@ -24,9 +24,12 @@ class MovingAverage(NamedTuple):
     new_weight: Tensor  # 1 − decay, float32 scalar: average ← decay · average + (1 − decay) · parameter
     every: int  # number of applied updates from one move of the average to the next
     start: int  # number of first applied updates in which the average is only a copy of the weights
+    warmup: bool = False  # whether the first moves after `start` have a smaller decay: see `moving_average`
 
 
-def moving_average(parameters: Iterable[Parameter], decay: float, every: int = 1, start: int = 0) -> MovingAverage:
+def moving_average(
+    parameters: Iterable[Parameter], decay: float, every: int = 1, start: int = 0, warmup: bool = False
+) -> MovingAverage:
     """Make a moving average of a net's parameters. At first, the average is a copy of the parameters.
 
     Args:
@@ -35,35 +38,65 @@ def moving_average(parameters: Iterable[Parameter], decay: float, every: int = 1
         decay: weight of the old average, 0 <= decay < 1.
         every: number of applied (not skipped) updates from one move of the average to the next.
         start: number of applied updates, at the start of training, in which the average only copies the parameters.
+        warmup: whether move n = 0, 1, … after `start` has the decay min(decay, (1 + n) / (10 + n)), as in TensorFlow's
+            ExponentialMovingAverage with `num_updates`. Without it, decay ** n of the average is still the parameters
+            at `start`.
     """
     parameters = tuple(parameters)
     averages = tuple(Parameter(Tensor(p.numpy()), name=_PREFIX + p.name, requires_grad=False) for p in parameters)
     count = Parameter(Tensor(np.float32(0)), name=_COUNT, requires_grad=False)
-    return MovingAverage(averages, parameters, count, Tensor(1.0 - decay, mindspore.float32), every, start)
+    new_weight = Tensor(1.0 - decay, mindspore.float32)
+    return MovingAverage(averages, parameters, count, new_weight, every, start, warmup)
 
 
 def make_average(
-    net: nn.Cell, decay: float, every: int, start: float, updates_per_epoch: float
+    net: nn.Cell, decay: float, every: int, start: float, updates_per_epoch: float, warmup: bool = False
 ) -> MovingAverage | None:
     """Make the moving average of a net's parameters that are not frozen, or return None if `decay` is 0."""
     if not decay:
         return None
     statistics = {id(parameter) for parameter in batchnorm_statistics(net)}
     parameters = [p for p in net.get_parameters() if p.requires_grad or id(p) in statistics]
-    return moving_average(parameters, decay, every, round(start * updates_per_epoch))  # `start` is in epochs
+    return moving_average(parameters, decay, every, round(start * updates_per_epoch), warmup)  # `start` is in epochs
+
+
+def describe_average(average: MovingAverage, decay: float, updates: int) -> str:
+    """Return a line about an average that moves too seldom in a run of so many updates, or "" if there is none."""
+    moves = updates // average.every - average.start // average.every
+    first = decay**moves  # without a warm-up, the part of the average that is still the weights at its start
+    if first <= 0.1:
+        return ""
+    if not moves:
+        return f"warning: ema_every {average.every}: the average never moves in {updates} updates; give a smaller one"
+    if average.warmup:
+        last = min(decay, moves / (9 + moves))
+        return f"ema {decay:g} is more than {moves} moves of the average can reach: the last one has decay {last:.3g}"
+    better = 1 - float(f"{1 - 0.01 ** (1 / moves):.1g}")
+    why = f"with this decay, {first:.1%} of the average is the first weights after all {moves} moves"
+    return f"warning: ema {decay:g}: {why}; give --ema-warmup, or --ema {better:g}"
 
 
 def move_average(
-    averages: Parameters, followed: Parameters, count: Parameter, new_weight: Tensor, every: int, start: int
+    averages: Parameters,
+    followed: Parameters,
+    count: Parameter,
+    new_weight: Tensor,
+    every: int,
+    start: int,
+    warmup: bool = False,
 ) -> Tensor:
     """Count an applied update; move the average if `every` or `start` requires it. Arguments: see `MovingAverage`."""
     now = count + 1.0
     _assign(count, now)
     # Each branch returns a value that is used, because MindSpore drops a branch that returns no value.
-    if every == 1:  # noqa: SIM114 (this condition is a constant, decided at compilation; the next one is a tensor)
-        now = _move(averages, followed, now, new_weight, start)
+    weight = new_weight
+    if warmup:  # a constant, decided at compilation
+        moves = now / float(every) - float(start // every + 1)  # earlier ones after `start`, if this update moves
+        weight = ops.maximum(weight, 9.0 / (10.0 + moves))  # 1 − (1 + n) / (10 + n)
+    if every == 1:  # noqa: SIM114 (this condition is a constant, too; the next one is a tensor)
+        now = _move(averages, followed, now, weight, start)
     elif ops.logical_or(ops.equal(ops.fmod(now, float(every)), 0.0), now <= start):
-        now = _move(averages, followed, now, new_weight, start)
+        now = _move(averages, followed, now, weight, start)
     return now
 
 

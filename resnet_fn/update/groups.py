@@ -1,7 +1,7 @@
 """These functions choose a weight decay and a learning-rate factor for each parameter of a net."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mindspore import Parameter, Tensor, mint, nn
@@ -22,19 +22,44 @@ Groups = Sequence[Parameter | tuple[Parameter, float] | tuple[Parameter, float, 
 def parameter_groups(recipe: Recipe, net: nn.Cell) -> list[tuple[Parameter, float, float]]:
     """Combine each of `net.trainable_params()` with the recipe's weight decay and a factor of the learning rate.
 
-    The last layer has rate factor 1. The stem, or a block, with n blocks after it has `layer_decay`^(n + 1), as in BEiT
-    (arXiv 2106.08254) and timm. If `head_learning_rate` is above 0, the last layer has this rate instead.
+    The last layer has the rate factor `head_lr_factor`. The stem, or a block, with n blocks after it has
+    `layer_decay`^(n + 1), as in BEiT (arXiv 2106.08254) and timm.
     """
     numbers = layer_numbers([parameter.name for parameter in net.get_parameters()])
     last = max(numbers.values())
 
     def factor(name: str) -> float:
-        if recipe.head_learning_rate and group_of(name) == HEAD:
-            return recipe.head_learning_rate / recipe.learning_rate
+        if group_of(name) == HEAD:
+            return recipe.head_lr_factor
         return recipe.layer_decay ** (last - numbers[name])
 
     decays = weight_decay_groups(net, recipe.weight_decay, recipe.decay_all)
     return [(parameter, decay, factor(parameter.name)) for parameter, decay in decays]
+
+
+def shown_factor(factors: Iterable[float]) -> float:
+    """Return the factor of the learning rate in logs and tables: 1 if a parameter has it, or else the largest."""
+    factors = tuple(factors)
+    return 1.0 if 1.0 in factors else max(factors)
+
+
+def describe_rates(learning_rate: float, factors: Mapping[str, float]) -> str:
+    """Describe the peak rates of all parts of a net, for example "stem to layer4 0.01, fc 0.1".
+
+    `factors` maps parameter names to rate factors. If all factors are 1, the result is "".
+    """
+    if {*factors.values()} == {1.0}:
+        return ""
+    by_part: dict[str, list[float]] = {}
+    for name, factor in factors.items():
+        by_part.setdefault(group_of(name), []).append(learning_rate * factor)
+    spans: list[tuple[str, str, str]] = []  # first part, last part, rates
+    for part, rates in by_part.items():
+        low, high = (f"{rate:.3g}" for rate in (min(rates), max(rates)))
+        text = low if low == high else f"{low} to {high}"
+        first = spans.pop()[0] if spans and spans[-1][2] == text else part
+        spans.append((first, part, text))
+    return ", ".join(f"{first if first == last else f'{first} to {last}'} {text}" for first, last, text in spans)
 
 
 def weight_decay_groups(net: nn.Cell, weight_decay: float, decay_all: bool = False) -> list[tuple[Parameter, float]]:

@@ -31,7 +31,7 @@ the statistics with its own samples (with `sync_batchnorm`, with all workers' sa
 the workers is taken once, at the end of the update. The statistics of frozen BatchNorms do not change.
 
 Learning rate: an argument of the step. `schedule.py` computes the rate from the update's number. The optimizer
-multiplies the rate by each parameter's factor, which `groups.py` computes from `layer_decay` and `head_learning_rate`.
+multiplies the rate by each parameter's factor, which `groups.py` computes from `layer_decay` and `head_lr_factor`.
 
 Checkpoint: `TrainState` (`state.py`) is all that an update passes to the next one, so a checkpoint must hold all of it.
 

@@ -2,6 +2,7 @@ import copy
 import dataclasses
 import inspect
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from resnet_fn.config import fields as declarations
 from resnet_fn.config.fields import setting, stored, to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
+from resnet_fn.config.recipe_file import draft_of_run
 from resnet_fn.config.settings import Settings, changed
 from resnet_fn.train import parse
 
@@ -52,8 +54,8 @@ def test_settings_can_be_copied(copied):
     [
         (lambda: dataclasses.replace(Recipe(), lerning_rate=0.1), "recipe: |'lerning_rate'|did you mean learning_rate"),
         (lambda: Recipe(lr=0.1), "recipe: |'lr'|did you mean learning_rate"),
-        (lambda: Recipe(head_lrr=0.1), "recipe: |'head_lrr'|did you mean head_learning_rate"),  # not the alias head_lr
-        (lambda: recipes.finetune(head_lr=0.1), "recipe: |'head_lr'|did you mean head_learning_rate"),
+        (lambda: Recipe(leraning_rate=0.1), "recipe: |'leraning_rate'|did you mean learning_rate"),
+        (lambda: recipes.finetune(head_lr=0.1), "recipe: |'head_lr'|give head_lr_factor"),
         (lambda: recipe_from_dict({"batchsize": 3}), "recipe: |'batchsize'|did you mean batch_size"),
         (lambda: RunOptions(device="GPU"), "device: 'GPU' |CPU, Ascend"),
     ],
@@ -61,6 +63,39 @@ def test_settings_can_be_copied(copied):
 def test_unknown_names_and_wrong_options_are_named(make, parts, raises_line):
     with raises_line(*parts.split("|")):
         make()
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.07, 0.2, 1e-6])
+@pytest.mark.parametrize("learning_rate", [0.01, 0.03, 0.0013])
+def test_a_stored_rate_of_the_last_layer_keeps_its_bits(rate, learning_rate):
+    """The step multiplies the float32 rate by the factor's float32: the factor is the old quotient."""
+    stored = to_dict(recipes.finetune(learning_rate=learning_rate))
+    del stored["head_lr_factor"]
+    assert recipe_from_dict({**stored, "head_learning_rate": 0.0}).head_lr_factor == 1
+    again = recipe_from_dict({**stored, "head_learning_rate": rate})
+    assert again.head_lr_factor == rate / learning_rate
+    assert recipe_from_dict(to_dict(again)) == again
+
+
+def test_the_last_layers_rate_follows_the_learning_rate(raises_line):
+    assert recipes.finetune().head_lr_factor == 10 == recipes.finetune(learning_rate=1e-6).head_lr_factor
+    for flags in (["--head-lr", "0.1"], ["--head-learning-rate=0.1"]):
+        with raises_line(flags[0].partition("=")[0], "give --head-lr-factor", "--learning-rate"):
+            parse(["--recipe", "finetune", *flags])
+    for name in ("head_lr", "head_learning_rate", "head-lr"):
+        Path("mine.toml").write_text(f'extends = "finetune"\n{name} = 0.1\n')
+        with raises_line("mine.toml line 2", repr(name), "give head_lr_factor", "learning_rate"):
+            parse(["--recipe", "mine.toml"])
+
+
+def test_a_stored_average_without_the_setting_has_no_warm_up():
+    stored = to_dict(Recipe(ema=0.99))
+    assert stored.pop("ema_warmup") is True
+    assert recipe_from_dict(stored).ema_warmup is False
+    draft = draft_of_run({"recipe": stored, "options": {}}).complete()
+    assert draft.make(Recipe).ema_warmup is False
+    assert parse(["--ema", "0.99"])[0].ema_warmup is True
+    assert recipes.recipe("imagenet_resnet50_v2").ema_warmup is False  # torchvision's average
 
 
 def test_the_docstring_explains_each_field():

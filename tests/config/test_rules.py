@@ -6,8 +6,9 @@ import pytest
 from resnet_fn import recipes
 from resnet_fn.config import rules
 from resnet_fn.config.cli import UsageError
+from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
-from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.settings import changed
 from resnet_fn.train import parse
 
@@ -23,12 +24,13 @@ def test_the_table_reads_from_top_to_bottom():
 
 
 WITHOUT_EFFECT = (
-    "--policy-ops 2|--beta2 0.999|--ema-every 1|--trust-coefficient 0.001|--loss-scale 64|--crop-scale 0.08|"
-    "--mix-off-epochs 3|--milestone-factor 0.1|--synthetic-classes 10|--smoothing-over others --label-smoothing 0|"
+    "--policy-ops 2|--beta2 0.999|--ema-every 1|--ema-warmup|--trust-coefficient 0.001|--loss-scale 64|"
+    "--crop-scale 0.08|--mix-off-epochs 3|--milestone-factor 0.1|--synthetic-classes 10|"
+    "--smoothing-over others --label-smoothing 0|"
     "--policy-noise 1|--label-threshold 0.2|--validation-share 0.2|--color-jitter 0.1|--reset-head|--beta2 0|"
     "--zero-init-residual --norm none|--on-bad-sample skip|--data-threads 2|--check-files|--max-skips 20|"
-    "--trust-coefficient 0.1 --optimizer lars --weight-decay 0|--head-learning-rate 0.1 --freeze stem,fc|"
-    "--head-learning-rate 0.1 --train-only layer?|--ema-start 20 --ema 0.9|--mix-off-epochs 20 --mixup 0.2|"
+    "--trust-coefficient 0.1 --optimizer lars --weight-decay 0|--head-lr-factor 2 --freeze stem,fc|"
+    "--head-lr-factor 2 --train-only layer?|--ema-start 20 --ema 0.9|--mix-off-epochs 20 --mixup 0.2|"
     "--fast-math|--which best|--monitor map|--val-list x|--train-list x"
 )
 
@@ -42,7 +44,7 @@ def test_a_setting_without_effect_is_rejected_where_it_was_typed_though_it_be_th
 
 @pytest.mark.parametrize("words", ["--train-only *.bias", "--freeze fc.weight", "--train-only fc.weight"])
 def test_a_last_layer_of_which_one_parameter_is_trained_has_a_learning_rate(words):
-    assert parse(["--head-learning-rate", "0.1", *words.split()])[0].head_learning_rate == 0.1
+    assert parse(["--head-lr-factor", "2", *words.split()])[0].head_lr_factor == 2
 
 
 @pytest.mark.parametrize(
@@ -60,6 +62,10 @@ def test_a_last_layer_of_which_one_parameter_is_trained_has_a_learning_rate(word
         (
             "--recipe imagenet_resnet50_v2 --epochs 3",
             "warmup_epochs: 5.0 is above epochs 3|give --warmup-epochs 3 or less",
+        ),
+        (
+            "--recipe finetune --class-weights balanced --sampling balanced",
+            "class_weights: 'balanced'|--sampling balanced|give one of them",
         ),
         ("--recipe finetune --multi-label --class-weights balanced", "multi_label: True|--class-weights"),
         ("--recipe finetune --freeze stem --train-only fc", "train_only: 'fc'|--freeze stem|give one"),
@@ -80,6 +86,13 @@ def test_what_does_not_go_together_names_fields_values_and_fix(words, parts, rai
         parse(flags)
 
 
+def test_a_stored_run_with_balanced_weights_and_sampling_is_read():
+    both = {**to_dict(Recipe()), "class_weights": "balanced", "sampling": "balanced"}
+    stored = recipe_from_dict(both)
+    assert (stored.class_weights, stored.sampling) == ("balanced", "balanced")
+    assert changed(stored, epochs=30).class_weights == "balanced"
+
+
 def test_no_rule_reads_a_value_that_cannot_be():
     for words, fault in (
         ("--epochs x --warmup-epochs 30", "epochs: 'x'"),
@@ -98,8 +111,8 @@ def test_several_classes_an_image_set_what_they_need_where_nothing_else_was_type
         assert "label_smoothing 0.1 is left out: multi_label needs --label-smoothing 0" in left_out
     files = Recipe(dataset="imagefolder", multi_label=True)
     assert files == dataclasses.replace(Recipe(dataset="imagefolder"), multi_label=True)
-    balanced = Recipe(dataset="imagefolder", sampling="balanced", class_weights="balanced")
-    assert files == changed(balanced, multi_label=True)
+    for given in ({"sampling": "balanced"}, {"class_weights": "balanced"}):
+        assert files == changed(Recipe(dataset="imagefolder", **given), multi_label=True)
     assert (files.loss, files.label_smoothing, files.monitor) == ("bce", 0.0, "map")
     with pytest.raises(ValueError, match=r"^multi_label: True needs --loss bce or focal$"):
         Recipe(dataset="imagefolder", multi_label=True, loss="cross_entropy")  # typed, though it is the default
@@ -116,7 +129,7 @@ def test_several_classes_an_image_set_what_they_need_where_nothing_else_was_type
         ("--recipe imagenet_resnet50_a3 --dataset digits", {"policy": "", "policy_noise": 0.0}),
         ("--recipe imagenet_resnet50_a3 --mixup 0 --cutmix 0", {"label_threshold": 0.0}),
         ("--recipe imagenet_resnet50_a3 --policy=", {"policy_magnitude": 9, "policy_noise": 0.0}),
-        ("--recipe finetune --freeze fc.*", {"head_learning_rate": 0.0}),
+        ("--recipe finetune --freeze fc.*", {"head_lr_factor": 1.0}),
         ("--recipe imagenet_resnet50_v2 --epochs 5", {"ema": 0.0, "ema_start": 0.0, "ema_every": 1}),
     ],
 )

@@ -28,6 +28,21 @@ def test_weights_of_a_file_keep_their_ratios_and_have_the_mean_1():
     assert np.mean(weights[LABELS]) == pytest.approx(1)
 
 
+def test_weights_have_the_mean_1_over_what_balanced_sampling_shows():
+    Path("w.txt").write_text("éléphant 9\nbee 1\ncat with a space 2.5\n", encoding="utf-8")
+    weights = class_weights("w.txt", CLASSES, LABELS, "balanced")
+    np.testing.assert_allclose(np.divide(weights, weights[0]), [1, 2.5, 9], rtol=1e-12)
+    seen = class_balance("balanced", weights, 3, LABELS)
+    shown = [row["training_images"] * row["times_seen"] for row in seen]
+    assert np.average(weights, weights=shown) == pytest.approx(1)
+    # A run of an older version goes on with the scale that it began with.
+    older = class_weights("w.txt", CLASSES, LABELS)
+    assert older != weights
+    assert class_weights("w.txt", CLASSES, LABELS, "balanced", older) == older
+    other = (*older[:2], older[2] * 1.01)
+    assert class_weights("w.txt", CLASSES, LABELS, "balanced", other) == weights
+
+
 # More are in tests/test_mistakes.py.
 @pytest.mark.parametrize(
     ("text", "parts"),

@@ -16,7 +16,7 @@ def test_compressed_schedule_has_warm_up_peak_and_end():
 
 
 NOT_COMPARED = {
-    **{"class_weights": "balanced", "head_learning_rate": 0.5, "layer_decay": 0.5, "freeze": "stem"},
+    **{"class_weights": "balanced", "head_lr_factor": 0.5, "layer_decay": 0.5, "freeze": "stem"},
     **{"train_only": "fc", "sync_batchnorm": True, "multi_label": True},
 }
 
@@ -29,6 +29,12 @@ def test_settings_that_the_reference_cannot_follow_are_rejected_by_name(name, sa
     with pytest.raises(ValueError) as error:
         Task(use, make_batches(1, 4, 1, 2, 3))
     says(error, "recipe: the ladder does not compare", f"{name} {value!r}", "omit these, or give another recipe")
+
+
+def test_the_ladders_average_has_no_warm_up():
+    batches = make_batches(1, 4, 1, 2, 3)
+    assert Task(dataclasses.replace(recipe("digits"), ema=0.9), batches).recipe.ema_warmup is False
+    assert Task(recipe("digits"), batches).recipe == recipe("digits")
 
 
 def test_the_dropout_of_a_recipe_is_listed():

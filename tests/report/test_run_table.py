@@ -71,7 +71,7 @@ def test_a_folder_without_recipe_or_evaluation_is_named():
     with pytest.raises(ValueError, match=r"^run: contains no config.json; give a run folder$"):
         read_run(Path("run"), [])
     Path("run/config.json").write_text(json.dumps({"recipe": {"seed": 1}, "options": {}}))
-    with pytest.raises(ValueError, match=r"^run: has not been evaluated yet; wait for the end of the first epoch$"):
+    with pytest.raises(ValueError, match=r"^run: has not been evaluated yet; wait for the first evaluation$"):
         read_run(Path("run"), [{"event": "train", "update": 1}])
     event = {"event": "eval", "update": 1}
     run = read_run(Path("run"), [{"event": "train", "update": 1}, event])

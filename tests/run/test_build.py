@@ -18,7 +18,7 @@ from resnet_fn.telemetry.telemetry import Pace
 pytestmark = pytest.mark.usefixtures("device")
 
 RECIPE = Recipe(model="resnet8", image_size=8, batch_size=240, epochs=3)
-CHECKPOINT = Checkpoint(Path("run/checkpoints/step-00000005"), {}, {}, {})
+CHECKPOINT = Checkpoint(Path("run/checkpoints/step-00000005"), {}, {}, {"class_weights": []})
 
 
 def build(recipe=RECIPE, options=RunOptions(progress=False), checkpoint=None, **changes):
@@ -70,6 +70,18 @@ def test_few_images_without_weights_are_a_line(folder):
     lines = [note for note in notes if "starts from random numbers" in note]
     assert [line for line in lines if "--weights torchvision:resnet18" in line]
     assert not [note for note in build().notes if "random numbers" in note]  # 1437 digits in memory
+
+
+def test_the_rate_that_is_shown_is_one_that_a_part_has(says):
+    fine = {"head_lr_factor": 10.0, "learning_rate": 0.01}
+    for settings, rates, factor in (
+        ({}, "stem to layer3 0.01, fc 0.1", 1),
+        ({"train_only": "fc"}, "fc 0.1", 10),
+    ):
+        run = build(**fine, **settings)
+        says(run.notes[0], "rates ", rates)
+        assert run.rate_factor == factor
+    assert (build().notes, build().rate_factor) == ([], 1)
 
 
 def test_options_that_nothing_in_the_recipe_can_use_are_rejected():

@@ -27,9 +27,9 @@ PHOTOGRAPHS = (
     *("--on-bad-sample", "skip", "--no-progress", "--out-dir", "run", "--eval-batch-size", "4"),
 )
 FINETUNE = {
-    **{"freeze": "stem,layer1", "head_learning_rate": 1e-11, "layer_decay": 0.75, "ema": 0.9},
+    **{"freeze": "stem,layer1", "head_lr_factor": 5e-11, "layer_decay": 0.75, "ema": 0.9},
     **{"monitor": "macro_f1", "patience": 2, "drop_path": 0.2, "dropout": 0.2},
-    **{"class_weights": "balanced", "sampling": "balanced"},
+    **{"sampling": "balanced"},
 }
 NOISE = 24.0  # MB: what the allocator holds back one epoch and gives away in another; a run has about 900
 
@@ -58,12 +58,13 @@ def test_workers_and_micro_batches_compute_the_same_numbers(msrun, python, compa
     With frozen parts, rates by layer, what is left out at random, class weights, balanced sampling.
     """
     words = (
-        "--freeze stem,layer1 --layer-decay 0.75 --drop-path 0.3 --learning-rate 0.05 --head-lr 0.1 --dropout 0.2 "
-        "--class-weights balanced --sampling balanced"
+        "--freeze stem,layer1 --layer-decay 0.75 --drop-path 0.3 --learning-rate 0.05 --head-lr-factor 2 --dropout 0.2 "
+        "--class-weights weights.txt --sampling balanced"
     )
+    Path("weights.txt").write_text("".join(f"{label} {2 if label == 0 else 1}\n" for label in range(10)))
     flags = [*FREE, *words.split()]
     one = python("-m", "resnet_fn.train", *flags, "--out-dir", "one", seconds=300)
-    assert "images      0 143 of weight 1, seen 1 times; 1 146 of weight 0.984, seen 0.984 times" in one.stdout
+    assert "images      0 143 of weight 1.82, seen 1 times; 1 146 of weight 0.909, seen 0.984 times" in one.stdout
     msrun(2, "-m", "resnet_fn.train", *flags, "--out-dir", "two", "--accumulate", "3")
     compare_runs("one", "two")
     log = msrun(4, "-m", "resnet_fn.train", *flags, "--mode", "pynative", "--out-dir", "four")  # not compiled 4 times

@@ -1,11 +1,14 @@
 import dataclasses
+import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from resnet_fn.checkpoint.folder import load_checkpoint, write_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder, settings_of
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
@@ -21,6 +24,9 @@ from resnet_fn.train import parse
 pytestmark = pytest.mark.usefixtures("device")
 
 RECIPE = Recipe(model="resnet8", image_size=8, batch_size=240, epochs=3)
+FEW = Recipe(  # two updates an epoch
+    model="resnet8", image_size=8, dataset="synthetic", synthetic_samples=32, batch_size=16
+)
 
 
 def start(lock, recipe=RECIPE, **options):
@@ -165,6 +171,43 @@ def test_a_run_that_gets_more_epochs_goes_on_as_one_that_had_them_from_the_start
         train(*parse(["--resume", "short", "--epochs", "1"]))
 
 
+SMALL = [
+    *("--model", "resnet8", "--image-size", "8", "--batch-size", "16", "--epochs", "2"),
+    *("--dataset", "synthetic", "--synthetic-samples", "64"),
+    *("--max-shift", "0", "--max-rotation", "0", "--max-zoom", "0"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "now", "kept"),
+    [
+        ("rates", "--lr 0.03 --layer-decay 0.7 --head-lr-factor 3.3333333333333335", ""),
+        ("average", "--ema 0.99 --ema-start 0.2 --no-ema-warmup", "ema_warmup stays False, not True"),
+    ],
+)
+def test_a_run_of_version_0_2_0_goes_on_to_the_same_bits(name, now, kept, capsys, last_state):
+    """`stored` has the state.json that version 0.2.0 wrote after update 2 of the same training."""
+    options = RunOptions(out_dir="run", mode="pynative", checkpoint_every=2, keep_last=9, progress=False)
+    train(parse([*SMALL, *now.split()])[0], options)
+    (state, arrays), run = last_state("run"), RunFolder(Path("run"))
+    for update in run.updates():
+        if update > 2:
+            shutil.rmtree(run.checkpoint_path(update))
+    second = load_checkpoint(run.checkpoint_path(2))
+    stored = json.loads((Path(__file__).parent / "stored" / f"{name}-0.2.0.json").read_text())
+    assert {"ema_warmup", "head_lr_factor", "eval_every"}.isdisjoint(stored["recipe"])
+    write_checkpoint(second.path, second.weights, second.training, stored)
+    capsys.readouterr()
+    # The command of the first start goes on, though its defaults are others now.
+    train(parse([*SMALL, *now.replace("--no-ema-warmup", "").split()])[0], options)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "resuming after update 2 " in printed
+    assert kept in printed
+    now_state, now_arrays = last_state("run")
+    assert now_arrays == arrays
+    assert now_state["recipe"] == state["recipe"]
+
+
 def typed(text):
     """Type the commands of an error's text; returns the folder that is to be resumed."""
     commands, folder = re.search(r": ((?:cp|mkdir) .*); then --resume ('[^']+'|[^ ,]+)", text).groups()
@@ -205,6 +248,42 @@ def test_a_checkpoint_that_lies_in_no_run_folder_is_put_into_one_as_the_error_ha
     assert typed(text) == "NEW"
     run, found = find_start(*parse(["--resume", "NEW"])[:2], Workers(), lock)
     assert (run.path, found.state["update"]) == (Path("NEW"), 5)
+
+
+def epochs_shown(printed):
+    """The first words of the table's rows, and whether each row shows an evaluation."""
+    rows = [line.split() for line in printed.splitlines() if re.match(r" +\d+/\d+ ", line)]
+    return {row[0]: row[3] != "-" for row in rows}
+
+
+def test_epochs_without_evaluation_are_saved_shown_and_resumed(capsys, last_state, events):
+    """--eval-every 2 of 5 epochs: epochs 2, 4 and the last are evaluated."""
+    recipe = dataclasses.replace(FEW, epochs=5, eval_every=2)
+    options = RunOptions(out_dir="run", mode="pynative", keep_last=9, progress=False)
+    result = train(recipe, options)
+    shown = epochs_shown(capsys.readouterr().out)
+    assert shown == {"1/5": False, "2/5": True, "3/5": False, "4/5": True, "5/5": True}
+    assert [event["update"] for event in events("run", "eval")] == [4, 8, 10]
+    run, ended = RunFolder(Path("run")), last_state("run")
+    assert run.updates() == [2, 4, 6, 8, 10]
+    for update in (8, 10):  # stopped after an epoch without evaluation
+        shutil.rmtree(run.checkpoint_path(update))
+    assert load_checkpoint(run.checkpoint_path(6)).state["last"]["update"] == 4
+    again = train(recipe, options)
+    assert last_state("run") == ended
+    assert (again.best, again.last, again.history["eval"]) == (result.best, result.last, events("run", "eval"))
+    assert epochs_shown(capsys.readouterr().out) == {"4/5": True, "5/5": True}
+    with pytest.raises(ValueError, match="eval_every 2 → 1"):
+        train(dataclasses.replace(recipe, eval_every=1), options)
+
+
+def test_patience_counts_evaluations(capsys):
+    """At a rate of almost nothing, the first evaluation is never improved on: the third ends the run."""
+    flat = {"learning_rate": 1e-12, "freeze": "stem,layer?", "monitor": "loss"}
+    recipe = dataclasses.replace(FEW, epochs=9, eval_every=2, patience=2, **flat)
+    result = train(recipe, RunOptions(out_dir="run", mode="pynative", progress=False))
+    assert result.updates == 2 * 6
+    assert "early stop: loss has not improved for 2 evaluations" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("every", "saved"), [(0, [5, 10, 15]), (4, [15]), (10, [10, 15])])

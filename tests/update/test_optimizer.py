@@ -9,7 +9,7 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models import build_net
 from resnet_fn.update.adaptive import adam, adamw, lamb, lars, one_minus_powers
-from resnet_fn.update.groups import parameter_groups, unzip_groups, weight_decay_groups
+from resnet_fn.update.groups import describe_rates, parameter_groups, shown_factor, unzip_groups, weight_decay_groups
 from resnet_fn.update.optimizer import momentum_sgd
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -192,7 +192,21 @@ def test_layer_decay_is_timms():
     assert rates["conv1.weight"] == rates["bn1.beta"] == 0.5**10
 
 
+def test_the_rates_that_a_run_prints_are_true():
+    def rates(**settings):
+        recipe = dataclasses.replace(RECIPE, **settings)
+        found = factors(recipe)
+        return describe_rates(recipe.learning_rate, found), shown_factor(found.values())
+
+    assert rates() == ("", 1)
+    assert rates(head_lr_factor=10.0) == ("stem to layer3 0.05, fc 0.5", 1)
+    assert rates(head_lr_factor=10.0, train_only="fc") == ("fc 0.5", 10)
+    assert rates(layer_decay=0.5, freeze="fc") == ("stem 0.00313, layer1 0.00625, layer2 0.0125, layer3 0.025", 0.5)
+    deep = rates(model="resnet20", layer_decay=0.5, freeze="stem,layer1,layer2")
+    assert deep == ("layer3 0.00625 to 0.025, fc 0.05", 1)
+
+
 def test_the_heads_rate_and_frozen_parts():
-    recipe = dataclasses.replace(RECIPE, head_learning_rate=0.5, layer_decay=0.5, freeze="stem,layer1")
+    recipe = dataclasses.replace(RECIPE, head_lr_factor=10.0, layer_decay=0.5, freeze="stem,layer1")
     rates = factors(recipe)
     assert {name.split(".")[0]: value for name, value in rates.items()} == {"layer2": 0.25, "layer3": 0.5, "fc": 10}

@@ -1,0 +1,60 @@
+"""The moving average's warm-up, and the line about a decay that is too large for a run."""
+
+import numpy as np
+import pytest
+from mindspore import Parameter, Tensor, jit, ops
+
+from resnet_fn.update.average import describe_average, move_average, moving_average
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+@pytest.mark.parametrize(("decay", "every", "start"), [(0.8, 1, 0), (0.999, 3, 0), (0.9, 2, 3), (0.05, 1, 2)])
+def test_the_decay_of_move_n_is_the_smaller_one(decay, every, start):
+    """After n moves, ema ← d · ema + (1 − d) · value with d = min(decay, (1 + n) / (10 + n))."""
+    weight = Parameter(Tensor(np.zeros(3, np.float32)), name="w")
+    averages, *arguments = moving_average([weight], decay, every, start, warmup=True)
+
+    @jit
+    def move():
+        return move_average(averages, *arguments)
+
+    expected, moves = np.zeros(3), 0
+    for update, value in enumerate(np.random.default_rng(0).normal(size=(40, 3)), 1):
+        ops.assign(weight, Tensor(value.astype(np.float32)))
+        move()
+        if update <= start:
+            expected = value
+        elif update % every == 0:
+            now = min(decay, (1 + moves) / (10 + moves))
+            expected, moves = now * expected + (1 - now) * value, moves + 1
+        np.testing.assert_allclose(averages[0].asnumpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_without_warm_up_the_first_weights_stay():
+    weight = Parameter(Tensor(np.float32(1)), name="w")
+    average, warm = moving_average([weight], 0.9999), moving_average([weight], 0.9999, warmup=True)
+    ops.assign(weight, Tensor(np.float32(0)))
+    for _ in range(110):
+        move_average(*average)
+        move_average(*warm)
+    assert average.averages[0].asnumpy() == pytest.approx(0.9999**110, rel=1e-4)  # 98.9 % of it
+    assert warm.averages[0].asnumpy() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("decay", "every", "warmup", "parts"),
+    [
+        (0.97, 1, False, None),  # 0.97^110 = 0.035
+        (0.99, 1, False, "warning: ema 0.99: |33.1% |110 moves|--ema-warmup|--ema 0.96"),
+        (0.9999, 10, False, "warning: ema 0.9999: |99.9% |11 moves|--ema 0.7"),
+        (0.97, 1, True, None),
+        (0.9999, 1, True, "ema 0.9999 |110 moves|decay 0.924"),  # 110 / 119
+        (0.5, 200, True, "warning: ema_every 200: |never|110 updates"),
+    ],
+)
+def test_a_decay_that_a_run_cannot_reach_is_told(decay, every, warmup, parts, says):
+    average = moving_average([Parameter(Tensor(np.float32(1)), name="w")], decay, every, warmup=warmup)
+    line = describe_average(average, decay, 110)
+    assert bool(line) == bool(parts)
+    says(line, *(parts or "").split("|"))
