@@ -12,10 +12,11 @@ from resnet_fn.config.recipe import Recipe, check_buildable
 from resnet_fn.config.settings import unchecked
 from resnet_fn.data.agreement import check_data
 from resnet_fn.data.dataset import DataSet, check_labels
+from resnet_fn.data.image_file import open_image
 from resnet_fn.data.input_spec import InputSpec, renamed
 from resnet_fn.data.sources.bundled import load_digits, make_synthetic
 from resnet_fn.data.sources.cifar import load_cifar
-from resnet_fn.data.sources.files import FileSplit
+from resnet_fn.data.sources.files import FileSplit, read_regular
 from resnet_fn.data.sources.folders import load_folder
 from resnet_fn.data.sources.lists import load_lists
 from resnet_fn.data.sources.records import load_records
@@ -80,14 +81,12 @@ def open_dataset(
                 counts = f"{len(missing)} of the {len(dataset.classes)} classes"
                 notes.append(f"the {title} has no images of {counts}: {few(missing, 5)}")
     if "train" in splits and recipe.name == "digits" and isinstance(dataset.train, FileSplit):
-        from PIL import Image
-
         path, size, rate = dataset.train.path(0), recipe.image_size, recipe.learning_rate
-        with Image.open(path) as image:
-            if min(image.size) >= 4 * size:
-                got, expected = f"{image.width} x {image.height}", f"{size} x {size}, with learning rate {rate}"
-                fix = "give --recipe finetune with --weights FILE or --model NAME"
-                notes.append(f"warning: {path} has {got} pixels, but the recipe digits trains on {expected}; {fix}")
+        width, height = open_image(read_regular(path)).size
+        if min(width, height) >= 4 * size:
+            got, expected = f"{width} x {height}", f"{size} x {size}, with learning rate {rate}"
+            fix = "give --recipe finetune with --weights FILE or --model NAME"
+            notes.append(f"warning: {path} has {got} pixels, but the recipe digits trains on {expected}; {fix}")
     return dataclasses.replace(dataset, notes=tuple(notes))
 
 
