@@ -55,6 +55,23 @@ def read_safetensors(data: bytes) -> dict[str, np.ndarray]:
     return arrays
 
 
+def read_metadata(path: Path) -> dict[str, str]:
+    """Return the metadata in the header of a safetensors file: texts by name, {} if there are none.
+
+    Only the header is read. Raises ValueError if `path` has no intact header.
+    """
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > os.fstat(file.fileno()).st_size:
+            raise ValueError(f"{path} has no intact safetensors header; copy the file again")
+        text = file.read(length)
+    try:
+        metadata = json.loads(text).get("__metadata__") or {}
+    except (ValueError, AttributeError, RecursionError):
+        raise ValueError(f"{path} has no intact safetensors header; copy the file again") from None
+    return {str(name): str(value) for name, value in metadata.items()}
+
+
 def write_tensor_files(folder: Path, files: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, Any]]:
     """Write and sync new safetensors files, and return sizes and hashes. Raise ValueError if a value is not finite."""
     headers = {name: _header(arrays) for name, arrays in files.items()}

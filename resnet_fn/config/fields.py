@@ -9,7 +9,7 @@ gives the error "learning_rate: -1.0 must be above 0". `rules.RULES` lists setti
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from resnet_fn.config.hints import closest
@@ -30,6 +30,7 @@ def setting(
     above: float | None = None,
     within: str = "",
     per_worker: bool = False,
+    absent: Any = None,
 ) -> Any:
     """Declare a setting, which is a field of the dataclass `Recipe` or `RunOptions`.
 
@@ -39,9 +40,12 @@ def setting(
         choices: allowed texts, for example "a|b|c". The default is allowed, too. An empty `choices` allows any text.
         at_least, above, within: bounds of a number, or of each number in a tuple. `within` is an interval, "[0, 1)".
         per_worker: whether workers may have different values. Workers may always have different paths (`unit` "path").
+        absent: the value of a stored run or trace that lacks the setting, because an older version wrote it. None: the
+            default. See `stored`.
     """
     about: dict[str, Any] = {"group": group, "meaning": meaning, "unit": unit, "aliases": aliases.split()}
     about |= {"choices": choices.split("|") if choices else [], "at_least": at_least, "above": above, "within": within}
+    about["absent"] = default if absent is None else absent
     return dataclasses.field(default=default, metadata={**about, "per_worker": per_worker or unit == "path"})
 
 
@@ -99,6 +103,13 @@ def check_value(settings_class: type, name: str, value: Any) -> None:
     field = settings_class.__dataclass_fields__[name]  # type: ignore[attr-defined]
     if wrong := fault(field, as_declared(field, value)):
         raise ValueError(wrong)
+
+
+def stored(settings_class: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings that a run or a trace has stored, as JSON types. Missing ones are as `absent` declares them."""
+    absent = {field.name: field.metadata["absent"] for field in dataclasses.fields(settings_class)}
+    lists = {name: list(value) for name, value in absent.items() if isinstance(value, tuple)}
+    return {**absent, **lists, **values}
 
 
 def check_names(names: Iterable[str], *settings_classes: type, what: str = "") -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.fields import all_names, check_names, to_dict
+from resnet_fn.config.fields import all_names, check_names, stored, to_dict
 from resnet_fn.config.hints import closest, near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
@@ -31,7 +31,8 @@ def draft_of_run(settings: Mapping[str, Any]) -> Draft:
     check_names(settings["recipe"], Recipe)
     check_names(settings["options"], RunOptions, what="options")
     options = {name: value for name, value in settings["options"].items() if name not in _OWN_PLACE}
-    return draft_of(unchecked(Recipe, settings["recipe"]), unchecked(RunOptions, options))
+    recipe = unchecked(Recipe, stored(Recipe, settings["recipe"]))
+    return draft_of(recipe, unchecked(RunOptions, stored(RunOptions, options)))
 
 
 def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path, ...] = ()) -> Draft:

@@ -7,7 +7,7 @@ import zlib
 from typing import Any
 
 # PIL has more formats, and runs Ghostscript for one of them (EPS), whatever the file's name is. JPEG includes MPO.
-_FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "GIF", "BMP", "PPM", "AVIF")
+_FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "GIF", "BMP", "PPM", "JPEG2000", "AVIF")
 DAMAGED = "cut or damaged"
 _PNG = b"\x89PNG\r\n\x1a\n"
 _TEXT = (b"tEXt", b"zTXt", b"iTXt", b"iCCP")  # chunks of a PNG that PIL decompresses while it opens the file
@@ -17,7 +17,6 @@ _OTHERS = (
     (0, b"%!PS", "an EPS file; convert it to PNG"),
     (0, b"%PDF", "a PDF file; convert it to PNG"),
     (0, b"8BPS", "a Photoshop file; save it as PNG"),
-    (0, b"\0\0\0\x0cjP  ", "a JPEG 2000 file; convert it to JPEG"),
     (4, b"ftypavif", "an AVIF file, which this Pillow cannot decode; pip install 'pillow>=11.3'"),
     (4, b"ftyp", "a HEIC image or a video; convert it to JPEG"),
     (0, b"<svg", "an SVG drawing; convert it to PNG"),

@@ -59,15 +59,19 @@ def has_no_white(image: Any) -> bool:
     return image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM"))
 
 
-def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
-    """Decode a file, resize its shorter side to `resize` pixels, and crop the centre to uint8 [crop, crop, 3]."""
-    return centre_pixels(open_upright(data), resize, crop)
+def eval_pixels(data: bytes, resize: int, crop: int, interpolation: str = "bilinear") -> np.ndarray:
+    """Decode a file, and return its `centre_pixels`."""
+    return centre_pixels(open_upright(data), resize, crop, interpolation)
 
 
-def centre_pixels(image: Any, resize: int, crop: int) -> np.ndarray:
-    """Resize a PIL image's shorter side to `resize` pixels, and crop the centre to uint8 [crop, crop, channels]."""
+def centre_pixels(image: Any, resize: int, crop: int, interpolation: str = "bilinear") -> np.ndarray:
+    """Resize a PIL image's shorter side to `resize` pixels, and crop the centre to uint8 [crop, crop, channels].
+
+    `interpolation` is one of `config.recipe.FILTERS`. If an image shrinks, the filter covers all of its pixels.
+    """
     from PIL import Image
 
+    resampling = Image.Resampling[interpolation.upper()]
     width, height = image.size
     short, long = min(width, height), max(width, height)
     other = int(resize * long / short)  # torchvision truncates
@@ -77,14 +81,17 @@ def centre_pixels(image: Any, resize: int, crop: int) -> np.ndarray:
     if new_width * new_height > _MOST_RESIZED:
         x, y = width / new_width, height / new_height
         box = (left * x, top * y, (left + crop) * x, (top + crop) * y)
-        return np.asarray(image.resize((crop, crop), Image.Resampling.BILINEAR, box=box))
+        return np.asarray(image.resize((crop, crop), resampling, box=box))
     if (new_width, new_height) != (width, height):
-        image = image.resize((new_width, new_height), Image.Resampling.BILINEAR)
+        image = image.resize((new_width, new_height), resampling)
     return np.asarray(image.crop((left, top, left + crop, top + crop)))
 
 
 def whole_pixels(image: Any, size: int) -> np.ndarray:
-    """Resize a whole PIL image to float32 [size, size, channels] with values up to 255, antialiased, not rounded."""
+    """Resize a whole PIL image to float32 [size, size, channels] with values up to 255, bilinearly, without rounding.
+
+    If the image shrinks, the filter covers all of its pixels. If not, the pixels are those that `images.prepare` makes.
+    """
     from PIL import Image
 
     bands = [band.convert("F") for band in image.split()]

@@ -73,7 +73,7 @@ class LoadedNet:
         spec = self._file_input
         picture = open_picture(image, "L" if spec.channels == 1 else "RGB")
         if spec.eval_resize:
-            pixels = centre_pixels(picture, spec.eval_resize, spec.image_size)
+            pixels = centre_pixels(picture, spec.eval_resize, spec.image_size, spec.interpolation)
         else:
             pixels = whole_pixels(picture, spec.image_size)
         planes = pixels.reshape(spec.image_size, spec.image_size, spec.channels).transpose(2, 0, 1)[None]

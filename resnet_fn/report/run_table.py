@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from resnet_fn.checkpoint.run_folder import RunFolder
-from resnet_fn.config.fields import OWN, show_value
+from resnet_fn.config.fields import OWN, show_value, stored
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.evaluation.task import task_of
 from resnet_fn.runtime.console import aligned
 
@@ -29,7 +30,9 @@ def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> EvaluatedRun:
     if not config:
         raise ValueError(f"{folder}: contains no config.json; give a run folder")
     options = config["options"]
-    recipe = config["recipe"] | {name: os.path.abspath(options[name]) for name in _DATA if options.get(name)}
+    recipe = stored(Recipe, config["recipe"]) | {
+        name: os.path.abspath(options[name]) for name in _DATA if options.get(name)
+    }
     evaluations = [event for event in events if event["event"] == "eval"]
     if not evaluations:
         raise ValueError(f"{folder}: has not been evaluated yet; wait for the end of the first epoch")

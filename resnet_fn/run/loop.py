@@ -14,7 +14,7 @@ from typing import Any
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config.fields import OWN
 from resnet_fn.config.options import RunOptions
-from resnet_fn.config.recipe import Recipe, recipe_from_dict
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import recipe_text
 from resnet_fn.config.settings import typed_in
 from resnet_fn.data.agreement import check_settings, check_state
@@ -27,7 +27,7 @@ from resnet_fn.recipes import load_recipe
 from resnet_fn.run.build import Own, Run, build_run
 from resnet_fn.run.console import clock, epoch_lines, header
 from resnet_fn.run.failures import stop_bad_sample, stop_evaluation, stop_not_finite
-from resnet_fn.run.resume import find_start, restore, save, save_is_due
+from resnet_fn.run.resume import find_start, restore, resumed_recipe, save, save_is_due
 from resnet_fn.runtime import process
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.signals import StopRequest, agreed_signal
@@ -107,8 +107,9 @@ def train(
     with StopRequest() as stop_request, FolderLock() as lock:
         check_settings(workers, recipe, options)
         folder, checkpoint = find_start(recipe, options, workers, lock)
-        if checkpoint and not recipe.model:  # the weights determined the model; the checkpoint's recipe names it
-            recipe = dataclasses.replace(recipe_from_dict(checkpoint.state["recipe"]), epochs=recipe.epochs)
+        if checkpoint:
+            recipe, kept = resumed_recipe(recipe, checkpoint)
+            left_out = [*left_out, *kept]
         run = build_run(recipe, options, workers, folder, stop_request, checkpoint, own)
         run.notes[:0] = left_out
         if checkpoint:

@@ -14,12 +14,14 @@ from typing import Any
 from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError, load_checkpoint
 from resnet_fn.checkpoint.parameters import restore_state
 from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint, locate
-from resnet_fn.config.fields import OWN, to_dict
+from resnet_fn.config.fields import OWN, show_value, to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
+from resnet_fn.config.settings import changed
 from resnet_fn.data.balance import BALANCED
 from resnet_fn.data.feed import Feed
 from resnet_fn.data.input_spec import renamed
+from resnet_fn.recipes import differences
 from resnet_fn.run.build import Progress, Run
 from resnet_fn.runtime.disk import finite_or_null
 from resnet_fn.runtime.lock import FolderLock
@@ -145,6 +147,7 @@ def _shell(*commands: Sequence[object]) -> str:
 def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequence[str] = ("name",)) -> None:
     """Raise ValueError if a field of the recipe, except `may_differ`, differs from the checkpoint's recipe."""
     ours, theirs = to_dict(recipe), to_dict(recipe_from_dict(checkpoint.state["recipe"]))
+    ours |= {name: theirs[name] for name in _new_settings(recipe, checkpoint)}
     if not recipe.model:  # the weights determined the model when the run began
         ours |= {"model": theirs["model"], "norm": theirs["norm"], "stem": recipe.stem or theirs["stem"]}
     keys = [key for key in ours if key not in may_differ and ours[key] != theirs[key]]
@@ -161,6 +164,24 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequen
     if keys == ["epochs"]:
         fix = f"{fix}; for more epochs of this run {longer}"
     raise ValueError(f"resume: {checkpoint.path} was made with other settings ({differences}); {fix}")
+
+
+def _new_settings(recipe: Recipe, checkpoint: Checkpoint) -> list[str]:
+    """Return the settings that the checkpoint lacks because it is older, and that the caller did not change."""
+    changes = differences(recipe)
+    return [name for name in to_dict(recipe) if name not in checkpoint.state["recipe"] and name not in changes]
+
+
+def resumed_recipe(recipe: Recipe, checkpoint: Checkpoint) -> tuple[Recipe, list[str]]:
+    """Return the recipe with which a run goes on, and a note for each setting that is newer than the run.
+
+    `recipe` is what the caller gives, after `check_same_recipe`. Its name and its number of epochs are kept.
+    """
+    then = recipe_from_dict(checkpoint.state["recipe"])
+    pairs = [(name, getattr(recipe, name), getattr(then, name)) for name in _new_settings(recipe, checkpoint)]
+    why = "because the run began with a version that lacks this setting"
+    notes = [f"{name} stays {show_value(old)}, not {show_value(new)}, {why}" for name, new, old in pairs if old != new]
+    return changed(then, name=recipe.name, epochs=recipe.epochs), notes
 
 
 def restore(run: Run, checkpoint: Checkpoint) -> None:

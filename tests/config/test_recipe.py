@@ -7,10 +7,10 @@ import pytest
 
 from resnet_fn import recipes
 from resnet_fn.config import fields as declarations
-from resnet_fn.config.fields import to_dict
+from resnet_fn.config.fields import setting, stored, to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
-from resnet_fn.config.settings import changed
+from resnet_fn.config.settings import Settings, changed
 from resnet_fn.train import parse
 
 
@@ -115,3 +115,16 @@ def test_every_recipe_survives_json():
     for recipe in (*recipes.RECIPES.values(), Recipe(schedule="step", milestones=(30.0, 60.0), epochs=90)):
         assert recipe_from_dict(to_dict(recipe)) == recipe
     assert recipe_from_dict({"optimizer": "lamb", "nesterov": True, "policy_ops": 3}) == Recipe(optimizer="lamb")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NewerSettings(Settings):
+    kept: int = setting("group", 1, "a setting of all versions")
+    added: int = setting("group", 2, "a newer setting, whose default changes results", absent=7)
+    points: tuple[float, ...] = setting("group", (3.0,), "a newer setting, whose default is the old behaviour")
+
+
+def test_a_missing_stored_setting_means_its_absent_value():
+    assert stored(NewerSettings, {"kept": 5}) == {"kept": 5, "added": 7, "points": [3.0]}
+    assert stored(NewerSettings, {"kept": 5, "added": 6, "points": []}) == {"kept": 5, "added": 6, "points": []}
+    assert NewerSettings().added == 2

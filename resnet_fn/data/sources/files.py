@@ -94,7 +94,7 @@ class EncodedSplit:
         def pixels(sample: tuple[int, bytes]) -> np.ndarray:
             index, data = sample
             with naming(self.undecodable, index):
-                return eval_pixels(data, spec.eval_resize, spec.image_size)
+                return eval_pixels(data, spec.eval_resize, spec.image_size, spec.interpolation)
 
         rows = list(batches)
         order, ahead = np.fromiter(chain.from_iterable(rows), np.int64), max(map(len, rows), default=1)

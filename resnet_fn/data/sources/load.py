@@ -132,11 +132,27 @@ def load_dataset(
         dataset.input,
         image_size=recipe.evaluation_size,
         eval_resize=recipe.evaluation_resize if recipe.of_files else 0,
+        interpolation=recipe.interpolation or dataset.input.interpolation,
+        mean=_per_channel("mean", recipe.mean, dataset.input),
+        std=_per_channel("std", recipe.std, dataset.input),
         data_dir=str(Path(data_dir).resolve()) if data_dir else "",
         train_list=str(Path(lists[0]).resolve()) if lists[0] else "",
         val_list=str(Path(lists[1]).resolve()) if lists[1] else "",
     )
     return dataclasses.replace(dataset, input=spec)
+
+
+def _per_channel(name: str, values: tuple[float, ...], spec: InputSpec) -> tuple[float, ...]:
+    """Return the setting `name` of a recipe for each channel, or the data set's own values if it is empty."""
+    own: tuple[float, ...] = getattr(spec, name)
+    if len(values) in (0, len(own)):
+        return values or own
+    if len(values) == 1:
+        return values * len(own)
+    given = ",".join(f"{value:g}" for value in values)
+    problem = f"has {len(values)} values, but the images of {spec.name} have {spec.channels} channel"
+    fix = "give one value for each channel, or weights for such images"
+    raise ValueError(f"{name}: {given} {problem}{'s' * (spec.channels > 1)}; {fix}")
 
 
 def data_threads(threads: int) -> int:
