@@ -158,9 +158,16 @@ def open_trained_dataset(
     splits: Sequence[str] = ("test",),
     val_list: str = "",
 ) -> DataSet:
-    """Open a checkpoint's data set. An empty `data_dir` or `val_list` is replaced by the training run's value."""
+    """Open a checkpoint's data set. An empty `data_dir` or `val_list` is replaced by the training run's value.
+
+    If only the split "test" is opened, `data_dir` may also be a folder of other images to score.
+    """
     assert trained.checkpoint
-    more: dict[str, Any] = {"run": trained.checkpoint.path.parent.parent, "trained_on": trained.input}
+    more: dict[str, Any] = {
+        "run": trained.checkpoint.path.parent.parent,
+        "trained_on": trained.input,
+        "trained_files": trained.checkpoint.state.get("feed"),
+    }
     options = unchecked(RunOptions, {"val_list": val_list, "progress": False})
     return open_dataset(trained.recipe, data_dir, options=options, workers=workers, splits=splits, **more)
 
