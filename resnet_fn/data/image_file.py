@@ -12,17 +12,17 @@ DAMAGED = "cut or damaged"
 _PNG = b"\x89PNG\r\n\x1a\n"
 _TEXT = (b"tEXt", b"zTXt", b"iTXt", b"iCCP")  # chunks of a PNG that PIL decompresses while it opens the file
 _ANCILLARY = 0x20  # bit of a chunk's first letter: a reader may leave out the chunk
-# What is often found in a file that is named like an image: where its bytes are, the bytes, and what to do about it.
+# What is often found in a file that is named like an image: where its bytes are, the bytes, what it is, and a fix.
 _OTHERS = (
-    (0, b"%!PS", "an EPS file; convert it to PNG"),
-    (0, b"%PDF", "a PDF file; convert it to PNG"),
-    (0, b"8BPS", "a Photoshop file; save it as PNG"),
-    (4, b"ftypavif", "an AVIF file, which this Pillow cannot decode; pip install 'pillow>=11.3'"),
-    (4, b"ftyp", "a HEIC image or a video; convert it to JPEG"),
-    (0, b"<svg", "an SVG drawing; convert it to PNG"),
-    (0, b"<?xml", "an SVG drawing or another XML file; convert it to PNG"),
-    (0, b"<", "a web page; download the image again"),
-    (0, b"version https://git-lfs", "a pointer of Git LFS; run git lfs pull"),
+    (0, b"%!PS", "an EPS file", "convert it to PNG"),
+    (0, b"%PDF", "a PDF file", "convert it to PNG"),
+    (0, b"8BPS", "a Photoshop file", "convert it to PNG"),
+    (4, b"ftypavif", "an AVIF image", "install a newer Pillow, or convert it to JPEG"),
+    (4, b"ftyp", "a HEIC image or a video", "convert it to JPEG"),
+    (0, b"<svg", "an SVG drawing", "convert it to PNG"),
+    (0, b"<?xml", "an SVG drawing or other XML", "convert it to PNG"),
+    (0, b"<", "a web page", "download the image again"),
+    (0, b"version https://git-lfs", "a pointer of Git LFS", "run git lfs pull"),
 )
 
 
@@ -52,9 +52,10 @@ def describe_unopened(data: bytes) -> str:
     if data.startswith((b"\xff\xd8", _PNG)):
         return DAMAGED  # in its header
     start = data[:64].lstrip()
-    known = (what for place, begin, what in _OTHERS if start[place:].startswith(begin))
-    what = next(known, "")
-    return f"not an image but {what}" if what else "not an image"
+    for place, begin, what, fix in _OTHERS:
+        if start[place:].startswith(begin):
+            return f"{what}, which is not read; {fix}"
+    return "not an image"
 
 
 def without_bad_chunks(data: bytes) -> bytes:

@@ -1,63 +1,91 @@
-"""`describe_preprocessing` says in an export's description how to prepare a picture for the net."""
+"""These functions say in an export's description how to prepare a picture for the net, with a sample to check it."""
 
+import base64
+import hashlib
+import io
 from typing import Any
+
+import numpy as np
 
 from resnet_fn.config.fields import to_dict
 from resnet_fn.data.input_spec import InputSpec
 
 _NOT_OF_A_PICTURE = ("classes", "data_dir", "train_list", "val_list")
-_LUMA = "(19595 R + 38470 G + 7471 B + 32768) >> 16"  # PIL's conversion to "L", of ITU-R 601
+_LUMA = "(19595 R + 38470 G + 7471 B + 32768) >> 16"  # ITU-R 601, as PIL computes it
+_ORIENTATION = 6  # of the sample's EXIF data: a quarter turn clockwise shows the picture upright
 
 
 def describe_preprocessing(spec: InputSpec) -> dict[str, Any]:
     """Return how to prepare a picture, as JSON types.
 
-    The description has the fields of `spec` that concern a picture, further fields with numbers and names that programs
-    can read, and "steps", sentences for people that mention all of them. The fields suffice to compute the same input.
+    The description has the fields of `spec` that concern a picture, more fields for programs, and "steps", sentences
+    for people that say the same. A program that has only the description can compute the net's input.
     """
     fields = {name: value for name, value in to_dict(spec).items() if name not in _NOT_OF_A_PICTURE}
-    size, side = spec.image_size, spec.eval_resize
-    grey = spec.channels == 1
-    more = {
-        "colour_order": "grey" if grey else "RGB",
+    return {
+        **fields,
         "exif_orientation": True,
-        "alpha": "ignored",
-        "antialias": True,
-        "resize": "shorter side" if side else "whole image",
-        "resize_to": side or [size, size],
-        "longer_side": "floor" if side else None,
-        "rounding_after_resize": "uint8" if side else "none",
-        "crop": "centre" if side else "none",
-        "crop_offset": "half to even" if side else None,
-        "formula": "(pixel / full_scale - mean) / std",
+        "colour_order": "grey" if spec.channels == 1 else "RGB",
+        "antialias": spec.interpolation != "nearest",
+        "resize": "shorter side" if spec.eval_resize else "whole picture",
+        "rounded_to": "uint8" if spec.eval_resize else "float32",
+        "crop": "centre" if spec.eval_resize else "none",
+        "steps": _steps(spec),
     }
-    return {**fields, **more, "steps": _steps(spec)}
 
 
 def _steps(spec: InputSpec) -> list[str]:
-    size, side, filter_name = spec.image_size, spec.eval_resize, spec.interpolation
-    antialiased = (
-        f"the {filter_name} filter and antialiasing (when an image shrinks, the filter is as many times wider)"
-    )
-    colours = f"grey: {_LUMA}" if spec.channels == 1 else "RGB, in this order"
+    size, side, channels = spec.image_size, spec.eval_resize, spec.channels
+    grey = f"to grey, {_LUMA}" if channels == 1 else "to RGB, in this order"
+    how = f"with the {spec.interpolation} filter"
+    if spec.interpolation != "nearest":
+        how += " and antialiasing: if the picture shrinks by a factor, the filter is wider by this factor"
     steps = [
         "Decode the picture, and turn it as its EXIF orientation says.",
-        f"Convert it to 8 bits and to {colours}. 16 bits become (v + 128) // 257. Opacity is ignored.",
+        f"Convert it to 8 bits and {grey}. 16 bits become (value + 128) // 257. Opacity is ignored.",
     ]
     if side:
         steps += [
-            f"Resize the shorter side to {side} pixels, and the longer side to floor({side} * longer / shorter), with "
-            f"{antialiased}: first the width, then the height, each rounded to 8 bits. PIL's resize does this.",
-            f"Crop {size} x {size} pixels at the centre: left = round((width - {size}) / 2), top = "
-            f"round((height - {size}) / 2), where halves are rounded to the even number.",
+            f"Resize the shorter side to {side} pixels and the longer side to floor({side} * longer / shorter), {how}. "
+            "Resize the width first, then the height, and round to 8 bits after each. PIL's Image.resize does this.",
+            f"Crop the centre to {size} x {size} pixels, from left = round((width - {size}) / 2) and top = "
+            f"round((height - {size}) / 2) on. Halves are rounded to the even number.",
         ]
     else:
-        steps += [
-            f"Resize the whole picture to {size} x {size} pixels, without a crop, with {antialiased}, in float32 "
-            "without rounding. PIL's resize does this for each channel of mode F.",
-        ]
+        steps.append(
+            f"Resize the whole picture to {size} x {size} pixels, without a crop, {how}. Compute in float32 without "
+            'rounding. PIL\'s Image.resize does this for an image of mode "F", one for each channel.'
+        )
     return [
         *steps,
-        f"Divide by {spec.full_scale:g}, subtract mean, and divide by std, for each channel.",
-        f"Order the axes as batch, channel, height, width: float32 [N, {spec.channels}, {size}, {size}].",
+        f"Divide by full_scale ({spec.full_scale:g}), subtract the channel's mean, and divide by the channel's std.",
+        f"Order the axes as picture, channel, row, column: float32 [N, {channels}, {size}, {size}].",
     ]
+
+
+def sample_picture(spec: InputSpec) -> bytes:
+    """Return a PNG file that comes out differently if any step of the description is left out.
+
+    It is larger than the net's input, not square and turned by its EXIF data. It has fine stripes, which need
+    antialiasing, and slopes that differ in each direction and channel.
+    """
+    from PIL import Image
+
+    side = 3 * max(spec.eval_resize, spec.image_size) // 2 + 1
+    rows, columns = np.mgrid[0 : side + side // 3, 0:side]
+    red = np.where(columns % 3 == 0, 255, 40) * (rows > side // 3)
+    green, blue = 255 * rows // (side + side // 3), 255 * columns // side
+    pixels = np.stack((red, green, blue), -1).astype(np.uint8)
+    exif, file = Image.Exif(), io.BytesIO()
+    exif[0x0112] = _ORIENTATION
+    Image.fromarray(pixels).save(file, "PNG", exif=exif)
+    return file.getvalue()
+
+
+def describe_sample(png: bytes, logits: np.ndarray) -> dict[str, Any]:
+    """Return a picture and its first logits as JSON types."""
+    return {
+        "png_base64": base64.b64encode(png).decode(),
+        "sha256": hashlib.sha256(png).hexdigest(),
+        "logits": [float(logit) for logit in logits[:10]],
+    }

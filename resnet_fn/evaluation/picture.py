@@ -8,7 +8,7 @@ import numpy as np
 
 from resnet_fn.data.image_file import describe_unopened
 from resnet_fn.data.preprocess import open_upright, upright
-from resnet_fn.data.sources.files import read_regular
+from resnet_fn.data.sources.files import convert_command, read_regular
 
 _CHANNELS = (1, 3, 4)  # grey, RGB, RGBA
 _FIX = "give a path, a PIL image, or uint8 [H, W, 3] (RGB, 0 to 255)"
@@ -42,7 +42,11 @@ def open_picture(image: Any, mode: str) -> Any:
         cause = describe_unopened(data)
     except Exception as error:  # PIL's decoders raise almost anything
         cause = getattr(error, "strerror", "") or str(error)
-    raise ValueError(f"{name}: cannot be read ({cause}); fix or remove the file")
+    if command := convert_command(Path(name).suffix.lower()):
+        cause, fix = cause.partition("; ")[0], f"convert it with ImageMagick: {command}"
+    else:
+        fix = "fix or remove the file"
+    raise ValueError(f"{name}: cannot be read ({cause}); {fix}")
 
 
 def is_pil_image(image: Any) -> bool:

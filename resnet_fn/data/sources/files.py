@@ -120,6 +120,11 @@ def describe_left_out(folder: str | Path, left_out: Sequence[str]) -> list[str]:
     return lines
 
 
+def convert_command(ending: str) -> str:
+    """Return the command that converts images with this ending, such as ".heic", or "" if such images are read."""
+    return f"magick mogrify -format {_CONVERTED_TO[ending]} *{ending}" if ending in _CONVERTED_TO else ""
+
+
 def how_to_convert(names: Iterable[str]) -> str:
     """Return a text with the command that converts images that are not read, or "" if `names` has no such image."""
     endings = [ending for name in names if (ending := os.path.splitext(name)[1].lower()) in _CONVERTED_TO]
@@ -127,7 +132,7 @@ def how_to_convert(names: Iterable[str]) -> str:
         return ""
     kinds = dict.fromkeys(endings)
     counts = ", ".join(f"{endings.count(kind)} {kind}" for kind in kinds)
-    commands = [f"magick mogrify -format {_CONVERTED_TO[kind]} *{kind}" for kind in kinds]
+    commands = [convert_command(kind) for kind in kinds]
     return f"{counts} files are not read; convert them with ImageMagick: {few(commands)}"
 
 
