@@ -47,7 +47,7 @@ def _steps(spec: InputSpec) -> list[str]:
     if side:
         steps += [
             f"Resize the shorter side to {side} pixels and the longer side to floor({side} * longer / shorter), {how}. "
-            "Resize the width first, then the height, and round to 8 bits after each. PIL's Image.resize does this.",
+            "Round to 8 bits after the width and again after the height. PIL's Image.resize does this.",
             f"Crop the centre to {size} x {size} pixels, from left = round((width - {size}) / 2) and top = "
             f"round((height - {size}) / 2) on. Halves are rounded to the even number.",
         ]

@@ -1,6 +1,7 @@
 """These functions name the images that `predict` reads: image files, images in folders, and lines of lists."""
 
 import codecs
+import contextlib
 import itertools
 import os
 import re
@@ -48,19 +49,20 @@ def read_list(file: str) -> Iterator[str]:
     Raises a ValueError if the list cannot be read.
     """
     if file == STDIN:
-        return _names(getattr(sys.stdin, "buffer", sys.stdin), "")
+        return _names(contextlib.nullcontext(getattr(sys.stdin, "buffer", sys.stdin)), "")
     try:
-        opened = open(file, "rb")  # noqa: SIM115 (open until the last line is read)
+        opened = open(file, "rb")  # noqa: SIM115 (`_names` closes it)
     except OSError as error:
         fix = near_path(file, "give a list of images") if isinstance(error, FileNotFoundError) else "give another list"
         raise ValueError(f"{file}: cannot be read ({error.strerror}); {fix}") from None
     return _names(opened, os.path.dirname(file))
 
 
-def _names(file: Iterable[str | bytes], folder: str) -> Iterator[str]:
-    for number, line in enumerate(_lines(file)):
-        if name := _path_in(line, folder, is_first=number == 0):
-            yield name
+def _names(opened: contextlib.AbstractContextManager[Iterable[str | bytes]], folder: str) -> Iterator[str]:
+    with opened as file:
+        for number, line in enumerate(_lines(file)):
+            if name := _path_in(line, folder, is_first=number == 0):
+                yield name
 
 
 def _lines(file: Iterable[str | bytes]) -> Iterator[str]:
