@@ -184,7 +184,7 @@ def folder_to_write(text: str) -> str:
 
 @contextlib.contextmanager
 def writing(file: str) -> Iterator[TextIO]:
-    """Open a text file for a `with` block that writes it, and name the file in the error if it cannot be written."""
+    """Open a text file for a `with` block that writes the file. The error names the file."""
     try:
         with open(file, "w", encoding="utf-8", newline="") as opened:
             yield opened

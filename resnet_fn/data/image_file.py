@@ -6,13 +6,20 @@ import struct
 import zlib
 from typing import Any
 
-# PIL has more formats, and runs Ghostscript for one of them (EPS), whatever the file's name is. JPEG includes MPO.
+# PIL has more formats, and runs Ghostscript for one of them (EPS), whatever the file's name is.
+# JPEG includes MPO.
 _FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "GIF", "BMP", "PPM", "JPEG2000", "AVIF")
 DAMAGED = "cut or damaged"
 _PNG = b"\x89PNG\r\n\x1a\n"
-_TEXT = (b"tEXt", b"zTXt", b"iTXt", b"iCCP")  # chunks of a PNG that PIL decompresses while it opens the file
+_TEXT = (
+    b"tEXt",
+    b"zTXt",
+    b"iTXt",
+    b"iCCP",
+)  # chunks of a PNG that PIL decompresses while it opens the file
 _ANCILLARY = 0x20  # bit of a chunk's first letter: a reader may leave out the chunk
-# What is often found in a file that is named like an image: where its bytes are, the bytes, what it is, and a fix.
+# What is often found in a file that is named like an image: where its bytes are, the bytes, what it
+# is, and a fix.
 _OTHERS = (
     (0, b"%!PS", "an EPS file", "convert it to PNG"),
     (0, b"%PDF", "a PDF file", "convert it to PNG"),
@@ -28,7 +35,10 @@ _OTHERS = (
 
 @functools.cache
 def image_formats() -> tuple[str, ...]:
-    """Return PIL's names of the formats that are opened. AVIF is missing if the installed Pillow lacks it."""
+    """Return PIL's names of the formats that are opened.
+
+    AVIF is missing if the installed Pillow lacks it.
+    """
     from PIL import Image  # imported here, because this import slows the start of commands
 
     Image.init()
@@ -38,7 +48,8 @@ def image_formats() -> tuple[str, ...]:
 def open_image(data: bytes) -> Any:
     """Open a file's bytes as a PIL image, whose pixels PIL decodes later.
 
-    Raises what PIL raises, for example UnidentifiedImageError if the format is not one of `image_formats`.
+    Raises what PIL raises, for example UnidentifiedImageError if the format is not one of
+    `image_formats`.
     """
     from PIL import Image
 
@@ -59,16 +70,22 @@ def describe_unopened(data: bytes) -> str:
 
 
 def without_bad_chunks(data: bytes) -> bytes:
-    """Return a file's bytes. A PNG is returned without the metadata that would stop PIL, such as megabytes of text.
+    """Return a file's bytes. A PNG is returned without the metadata that would stop PIL, such as
+    megabytes of text.
 
-    PIL rejects a whole PNG for compressed text of more than 1 MB, for 64 MB of text together, and for a text that is
-    cut or has a wrong checksum. None of this changes pixels. At most 1 MB is decompressed at a time.
+    PIL rejects a whole PNG for compressed text of more than 1 MB, for 64 MB of text together, and
+    for a text that is cut or has a wrong checksum. None of this changes pixels. At most 1 MB is
+    decompressed at a time.
     """
     if not data.startswith(_PNG):
         return data
     from PIL.PngImagePlugin import MAX_TEXT_MEMORY
 
-    kept, begin, total = [], 0, 0  # parts of `data`; where the next part begins; bytes of text so far
+    kept, begin, total = (
+        [],
+        0,
+        0,
+    )  # parts of `data`; where the next part begins; bytes of text so far
     place = len(_PNG)
     while place + 8 <= len(data):
         length, name = struct.unpack_from(">I4s", data, place)
@@ -77,7 +94,8 @@ def without_bad_chunks(data: bytes) -> bytes:
             break
         if name[0] & _ANCILLARY:
             content = data[place + 8 : end - 4]
-            whole = end <= len(data) and zlib.crc32(content, zlib.crc32(name)) == int.from_bytes(data[end - 4 : end])
+            checksum = zlib.crc32(content, zlib.crc32(name))
+            whole = end <= len(data) and checksum == int.from_bytes(data[end - 4 : end])
             size = _text_size(name, content) if whole and name in _TEXT else 0
             if not whole or size < 0 or total + size > MAX_TEXT_MEMORY:
                 kept.append(data[begin:place])

@@ -65,9 +65,10 @@ def eval_pixels(data: bytes, resize: int, crop: int, interpolation: str = "bilin
 
 
 def centre_pixels(image: Any, resize: int, crop: int, interpolation: str = "bilinear") -> np.ndarray:
-    """Resize a PIL image's shorter side to `resize` pixels, and crop the centre to uint8 [crop, crop, channels].
+    """Resize a PIL image's shorter side to `resize` pixels, and crop the centre.
 
-    `interpolation` is one of `config.recipe.FILTERS`. If an image shrinks, the filter covers all of its pixels.
+    `interpolation` is one of `config.recipe.FILTERS`. If an image shrinks, the filter covers all
+    of its pixels. Returns uint8 [crop, crop, 3], or [crop, crop] for a grey image.
     """
     from PIL import Image
 
@@ -88,9 +89,10 @@ def centre_pixels(image: Any, resize: int, crop: int, interpolation: str = "bili
 
 
 def whole_pixels(image: Any, size: int) -> np.ndarray:
-    """Resize a whole PIL image to float32 [size, size, channels] with values up to 255, bilinearly, without rounding.
+    """Resize a whole PIL image bilinearly, without rounding.
 
-    If the image shrinks, the filter covers all of its pixels. If not, the pixels are those that `images.prepare` makes.
+    If the image shrinks, the filter covers all of its pixels. If it does not, the pixels are those
+    of `images.prepare`. Returns float32 [size, size, channels] with values up to 255.
     """
     from PIL import Image
 

@@ -49,8 +49,9 @@ def export(
         data_dir: folder of the data set. If empty, the data set is read from the same folder as in training.
 
     Returns:
-        A description of the exported net and of its input as a dict, with a sample picture and its logits. The file
-        next to `out` contains the same dict as JSON. The exported file contains it as metadata, except in MindIR.
+        A description of the exported net and of its input as a dict, with a sample picture and its
+        logits. The file next to `out` contains the same dict as JSON. The exported file contains it
+        as metadata, except in MindIR.
 
     Raises:
         ExportError: the exported file cannot be run, or its logits differ from the net's. No exported file is kept.
@@ -95,7 +96,7 @@ def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]
 
 
 def _sample(trained: LoadedNet) -> dict[str, Any]:
-    """Return a picture and the net's logits for it, with which others check their preparation of pictures."""
+    """Return a picture and the net's logits, with which others check how they prepare pictures."""
     png = sample_picture(trained.input)
     logits = trained.net.set_train(False)(Tensor(trained.preprocess(open_image(png))))
     return describe_sample(png, logits.numpy()[0])

@@ -67,8 +67,12 @@ class LoadedNet:
     def preprocess(self, image: Any) -> np.ndarray:
         """Return the net's input for an image, float32 [1, channels, image_size, image_size].
 
-        `image` is the path of an image file, a PIL image, or an array uint8 [H, W], [H, W, 1], [H, W, 3] (RGB) or
-        [H, W, 4] (RGBA; the opacity is ignored). Raises a ValueError if the image cannot be read or is something else.
+        Args:
+            image: the path of an image file, a PIL image, or an array uint8 [H, W], [H, W, 1],
+                [H, W, 3] (RGB) or [H, W, 4] (RGBA; the opacity is ignored).
+
+        Raises:
+            ValueError: the image cannot be read, or `image` is something else.
         """
         spec = self._file_input
         picture = open_picture(image, "L" if spec.channels == 1 else "RGB")
@@ -76,7 +80,7 @@ class LoadedNet:
             pixels = centre_pixels(picture, spec.eval_resize, spec.image_size, spec.interpolation)
         else:
             pixels = whole_pixels(picture, spec.image_size)
-        planes = pixels.reshape(spec.image_size, spec.image_size, spec.channels).transpose(2, 0, 1)[None]
+        planes = pixels.transpose(2, 0, 1)[None]
         return normalise(planes, spec, np.empty(planes.shape, np.float32))
 
 

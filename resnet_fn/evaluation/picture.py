@@ -1,4 +1,6 @@
-"""`open_picture` makes a PIL image of what a caller gives `predict`: a path, a PIL image or an array."""
+"""`open_picture` makes a PIL image of what a caller gives `predict`: a path, a PIL image or an
+array.
+"""
 
 import sys
 from pathlib import Path
@@ -56,7 +58,10 @@ def is_pil_image(image: Any) -> bool:
 
 
 def as_pil(image: Any, name: str = "image") -> Any:
-    """Return a PIL image unchanged, or the PIL image of an array. A ValueError calls anything else `name`."""
+    """Return a PIL image unchanged, or the PIL image of an array.
+
+    A ValueError calls anything else `name`.
+    """
     from PIL import Image
 
     if is_pil_image(image):
@@ -64,7 +69,8 @@ def as_pil(image: Any, name: str = "image") -> Any:
     if not isinstance(image, np.ndarray):
         raise ValueError(f"{name}: {type(image).__name__} is not an image; {_FIX}")
     channels = image.shape[2] if image.ndim == 3 else 1
-    if image.dtype != np.uint8 or image.ndim not in (2, 3) or channels not in _CHANNELS or not image.size:
+    has_pixels = image.ndim in (2, 3) and channels in _CHANNELS and image.size > 0
+    if image.dtype != np.uint8 or not has_pixels:
         raise ValueError(f"{name}: {image.dtype} {list(image.shape)} is not an image; {_FIX}")
     if channels == 1:
         image = image.reshape(image.shape[:2])

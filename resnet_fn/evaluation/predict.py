@@ -1,10 +1,10 @@
 """`predict` classifies images with a trained net."""
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from mindspore import Tensor
@@ -17,9 +17,18 @@ from resnet_fn.evaluation.metrics import SAID_FROM
 from resnet_fn.evaluation.picture import as_pil, is_pil_image
 from resnet_fn.evaluation.scoring import BLOCK
 from resnet_fn.evaluation.task import task_of
-from resnet_fn.runtime.console import printable
 
-SMALL_BLOCK = 8  # images of the block that is computed, and compiled, if no more are left
+SMALL_BLOCK = 8  # number of images that the net computes together if no more are left
+
+# The net's input, float32 [channels, image_size, image_size], or why the image cannot be read.
+_Planes = np.ndarray | str
+
+
+class _Item(NamedTuple):
+    """An image of the caller."""
+
+    name: str  # its path, or "images[3]" for the fourth image
+    planes: _Planes | None  # None for a path, which a thread will read
 
 
 def predict(
@@ -29,19 +38,22 @@ def predict(
 
     Args:
         run: a run folder (its last checkpoint), a checkpoint folder, or the result of `load_run`.
-        images: an image file, a folder of images, a PIL image, an array uint8 [H, W, 3] (RGB), [H, W, 4] (RGBA; the
-            opacity is ignored) or [H, W] (grey), or an iterable of these, for example uint8 [N, H, W, 3].
+        images: an image file, a folder of images, a PIL image, an array uint8 [H, W, 3] (RGB), [H,
+            W, 4] (RGBA; the opacity is ignored) or [H, W] (grey), or an iterable of these, for
+            example uint8 [N, H, W, 3].
         top: number of the likeliest classes to return.
-        threshold: lowest probability of a returned class. Only multi-label nets use `threshold`, and they ignore `top`.
+        threshold: lowest probability of a returned class. Only multi-label nets use `threshold`,
+            and they ignore `top`.
 
     Returns:
-        A list with {"file", "top": [{"class", "index", "probability"}, …]} for each image, the likeliest class first.
-        For an image that cannot be read, the dict is {"file", "error"}. For the fourth image of `images`, if it has no
-        path, "file" is "images[3]". The other images in a call of `predict` can change an image's probabilities only
-        by rounding errors.
+        A list with {"file", "top": [{"class", "index", "probability"}, …]} for each image, the
+        likeliest class first. For an image that cannot be read, the dict is {"file", "error"}. For
+        the fourth image of `images`, if it has no path, "file" is "images[3]". The other images in
+        a call of `predict` can change an image's probabilities only by rounding errors.
 
     Raises:
-        ValueError: a path does not exist, a folder contains no images, or an array has another dtype or shape.
+        ValueError: a path does not exist, a folder contains no images, or an array has another
+            dtype or shape.
     """
     trained = run if isinstance(run, LoadedNet) else load_run(run)
     return list(predictions(trained, _each(images), top, threshold))
@@ -50,45 +62,48 @@ def predict(
 def predictions(
     trained: LoadedNet, images: Iterable[Any], top: int = 5, threshold: float = SAID_FROM
 ) -> Generator[dict[str, Any], None, None]:
-    """Yield the results of `predict` as they are computed. `images` are paths of files, PIL images and arrays.
+    """Yield the results of `predict` as they are computed.
 
-    The net computes 64 images at a time, or 8 if no more are left. Threads decode the next files meanwhile. `images`
-    may be an iterator that never ends.
+    Threads decode files ahead. The net computes 64 images at a time, or 8 if no more are left.
+
+    Args:
+        trained: the net.
+        images: paths of files, PIL images and arrays. An iterator may be endless.
+        top, threshold: see `predict`.
     """
+
+    def read(item: _Item) -> _Planes:
+        return _prepare(trained, item.name) if item.planes is None else item.planes
 
     several = trained.recipe.multi_label
     limit, least = (len(trained.classes), threshold) if several else (top, 0.0)
-
-    def prepare(item: tuple[str, np.ndarray | str | None]) -> np.ndarray | str:
-        name, ready = item
-        return _prepare(trained, name) if ready is None else ready
-
-    with closing(read_ahead(prepare, _items(trained, images), data_threads(0))) as prepared:
+    with closing(read_ahead(read, _items(trained, images), data_threads(0))) as prepared:
         while block := list(islice(prepared, BLOCK)):
-            rows = _likeliest(trained, [planes for _, planes in block], limit)
-            for ((name, _), planes), row in zip(block, rows, strict=True):
+            likeliest = _likeliest(trained, [planes for _, planes in block], limit)
+            for (item, planes), (indices, probabilities) in zip(block, likeliest, strict=True):
                 if isinstance(planes, str):
-                    yield {"file": name, "error": planes}
+                    yield {"file": item.name, "error": planes}
                     continue
-                likely = [
+                rows = [
                     {
                         "class": trained.classes[int(index)],
                         "index": int(index),
                         "probability": float(probability),
                     }
-                    for index, probability in row.T
+                    for index, probability in zip(indices, probabilities, strict=True)
                     if probability >= least
                 ]
-                yield {"file": name, "top": likely}
+                yield {"file": item.name, "top": rows}
 
 
 def _each(images: Any) -> Iterable[Any]:
-    """Return an iterable of single images. The paths in it exist, unless they come from an iterator."""
-    is_numbers = isinstance(images, np.ndarray) and images.dtype.kind not in "OSU"
-    is_one = isinstance(images, str | Path | bytes) or is_pil_image(images) or not isinstance(images, Iterable)
-    if is_one or (is_numbers and images.ndim < 4):
+    """Return single images of what `predict` takes. Paths exist, unless an iterator yields them."""
+    is_one = isinstance(images, str | Path | bytes) or is_pil_image(images)
+    if isinstance(images, np.ndarray) and images.dtype.kind not in "OSU":
+        is_one = images.ndim < 4
+    if is_one or not isinstance(images, Iterable):
         images = [images]
-    each = (one for image in images for one in (find_images([image]) if _is_path(image) else [image]))
+    each = (image for one in images for image in (find_images([one]) if _is_path(one) else [one]))
     return each if isinstance(images, Iterator) else list(each)
 
 
@@ -96,18 +111,17 @@ def _is_path(image: Any) -> bool:
     return isinstance(image, str | Path)
 
 
-def _items(trained: LoadedNet, images: Iterable[Any]) -> Iterator[tuple[str, np.ndarray | str | None]]:
-    """Yield the name of each image, and what `_prepare` returns. It is None for a path, which a thread will read."""
+def _items(trained: LoadedNet, images: Iterable[Any]) -> Iterator[_Item]:
     for number, image in enumerate(images):
         if _is_path(image):
-            yield str(image), None
-        else:  # at once, because the caller's iterator may write its next image into the same memory
+            yield _Item(str(image), None)
+        else:
+            # Now, because the caller's iterator may write its next image into the same memory.
             name = f"images[{number}]"
-            yield name, _prepare(trained, as_pil(image, name))
+            yield _Item(name, _prepare(trained, as_pil(image, name)))
 
 
-def _prepare(trained: LoadedNet, image: Any) -> np.ndarray | str:
-    """Return the net's input, float32 [channels, image_size, image_size], or why the image cannot be read."""
+def _prepare(trained: LoadedNet, image: Any) -> _Planes:
     try:
         planes: np.ndarray = trained.preprocess(image)[0]
         return planes
@@ -115,30 +129,19 @@ def _prepare(trained: LoadedNet, image: Any) -> np.ndarray | str:
         return str(error)
 
 
-def _likeliest(trained: LoadedNet, images: Sequence[np.ndarray | str], limit: int) -> np.ndarray:
-    """Return the likeliest classes of at most 64 images and their probabilities, float32 [n, 2, k ≤ limit]."""
-    spec, task = trained.input, task_of(trained.recipe.multi_label)
-    if all(isinstance(planes, str) for planes in images):
-        return np.zeros((len(images), 2, 0), np.float32)
-    rows = SMALL_BLOCK if len(images) <= SMALL_BLOCK else BLOCK
+def _likeliest(trained: LoadedNet, images: Sequence[_Planes], limit: int) -> np.ndarray:
+    """Return the likeliest classes of at most 64 images, float32 [n, 2, k ≤ limit].
+
+    The first row of an image holds the numbers of the classes, the second their probabilities.
+    """
+    count, task = len(images), task_of(trained.recipe.multi_label)
+    good = [(place, planes) for place, planes in enumerate(images) if not isinstance(planes, str)]
+    if not good:
+        return np.zeros((count, 2, 0), np.float32)
+    spec, rows = trained.input, SMALL_BLOCK if count <= SMALL_BLOCK else BLOCK
     batch = np.zeros((rows, spec.channels, spec.image_size, spec.image_size), np.float32)
-    for place, planes in enumerate(images):
-        if not isinstance(planes, str):  # an image that cannot be read is black, so that the others keep their places
-            batch[place] = planes
+    for place, planes in good:  # the places do not depend on the images that cannot be read
+        batch[place] = planes
     logits = trained.eval_step(Tensor(batch), Tensor(np.zeros(rows, np.int32))).logits
     assert logits is not None
-    return task.top_classes(logits.numpy()[: len(images)], limit).reshape(len(images), 2, -1)
-
-
-def csv_header(classes: int) -> list[str]:
-    """Return the cells of the first line of a CSV file that has at most `classes` classes for each image."""
-    numbers = ["", *(str(place) for place in range(2, classes + 1))][:classes]
-    pairs = [f"{what}{number}" for number in numbers for what in ("class", "probability")]
-    return ["file", *pairs, "error"]
-
-
-def csv_row(result: Mapping[str, Any], classes: int) -> list[str]:
-    """Return the cells of a result of `predict`, as many as in `csv_header`."""
-    cells = [cell for row in result.get("top", ()) for cell in (row["class"], f"{row['probability']:.6g}")]
-    cells += [""] * (2 * classes - len(cells))
-    return [printable(cell) for cell in (result["file"], *cells, result.get("error", ""))]
+    return task.top_classes(logits.numpy()[:count], limit).reshape(count, 2, -1)

@@ -51,7 +51,8 @@ def test_every_listed_ending_is_opened():
 
 def test_a_picture_of_two_is_a_jpeg(make_photograph):
     file = io.BytesIO()
-    make_photograph(1, 40, 30).save(file, "MPO", save_all=True, append_images=[make_photograph(2, 40, 30)])
+    first, second = (make_photograph(number, 40, 30) for number in (1, 2))
+    first.save(file, "MPO", save_all=True, append_images=[second])
     assert open_upright(file.getvalue()).size == (40, 30)
 
 
@@ -65,7 +66,10 @@ def test_no_program_runs_for_a_file(tmp_path, monkeypatch, raises_line):
     for name in ("x.jpg", "x.png", "x.eps"):
         Path(name).write_text(text)
         assert examine(name)[1] == "an EPS file, which is not read; convert it to PNG"
-        with raises_line(f"{name}: cannot be read (an EPS file", "convert" if name == "x.eps" else "fix or remove"):
+        with raises_line(
+            f"{name}: cannot be read (an EPS file",
+            "convert" if name == "x.eps" else "fix or remove",
+        ):
             open_picture(name, "RGB")
     assert not Path("ran").exists()
 
@@ -89,7 +93,8 @@ def test_what_is_no_image_is_named(data, what, raises_line):
 
 def test_a_heic_file_names_its_conversion(raises_line):
     Path("photo.HEIC").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
-    with raises_line("photo.HEIC: cannot be read (a HEIC image", "convert it with", "magick mogrify -format jpg"):
+    command = "magick mogrify -format jpg"
+    with raises_line("photo.HEIC: cannot be read (a HEIC image", "convert it with", command):
         open_picture(Path("photo.HEIC"), "RGB")
 
 
@@ -113,7 +118,10 @@ def test_text_is_no_fault_of_a_png(name, last, png, tmp_path):
 
 
 def test_a_png_cut_in_its_last_text_is_whole(png, tmp_path):
-    whole, file = png(chunk(b"iTXt", b"Comment\0\0\0\0\0" + b"text " * 1000), last=True), tmp_path / "a.png"
+    whole, file = (
+        png(chunk(b"iTXt", b"Comment\0\0\0\0\0" + b"text " * 1000), last=True),
+        tmp_path / "a.png",
+    )
     for end in (13, 100, 5000):  # of 5 KB of text and IEND, which are last
         file.write_bytes(whole[:-end])
         assert examine(str(file))[1] == ""

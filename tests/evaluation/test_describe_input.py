@@ -1,4 +1,6 @@
-"""Two readers of an export's description come to the package's own logits, with Pillow and with NumPy only."""
+"""Two readers of an export's description come to the package's own logits, with Pillow and with
+NumPy only.
+"""
 
 import base64
 import dataclasses
@@ -32,7 +34,14 @@ OF_FILES = InputSpec(
     std=(0.2, 0.25, 0.3),
 )
 IN_MEMORY = dataclasses.replace(OF_FILES, name="cifar10", eval_resize=0)
-GREY = dataclasses.replace(IN_MEMORY, name="digits", channels=1, full_scale=16.0, mean=(0.3,), std=(0.37,))
+GREY = dataclasses.replace(
+    IN_MEMORY,
+    name="digits",
+    channels=1,
+    full_scale=16.0,
+    mean=(0.3,),
+    std=(0.37,),
+)
 SPECS = {
     "grey, whole": GREY,
     "whole": IN_MEMORY,
@@ -59,24 +68,34 @@ def exported(device, tmp_path_factory):
 def with_pillow(about, data):
     """Written from the description's fields and steps, without this package's code."""
     image = Image.open(io.BytesIO(data))
-    turns = {3: Image.Transpose.ROTATE_180, 6: Image.Transpose.ROTATE_270, 8: Image.Transpose.ROTATE_90}
+    turns = {
+        3: Image.Transpose.ROTATE_180,
+        6: Image.Transpose.ROTATE_270,
+        8: Image.Transpose.ROTATE_90,
+    }
     turn = turns.get(image.getexif().get(0x0112)) if about["exif_orientation"] else None
     image = image.transpose(turn) if turn is not None else image
     image = image.convert({"grey": "L", "RGB": "RGB"}[about["colour_order"]])
-    size, filter_name = about["image_size"], getattr(Image.Resampling, about["interpolation"].upper())
+    size, filter_name = (
+        about["image_size"],
+        getattr(Image.Resampling, about["interpolation"].upper()),
+    )
     if about["resize"] == "shorter side":
         short, long = min(image.size), max(image.size)
         longer = about["eval_resize"] * long // short
         wide = image.width > image.height
-        image = image.resize((longer, about["eval_resize"]) if wide else (about["eval_resize"], longer), filter_name)
+        new = (longer, about["eval_resize"])
+        image = image.resize(new if wide else new[::-1], filter_name)
     planes = [np.asarray(band, np.float32) for band in image.split()]
     if about["resize"] == "whole picture":
-        planes = [np.asarray(Image.fromarray(plane).resize((size, size), filter_name)) for plane in planes]
+        images = [Image.fromarray(plane) for plane in planes]
+        planes = [np.asarray(plane.resize((size, size), filter_name)) for plane in images]
     if about["crop"] == "centre":
         top, left = (round((length - size) / 2) for length in planes[0].shape)
         planes = [plane[top : top + size, left : left + size] for plane in planes]
-    columns = zip(planes, about["mean"], about["std"], strict=True)
-    return np.stack([(plane / about["full_scale"] - mean) / std for plane, mean, std in columns])[None]
+    channels = zip(planes, about["mean"], about["std"], strict=True)
+    scaled = [(plane / about["full_scale"] - mean) / std for plane, mean, std in channels]
+    return np.stack(scaled)[None]
 
 
 KERNELS = {  # of a distance in pixels of the smaller picture: its reach, and its weight
@@ -119,7 +138,9 @@ def with_numpy(about, data):
         pixels = ((pixels @ [19595, 38470, 7471] + 32768) >> 16)[..., None]
     (height, width), size, side = pixels.shape[:2], about["image_size"], about["eval_resize"]
     short = min(height, width)
-    new = (size, size) if about["resize"] == "whole picture" else (side * height // short, side * width // short)
+    new = (side * height // short, side * width // short)
+    if about["resize"] == "whole picture":
+        new = (size, size)
     for equation, old, target in (("ow,hwc->hoc", width, new[1]), ("oh,hwc->owc", height, new[0])):
         matrix = weights(old, target, about["interpolation"])
         if about["rounded_to"] == "uint8":
@@ -135,11 +156,14 @@ def with_numpy(about, data):
 
 
 # Where a pixel's centre is between two, NumPy and Pillow may take another as the nearest.
-READERS = [(with_pillow, name) for name in SPECS] + [(with_numpy, name) for name in SPECS if name != "nearest"]
+READERS = [
+    *((with_pillow, name) for name in SPECS),
+    *((with_numpy, name) for name in SPECS if name != "nearest"),
+]
 
 
 @pytest.mark.parametrize(("read", "name"), READERS)
-def test_two_readers_of_the_description_get_the_nets_logits(read, name, exported, make_photograph, encode):
+def test_two_readers_get_the_nets_logits(read, name, exported, make_photograph, encode):
     trained, card = exported(name)
     sample = base64.b64decode(card["sample"]["png_base64"])
     assert hashlib.sha256(sample).hexdigest() == card["sample"]["sha256"]
@@ -148,8 +172,9 @@ def test_two_readers_of_the_description_get_the_nets_logits(read, name, exported
     jpeg = encode(make_photograph(5, 127, 80), quality=95, exif=turned)
     for data in (sample, jpeg, encode(make_photograph(6, 200, 141), "PNG")):
         Path("picture").write_bytes(data)
-        wanted = trained.net(Tensor(trained.preprocess("picture"))).numpy()[0]
-        logits = trained.net(Tensor(read(card["preprocessing"], data).astype(np.float32))).numpy()[0]
+        own = Tensor(trained.preprocess("picture"))
+        others = Tensor(read(card["preprocessing"], data).astype(np.float32))
+        wanted, logits = (trained.net(images).numpy()[0] for images in (own, others))
         assert np.abs(logits - wanted).max() <= 1e-4 * np.abs(wanted).max()
         if data is sample:
             assert logits[:10] == pytest.approx(card["sample"]["logits"], abs=1e-4)

@@ -1,4 +1,5 @@
 import csv
+import dataclasses
 import io
 import json
 import os
@@ -13,9 +14,11 @@ import pytest
 from mindspore import Tensor
 from PIL import Image, ImageSequence
 
+from resnet_fn.data.images import prepare
 from resnet_fn.evaluation.image_names import find_images, read_list
 from resnet_fn.evaluation.loaded_net import load_run
-from resnet_fn.evaluation.predict import csv_row, predict, predictions
+from resnet_fn.evaluation.predict import predict, predictions
+from resnet_fn.evaluation.prediction_table import table_row
 from resnet_fn.report.writer import write_report
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -116,7 +119,7 @@ def test_a_table_of_all_files_the_least_certain_first(run, digits_png, capsys, m
     assert probabilities == sorted(probabilities)
     assert sorted(row["file"] for row in doubted) == sorted(row["file"] for row in rows)
     no_text = b"\xff.png".decode("utf-8", "surrogateescape")
-    assert csv_row({"file": no_text, "error": "bad"}, 1) == ["\\xff.png", "", "", "bad"]
+    assert table_row({"file": no_text, "error": "bad"}, 1) == ["\\xff.png", "", "", "bad"]
 
 
 @pytest.mark.slow
@@ -149,7 +152,8 @@ def test_a_name_that_is_not_utf8_is_printed_in_escapes(run, digits_png, python):
 
 def probabilities(results):
     """Of the class with each index, [images, classes]."""
-    return [[row["probability"] for row in sorted(one["top"], key=lambda row: row["index"])] for one in results]
+    tops = [sorted(one["top"], key=lambda row: row["index"]) for one in results]
+    return [[row["probability"] for row in top] for top in tops]
 
 
 def test_few_images_have_the_same_figures_but_for_rounding(trained, digits_png):
@@ -157,7 +161,8 @@ def test_few_images_have_the_same_figures_but_for_rounding(trained, digits_png):
     files = find_images([digits_png])[:64]
     together = probabilities(predict(trained, files, top=10))
     for count in (1, 8, 9):
-        np.testing.assert_allclose(probabilities(predict(trained, files[:count], top=10)), together[:count], atol=1e-6)
+        few = probabilities(predict(trained, files[:count], top=10))
+        np.testing.assert_allclose(few, together[:count], atol=1e-6)
 
 
 @pytest.mark.slow
@@ -185,7 +190,8 @@ def test_results_come_before_the_last_image_is_asked_for(trained, digits_png):
             yield asked[-1]
 
     found = predictions(trained, endless())
-    assert [next(found)["file"] for _ in range(200)] == [files[number % 70] for number in range(200)]
+    names = [next(found)["file"] for _ in range(200)]
+    assert names == [files[number % 70] for number in range(200)]
     assert len(asked) <= 256 + 4 * os.cpu_count()
     found.close()
 
@@ -194,7 +200,8 @@ def test_memory_does_not_grow_with_the_number_of_images(trained, digits_png):
     files, peaks = find_images([digits_png]), []
     for repeats in (2, 20):  # 140 and 1,400 images
         tracemalloc.start()
-        assert sum("top" in one for one in predictions(trained, iter(files * repeats))) == 70 * repeats
+        found = predictions(trained, iter(files * repeats))
+        assert sum("top" in one for one in found) == 70 * repeats
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < peaks[0] + 300_000
@@ -202,9 +209,10 @@ def test_memory_does_not_grow_with_the_number_of_images(trained, digits_png):
 
 @pytest.mark.slow
 def test_the_command_prints_before_stdin_has_ended(run, digits_png):
-    """A real process whose list comes through a pipe: the first lines are out before the last names are in."""
+    """A real process, whose list comes through a pipe."""
     command = [sys.executable, "-m", "resnet_fn.predict", run, "-", "--json"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen(command, **pipes, text=True, bufsize=1)
     names = find_images([digits_png]) * 2
     process.stdin.write("".join(f"{name}\n" for name in names[:100]))
     process.stdin.flush()
@@ -246,11 +254,12 @@ def test_a_list_names_the_images(name, digits_png):
 
 
 def test_names_in_a_list_may_be_strange(run, digits_png, capsys, main, monkeypatch):
-    """Spaces, commas, a leading #, bytes that are not UTF-8; a folder or a missing file is named as unreadable."""
+    """Spaces, commas, a leading #, bytes that are not UTF-8; a folder and a missing file are named."""
     names = ["a b 7.png", "c,d;e.png", "#1.png", " f.png", os.fsdecode(b"\xff.png")]
     for name in names:
         os.rename(f"images/{names.index(name):02d}.png", name)
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(os.fsencode("\n".join([*names, "images", "no.png"])))))
+    text = os.fsencode("\n".join([*names, "images", "no.png"]))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
     with pytest.raises(ValueError, match=r"^2 of 7 images cannot be read"):
         main("predict", run, "-", "--json")
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -262,7 +271,7 @@ def test_a_list_that_names_nothing_is_an_error(run, digits_png, main):
     Path("empty").write_text("# none\n")
     with pytest.raises(ValueError, match=r"^empty: names no images; write the path"):
         main("predict", run, "--list", "empty")
-    with pytest.raises(ValueError, match=r"^nowhere.txt: cannot be read .* give a list of images"):
+    with pytest.raises(ValueError, match=r"^nowhere.txt: does not exist; give a list of images"):
         main("predict", run, "nowhere.txt")
 
 
@@ -271,19 +280,19 @@ def test_arrays_and_pil_images_are_predicted_as_their_files(trained, digits_png)
     pictures = [Image.open(file) for file in files]
     arrays = [np.asarray(picture) for picture in pictures]
     wanted = [one["top"] for one in predict(trained, files)]
-    for images in (pictures, arrays, np.stack(arrays)[..., None], iter(arrays), [array.copy() for array in arrays]):
+    for images in (pictures, arrays, np.stack(arrays)[..., None], iter(arrays)):
         results = predict(trained, images)
         assert [one["top"] for one in results] == wanted
         assert [one["file"] for one in results] == [f"images[{number}]" for number in range(9)]
     for one in (pictures[3], arrays[3], np.stack([arrays[3]] * 3, -1)):
-        assert probabilities(predict(trained, one, top=10)) == probabilities(predict(trained, files[3], top=10))
+        assert predict(trained, one)[0]["top"] == predict(trained, files[3])[0]["top"]
     mixed = predict(trained, [files[0], arrays[1], Path(files[2])])
     assert [one["file"] for one in mixed] == [files[0], "images[1]", files[2]]
     assert [one["top"] for one in mixed] == wanted[:3]
 
 
 def test_frames_that_share_memory_are_predicted_one_by_one(trained, digits_png):
-    """An iterator that changes the image it gave: PIL's over an animation, and a camera's over one buffer."""
+    """PIL's iterator over an animation, and a camera's, change the image that they gave."""
     files = find_images([digits_png])[:12]
     arrays, buffer = [np.asarray(Image.open(file)) for file in files], np.empty((8, 8), np.uint8)
 
@@ -313,12 +322,12 @@ def test_frames_that_share_memory_are_predicted_one_by_one(trained, digits_png):
     ],
 )
 def test_what_is_no_image_is_rejected_with_words(images, what, trained, raises_line):
-    with raises_line(what, "is not an image; give a path, a PIL image, or uint8 [H, W, 3] (RGB, 0 to 255)"):
+    with raises_line(what, "is not an image; give a path, a PIL image, or uint8 [H, W, 3] (RGB"):
         predict(trained, images)
 
 
 def test_a_large_photograph_is_resized_with_antialiasing(make_run, make_photograph):
-    """A net of data in memory; enlarged pictures stay those of the evaluation, to float32's rounding."""
+    """By a net of data in memory."""
     trained = load_run(make_run(model="resnet8", image_size=16), image_size=16)
     mean, std = (values[0] for values in trained.input.moments)
 
@@ -332,3 +341,10 @@ def test_a_large_photograph_is_resized_with_antialiasing(make_run, make_photogra
     assert np.abs(pixels(photograph) - wanted).max() < 1.01
     grid = np.tile([[0, 255], [255, 0]], (200, 200)).astype(np.uint8)
     assert np.abs(pixels(grid) - 127.5).max() < 3  # any single pixels are 0 or 255
+
+
+def test_an_enlarged_picture_is_the_evaluations(make_run):
+    trained = load_run(make_run(model="resnet8", image_size=16), image_size=16)
+    images = np.random.default_rng(0).integers(0, 256, (1, 8, 8, 1), np.uint8)
+    wanted = prepare(images, 16, dataclasses.replace(trained.input, full_scale=255.0))
+    np.testing.assert_allclose(trained.preprocess(images[0]), wanted, atol=1e-6)
