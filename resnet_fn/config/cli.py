@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from resnet_fn.config.fields import YES_NO_AUTO, explain, flag_name
 from resnet_fn.config.hints import closest_flag, first_line
@@ -191,12 +191,22 @@ def folder_to_write(text: str) -> str:
     return text
 
 
-def write_text(file: str, text: str) -> None:
-    """Write a text file, and name the file in the error if it cannot be written."""
+@contextlib.contextmanager
+def writing(file: str) -> Iterator[TextIO]:
+    """Open a text file for a `with` block that writes the file. The error names the file."""
     try:
-        Path(file).write_text(text, encoding="utf-8")
+        with open(file, "w", encoding="utf-8", newline="") as opened:
+            yield opened
+    except BrokenPipeError:  # of stdout
+        raise
     except OSError as error:
         raise ValueError(f"{file}: cannot be written ({error.strerror}); make room, or give another file") from None
+
+
+def write_text(file: str, text: str) -> None:
+    """Write a text file, and name the file in the error if it cannot be written."""
+    with writing(file) as opened:
+        opened.write(text)
 
 
 def run(command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> NoReturn:
