@@ -9,7 +9,7 @@ from resnet_fn.weights.names import STYLES
 _EXAMPLES = """examples:
   python -m resnet_fn.convert resnet50.pth resnet50.safetensors     from torchvision or timm names
   python -m resnet_fn.convert runs/first net.pth --to torchvision
-file endings: .safetensors, .ckpt (MindSpore), .pth and .pt (PyTorch; needs the extra [torch])
+file endings: .safetensors, .ckpt (MindSpore), .pth and .pt (PyTorch; to write: extra [torch])
 """
 
 
@@ -33,6 +33,8 @@ def main(arguments: Sequence[str]) -> int:
         f"{result['model']}: {result['tensors']} tensors from {result['from']} names to {result['to']} names "
         f"in {parsed.target}, read from {result['path']}"
     )
+    for note in result["notes"]:
+        print(note)
     return 0
 
 

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli
+from resnet_fn.config.fields import flag_name
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import how_to_install
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.recipes import load_recipe
 from resnet_fn.runtime.disk import finite_or_null
 
+_OF_WEIGHTS = ("eval_size", "eval_resize", "interpolation", "mean", "std")  # settings for --weights
 _EXAMPLES = """examples:
   python -m resnet_fn.evaluate runs/first --which best
   python -m resnet_fn.evaluate runs/first --report report
@@ -28,6 +30,8 @@ def main(arguments: Sequence[str]) -> int:
     group.add_argument("--recipe", metavar="NAME", help="recipe with the net and the data; a name or a .toml file")
     group.add_argument("--model", metavar="NAME", help="net to use instead of the recipe's")
     group.add_argument("--stem", metavar="NAME", help="stem to use instead of the recipe's")
+    usual = Recipe()
+    cli.add_fields(flags, usual, skip={*vars(usual)} - {*_OF_WEIGHTS}, heading="instead of the weights' preparation")
     group = flags.add_argument_group("scoring")
     tta = "flip: average the logits of the image and its mirror image; default none"
     group.add_argument("--tta", choices=("none", "flip"), default="none", help=tta)
@@ -43,15 +47,19 @@ def main(arguments: Sequence[str]) -> int:
     parsed = flags.parse(arguments)
     weights, trained = parsed.weights, cli.chosen_checkpoint(parsed) if parsed.run or parsed.checkpoint else ""
     changes = {name: getattr(parsed, name) for name in ("model", "stem") if getattr(parsed, name) is not None}
+    changes |= {name: value for name, value in cli.settings_in(parsed, Recipe).items() if name in _OF_WEIGHTS}
+    also = ", ".join(f"--{flag_name(name)}" for name in _OF_WEIGHTS)
+    of_weights = f"--recipe, --model and --stem need --weights, as do {also}; leave them out"
     lacking, flip, size = weights and not parsed.recipe, parsed.tta != "none", parsed.image_size
-    of_trained = parsed.report or flip or size or parsed.val_list or parsed.ema is not None
+    of_trained = parsed.report or flip or parsed.val_list or parsed.ema is not None
     cli.raise_usage_errors(
         (parsed.batch_size < 1, f"--batch-size: {parsed.batch_size} is too small; give 1 or more"),
         (size < 0, f"--image-size: {size} is negative; give a number of pixels, or 0 for the recipe's size"),
         (bool(trained) == bool(weights), "give either RUN, or --weights FILE and --recipe NAME"),
-        (trained and (parsed.recipe or changes), "--recipe, --model and --stem need --weights; leave them out"),
+        (trained and (parsed.recipe or changes), of_weights),
         (lacking, "--weights needs --recipe NAME, because a weight file does not describe the data and the net"),
-        (weights and of_trained, "--report, --tta, --image-size, --val-list and --ema need RUN; leave them out"),
+        (weights and of_trained, "--report, --tta, --val-list and --ema need RUN; leave them out"),
+        (weights and size, f"--image-size: {size} needs RUN; with --weights give --eval-size {size}"),
     )
     with cli.usage_errors():
         file = load_recipe(parsed.recipe).complete(**changes) if weights else None

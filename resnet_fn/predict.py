@@ -1,8 +1,15 @@
 """The command `predict` prints the likeliest classes of image files."""
 
+import argparse
+import contextlib
+import csv
+import itertools
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
+
+from tqdm import tqdm
 
 from resnet_fn.config import cli
 from resnet_fn.evaluation.metrics import SAID_FROM
@@ -12,18 +19,81 @@ _EXAMPLES = """examples:
   python -m resnet_fn.predict runs/first seven.png
   python -m resnet_fn.predict runs/first scans/ --which best --json
   python -m resnet_fn.predict runs/first scans/ --csv out.csv --sort doubt
+  find scans -name '*.jpg' | python -m resnet_fn.predict runs/first - --json
 """
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the likeliest classes of images, or write them as CSV. Unreadable files do not stop the command."""
+    """Print the likeliest classes of images, or write them as CSV.
+
+    Unreadable files do not stop the command.
+    """
+    parsed = _parse(arguments)
+    given = [parsed.checkpoint, *parsed.images, parsed.list]
+    checkpoint, *images = [path for path in given if path] or [""]
+    if not images:
+        after = f" after {checkpoint!r}" if checkpoint else ""
+        raise cli.UsageError(f"no image is given{after}; give RUN IMAGE_OR_FOLDER")
+    from resnet_fn.evaluation.image_names import find_images, is_list, read_list
+    from resnet_fn.evaluation.loaded_net import load_run
+    from resnet_fn.evaluation.predict import predictions
+
+    lists = {path for path in images if path == parsed.list or is_list(path)}
+    names = [read_list(path) if path in lists else find_images([path]) for path in images]
+    how = {name: getattr(parsed, name) for name in ("ema", "allow_non_finite", "device", "threads")}
+    trained = load_run(checkpoint, parsed.which, **how)
+    several, doubt = trained.recipe.multi_label, parsed.sort == "doubt"
+    cli.raise_usage_errors(
+        (
+            parsed.threshold and not several,
+            "--threshold: this net predicts one class for an image; give --top instead",
+        ),
+        (
+            several and parsed.top,
+            "--top: this net predicts any number of classes; give --threshold instead",
+        ),
+        (several and doubt, "--sort doubt needs a net that predicts one class; leave it out"),
+    )
+    known = [name for part in names if isinstance(part, list) for name in part]
+    total = None if lists else len(known)  # a list is read while its images are predicted
+    classes = min(parsed.top or TOP, len(trained.classes))
+    top, threshold = parsed.top or TOP, parsed.threshold or SAID_FROM
+    computed = predictions(trained, itertools.chain.from_iterable(names), top, threshold)
+    # The bar is on stderr, if stderr is a terminal.
+    bar = tqdm(computed, "predicting", total, unit="image", disable=None, leave=False)
+    results: Iterable[dict[str, Any]] = bar
+    if doubt:
+        results = sorted(bar, key=_certainty)
+    elif several and parsed.csv:  # the header names as many classes as an image has at most
+        results = list(bar)
+        classes = max(len(result.get("top", ())) for result in results) or 1
+    with contextlib.closing(computed):
+        count, bad = _write(results, parsed, classes, max(map(len, known), default=0))
+    if parsed.csv:
+        order = ", the least certain first" if doubt else ""
+        print(f"{count - bad} predictions in {parsed.csv}{order}")
+    if not count:
+        raise ValueError(f"{images[0]}: names no images; write the path of an image in each line")
+    if bad:
+        raise ValueError(f"{bad} of {count} images cannot be read; the lines above name them")
+    return 0
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     about = "Print the likeliest classes of images, and their probabilities."
     flags = cli.Parser("predict", about, _EXAMPLES, "RUN IMAGE_OR_FOLDER …")
-    paths = "RUN (run or checkpoint folder) unless --checkpoint is given, then image files or folders"
-    flags.add_argument("images", nargs="+", metavar="IMAGE_OR_FOLDER", help=paths)
+    paths = (
+        "RUN (run or checkpoint folder) unless --checkpoint is given, then image files, folders, "
+        "lists (.txt, .csv), "
+        "or - for a list from stdin"
+    )
+    flags.add_argument("images", nargs="*", metavar="IMAGE_OR_FOLDER", help=paths)
+    a_list = "file with the path of an image in each line, whatever the ending of its name"
+    flags.add_argument("--list", metavar="FILE", help=a_list)
     cli.add_checkpoint_flags(flags, positional=False)
     group = flags.add_argument_group("output")
-    group.add_argument("--top", type=int, metavar="N", help="number of classes to print for each image; default 5")
+    top = "number of classes to print for each image; default 5"
+    group.add_argument("--top", type=int, metavar="N", help=top)
     threshold = f"smallest probability to print, for multi-label nets; default {SAID_FROM}"
     group.add_argument("--threshold", type=float, metavar="P", help=threshold)
     group.add_argument("--json", action="store_true", help="print one line of JSON for each image")
@@ -33,46 +103,62 @@ def main(arguments: Sequence[str]) -> int:
     group.add_argument("--sort", choices=("name", "doubt"), default="name", help=sort)
     cli.add_device_flags(flags)
     parsed = flags.parse(arguments)
-    least = parsed.threshold
+    most, least = parsed.top, parsed.threshold
     cli.raise_usage_errors(
-        (parsed.top is not None and parsed.top < 1, f"--top: {parsed.top} is too small; give 1 or more"),
-        (least is not None and not 0 < least < 1, f"--threshold: {least} is not between 0 and 1; give {SAID_FROM}"),
+        (most is not None and most < 1, f"--top: {most} is too small; give 1 or more"),
+        (
+            least is not None and not 0 < least < 1,
+            f"--threshold: {least} is not between 0 and 1; give {SAID_FROM}",
+        ),
         (parsed.csv and parsed.json, "--csv cannot be used with --json; give one of them"),
     )
-    checkpoint, *images = [parsed.checkpoint, *parsed.images] if parsed.checkpoint else parsed.images
-    if not images:
-        raise cli.UsageError(f"no image is given after {checkpoint!r}; give RUN IMAGE_OR_FOLDER")
-    from resnet_fn.evaluation.loaded_net import load_run
-    from resnet_fn.evaluation.predict import find_images, predict, results_csv
+    return parsed
 
-    files, where = find_images(images), {"device": parsed.device, "threads": parsed.threads}
-    trained = load_run(checkpoint, parsed.which, ema=parsed.ema, allow_non_finite=parsed.allow_non_finite, **where)
-    several, doubt = trained.recipe.multi_label, parsed.sort == "doubt"
-    cli.raise_usage_errors(
-        (least and not several, "--threshold: this net predicts one class for an image; give --top instead"),
-        (several and parsed.top, "--top: this net predicts any number of classes; give --threshold instead"),
-        (several and doubt, "--sort doubt needs a net that predicts one class; leave it out"),
-    )
-    width = max(len(str(path)) for path in files)
-    results = predict(trained, files, parsed.top or TOP, least or SAID_FROM)
-    bad = sum("error" in result for result in results)
-    if doubt:  # files that cannot be read are last
-        results.sort(key=lambda result: result["top"][0]["probability"] if "top" in result else 2.0)
-    if parsed.csv:
-        cli.write_text(parsed.csv, results_csv(results))
-        order = ", the least certain first" if doubt else ""
-        print(f"{len(files) - bad} predictions in {parsed.csv}{order}")
-    for result in results:
-        if "error" in result:
-            print(f"predict: {result['error']}", file=sys.stderr, flush=True)
-        elif parsed.json:
-            print(json.dumps(result))
-        elif not parsed.csv:
-            likely = "   ".join(f"{row['class']} {row['probability']:6.2%}" for row in result["top"])
-            print(f"{result['file']:{width}}   {likely or '(none)'}")
-    if bad:
-        raise ValueError(f"{bad} of {len(files)} images cannot be read; the lines above name them")
-    return 0
+
+def _certainty(result: dict[str, Any]) -> float:
+    """Return the probability of the likeliest class, and more for a file that cannot be read."""
+    return float(result["top"][0]["probability"]) if "top" in result else 2.0
+
+
+def _write(
+    results: Iterable[dict[str, Any]],
+    parsed: argparse.Namespace,
+    classes: int,
+    width: int,
+) -> tuple[int, int]:
+    """Write each result as soon as it is there.
+
+    Return the number of results, and of images that cannot be read.
+    """
+    from resnet_fn.evaluation.prediction_table import table_header, table_row
+
+    count = bad = 0
+    with cli.writing(parsed.csv) if parsed.csv else contextlib.nullcontext() as file:
+        table = csv.writer(file, lineterminator="\n") if file else None
+        if table:
+            table.writerow(table_header(classes))
+        for result in results:
+            count += 1
+            bad += "error" in result
+            if "error" in result:
+                _print(f"predict: {result['error']}", sys.stderr)
+            if table:
+                table.writerow(table_row(result, classes))
+            elif parsed.json:
+                _print(json.dumps(result), sys.stdout)
+            elif "top" in result:
+                _print(f"{result['file']:{width}}   {_classes(result['top'])}", sys.stdout)
+    return count, bad
+
+
+def _classes(rows: Sequence[dict[str, Any]]) -> str:
+    return "   ".join(f"{row['class']} {row['probability']:6.2%}" for row in rows) or "(none)"
+
+
+def _print(line: str, stream: TextIO) -> None:
+    """Print a line above the progress bar."""
+    tqdm.write(line, stream)
+    stream.flush()
 
 
 if __name__ == "__main__":

@@ -49,8 +49,8 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
             base = load_recipe(early.recipe or "digits")
     recipe = base.make(Recipe)
     parser.description = f"{about}\nDefaults are from the recipe {recipe.name}. A * marks values that the recipe sets."
-    listed = {} if "--help-all" in arguments else {"first": _FIRST.split(), "shown": _SHOWN.split()}
-    cli.add_fields(parser, recipe, base.make(RunOptions), skip=("name",), **listed)
+    top, shown = ([], []) if "--help-all" in arguments else (_FIRST.split(), _SHOWN.split())
+    cli.add_fields(parser, recipe, base.make(RunOptions), skip=("name",), first=top, shown=shown)
     given = cli.settings_in(parser.parse(arguments), Recipe, RunOptions)
     with cli.usage_errors():
         file = base.complete(**given)

@@ -5,14 +5,19 @@ import pytest
 from mindspore import Tensor
 
 from resnet_fn.config.cli import UsageError
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.convert import main as convert
 from resnet_fn.data.dataset import eval_batches
 from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.evaluate import main as evaluate
 from resnet_fn.evaluation.loaded_net import load_run
+from resnet_fn.export import main as export
 from resnet_fn.inspect.__main__ import main as inspect
+from resnet_fn.models import create_model
 from resnet_fn.run.loop import train
 from resnet_fn.train import parse
+from resnet_fn.weights.files import read_arrays
+from resnet_fn.weights.load import read_weights, start_from
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +39,35 @@ def test_evaluate_scores_a_weight_file_as_its_run(trained, events):
     assert result["loss"] == pytest.approx(last["loss"], rel=1e-6)
     with pytest.raises(UsageError, match=r"^--weights needs --recipe NAME, because a weight file does not"):
         evaluate(weights)
+
+
+def test_an_exported_file_contains_its_classes(trained):
+    """So that a training from it keeps the last layer, for these classes alone."""
+    export([str(trained / "run"), "--format", "safetensors", "--out", "net.safetensors"])
+    source = read_weights("net.safetensors")
+    assert source.classes == tuple("0123456789")
+    net, recipe = create_model("resnet8", num_classes=10, in_channels=1), Recipe(model="resnet8")
+    for classes, state in (("0123456789", "kept"), ("abcdefghij", "new")):
+        assert start_from(net, source, recipe, classes)[0].endswith(f"the last layer is {state}")
+
+
+def test_each_command_prints_what_was_read_of_a_file(trained, capsys):
+    torch = pytest.importorskip("torch", reason="torch.save writes the file")
+    arrays = read_arrays(trained / "net.safetensors").arrays
+    state = {f"model.{name}": torch.tensor(array) for name, array in arrays.items()}
+    torch.save({"state_dict": {**state, "loss.weight": torch.ones(10)}}, "last.ckpt")
+    notes = ["stripped from all names: 'model.'", "left out: loss.weight"]
+    digits = ["--recipe", "digits", "--model", "resnet8"]
+    commands = (
+        (evaluate, ["--weights", "last.ckpt", *digits]),
+        (convert, ["last.ckpt", "a.safetensors"]),
+        (inspect, ["last.ckpt"]),
+        (inspect, ["last.ckpt", "--activations", *digits]),
+    )
+    for command, words in commands:
+        command(words)
+        shown = [line.strip() for line in capsys.readouterr().out.splitlines()]
+        assert [line for line in shown if line in notes] == notes, words
 
 
 def test_inspect_sees_the_gradients_of_the_next_update_and_the_activations_of_the_average(trained, events, capsys):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 FORMAT = 2  # format of the files and of the entries in state.json; other formats are rejected
-_WEIGHTS, _TRAINING, _STATE = "weights.safetensors", "training.safetensors", "state.json"
+WEIGHTS, TRAINING, _STATE = "weights.safetensors", "training.safetensors", "state.json"
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -74,7 +74,7 @@ def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Map
     try:
         temporary.mkdir(parents=True)
         try:
-            files = write_tensor_files(temporary, {_WEIGHTS: weights, _TRAINING: training})
+            files = write_tensor_files(temporary, {WEIGHTS: weights, TRAINING: training})
         except ValueError as error:
             raise CheckpointError(f"{folder} was not saved, because {error}; lower the learning rate") from None
         text = (json.dumps(state, indent=1, allow_nan=False) + "\n").encode()
@@ -122,7 +122,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
             raise CheckpointError(f"{path} cannot be read ({error.strerror}); use another checkpoint") from None
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{path} is damaged ({error}); use another checkpoint") from None
-    return Checkpoint(folder, read[_WEIGHTS], read[_TRAINING], json.loads(read[_STATE]))
+    return Checkpoint(folder, read[WEIGHTS], read[TRAINING], json.loads(read[_STATE]))
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         if expected != sha256(json.dumps(manifest, sort_keys=True).encode()):
             raise ValueError("the sha256 of the manifest is wrong")
         number = manifest["format"]
-        if number == FORMAT and not {_WEIGHTS, _TRAINING, _STATE} <= manifest["files"].keys():
+        if number == FORMAT and not {WEIGHTS, TRAINING, _STATE} <= manifest["files"].keys():
             raise KeyError
     except FileNotFoundError:
         raise CheckpointError(f"{folder} contains no {MANIFEST}; give the folder of a checkpoint") from None

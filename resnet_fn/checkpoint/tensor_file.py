@@ -46,13 +46,45 @@ def read_safetensors(data: bytes) -> dict[str, np.ndarray]:
     for name in (name for name in header if name != "__metadata__"):
         entry = entries[name]
         if entry["dtype"] == "BF16":
-            flat = (np.frombuffer(entry["data"], np.uint16).astype(np.uint32) << 16).view(np.float32)
+            flat = float32_of_bfloat16(np.frombuffer(entry["data"], np.uint16))
         elif entry["dtype"] in _DTYPES:
             flat = np.frombuffer(entry["data"], _DTYPES[entry["dtype"]])
         else:
             raise ValueError(f"{name}: dtype {entry['dtype']} is unknown; known dtypes are {', '.join(_DTYPES)}, BF16")
         arrays[name] = flat.reshape(entry["shape"])
     return arrays
+
+
+def float32_of_bfloat16(halves: np.ndarray) -> np.ndarray:
+    """Return bfloat16 values, given as their bits in uint16, as float32."""
+    # A bfloat16 is the upper half of a float32.
+    return (halves.astype(np.uint32) << 16).view(np.float32)
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """Return the header of a safetensors file: an entry for each array, perhaps "__metadata__".
+
+    Nothing else is read. Raises ValueError if `path` has no intact header.
+    """
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        text = file.read(length) if length <= os.fstat(file.fileno()).st_size else b""
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError):
+        header = None
+    if not isinstance(header, dict):
+        raise ValueError(f"{path} has no intact safetensors header; copy the file again")
+    return header
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """Return the metadata in the header of a safetensors file: texts by name, {} if there are none.
+
+    Only the header is read. Raises ValueError if `path` has no intact header.
+    """
+    metadata = read_header(path).get("__metadata__") or {}
+    return {str(name): str(value) for name, value in metadata.items()}
 
 
 def write_tensor_files(folder: Path, files: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from resnet_fn.config.fields import YES_NO_AUTO, explain, flag_name
 from resnet_fn.config.foreign_flags import advice_on_flag, advice_on_value
@@ -154,18 +154,24 @@ def add_device_flags(parser: Parser) -> argparse._ArgumentGroup:
 
 
 def add_fields(
-    parser: Parser, *configs: Any, skip: Collection[str], first: Sequence[str] = (), shown: Collection[str] = ()
+    parser: Parser,
+    *configs: Any,
+    skip: Collection[str],
+    first: Sequence[str] = (),
+    shown: Collection[str] = (),
+    heading: str = "",
 ) -> None:
     """Add a flag for each setting of `configs` (a recipe, options or both), except the settings in `skip`.
 
     The help shows the values in `configs`. The settings in `first` are listed first. If `shown` is not empty, the help
-    lists only the settings in `shown`. A flag that the user does not give is absent from the parsed namespace.
+    lists only the settings in `shown`. If `heading` is not empty, it replaces the titles of the settings' groups. A
+    flag that the user does not give is absent from the parsed namespace.
     """
     groups: dict[str, argparse._ArgumentGroup] = {}
     fields = [(config, field) for config in configs for field in dataclasses.fields(config) if field.name not in skip]
     fields.sort(key=lambda pair: first.index(pair[1].name) if pair[1].name in first else len(first))
     for config, field in fields:
-        name, title = field.name, "most used" if field.name in first else field.metadata["group"]
+        name, title = field.name, heading or ("most used" if field.name in first else field.metadata["group"])
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
         options: dict[str, Any] = {"default": argparse.SUPPRESS, "dest": name}
@@ -209,12 +215,22 @@ def folder_to_write(text: str) -> str:
     return text
 
 
-def write_text(file: str, text: str) -> None:
-    """Write a text file, and name the file in the error if it cannot be written."""
+@contextlib.contextmanager
+def writing(file: str) -> Iterator[TextIO]:
+    """Open a text file for a `with` block that writes the file. The error names the file."""
     try:
-        Path(file).write_text(text, encoding="utf-8")
+        with open(file, "w", encoding="utf-8", newline="") as opened:
+            yield opened
+    except BrokenPipeError:  # of stdout
+        raise
     except OSError as error:
         raise ValueError(f"{file}: cannot be written ({error.strerror}); make room, or give another file") from None
+
+
+def write_text(file: str, text: str) -> None:
+    """Write a text file, and name the file in the error if it cannot be written."""
+    with writing(file) as opened:
+        opened.write(text)
 
 
 def run(command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> NoReturn:

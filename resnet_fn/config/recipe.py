@@ -9,6 +9,11 @@ from resnet_fn.config.fields import OWN, check_names, setting, stored
 from resnet_fn.config.rules import OF_FILES
 from resnet_fn.config.settings import Settings, changed, unchecked
 
+# Filters of Pillow that resize an image, named as in timm.
+FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "hamming", "box")
+# Settings of a net's input, which weights bring with them: see weights/preparation.py.
+PREPARATION = ("image_size", "eval_size", "eval_resize", "interpolation", "mean", "std")
+
 _data = partial(setting, "data")
 _augment = partial(setting, "augmentation")
 _mixing = partial(setting, "mixup and CutMix")
@@ -29,6 +34,12 @@ class Recipe(Settings):
         "digits", "data set", choices=f"digits|cifar10|cifar100|imagefolder|mindrecord|synthetic|{OWN}"
     )
     image_size: int = _data(16, "height and width of the net's input", "pixels", at_least=1, aliases="img-size")
+    mean: tuple[float, ...] = _data(
+        (), "each channel's mean, of pixels from 0 to 1; empty: the weights' or the data set's", within="[0, 1]"
+    )
+    std: tuple[float, ...] = _data(
+        (), "each channel's standard deviation; empty: the weights' or the data set's", within="(0, 1]"
+    )
     repeats: int = _data(1, "augmented copies of each image in a batch", at_least=1)
     sampling: str = _data("shuffle", "balanced: draw all classes equally often", choices="shuffle|balanced")
     validation_share: float = _data(0.0, "fraction of each class to hold out if no folder val/ exists", within="[0, 1)")
@@ -113,6 +124,9 @@ class Recipe(Settings):
     )
     eval_size: int = _evaluation(0, "height and width in evaluation; 0: --image-size", "pixels", at_least=0)
     eval_resize: int = _evaluation(0, "shorter side before the centre crop; 0: eval_size / 0.875", "pixels", at_least=0)
+    interpolation: str = _evaluation(
+        "", "filter that resizes image files; empty: the weights' or bilinear", choices="|".join(FILTERS)
+    )
     monitor: str = _evaluation("top1", "metric that selects the best checkpoint", choices="top1|loss|macro_f1|map")
     patience: int = _evaluation(0, "stop after N evaluations without improvement; 0: never", at_least=0)
 

@@ -39,7 +39,7 @@ RULES = (
     Rule(
         "image_size repeats max_shift max_rotation max_zoom crop_padding flip policy color_jitter erasing mixup cutmix "
         "stem norm sync_batchnorm initialisation zero_init_residual drop_path dropout weights reset_head freeze "
-        "train_only precision head_lr_factor layer_decay eval_size data_dir train_list val_list feed",
+        "train_only precision head_lr_factor layer_decay eval_size mean std data_dir train_list val_list feed",
         lambda dataset: dataset != OWN,
         "is for this package's data sets and nets; leave it out",
     ),
@@ -70,7 +70,8 @@ RULES = (
         KEEP,
     ),
     Rule("synthetic_samples synthetic_classes", lambda dataset: dataset == "synthetic", "needs --dataset synthetic"),
-    Rule("on_bad_sample check_files data_threads crop_scale eval_resize", lambda dataset: dataset in OF_FILES, _FILES),
+    Rule("on_bad_sample check_files data_threads crop_scale", lambda dataset: dataset in OF_FILES, _FILES),
+    Rule("eval_resize interpolation", lambda dataset: dataset in OF_FILES, _FILES),
     # images
     Rule("max_shift max_rotation", lambda dataset: dataset not in OF_FILES, "is for data sets in memory; give 0"),
     Rule("max_zoom crop_padding", lambda dataset: dataset not in OF_FILES, "is for data sets in memory; give 0"),

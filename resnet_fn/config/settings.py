@@ -98,14 +98,18 @@ class Draft(NamedTuple):
 
     def make(self, settings_class: "type[_Settings]") -> "_Settings":
         """Make a `Recipe` or `RunOptions` from this draft without further checks."""
-        return unchecked(settings_class, {name: value.value for name, value in self.values.items()})
+        new = unchecked(settings_class, {name: value.value for name, value in self.values.items()})
+        chosen = (name for name, value in self.values.items() if value.source >= Source.FILE)
+        object.__setattr__(new, "typed", frozenset(chosen) & vars(new).keys())
+        return new
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
     """This base class of `Recipe` and `RunOptions` checks all values in the constructor."""
 
-    # Keywords of the constructor, or none if all were given, as by `dataclasses.replace`. `vars` does not have a slot.
+    # Names of the settings that the user chose: flags, lines of the user's recipe file, and keywords of the constructor
+    # (none if all were given, as by `dataclasses.replace`). `vars` does not have a slot.
     __slots__ = ("typed",)
 
     def __init_subclass__(cls) -> None:
@@ -136,6 +140,11 @@ def unchecked(config: type[_Settings], values: Mapping[str, Any]) -> _Settings:
     return new
 
 
+def is_typed(config: Any, name: str) -> bool:
+    """Return whether the user chose the setting: by a flag, in a recipe file, or by a keyword in Python."""
+    return name in config.typed
+
+
 def typed_in(config: Any) -> dict[str, Any]:
     """Return the settings that were passed to the constructor or differ from their defaults."""
     usual = {field.name: field.default for field in dataclasses.fields(config)}
@@ -151,4 +160,6 @@ def draft_of(*configs: Any) -> Draft:
 def changed(config: Any, **given: Any) -> Any:
     """Return a copy of `config` with the values `given`. Other settings can change, too: see `Draft.with_flags`."""
     check_names(given, type(config))
-    return draft_of(config).complete(**given).make(type(config))
+    new = draft_of(config).complete(**given).make(type(config))
+    object.__setattr__(new, "typed", config.typed | given.keys())
+    return new

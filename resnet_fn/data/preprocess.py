@@ -1,7 +1,6 @@
 """These functions decode an image file with PIL, and preprocess the pixels as torchvision does."""
 
 import contextlib
-import io
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import colour
+from resnet_fn.data.image_file import open_image
 from resnet_fn.data.order import Streams
 
 _MOST_RESIZED = 50_000_000  # if a resized image had more pixels than this, only its crop is computed
@@ -28,9 +28,13 @@ def naming(undecodable: Callable[[int], ValueError], index: int) -> Iterator[Non
 
 def open_upright(data: bytes, mode: str = "RGB") -> Any:
     """Decode a file's bytes to a PIL image of mode "RGB" or "L" (grey), and apply the EXIF orientation."""
+    return upright(open_image(data), mode)
+
+
+def upright(image: Any, mode: str = "RGB") -> Any:
+    """Convert a PIL image to mode "RGB" or "L" (grey), and apply the EXIF orientation."""
     from PIL import Image  # imported here, because this import slows the start of commands
 
-    image = Image.open(io.BytesIO(data))
     if has_no_white(image):
         raise ValueError(NO_WHITE)
     image.load()  # applies a TIFF's orientation
@@ -55,11 +59,20 @@ def has_no_white(image: Any) -> bool:
     return image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM"))
 
 
-def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
-    """Decode a file, resize its shorter side to `resize` pixels, and crop the centre to uint8 [crop, crop, 3]."""
+def eval_pixels(data: bytes, resize: int, crop: int, interpolation: str = "bilinear") -> np.ndarray:
+    """Decode a file, and return its `centre_pixels`."""
+    return centre_pixels(open_upright(data), resize, crop, interpolation)
+
+
+def centre_pixels(image: Any, resize: int, crop: int, interpolation: str = "bilinear") -> np.ndarray:
+    """Resize a PIL image's shorter side to `resize` pixels, and crop the centre.
+
+    `interpolation` is one of `config.recipe.FILTERS`. If an image shrinks, the filter covers all
+    of its pixels. Returns uint8 [crop, crop, 3], or [crop, crop] for a grey image.
+    """
     from PIL import Image
 
-    image = open_upright(data)
+    resampling = Image.Resampling[interpolation.upper()]
     width, height = image.size
     short, long = min(width, height), max(width, height)
     other = int(resize * long / short)  # torchvision truncates
@@ -69,10 +82,24 @@ def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
     if new_width * new_height > _MOST_RESIZED:
         x, y = width / new_width, height / new_height
         box = (left * x, top * y, (left + crop) * x, (top + crop) * y)
-        return np.asarray(image.resize((crop, crop), Image.Resampling.BILINEAR, box=box))
+        return np.asarray(image.resize((crop, crop), resampling, box=box))
     if (new_width, new_height) != (width, height):
-        image = image.resize((new_width, new_height), Image.Resampling.BILINEAR)
+        image = image.resize((new_width, new_height), resampling)
     return np.asarray(image.crop((left, top, left + crop, top + crop)))
+
+
+def whole_pixels(image: Any, size: int) -> np.ndarray:
+    """Resize a whole PIL image bilinearly, without rounding.
+
+    If the image shrinks, the filter covers all of its pixels. If it does not, the pixels are those
+    of `images.prepare`. Returns float32 [size, size, channels] with values up to 255.
+    """
+    from PIL import Image
+
+    bands = [band.convert("F") for band in image.split()]
+    if image.size != (size, size):
+        bands = [band.resize((size, size), Image.Resampling.BILINEAR) for band in bands]
+    return np.stack([np.asarray(band) for band in bands], -1)
 
 
 def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number: int) -> np.ndarray:

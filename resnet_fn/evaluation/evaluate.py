@@ -112,16 +112,18 @@ def evaluate_weights(
     options: RunOptions = RunOptions(),
     allow_non_finite: bool = False,
 ) -> tuple[Scores, DataSet]:
-    """Evaluate a weight file on the validation set of a recipe, with the preprocessing of the recipe."""
+    """Evaluate weights on the validation set of a recipe, with the preparation of images that the weights bring.
+
+    Settings that the user chose for the recipe are kept, for example `eval_size`.
+    """
     workers = process.start(device, threads)
     check_settings(workers, recipe, which=which, check_files=options.check_files, batch_size=batch_size)
     data = {"data_dir": data_dir, "options": options, "workers": workers, "splits": ("test",)}
     trained, dataset, source = load_weight_file(file, recipe, which, allow_non_finite=allow_non_finite, **data)
+    check_settings(workers, trained.recipe)  # each worker read its own file
     check_state(workers, trained.net.get_parameters())
-    if workers.is_main:
-        print(f"weights     {source.path}", flush=True)
-        if other := other_classes(source, dataset.classes):
-            classes = f"{renamed(source.classes, dataset.classes)}; the net is scored with the data set's classes"
-            print(f"warning: {source.path}: the last layer is {other}, {classes}", file=sys.stderr, flush=True)
+    if workers.is_main and (other := other_classes(source, dataset.classes)):
+        classes = f"{renamed(source.classes, dataset.classes)}; the net is scored with the data set's classes"
+        print(f"warning: {source.path}: the last layer is {other}, {classes}", file=sys.stderr, flush=True)
     step = make_eval_step(trained.net, task_of(recipe.multi_label).needs_logits)
     return score(step, dataset, batch_size, workers), dataset

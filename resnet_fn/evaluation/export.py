@@ -14,6 +14,8 @@ from resnet_fn.checkpoint.parameters import assign_all
 from resnet_fn.checkpoint.tensor_file import write_safetensors
 from resnet_fn.config.hints import first_line
 from resnet_fn.data.dataset import eval_batches
+from resnet_fn.data.image_file import open_image
+from resnet_fn.evaluation.describe_input import describe_sample, sample_picture
 from resnet_fn.evaluation.loaded_net import LoadedNet, load_run, open_trained_dataset
 from resnet_fn.evaluation.task import task_of
 from resnet_fn.models import build_net
@@ -47,7 +49,9 @@ def export(
         data_dir: folder of the data set. If empty, the data set is read from the same folder as in training.
 
     Returns:
-        A description of the exported net as a dict. The file next to `out` contains the same dict as JSON.
+        A description of the exported net and of its input as a dict, with a sample picture and its
+        logits. The file next to `out` contains the same dict as JSON. The exported file contains it
+        as metadata, except in MindIR.
 
     Raises:
         ExportError: the exported file cannot be run, or its logits differ from the net's. No exported file is kept.
@@ -87,7 +91,15 @@ def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]
         "preprocessing": trained.preprocessing,
         "output": {"name": OUTPUT, "shape": logits, "dtype": "float32", "meaning": meaning},
         "classes": list(spec.classes),
+        "sample": _sample(trained),
     }
+
+
+def _sample(trained: LoadedNet) -> dict[str, Any]:
+    """Return a picture and the net's logits, with which others check how they prepare pictures."""
+    png = sample_picture(trained.input)
+    logits = trained.net.set_train(False)(Tensor(trained.preprocess(open_image(png))))
+    return describe_sample(png, logits.numpy()[0])
 
 
 def compare(trained: LoadedNet, answers: Forward, images: np.ndarray, batch: int) -> dict[str, Any]:

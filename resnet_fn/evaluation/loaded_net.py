@@ -12,22 +12,28 @@ from mindspore import Tensor, nn
 from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError
 from resnet_fn.checkpoint.parameters import assign_all, check_finite
 from resnet_fn.checkpoint.run_folder import find_checkpoint
-from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, check_buildable, recipe_from_dict
 from resnet_fn.config.settings import changed, unchecked
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.images import prepare
+from resnet_fn.data.images import normalise
 from resnet_fn.data.input_spec import InputSpec
-from resnet_fn.data.preprocess import eval_pixels, open_upright
-from resnet_fn.data.sources.files import read_regular
+from resnet_fn.data.preprocess import centre_pixels, whole_pixels
 from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.evaluation.describe_input import describe_preprocessing
 from resnet_fn.evaluation.eval_step import EvalStep, make_eval_step
+from resnet_fn.evaluation.picture import open_picture
 from resnet_fn.models import build_net
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.average import averages_of
-from resnet_fn.weights.load import WeightFile, load_weights, name_model, read_weights
+from resnet_fn.weights.load import (
+    WeightFile,
+    describe_source,
+    load_weights,
+    read_weights,
+    suit_weights,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,39 +63,31 @@ class LoadedNet:
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """Return the settings of `preprocess` as JSON types."""
-        fields, other = to_dict(self._file_input), ("classes", "data_dir", "train_list", "val_list")
-        return {name: value for name, value in fields.items() if name not in other}
+        """Return what `preprocess` does as JSON types (see `describe_preprocessing`)."""
+        return describe_preprocessing(self._file_input)
 
     @property
     def _file_input(self) -> InputSpec:  # image files have pixels up to 255, whatever the training set has
         return dataclasses.replace(self.input, full_scale=255.0)
 
-    def preprocess(self, file: str | Path) -> np.ndarray:
-        """Read an image file and return the net's input, float32 [1, channels, image_size, image_size].
+    def preprocess(self, image: Any) -> np.ndarray:
+        """Return the net's input for an image, float32 [1, channels, image_size, image_size].
 
-        Raises a ValueError if the file cannot be read or is not an image.
+        Args:
+            image: the path of an image file, a PIL image, or an array uint8 [H, W], [H, W, 1],
+                [H, W, 3] (RGB) or [H, W, 4] (RGBA; the opacity is ignored).
+
+        Raises:
+            ValueError: the image cannot be read, or `image` is something else.
         """
         spec = self._file_input
-        pixels = read_pixels(Path(file), spec.channels, spec.eval_resize, spec.image_size)
-        return prepare(pixels, spec.image_size, spec)
-
-
-def read_pixels(path: Path, channels: int, resize: int = 0, crop: int = 0) -> np.ndarray:
-    """Decode an image file to uint8 [1, H, W, channels], in the orientation that the EXIF data give.
-
-    If `resize` is not 0, the shorter side is resized to `resize` pixels, and the centre is cropped to `crop` pixels.
-    """
-    from PIL import UnidentifiedImageError
-
-    try:
-        data, mode = read_regular(path), "L" if channels == 1 else "RGB"
-        pixels = eval_pixels(data, resize, crop) if resize else np.asarray(open_upright(data, mode))
-    except Exception as error:  # PIL's decoders raise almost anything
-        no_image = isinstance(error, UnidentifiedImageError)
-        cause = "not an image" if no_image else getattr(error, "strerror", "") or error
-        raise ValueError(f"{path}: cannot be read ({cause}); fix or remove the file") from None
-    return pixels.reshape(1, *pixels.shape[:2], channels)
+        picture = open_picture(image, "L" if spec.channels == 1 else "RGB")
+        if spec.eval_resize:
+            pixels = centre_pixels(picture, spec.eval_resize, spec.image_size, spec.interpolation)
+        else:
+            pixels = whole_pixels(picture, spec.image_size)
+        planes = pixels.transpose(2, 0, 1)[None]
+        return normalise(planes, spec, np.empty(planes.shape, np.float32))
 
 
 def load_run(
@@ -129,8 +127,9 @@ def load_run(
         recipe = changed(recipe, precision=precision)
     spec = InputSpec.from_dict(checkpoint.state["dataset"])
     if image_size:
-        # With eval_resize 0 the recipe computes the shorter side from the new size.
-        recipe = changed(recipe, eval_size=image_size, eval_resize=0)
+        # The crop keeps its share of an image. With eval_resize 0 the recipe computes the shorter side.
+        resize = round(image_size * recipe.eval_resize / recipe.evaluation_size)
+        recipe = changed(recipe, eval_size=image_size, eval_resize=resize)
         resize = recipe.evaluation_resize if spec.eval_resize else 0
         spec = dataclasses.replace(spec, image_size=image_size, eval_resize=resize)
     net = build_net(recipe, spec)
@@ -143,11 +142,16 @@ def load_run(
 def load_weight_file(
     file: str | Path, recipe: Recipe, which: str = "last", *, allow_non_finite: bool = False, **data: Any
 ) -> tuple[LoadedNet, DataSet, WeightFile]:
-    """Open the data set of a recipe with `open_dataset`, build the net, and load a weight file into the net."""
+    """Open the data set of a recipe with `open_dataset`, build the net, and load a weight file.
+
+    On worker 0, prints what is read.
+    """
     # These two options of a recipe file are for training.
     data["options"] = dataclasses.replace(data.get("options", RunOptions()), data_threads=0, progress=False)
     weights = read_weights(file, which)
-    recipe = name_model(recipe, weights)
+    recipe, weights = suit_weights(recipe, weights)
+    if data.get("workers", Workers()).is_main:
+        print(*describe_source(weights), sep="\n", flush=True)
     dataset = open_dataset(recipe, **data)
     net = build_net(recipe, dataset.input)
     load_weights(net, weights, allow_non_finite=allow_non_finite)
@@ -170,9 +174,16 @@ def open_trained_dataset(
     splits: Sequence[str] = ("test",),
     val_list: str = "",
 ) -> DataSet:
-    """Open a checkpoint's data set. An empty `data_dir` or `val_list` is replaced by the training run's value."""
+    """Open a checkpoint's data set. An empty `data_dir` or `val_list` is replaced by the training run's value.
+
+    If only the split "test" is opened, `data_dir` may also be a folder of other images to score.
+    """
     assert trained.checkpoint
-    more: dict[str, Any] = {"run": trained.checkpoint.path.parent.parent, "trained_on": trained.input}
+    more: dict[str, Any] = {
+        "run": trained.checkpoint.path.parent.parent,
+        "trained_on": trained.input,
+        "trained_files": trained.checkpoint.state.get("feed"),
+    }
     options = unchecked(RunOptions, {"val_list": val_list, "progress": False})
     return open_dataset(trained.recipe, data_dir, options=options, workers=workers, splits=splits, **more)
 

@@ -1,97 +1,147 @@
-"""`predict` classifies image files with a trained net."""
+"""`predict` classifies images with a trained net."""
 
-import csv
-import io
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from mindspore import Tensor
 
-from resnet_fn.config.hints import near_path
-from resnet_fn.data.sources.files import ENDINGS, describe_left_out, list_images
+from resnet_fn.data.sources.files import read_ahead
+from resnet_fn.data.sources.load import data_threads
+from resnet_fn.evaluation.image_names import find_images
 from resnet_fn.evaluation.loaded_net import LoadedNet, load_run
 from resnet_fn.evaluation.metrics import SAID_FROM
+from resnet_fn.evaluation.picture import as_pil, is_pil_image
 from resnet_fn.evaluation.scoring import BLOCK
 from resnet_fn.evaluation.task import task_of
-from resnet_fn.runtime.console import printable
+
+SMALL_BLOCK = 8  # number of images that the net computes together if no more are left
+
+# The net's input, float32 [channels, image_size, image_size], or why the image cannot be read.
+_Planes = np.ndarray | str
 
 
-def find_images(paths: Iterable[str | Path]) -> list[Path]:
-    """Return the given image files and the images in the given folders. Print a line about names that are left out."""
-    files: list[Path] = []
-    for path in map(Path, paths):
-        if path.is_dir():
-            inside, left_out = list_images(path)
-            sys.stderr.writelines(f"{line}\n" for line in describe_left_out(path, left_out))
-            if not inside:
-                raise ValueError(f"{path}: contains no images ({', '.join(ENDINGS)}); give image files or their folder")
-            files += [path / name for name in inside]
-        elif path.exists() or path.is_symlink():  # a link to nothing counts as a file that cannot be read
-            files.append(path)
-        else:
-            raise ValueError(f"{path}: does not exist; {near_path(path, 'give an image file or a folder')}")
-    return files
+class _Item(NamedTuple):
+    """An image of the caller."""
+
+    name: str  # its path, or "images[3]" for the fourth image
+    planes: _Planes | None  # None for a path, which a thread will read
 
 
 def predict(
-    run: LoadedNet | str | Path, images: str | Path | Iterable[str | Path], top: int = 5, threshold: float = SAID_FROM
+    run: LoadedNet | str | Path, images: Any, top: int = 5, threshold: float = SAID_FROM
 ) -> list[dict[str, Any]]:
-    """Classify image files.
+    """Classify images.
 
     Args:
         run: a run folder (its last checkpoint), a checkpoint folder, or the result of `load_run`.
-        images: an image file, a folder of images, or several of them.
+        images: an image file, a folder of images, a PIL image, an array uint8 [H, W, 3] (RGB), [H,
+            W, 4] (RGBA; the opacity is ignored) or [H, W] (grey), or an iterable of these, for
+            example uint8 [N, H, W, 3].
         top: number of the likeliest classes to return.
-        threshold: lowest probability of a returned class. Only multi-label nets use `threshold`, and they ignore `top`.
+        threshold: lowest probability of a returned class. Only multi-label nets use `threshold`,
+            and they ignore `top`.
 
     Returns:
-        A list with {"file", "top": [{"class", "index", "probability"}, …]} for each file, the likeliest class first.
-        For a file that cannot be read, the dict is {"file", "error"}.
-        The other images in a call of `predict` can change an image's probabilities only by rounding errors.
+        A list with {"file", "top": [{"class", "index", "probability"}, …]} for each image, the
+        likeliest class first. For an image that cannot be read, the dict is {"file", "error"}. For
+        the fourth image of `images`, if it has no path, "file" is "images[3]". The other images in
+        a call of `predict` can change an image's probabilities only by rounding errors.
 
     Raises:
-        ValueError: a path does not exist, or a folder contains no images.
+        ValueError: a path does not exist, a folder contains no images, or an array has another
+            dtype or shape.
     """
-    files = find_images([images] if isinstance(images, str | Path) else images)
     trained = run if isinstance(run, LoadedNet) else load_run(run)
-    spec, step = trained.input, trained.eval_step
-    labels, task = Tensor(np.zeros(BLOCK, np.int32)), task_of(trained.recipe.multi_label)
-    limit, least = (len(spec.classes), threshold) if trained.recipe.multi_label else (top, 0.0)
-    results = []
-    for start in range(0, len(files), BLOCK):
-        part = files[start : start + BLOCK]
-        batch = np.zeros((BLOCK, spec.channels, spec.image_size, spec.image_size), np.float32)
-        errors = {}
-        for place, path in enumerate(part):
-            try:
-                batch[place] = trained.preprocess(path)[0]
-            except ValueError as error:
-                errors[place] = {"file": str(path), "error": str(error)}
-        logits = step(Tensor(batch), labels).logits
-        assert logits is not None
-        rows = task.top_classes(logits.numpy()[: len(part)], limit).reshape(len(part), 2, -1)
-        for place, (path, row) in enumerate(zip(part, rows, strict=True)):
-            likely = [
-                {"class": spec.classes[int(index)], "index": int(index), "probability": float(probability)}
-                for index, probability in row.T
-                if probability >= least
-            ]
-            results.append(errors.get(place, {"file": str(path), "top": likely}))
-    return results
+    return list(predictions(trained, _each(images), top, threshold))
 
 
-def results_csv(results: Sequence[dict[str, Any]]) -> str:
-    """Return the results of `predict` as CSV with the columns file, class, probability, class2, …, error."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    most = max(len(result.get("top", ())) for result in results) or 1
-    numbers = ["", *(str(place) for place in range(2, most + 1))][:most]
-    writer.writerow(["file", *(f"{what}{number}" for number in numbers for what in ("class", "probability")), "error"])
-    for result in results:
-        likely = [cell for row in result.get("top", ()) for cell in (row["class"], f"{row['probability']:.6g}")]
-        cells = [result["file"], *likely, *[""] * (2 * most - len(likely)), result.get("error", "")]
-        writer.writerow(map(printable, cells))
-    return text.getvalue()
+def predictions(
+    trained: LoadedNet, images: Iterable[Any], top: int = 5, threshold: float = SAID_FROM
+) -> Generator[dict[str, Any], None, None]:
+    """Yield the results of `predict` as they are computed.
+
+    Threads decode files ahead. The net computes 64 images at a time, or 8 if no more are left.
+
+    Args:
+        trained: the net.
+        images: paths of files, PIL images and arrays. An iterator may be endless.
+        top, threshold: see `predict`.
+    """
+
+    def read(item: _Item) -> _Planes:
+        return _prepare(trained, item.name) if item.planes is None else item.planes
+
+    several = trained.recipe.multi_label
+    limit, least = (len(trained.classes), threshold) if several else (top, 0.0)
+    with closing(read_ahead(read, _items(trained, images), data_threads(0))) as prepared:
+        while block := list(islice(prepared, BLOCK)):
+            likeliest = _likeliest(trained, [planes for _, planes in block], limit)
+            for (item, planes), (indices, probabilities) in zip(block, likeliest, strict=True):
+                if isinstance(planes, str):
+                    yield {"file": item.name, "error": planes}
+                    continue
+                rows = [
+                    {
+                        "class": trained.classes[int(index)],
+                        "index": int(index),
+                        "probability": float(probability),
+                    }
+                    for index, probability in zip(indices, probabilities, strict=True)
+                    if probability >= least
+                ]
+                yield {"file": item.name, "top": rows}
+
+
+def _each(images: Any) -> Iterable[Any]:
+    """Return single images of what `predict` takes. Paths exist, unless an iterator yields them."""
+    is_one = isinstance(images, str | Path | bytes) or is_pil_image(images)
+    if isinstance(images, np.ndarray) and images.dtype.kind not in "OSU":
+        is_one = images.ndim < 4
+    if is_one or not isinstance(images, Iterable):
+        images = [images]
+    each = (image for one in images for image in (find_images([one]) if _is_path(one) else [one]))
+    return each if isinstance(images, Iterator) else list(each)
+
+
+def _is_path(image: Any) -> bool:
+    return isinstance(image, str | Path)
+
+
+def _items(trained: LoadedNet, images: Iterable[Any]) -> Iterator[_Item]:
+    for number, image in enumerate(images):
+        if _is_path(image):
+            yield _Item(str(image), None)
+        else:
+            # Now, because the caller's iterator may write its next image into the same memory.
+            name = f"images[{number}]"
+            yield _Item(name, _prepare(trained, as_pil(image, name)))
+
+
+def _prepare(trained: LoadedNet, image: Any) -> _Planes:
+    try:
+        planes: np.ndarray = trained.preprocess(image)[0]
+        return planes
+    except ValueError as error:
+        return str(error)
+
+
+def _likeliest(trained: LoadedNet, images: Sequence[_Planes], limit: int) -> np.ndarray:
+    """Return the likeliest classes of at most 64 images, float32 [n, 2, k ≤ limit].
+
+    The first row of an image holds the numbers of the classes, the second their probabilities.
+    """
+    count, task = len(images), task_of(trained.recipe.multi_label)
+    good = [(place, planes) for place, planes in enumerate(images) if not isinstance(planes, str)]
+    if not good:
+        return np.zeros((count, 2, 0), np.float32)
+    spec, rows = trained.input, SMALL_BLOCK if count <= SMALL_BLOCK else BLOCK
+    batch = np.zeros((rows, spec.channels, spec.image_size, spec.image_size), np.float32)
+    for place, planes in good:  # the places do not depend on the images that cannot be read
+        batch[place] = planes
+    logits = trained.eval_step(Tensor(batch), Tensor(np.zeros(rows, np.int32))).logits
+    assert logits is not None
+    return task.top_classes(logits.numpy()[:count], limit).reshape(count, 2, -1)

@@ -115,7 +115,8 @@ def _read(file: str, which: str) -> Any:
     source = read_any_weights(file, which if Path(file).is_dir() else "last")  # one of two may be a file
     names = {"own": "unknown names", "ours": "this package's names"}.get(source.style, f"{source.style} names")
     average = ", moving average of the weights" if source.averaged else ""
-    print(f"{source.path}: {source.model + ', ' if source.model else ''}{names}{average}")
+    first = f"{source.path}: {source.model + ', ' if source.model else ''}{names}{average}"
+    print(first, *source.notes, sep="\n")
     if source.warning:
         print(f"warning: {source.path}: {source.warning}", file=sys.stderr, flush=True)
     return source

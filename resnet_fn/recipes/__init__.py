@@ -3,6 +3,7 @@
 Only the accuracy of `digits` was measured with this package. All other accuracies are quoted from the sources.
 """
 
+import copy
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ RECIPES: dict[str, Recipe] = {}  # by name, in the order of this file
 def _named(build: Callable[[], Recipe]) -> Callable[..., Recipe]:
     """Store a recipe in `RECIPES`, and let callers change its settings, as in `digits(epochs=2)`."""
     name = build.__name__
-    RECIPES[name] = changed(build(), name=name)
+    RECIPES[name] = copy.copy(changed(build(), name=name))  # no setting of a copy counts as typed by the user
 
     @functools.wraps(build)
     def varied(**values: Any) -> Recipe:

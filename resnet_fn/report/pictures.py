@@ -9,6 +9,7 @@ import numpy as np
 from mindspore import Tensor, nn
 
 from resnet_fn.data.dataset import DataSet
+from resnet_fn.data.image_file import open_image
 from resnet_fn.runtime.console import printable
 
 _PNG_UP_TO = 64  # largest width of a PNG in pixels; a photograph is five times smaller as a JPEG
@@ -64,7 +65,7 @@ def heat_picture(picture: bytes, heat: np.ndarray) -> bytes:
     """Draw a heat map, float32 [h, w] from 0 to 1, in red over an image file, and keep the file format."""
     from PIL import Image
 
-    image = Image.open(io.BytesIO(picture))
+    image = open_image(picture)
     kind, pixels = image.format, np.asarray(image.convert("RGB"), np.float64)
     large = np.asarray(Image.fromarray(heat).resize(image.size, Image.Resampling.BILINEAR), np.float64)
     share = _OPACITY * large.clip(0, 1)[:, :, None]

@@ -14,6 +14,7 @@ from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, check_buildable
 from resnet_fn.config.settings import draft_of, typed_in
+from resnet_fn.data.agreement import check_settings
 from resnet_fn.data.balance import class_balance, class_weights, describe_balance
 from resnet_fn.data.dataset import DataSet, blank_batch
 from resnet_fn.data.feed import Feed, check_feed, make_feed
@@ -40,6 +41,7 @@ from resnet_fn.update.schedule import Schedule, make_schedule
 from resnet_fn.update.state import TrainState, make_state
 from resnet_fn.update.step import StepPlan, TrainStep, accuracy, accuracy_by_class, make_train_step, no_metric
 from resnet_fn.weights.load import read_start, start_from
+from resnet_fn.weights.published import describe_random_start
 
 
 @dataclasses.dataclass
@@ -145,6 +147,7 @@ def build_run(
         recipe, source = read_start(recipe)
         check_buildable(recipe)
         check_model(recipe.model)  # before the data set, which can take minutes to read
+        check_settings(workers, recipe)  # each worker read its own file
     resumed = folder.path if checkpoint else None
     dataset = own.dataset if own else open_dataset(recipe, options=options, workers=workers, run=resumed)
     own_loss = own.loss if own else None
@@ -158,7 +161,9 @@ def build_run(
     net = own.net if own else build_net(recipe, dataset.input)
     if recipe.sync_batchnorm and workers.size > 1:
         synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
-    first = [start_from(net, source, recipe, dataset.classes)] if source else []
+    first = start_from(net, source, recipe, dataset.classes) if source else []
+    if recipe.dataset == "imagefolder" and not (source or checkpoint):
+        first = describe_random_start(recipe.model, len(dataset.train))
     masks = make_masks(recipe, net, workers)
     factors = {parameter.name: factor for parameter, _, factor in parameter_groups(recipe, net)}
     rates = describe_rates(recipe.learning_rate, factors)

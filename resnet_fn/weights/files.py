@@ -1,48 +1,100 @@
 """These functions read and write weight files, and never run code that a file contains."""
 
-import contextlib
-import pickle
-import re
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from resnet_fn.checkpoint.tensor_file import read_safetensors, write_safetensors
-from resnet_fn.config.hints import first_line, near_path
+from resnet_fn.config.hints import few, first_line, near_path
 from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.extras import import_extra
+from resnet_fn.weights.net_in_file import Net, find_net
+from resnet_fn.weights.torch_file import TorchFileError, Unread, is_torch_file, read_torch_file
 
 Arrays = dict[str, np.ndarray]
-ENDINGS = (".safetensors", ".ckpt", ".pth", ".pt")
-# Keys of the weights in .pth files that PyTorch, timm and torchvision scripts write. Moving averages come last.
-_WRAPPERS = ("state_dict", "model", "model_state_dict", "state_dict_ema", "model_ema")
+ENDINGS = (".safetensors", ".ckpt", ".pth", ".pt")  # of files that are written
+_ENDINGS_READ = (*ENDINGS, ".bin", ".pth.tar")
+# The first bytes of files of other kinds, and what to do with them.
+_OTHER_KINDS = {
+    b"\x1f\x8b": "is compressed by gzip; unpack it with gunzip or tar xzf",
+    b"\x89HDF": "is an HDF5 file, as Keras writes them; save the weights as safetensors",
+}
 
 
-def read_arrays(path: Path) -> Arrays:
-    """Read the arrays of a weight file under the names in the file. bfloat16 becomes float32."""
+class Contents(NamedTuple):
+    """The arrays of the net in a weight file, under the net's names in its project."""
+
+    arrays: Arrays
+    notes: tuple[str, ...] = ()  # what was read, renamed and left out
+    averaged: bool = False  # whether these are the moving average of the weights
+    fault: str = ""  # why no net was chosen; `arrays` are then those of the whole file
+
+
+def read_arrays(path: Path) -> Contents:
+    """Read the arrays of the net that a weight file contains. bfloat16 becomes float32.
+
+    The bytes of a file decide how it is read, because PyTorch's files have many endings.
+    """
     path = Path(path)
+    stored = _open(path)
+    arrays_only = ((name, item) for name, item in stored.items() if not isinstance(item, Unread))
+    net = find_net({name: tuple(item.shape) for name, item in arrays_only})
+    try:
+        arrays = {name: _values(stored[place]) for name, place in net.names.items()}
+    except Exception as error:  # damaged storages of PyTorch may raise almost any error
+        raise _not_intact(path, "PyTorch", error) from None
+    return Contents(arrays, (*net.notes, *_unread(stored, net)), net.averaged, net.fault)
+
+
+def _open(path: Path) -> Mapping[str, Any]:
+    """Return what a file contains by name: arrays, or for PyTorch `TorchTensor` and `Unread`."""
     if not path.exists():
         raise ValueError(f"{path} does not exist; {near_path(path, 'give a weight file or a checkpoint folder')}")
-    if path.suffix not in ENDINGS or not path.is_file():
-        raise ValueError(f"{path} is no weight file; give a {', '.join(ENDINGS)} file or a checkpoint folder")
-    if kind_and_fix := _other_kind(path):
-        raise ValueError(f"{path} {kind_and_fix}")
-    if path.suffix != ".safetensors":
-        return _read_ckpt(path) if path.suffix == ".ckpt" else _read_pth(path)
-    try:
-        return read_safetensors(path.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path} is no intact safetensors file ({error}); copy the file again") from None
-
-
-def _other_kind(path: Path) -> str:
-    """Return what is wrong with a file whose first bytes are not those of weights, and a fix, or "" for other files."""
+    fix = f"give a {', '.join(_ENDINGS_READ)} file or a checkpoint folder"
+    if not path.is_file():
+        raise ValueError(f"{path} is no weight file; {fix}")
     with open(path, "rb") as file:
         start = file.read(512)
+    if kind_and_fix := _other_kind(start):
+        raise ValueError(f"{path} {kind_and_fix}")
+    if is_torch_file(start):
+        return _read_torch(path)
+    if path.suffix == ".safetensors" or start[8:9] == b"{":
+        return _read_safetensors(path)
+    if path.suffix == ".ckpt":
+        return _read_ckpt(path)
+    if path.name.endswith(_ENDINGS_READ):
+        raise ValueError(f"{path} is no intact weight file, or of an unknown kind; copy it again")
+    raise ValueError(f"{path} is no weight file; {fix}")
+
+
+def _unread(stored: Mapping[str, Any], net: Net) -> tuple[str, ...]:
+    """Return a note about objects that are in the same dict as the net's arrays."""
+    groups = {place.rpartition("/")[0] for place in net.names.values()}
+    objects = (name for name, item in stored.items() if isinstance(item, Unread))
+    names = [name for name in objects if name.rpartition("/")[0] in groups]
+    return (f"not read, because they are no arrays: {few(names)}",) if names else ()
+
+
+def _values(stored: Any) -> np.ndarray:
+    return stored if isinstance(stored, np.ndarray) else stored.read()
+
+
+def _not_intact(path: Path, kind: str, error: Exception) -> ValueError:
+    return ValueError(f"{path} is no intact {kind} file ({first_line(error)}); copy the file again")
+
+
+def _other_kind(start: bytes) -> str:
+    """Return what is wrong with a file whose first bytes are not those of weights, and a fix, or "" for other files."""
     if not start.strip(b"\0"):
         return "is empty or begins with zeros; copy the file again"
+    for magic, kind_and_fix in _OTHER_KINDS.items():
+        if start.startswith(magic):
+            return kind_and_fix
+    if start[257:262] == b"ustar":
+        return "is a tar archive; unpack it with tar xf, and give the weight file in it"
     if set(start) & {*range(9), *range(14, 32)}:  # each weight format has such bytes, but text has none
         return ""
     if start.startswith(b"version https://git-lfs"):
@@ -64,14 +116,33 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         raise ValueError(f"{path} cannot be written ({error.strerror or error}); give another file") from None
 
 
+def _read_safetensors(path: Path) -> Arrays:
+    try:
+        return read_safetensors(path.read_bytes())
+    except ValueError as error:
+        raise _not_intact(path, "safetensors", error) from None
+
+
 def _read_ckpt(path: Path) -> Arrays:
     import mindspore
 
     try:
         read = mindspore.load_checkpoint(str(path))
     except (ValueError, RuntimeError, TypeError, OSError) as error:
-        raise ValueError(f"{path} is no intact .ckpt file ({first_line(error)}); copy the file again") from None
+        raise _not_intact(path, ".ckpt", error) from None
     return {name: parameter.numpy() for name, parameter in read.items() if isinstance(parameter, mindspore.Parameter)}
+
+
+def _read_torch(path: Path) -> dict[str, Any]:
+    try:
+        stored = read_torch_file(path)
+    except TorchFileError as error:
+        raise ValueError(f"{path} {error}") from None
+    if all(isinstance(item, Unread) for item in stored.values()):
+        objects = f", but objects that could run code ({few(list(stored))})" if stored else ""
+        fix = "save net.state_dict() and give the new file"
+        raise ValueError(f"{path} contains no arrays by name{objects}; {fix}")
+    return stored
 
 
 def _write_ckpt(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -79,36 +150,6 @@ def _write_ckpt(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
     records = [{"name": name, "data": mindspore.Tensor(np.array(array))} for name, array in arrays.items()]
     mindspore.save_checkpoint(records, str(path))
-
-
-def _read_pth(path: Path) -> Arrays:
-    torch = import_extra("torch", f"reading {path.suffix} files")
-    if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < (2, 10):
-        raise ValueError(
-            f"{path}: PyTorch {torch.__version__} is too old to read {path.suffix} files safely, because code in "
-            "them could run; run pip install 'torch>=2.10', or convert a file that you trust to .safetensors"
-        )
-    if zipfile.is_zipfile(path):
-        with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
-            size = sum(entry.file_size for entry in archive.infolist())
-            if size > path.stat().st_size:  # PyTorch does not compress
-                raise ValueError(f"{path} is compressed and would unpack to {size:,} bytes; save it with torch.save")
-    try:
-        read = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:
-        fix = "save only net.state_dict() and give the new file"
-        raise ValueError(f"{path} is damaged, or contains objects that could run code; {fix}") from None
-    except Exception as error:  # torch.load may raise almost any error for other files
-        raise ValueError(f"{path} is no intact PyTorch file ({first_line(error)}); copy the file again") from None
-    if isinstance(read, dict):
-        read = next((read[key] for key in _WRAPPERS if isinstance(read.get(key), dict)), read)
-    if not isinstance(read, dict) or not read or not all(torch.is_tensor(value) for value in read.values()):
-        raise ValueError(f"{path} contains no state dict; save net.state_dict() and give the new file")
-    # DataParallel and DistributedDataParallel put `module.` before every name, and torch.compile puts `_orig_mod.`.
-    for prefix in ("module.", "_orig_mod."):
-        if all(name.startswith(prefix) for name in read):
-            read = {name.removeprefix(prefix): value for name, value in read.items()}
-    return {key: (x.float() if x.dtype == torch.bfloat16 else x).detach().numpy() for key, x in read.items()}
 
 
 def _write_pth(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

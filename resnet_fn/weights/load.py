@@ -1,6 +1,7 @@
 """These functions read weights of this and other projects, load weights into a net, and convert weight files."""
 
 import dataclasses
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,38 +9,52 @@ from typing import Any
 
 from mindspore import nn
 
+from resnet_fn.checkpoint.folder import TRAINING, WEIGHTS, Checkpoint
 from resnet_fn.checkpoint.parameters import assign, check_finite
 from resnet_fn.checkpoint.run_folder import find_checkpoint
+from resnet_fn.checkpoint.tensor_file import read_header, read_metadata
 from resnet_fn.config.fields import OWN
 from resnet_fn.config.hints import closest, few
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.models import MODELS, create_model
 from resnet_fn.models.attention import GatherExcite
+from resnet_fn.models.parts import HEAD
 from resnet_fn.update.average import averages_of
 from resnet_fn.weights.files import Arrays, read_arrays, write_arrays
 from resnet_fn.weights.names import STYLES, differences, is_basic, recognise_style, rename, to_ours
-from resnet_fn.weights.recognise import HEAD, WeightsError, ambiguity, check_fit, recognise_model, same_parameters
+from resnet_fn.weights.origin import antialiased_nets, find_origin, timm_name
+from resnet_fn.weights.preparation import Preparation, of_run, take_over
+from resnet_fn.weights.published import is_published_name, published_file
+from resnet_fn.weights.recognise import (
+    WeightsError,
+    ambiguity,
+    check_fit,
+    recognise_model,
+    same_parameters,
+)
 
 File = str | Path
 
 
 @dataclasses.dataclass(frozen=True)
 class WeightFile:
-    """The contents of a weight file. `model`, `update` and `classes` are set only for checkpoints."""
+    """The contents of a weight file. `model` and `update` are set only for checkpoints."""
 
     path: Path  # the file, or the checkpoint folder in a run folder
     arrays: Arrays  # the file's arrays under this package's names
     style: str  # naming style of the file, one of STYLES or "own"
     warning: str  # how nets of that style differ from ours, or why the style is "own", or ""
     useless: bool  # True if this package's nets cannot use the weights
-    model: str  # name of the model in a checkpoint's recipe, or "" for other files
-    averaged: bool  # whether these are the moving average of the weights
-    update: int  # number of updates before a checkpoint was saved
-    classes: tuple[str, ...] = ()  # a checkpoint's class names
+    model: str = ""  # name of the model in a checkpoint's recipe, or "" for other files
+    averaged: bool = False  # whether these are the moving average of the weights
+    update: int = 0  # number of updates before a checkpoint was saved
+    classes: tuple[str, ...] = ()  # class names of a checkpoint, or of a file that `export` wrote
+    preparation: Preparation | None = None  # how images were prepared for the net, if it is known
+    notes: tuple[str, ...] = ()  # lines to print below the path: what was renamed and left out
 
 
 def read_weights(file: File, which: str = "last") -> WeightFile:
-    """Read a `.pth`, `.safetensors` or `.ckpt` file, a checkpoint folder, or a run folder.
+    """Read a weight file, a checkpoint folder, a run folder, or published weights by their name.
 
     `which` selects a run folder's "last" or "best" checkpoint. Moving averages, if any, replace a checkpoint's weights.
     """
@@ -51,26 +66,83 @@ def read_weights(file: File, which: str = "last") -> WeightFile:
 
 def read_any_weights(file: File, which: str = "last") -> WeightFile:
     """Read weights as `read_weights` does, even if this package's nets cannot use them. Unknown names are kept."""
-    path, model, averaged, update, classes = Path(file), "", False, 0, ()
+    path = published_file(str(file)) if is_published_name(str(file)) else Path(file)
     if path.is_dir():
-        checkpoint = find_checkpoint(path, which)
-        path, update = checkpoint.path, checkpoint.state["update"]
-        model, classes = checkpoint.state["recipe"]["model"], tuple(checkpoint.state["dataset"]["classes"])
-        averages = averages_of(checkpoint.training)
-        arrays, averaged = {**checkpoint.weights, **averages}, bool(averages)
-        if model == OWN:  # may be a model of this package, which `recognise_model` finds out
-            return WeightFile(path, arrays, "own", "", False, "", averaged, update, classes)
-    else:
-        arrays = read_arrays(path)
-        if which != "last":
-            raise ValueError(f"which: {which!r} is for run folders, but {path} is a file; leave out which={which!r}")
+        return _read_checkpoint(find_checkpoint(path, which))
+    read = read_arrays(path)
+    if which != "last":
+        raise ValueError(f"which: {which!r} is for run folders, but {path} is a file; leave out which={which!r}")
+    notes = tuple(f"            {note}" for note in (*read.notes, *_average_beside(path)))
+    classes = _exported_classes(path)
+    about: dict[str, Any] = {"averaged": read.averaged, "classes": classes, "notes": notes}
+    if read.fault:
+        return WeightFile(path, read.arrays, "own", read.fault, True, **about)
+    return _with_origin(_named_as_ours(path, read.arrays, **about))
+
+
+def _read_checkpoint(checkpoint: Checkpoint) -> WeightFile:
+    averages = averages_of(checkpoint.training)
+    arrays = {**checkpoint.weights, **averages}
+    state, model = checkpoint.state, checkpoint.state["recipe"]["model"]
+    classes = tuple(state["dataset"]["classes"])
+    about = {"averaged": bool(averages), "update": state["update"], "classes": classes}
+    about["preparation"] = of_run(str(checkpoint.path), state["dataset"], state["recipe"])
+    if model == OWN:  # may be a model of this package, which `recognise_model` finds out
+        return WeightFile(checkpoint.path, arrays, "own", "", False, **about)
+    return _named_as_ours(checkpoint.path, arrays, model=model, **about)
+
+
+def _named_as_ours(path: Path, arrays: Arrays, **about: Any) -> WeightFile:
+    """Return arrays under this package's names, or under their own if the style is unknown."""
     try:
         style = recognise_style(arrays)
     except ValueError as error:
-        return WeightFile(path, arrays, "own", str(error), True, model, averaged, update, classes)
+        return WeightFile(path, arrays, "own", str(error), True, **about)
     ours = {new: arrays[old] for old, new in to_ours(arrays, style).items()}
     warning, useless = differences(style, ours)
-    return WeightFile(path, ours, style, warning, useless, model, averaged, update, classes)
+    return WeightFile(path, ours, style, warning, useless, **about)
+
+
+def _with_origin(source: WeightFile) -> WeightFile:
+    """Return the contents of a file, with what is known of its net besides the arrays."""
+    try:
+        net = recognise_model(source.arrays)
+    except ValueError:
+        net = {"name": "", "stem": ""}
+    origin = find_origin(source.path, timm_name(net["name"], net["stem"]))
+    warning, useless = source.warning, source.useless
+    if source.style == "torchvision" and not useless:
+        twins = "" if origin.net else antialiased_nets(net["name"], net["stem"])
+        unsure = f"these arrays also fit timm's {twins}, which compute something else"
+        unsure = f"{unsure}, and nothing names the net" if twins else ""
+        warning, useless = origin.difference or warning or unsure, bool(origin.difference)
+    return dataclasses.replace(
+        source,
+        warning=warning,
+        useless=useless,
+        preparation=origin.preparation,
+        notes=(*source.notes, *origin.notes),
+    )
+
+
+def _exported_classes(path: Path) -> tuple[str, ...]:
+    """Return the class names in a file that `export` wrote, or () for other files."""
+    if path.suffix != ".safetensors":
+        return ()
+    try:
+        classes = json.loads(read_metadata(path)["classes"])
+    except (KeyError, ValueError):
+        return ()
+    are_names = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
+    return tuple(classes) if are_names else ()
+
+
+def _average_beside(path: Path) -> tuple[str, ...]:
+    """Return a note if `path` are a checkpoint's weights, and their average lies beside them."""
+    training = path.with_name(TRAINING)
+    if path.name != WEIGHTS or not training.is_file() or not averages_of(read_header(training)):
+        return ()
+    return (f"these are the weights themselves; for their moving average, give {path.parent}",)
 
 
 def load_weights(
@@ -82,7 +154,8 @@ def load_weights(
 
     Args:
         net: Net of this package, or another net that `fit` trained.
-        file: `.pth`, `.safetensors` or `.ckpt` file, checkpoint folder, run folder, or result of `read_weights`.
+        file: weight file (`.pth`, `.safetensors`, `.ckpt` …), checkpoint folder, run folder, result
+            of `read_weights`, or the name of published weights, such as "torchvision:resnet50".
         reset_head: If True, the last layer `fc` of the net is not changed.
         allow_non_finite: If True, NaN and infinity are accepted.
 
@@ -91,9 +164,10 @@ def load_weights(
         ValueError: If the file cannot be read, or if an array contains NaN or infinity.
     """
     source = file if isinstance(file, WeightFile) else read_weights(file)
-    kept = HEAD if reset_head else ()
-    parameters = {parameter.name: parameter for parameter in net.get_parameters() if parameter.name not in kept}
-    arrays = {name: array for name, array in source.arrays.items() if name not in kept}
+    left_out = (f"{HEAD}.",) if reset_head else ()
+    parameters = {parameter.name: parameter for parameter in net.get_parameters()}
+    parameters = {name: p for name, p in parameters.items() if not name.startswith(left_out)}
+    arrays = {name: array for name, array in source.arrays.items() if not name.startswith(left_out)}
     check_fit({name: parameter.shape for name, parameter in parameters.items()}, arrays, str(source.path))
     if not allow_non_finite:
         check_finite(arrays, source.path)
@@ -107,7 +181,10 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
     if recipe.model:
         return recipe
     if source is None:
-        raise ValueError("model: the recipe has neither a model nor weights; give --model NAME or --weights FILE")
+        raise ValueError(
+            "model: the recipe has neither a model nor weights; give --model NAME or --weights FILE"
+            " (--weights torchvision:resnet50 shows where to get weights trained on ImageNet)"
+        )
     try:
         model = recognise_model(source.arrays, source.model)
     except ValueError as error:
@@ -120,18 +197,35 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
 
 
 def read_start(recipe: Recipe) -> tuple[Recipe, WeightFile | None]:
-    """Return the recipe with a model name, and the recipe's weights, or None if the recipe has no weights."""
+    """Return the recipe with a model name and its weights' preparation of images, and the weights.
+
+    The weights are None if the recipe has no weights.
+    """
     if not recipe.weights:
         return name_model(recipe, None), None
     try:
-        source = read_weights(recipe.weights, recipe.which)
-        return name_model(recipe, source), source
+        return suit_weights(recipe, read_weights(recipe.weights, recipe.which))
     except ValueError as error:
         raise WeightsError(f"weights: {error}") from None
 
 
-def start_from(net: nn.Cell, source: WeightFile, recipe: Recipe, classes: Sequence[str]) -> str:
-    """Load weights into a net before training, and return a line that names the weights.
+def suit_weights(recipe: Recipe, source: WeightFile) -> tuple[Recipe, WeightFile]:
+    """Return the recipe with the model and the preparation of images of its weights.
+
+    The weights are returned with lines about the preparation among their notes.
+    """
+    recipe, lines = take_over(recipe, source.preparation)
+    notes = (*source.notes, *lines)
+    return name_model(recipe, source), dataclasses.replace(source, notes=notes)
+
+
+def start_from(
+    net: nn.Cell,
+    source: WeightFile,
+    recipe: Recipe,
+    classes: Sequence[str],
+) -> list[str]:
+    """Load weights into a net before training, and return lines that describe the weights.
 
     The last layer of the net is not changed if the weights are for other classes, or if the recipe sets `reset_head`.
     """
@@ -140,8 +234,18 @@ def start_from(net: nn.Cell, source: WeightFile, recipe: Recipe, classes: Sequen
         load_weights(net, source, recipe.reset_head or bool(other))
     except WeightsError as error:
         raise WeightsError(f"weights: {_difference(net, source, recipe.model, recipe.weights) or error}") from None
-    kept = other or ("as --reset-head wants" if recipe.reset_head else "")
-    return f"weights     {source.path}{f', {kept}: the last layer is new' if kept else ''}"
+    if new := other or ("as --reset-head wants" if recipe.reset_head else ""):
+        return describe_source(source, f"{new}: the last layer is new")
+    unnamed = f"for {len(classes):,} classes without names"
+    known = "for the same classes" if source.classes else unnamed
+    return describe_source(source, f"{known}: the last layer is kept")
+
+
+def describe_source(source: WeightFile, head: str = "") -> list[str]:
+    """Return a line with the weights' path, whether they are averaged, and `head`; then notes."""
+    average = "the moving average of the weights" if source.averaged else ""
+    first = ", ".join(filter(None, (f"weights     {source.path}", average, head)))
+    return [first, *source.notes]
 
 
 def convert_weights(
@@ -158,7 +262,8 @@ def convert_weights(
         which: Checkpoint of a run folder, "last" or "best".
 
     Returns:
-        {"model": name, "path": path that was read, "from": style, "to": style, "tensors": count, "warnings": texts}
+        {"model": name, "path": path that was read, "from": style, "to": style, "tensors": count,
+        "notes": lines about what was renamed or left out, "warnings": texts}
 
     Raises:
         ValueError: If a file cannot be read or written, `to` or `model` is unknown, the model is not recognised, an
@@ -181,8 +286,8 @@ def convert_weights(
     write_arrays(Path(target), {rename(name, to, is_basic(shapes)): read.arrays[name] for name in shapes})
     unsure = "" if model or read.model else ambiguity(net_options["name"])
     warnings = [text for text in (read.warning, warning, unsure) if text]
-    styles = {"from": read.style, "to": to}
-    return {"model": net_options["name"], "path": read.path, **styles, "tensors": len(shapes), "warnings": warnings}
+    about = {"from": read.style, "to": to, "tensors": len(shapes), "notes": read.notes}
+    return {"model": net_options["name"], "path": read.path, **about, "warnings": warnings}
 
 
 def _difference(net: nn.Cell, source: WeightFile, model: str, path: str) -> str:
@@ -207,9 +312,11 @@ def _difference(net: nn.Cell, source: WeightFile, model: str, path: str) -> str:
 
 def other_classes(source: WeightFile, classes: Sequence[str]) -> str:
     """Describe how the classes of the weights differ from `classes`, or return "" if no difference is known."""
-    if HEAD[0] not in source.arrays:
-        return "without a last layer"
-    count = len(source.arrays[HEAD[0]])
+    layers = [name for name in source.arrays if name.startswith(f"{HEAD}.")]
+    if f"{HEAD}.weight" not in layers:
+        parts = f"with a last layer of other parts ({few(layers)})"
+        return parts if layers else "without a last layer"
+    count = len(source.arrays[f"{HEAD}.weight"])
     if count != len(classes):
         return f"for {count:,} classes, not {len(classes):,}"
     if not source.classes or source.classes == tuple(classes):

@@ -17,8 +17,9 @@ LEAVES = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "mov
 _DOWNSAMPLE = {"mindcv": "down_sample", "official": "down_sample_layer"}
 _HEAD = {"mindcv": "classifier", "official": "end_point"}
 # Names that training frameworks keep beside the weights.
+_OPTIMIZER = "moments|momentum|accum|stat|adam_m|adam_v"
 _EXTRAS = re.compile(
-    r"(.*\.)?num_batches_tracked|(moments|momentum|accum|stat|ema|adam_m|adam_v)\..*|scale_sense|global_step"
+    rf"(.*\.)?(num_batches_tracked|n_averaged)|({_OPTIMIZER}|ema)\..*|scale_sense|global_step"
     r"|learning_rate|epoch_num|step_num|momentum|beta[12]_power|current_iterator_step|last_overflow_iterator_step"
 )
 
@@ -26,6 +27,11 @@ _EXTRAS = re.compile(
 def is_basic(names: Iterable[str]) -> bool:
     """Return whether the names belong to a net whose blocks have two convolutions (BasicBlock)."""
     return not any(re.search(r"layer\d+\.\d+\.conv3\.", name) for name in names)
+
+
+def is_optimizer_state(prefix: str) -> bool:
+    """Return whether names that begin with `prefix`, such as "moments.", are an optimizer's."""
+    return re.fullmatch(rf"(.*[./])?({_OPTIMIZER})\.", prefix) is not None
 
 
 def strip_extras(names: Iterable[str]) -> list[str]:
@@ -50,6 +56,8 @@ def recognise_style(names: Iterable[str]) -> str:
     """Return the naming style of a file's parameters, which is one of STYLES."""
     names = strip_extras(names)
     first = {name.split(".")[0] for name in names}
+    if any(".convolution.weight" in name for name in names):
+        raise ValueError("these are names of the package transformers; give timm's file of the net")
     if any(re.search(r"\.running_(mean|var)$", name) for name in names):
         return "torchvision"
     for style, head in _HEAD.items():

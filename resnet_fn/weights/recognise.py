@@ -9,10 +9,10 @@ import numpy as np
 from resnet_fn.checkpoint.parameters import misfits
 from resnet_fn.config.hints import closest
 from resnet_fn.models import MODELS
+from resnet_fn.models.parts import HEAD
 from resnet_fn.models.resnet import BasicBlock
 from resnet_fn.weights.names import is_basic
 
-HEAD = ("fc.weight", "fc.bias")
 _BLOCK = re.compile(r"layer(\d+)\.(\d+)\.")
 
 
@@ -50,7 +50,7 @@ def check_fit(wanted: Mapping[str, Sequence[int]], arrays: Mapping[str, np.ndarr
     """Raise WeightsError if names or shapes of `arrays` differ from `wanted`. The message lists all differences."""
     if faults := misfits(wanted, arrays):
         differences = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in faults.items())
-        only_head = all(name.startswith(HEAD) for names in faults.values() for name in names)
+        only_head = all(name.startswith(f"{HEAD}.") for names in faults.values() for name in names)
         head = "train with --weights FILE to make a new head, or keep the net's own head with reset_head=True"
         fix = f"give weights for these classes, {head}" if only_head else "give the model of these weights"
         raise WeightsError(f"{file} does not fit the net ({differences}); {fix}")

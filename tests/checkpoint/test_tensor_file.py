@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from resnet_fn.checkpoint.tensor_file import read_safetensors, write_safetensors
+from resnet_fn.checkpoint.tensor_file import read_metadata, read_safetensors, write_safetensors
 
 
 def arrays():
@@ -39,6 +39,22 @@ def test_what_is_read_is_what_was_written(tmp_path):
     start = 8 + int.from_bytes(data[:8], "little")
     assert start % 8 == 0, "so that arrays may be mapped into memory"
     assert json.loads(data[8:start])["__metadata__"] == {"note": "ü"}
+
+
+def test_metadata_is_read_from_the_header_alone(tmp_path):
+    write_safetensors(tmp_path / "a", arrays(), {"note": "ü", "classes": '["bee"]'})
+    write_safetensors(tmp_path / "b", arrays())
+    assert read_metadata(tmp_path / "a") == {"note": "ü", "classes": '["bee"]'}
+    assert read_metadata(tmp_path / "b") == {}
+
+
+@pytest.mark.parametrize(
+    "data", [b"", file_of({}, length=2**40), file_of([]), (9).to_bytes(8, "little") + b"no JSON!!"]
+)
+def test_a_header_that_is_not_intact_has_no_metadata(data, tmp_path):
+    (tmp_path / "a").write_bytes(data)
+    with pytest.raises(ValueError, match="a has no intact safetensors header; copy the file again"):
+        read_metadata(tmp_path / "a")
 
 
 def test_a_dtype_without_a_code_is_named(tmp_path):

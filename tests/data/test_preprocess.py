@@ -11,7 +11,7 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import choose
 from resnet_fn.data.preprocess import draw_box, eval_pixels, open_upright, training_pixels
 from resnet_fn.data.sources.scan import examine
-from resnet_fn.evaluation.loaded_net import read_pixels
+from resnet_fn.evaluation.picture import open_picture
 
 
 @pytest.fixture
@@ -63,9 +63,9 @@ def test_training_evaluation_and_prediction_see_the_same_upright_picture(
         assert examine(str(tmp_path / name))[1] == ""
         assert open_upright(data).tobytes() == reference.tobytes(), name
         assert evaluation.tobytes() == reference[top : top + 40, left : left + 40].tobytes(), name
-        assert read_pixels(tmp_path / name, 3).tobytes() == reference.tobytes(), name
+        assert open_picture(tmp_path / name, "RGB").tobytes() == reference.tobytes(), name
         grey = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("L")
-        assert read_pixels(tmp_path / name, 1).tobytes() == np.asarray(grey).tobytes(), name
+        assert open_picture(tmp_path / name, "L").tobytes() == grey.tobytes(), name
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
@@ -76,7 +76,7 @@ def test_16_bits_are_scaled_not_cut(kind, encode, tmp_path):
     path.write_bytes(encode(Image.fromarray(grey), kind))
     expected = [[0, 0, 1, 114], [202, 254, 255, 255]]
     assert np.asarray(open_upright(path.read_bytes()))[..., 1].tolist() == expected
-    assert read_pixels(path, 1)[0, ..., 0].tolist() == expected
+    assert np.asarray(open_picture(path, "L")).tolist() == expected
     for unclear in (grey.astype(np.int32), grey.astype(np.float32)):
         path.write_bytes(encode(Image.fromarray(unclear), "TIFF"))
         assert "white is not defined; save it with 8 or 16 bits" in examine(str(path))[1]

@@ -14,27 +14,35 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.evaluation.evaluate import evaluate_in_detail
+from resnet_fn.evaluation.loaded_net import load_run
 from resnet_fn.models import build_net
 from resnet_fn.run.loop import train
 
 
-@pytest.fixture
-def make_run():
-    """make_run(**settings) makes a run folder with one checkpoint of an untrained net for the digits.
+def write_run(folder, **settings):
+    """Write a run folder with one checkpoint of an untrained net for the digits.
 
     Its averaged weights are half the net's.
     """
+    recipe, dataset = Recipe(**settings), load_digits()
+    net = build_net(recipe, dataset.input)
+    averaged = [mindspore.Parameter(p * 0.5, name=f"ema.{p.name}") for p in net.trainable_params()]
+    state = {"update": 5, "epoch": 0, "best": {"top1": 0.1, "update": 5}, "last": None}
+    state |= {"recipe": to_dict(recipe), "dataset": to_dict(dataset.input)}
+    save_checkpoint(folder / "checkpoints/step-00000005", list(net.get_parameters()), averaged, state)
+    return folder
 
-    def make(**settings):
-        recipe, dataset = Recipe(**settings), load_digits()
-        net = build_net(recipe, dataset.input)
-        averaged = [mindspore.Parameter(p * 0.5, name=f"ema.{p.name}") for p in net.trainable_params()]
-        state = {"update": 5, "epoch": 0, "best": {"top1": 0.1, "update": 5}, "last": None}
-        state |= {"recipe": to_dict(recipe), "dataset": to_dict(dataset.input)}
-        save_checkpoint(Path("run/checkpoints/step-00000005"), list(net.get_parameters()), averaged, state)
-        return Path("run")
 
-    return make
+@pytest.fixture
+def make_run():
+    """make_run(**settings) makes the folder run with one checkpoint: see `write_run`."""
+    return lambda **settings: write_run(Path("run"), **settings)
+
+
+@pytest.fixture(scope="session")
+def trained(device, tmp_path_factory):
+    """ResNet-8 of the fixture `run`, loaded and compiled once for all tests."""
+    return load_run(write_run(tmp_path_factory.mktemp("trained"), model="resnet8", image_size=8))
 
 
 @pytest.fixture

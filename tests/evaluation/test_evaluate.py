@@ -35,7 +35,10 @@ def test_of_a_run_folder_as_weights_it_says_which_checkpoint_and_what_classes(ru
         flags = ("--recipe", recipe, "--json", "result.json", "--which", which)
         assert main("evaluate", "--weights", run, *flags) == 0
         out, err = capsys.readouterr()
-        assert (out.splitlines()[0], err.partition(" is scored")[0]) == (f"weights     {path}", warning)
+        assert (out.splitlines()[0], err.partition(" is scored")[0]) == (
+            f"weights     {path}, the moving average of the weights",
+            warning,
+        )
     assert json.loads(Path("result.json").read_text()) == evaluate(run, which="best")
     with pytest.raises(ValueError, match=r"^/dev/full: cannot be written \(No space left"):
         main("evaluate", run, "--which", "best", "--json", "/dev/full")

@@ -1,13 +1,24 @@
+import csv
+import dataclasses
+import io
 import json
 import os
+import subprocess
+import sys
+import time
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 from mindspore import Tensor
-from PIL import Image
+from PIL import Image, ImageSequence
 
+from resnet_fn.data.images import prepare
+from resnet_fn.evaluation.image_names import find_images, read_list
 from resnet_fn.evaluation.loaded_net import load_run
-from resnet_fn.evaluation.predict import find_images, predict, results_csv
+from resnet_fn.evaluation.predict import predict, predictions
+from resnet_fn.evaluation.prediction_table import table_row
 from resnet_fn.report.writer import write_report
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -64,7 +75,7 @@ def test_a_bad_file_is_named_and_the_others_go_on(run, digits_png):
     Path("images/00a.png").write_bytes(b"not a png")
     Path("images/30a.png").write_bytes(Path("images/01.png").read_bytes()[:60])
     Path("images/30b.gif").write_bytes(b"")
-    bad = {"images/00a.png": "not an image", "images/30a.png": "", "images/30b.gif": "not an image"}
+    bad = {"images/00a.png": "not an image", "images/30a.png": "", "images/30b.gif": "empty"}
     files = find_images([digits_png])
     results = predict(trained, files)
     assert [result["file"] for result in results] == [str(path) for path in files]
@@ -88,7 +99,7 @@ def test_a_table_of_all_files_the_least_certain_first(run, digits_png, capsys, m
         with pytest.raises(ValueError, match=r"^1 of 71 images cannot be read; the lines above "):
             main("predict", run, digits_png, "--top", 3, "--csv", *flags)
     with pytest.raises(ValueError, match=r"^/dev/full: cannot be written \(No space left"):
-        main("predict", run, digits_png, "--csv", "/dev/full")
+        main("predict", run, "images/00.png", "--csv", "/dev/full")
     assert capsys.readouterr().out.splitlines() == [
         "70 predictions in by name.csv",
         "70 predictions in out.csv, the least certain first",
@@ -108,7 +119,7 @@ def test_a_table_of_all_files_the_least_certain_first(run, digits_png, capsys, m
     assert probabilities == sorted(probabilities)
     assert sorted(row["file"] for row in doubted) == sorted(row["file"] for row in rows)
     no_text = b"\xff.png".decode("utf-8", "surrogateescape")
-    assert results_csv([{"file": no_text, "error": "bad"}]) == "file,class,probability,error\n\\xff.png,,,bad\n"
+    assert table_row({"file": no_text, "error": "bad"}, 1) == ["\\xff.png", "", "", "bad"]
 
 
 @pytest.mark.slow
@@ -137,3 +148,203 @@ def test_a_name_that_is_not_utf8_is_printed_in_escapes(run, digits_png, python):
     os.rename(b"images/03.png", b"images/\xff.png")
     done = python("-m", "resnet_fn.predict", run, os.fsdecode(b"images/\xff.png"))
     assert done.stdout.startswith("images/\\udcff.png   ")
+
+
+def probabilities(results):
+    """Of the class with each index, [images, classes]."""
+    tops = [sorted(one["top"], key=lambda row: row["index"]) for one in results]
+    return [[row["probability"] for row in top] for top in tops]
+
+
+def test_few_images_have_the_same_figures_but_for_rounding(trained, digits_png):
+    """They are computed 8 at a time, and many 64 at a time."""
+    files = find_images([digits_png])[:64]
+    together = probabilities(predict(trained, files, top=10))
+    for count in (1, 8, 9):
+        few = probabilities(predict(trained, files[:count], top=10))
+        np.testing.assert_allclose(few, together[:count], atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_few_images_cost_less_than_64(make_run, digits_png):
+    trained = load_run(make_run(model="resnet18", stem="imagenet", image_size=112), image_size=112)
+    files = find_images([digits_png])
+
+    def cpu_seconds(part):
+        began = time.process_time()
+        predict(trained, part)
+        return time.process_time() - began
+
+    few, many = (min(cpu_seconds(files[:count]) for _ in range(3)) for count in (8, 64))
+    assert few < many / 3
+
+
+def test_results_come_before_the_last_image_is_asked_for(trained, digits_png):
+    """The images of an endless iterator are predicted; those that are ahead are few."""
+    files, asked = find_images([digits_png]), []
+
+    def endless():
+        while True:
+            asked.append(files[len(asked) % 70])
+            yield asked[-1]
+
+    found = predictions(trained, endless())
+    names = [next(found)["file"] for _ in range(200)]
+    assert names == [files[number % 70] for number in range(200)]
+    assert len(asked) <= 256 + 4 * os.cpu_count()
+    found.close()
+
+
+def test_memory_does_not_grow_with_the_number_of_images(trained, digits_png):
+    files, peaks = find_images([digits_png]), []
+    for repeats in (2, 20):  # 140 and 1,400 images
+        tracemalloc.start()
+        found = predictions(trained, iter(files * repeats))
+        assert sum("top" in one for one in found) == 70 * repeats
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] + 300_000
+
+
+@pytest.mark.slow
+def test_the_command_prints_before_stdin_has_ended(run, digits_png):
+    """A real process, whose list comes through a pipe."""
+    command = [sys.executable, "-m", "resnet_fn.predict", run, "-", "--json"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen(command, **pipes, text=True, bufsize=1)
+    names = find_images([digits_png]) * 2
+    process.stdin.write("".join(f"{name}\n" for name in names[:100]))
+    process.stdin.flush()
+    assert json.loads(process.stdout.readline())["file"] == names[0]
+    rest, _ = process.communicate("".join(f"{name}\n" for name in names[100:]))
+    assert [json.loads(line)["file"] for line in rest.splitlines()] == names[1:]
+    assert process.returncode == 0
+
+
+def test_json_and_csv_name_the_files_that_cannot_be_read(run, digits_png, capsys, main):
+    Path("images/05a.png").write_bytes(b"no picture")
+    for flags in (["--json"], ["--csv", "out.csv"]):
+        with pytest.raises(ValueError, match=r"^1 of 71 images cannot be read; the lines above "):
+            main("predict", run, digits_png, *flags)
+    out, err = capsys.readouterr()
+    lines = [json.loads(line) for line in out.splitlines()[:71]]
+    assert len(lines) == 71
+    assert [line["file"] for line in lines if "error" in line] == ["images/05a.png"]
+    assert err.count("images/05a.png: cannot be read (not an image)") == 2
+    with open("out.csv", encoding="utf-8", newline="") as file:
+        assert [row["file"] for row in csv.DictReader(file)] == [line["file"] for line in lines]
+
+
+LISTS = {
+    "names.txt": b"# two digits\n\nimages/00.png\nimages/01.png\n",
+    "classes.txt": b"images/00.png 7\r\nimages/01.png\t2\r\n",
+    "table.csv": b'path,label\n"images/00.png",7\nimages/01.png,2\n',
+    "semicolons.csv": b"\xef\xbb\xbffile;label\nimages/00.png;7\nimages\\01.png;2\n",
+    "images/beside.lst": b"00.png\n01.png\n",
+    "powershell.txt": "images\\00.png\r\nimages\\01.png\r\n".encode("utf-16"),
+    "found.list": b"images/00.png\0images/01.png\0",
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_names_the_images(name, digits_png):
+    Path(name).write_bytes(LISTS[name])
+    assert list(read_list(name)) == ["images/00.png", "images/01.png"]
+
+
+def test_names_in_a_list_may_be_strange(run, digits_png, capsys, main, monkeypatch):
+    """Spaces, commas, a leading #, bytes that are not UTF-8; a folder and a missing file are named."""
+    names = ["a b 7.png", "c,d;e.png", "#1.png", " f.png", os.fsdecode(b"\xff.png")]
+    for name in names:
+        os.rename(f"images/{names.index(name):02d}.png", name)
+    text = os.fsencode("\n".join([*names, "images", "no.png"]))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    with pytest.raises(ValueError, match=r"^2 of 7 images cannot be read"):
+        main("predict", run, "-", "--json")
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["file"] for line in lines] == [*names, "images", "no.png"]
+    assert ["error" in line for line in lines] == [False] * 5 + [True] * 2
+
+
+def test_a_list_that_names_nothing_is_an_error(run, digits_png, main):
+    Path("empty").write_text("# none\n")
+    with pytest.raises(ValueError, match=r"^empty: names no images; write the path"):
+        main("predict", run, "--list", "empty")
+    with pytest.raises(ValueError, match=r"^nowhere.txt: does not exist; give a list of images"):
+        main("predict", run, "nowhere.txt")
+
+
+def test_arrays_and_pil_images_are_predicted_as_their_files(trained, digits_png):
+    files = find_images([digits_png])[:9]
+    pictures = [Image.open(file) for file in files]
+    arrays = [np.asarray(picture) for picture in pictures]
+    wanted = [one["top"] for one in predict(trained, files)]
+    for images in (pictures, arrays, np.stack(arrays)[..., None], iter(arrays)):
+        results = predict(trained, images)
+        assert [one["top"] for one in results] == wanted
+        assert [one["file"] for one in results] == [f"images[{number}]" for number in range(9)]
+    for one in (pictures[3], arrays[3], np.stack([arrays[3]] * 3, -1)):
+        assert predict(trained, one)[0]["top"] == predict(trained, files[3])[0]["top"]
+    mixed = predict(trained, [files[0], arrays[1], Path(files[2])])
+    assert [one["file"] for one in mixed] == [files[0], "images[1]", files[2]]
+    assert [one["top"] for one in mixed] == wanted[:3]
+
+
+def test_frames_that_share_memory_are_predicted_one_by_one(trained, digits_png):
+    """PIL's iterator over an animation, and a camera's, change the image that they gave."""
+    files = find_images([digits_png])[:12]
+    arrays, buffer = [np.asarray(Image.open(file)) for file in files], np.empty((8, 8), np.uint8)
+
+    def frames():
+        for array in arrays:
+            buffer[:] = array
+            yield buffer
+
+    wanted = [one["top"] for one in predict(trained, arrays)]
+    assert [one["top"] for one in predict(trained, frames())] == wanted
+    first, *others = (Image.fromarray(array) for array in arrays)
+    first.save("digits.tiff", save_all=True, append_images=others)
+    with Image.open("digits.tiff") as animation:
+        results = predict(trained, ImageSequence.Iterator(animation))
+    assert [one["top"] for one in results] == wanted
+
+
+@pytest.mark.parametrize(
+    ("images", "what"),
+    [
+        (np.zeros((8, 8, 3), np.float32), "images[0]: float32 [8, 8, 3]"),
+        (np.zeros((2, 3, 8, 9), np.uint8), "images[0]: uint8 [3, 8, 9]"),
+        ([np.zeros((0, 8), np.uint8)], "images[0]: uint8 [0, 8]"),
+        (Tensor(np.zeros((2, 8, 8))), "images[0]: Tensor"),
+        (b"\xff\xd8", "images[0]: bytes"),
+        (7, "images[0]: int"),
+    ],
+)
+def test_what_is_no_image_is_rejected_with_words(images, what, trained, raises_line):
+    with raises_line(what, "is not an image; give a path, a PIL image, or uint8 [H, W, 3] (RGB"):
+        predict(trained, images)
+
+
+def test_a_large_photograph_is_resized_with_antialiasing(make_run, make_photograph):
+    """By a net of data in memory."""
+    trained = load_run(make_run(model="resnet8", image_size=16), image_size=16)
+    mean, std = (values[0] for values in trained.input.moments)
+
+    def pixels(picture):
+        return (trained.preprocess(picture)[0, 0] * std + mean) * 255
+
+    photograph = make_photograph(5, 640, 480).convert("L")
+    photograph.save("photograph.png")
+    wanted = np.asarray(photograph.resize((16, 16), Image.Resampling.BILINEAR), np.float64)
+    assert np.abs(pixels("photograph.png") - wanted).max() < 1.01  # PIL rounds twice
+    assert np.abs(pixels(photograph) - wanted).max() < 1.01
+    grid = np.tile([[0, 255], [255, 0]], (200, 200)).astype(np.uint8)
+    assert np.abs(pixels(grid) - 127.5).max() < 3  # any single pixels are 0 or 255
+
+
+def test_an_enlarged_picture_is_the_evaluations(make_run):
+    trained = load_run(make_run(model="resnet8", image_size=16), image_size=16)
+    images = np.random.default_rng(0).integers(0, 256, (1, 8, 8, 1), np.uint8)
+    wanted = prepare(images, 16, dataclasses.replace(trained.input, full_scale=255.0))
+    np.testing.assert_allclose(trained.preprocess(images[0]), wanted, atol=1e-6)

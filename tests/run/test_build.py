@@ -64,6 +64,14 @@ def test_first_weights_are_read_at_the_start_alone():
     assert build(weights="nowhere.pth", checkpoint=CHECKPOINT).total == 15
 
 
+def test_few_images_without_weights_are_a_line(folder):
+    recipe = dataclasses.replace(RECIPE, batch_size=8, dataset="imagefolder", image_size=16)
+    notes = build(recipe, RunOptions(data_dir=str(folder), progress=False)).notes
+    lines = [note for note in notes if "starts from random numbers" in note]
+    assert [line for line in lines if "--weights torchvision:resnet18" in line]
+    assert not [note for note in build().notes if "random numbers" in note]  # 1437 digits in memory
+
+
 def test_the_rate_that_is_shown_is_one_that_a_part_has(says):
     fine = {"head_lr_factor": 10.0, "learning_rate": 0.01}
     for settings, rates, factor in (

@@ -6,13 +6,13 @@ from resnet_fn.weights import names
 from resnet_fn.weights.files import write_arrays
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def arrays_of():
     """A net's parameters as arrays by name."""
     return lambda net: {parameter.name: parameter.asnumpy() for parameter in net.get_parameters()}
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def written(device, arrays_of):
     """written(file, style, change, model, **options) writes a net's names with random values; returns them as ours."""
 

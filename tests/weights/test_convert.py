@@ -41,7 +41,7 @@ def test_torch_loads_what_we_write_and_computes_the_same(written):
     # PyTorch's own file: BatchNorm counters are dropped, a wrapper and DataParallel's prefix are seen through.
     torch.save({"state_dict": {f"module.{key}": value for key, value in ref.state_dict().items()}}, "b.pth")
     convert_weights("b.pth", "b.safetensors")
-    assert set(read_arrays("b.safetensors")) == set(ours)
+    assert set(read_arrays("b.safetensors").arrays) == set(ours)
 
 
 def test_command(capsys, written):
@@ -51,7 +51,7 @@ def test_command(capsys, written):
     assert capsys.readouterr().out == (
         "resnet8: 47 tensors from torchvision names to official names in b.ckpt, read from a.safetensors\n"
     )
-    assert "layer1.0.bn1d.gamma" in read_arrays("b.ckpt")
+    assert "layer1.0.bn1d.gamma" in read_arrays("b.ckpt").arrays
     with pytest.raises(ValueError, match=r"b\.txt cannot be written as weights; .* ends in \.safetensors"):
         convert.main(["a.safetensors", "b.txt"])
 

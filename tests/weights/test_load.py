@@ -12,7 +12,15 @@ from resnet_fn.inspect import __main__ as inspect
 from resnet_fn.models import create_model
 from resnet_fn.weights import names
 from resnet_fn.weights.files import read_arrays, write_arrays
-from resnet_fn.weights.load import load_weights, name_model, read_any_weights, read_start, read_weights, start_from
+from resnet_fn.weights.load import (
+    describe_source,
+    load_weights,
+    name_model,
+    read_any_weights,
+    read_start,
+    read_weights,
+    start_from,
+)
 from resnet_fn.weights.recognise import WeightsError, recognise_model
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -111,6 +119,10 @@ def test_of_a_run_folder_the_average_counts():
         assert source.arrays[parameter.name].tobytes() == (parameter.asnumpy() * np.float32(0.5)).tobytes()
     bare = read_weights("run/checkpoints/step-00000002/weights.safetensors")
     assert bare.arrays["fc.bias"].tobytes() == weights[-1].asnumpy().tobytes()
+    assert (bare.averaged, source.notes) == (False, ())
+    assert bare.notes[0].endswith("; for their moving average, give run/checkpoints/step-00000002")
+    assert "step-00000002, the moving average of the weights" in describe_source(source)[0]
+    assert read_weights("run/checkpoints/step-00000001/weights.safetensors").notes == ()
 
 
 def test_of_a_run_folder_the_best_counts_where_it_is_asked_for(capsys):
@@ -119,10 +131,12 @@ def test_of_a_run_folder_the_best_counts_where_it_is_asked_for(capsys):
     last = checkpoint_at(2, [Parameter(parameter + 1, name=parameter.name) for parameter in weights], [])
     for which, path in (("last", last), ("best", best)):
         recipe, source = read_start(Recipe(model="resnet8", weights="run", which=which))
-        assert start_from(create_model("resnet8", num_classes=3), source, recipe, "abc") == f"weights     {path}"
+        lines = start_from(create_model("resnet8", num_classes=3), source, recipe, "abc")
+        assert lines[0].startswith(f"weights     {path}, ")
         assert convert.main(["run", "a.safetensors", "--which", which]) == 0
         assert capsys.readouterr().out.endswith(f" in a.safetensors, read from {path}\n")
-        assert read_arrays("a.safetensors")["fc.bias"].tobytes() == source.arrays["fc.bias"].tobytes()
+        converted = read_arrays("a.safetensors").arrays
+        assert converted["fc.bias"].tobytes() == source.arrays["fc.bias"].tobytes()
         assert inspect.main(["run", "a.safetensors", "--which", which]) == 0
         assert capsys.readouterr().out.startswith(f"{path}: resnet8, this package's names\n")
     for command in (convert, inspect):
@@ -138,18 +152,41 @@ def test_training_keeps_its_own_last_layer_where_the_classes_differ(written, tmp
         net = create_model("resnet8", num_classes=len(classes))
         head = net.fc.weight.asnumpy().copy()
         source = dataclasses.replace(read_weights("a.safetensors"), classes=known)
-        line = start_from(net, source, dataclasses.replace(recipe, **fields), classes)
+        (line,) = start_from(net, source, dataclasses.replace(recipe, **fields), classes)
         assert net.conv1.weight.asnumpy().tobytes() == ours["conv1.weight"].tobytes()
         assert (net.fc.weight.asnumpy().tobytes() == head.tobytes()) == ("new" in line)
         return line.removeprefix("weights     a.safetensors")
 
-    assert start("abc") == start("abc", known=("a", "b", "c")) == ""
+    assert start("abc") == ", for 3 classes without names: the last layer is kept"
+    assert start("abc", known=("a", "b", "c")) == ", for the same classes: the last layer is kept"
     assert start("abc", reset_head=True) == ", as --reset-head wants: the last layer is new"
     assert start("abcde") == ", for 3 classes, not 5: the last layer is new"
     assert start("abc", known=("b", "a", "c")) == ", for these classes in another order: the last layer is new"
     assert start("abc", known=("x", "y", "z")) == ", for other classes (x, y, z): the last layer is new"
     written("a.safetensors", change=lambda arrays: [arrays.pop(name) for name in ("fc.weight", "fc.bias")])
     assert start("abc") == ", without a last layer: the last layer is new"
+
+
+def test_a_last_layer_of_several_parts_makes_room(written):
+    """As MoCo's nets have them, and nets with `fc = nn.Sequential(...)`."""
+
+    def several(arrays):
+        arrays["fc.0.weight"] = np.zeros((64, 64), np.float32)
+        arrays["fc.0.bias"] = np.zeros(64, np.float32)
+        arrays["fc.2.weight"], arrays["fc.2.bias"] = arrays.pop("fc.weight"), arrays.pop("fc.bias")
+
+    ours = written("a.safetensors", "torchvision", change=several)
+    source, recipe = read_weights("a.safetensors"), Recipe(model="resnet8", weights="a.safetensors")
+    for reset in (False, True):
+        net = create_model("resnet8", num_classes=3)
+        head = net.fc.weight.asnumpy().copy()
+        (line,) = start_from(net, source, dataclasses.replace(recipe, reset_head=reset), "abc")
+        assert "a last layer of other parts (fc.0.weight, fc.0.bias, fc.2.weight and 1 more)" in line
+        assert line.endswith("the last layer is new")
+        assert net.fc.weight.asnumpy().tobytes() == head.tobytes()
+        assert net.conv1.weight.asnumpy().tobytes() == ours["conv1.weight"].tobytes()
+    with pytest.raises(WeightsError, match=r"unexpected: fc\.0\.weight.*reset_head=True"):
+        load_weights(create_model("resnet8", num_classes=3), "a.safetensors")
 
 
 def test_a_recipe_without_a_model_takes_its_weights(written):

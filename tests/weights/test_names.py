@@ -1,9 +1,6 @@
-import re
-from pathlib import Path
-
 import numpy as np
 
-from resnet_fn.models import MODELS, create_model
+from resnet_fn.models import create_model
 from resnet_fn.weights.names import STYLES, differences, is_basic, recognise_style, rename, strip_extras, to_ours
 
 
@@ -51,12 +48,3 @@ def test_equal_names_hide_other_functions():
     both = of("layer1.0.se.gather.conv1.weight", "layer1.0.se.mlp.fc1.weight")
     assert differences("torchvision", both)[0].startswith("timm's gather-excite has no ReLU")
     assert differences("torchvision", of("layer1.0.se.mlp.fc1.weight")) == ("", False)
-
-
-def test_the_page_of_published_files_names_models():
-    page = (Path(__file__).parents[2] / "docs" / "finetuning.md").read_text()
-    rows = page.partition("| model | torchvision")[2].partition("\n\n")[0].splitlines()[2:]
-    named = [row.split("|")[1].strip(" `") for row in rows]
-    assert len(named) == 8
-    assert set(named) <= MODELS.keys()
-    assert all(re.search(r"-[0-9a-f]{8}\.(pth|ckpt)`", row) for row in rows)

@@ -1,8 +1,11 @@
 """This module loads and checks the data set of a recipe."""
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,16 +13,18 @@ from resnet_fn.config.hints import few, near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, check_buildable
 from resnet_fn.config.settings import unchecked
-from resnet_fn.data.agreement import check_data
+from resnet_fn.data.agreement import check_data, identify
 from resnet_fn.data.dataset import DataSet, check_labels
+from resnet_fn.data.image_file import open_image
 from resnet_fn.data.input_spec import InputSpec, renamed
 from resnet_fn.data.sources.bundled import load_digits, make_synthetic
 from resnet_fn.data.sources.cifar import load_cifar
-from resnet_fn.data.sources.files import FileSplit
-from resnet_fn.data.sources.folders import load_folder
+from resnet_fn.data.sources.files import FileSplit, list_folders, read_regular
+from resnet_fn.data.sources.folders import load_folder, load_test_folder
 from resnet_fn.data.sources.lists import load_lists
-from resnet_fn.data.sources.records import load_records
+from resnet_fn.data.sources.records import INDEX, load_records
 from resnet_fn.data.sources.scan import check_files, read_bad_files
+from resnet_fn.data.sources.validation import FILE
 from resnet_fn.runtime.cpus import cpu_count, cpu_share
 from resnet_fn.runtime.workers import Workers
 
@@ -33,6 +38,7 @@ def open_dataset(
     splits: Sequence[str] = ("train", "test"),
     run: str | Path | None = None,
     trained_on: InputSpec | None = None,
+    trained_files: Mapping[str, Any] | None = None,
 ) -> DataSet:
     """Open the data set of a recipe, and check labels and image files.
 
@@ -44,7 +50,10 @@ def open_dataset(
         splits: the splits to check, "train", "test" or both.
         run: folder of a run whose validation split and list of bad files are used, or None for a new run.
         trained_on: description of a trained net's input, or None. The data set must have the same classes, in the same
-            order. The description's folder and lists of images are used if no others are given.
+            order. The description's folder and lists of images are used if no others are given. If only "test" is
+            checked, `data_dir` may also be a folder of other images to score, which `load_test_folder` lists.
+        trained_files: what `identify` returned for the images that trained the net. If `data_dir` holds the same
+            images, it is the training's data set in another place.
 
     Raises:
         ValueError: if the folder or a list is wrong, a file is bad, a label is invalid, or `trained_on` does not fit.
@@ -60,7 +69,7 @@ def open_dataset(
     if skip and check == "no":
         fix = "give --on-bad-sample error, or leave out --no-check-files"
         raise ValueError(f"check_files: 'no' cannot be used with on_bad_sample 'skip'; {fix}")
-    dataset = load_dataset(recipe, data_dir, options, run, trained_on.classes if trained_on else ())
+    dataset = load_dataset(recipe, data_dir, options, run, splits, trained_on, trained_files)
     left_out = read_bad_files(run) if skip and run and "train" in splits else None
     dataset = check_files(dataset, recipe.on_bad_sample, check, workers, options.progress, splits, left_out)
     check_data(workers, dataset, splits)
@@ -80,14 +89,12 @@ def open_dataset(
                 counts = f"{len(missing)} of the {len(dataset.classes)} classes"
                 notes.append(f"the {title} has no images of {counts}: {few(missing, 5)}")
     if "train" in splits and recipe.name == "digits" and isinstance(dataset.train, FileSplit):
-        from PIL import Image
-
         path, size, rate = dataset.train.path(0), recipe.image_size, recipe.learning_rate
-        with Image.open(path) as image:
-            if min(image.size) >= 4 * size:
-                got, expected = f"{image.width} x {image.height}", f"{size} x {size}, with learning rate {rate}"
-                fix = "give --recipe finetune with --weights FILE or --model NAME"
-                notes.append(f"warning: {path} has {got} pixels, but the recipe digits trains on {expected}; {fix}")
+        width, height = open_image(read_regular(path)).size
+        if min(width, height) >= 4 * size:
+            got, expected = f"{width} x {height}", f"{size} x {size}, with learning rate {rate}"
+            fix = "give --recipe finetune with --weights FILE or --model NAME"
+            notes.append(f"warning: {path} has {got} pixels, but the recipe digits trains on {expected}; {fix}")
     return dataclasses.replace(dataset, notes=tuple(notes))
 
 
@@ -96,10 +103,14 @@ def load_dataset(
     data_dir: str = "",
     options: RunOptions = RunOptions(),
     run: Path | None = None,
-    classes: Sequence[str] = (),
+    splits: Sequence[str] = ("train", "test"),
+    trained_on: InputSpec | None = None,
+    trained_files: Mapping[str, Any] | None = None,
 ) -> DataSet:
-    """Load a recipe's data set without checking image files. `classes` are the classes of a trained net."""
+    """Load a recipe's data set without checking image files. For the arguments see `open_dataset`."""
     check_buildable(recipe)
+    classes = trained_on.classes if trained_on else ()
+    scores_only = trained_on is not None and "train" not in splits
     name, threads, data_dir = recipe.dataset, data_threads(options.data_threads), data_dir or options.data_dir
     lists = options.train_list, options.val_list
     if lists[1] and name != "imagefolder":
@@ -124,7 +135,13 @@ def load_dataset(
     elif recipe.multi_label:
         raise ValueError("multi_label: images in class folders have one class; give --train-list FILE --val-list FILE")
     elif name == "imagefolder":
-        dataset = load_folder(data_dir, threads, recipe.validation_share, recipe.seed, run)
+        folder = (data_dir, threads, recipe.validation_share, recipe.seed, run)
+        if trained_on and scores_only and not _is_same_folder(data_dir, trained_on.data_dir):
+            dataset = _load_other_images(folder, recipe.on_bad_sample, classes, trained_files or {})
+        else:
+            dataset = load_folder(*folder, trains="train" in splits)
+    elif name == "mindrecord" and scores_only and not Path(data_dir, INDEX).exists() and list_folders(data_dir):
+        dataset = load_test_folder(data_dir, threads, classes)
     elif name == "mindrecord":
         dataset = load_records(data_dir, threads)
     else:
@@ -133,11 +150,55 @@ def load_dataset(
         dataset.input,
         image_size=recipe.evaluation_size,
         eval_resize=recipe.evaluation_resize if recipe.of_files else 0,
+        interpolation=recipe.interpolation or dataset.input.interpolation,
+        mean=_per_channel("mean", recipe.mean, dataset.input),
+        std=_per_channel("std", recipe.std, dataset.input),
         data_dir=str(Path(data_dir).resolve()) if data_dir else "",
         train_list=str(Path(lists[0]).resolve()) if lists[0] else "",
         val_list=str(Path(lists[1]).resolve()) if lists[1] else "",
     )
     return dataclasses.replace(dataset, input=spec)
+
+
+def _per_channel(name: str, values: tuple[float, ...], spec: InputSpec) -> tuple[float, ...]:
+    """Return the setting `name` of a recipe for each channel, or the data set's own values if it is empty."""
+    own: tuple[float, ...] = getattr(spec, name)
+    if len(values) in (0, len(own)):
+        return values or own
+    if len(values) == 1:
+        return values * len(own)
+    given = ",".join(f"{value:g}" for value in values)
+    problem = f"has {len(values)} values, but the images of {spec.name} have {spec.channels} channel"
+    fix = "give one value for each channel, or weights for such images"
+    raise ValueError(f"{name}: {given} {problem}{'s' * (spec.channels > 1)}; {fix}")
+
+
+def _is_same_folder(one: str, other: str) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _load_other_images(
+    folder: tuple[str, int, float, int, Path | None],
+    on_bad_sample: str,
+    classes: Sequence[str],
+    trained_files: Mapping[str, Any],
+) -> DataSet:
+    """Load all images of another folder than the training's, or the validation split if the folder is a copy.
+
+    `folder` has the arguments of `load_folder`. For the other arguments see `open_dataset`.
+    """
+    data_dir, threads, _, _, run = folder
+    if run is None or not (run / FILE).is_file():
+        return load_test_folder(data_dir, threads, classes)
+    with contextlib.suppress(ValueError):  # the validation images are not here, so the folder is no copy
+        copy = load_folder(*folder)
+        copy = dataclasses.replace(copy, input=dataclasses.replace(copy.input, data_dir=data_dir))
+        left_out = read_bad_files(run) if on_bad_sample == "skip" else None
+        # Only this worker's files are checked, because other workers may not find a copy.
+        trained = check_files(copy, check="no", splits=("train",), left_out=left_out).train
+        if identify(trained).items() <= trained_files.items():
+            return copy
+    return load_test_folder(data_dir, threads, classes)
 
 
 def data_threads(threads: int) -> int:

@@ -1,7 +1,6 @@
 """This module checks image files before training: their sizes, and whether Pillow can decode them."""
 
 import dataclasses
-import io
 import json
 import os
 import stat
@@ -15,6 +14,7 @@ from tqdm import tqdm
 from resnet_fn.config.hints import few
 from resnet_fn.data.agreement import require_alike
 from resnet_fn.data.dataset import DataSet
+from resnet_fn.data.image_file import DAMAGED, describe_unopened, open_image
 from resnet_fn.data.preprocess import NO_WHITE, has_no_white
 from resnet_fn.data.sources.files import NOT_REGULAR, READERS, FileSplit, read_ahead
 from resnet_fn.runtime.disk import replace_text
@@ -23,7 +23,6 @@ from resnet_fn.runtime.workers import Workers, exchange_numbers, gather_texts
 MOST_CHECKED = 20_000  # by default, files are decoded if both splits together have at most this many
 MOST_PIXELS = 178_956_970  # PIL's own limit
 BAD_FILES = "bad_files.txt"
-_DAMAGED = "cut or damaged"
 _AT_A_TIME = 32  # a thread gets this many files at once, because handing over single files takes long
 
 
@@ -42,17 +41,17 @@ def examine(path: str, decode: bool = True) -> tuple[int, str]:
 
 
 def _examine_bytes(data: bytes) -> str:
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
-    if not data:
-        return "empty"
     too_large = f"larger than {MOST_PIXELS:,} pixels"
     try:
-        image = Image.open(io.BytesIO(data))
+        image = open_image(data)
     except Image.DecompressionBombError:
         return too_large
+    except UnidentifiedImageError:
+        return describe_unopened(data)
     except Exception:
-        return _DAMAGED if data[:2] == b"\xff\xd8" else "not an image"  # a JPEG that is cut in its header
+        return DAMAGED
     if image.width * image.height > MOST_PIXELS:
         return too_large
     if has_no_white(image):
@@ -61,7 +60,7 @@ def _examine_bytes(data: bytes) -> str:
         image.draft("RGB", (1, 1))  # decode every 8x8 block of a JPEG to one pixel
         image.load()
     except Exception:
-        return _DAMAGED
+        return DAMAGED
     return ""
 
 

@@ -1,0 +1,128 @@
+"""This module opens an image file's bytes with PIL, in the formats of photographs only."""
+
+import functools
+import io
+import struct
+import zlib
+from typing import Any
+
+# PIL has more formats, and runs Ghostscript for one of them (EPS), whatever the file's name is.
+# JPEG includes MPO.
+_FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "GIF", "BMP", "PPM", "JPEG2000", "AVIF")
+DAMAGED = "cut or damaged"
+_PNG = b"\x89PNG\r\n\x1a\n"
+_TEXT = (
+    b"tEXt",
+    b"zTXt",
+    b"iTXt",
+    b"iCCP",
+)  # chunks of a PNG that PIL decompresses while it opens the file
+_ANCILLARY = 0x20  # bit of a chunk's first letter: a reader may leave out the chunk
+# What is often found in a file that is named like an image: where its bytes are, the bytes, what it
+# is, and a fix.
+_OTHERS = (
+    (0, b"%!PS", "an EPS file", "convert it to PNG"),
+    (0, b"%PDF", "a PDF file", "convert it to PNG"),
+    (0, b"8BPS", "a Photoshop file", "convert it to PNG"),
+    (4, b"ftypavif", "an AVIF image", "install a newer Pillow, or convert it to JPEG"),
+    (4, b"ftyp", "a HEIC image or a video", "convert it to JPEG"),
+    (0, b"<svg", "an SVG drawing", "convert it to PNG"),
+    (0, b"<?xml", "an SVG drawing or other XML", "convert it to PNG"),
+    (0, b"<", "a web page", "download the image again"),
+    (0, b"version https://git-lfs", "a pointer of Git LFS", "run git lfs pull"),
+)
+
+
+@functools.cache
+def image_formats() -> tuple[str, ...]:
+    """Return PIL's names of the formats that are opened.
+
+    AVIF is missing if the installed Pillow lacks it.
+    """
+    from PIL import Image  # imported here, because this import slows the start of commands
+
+    Image.init()
+    return tuple(name for name in _FORMATS if name in Image.OPEN)
+
+
+def open_image(data: bytes) -> Any:
+    """Open a file's bytes as a PIL image, whose pixels PIL decodes later.
+
+    Raises what PIL raises, for example UnidentifiedImageError if the format is not one of
+    `image_formats`.
+    """
+    from PIL import Image
+
+    return Image.open(io.BytesIO(without_bad_chunks(data)), formats=image_formats())
+
+
+def describe_unopened(data: bytes) -> str:
+    """Return why `open_image` cannot identify a file's bytes, for example "not an image"."""
+    if not data:
+        return "empty"
+    if data.startswith((b"\xff\xd8", _PNG)):
+        return DAMAGED  # in its header
+    start = data[:64].lstrip()
+    for place, begin, what, fix in _OTHERS:
+        if start[place:].startswith(begin):
+            return f"{what}, which is not read; {fix}"
+    return "not an image"
+
+
+def without_bad_chunks(data: bytes) -> bytes:
+    """Return a file's bytes. A PNG is returned without the metadata that would stop PIL, such as
+    megabytes of text.
+
+    PIL rejects a whole PNG for compressed text of more than 1 MB, for 64 MB of text together, and
+    for a text that is cut or has a wrong checksum. None of this changes pixels. At most 1 MB is
+    decompressed at a time.
+    """
+    if not data.startswith(_PNG):
+        return data
+    from PIL.PngImagePlugin import MAX_TEXT_MEMORY
+
+    kept, begin, total = (
+        [],
+        0,
+        0,
+    )  # parts of `data`; where the next part begins; bytes of text so far
+    place = len(_PNG)
+    while place + 8 <= len(data):
+        length, name = struct.unpack_from(">I4s", data, place)
+        end = place + 12 + length
+        if name == b"IEND":
+            break
+        if name[0] & _ANCILLARY:
+            content = data[place + 8 : end - 4]
+            checksum = zlib.crc32(content, zlib.crc32(name))
+            whole = end <= len(data) and checksum == int.from_bytes(data[end - 4 : end])
+            size = _text_size(name, content) if whole and name in _TEXT else 0
+            if not whole or size < 0 or total + size > MAX_TEXT_MEMORY:
+                kept.append(data[begin:place])
+                begin = min(end, len(data))
+            else:
+                total += size
+        place = end
+    return b"".join([*kept, data[begin:]]) if kept else data
+
+
+def _text_size(name: bytes, content: bytes) -> int:
+    """Return how many bytes of text a PNG's chunk has, or −1 if PIL would reject the chunk."""
+    from PIL.PngImagePlugin import MAX_TEXT_CHUNK
+
+    text = content.partition(b"\0")[2]  # after the keyword
+    if name == b"iTXt":
+        is_packed, text = text[:2] == b"\1\0", text[2:].split(b"\0", 2)[-1]
+    else:
+        is_packed = name != b"tEXt"
+        if is_packed and text[:1] != b"\0":  # another method of compression than PNG's only one
+            return -1
+        text = text[1:]
+    if not is_packed:
+        return len(content)
+    unpacker = zlib.decompressobj()
+    try:
+        size = len(unpacker.decompress(text, MAX_TEXT_CHUNK))
+    except zlib.error:
+        return 0  # PIL takes this for an empty text
+    return -1 if unpacker.unconsumed_tail else size

@@ -1,0 +1,110 @@
+"""These functions name the images that `predict` reads: image files, images in folders, and lines
+of lists.
+"""
+
+import codecs
+import contextlib
+import itertools
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from resnet_fn.config.hints import near_path
+from resnet_fn.data.sources.files import ENDINGS, describe_left_out, is_image, list_images
+
+STDIN = "-"  # in place of a list's path
+_LIST_ENDINGS = (".txt", ".lst", ".list", ".csv", ".tsv")
+# between a path and what follows it in a line, for example a class
+_SEPARATOR = re.compile("[\t,; ]")
+
+_Lines = Iterable[str | bytes]
+
+
+def is_list(path: str) -> bool:
+    """Return True if `path` is "-" or has the ending of a list, such as ".txt"."""
+    return path == STDIN or (path.lower().endswith(_LIST_ENDINGS) and not os.path.isdir(path))
+
+
+def find_images(paths: Iterable[str | Path]) -> list[str]:
+    """Return the given image files and the images in the given folders.
+
+    Print a line about names that are left out.
+    """
+    files: list[str] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside, left_out = list_images(path)
+            sys.stderr.writelines(f"{line}\n" for line in describe_left_out(path, left_out))
+            if not inside:
+                fix = "give image files or their folder"
+                raise ValueError(f"{path}: contains no images ({', '.join(ENDINGS)}); {fix}")
+            files += [os.path.join(path, name) for name in inside]
+        elif path.exists() or path.is_symlink():
+            # a link to nothing counts as a file that cannot be read
+            files.append(str(path))
+        else:
+            fix = near_path(path, "give an image file or a folder")
+            raise ValueError(f"{path}: does not exist; {fix}")
+    return files
+
+
+def read_list(file: str) -> Iterator[str]:
+    """Return the images that a list names, "-" for stdin. A line is read when its image is asked
+    for.
+
+    A line is a path, relative to the current folder or else to the list's folder. What follows a
+    path is ignored, for example a class. So are empty lines, lines that begin with "#" unless a
+    file has this name, and a header. Paths may be separated by NUL bytes, as `find -print0` does.
+
+    Raises a ValueError if the list cannot be read.
+    """
+    if file == STDIN:
+        return _names(contextlib.nullcontext(getattr(sys.stdin, "buffer", sys.stdin)), "")
+    try:
+        opened = open(file, "rb")  # noqa: SIM115 (`_names` closes it)
+    except FileNotFoundError:
+        fix = near_path(file, "give a list of images")
+        raise ValueError(f"{file}: does not exist; {fix}") from None
+    except OSError as error:
+        raise ValueError(f"{file}: cannot be read ({error.strerror}); give another list") from None
+    return _names(opened, os.path.dirname(file))
+
+
+def _names(lines: contextlib.AbstractContextManager[_Lines], folder: str) -> Iterator[str]:
+    with lines as file:
+        for number, line in enumerate(_decoded(file)):
+            if name := _path_in(line, folder, is_first=number == 0):
+                yield name
+
+
+def _decoded(file: _Lines) -> Iterator[str]:
+    """Yield the lines of a list in UTF-8 or UTF-16. In other lists, a file name keeps its bytes."""
+    lines = map(os.fsencode, file)
+    first = next(lines, b"")
+    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # as PowerShell writes
+        yield from (first + b"".join(lines)).decode("utf-16", "replace").splitlines()
+        return
+    for line in itertools.chain([first.removeprefix(codecs.BOM_UTF8)], lines):
+        yield from os.fsdecode(line).rstrip("\r\n").split("\0")
+
+
+def _path_in(line: str, folder: str, is_first: bool) -> str:
+    """Return the path with which a line of a list begins, or "" if the line names no image."""
+    ends = [match.start() for match in _SEPARATOR.finditer(line)]
+    starts = [
+        line,
+        *(line[:end] for end in (len(line), *reversed(ends))),
+    ]  # the longest path that exists is right
+    starts[1:] = [start.strip().strip('"') for start in starts[1:]]
+    for start in filter(None, starts):
+        for path in (start, start.replace("\\", "/")):  # as Windows writes
+            for place in (path, os.path.join(folder, path)):
+                if os.path.lexists(place):
+                    return place
+    named = next(filter(is_image, starts), "")  # a file that does not exist
+    if named:
+        return named
+    is_comment = line.lstrip().startswith("#")
+    return "" if is_first or is_comment else line.strip()

@@ -1,0 +1,166 @@
+"""Of which net a weight file is: from its name, what it contains beside arrays, and `config.json`.
+
+timm's anti-aliased nets have a plain net's arrays, but blur or average pixels before a stride leaves
+some out. So the arrays do not show of which of the two nets they are.
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from resnet_fn.checkpoint.tensor_file import read_metadata
+from resnet_fn.config.hints import first_line
+from resnet_fn.models import MODELS
+from resnet_fn.weights.preparation import Preparation, of_export, of_release, of_timm
+from resnet_fn.weights.torch_file import is_torch_file, read_torch_settings
+
+# timm's anti-aliased nets, by model and stem of the net of this package that has the same arrays.
+_ANTIALIASED = {
+    ("resnet18", "imagenet"): "resnetblur18",
+    ("resnet34", "d"): "resnetaa34d",
+    ("resnet50", "imagenet"): "resnetaa50 and resnetblur50",
+    ("resnet50", "d"): "resnetaa50d and resnetblur50d",
+    ("resnet101", "d"): "resnetaa101d and resnetblur101d",
+    ("se_resnet50", "d"): "seresnetaa50d",
+}
+_NET_NAME = re.compile(r"(se[-_]?)?resnex?t[-_]?(?P<antialiasing>aa|blur)?[-_]?\d+d?", re.IGNORECASE)
+# timm's settings that change what a net computes but not its arrays, and values of plain nets.
+_PLAIN: dict[str, Sequence[Any]] = {
+    "aa_layer": (None, ""),
+    "act_layer": (None, "relu"),
+    "global_pool": (None, "avg"),
+    "output_stride": (None, 32),
+    "replace_stem_pool": (None, False),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """What is known of a weight file besides its arrays."""
+
+    net: str = ""  # the net's name in timm or torchvision, or "" if it is not known
+    difference: str = ""  # how the net differs from this package's with the same arrays, or ""
+    preparation: Preparation | None = None  # how images were prepared for the net
+    notes: tuple[str, ...] = ()  # lines about what was not used
+
+
+def find_origin(path: Path, net: str = "") -> Origin:
+    """Return what is known of a weight file besides its arrays.
+
+    `net` is timm's name of the net that the arrays fit, such as "resnet50d", or "" if they fit none.
+    A `config.json` of another net is not used, nor are values that cannot be right.
+    """
+    beside = path.with_name("config.json")
+    config, notes = _read_config(beside)
+    if net and _is_other_net(config, net):
+        notes.append(f"            {beside} is of {config['architecture']}, so it is not used")
+        config = {}
+    named = _name_in(path)
+    origin = Origin(named, _difference(path.name, named, {}), of_release(path))
+    for place, entries in ((str(beside), config), (f"{path} itself", read_entries(path))):
+        try:
+            preparation = _preparation(place, entries)
+        except ValueError as error:
+            notes.append(f"warning: {error}; images are not prepared as in this file")
+            preparation = None
+        if preparation or "architecture" in entries:
+            name = str(entries.get("architecture", ""))
+            origin = Origin(
+                net=name if _NET_NAME.search(name) else origin.net,
+                difference=_difference(place, name, entries) or origin.difference,
+                preparation=preparation or origin.preparation,
+            )
+    return dataclasses.replace(origin, notes=tuple(notes))
+
+
+def _preparation(place: str, entries: Mapping[str, Any]) -> Preparation | None:
+    exported, of_net = entries.get("preprocessing"), entries.get("pretrained_cfg")
+    if isinstance(exported, dict):
+        return of_export(place, exported)
+    return of_timm(place, of_net if isinstance(of_net, dict) else entries)
+
+
+def read_entries(path: Path) -> dict[str, Any]:
+    """Return what a weight file contains beside arrays, with the names of timm's `config.json`.
+
+    These are the metadata of a safetensors file, or what a training script saved. {} if there are none.
+    """
+    with open(path, "rb") as file:
+        is_torch = is_torch_file(file.read(32))
+    try:
+        if is_torch:
+            return _as_timm(**read_torch_settings(path))
+        return {name: _from_json(text) for name, text in read_metadata(path).items()}
+    except ValueError:  # another kind of file
+        return {}
+
+
+def _as_timm(arch: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of timm's and torchvision's training scripts, named as in `config.json`."""
+    entries = {"architecture": arch or args.get("model"), "model_args": args.get("model_kwargs")}
+    entries |= {name: args.get(name) for name in ("mean", "std", "interpolation")}
+    size, crop = args.get("img_size"), args.get("crop_pct")
+    if args.get("val_crop_size") and args.get("val_resize_size"):  # torchvision
+        size, crop = args["val_crop_size"], args["val_crop_size"] / args["val_resize_size"]
+    if crop:
+        entries |= {"input_size": args.get("input_size") or [3, size, size], "crop_pct": crop}
+    return {name: value for name, value in entries.items() if value}
+
+
+def timm_name(model: str, stem: str) -> str:
+    """Return timm's name of a net of this package: ("se_resnet50", "d") is "seresnet50d"."""
+    name = model.replace("se_", "se")
+    return re.sub(r"\d+", r"\g<0>d", name, count=1) if stem == "d" else name
+
+
+def antialiased_nets(model: str, stem: str) -> str:
+    """Return the names of timm's anti-aliased nets that have the arrays of this net, or ""."""
+    return _ANTIALIASED.get((model, stem), "")
+
+
+def _read_config(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return the entries of a `config.json`, or {}, and notes."""
+    if not path.is_file():
+        return {}, []
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        return {}, [f"warning: {path} cannot be read ({first_line(error)}), and is not used"]
+    return config if isinstance(config, dict) else {}, []
+
+
+def _from_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _is_other_net(config: Mapping[str, Any], net: str) -> bool:
+    """Return whether a `config.json` is of a net of this package, but not of `net`."""
+    known = {timm_name(model, stem) for model in MODELS for stem in ("", "d")}
+    return config.get("architecture") in known - {net}
+
+
+def _name_in(path: Path) -> str:
+    """Return the name of a net in a file's name, or else in the folders of its path, or ""."""
+    matches = (_NET_NAME.search(name) for name in reversed(path.parts))
+    return next((match[0].lower() for match in matches if match), "")
+
+
+def _difference(place: str, net: str, config: Mapping[str, Any]) -> str:
+    """Return how timm's net `net`, built with the settings in `config`, differs from ours, or ""."""
+    match = _NET_NAME.search(net)
+    if match and (kind := match["antialiasing"]):
+        what = "averages" if kind.lower() == "aa" else "blurs"
+        effect = f"which {what} pixels before a stride; no net of this package does"
+        return f"{place} names timm's {net}, {effect}"
+    arguments = config.get("model_args")
+    settings = {**config, **(arguments if isinstance(arguments, dict) else {})}
+    for name, plain in _PLAIN.items():
+        if name in settings and settings[name] not in plain:
+            return f"{place} has {name} {settings[name]!r}, as no net of this package has"
+    return ""

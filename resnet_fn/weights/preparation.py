@@ -1,0 +1,199 @@
+"""How images were prepared for the net that weights are of, and a recipe that does the same.
+
+A run folder and a file that `export` wrote describe their input. timm's files on the Hugging Face
+hub have a `config.json` beside them. Files that torchvision and timm released have the digits of a
+hash in their names. Other files do not show it.
+"""
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from resnet_fn.config.fields import as_declared, fault, show_value
+from resnet_fn.config.recipe import PREPARATION, Recipe
+from resnet_fn.config.settings import changed, is_typed
+from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD
+
+# The filter, the image size and the shorter side before the crop, and the first eight digits of the
+# SHA-256 of each file of torchvision and timm. All have ImageNet's mean and standard deviation.
+_RELEASED = {
+    ("bilinear", 224, 256): """f37072fd b627a593 0676ba61 63fe2227 394f9c45 7cdf4587 95faca4d
+        d92f0530 118f1556 08389792 16a12f1b ddb3e555 72679e44""",
+    ("bilinear", 224, 232): "11ad3fa6 cd907fc2 f82ba261 1a0047aa 9ba9bcbe",
+    ("bicubic", 224, 256): """0757602b 48a79e06 43635321 c6d82d59 f8dcfcaf a26f946b 6c502b37
+        85ebb6e5 86acaeed 0ebe02e2 464e36ba 818a1b1b 3b017079 0f9c8644 c1edb0dd bd354e12
+        8234f177 d733960d e6a097c1 103e99f8 8efdb4bb""",
+    ("bicubic", 224, 235): """d63eafa0 b61bd467 46f8f793 82d47d71 14fe96d1 a2746f79 532a802a
+        1ba180c1 5ba5e060 d01e05b2 f39db8af e20cff14 a3adc64d 36d3f2aa cdcb52a9 6edb36c7
+        dc400468 2eee8a7a b4c6978f 0146ab0a b5a91a1d efc76add ffa00869 850de0d9""",
+    ("bicubic", 160, 168): """40c531c8 a20cabb6 59cae1ef 403fdfad 1db14157 134d4688 3e450271
+        317ecd56""",
+    ("bicubic", 176, 195): "001a1197",
+    ("bicubic", 256, 269): "2803ffab 5cac0439",
+}
+_BY_HASH = {digits: row for row, hashes in _RELEASED.items() for digits in hashes.split()}
+_TIMM_CROP = 0.875  # timm's crop_pct, if a file has none
+_UNKNOWN = (
+    "preparation as for torchvision's nets, because nothing beside these weights describes it; to "
+    "change it, give --mean, --std, --interpolation, --eval-resize"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """How images were prepared for a net. Values that are not known are empty or 0."""
+
+    place: str  # where this is from, for example a file
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    interpolation: str = ""
+    image_size: int = 0  # height and width in training, in pixels
+    eval_size: int = 0  # height and width in evaluation, in pixels
+    crop: float = 0.0  # height in evaluation, divided by the shorter side before the centre crop
+    of_files: bool = True  # False for sets in memory, whose images are not cropped in evaluation
+    notes: tuple[str, ...] = ()  # lines about what a recipe cannot do alike, or not without flags
+
+    def resize(self, size: int) -> int:
+        """Return the shorter side before a crop of `size` pixels, rounded down as in timm."""
+        return int(size / self.crop + 1e-6)
+
+
+def of_run(place: str, spec: Mapping[str, Any], recipe: Mapping[str, Any]) -> Preparation | None:
+    """Return a run's preparation. `spec` and `recipe` are its stored `InputSpec` and `Recipe`."""
+    return _of_spec(place, {"interpolation": "bilinear", **spec}, recipe.get("image_size"))
+
+
+def of_export(place: str, spec: Mapping[str, Any]) -> Preparation | None:
+    """Return the preparation in the metadata of a file that `export` wrote."""
+    return _of_spec(place, spec, spec.get("image_size"))
+
+
+def _of_spec(place: str, spec: Mapping[str, Any], image_size: Any) -> Preparation | None:
+    if not spec.get("image_size"):  # the net and its data were passed to `fit`
+        return None
+    values = {name: spec.get(name) for name in ("mean", "std", "interpolation", "eval_resize")}
+    values |= {"image_size": image_size, "eval_size": spec["image_size"]}
+    checked = _checked(place, values)
+    resize = checked.pop("eval_resize", 0)
+    crop = checked["eval_size"] / resize if resize else 0.0
+    return Preparation(place=place, **checked, crop=crop, of_files=bool(resize))
+
+
+def of_release(path: Path) -> Preparation | None:
+    """Return the preparation for a file that torchvision or timm released, or None for others."""
+    digits = re.search(r"-([0-9a-f]{8})\.\w+$", path.name)
+    if digits is None or digits[1] not in _BY_HASH:
+        return None
+    interpolation, size, resize = _BY_HASH[digits[1]]
+    return Preparation(
+        place=f"the hash in the name of {path.name}",
+        mean=IMAGENET_MEAN,
+        std=IMAGENET_STD,
+        interpolation=interpolation,
+        image_size=size,
+        eval_size=size,
+        crop=size / resize,
+    )
+
+
+def of_timm(place: str, config: Mapping[str, Any]) -> Preparation | None:
+    """Return the preparation in `config`, which has entries as timm's `pretrained_cfg`.
+
+    Returns None if `config` has none of them. timm uses `test_input_size` and `test_crop_pct` only
+    if it is asked to, so these are in a note.
+    """
+    values = {name: config.get(name) or None for name in ("mean", "std", "interpolation")}
+    size = _side(config.get("input_size"))
+    if not size and not any(values.values()):
+        return None
+    checked = _checked(place, {**values, "image_size": size or None, "eval_size": size or None})
+    crop = _share(place, "crop_pct", config.get("crop_pct") or _TIMM_CROP)
+    notes = []
+    if (mode := config.get("crop_mode") or "center") != "center":
+        effect = "images are cropped at the centre, so results may differ"
+        notes.append(f"warning: {place} has the crop_mode {mode!r}, which is not used; {effect}")
+    if not size and config.get("input_size"):
+        effect = "which is no square, so it is not used"
+        notes.append(f"warning: {place} has the input_size {config['input_size']}, {effect}")
+    test_size = _side(config.get("test_input_size")) or size
+    test_crop = _share(place, "test_crop_pct", config.get("test_crop_pct") or crop)
+    if (test_size, test_crop) != (size, crop) and size:
+        flags = f"--eval-size {test_size} --eval-resize {math.floor(test_size / test_crop)}"
+        notes.append(f"{place} has another size for tests; to evaluate with it, give {flags}")
+    return Preparation(place=place, **checked, crop=crop if size else 0.0, notes=tuple(notes))
+
+
+def take_over(recipe: Recipe, source: Preparation | None) -> tuple[Recipe, list[str]]:
+    """Return the recipe with the preparation of its weights, and lines that name what is from where.
+
+    A setting that the user typed stays, and others follow it: with `--image-size 128`, evaluation
+    has 128 pixels, too, and the crop keeps the weights' share of an image. A recipe that has one
+    size for training and another for evaluation keeps its size for training.
+    """
+    typed = typed_preparation(recipe)
+    if source is None:
+        return recipe, [_UNKNOWN] if recipe.of_files and not typed - {"image_size"} else []
+    wanted = _wanted(recipe, source, typed)
+    taken = {name: value for name, value in wanted.items() if name not in typed}
+    if taken.get("eval_size") == taken.get("image_size", recipe.image_size):
+        taken["eval_size"] = 0  # as in training
+    lines = []
+    if shown := [f"{name} {show_value(value)}" for name, value in taken.items() if value]:
+        lines.append(f"preparation {', '.join(shown)} (from {source.place})")
+    ours = {name: show_value(getattr(recipe, name)) for name in wanted if name in typed}
+    its = {name: show_value(wanted[name]) for name in ours}
+    if kept := [f"{name} {ours[name]}, not {its[name]}" for name in ours if ours[name] != its[name]]:
+        lines.append(f"preparation as given: {'; '.join(kept)} (from {source.place})")
+    return changed(recipe, **taken), [*lines, *source.notes]
+
+
+def typed_preparation(recipe: Recipe) -> set[str]:
+    """Return the names of the settings in `PREPARATION` to which the user gave a value."""
+    return {name for name in PREPARATION if is_typed(recipe, name) and getattr(recipe, name)}
+
+
+def _wanted(recipe: Recipe, source: Preparation, typed: set[str]) -> dict[str, Any]:
+    """Return the settings of `source` for the recipe's data set, if the settings `typed` stay."""
+    names = ("mean", "std", "interpolation") if recipe.of_files else ("mean", "std")
+    known = {name: getattr(source, name) for name in names}
+    wanted: dict[str, Any] = {name: value for name, value in known.items() if value}
+    if not source.image_size or source.of_files != recipe.of_files:
+        return wanted  # the size of photographs is not for small images in memory
+    two_sizes = recipe.eval_size and "eval_size" not in typed
+    if not two_sizes:
+        wanted["image_size"] = source.image_size
+    if two_sizes or "image_size" not in typed:
+        wanted["eval_size"] = source.eval_size
+    if source.crop:
+        after = {**vars(recipe), **{name: wanted[name] for name in wanted.keys() - typed}}
+        wanted["eval_resize"] = source.resize(after["eval_size"] or after["image_size"])
+    return wanted
+
+
+def _checked(place: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that are not None, converted to the types of a recipe's settings.
+
+    Raises ValueError if a value is not allowed for the setting.
+    """
+    fields = {field.name: field for field in dataclasses.fields(Recipe)}
+    given = {name: value for name, value in values.items() if value is not None}
+    checked = {name: as_declared(fields[name], value) for name, value in given.items()}
+    for name, value in checked.items():
+        if wrong := fault(fields[name], value):
+            raise ValueError(f"{place}: {wrong}")
+    return checked
+
+
+def _side(size: Any) -> int:
+    """Return the height in timm's [channels, height, width], or 0 if it is not the width, too."""
+    is_square = isinstance(size, list | tuple) and len(size) == 3 and size[1] == size[2]
+    return size[1] if is_square and isinstance(size[1], int) else 0
+
+
+def _share(place: str, name: str, value: Any) -> float:
+    if isinstance(value, int | float) and 0 < value <= 1:
+        return float(value)
+    raise ValueError(f"{place}: {name}: {value!r} is not in (0, 1]")

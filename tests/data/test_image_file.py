@@ -1,0 +1,149 @@
+import io
+import os
+import struct
+import tracemalloc
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from resnet_fn.data.image_file import image_formats, open_image
+from resnet_fn.data.preprocess import open_upright
+from resnet_fn.data.sources.files import ENDINGS
+from resnet_fn.data.sources.scan import examine
+from resnet_fn.evaluation.picture import open_picture
+
+MEGABYTES = b"a " * 1_500_000
+
+
+def chunk(name, content, crc=None):
+    crc = zlib.crc32(name + content) if crc is None else crc
+    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", crc)
+
+
+def packed(text):
+    return zlib.compress(text, 9)
+
+
+@pytest.fixture
+def png(make_photograph, encode):
+    """png(chunk, last=False) is a PNG file with one more chunk, before or after its pixels."""
+    whole = encode(make_photograph(3, 50, 40), "PNG")
+
+    def make(more=b"", last=False):
+        place = len(whole) - 12 if last else 33  # before IEND, or after IHDR
+        return whole[:place] + more + whole[place:]
+
+    return make
+
+
+def test_every_listed_ending_is_opened():
+    Image.init()
+    assert {Image.registered_extensions()[ending] for ending in ENDINGS} <= set(image_formats())
+    for ending in ENDINGS:
+        kind = Image.registered_extensions()[ending]
+        file = io.BytesIO()
+        Image.new("RGB", (20, 10), (200, 10, 10)).save(file, kind)
+        assert open_image(file.getvalue()).size == (20, 10), ending
+
+
+def test_a_picture_of_two_is_a_jpeg(make_photograph):
+    file = io.BytesIO()
+    first, second = (make_photograph(number, 40, 30) for number in (1, 2))
+    first.save(file, "MPO", save_all=True, append_images=[second])
+    assert open_upright(file.getvalue()).size == (40, 30)
+
+
+def test_no_program_runs_for_a_file(tmp_path, monkeypatch, raises_line):
+    """PIL calls Ghostscript for an EPS, whatever its name is."""
+    program = tmp_path / "gs"
+    program.write_text(f"#!/bin/sh\necho $* >> {tmp_path}/ran\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    text = "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
+    for name in ("x.jpg", "x.png", "x.eps"):
+        Path(name).write_text(text)
+        assert examine(name)[1] == "an EPS file, which is not read; convert it to PNG"
+        with raises_line(
+            f"{name}: cannot be read (an EPS file",
+            "convert" if name == "x.eps" else "fix or remove",
+        ):
+            open_picture(name, "RGB")
+    assert not Path("ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "a HEIC image"),
+        (b"<!DOCTYPE html><html>", "a web page"),
+        (b"version https://git-lfs.github.com/spec/v1\noid", "git lfs pull"),
+        (b"%PDF-1.7", "a PDF file"),
+        (b"no picture", "not an image"),
+    ],
+)
+def test_what_is_no_image_is_named(data, what, raises_line):
+    Path("photo.jpg").write_bytes(data)
+    assert what in examine("photo.jpg")[1]
+    with raises_line("photo.jpg: cannot be read (", what, "fix or remove the file"):
+        open_picture("photo.jpg", "RGB")
+
+
+def test_a_heic_file_names_its_conversion(raises_line):
+    Path("photo.HEIC").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
+    command = "magick mogrify -format jpg"
+    with raises_line("photo.HEIC: cannot be read (a HEIC image", "convert it with", command):
+        open_picture(Path("photo.HEIC"), "RGB")
+
+
+BAD_CHUNKS = {
+    "zTXt": chunk(b"zTXt", b"Comment\0\0" + packed(MEGABYTES)),
+    "iTXt": chunk(b"iTXt", b"XML:com.adobe.xmp\0\1\0\0\0" + packed(MEGABYTES)),
+    "iCCP": chunk(b"iCCP", b"profile\0\0" + packed(MEGABYTES)),
+    "much": chunk(b"tEXt", b"Comment\0" + MEGABYTES) * 23,  # 69 MB of text that is not packed
+    "method": chunk(b"zTXt", b"Comment\0\7" + packed(b"text")),
+    "checksum": chunk(b"tEXt", b"Comment\0text", crc=1),
+}
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("name", BAD_CHUNKS)
+def test_text_is_no_fault_of_a_png(name, last, png, tmp_path):
+    data = png(BAD_CHUNKS[name], last)
+    (tmp_path / "a.png").write_bytes(data)
+    assert examine(str(tmp_path / "a.png")) == (len(data), "")
+    assert open_upright(data).tobytes() == open_upright(png()).tobytes()
+
+
+def test_a_png_cut_in_its_last_text_is_whole(png, tmp_path):
+    whole, file = (
+        png(chunk(b"iTXt", b"Comment\0\0\0\0\0" + b"text " * 1000), last=True),
+        tmp_path / "a.png",
+    )
+    for end in (13, 100, 5000):  # of 5 KB of text and IEND, which are last
+        file.write_bytes(whole[:-end])
+        assert examine(str(file))[1] == ""
+        assert open_upright(whole[:-end]).tobytes() == open_upright(png()).tobytes()
+    file.write_bytes(png()[:-60])  # in its pixels
+    assert examine(str(file))[1] == "cut or damaged"
+
+
+def test_other_text_of_a_png_with_too_much_still_turns_it(png):
+    turned = chunk(b"iTXt", b'XML:com.adobe.xmp\0\0\0\0\0<x tiff:Orientation="6"/>')
+    for more in (turned, turned + BAD_CHUNKS["zTXt"], BAD_CHUNKS["iTXt"] + turned):
+        assert open_upright(png(more)).size == open_upright(png()).size[::-1]
+
+
+def test_a_text_bomb_takes_no_memory(png):
+    """Kilobytes that unpack to 200 MB."""
+    packer = zlib.compressobj(9)
+    bomb = b"".join(packer.compress(bytes(2**20)) for _ in range(200)) + packer.flush()
+    data = png(chunk(b"zTXt", b"Comment\0\0" + bomb))
+    tracemalloc.start()
+    try:
+        assert np.asarray(open_upright(data)).shape[2] == 3
+        assert tracemalloc.get_traced_memory()[1] < 10e6
+    finally:
+        tracemalloc.stop()

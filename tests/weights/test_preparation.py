@@ -1,0 +1,241 @@
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from resnet_fn import recipes
+from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.checkpoint.tensor_file import write_safetensors
+from resnet_fn.config.recipe import PREPARATION, Recipe
+from resnet_fn.evaluate import main as evaluate
+from resnet_fn.evaluation.loaded_net import load_run, load_weight_file
+from resnet_fn.train import main as train
+from resnet_fn.weights.files import read_arrays
+from resnet_fn.weights.load import read_start
+from resnet_fn.weights.preparation import of_release
+from resnet_fn.weights.published import PUBLISHED
+
+pytestmark = pytest.mark.usefixtures("device")
+
+HALF = (0.5, 0.5, 0.5)
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+RA4 = {"mean": HALF, "std": HALF, "interpolation": "bicubic", "input_size": [3, 224, 224], "crop_pct": 0.9}
+TAKEN = {"mean": HALF, "std": HALF, "interpolation": "bicubic", "eval_resize": 248, "image_size": 224}
+
+
+@pytest.fixture
+def hub(written):
+    """hub(entries) writes weights of resnet8 with a `config.json` as on the Hugging Face hub; returns their path."""
+
+    return lambda entries: write_hub(written, entries)
+
+
+def write_hub(written, entries, root=Path()):
+    place = root / "hub"
+    place.mkdir(exist_ok=True)
+    written(place / "model.safetensors", "torchvision")
+    config = {"architecture": "custom8", "num_classes": 3, "pretrained_cfg": entries}
+    (place / "config.json").write_text(json.dumps(config))
+    return str(place / "model.safetensors")
+
+
+def settings_of(recipe):
+    return {name: getattr(recipe, name) for name in PREPARATION}
+
+
+@pytest.mark.parametrize(
+    ("entries", "given", "wanted"),
+    [
+        (RA4, {}, TAKEN | {"eval_size": 0}),
+        (RA4, {"image_size": 224}, TAKEN | {"eval_size": 0}),
+        # The crop keeps its share of an image: 128 / 0.9 and 320 / 0.9, rounded down as in timm.
+        (RA4, {"image_size": 128}, TAKEN | {"image_size": 128, "eval_size": 0, "eval_resize": 142}),
+        (RA4, {"eval_size": 320}, TAKEN | {"eval_size": 320, "eval_resize": 355}),
+        (RA4, {"eval_resize": 300, "mean": (0.1,)}, TAKEN | {"eval_size": 0, "eval_resize": 300, "mean": (0.1,)}),
+        ({"input_size": [3, 160, 160]}, {}, {"image_size": 160, "eval_resize": 182, "mean": (), "interpolation": ""}),
+        ({"std": [0.2, 0.2, 0.2]}, {"std": (0.1, 0.2, 0.3)}, {"std": (0.1, 0.2, 0.3), "image_size": 224}),
+        ({"crop_pct": 1.0, "input_size": [3, 224, 224]}, {}, {"eval_resize": 224}),
+    ],
+)
+def test_typed_settings_win_over_the_files(entries, given, wanted, hub):
+    recipe, _ = read_start(recipes.finetune(weights=hub(entries), **given))
+    assert settings_of(recipe).items() >= wanted.items()
+
+
+def test_a_recipe_of_two_sizes_keeps_its_size_of_training(hub):
+    weights = hub(RA4)
+    recipe, _ = read_start(recipes.imagenet_resnet50_v2(weights=weights, model="resnet8"))
+    assert (recipe.image_size, recipe.eval_size, recipe.eval_resize) == (176, 224, 248)
+    recipe, _ = read_start(recipes.imagenet_resnet50_v2(weights=weights, model="resnet8", eval_resize=232))
+    assert (recipe.image_size, recipe.eval_size, recipe.eval_resize) == (176, 224, 232)
+
+
+def test_sets_in_memory_take_mean_and_deviation_alone(hub):
+    recipe, _ = read_start(recipes.cifar10_resnet18(weights=hub(RA4), model="resnet8"))
+    kept = {"image_size": 32, "eval_size": 0, "eval_resize": 0, "interpolation": ""}
+    assert settings_of(recipe) == {"mean": HALF, "std": HALF, **kept}
+
+
+def test_lines_say_what_comes_from_where(hub):
+    tests = {"test_input_size": [3, 288, 288], "test_crop_pct": 1.0}
+    _, source = read_start(recipes.finetune(weights=hub({**RA4, **tests}), image_size=128))
+    taken, given, larger = source.notes
+    parts = ("mean 0.5,0.5,0.5", "std 0.5,0.5,0.5", "interpolation bicubic", "eval_resize 142", "hub/config.json")
+    assert all(part in taken for part in parts)
+    assert "image_size 128, not 224" in given
+    assert "--eval-size 288 --eval-resize 288" in larger
+    for crop_mode in ("squash", "border"):
+        _, source = read_start(recipes.finetune(weights=hub({**RA4, "crop_mode": crop_mode})))
+        assert any(f"warning: hub/config.json has the crop_mode {crop_mode!r}" in note for note in source.notes)
+
+
+def test_nothing_beside_weights_is_said_too(written):
+    written("a.safetensors")
+    recipe, source = read_start(recipes.finetune(weights="a.safetensors"))
+    assert "--mean, --std, --interpolation, --eval-resize" in source.notes[-1]
+    assert (recipe.mean, recipe.interpolation, recipe.eval_resize) == ((), "", 0)
+    _, source = read_start(recipes.finetune(weights="a.safetensors", mean=HALF))
+    assert not source.notes
+
+
+@pytest.mark.parametrize(
+    ("entries", "parts"),
+    [
+        ({"mean": [123.7, 116.3, 103.5]}, "mean|123.7|[0, 1]"),
+        ({"std": [0.2, 0.2, 0.0]}, "std|0.0|(0, 1]"),
+        ({"interpolation": "cubic"}, "interpolation|'cubic'|bicubic"),
+        ({"crop_pct": 87.5, "input_size": [3, 224, 224]}, "crop_pct|87.5|(0, 1]"),
+        ({"mean": "imagenet"}, "mean|'imagenet'"),
+    ],
+)
+def test_impossible_values_are_named_and_not_used(entries, parts, hub, says):
+    recipe, source = read_start(recipes.finetune(weights=hub(entries)))
+    says(source.notes[0], "warning: hub/config.json", *parts.split("|"))
+    assert (recipe.mean, recipe.std, recipe.interpolation, recipe.eval_resize) == ((), (), "", 0)
+
+
+def test_a_config_of_another_net_is_not_used(written):
+    written("model.safetensors", "torchvision", model="resnet18")
+    for architecture, mean in (("resnet50", ()), ("resnet18d", ()), ("resnet18", HALF), ("my_net", HALF)):
+        entries = {"architecture": architecture, "pretrained_cfg": RA4}
+        Path("config.json").write_text(json.dumps(entries))
+        recipe, source = read_start(recipes.finetune(weights="model.safetensors"))
+        assert recipe.mean == mean, architecture
+        assert any("not used" in note for note in source.notes) == (not mean)
+    Path("config.json").write_text("{")
+    assert (
+        "warning: config.json cannot be read" in read_start(recipes.finetune(weights="model.safetensors"))[1].notes[0]
+    )
+
+
+def test_metadata_say_the_preparation(written):
+    written("a.safetensors")
+    arrays = read_arrays(Path("a.safetensors")).arrays
+    exported = {**IMAGENET, "image_size": 96, "eval_resize": 100, "interpolation": "lanczos", "full_scale": 255.0}
+    for metadata in ({"preprocessing": json.dumps(exported)}, {"pretrained_cfg": json.dumps(RA4)}):
+        write_safetensors(Path("b.safetensors"), arrays, metadata)
+        recipe, _ = read_start(recipes.finetune(weights="b.safetensors"))
+        wanted = TAKEN if "pretrained_cfg" in metadata else {**IMAGENET, "image_size": 96, "eval_resize": 100}
+        assert settings_of(recipe).items() >= wanted.items()
+
+
+def test_training_scripts_settings_say_the_preparation(written):
+    torch = pytest.importorskip("torch")
+    import argparse
+
+    written("a.pth", "torchvision")
+    state = torch.load("a.pth", weights_only=True)
+    timm = {"model": "resnet8", "mean": HALF, "std": HALF, "interpolation": "bicubic", "crop_pct": 0.9, "img_size": 224}
+    torchvision = {"model": "resnet8", "val_resize_size": 232, "val_crop_size": 224, "interpolation": "bilinear"}
+    for saved, wanted in (
+        ({"arch": "resnet8", "state_dict": state, "args": argparse.Namespace(**timm)}, TAKEN),
+        ({"model": state, "args": argparse.Namespace(**torchvision)}, {"eval_resize": 232, "image_size": 224}),
+    ):
+        torch.save(saved, "b.pth")
+        recipe, _ = read_start(recipes.finetune(weights="b.pth"))
+        assert settings_of(recipe).items() >= wanted.items()
+
+
+def test_published_files_are_known_by_their_hash():
+    files = {name: of_release(Path(file.address)) for name, file in PUBLISHED.items() if "mindcv" not in name}
+    assert None not in files.values()
+    assert {file.interpolation for name, file in files.items() if name.startswith("timm:")} == {"bicubic"}
+    a1 = of_release(Path("resnet50_a1_0-14fe96d1.pth"))
+    assert (a1.interpolation, a1.image_size, a1.resize(224), a1.mean) == ("bicubic", 224, 235, IMAGENET["mean"])
+    first, second = (of_release(Path(f"resnet50-{digits}.pth")) for digits in ("0676ba61", "11ad3fa6"))
+    assert (first.resize(224), second.resize(224), second.interpolation) == (256, 232, "bilinear")
+    assert of_release(Path("resnet50-12345678.pth")) is None
+
+
+@pytest.fixture(scope="module")
+def trained(photographs, written, tmp_path_factory):
+    """A run of an epoch from weights of the hub, whose files are then removed. Not to be changed."""
+    root = tmp_path_factory.mktemp("trained")
+    words = ["--recipe", "finetune", "--data-dir", str(photographs), "--weights", write_hub(written, RA4, root)]
+    small = ["--image-size", "24", "--batch-size", "32", "--no-progress", "--epochs", "1", "--warmup-epochs", "0"]
+    assert train([*words, *small, "--out-dir", str(root / "run")]) == 0
+    (root / "hub" / "config.json").unlink()
+    return root / "run", words, small
+
+
+def test_a_run_prepares_images_as_its_weights_say(trained, photographs):
+    run = load_run(trained[0])
+    assert (run.input.mean, run.input.std, run.input.interpolation) == (HALF, HALF, "bicubic")
+    assert (run.input.image_size, run.input.eval_resize) == (24, 26)
+    # Pillow's own calls: the shorter side to 24 / 0.9, the centre, then mean and deviation.
+    path = next(path for path in sorted((photographs / "val").rglob("*")) if path.is_file())
+    image = Image.open(path).convert("RGB")
+    short = min(image.size)
+    size = tuple(26 if side == short else int(26 * side / short) for side in image.size)
+    left, top = (round((side - 24) / 2) for side in size)
+    image = image.resize(size, Image.Resampling.BICUBIC).crop((left, top, left + 24, top + 24))
+    pixels = (np.asarray(image, np.float32) / 255 - 0.5) / 0.5
+    np.testing.assert_allclose(run.preprocess(path)[0], pixels.transpose(2, 0, 1), atol=1e-6)
+    assert run.preprocessing["interpolation"] == "bicubic"
+
+
+def test_a_run_as_weights_brings_its_preparation(trained, photographs):
+    run = str(trained[0])
+    wanted = {**TAKEN, "image_size": 24, "eval_resize": 26}
+    assert settings_of(read_start(recipes.finetune(weights=run))[0]).items() >= wanted.items()
+    recipe, _ = read_start(recipes.finetune(weights=run, std=(0.25,), interpolation="box"))
+    assert settings_of(recipe).items() >= {**wanted, "std": (0.25,), "interpolation": "box"}.items()
+    _, dataset, _ = load_weight_file(run, recipes.finetune(), data_dir=str(photographs))
+    assert (dataset.input.interpolation, dataset.input.image_size, dataset.input.eval_resize) == ("bicubic", 24, 26)
+
+
+def test_a_resume_keeps_the_weights_preparation(trained, raises_line):
+    run, words, small = trained
+    shutil.copytree(run, "run")
+    assert train([*words, *small, "--resume", "run", "--epochs", "2"]) == 0
+    first, second = (RunFolder(Path(folder)).newest().state for folder in (run, "run"))
+    assert second["update"] == 2 * first["update"]
+    assert (second["dataset"], second["recipe"]["mean"]) == (first["dataset"], list(HALF))
+    with raises_line("resume: ", "other settings", "mean [0.5, 0.5, 0.5] → [0.1, 0.2, 0.3]"):
+        train([*words, *small, "--out-dir", "run", "--mean", "0.1,0.2,0.3"])
+
+
+def test_evaluate_takes_the_preparation_of_weights(hub, folder, capsys):
+    words = ["--weights", hub(RA4), "--recipe", "finetune", "--data-dir", str(folder), "--json"]
+    small = ["--eval-size", "24"]
+    scores = {}
+    for name, flags in (("file", []), ("typed", ["--mean", "0.5", "--std", "0.5", "--interpolation", "bicubic"])):
+        if name == "typed":
+            Path("hub/config.json").unlink()
+            flags = [*flags, "--eval-resize", "26"]
+        assert evaluate([*words, f"{name}.json", *small, *flags]) == 0
+        scores[name] = json.loads(Path(f"{name}.json").read_text())
+    assert scores["file"] == scores["typed"]
+    assert "interpolation bicubic" in capsys.readouterr().out
+
+
+def test_mean_and_deviation_of_images_in_memory(raises_line):
+    from resnet_fn.data.sources.load import load_dataset
+
+    spec = load_dataset(Recipe(mean=(0.25,), std=(0.5,))).input
+    assert (spec.mean, spec.std) == ((0.25,), (0.5,))
+    with raises_line("mean: 0.1,0.2,0.3", "3 values", "1 channel", "give one value"):
+        load_dataset(Recipe(mean=(0.1, 0.2, 0.3)))

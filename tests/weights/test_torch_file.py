@@ -1,0 +1,140 @@
+"""Files of `torch.save`, read without PyTorch: the same bits, and no code of the file runs."""
+
+import argparse
+import collections
+import functools
+import os
+import pathlib
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+
+from resnet_fn.weights.torch_file import TorchFileError, TorchTensor, Unread, read_torch_file
+
+torch = pytest.importorskip("torch", reason="torch.save writes the files")
+FORMATS = [{}, {"pickle_protocol": 4}, {"_use_new_zipfile_serialization": False}]
+
+
+def tensors():
+    """Tensors of every type, and views of a part of a storage, in another order than the storage."""
+    values = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+    types = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64)
+    types += (torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+    views = {
+        "transposed": values.t(),
+        "part": values[1:3, ::2],
+        "expanded": values[:, :1].expand(4, 5),
+        "empty": torch.zeros(0, 3),
+        "scalar": torch.tensor(3.5),
+        "parameter": torch.nn.Parameter(values),
+    }
+    return {**{str(kind): (values * 10).to(kind) for kind in types}, **views}
+
+
+@pytest.mark.parametrize("options", FORMATS, ids=["zip", "protocol 4", "before 1.6"])
+def test_each_type_and_view_is_read_bit_for_bit(options, tmp_path):
+    torch.save(tensors(), tmp_path / "a.pth", **options)
+    read = read_torch_file(tmp_path / "a.pth")
+    assert list(read) == list(tensors())
+    for name, tensor in tensors().items():
+        expected = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach().numpy()
+        array = read[name].read()
+        assert (array.dtype, array.shape) == (expected.dtype, expected.shape), name
+        assert array.tobytes() == np.ascontiguousarray(expected).tobytes(), name
+
+
+class Config(dict):
+    """A kind of dict, as OmegaConf, addict and Lightning have them."""
+
+
+def test_other_objects_in_a_file_do_no_harm(tmp_path):
+    """Settings, schedules, metrics in NumPy's types: nothing of them is imported or built."""
+    optimizer = torch.optim.SGD([torch.zeros(3, requires_grad=True)], lr=0.1)
+    others = {
+        "args": argparse.Namespace(path=pathlib.Path("x"), function=functools.partial(print, 3)),
+        "config": Config(a=[1, 2], b=Config()),
+        "best": np.float64(71.5),
+        "history": collections.defaultdict(list, loss=[np.ones(3)]),
+        "queue": collections.deque([1]),
+        "schedule": torch.optim.lr_scheduler.StepLR(optimizer, 3),
+        "class": Config,
+    }
+    torch.save({"state_dict": tensors(), **others}, tmp_path / "a.pth")
+    read = read_torch_file(tmp_path / "a.pth")
+    arrays = [name for name, item in read.items() if isinstance(item, TorchTensor)]
+    assert arrays == [f"state_dict/{name}" for name in tensors()]
+    assert all(isinstance(read[name], Unread) for name in read if name not in arrays)
+
+
+@pytest.mark.parametrize("options", FORMATS, ids=["zip", "protocol 4", "before 1.6"])
+@pytest.mark.parametrize("name", ["mkdir", "exec", "loads"])
+def test_no_function_that_a_file_names_runs(name, options, tmp_path):
+    place = str(tmp_path / "ran")
+    code = f"import os; os.mkdir({place!r})"
+    calls = {
+        "mkdir": Runs(os.mkdir, place),
+        "exec": Runs(exec, code),
+        "loads": Runs(pickle.loads, pickle.dumps(Runs(exec, code))),
+    }
+    torch.save({"a": calls[name], "w": torch.ones(2)}, tmp_path / "a.pth", **options)
+    read = read_torch_file(tmp_path / "a.pth")
+    assert isinstance(read["a"], Unread)
+    assert read["w"].read().tolist() == [1, 1]
+    assert not os.path.exists(place)
+
+
+class Runs:
+    """An object that PyTorch would build by calling a function."""
+
+    def __init__(self, function, argument):
+        self.call = (function, (argument,))
+
+    def __reduce__(self):
+        return self.call
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_net_that_was_saved_whole_is_its_state_dict(tmp_path):
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, bias=False), torch.nn.BatchNorm2d(4))
+    torch.save({"model": torch.nn.DataParallel(net)}, tmp_path / "a.pth")
+    torch.jit.script(net).save(tmp_path / "b.pt")
+    for file, prefix in (("a.pth", "model/module."), ("b.pt", "")):
+        read = read_torch_file(tmp_path / file)
+        for name, tensor in net.state_dict().items():
+            if name != "1.num_batches_tracked" or file == "a.pth":
+                assert read[f"{prefix}{name}"].read().tobytes() == tensor.numpy().tobytes(), name
+
+
+def test_a_flipped_bit_in_the_values_is_an_error(tmp_path):
+    torch.save({"a": torch.ones(5000)}, tmp_path / "a.pth")
+    data = bytearray((tmp_path / "a.pth").read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / "a.pth").write_bytes(data)
+    with pytest.raises(zipfile.BadZipFile, match="CRC"):
+        read_torch_file(tmp_path / "a.pth")["a"].read()
+
+
+def test_a_cut_older_file_is_an_error(tmp_path):
+    torch.save({"a": torch.ones(50)}, tmp_path / "a.pth", _use_new_zipfile_serialization=False)
+    data = (tmp_path / "a.pth").read_bytes()
+    for kept in (len(data) - 4, 300, 40):
+        (tmp_path / "b.pth").write_bytes(data[:kept])
+        with pytest.raises(TorchFileError, match="is no intact PyTorch file"):
+            read_torch_file(tmp_path / "b.pth")
+
+
+OUTSIDE = [(0, (9,), (1,)), (2, (2, 2), (1, 1)), (3, (3,), (-1,))]
+
+
+@pytest.mark.parametrize(("offset", "shape", "strides"), OUTSIDE)
+def test_a_tensor_outside_of_its_storage_is_an_error(offset, shape, strides, tmp_path):
+    class Outside:
+        def __reduce__(self):
+            storage, hooks = torch.ones(4)._typed_storage(), collections.OrderedDict()
+            return torch._utils._rebuild_tensor_v2, (storage, offset, shape, strides, False, hooks)
+
+    torch.save({"a": Outside()}, tmp_path / "a.pth")
+    with pytest.raises(ValueError, match="lies outside of its storage"):
+        read_torch_file(tmp_path / "a.pth")["a"].read()
