@@ -71,6 +71,7 @@ def main(arguments: Sequence[str]) -> int:
         if parsed.report:
             write_report(evaluation, Path(parsed.report))
     if join().is_main:
+        print(*dataset.notes, sep="\n", end="\n" * bool(dataset.notes))
         classes = dataset.classes
         metrics = all_metrics(scores, dataset.test.labels, len(classes))
         print(f"{describe_scores(metrics, classes)} of {metrics['count']} validation images")

@@ -31,6 +31,8 @@ class Recipe(Settings):
     repeats: int = _data(1, "augmented copies of each image in a batch", at_least=1)
     sampling: str = _data("shuffle", "balanced: draw all classes equally often", choices="shuffle|balanced")
     validation_share: float = _data(0.0, "fraction of each class to hold out if no folder val/ exists", within="[0, 1)")
+    split_seed: int = _data(0, "seed of the split by --validation-share; --seed has no effect on it", at_least=0)
+    group_by: str = _data("", "images of one group stay together in the split: folder level, pattern or list column")
     multi_label: bool = _data(False, "images have any number of classes, separated by ; in the lists of images")
     on_bad_sample: str = _data("error", "what to do if an image cannot be decoded", choices="error|skip")
     synthetic_samples: int = _data(2048, "synthetic training images; 1/8 as many for validation", "samples", at_least=8)
@@ -77,7 +79,7 @@ class Recipe(Settings):
 
     batch_size: int = _rate(64, "samples per update, over all workers", "samples", at_least=1, aliases="bs batch")
     epochs: int = _rate(20, "passes over the training set", "epochs", at_least=1)
-    seed: int = _rate(0, "seed of initial weights, order, augmentation and validation split", within="[0, 4294967294]")
+    seed: int = _rate(0, "seed of initial weights, order and augmentation", within="[0, 4294967294]")
     schedule: str = _rate("cosine", "learning-rate schedule", choices="cosine|linear|step|constant", aliases="sched")
     learning_rate: float = _rate(0.2, "peak learning rate, not scaled by workers", above=0, aliases="lr")
     head_learning_rate: float = _rate(0.0, "last layer's peak rate; 0: --learning-rate", at_least=0, aliases="head-lr")

@@ -59,6 +59,8 @@ RULES = (
         "needs both --train-list and --val-list",
     ),
     Rule("validation_share", lambda dataset: dataset == "imagefolder", "is for --dataset imagefolder; leave it out"),
+    Rule("split_seed group_by", lambda dataset: dataset == "imagefolder", "is for --dataset imagefolder; leave it out"),
+    Rule("split_seed group_by", lambda validation_share: validation_share > 0, "needs --validation-share"),
     Rule("synthetic_samples synthetic_classes", lambda dataset: dataset == "synthetic", "needs --dataset synthetic"),
     Rule("on_bad_sample check_files data_threads crop_scale eval_resize", lambda dataset: dataset in OF_FILES, _FILES),
     # images

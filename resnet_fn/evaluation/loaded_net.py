@@ -11,7 +11,7 @@ from mindspore import Tensor, nn
 
 from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError
 from resnet_fn.checkpoint.parameters import assign_all, check_finite
-from resnet_fn.checkpoint.run_folder import find_checkpoint
+from resnet_fn.checkpoint.run_folder import earlier_run, find_checkpoint
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, check_buildable, recipe_from_dict
@@ -148,7 +148,7 @@ def load_weight_file(
     data["options"] = dataclasses.replace(data.get("options", RunOptions()), data_threads=0, progress=False)
     weights = read_weights(file, which)
     recipe = name_model(recipe, weights)
-    dataset = open_dataset(recipe, **data)
+    dataset = open_dataset(recipe, weights_of=earlier_run(file, recipe), **data)
     net = build_net(recipe, dataset.input)
     load_weights(net, weights, allow_non_finite=allow_non_finite)
     return LoadedNet(net, recipe, dataset.input, None, weights.averaged), dataset, weights

@@ -9,7 +9,7 @@ import mindspore
 from mindspore import nn, ops
 
 from resnet_fn.checkpoint.folder import Checkpoint
-from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.checkpoint.run_folder import RunFolder, earlier_run
 from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
@@ -133,7 +133,9 @@ def build_run(
     if not own and not checkpoint:
         recipe, source = read_start(recipe)
     resumed = folder.path if checkpoint else None
-    dataset = own.dataset if own else open_dataset(recipe, options=options, workers=workers, run=resumed)
+    weights_of = earlier_run(recipe.weights, recipe) if source else None
+    places: dict[str, Any] = {"run": resumed, "weights_of": weights_of}
+    dataset = own.dataset if own else open_dataset(recipe, options=options, workers=workers, **places)
     own_loss = own.loss if own else None
     feed = make_feed(dataset, recipe, workers, options.feed)
     total = recipe.epochs * feed.updates_per_epoch

@@ -113,6 +113,9 @@ class FileSplit(EncodedSplit):
     labels: np.ndarray  # int32 [N], or float32 [N, classes] if images have several classes
     # File sizes in bytes, int64 [N], when the files were checked. The array is empty before this check.
     sizes: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+    # `contents.fingerprint` of each file, int64 [N, 2], when the files were read. The array is empty before that.
+    fingerprints: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    groups: tuple[str, ...] | None = None  # group of each file, from a column of a list (see groups.py)
     threads: int = 1  # number of decoding threads
 
     def __len__(self) -> int:
@@ -154,7 +157,10 @@ class FileSplit(EncodedSplit):
         """Return a split of the samples for which `wanted`, bool [N], is true."""
         names = tuple(name for name, want in zip(self.names, wanted, strict=True) if want)
         sizes = self.sizes[wanted] if len(self.sizes) else self.sizes
-        return dataclasses.replace(self, names=names, labels=self.labels[wanted], sizes=sizes)
+        prints = self.fingerprints[wanted] if len(self.fingerprints) else self.fingerprints
+        groups = self.groups and tuple(np.array(self.groups, object)[wanted])
+        changes = {"labels": self.labels[wanted], "sizes": sizes, "fingerprints": prints}
+        return dataclasses.replace(self, names=names, groups=groups, **changes)
 
 
 def read_ahead(

@@ -9,13 +9,13 @@ import numpy as np
 from resnet_fn.config.hints import closest, few, near_path
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.files import FileSplit, color_spec, describe_left_out, is_image, list_images
-from resnet_fn.data.sources.validation import split_off
+from resnet_fn.data.sources.validation import SplitRule, split_off
 
 _TRUTH, _META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
 _PLACES = ("", "val", "data", "ILSVRC2012_devkit_t12/data")
 
 
-def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, run: Path | None = None) -> DataSet:
+def load_folder(data_dir: str, threads: int, share: float, rule: SplitRule) -> DataSet:
     """List the images in train/CLASS/ and val/ below `data_dir`. The classes are the sorted names of class folders.
 
     val/ has the same class folders, or holds ImageNet's validation images without folders. If there is no val/ and
@@ -40,7 +40,7 @@ def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, 
         notes.append(f"{root / 'val'} is the validation set, so nothing is split off the training images")
     more: list[str] = []
     if whole:
-        train, test = split_off(train, share, seed, run)
+        train, test, more = split_off(train, share, rule)
     elif folders := _class_folders(root / "val"):
         if unknown := sorted(set(folders) - set(classes)):
             fix = closest(unknown[0], classes)

@@ -15,11 +15,13 @@ from resnet_fn.data.dataset import DataSet, check_labels
 from resnet_fn.data.input_spec import InputSpec, renamed
 from resnet_fn.data.sources.bundled import load_digits, make_synthetic
 from resnet_fn.data.sources.cifar import load_cifar
+from resnet_fn.data.sources.contents import EarlierRun, describe_trained
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.folders import load_folder
 from resnet_fn.data.sources.lists import load_lists
 from resnet_fn.data.sources.records import load_records
 from resnet_fn.data.sources.scan import check_files, read_bad_files
+from resnet_fn.data.sources.validation import SplitRule
 from resnet_fn.runtime.cpus import cpu_count, cpu_share
 from resnet_fn.runtime.workers import Workers
 
@@ -33,6 +35,7 @@ def open_dataset(
     splits: Sequence[str] = ("train", "test"),
     run: str | Path | None = None,
     trained_on: InputSpec | None = None,
+    weights_of: EarlierRun | None = None,
 ) -> DataSet:
     """Open the data set of a recipe, and check labels and image files.
 
@@ -45,6 +48,8 @@ def open_dataset(
         run: folder of a run whose validation split and list of bad files are used, or None for a new run.
         trained_on: description of a trained net's input, or None. The data set must have the same classes, in the same
             order. The description's folder and lists of images are used if no others are given.
+        weights_of: an earlier run whose weights the net starts with, or None. Its validation files validate again, or a
+            line has the number of validation files that it was trained on.
 
     Raises:
         ValueError: if the folder or a list is wrong, a file is bad, a label is invalid, or `trained_on` does not fit.
@@ -60,7 +65,11 @@ def open_dataset(
     if skip and check == "no":
         fix = "give --on-bad-sample error, or leave out --no-check-files"
         raise ValueError(f"check_files: 'no' cannot be used with on_bad_sample 'skip'; {fix}")
-    dataset = load_dataset(recipe, data_dir, options, run, trained_on.classes if trained_on else ())
+    rule = _split_rule(recipe, run, weights_of)
+    if trained_on:
+        same = Path(data_dir).resolve() == Path(trained_on.data_dir)
+        rule = dataclasses.replace(rule, same_folder=same)
+    dataset = load_dataset(recipe, data_dir, options, rule, trained_on.classes if trained_on else ())
     left_out = read_bad_files(run) if skip and run and "train" in splits else None
     dataset = check_files(dataset, recipe.on_bad_sample, check, workers, options.progress, splits, left_out)
     check_data(workers, dataset, splits)
@@ -69,6 +78,9 @@ def open_dataset(
         fix = "give the checkpoint's own data set"
         raise ValueError(f"data_dir: the classes of {recipe.dataset} are not the trained net's ({changes}); {fix}")
     notes = list(dataset.notes)
+    earlier = run if trained_on else weights_of and weights_of.folder
+    if earlier and isinstance(dataset.test, FileSplit):
+        notes += describe_trained(dataset.test, earlier)
     for name, split, title in (("train", dataset.train, "training set"), ("test", dataset.test, "test set")):
         if name in splits:
             check_labels(split, len(dataset.classes), title)
@@ -95,10 +107,13 @@ def load_dataset(
     recipe: Recipe,
     data_dir: str = "",
     options: RunOptions = RunOptions(),
-    run: Path | None = None,
+    rule: SplitRule | None = None,
     classes: Sequence[str] = (),
 ) -> DataSet:
-    """Load a recipe's data set without checking image files. `classes` are the classes of a trained net."""
+    """Load a recipe's data set without checking image files.
+
+    `rule` splits off validation files; None: by the recipe's settings. `classes` are the classes of a trained net.
+    """
     check_buildable(recipe)
     name, threads, data_dir = recipe.dataset, data_threads(options.data_threads), data_dir or options.data_dir
     lists = options.train_list, options.val_list
@@ -124,7 +139,8 @@ def load_dataset(
     elif recipe.multi_label:
         raise ValueError("multi_label: images in class folders have one class; give --train-list FILE --val-list FILE")
     elif name == "imagefolder":
-        dataset = load_folder(data_dir, threads, recipe.validation_share, recipe.seed, run)
+        rule = rule or _split_rule(recipe)
+        dataset = load_folder(data_dir, threads, recipe.validation_share, rule)
     elif name == "mindrecord":
         dataset = load_records(data_dir, threads)
     else:
@@ -138,6 +154,13 @@ def load_dataset(
         val_list=str(Path(lists[1]).resolve()) if lists[1] else "",
     )
     return dataclasses.replace(dataset, input=spec)
+
+
+def _split_rule(recipe: Recipe, run: Path | None = None, weights_of: EarlierRun | None = None) -> SplitRule:
+    rule = SplitRule(recipe.split_seed, recipe.group_by, run)
+    if not run and weights_of and weights_of.same_split:
+        return dataclasses.replace(rule, run=weights_of.folder, exact=False, same_folder=False)
+    return rule
 
 
 def data_threads(threads: int) -> int:
