@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.agreement import identify
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.images import draw_epoch, normalise
 from resnet_fn.data.mix import erase_and_mix
@@ -17,7 +18,6 @@ from resnet_fn.data.order import Batch, Plan
 from resnet_fn.data.preprocess import naming, training_pixels
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.records import RecordSplit
-from resnet_fn.runtime.disk import sha256
 from resnet_fn.runtime.malloc import limit_arenas
 from resnet_fn.runtime.workers import Workers
 
@@ -56,13 +56,7 @@ class FileFeed(Plan):
     @cached_property  # hashing takes 0.3 s for a million files, and a checkpoint should not wait for that
     def reproducibility_key(self) -> dict[str, Any]:
         """Return a dict that identifies the data. A resumed run compares the dict with the checkpoint's dict."""
-        contents = self._split.contents
-        return {
-            "samples": len(self._split),
-            "files": sha256(self._split.listing + self.labels.tobytes()),
-            **({"contents": sha256(contents)} if contents else {}),
-            "feed": "uint8" if self._as_bytes else "float32",
-        }
+        return {**identify(self._split), "feed": "uint8" if self._as_bytes else "float32"}
 
     def close(self) -> None:
         """End all threads and drop unfinished images. The next call of `batch` starts new threads."""

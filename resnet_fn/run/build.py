@@ -14,6 +14,7 @@ from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import draft_of, typed_in
+from resnet_fn.data.agreement import identify
 from resnet_fn.data.balance import class_balance, class_weights, describe_balance
 from resnet_fn.data.dataset import DataSet, blank_batch
 from resnet_fn.data.feed import Feed, check_feed, make_feed
@@ -96,6 +97,7 @@ class Run:
     total: int  # number of updates of the whole run
     class_weights: tuple[float, ...]  # weight of each class in the loss; (): all equal
     class_balance: list[dict[str, float]]  # a row for each class, if classes are balanced: see `balance.class_balance`
+    validation_set: dict[str, Any]  # identifies the validation set, which a resumed run compares
     notes: list[str]  # lines for the run's header
     stop_request: StopRequest  # records the signals that this process gets
     prefetcher: Prefetcher  # prepares the feed's batches, one update ahead
@@ -177,6 +179,7 @@ def build_run(
         total=total,
         class_weights=weights,
         class_balance=balance,
+        validation_set=identify(dataset.test),
         notes=[*first, *dataset.notes, *([describe_balance(balance, dataset.classes)] if balance else [])],
         stop_request=stop_request,
         prefetcher=Prefetcher(feed, total, blank),

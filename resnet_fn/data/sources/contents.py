@@ -167,6 +167,20 @@ def find_kept(files: FileSplit, contents: Contents, only_validation: bool) -> Ke
     return Kept(sides, lost, len(here - contents.validation.keys()))
 
 
+def describe_changes(files: FileSplit, run: Path) -> list[str]:
+    """Return lines about validation files that were added or removed since a run, unless the run split them off."""
+    contents = read_split(run)
+    if contents is None or has_split(run):
+        return []
+    names, before, notes = relative_names(files), contents.validation, []
+    if missing := sorted(before.keys() - names):
+        numbers = f"{len(missing)} of the {len(before)} validation images that {run} used"
+        notes.append(f"warning: {numbers} are missing: {few(missing)}")
+    if new := sorted(set(names) - before.keys()):
+        notes.append(f"{len(new)} validation images are new since {run}: {few(new)}")
+    return notes
+
+
 def describe_trained(files: FileSplit, run: Path) -> list[str]:
     """Return a list with a warning if the run's weights were trained on some of `files`."""
     contents = read_split(run)

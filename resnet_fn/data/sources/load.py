@@ -15,7 +15,7 @@ from resnet_fn.data.dataset import DataSet, check_labels
 from resnet_fn.data.input_spec import InputSpec, renamed
 from resnet_fn.data.sources.bundled import load_digits, make_synthetic
 from resnet_fn.data.sources.cifar import load_cifar
-from resnet_fn.data.sources.contents import EarlierRun, describe_trained
+from resnet_fn.data.sources.contents import EarlierRun, describe_changes, describe_trained
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.folders import load_folder
 from resnet_fn.data.sources.lists import load_lists
@@ -81,6 +81,8 @@ def open_dataset(
     earlier = run if trained_on else weights_of and weights_of.folder
     if earlier and isinstance(dataset.test, FileSplit):
         notes += describe_trained(dataset.test, earlier)
+        if trained_on and rule.same_folder and dataset.input.val_list == trained_on.val_list:
+            notes += describe_changes(dataset.test, earlier)
     for name, split, title in (("train", dataset.train, "training set"), ("test", dataset.test, "test set")):
         if name in splits:
             check_labels(split, len(dataset.classes), title)
