@@ -22,7 +22,7 @@ from resnet_fn.runtime.disk import replace_text
 
 VALIDATION, CONTENTS = "validation.json", "contents.json"
 _FORMAT = 1  # of contents.json
-_EDGE, _STRIDE = 4096, 61  # the first and last bytes of a file that a fingerprint reads, and its step between them
+_EDGE, _STRIDE = 1024, 61  # the first and last bytes of a file that a fingerprint reads, and its step between them
 _HALF = 6  # bytes of each of the two numbers that make a fingerprint: `exchange_numbers` takes numbers below 2^48
 
 Fingerprint = tuple[int, int]
@@ -32,13 +32,12 @@ UNKNOWN: Fingerprint = (0, 0)
 def fingerprint(data: bytes) -> Fingerprint:
     """Return two numbers, below 2^48, that only files with the same contents share.
 
-    The numbers are a hash of the size, the first and last 4,096 bytes, and every 61st byte. A hash of all bytes would
-    slow the check of image files by 15 %. A compressed image that differs in one pixel differs in most later bytes.
+    The numbers are a hash of the size, the first and last 1,024 bytes, and every 61st byte. A hash of all bytes would
+    slow the check of image files by 10 to 20 %. A compressed image that differs in one pixel differs in most later bytes.
     """
-    digest = hashlib.blake2b(len(data).to_bytes(8, "little"), digest_size=2 * _HALF)
-    for part in (data[:_EDGE], data[-_EDGE:], data[::_STRIDE]):
-        digest.update(part)
-    value = digest.digest()
+    parts = (data[:_EDGE], data[-_EDGE:], data[::_STRIDE]) if len(data) > 2 * _EDGE else (data,)
+    sample = b"".join((*parts, len(data).to_bytes(8, "little")))
+    value = hashlib.blake2b(sample, digest_size=2 * _HALF).digest()
     return int.from_bytes(value[:_HALF], "little"), int.from_bytes(value[_HALF:], "little")
 
 

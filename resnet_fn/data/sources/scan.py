@@ -45,7 +45,8 @@ def examine(path: str, decode: bool = True) -> Examined:
             return Examined(0, NOT_REGULAR)
         if not decode:
             return Examined(status.st_size, "" if status.st_size else "empty")
-        data = Path(path).read_bytes()
+        with open(path, "rb", buffering=0) as file:  # faster than Path.read_bytes by what a fingerprint takes
+            data = file.read()
     except OSError as error:
         return Examined(0, "missing" if isinstance(error, FileNotFoundError) else "unreadable")
     return Examined(len(data), _examine_bytes(data), fingerprint(data))
