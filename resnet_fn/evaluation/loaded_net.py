@@ -20,7 +20,7 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.preprocess import eval_pixels, open_upright
-from resnet_fn.data.sources.files import read_regular
+from resnet_fn.data.sources.files import how_to_convert, read_regular
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.eval_step import EvalStep, make_eval_step
 from resnet_fn.models import build_net
@@ -88,7 +88,8 @@ def read_pixels(path: Path, channels: int, resize: int = 0, crop: int = 0) -> np
     except Exception as error:  # PIL's decoders raise almost anything
         no_image = isinstance(error, UnidentifiedImageError)
         cause = "not an image" if no_image else getattr(error, "strerror", "") or error
-        raise ValueError(f"{path}: cannot be read ({cause}); fix or remove the file") from None
+        fix = (no_image and how_to_convert([path.name])) or "fix or remove the file"
+        raise ValueError(f"{path}: cannot be read ({cause}); {fix}") from None
     return pixels.reshape(1, *pixels.shape[:2], channels)
 
 

@@ -173,17 +173,20 @@ def _load_other_images(
     `folder` has the arguments of `load_folder`. For the other arguments see `open_dataset`.
     """
     data_dir, threads, _, _, run = folder
-    if run is None or not (run / FILE).is_file():
-        return load_test_folder(data_dir, threads, classes)
-    with contextlib.suppress(ValueError):  # the validation images are not here, so the folder is no copy
-        copy = load_folder(*folder)
-        copy = dataclasses.replace(copy, input=dataclasses.replace(copy.input, data_dir=data_dir))
-        left_out = read_bad_files(run) if on_bad_sample == "skip" else None
-        # Only this worker's files are checked, because other workers may not find a copy.
-        trained = check_files(copy, check="no", splits=("train",), left_out=left_out).train
-        if identify(trained).items() <= trained_files.items():
-            return copy
-    return load_test_folder(data_dir, threads, classes)
+    notes: list[str] = []
+    if run and (run / FILE).is_file():
+        with contextlib.suppress(ValueError):  # the run's validation images are not in this folder
+            copy = load_folder(*folder)
+            copy = dataclasses.replace(copy, input=dataclasses.replace(copy.input, data_dir=data_dir))
+            left_out = read_bad_files(run) if on_bad_sample == "skip" else None
+            # Only this worker's files are checked, because other workers may not find a copy.
+            trained = check_files(copy, check="no", splits=("train",), left_out=left_out).train
+            if identify(trained).items() <= trained_files.items():
+                return copy
+            images = f"{data_dir} has files with the names of {len(copy.test)} validation images of the run"
+            notes.append(f"warning: {images}; all its images are scored, perhaps also training images")
+    dataset = load_test_folder(data_dir, threads, classes)
+    return dataclasses.replace(dataset, notes=(*dataset.notes, *notes))
 
 
 def data_threads(threads: int) -> int:

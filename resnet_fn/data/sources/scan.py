@@ -16,7 +16,7 @@ from resnet_fn.config.hints import few
 from resnet_fn.data.agreement import require_alike
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.preprocess import NO_WHITE, has_no_white
-from resnet_fn.data.sources.files import NOT_REGULAR, READERS, FileSplit, read_ahead
+from resnet_fn.data.sources.files import NOT_REGULAR, READERS, FileSplit, how_to_convert, read_ahead
 from resnet_fn.runtime.disk import replace_text
 from resnet_fn.runtime.workers import Workers, exchange_numbers, gather_texts
 
@@ -24,6 +24,7 @@ MOST_CHECKED = 20_000  # by default, files are decoded if both splits together h
 MOST_PIXELS = 178_956_970  # PIL's own limit
 BAD_FILES = "bad_files.txt"
 _DAMAGED = "cut or damaged"
+_NO_IMAGE = "not an image"
 _AT_A_TIME = 32  # a thread gets this many files at once, because handing over single files takes long
 
 
@@ -38,7 +39,9 @@ def examine(path: str, decode: bool = True) -> tuple[int, str]:
         data = Path(path).read_bytes()
     except OSError as error:
         return 0, "missing" if isinstance(error, FileNotFoundError) else "unreadable"
-    return len(data), _examine_bytes(data)
+    fault = _examine_bytes(data)
+    hint = how_to_convert([path]) if fault == _NO_IMAGE else ""
+    return len(data), f"{fault} ({hint})" if hint else fault
 
 
 def _examine_bytes(data: bytes) -> str:
@@ -52,7 +55,7 @@ def _examine_bytes(data: bytes) -> str:
     except Image.DecompressionBombError:
         return too_large
     except Exception:
-        return _DAMAGED if data[:2] == b"\xff\xd8" else "not an image"  # a JPEG that is cut in its header
+        return _DAMAGED if data[:2] == b"\xff\xd8" else _NO_IMAGE  # a JPEG that is cut in its header
     if image.width * image.height > MOST_PIXELS:
         return too_large
     if has_no_white(image):
