@@ -77,8 +77,8 @@ def main(arguments: Sequence[str]) -> int:
     if join().is_main:
         classes = dataset.classes
         metrics = all_metrics(scores, dataset.test.labels, len(classes))
-        for note in dataset.notes:
-            print(note, file=sys.stderr, flush=True)
+        if weights or not dataset.validates:  # a training has printed the notes about its validation images
+            sys.stderr.writelines(f"{note}\n" for note in dataset.notes)
         print(f"{describe_scores(metrics, classes)} of {metrics['count']} {describe_test(dataset)}")
         if scores.areas is not None:
             metrics["average_precision"] = dict(zip(classes, scores.areas.tolist(), strict=True))

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import stat
 import sys
+import unicodedata
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -51,6 +52,11 @@ Result = TypeVar("Result")
 def is_image(name: str) -> bool:
     """Return True if a file's name has the ending of an image, such as ".jpg" or ".PNG"."""
     return name.lower().endswith(ENDINGS)
+
+
+def composed(name: str) -> str:
+    """Return a name in the Unicode form NFC. A Mac's file system has names with accents in another form."""
+    return unicodedata.normalize("NFC", name)
 
 
 def is_left_out(name: str) -> bool:

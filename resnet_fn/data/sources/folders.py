@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.files import (
     FileSplit,
     color_spec,
+    composed,
     describe_left_out,
     how_to_convert,
     is_left_out,
@@ -20,7 +20,7 @@ from resnet_fn.data.sources.files import (
     list_images,
     list_loose_images,
 )
-from resnet_fn.data.sources.halves import Halves, enter, find_halves, kind_of
+from resnet_fn.data.sources.halves import Halves, enter, find_halves, how_to_use, kind_of
 from resnet_fn.data.sources.imagenet_val import list_flat_val
 from resnet_fn.data.sources.validation import FILE, split_off
 
@@ -39,9 +39,10 @@ def load_folder(
     halves = find_halves(root)
     place, validation, classes = halves.train, halves.validation, halves.classes
     split_before = run is not None and (run / FILE).is_file()
-    if place is None or not (validation or share or split_before):
-        if not trains and place in (None, root):
-            return load_test_folder(data_dir, threads)
+    validates = validation is not None or share > 0 or split_before
+    if not trains and (place is None or (place == root and not validates)):
+        return load_test_folder(data_dir, threads)
+    if place is None or (classes and not validates):
         raise ValueError(f"data_dir: {_what_is_missing(root, halves)}")
     train, notes = _list_classes(place, {name: label for label, name in enumerate(classes)})
     _check_classes(place, classes, train)
@@ -58,10 +59,11 @@ def load_folder(
             notes.append(f"{validation} is the validation set, so nothing is split off the training images")
         test, _, more = _list_labelled(root, validation, classes, "train")
         notes += more
+    notes += [*(how_to_use(test_folder, classes) for test_folder in halves.tests), *halves.notes]
     if not len(test):
         raise ValueError(f"data_dir: {validation} contains no images; lay the images out as val/CLASS/*.JPEG")
     train, test = (dataclasses.replace(split, threads=threads) for split in (train, test))
-    return DataSet(train, test, color_spec("imagefolder", classes), (*notes, *halves.notes), held_out=held_out)
+    return DataSet(train, test, color_spec("imagefolder", classes), tuple(notes), held_out=held_out)
 
 
 def load_test_folder(data_dir: str, threads: int, classes: Sequence[str] = ()) -> DataSet:
@@ -96,14 +98,15 @@ def _what_is_missing(root: Path, halves: Halves) -> str:
     folders = list_folders(root)
     contents = ", ".join(sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else []) or "nothing"
     problem = f"{str(root)!r} must contain train/ and val/, but it contains {contents}"
-    if inner := [name for name in folders if _holds_data_set(root / name)]:
+    if halves.train == root and (inner := [name for name in folders if _holds_data_set(root / name)]):
         return f"{problem}; give --data-dir {root / inner[0]}"
     if halves.train is None:
-        place = halves.validation or halves.tests[0]
-        return f"{problem}; add the training folder, or give --data-dir {place} to train on its images"
+        with_classes = [place for place in (halves.validation, *halves.tests) if place and list_folders(place)]
+        fix = f"give --data-dir {with_classes[0]} to train on it" if with_classes else "rename them if they are classes"
+        return f"{problem}; add the training folder, or {fix}"
     layout = "train/CLASS/*.JPEG and val/CLASS/*.JPEG (ImageNet: https://image-net.org/download)"
     fix = f"lay the images out as {layout}, or give --validation-share 0.2 to split one folder"
-    return "; ".join((problem, fix, *halves.notes))
+    return "; ".join((problem, fix, *(how_to_use(place, halves.classes) for place in halves.tests)))
 
 
 def _check_classes(place: Path, classes: Sequence[str], files: FileSplit) -> None:
@@ -117,11 +120,15 @@ def _check_classes(place: Path, classes: Sequence[str], files: FileSplit) -> Non
         fix = f"if the images are of one class, give the parent folder with --data-dir {parent}"
         if kind_of(place.name) == "training":
             fix = f"sort the images into folders {place}/CLASS, or give --train-list FILE --val-list FILE"
+            alike = [name for name in list_folders(place.parent) if kind_of(name)]
+            fix += f"; if {few(alike)} are classes, rename these folders" if len(alike) > 1 else ""
     elif not classes:
         problem, fix = f"{place} contains no class folders", f"lay the images out as {place}/CLASS/*.JPEG"
     elif not counts.all():
         empty = place / classes[int(np.argmin(counts))]
         problem, fix = f"{empty} contains no images", "add images or remove the folder, which would count as a class"
+        if {*classes} == {"images", "labels"}:
+            fix = "this is the layout of object detection; export the data set with a folder for each class"
         fix = how_to_convert(list_images(empty)[1]) or _look_inside(empty) or fix
     elif len(classes) == 1:
         problem = f"{place} holds one class only, {classes[0]!r}"
@@ -156,18 +163,13 @@ def _list_labelled(
     if not folders:
         return list_flat_val(root, place, classes)
     classes = classes or folders
-    # A Mac's file system can spell a name with an accent in another Unicode form than the training set's.
-    labels = {_composed(name): label for label, name in enumerate(classes)}
-    if unknown := [name for name in folders if _composed(name) not in labels]:
+    labels = {composed(name): label for label, name in enumerate(classes)}
+    if unknown := [name for name in folders if composed(name) not in labels]:
         other = place / unknown[0]
         fix = _look_inside(other) if _holds_data_set(other) else closest(unknown[0], classes)
         raise ValueError(f"data_dir: {other} exists, but {unknown[0]} is no class of {source}; {fix}")
-    split, notes = _list_classes(place, {name: labels[_composed(name)] for name in folders})
+    split, notes = _list_classes(place, {name: labels[composed(name)] for name in folders})
     return split, classes, notes
-
-
-def _composed(name: str) -> str:
-    return unicodedata.normalize("NFC", name)
 
 
 def _list_classes(root: Path, labels: Mapping[str, int]) -> tuple[FileSplit, list[str]]:

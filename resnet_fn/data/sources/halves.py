@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from resnet_fn.config.cli import as_typed
-from resnet_fn.data.sources.files import has_images, list_folders, list_loose_images
+from resnet_fn.data.sources.files import composed, has_images, list_folders, list_loose_images
 
 # The usual names of a data set's folders. A name in doubt ("evaluation") is a test folder, which training never reads.
 _NAMES = {
@@ -33,7 +33,7 @@ class Halves:
     classes: tuple[str, ...] = ()  # names of the folders in `train` that are classes
     validation: Path | None = None  # holds class folders, or ImageNet's images without folders
     tests: tuple[Path, ...] = ()  # hold class folders, or images without labels
-    notes: tuple[str, ...] = ()  # lines about folders with images that do not train and do not validate
+    notes: tuple[str, ...] = ()  # lines about other folders with images
 
 
 def kind_of(name: str) -> str:
@@ -48,8 +48,9 @@ def enter(place: Path, classes: Collection[str] = ()) -> Path:
     The folder is the only one in `place`, which holds no images. Its name is not in `classes`, or it holds folders if
     `classes` is empty.
     """
-    while len(inner := list_folders(place)) == 1 and inner[0] not in classes and not list_loose_images(place):
-        if not classes and not list_folders(place / inner[0]):
+    known = {*map(composed, classes)}
+    while len(inner := list_folders(place)) == 1 and composed(inner[0]) not in known:
+        if list_loose_images(place) or not (known or list_folders(place / inner[0])):
             break
         place = place / inner[0]
     return place
@@ -76,9 +77,19 @@ def find_halves(root: Path) -> Halves:
     classes = list_folders(train := enter(train)) if train else []
     tests = tuple(filter(has_images, named["test"]))
     unlabelled = [*filter(has_images, named["unlabelled"])]
-    notes = [_how_to_use(place, classes) for place in (*tests, *unlabelled)]
+    notes = [how_to_use(place, classes) for place in unlabelled]
     notes += [f"{place} is not used: its name is of no {_KINDS} folder" for place in others if has_images(place)]
     return Halves(train, tuple(classes), validation and enter(validation, classes), tests, tuple(notes))
+
+
+def how_to_use(place: Path, classes: Collection[str]) -> str:
+    """Return a line with the command for a folder that is not used in training."""
+    folder = shlex.quote(str(place))
+    if list_folders(enter(place, classes)):
+        command = as_typed(f"python -m resnet_fn.evaluate RUN --data-dir {folder}")
+        return f"{place} is not used in training; to score it afterwards: {command}"
+    command = as_typed(f"python -m resnet_fn.predict RUN {folder}")
+    return f"{place} is not used in training, because it has no class folders; to classify its images: {command}"
 
 
 def _beside_classes(root: Path, folders: Sequence[str], halves: Mapping[str, Sequence[Path]]) -> Halves:
@@ -90,14 +101,14 @@ def _beside_classes(root: Path, folders: Sequence[str], halves: Mapping[str, Seq
     notes = []
     for kind in ("training", "validation", "test"):
         for place in halves[kind]:
-            if kind != "training" and {*list_folders(enter(place, folders))} <= {*folders} - {place.name}:
+            inner = {*list_folders(enter(place, folders))}
+            if kind != "training" and inner and inner <= {*folders} - {place.name}:
                 beside[kind].append(place)
             else:
                 fix = f"if it is the {kind} folder, move it out of {root} or give it as --data-dir"
                 notes.append(f"warning: {place} counts as a class, because folders beside it hold images; {fix}")
     left_out = {place.name for places in beside.values() for place in places}
     classes = tuple(name for name in folders if name not in left_out)
-    notes += [_how_to_use(place, classes) for place in beside["test"]]
     validation = _only("validation", beside["validation"])
     return Halves(root, classes, validation and enter(validation, classes), tuple(beside["test"]), tuple(notes))
 
@@ -108,9 +119,11 @@ def _holds_classes(place: Path) -> bool:
 
 def _is_half_of(train: Path, place: Path) -> bool:
     """Return whether `place` and `train` have a class in common, or `place` holds only images and `train` none."""
-    classes = list_folders(enter(train))
-    inner = list_folders(enter(place, classes))
-    return bool({*inner} & {*classes}) or (not inner and has_images(place) and not list_loose_images(train))
+    classes = {*map(composed, list_folders(enter(train)))}
+    inner = {*map(composed, list_folders(enter(place, classes)))}
+    if not inner:
+        return has_images(place) and not list_loose_images(train)
+    return bool(inner & classes)
 
 
 def _only(kind: str, places: Sequence[Path]) -> Path | None:
@@ -118,13 +131,3 @@ def _only(kind: str, places: Sequence[Path]) -> Path | None:
         names = " and ".join(map(str, places))
         raise ValueError(f"data_dir: {names} can each be the {kind} folder; rename or move all except one")
     return places[0] if places else None
-
-
-def _how_to_use(place: Path, classes: Collection[str]) -> str:
-    """Return a line with the command for a folder that is not used in training."""
-    folder = shlex.quote(str(place))
-    if list_folders(enter(place, classes)):
-        command = as_typed(f"python -m resnet_fn.evaluate RUN --data-dir {folder}")
-        return f"{place} is not used in training; to score it afterwards: {command}"
-    command = as_typed(f"python -m resnet_fn.predict RUN {folder}")
-    return f"{place} is not used in training, because it has no class folders; to classify its images: {command}"
