@@ -75,7 +75,7 @@ def load_test_folder(data_dir: str, threads: int, classes: Sequence[str] = ()) -
     root = place = Path(data_dir)
     notes: list[str] = []
     if not {*list_folders(root)} <= {*classes}:
-        halves = find_halves(root)
+        halves = find_halves(root, classes)
         scored = [*([halves.validation] if halves.validation else []), *halves.tests]
         if not scored and halves.train not in (None, root):
             fix = f"to score the training images, give --data-dir {halves.train}"

@@ -56,11 +56,13 @@ def enter(place: Path, classes: Collection[str] = ()) -> Path:
     return place
 
 
-def find_halves(root: Path) -> Halves:
+def find_halves(root: Path, known: Collection[str] = ()) -> Halves:
     """Find the folders of the data set in `root`, by their names (train, Training, seg_train) and by what they hold.
 
     Without a training folder, the class folders are in `root` itself. If folders with other names hold images, too, a
     training folder is a class, except beside a validation or test folder that fits it (`_is_half_of`).
+
+    `known` are the classes of a trained net, if there is one. They are not folders that archives add.
 
     Raises ValueError if several folders can be the training folder, or several can be the validation folder.
     """
@@ -74,12 +76,15 @@ def find_halves(root: Path) -> Halves:
         return _beside_classes(root, folders, halves)
     train = _only("training", halves["training"]) or next(iter(named["training"]), None)
     validation = _only("validation", halves["validation"] or list(filter(has_images, named["validation"])))
-    classes = list_folders(train := enter(train)) if train else []
+    train = enter(train, known) if train else None
+    classes = list_folders(train) if train else []
+    known = known or classes
     tests = tuple(filter(has_images, named["test"]))
     unlabelled = [*filter(has_images, named["unlabelled"])]
-    notes = [how_to_use(place, classes) for place in unlabelled]
+    notes = [how_to_use(place, known) for place in unlabelled]
     notes += [f"{place} is not used: its name is of no {_KINDS} folder" for place in others if has_images(place)]
-    return Halves(train, tuple(classes), validation and enter(validation, classes), tests, tuple(notes))
+    validation = validation and enter(validation, known)
+    return Halves(train, tuple(classes), validation, tests, tuple(notes))
 
 
 def how_to_use(place: Path, classes: Collection[str]) -> str:
