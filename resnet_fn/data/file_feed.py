@@ -56,7 +56,8 @@ class FileFeed(Plan):
     @cached_property  # hashing takes 0.3 s for a million files, and a checkpoint should not wait for that
     def reproducibility_key(self) -> dict[str, Any]:
         """Return a dict that identifies the data. A resumed run compares the dict with the checkpoint's dict."""
-        return {**identify(self._split), "feed": "uint8" if self._as_bytes else "float32"}
+        feed = "uint8" if self._as_bytes else "float32"
+        return {**identify(self._split), "feed": feed}
 
     def close(self) -> None:
         """End all threads and drop unfinished images. The next call of `batch` starts new threads."""

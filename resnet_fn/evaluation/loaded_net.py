@@ -20,7 +20,7 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.preprocess import eval_pixels, open_upright
-from resnet_fn.data.sources.files import read_regular
+from resnet_fn.data.sources.files import how_to_convert, read_regular
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.eval_step import EvalStep, make_eval_step
 from resnet_fn.models import build_net
@@ -88,7 +88,8 @@ def read_pixels(path: Path, channels: int, resize: int = 0, crop: int = 0) -> np
     except Exception as error:  # PIL's decoders raise almost anything
         no_image = isinstance(error, UnidentifiedImageError)
         cause = "not an image" if no_image else getattr(error, "strerror", "") or error
-        raise ValueError(f"{path}: cannot be read ({cause}); fix or remove the file") from None
+        fix = (no_image and how_to_convert([path.name])) or "fix or remove the file"
+        raise ValueError(f"{path}: cannot be read ({cause}); {fix}") from None
     return pixels.reshape(1, *pixels.shape[:2], channels)
 
 
@@ -170,9 +171,16 @@ def open_trained_dataset(
     splits: Sequence[str] = ("test",),
     val_list: str = "",
 ) -> DataSet:
-    """Open a checkpoint's data set. An empty `data_dir` or `val_list` is replaced by the training run's value."""
+    """Open a checkpoint's data set. An empty `data_dir` or `val_list` is replaced by the training run's value.
+
+    If only the split "test" is opened, `data_dir` may also be a folder of other images to score.
+    """
     assert trained.checkpoint
-    more: dict[str, Any] = {"run": trained.checkpoint.path.parent.parent, "trained_on": trained.input}
+    more: dict[str, Any] = {
+        "run": trained.checkpoint.path.parent.parent,
+        "trained_on": trained.input,
+        "trained_files": trained.checkpoint.state.get("feed"),
+    }
     options = unchecked(RunOptions, {"val_list": val_list, "progress": False})
     return open_dataset(trained.recipe, data_dir, options=options, workers=workers, splits=splits, **more)
 

@@ -11,7 +11,7 @@ import numpy as np
 from mindspore import Tensor
 
 from resnet_fn.config.hints import near_path
-from resnet_fn.data.sources.files import ENDINGS, describe_left_out, list_images
+from resnet_fn.data.sources.files import ENDINGS, describe_left_out, how_to_convert, list_images
 from resnet_fn.evaluation.loaded_net import LoadedNet, load_run
 from resnet_fn.evaluation.metrics import SAID_FROM
 from resnet_fn.evaluation.scoring import BLOCK
@@ -27,7 +27,8 @@ def find_images(paths: Iterable[str | Path]) -> list[Path]:
             inside, left_out = list_images(path)
             sys.stderr.writelines(f"{line}\n" for line in describe_left_out(path, left_out))
             if not inside:
-                raise ValueError(f"{path}: contains no images ({', '.join(ENDINGS)}); give image files or their folder")
+                fix = how_to_convert(left_out) or "give image files or their folder"
+                raise ValueError(f"{path}: contains no images ({', '.join(ENDINGS)}); {fix}")
             files += [path / name for name in inside]
         elif path.exists() or path.is_symlink():  # a link to nothing counts as a file that cannot be read
             files.append(path)

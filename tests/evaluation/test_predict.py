@@ -137,3 +137,10 @@ def test_a_name_that_is_not_utf8_is_printed_in_escapes(run, digits_png, python):
     os.rename(b"images/03.png", b"images/\xff.png")
     done = python("-m", "resnet_fn.predict", run, os.fsdecode(b"images/\xff.png"))
     assert done.stdout.startswith("images/\\udcff.png   ")
+
+
+def test_a_picture_that_needs_a_conversion_is_told_how(run):
+    Path("phone.heic").write_bytes(b"\0\0\0\x18ftypheic")
+    (result,) = predict(run, "phone.heic")
+    assert "not an image" in result["error"]
+    assert "magick mogrify -format jpg *.heic" in result["error"]

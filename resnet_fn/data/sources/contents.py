@@ -30,10 +30,11 @@ UNKNOWN: Fingerprint = (0, 0)
 
 
 def fingerprint(data: bytes) -> Fingerprint:
-    """Return two numbers, below 2^48, that only files with the same contents share.
+    """Return two numbers below 2^48 that only files with the same contents share.
 
-    The numbers are a hash of the size, the first and last 1,024 bytes, and every 61st byte. A hash of all bytes would
-    slow the check of image files by 10 to 20 %. A compressed image that differs in one pixel differs in most later bytes.
+    The numbers are a hash of the size, the first and last 1,024 bytes, and every 61st byte. A hash
+    of all bytes would slow the check of image files by 10 to 20 %. If one pixel of a compressed
+    image changes, most bytes after it, or a checksum at the end, change.
     """
     parts = (data[:_EDGE], data[-_EDGE:], data[::_STRIDE]) if len(data) > 2 * _EDGE else (data,)
     sample = b"".join((*parts, len(data).to_bytes(8, "little")))
@@ -66,6 +67,7 @@ class Kept(NamedTuple):
     sides: np.ndarray  # int8 [N]: 1 if the run validated on a file, −1 if it trained on it, 0 if the file is new
     missing: Sequence[str]  # validation files of the run that are not in the data set
     moved: int  # number of validation files that have another path or class than in the run
+    recognised: int  # number of validation files with the contents that the run has, or with the path if unknown
 
 
 def relative_names(files: FileSplit) -> list[str]:
@@ -110,6 +112,11 @@ def read_split(run: Path) -> Contents | None:
     return Contents(contents["training"], validation) if validation else None
 
 
+def has_contents(run: Path) -> bool:
+    """Return whether the run stored fingerprints of its files."""
+    return (run / CONTENTS).exists()
+
+
 def has_split(run: Path) -> bool:
     """Return whether the run's validation files were split off its training files."""
     return (run / VALIDATION).exists()
@@ -128,7 +135,7 @@ def find_kept(files: FileSplit, contents: Contents, only_validation: bool) -> Ke
     there = {name for name, side in zip(names, sides, strict=True) if side > 0}
     missing = [name for name in contents.validation if name not in there]
     if not contents.are_known:
-        return Kept(sides, missing, 0)
+        return Kept(sides, missing, 0, len(there))
     known = {**contents.training, **contents.validation}
     side_of = dict.fromkeys(filter(None, contents.validation.values()), 1)
     side_of |= dict.fromkeys(filter(None, contents.training.values()), -1)
@@ -148,22 +155,23 @@ def find_kept(files: FileSplit, contents: Contents, only_validation: bool) -> Ke
         """Correct the sides of files, and return how many differ from what the run has under their names."""
         others = 0
         for index, text in read_ahead(recognise, indices.tolist()):
+            texts[index] = text
             recorded = known.get(names[index], "")
             if text == recorded and recorded:
                 continue
             others += 1
             sides[index] = side_of.get(text, sides[index] if recorded else 0)
-            seen.add(text)
         return others
 
-    seen = set[str]()
+    texts: dict[int, str] = {}
     others = look(np.flatnonzero(sides > 0))
     if others or missing or not only_validation:
         look(np.flatnonzero(sides <= 0))
-    here = {names[index] for index in np.flatnonzero(sides > 0)}
-    seen.discard("")
-    lost = [name for name, text in contents.validation.items() if name not in here and text not in seen]
-    return Kept(sides, lost, len(here - contents.validation.keys()))
+    validating = np.flatnonzero(sides > 0).tolist()
+    here, seen = {names[index] for index in validating}, {texts[index] for index in validating}
+    missing = [name for name, text in contents.validation.items() if name not in here and text not in seen - {""}]
+    recognised = len(seen & side_of.keys())
+    return Kept(sides, missing, len(here - contents.validation.keys()), recognised)
 
 
 def describe_changes(files: FileSplit, run: Path) -> list[str]:

@@ -2,9 +2,11 @@
 
 import dataclasses
 import errno
+import importlib.util
 import os
 import stat
 import sys
+import unicodedata
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,7 +27,22 @@ _FIX = "fix the file and go on, or begin another run with --on-bad-sample skip"
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 READERS = 16  # number of reading threads, which read 8,000 files a second at a latency of 2 ms
 _AHEAD = 4  # number of items per thread that are computed ahead
-ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+_AVIF = (".avif",) if importlib.util.find_spec("PIL._avif") else ()  # not every build of Pillow reads AVIF
+_OTHERS = (".bmp", ".gif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+ENDINGS = (*_AVIF, *_OTHERS)
+# Endings of images that are not read, and the format to which ImageMagick converts them.
+_CONVERTED_TO = {
+    **dict.fromkeys((".arw", ".cr2", ".cr3", ".dng", ".nef"), "jpg"),  # of cameras
+    **dict.fromkeys((".heic", ".heif", ".hif", ".jxl", ".psd", ".tga"), "jpg"),
+    **dict.fromkeys((".dcm", ".eps", ".ico", ".pdf", ".svg"), "png"),
+    **({} if _AVIF else {".avif": "jpg"}),
+}
+# Names that storage devices, archives and operating systems add, in lower case. Some such folders hold thumbnails.
+_OF_SYSTEMS = (
+    *("@eadir", "#recycle", "#snapshot", "@recycle", "@recently-snapshot", "@tmp"),  # Synology and QNAP
+    *("$recycle.bin", "recycler", "system volume information", "thumbs.db", "desktop.ini"),  # Windows
+    *("__macosx", "lost+found", "__pycache__"),
+)
 NOT_REGULAR = "not a regular file"
 
 Item = TypeVar("Item")
@@ -37,37 +54,87 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(ENDINGS)
 
 
-def list_images(folder: str | Path) -> tuple[list[str], list[str]]:
-    """Return two lists of relative paths: images at any depth below a folder, and files and folders that are left out.
+def composed(name: str) -> str:
+    """Return a name in the Unicode form NFC. A Mac's file system has names with accents in another form."""
+    return unicodedata.normalize("NFC", name)
 
-    Images have the order of torchvision's ImageFolder. Files without an image's ending and names that begin with a dot
-    are left out. Links to folders are followed, and each folder is read once.
-    """
+
+def is_left_out(name: str) -> bool:
+    """Return True if a name begins with a dot, or if a storage device or an operating system adds such a name."""
+    return name.startswith(".") or name.lower() in _OF_SYSTEMS
+
+
+def list_folders(place: str | Path) -> list[str]:
+    """Return the sorted names of the folders in `place`, or [] if `place` is no folder."""
+    if not os.path.isdir(place):
+        return []
+    return sorted(entry.name for entry in os.scandir(place) if entry.is_dir() and not is_left_out(entry.name))
+
+
+def list_loose_images(place: str | Path) -> list[str]:
+    """Return the sorted names of the images directly in the folder `place`, or [] if `place` is no folder."""
+    if not os.path.isdir(place):
+        return []
+    return sorted(name for name in os.listdir(place) if is_image(name) and not is_left_out(name))
+
+
+def _walk(folder: str | Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield (relative path, sorted names of images, names that are left out) for a folder and each folder below it."""
 
     def stop(error: OSError) -> NoReturn:
         raise error
 
-    listed: list[tuple[str, list[str]]] = []
-    left_out, seen = [], set()
+    seen = set()
     for place, folders, files in os.walk(folder, onerror=stop, followlinks=True):
         if (real := os.path.realpath(place)) in seen:
             folders.clear()
             continue
         seen.add(real)
+        images = sorted(name for name in files if is_image(name) and not is_left_out(name))
+        unread = [name for name in folders if is_left_out(name)]
+        folders[:] = sorted({*folders}.difference(unread))
         inner = "" if place == os.fspath(folder) else os.path.relpath(place, folder)
-        images = sorted(name for name in files if is_image(name) and name[0] != ".")
-        listed.append((inner, images))
-        hidden = [name for name in folders if name[0] == "."]
-        left_out += [os.path.join(inner, name) for name in (*{*files}.difference(images), *hidden)]
-        folders[:] = sorted({*folders}.difference(hidden))
-    paths = [f"{inner}/{name}" if inner else name for inner, images in sorted(listed) for name in images]
+        yield inner, images, [*{*files}.difference(images), *unread]
+
+
+def has_images(folder: str | Path) -> bool:
+    """Return True if a folder holds an image at any depth."""
+    return any(images for _, images, _ in _walk(folder))
+
+
+def list_images(folder: str | Path) -> tuple[list[str], list[str]]:
+    """Return two lists of relative paths: images at any depth below a folder, and files and folders that are left out.
+
+    Images have the order of torchvision's ImageFolder. Files without an image's ending and names for which
+    `is_left_out` is True are left out. Links to folders are followed, and each folder is read once.
+    """
+    walked = list(_walk(folder))
+    left_out = [os.path.join(inner, name) for inner, _, unread in walked for name in unread]
+    listed = sorted((inner, images) for inner, images, _ in walked)
+    paths = [f"{inner}/{name}" if inner else name for inner, images in listed for name in images]
     return paths, sorted(left_out)
 
 
 def describe_left_out(folder: str | Path, left_out: Sequence[str]) -> list[str]:
-    """Return a list with one line about the names that `list_images` left out, or an empty list."""
-    condition = "that have no image ending such as .jpg, or begin with a dot"
-    return [f"leaving out {len(left_out)} names in {folder} {condition}: {few(left_out, 2)}"] if left_out else []
+    """Return lines about the names that `list_images` left out, or an empty list."""
+    if not left_out:
+        return []
+    condition = "that have no image ending such as .jpg, begin with a dot, or are of the system, such as @eaDir"
+    lines = [f"leaving out {len(left_out)} names in {folder} {condition}: {few(left_out, 2)}"]
+    if hint := how_to_convert(left_out):
+        lines.append(f"warning: {folder}: {hint}")
+    return lines
+
+
+def how_to_convert(names: Iterable[str]) -> str:
+    """Return a text with the command that converts images that are not read, or "" if `names` has no such image."""
+    endings = [ending for name in names if (ending := os.path.splitext(name)[1].lower()) in _CONVERTED_TO]
+    if not endings:
+        return ""
+    kinds = dict.fromkeys(endings)
+    counts = ", ".join(f"{endings.count(kind)} {kind}" for kind in kinds)
+    commands = [f"magick mogrify -format {_CONVERTED_TO[kind]} *{kind}" for kind in kinds]
+    return f"{counts} files are not read; convert them with ImageMagick: {few(commands)}"
 
 
 def read_regular(path: str | Path) -> bytes:

@@ -2,146 +2,189 @@
 
 import dataclasses
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from resnet_fn.config.hints import closest, few, near_path
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.sources.files import FileSplit, color_spec, describe_left_out, is_image, list_images
+from resnet_fn.data.sources.contents import VALIDATION
+from resnet_fn.data.sources.files import (
+    FileSplit,
+    color_spec,
+    composed,
+    describe_left_out,
+    how_to_convert,
+    is_left_out,
+    list_folders,
+    list_images,
+    list_loose_images,
+)
+from resnet_fn.data.sources.halves import Halves, enter, find_halves, how_to_use, kind_of
+from resnet_fn.data.sources.imagenet_val import list_flat_val
 from resnet_fn.data.sources.validation import SplitRule, split_off
 
-_TRUTH, _META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
-_PLACES = ("", "val", "data", "ILSVRC2012_devkit_t12/data")
 
+def load_folder(data_dir: str, threads: int, share: float, rule: SplitRule, trains: bool = True) -> DataSet:
+    """List the images of the training and the validation folder that `find_halves` finds in `data_dir`.
 
-def load_folder(data_dir: str, threads: int, share: float, rule: SplitRule) -> DataSet:
-    """List the images in train/CLASS/ and val/ below `data_dir`. The classes are the sorted names of class folders.
-
-    val/ has the same class folders, or holds ImageNet's validation images without folders. If there is no val/ and
-    `share` is above 0, `split_off` makes the validation split, and class folders may be in `data_dir` itself.
+    The classes are the sorted names of class folders. The validation folder has the same class folders, or holds
+    ImageNet's validation images without folders. If there is no validation folder and `share` is above 0, or if `rule`
+    is fixed, `split_off` makes the validation split from the training images. If `trains` is False, the training folder
+    may be missing.
     """
     root = Path(data_dir)
-    whole = bool(share) and not (root / "val").is_dir()
-    if not whole and not ((root / "train").is_dir() and (root / "val").is_dir()):
-        contents = ", ".join(sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else []) or "nothing"
-        layout = "train/CLASS/*.JPEG and val/CLASS/*.JPEG (ImageNet: https://image-net.org/download)"
-        fix = f"lay the images out as {layout}, or give --validation-share 0.2 to split one folder"
-        if inner := [name for name in _class_folders(root) if (root / name / "train").is_dir()]:
-            fix = f"give --data-dir {root / inner[0]}"
-        raise ValueError(f"data_dir: {data_dir!r} must contain train/ and val/, but it contains {contents}; {fix}")
-    place = root / "train" if not whole or (root / "train").is_dir() else root
-    classes = _class_folders(place)
-    train, notes = _list_classes(place, classes)
+    halves = find_halves(root)
+    place, validation, classes = halves.train, halves.validation, halves.classes
+    validates = validation is not None or share > 0 or rule.is_fixed
+    if not trains and (place is None or (place == root and not validates)):
+        return load_test_folder(data_dir, threads)
+    if place is None or (classes and not validates):
+        raise ValueError(f"data_dir: {_what_is_missing(root, halves)}")
+    train, notes = _list_classes(place, {name: label for label, name in enumerate(classes)})
     _check_classes(place, classes, train)
-    if loose := sorted(name for name in os.listdir(place) if is_image(name) and name[0] != "."):
-        notes.append(f"ignoring {len(loose)} images beside the class folders, for example {place / loose[0]}")
-    if share and not whole:
-        notes.append(f"{root / 'val'} is the validation set, so nothing is split off the training images")
-    more: list[str] = []
-    if whole:
+    if place != root:
+        notes += describe_left_out(root, sorted(filter(is_left_out, os.listdir(root))))
+    held_out: tuple[str, ...] = ()
+    if validation is None or rule.is_fixed:
         train, test, more = split_off(train, share, rule)
-    elif folders := _class_folders(root / "val"):
-        if unknown := sorted(set(folders) - set(classes)):
-            fix = closest(unknown[0], classes)
-            raise ValueError(f"data_dir: {root / 'val' / unknown[0]} exists, but train/{unknown[0]} does not; {fix}")
-        test, more = _list_classes(root / "val", classes)
+        notes += more
+        held_out = test.names
+        if validation:
+            notes.append(f"{validation} is not used, because {VALIDATION} lists the validation images of this run")
     else:
-        test, more = _list_flat_val(root, classes)
+        if share:
+            notes.append(f"{validation} is the validation set, so nothing is split off the training images")
+        test, _, more = _list_labelled(root, validation, classes, "train")
+        notes += more
+    notes += [*(how_to_use(test_folder, classes) for test_folder in halves.tests), *halves.notes]
     if not len(test):
-        raise ValueError(f"data_dir: {root / 'val'} contains no images; lay the images out as val/CLASS/*.JPEG")
+        raise ValueError(f"data_dir: {validation} contains no images; lay the images out as val/CLASS/*.JPEG")
     train, test = (dataclasses.replace(split, threads=threads) for split in (train, test))
-    spec = color_spec("imagefolder", classes)
-    return DataSet(train, test, spec, (*notes, *more), held_out=test.names if whole else ())
+    return DataSet(train, test, color_spec("imagefolder", classes), tuple(notes), held_out=held_out)
 
 
-def _check_classes(place: Path, classes: list[str], files: FileSplit) -> None:
+def load_test_folder(data_dir: str, threads: int, classes: Sequence[str] = ()) -> DataSet:
+    """List all images in a folder of class folders, or of its validation folder, or else of its test folder.
+
+    `classes` are the classes of a trained net, some of which may have no folder, or () for the sorted names of the
+    class folders. The training split is empty.
+    """
+    root = place = Path(data_dir)
+    notes: list[str] = []
+    if not {*list_folders(root)} <= {*classes}:
+        halves = find_halves(root, classes)
+        scored = [*([halves.validation] if halves.validation else []), *halves.tests]
+        if not scored and halves.train not in (None, root):
+            fix = f"to score the training images, give --data-dir {halves.train}"
+            raise ValueError(f"data_dir: {root} holds no validation folder and no test folder; {fix}")
+        place = scored[0] if scored else root
+        notes = [f"{other} is not scored; to score it, give --data-dir {other}" for other in scored[1:]]
+    place, known = enter(place, classes), bool(classes)
+    test, classes, more = _list_labelled(root, place, classes, "the trained net")
+    if not known:
+        _check_classes(place, classes, test)
+    if not len(test):
+        raise ValueError(f"data_dir: {place} contains no images; lay the images out as {place}/CLASS/*.JPEG")
+    test = dataclasses.replace(test, threads=threads)
+    nothing = FileSplit(str(place), (), np.zeros(0, np.int32))
+    return DataSet(nothing, test, color_spec("imagefolder", classes), (*more, *notes), validates=False)
+
+
+def _what_is_missing(root: Path, halves: Halves) -> str:
+    """Return the problem and the fix if a data set has no training folder, or has no validation folder or share."""
+    folders = list_folders(root)
+    contents = ", ".join(sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else []) or "nothing"
+    problem = f"{str(root)!r} must contain train/ and val/, but it contains {contents}"
+    if halves.train == root and (inner := [name for name in folders if _holds_data_set(root / name)]):
+        return f"{problem}; give --data-dir {root / inner[0]}"
+    if halves.train is None:
+        with_classes = [place for place in (halves.validation, *halves.tests) if place and list_folders(place)]
+        fix = f"give --data-dir {with_classes[0]} to train on it" if with_classes else "rename them if they are classes"
+        return f"{problem}; add the training folder, or {fix}"
+    layout = "train/CLASS/*.JPEG and val/CLASS/*.JPEG (ImageNet: https://image-net.org/download)"
+    fix = f"lay the images out as {layout}, or give --validation-share 0.2 to split one folder"
+    return "; ".join((problem, fix, *(how_to_use(place, halves.classes) for place in halves.tests)))
+
+
+def _check_classes(place: Path, classes: Sequence[str], files: FileSplit) -> None:
     """Raise ValueError if the folders in `place` cannot be the classes, for example because one is empty."""
     counts = np.bincount(files.labels, minlength=len(classes))
     if not place.is_dir():
         problem, fix = f"{place} does not exist", near_path(place, f"lay the images out as {place}/CLASS/*.JPEG")
-    elif not classes and any(map(is_image, os.listdir(place))):
-        parent = place.parent.parent if place.parent.name == "train" else place.parent
+    elif not classes and list_loose_images(place):
         problem = f"{place} holds images and no folders"
+        parent = place.parent.parent if kind_of(place.parent.name) == "training" else place.parent
         fix = f"if the images are of one class, give the parent folder with --data-dir {parent}"
+        if kind_of(place.name) == "training":
+            fix = f"sort the images into folders {place}/CLASS, or give --train-list FILE --val-list FILE"
+            alike = [name for name in list_folders(place.parent) if kind_of(name)]
+            fix += f"; if {few(alike)} are classes, rename these folders" if len(alike) > 1 else ""
     elif not classes:
         problem, fix = f"{place} contains no class folders", f"lay the images out as {place}/CLASS/*.JPEG"
     elif not counts.all():
         empty = place / classes[int(np.argmin(counts))]
         problem, fix = f"{empty} contains no images", "add images or remove the folder, which would count as a class"
-        fix = _look_inside(empty) or fix
+        if {*classes} == {"images", "labels"}:
+            fix = "this is the layout of object detection; export the data set with a folder for each class"
+        fix = how_to_convert(list_images(empty)[1]) or _look_inside(empty) or fix
     elif len(classes) == 1:
         problem = f"{place} holds one class only, {classes[0]!r}"
         fix = "lay the images out with a folder for each class, and give their parent folder"
         fix = _look_inside(place / classes[0]) or fix
-    elif around := [name for name in classes if (place / name / "train").is_dir()]:
+    elif around := [name for name in classes if _holds_data_set(place / name)]:
         problem, fix = f"{place / around[0]} holds a data set, not a class", _look_inside(place / around[0])
     else:
         return
     raise ValueError(f"data_dir: {problem}; {fix}")
 
 
+def _holds_data_set(place: Path) -> bool:
+    return any(kind_of(name) == "training" for name in list_folders(place))
+
+
 def _look_inside(folder: Path) -> str:
     """Return a text that suggests `folder` as --data-dir, or "" if `folder` contains no folders."""
-    inner = _class_folders(folder)
-    condition = "" if "train" in inner else " if these are the classes"
+    inner = list_folders(folder)
+    condition = "" if _holds_data_set(folder) else " if these are the classes"
     return f"it holds the folders {few(inner)}, so give --data-dir {folder}{condition}" if inner else ""
 
 
-def _class_folders(root: Path) -> list[str]:
-    if not root.is_dir():
-        return []
-    return sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
+def _list_labelled(
+    root: Path, place: Path, classes: Sequence[str], source: str
+) -> tuple[FileSplit, Sequence[str], list[str]]:
+    """Return the images in the class folders of `place`, the classes, and notes. `source` names what has `classes`.
 
-
-def _list_classes(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]]:
-    """Return the images below the class folders, and a list of notes about names that are left out."""
-    names: list[str] = []
-    labels: list[int] = []
-    left_out = [name for name in os.listdir(root) if name.startswith(".")] if root.is_dir() else []
-    for label, folder in enumerate(classes):
-        if (root / folder).is_dir():
-            images, others = list_images(root / folder)
-            names += [f"{folder}/{name}" for name in images]
-            labels += [label] * len(images)
-            left_out += [os.path.join(folder, name) for name in others]
-    return FileSplit(str(root), tuple(names), np.array(labels, np.int32)), describe_left_out(root, sorted(left_out))
-
-
-def _list_flat_val(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]]:
-    """Return ImageNet's images in `root`/val with official labels, and a list of notes about names that are left out.
-
-    ILSVRC2012_validation_ground_truth.txt has a number 1..1000 for each image, in the order of the file names. The
-    file meta.mat maps each number to a class folder, because numbers are not in the alphabetical order of folders.
+    If `classes` is empty, all folders in `place` are classes. Without folders, the images are ImageNet's.
     """
-    names, left_out = list_images(root / "val")
-    if not names:
-        raise ValueError(f"{root / 'val'}: holds neither class folders nor images; lay images out as val/CLASS/*.JPEG")
-    truth, meta = _find_file(root, _TRUTH), _find_file(root, _META)
-    if truth is None or meta is None:
-        missing = _TRUTH if truth is None else _META
-        fix = f"extract {missing} from ILSVRC2012_devkit_t12.tar.gz (https://image-net.org/download) into {root}"
-        raise ValueError(f"{root / 'val'}: has no class folders; sort the images into class folders, or {fix}")
-    from scipy.io import loadmat  # a dependency of MindSpore
-
-    file = truth
-    try:
-        numbers = [int(line) for line in truth.read_text().split()]
-        file = meta
-        rows = loadmat(str(meta), squeeze_me=True)["synsets"]
-        folders = {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in rows}
-    except Exception as error:
-        raise ValueError(f"{file}: is damaged ({error}); extract the development kit again") from None
-    if len(numbers) != len(names):
-        lines, images = len(numbers), len(names)
-        raise ValueError(f"{truth}: has {lines} lines for {images} images in {root / 'val'}; the numbers must be equal")
-    labels = {number: classes.index(name) for number, name in folders.items() if name in classes}
-    if unknown := [number for number in numbers if number not in labels]:
-        number, name = unknown[0], folders.get(unknown[0])
-        raise ValueError(f"{truth}: train has no folder for number {number} ({name}); add the folder to train")
-    split = FileSplit(str(root / "val"), tuple(names), np.array([labels[number] for number in numbers], np.int32))
-    return split, describe_left_out(split.root, left_out)
+    folders = list_folders(place)
+    if not folders:
+        return list_flat_val(root, place, classes)
+    classes = classes or folders
+    labels = {composed(name): label for label, name in enumerate(classes)}
+    if unknown := [name for name in folders if composed(name) not in labels]:
+        other = place / unknown[0]
+        fix = _look_inside(other) if _holds_data_set(other) else closest(unknown[0], classes)
+        raise ValueError(f"data_dir: {other} exists, but {unknown[0]} is no class of {source}; {fix}")
+    split, notes = _list_classes(place, {name: labels[composed(name)] for name in folders})
+    return split, classes, notes
 
 
-def _find_file(root: Path, name: str) -> Path | None:
-    return next((root / place / name for place in _PLACES if (root / place / name).is_file()), None)
+def _list_classes(root: Path, labels: Mapping[str, int]) -> tuple[FileSplit, list[str]]:
+    """Return the images in class folders below `root`, and notes about what is left out.
+
+    `labels` maps the name of each class folder to its label.
+    """
+    names: list[str] = []
+    numbers: list[int] = []
+    left_out = list(filter(is_left_out, os.listdir(root))) if root.is_dir() else []
+    for folder, label in sorted(labels.items(), key=lambda item: item[1]):
+        images, others = list_images(root / folder)
+        names += [f"{folder}/{name}" for name in images]
+        numbers += [label] * len(images)
+        left_out += [os.path.join(folder, name) for name in others]
+    notes = describe_left_out(root, sorted(left_out))
+    if loose := list_loose_images(root):
+        notes.append(f"ignoring {len(loose)} images beside the class folders, for example {root / loose[0]}")
+    return FileSplit(str(root), tuple(names), np.array(numbers, np.int32)), notes

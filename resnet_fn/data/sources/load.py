@@ -1,8 +1,11 @@
 """This module loads and checks the data set of a recipe."""
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,16 +13,16 @@ from resnet_fn.config.hints import few, near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, check_buildable
 from resnet_fn.config.settings import unchecked
-from resnet_fn.data.agreement import check_data
+from resnet_fn.data.agreement import check_data, identify
 from resnet_fn.data.dataset import DataSet, check_labels
 from resnet_fn.data.input_spec import InputSpec, renamed
 from resnet_fn.data.sources.bundled import load_digits, make_synthetic
 from resnet_fn.data.sources.cifar import load_cifar
-from resnet_fn.data.sources.contents import EarlierRun, describe_changes, describe_trained
-from resnet_fn.data.sources.files import FileSplit
-from resnet_fn.data.sources.folders import load_folder
+from resnet_fn.data.sources.contents import EarlierRun, describe_changes, describe_trained, has_contents
+from resnet_fn.data.sources.files import FileSplit, list_folders
+from resnet_fn.data.sources.folders import load_folder, load_test_folder
 from resnet_fn.data.sources.lists import load_lists
-from resnet_fn.data.sources.records import load_records
+from resnet_fn.data.sources.records import INDEX, load_records
 from resnet_fn.data.sources.scan import check_files, read_bad_files
 from resnet_fn.data.sources.validation import SplitRule
 from resnet_fn.runtime.cpus import cpu_count, cpu_share
@@ -35,6 +38,7 @@ def open_dataset(
     splits: Sequence[str] = ("train", "test"),
     run: str | Path | None = None,
     trained_on: InputSpec | None = None,
+    trained_files: Mapping[str, Any] | None = None,
     weights_of: EarlierRun | None = None,
 ) -> DataSet:
     """Open the data set of a recipe, and check labels and image files.
@@ -47,7 +51,10 @@ def open_dataset(
         splits: the splits to check, "train", "test" or both.
         run: folder of a run whose validation split and list of bad files are used, or None for a new run.
         trained_on: description of a trained net's input, or None. The data set must have the same classes, in the same
-            order. The description's folder and lists of images are used if no others are given.
+            order. The description's folder and lists of images are used if no others are given. If only "test" is
+            checked, `data_dir` may also be a folder of other images to score, which `load_test_folder` lists.
+        trained_files: what `identify` returned for the images that trained the net. If `data_dir` holds the same
+            images, it is the training's data set in another place.
         weights_of: an earlier run whose weights the net starts with, or None. Its validation files validate again, or a
             line has the number of validation files that it was trained on.
 
@@ -65,11 +72,8 @@ def open_dataset(
     if skip and check == "no":
         fix = "give --on-bad-sample error, or leave out --no-check-files"
         raise ValueError(f"check_files: 'no' cannot be used with on_bad_sample 'skip'; {fix}")
-    rule = _split_rule(recipe, run, weights_of)
-    if trained_on:
-        same = Path(data_dir).resolve() == Path(trained_on.data_dir)
-        rule = dataclasses.replace(rule, same_folder=same)
-    dataset = load_dataset(recipe, data_dir, options, rule, trained_on.classes if trained_on else ())
+    rule = _split_rule(recipe, run, trained_on, weights_of, data_dir)
+    dataset = load_dataset(recipe, data_dir, options, rule, splits, trained_on, trained_files)
     left_out = read_bad_files(run) if skip and run and "train" in splits else None
     dataset = check_files(dataset, recipe.on_bad_sample, check, workers, options.progress, splits, left_out)
     check_data(workers, dataset, splits)
@@ -110,13 +114,17 @@ def load_dataset(
     data_dir: str = "",
     options: RunOptions = RunOptions(),
     rule: SplitRule | None = None,
-    classes: Sequence[str] = (),
+    splits: Sequence[str] = ("train", "test"),
+    trained_on: InputSpec | None = None,
+    trained_files: Mapping[str, Any] | None = None,
 ) -> DataSet:
     """Load a recipe's data set without checking image files.
 
-    `rule` splits off validation files; None: by the recipe's settings. `classes` are the classes of a trained net.
+    `rule` splits off validation files; None: by the recipe. For the other arguments see `open_dataset`.
     """
     check_buildable(recipe)
+    classes = trained_on.classes if trained_on else ()
+    scores_only = trained_on is not None and "train" not in splits
     name, threads, data_dir = recipe.dataset, data_threads(options.data_threads), data_dir or options.data_dir
     lists = options.train_list, options.val_list
     if lists[1] and name != "imagefolder":
@@ -141,8 +149,13 @@ def load_dataset(
     elif recipe.multi_label:
         raise ValueError("multi_label: images in class folders have one class; give --train-list FILE --val-list FILE")
     elif name == "imagefolder":
-        rule = rule or _split_rule(recipe)
-        dataset = load_folder(data_dir, threads, recipe.validation_share, rule)
+        folder = (data_dir, threads, recipe.validation_share, rule or _split_rule(recipe))
+        if scores_only and rule and not rule.same_folder:
+            dataset = _load_other_images(folder, recipe.on_bad_sample, classes, trained_files or {})
+        else:
+            dataset = load_folder(*folder, trains="train" in splits)
+    elif name == "mindrecord" and scores_only and not Path(data_dir, INDEX).exists() and list_folders(data_dir):
+        dataset = load_test_folder(data_dir, threads, classes)
     elif name == "mindrecord":
         dataset = load_records(data_dir, threads)
     else:
@@ -158,11 +171,48 @@ def load_dataset(
     return dataclasses.replace(dataset, input=spec)
 
 
-def _split_rule(recipe: Recipe, run: Path | None = None, weights_of: EarlierRun | None = None) -> SplitRule:
+def _split_rule(
+    recipe: Recipe,
+    run: Path | None = None,
+    trained_on: InputSpec | None = None,
+    weights_of: EarlierRun | None = None,
+    data_dir: str = "",
+) -> SplitRule:
     rule = SplitRule(recipe.split_seed, recipe.group_by, run)
+    if trained_on and os.path.realpath(data_dir) != os.path.realpath(trained_on.data_dir):
+        return dataclasses.replace(rule, same_folder=False)
     if not run and weights_of and weights_of.same_split:
         return dataclasses.replace(rule, run=weights_of.folder, exact=False, same_folder=False)
     return rule
+
+
+def _load_other_images(
+    folder: tuple[str, int, float, SplitRule],
+    on_bad_sample: str,
+    classes: Sequence[str],
+    trained_files: Mapping[str, Any],
+) -> DataSet:
+    """Load all images of another folder than the training's, or the validation split if the folder is a copy.
+
+    `folder` has the arguments of `load_folder`. For the other arguments see `open_dataset`.
+    """
+    data_dir, threads, _, rule = folder
+    notes: list[str] = []
+    if rule.run and rule.is_fixed:
+        with contextlib.suppress(ValueError):  # the run's validation images are not in this folder
+            copy = load_folder(*folder)
+            if has_contents(rule.run):  # so `split_off` has compared the images
+                return copy
+            copy = dataclasses.replace(copy, input=dataclasses.replace(copy.input, data_dir=data_dir))
+            left_out = read_bad_files(rule.run) if on_bad_sample == "skip" else None
+            # Only this worker's files are checked, because other workers may not find a copy.
+            trained = check_files(copy, check="no", splits=("train",), left_out=left_out).train
+            if identify(trained).items() <= trained_files.items():
+                return copy
+            images = f"{data_dir} has files with the names of {len(copy.test)} validation images of the run"
+            notes.append(f"warning: {images}; all its images are scored, perhaps also training images")
+    dataset = load_test_folder(data_dir, threads, classes)
+    return dataclasses.replace(dataset, notes=(*dataset.notes, *notes))
 
 
 def data_threads(threads: int) -> int:

@@ -18,7 +18,13 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.preprocess import NO_WHITE, has_no_white
 from resnet_fn.data.sources.contents import UNKNOWN, Fingerprint, fingerprint
 from resnet_fn.data.sources.duplicates import describe_duplicates
-from resnet_fn.data.sources.files import NOT_REGULAR, READERS, FileSplit, read_ahead
+from resnet_fn.data.sources.files import (
+    NOT_REGULAR,
+    READERS,
+    FileSplit,
+    how_to_convert,
+    read_ahead,
+)
 from resnet_fn.runtime.disk import replace_text
 from resnet_fn.runtime.workers import Workers, exchange_numbers, gather_texts
 
@@ -26,6 +32,7 @@ MOST_CHECKED = 20_000  # by default, files are decoded if both splits together h
 MOST_PIXELS = 178_956_970  # PIL's own limit
 BAD_FILES = "bad_files.txt"
 _DAMAGED = "cut or damaged"
+_NO_IMAGE = "not an image"
 _AT_A_TIME = 32  # a thread gets this many files at once, because handing over single files takes long
 
 
@@ -49,7 +56,9 @@ def examine(path: str, decode: bool = True) -> Examined:
             data = file.read()
     except OSError as error:
         return Examined(0, "missing" if isinstance(error, FileNotFoundError) else "unreadable")
-    return Examined(len(data), _examine_bytes(data), fingerprint(data))
+    fault = _examine_bytes(data)
+    hint = how_to_convert([path]) if fault == _NO_IMAGE else ""
+    return Examined(len(data), f"{fault} ({hint})" if hint else fault, fingerprint(data))
 
 
 def _examine_bytes(data: bytes) -> str:
@@ -63,7 +72,7 @@ def _examine_bytes(data: bytes) -> str:
     except Image.DecompressionBombError:
         return too_large
     except Exception:
-        return _DAMAGED if data[:2] == b"\xff\xd8" else "not an image"  # a JPEG that is cut in its header
+        return _DAMAGED if data[:2] == b"\xff\xd8" else _NO_IMAGE  # a JPEG that is cut in its header
     if image.width * image.height > MOST_PIXELS:
         return too_large
     if has_no_white(image):

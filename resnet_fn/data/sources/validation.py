@@ -32,9 +32,13 @@ class SplitRule:
     # Whether exactly the run's validation files validate, as for a resume or an evaluation. Otherwise, files that are
     # new since the run may validate, too.
     exact: bool = True
-    # Whether the files are the run's, however few of them are left. Otherwise, they are if half of the run's
-    # validation files are there.
+    # Whether the files are surely those of the run. Otherwise, at least half of its validation files must be there.
     same_folder: bool = True
+
+    @property
+    def is_fixed(self) -> bool:
+        """Return whether the run's validation.json alone decides."""
+        return self.exact and self.run is not None and has_split(self.run)
 
 
 def split_off(files: FileSplit, share: float, rule: SplitRule) -> tuple[FileSplit, FileSplit, list[str]]:
@@ -64,13 +68,12 @@ def _keep(
     assert rule.run
     kept, count = find_kept(files, contents, rule.exact), len(contents.validation)
     place = rule.run / VALIDATION
-    if len(kept.missing) == count or (not rule.same_folder and 2 * len(kept.missing) > count):
-        absent = f"{len(kept.missing)} of the {count} images that {place} lists are not in {files.root}"
-        if rule.exact and rule.same_folder:
-            raise ValueError(f"{place}: {absent}; put them back, or start another run")
+    there = kept.recognised if rule.exact and not rule.same_folder else count - len(kept.missing)
+    if not there or (not rule.same_folder and 2 * there < count):
+        absent = f"{count - there} of the {count} images that {place} lists are not in {files.root}"
         if rule.exact:
-            return np.ones(len(files), bool), [f"{absent}, so all of its {len(files)} images are scored"]
-        return hold_out(groups, files.labels, share, rule.seed), [f"{absent}, so another set validates"]
+            raise ValueError(f"validation_share: {absent}; put them back, or start another run")
+        return hold_out(groups, files.labels, share, rule.seed), [f"{absent}, so other images validate"]
     if rule.exact:
         held = kept.sides > 0
     else:

@@ -126,7 +126,9 @@ def test_a_picture_is_recognised_after_it_was_moved_relabelled_or_renumbered(run
     ants[0].rename(ants[0].with_name("renamed.jpg"))
     ants[1].rename(Path("zoo/cat", "relabelled.jpg"))
     bees = sorted(Path("zoo/bee").iterdir(), key=lambda path: int(path.stem))
-    for path, after in zip(bees[:-1], [bees[-1], *bees[:-2]], strict=True):  # one is removed, the rest are numbered anew
+    for path, after in zip(
+        bees[:-1], [bees[-1], *bees[:-2]], strict=True
+    ):  # one is removed, the rest are numbered anew
         path.rename(after.with_suffix(".tmp"))
     bees[-1].unlink()
     for path in Path("zoo/bee").glob("*.tmp"):
