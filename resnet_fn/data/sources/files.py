@@ -27,7 +27,9 @@ _FIX = "fix the file and go on, or begin another run with --on-bad-sample skip"
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 READERS = 16  # number of reading threads, which read 8,000 files a second at a latency of 2 ms
 _AHEAD = 4  # number of items per thread that are computed ahead
-_AVIF = (".avif",) if importlib.util.find_spec("PIL._avif") else ()  # not in every build of Pillow
+# Not every build of Pillow reads AVIF. Without any Pillow, a later import fails with a clear error.
+_HAS_AVIF = importlib.util.find_spec("PIL") and importlib.util.find_spec("PIL._avif")
+_AVIF = (".avif",) if _HAS_AVIF else ()
 _JPEG = (".jfif", ".jpe", ".jpeg", ".jpg")
 ENDINGS = (*_AVIF, ".bmp", ".gif", *_JPEG, ".jp2", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 # Endings of images that are not read, and the format to which ImageMagick converts them.
