@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
         print(*dataset.notes, sep="\n", end="\n" * bool(dataset.notes))
         classes = dataset.classes
         metrics = all_metrics(scores, dataset.test.labels, len(classes))
-        if weights or not dataset.validates:  # a training has printed the notes about its validation images
+        if weights or not dataset.validates:  # the training printed its own notes
             sys.stderr.writelines(f"{note}\n" for note in dataset.notes)
         print(f"{describe_scores(metrics, classes)} of {metrics['count']} {describe_test(dataset)}")
         if scores.areas is not None:

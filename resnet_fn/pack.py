@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = cli.Parser("pack", about, _EXAMPLES, "SOURCE OUT")
     parser.add_argument("source", metavar="SOURCE", help="image folder: train/CLASS/*.JPEG, val/CLASS/*.JPEG")
     parser.add_argument("out", type=cli.folder_to_write, metavar="OUT", help="folder for the MindRecord files")
-    share = "fraction of each class to hold out if there is no validation folder, as in training; default 0"
+    share = "fraction of each class to hold out if no folder validates, as in training; default 0"
     parser.add_argument("--validation-share", type=float, default=0.0, metavar="F", help=share)
     parser.add_argument("--shards", type=int, default=8, metavar="N", help="number of files per split; default 8")
     shrunk = "shrink the shorter side of training images to this [pixels]; default 0: keep all files unchanged"

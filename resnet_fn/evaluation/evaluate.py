@@ -71,8 +71,8 @@ def evaluate_in_detail(
         checkpoint, which, ema, image_size, device, threads, allow_non_finite: see `load_run`.
         batch_size: approximate number of samples that a worker reads at a time. Scores do not depend on the batch size.
         tta: "flip" averages the logits of each image and its mirror image. "none" scores only the image.
-        data_dir: folder of the data set, or a folder with other images in class folders, which are all scored. If
-            empty, the data set is read from the same folder as in training.
+        data_dir: folder of the data set, or a folder with other images in class folders, which are
+            all scored. If empty, the data set is read from the same folder as in training.
         val_list: file with a list of the images to score. If empty, the training run's validation set is scored.
 
     Raises:
@@ -98,7 +98,7 @@ def evaluate_in_detail(
 
 
 def describe_test(dataset: DataSet) -> str:
-    """Return what the split `test` holds, such as "images in pictures/test" or "validation images in pictures"."""
+    """Return what the split `test` holds, for example "images in pictures/test"."""
     kind = "validation images" if dataset.validates else "images"
     if dataset.input.val_list:
         return f"images of {dataset.input.val_list}"

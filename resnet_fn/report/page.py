@@ -93,7 +93,7 @@ def _tiles(report: dict[str, Any]) -> str:
         ("macro F1", number(report["averages"]["macro"]["f1"])),
         *([("mean average precision", number(area))] if (area := report["mean_average_precision"]) is not None else []),
         *([("calibration error", number(calibration["error"]))] if (calibration := report["calibration"]) else []),
-        (("validation " if report["data"]["validates"] else "") + _samples(report), f"{report['count']:,}"),
+        ("validation " * report["data"]["validates"] + _samples(report), f"{report['count']:,}"),
     ]
     tiles = (f'<div class="tile"><b>{value}</b><span>{name}</span></div>' for name, value in metrics)
     return '<div class="tiles">' + "".join(tiles) + "</div>"
@@ -105,7 +105,7 @@ def _samples(report: dict[str, Any]) -> str:
 
 def _facts(report: dict[str, Any]) -> list[str]:
     data, options, recipe = report["data"], report["options"], report["recipe"]
-    trained = bool(data["training_images"] and data["validates"])  # the folder is not that of other images
+    trained = bool(data["training_images"] and data["validates"])  # not other images
     images = f"{data['training_images']:,} training {_samples(report)}, " * trained
     folder = f"; {data['folder']}" * bool(data["folder"])
     pixels = f"{options['image_size']} pixels, " * bool(options["image_size"])  # 0: no images

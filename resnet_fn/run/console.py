@@ -58,7 +58,7 @@ def header(run: Run, start: Path | None) -> list[str]:
 
 
 def _images(run: Run, what: str) -> str:
-    """Return the numbers of training and validation images, and for image files the folders or lists with them."""
+    """Return the numbers of training and validation images, and the folders or lists with files."""
     train, test, options = run.dataset.train, run.dataset.test, run.options
     places = ("", "")
     if options.val_list:
@@ -66,9 +66,10 @@ def _images(run: Run, what: str) -> str:
     elif isinstance(train, FileSplit) and isinstance(test, FileSplit):
         places = (train.root, test.root)
     within = [f" in {place}" if place else "" for place in places]
-    if places[0] == places[1]:
-        return f"{len(train):,} training and {len(test):,} validation {what}{within[0]}"
-    return f"{len(train):,} training {what}{within[0]} and {len(test):,} validation {what}{within[1]}"
+    first = f"{len(train):,} training"
+    if places[0] != places[1]:
+        first = f"{first} {what}{within[0]}"
+    return f"{first} and {len(test):,} validation {what}{within[1]}"
 
 
 def epoch_lines(run: Run) -> str:

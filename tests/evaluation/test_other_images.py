@@ -1,4 +1,4 @@
-"""A net is scored on images that did not validate it: a folder of class folders, or a half of another data set."""
+"""A net is scored on images that did not validate it, in class folders or in another data set."""
 
 import json
 import shutil
@@ -52,8 +52,8 @@ def run_of():
             "feed": make_feed(dataset, recipe).reproducibility_key,
         }
         net = build_net(recipe, dataset.input)
-        save_checkpoint(Path("run/checkpoints/step-00000001"), list(net.get_parameters()), [], state)
-        Path("run").mkdir(exist_ok=True)
+        weights = list(net.get_parameters())
+        save_checkpoint(Path("run/checkpoints/step-00000001"), weights, [], state)
         write_split(Path("run"), dataset, is_new=True)
         return dataset
 
@@ -97,6 +97,8 @@ def test_a_copy_of_the_data_set_keeps_its_validation_images(split_run):
     assert scored("copy").validates
     assert scored("copy").test.names == split_run.test.names
     Path("copy/bee/new.jpg").write_bytes(Path("P/bee/0.jpg").read_bytes())
+    assert scored("copy").test.names == split_run.test.names
+    Path("run/contents.json").unlink()  # as of a version that stored names alone
     assert len(scored("copy").test) == 31
     warning = "warning: copy has files with the names of 6 validation images of the run"
     assert scored("copy").notes[-1].startswith(warning)
@@ -113,7 +115,7 @@ def test_a_data_set_is_scored_on_its_validation_or_test_folder(split_run, lay, r
     assert scored("Q").test.root == "Q/valid"
     shutil.rmtree("Q/valid")
     shutil.rmtree("Q/Testing")
-    with raises_line("data_dir: Q holds no validation folder", "--data-dir Q/Training"):
+    with raises_line("data_dir: Q holds no validation or test folder", "--data-dir Q/Training"):
         scored("Q")
 
 
@@ -153,7 +155,7 @@ def test_the_data_of_a_packed_run_may_be_a_folder(lay, run_of, main):
 
 @pytest.fixture
 def imagenet(lay):
-    """imagenet(flat) writes a folder I with val/ alone, without class folders and with the kit's files if `flat`."""
+    """imagenet(flat) writes I/val; if `flat`, without class folders and with the kit's files."""
 
     def write(flat):
         for name in ("bee", "cat", "dog"):

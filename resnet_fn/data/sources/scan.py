@@ -72,7 +72,8 @@ def _examine_bytes(data: bytes) -> str:
     except Image.DecompressionBombError:
         return too_large
     except Exception:
-        return _DAMAGED if data[:2] == b"\xff\xd8" else _NO_IMAGE  # a JPEG that is cut in its header
+        is_jpeg = data[:2] == b"\xff\xd8"  # and its header is cut
+        return _DAMAGED if is_jpeg else _NO_IMAGE
     if image.width * image.height > MOST_PIXELS:
         return too_large
     if has_no_white(image):

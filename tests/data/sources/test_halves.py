@@ -36,7 +36,9 @@ def lay(make_photograph, encode):
 
 def halves(*names, classes=("bee", "cat")):
     """5 images of each class in the first folder, 2 in each other."""
-    return [f"{name}/{label} {2 if number else 5}" for number, name in enumerate(names) for label in classes]
+    counts = [5] + [2] * len(names)
+    pairs = [(name, count) for name, count in zip(names, counts, strict=False)]
+    return [f"{name}/{label} {count}" for name, count in pairs for label in classes]
 
 
 VALIDATED = {
@@ -109,7 +111,8 @@ def test_what_is_not_used_is_named(lay):
     lines = "\n".join(load_dataset(SPLIT, lay(*places)).notes)
     assert "predict RUN set/seg_pred" in lines
     places, _, _ = TESTED["fruits-360"]
-    assert "set/test-multiple_fruits is not used" in "\n".join(load_dataset(SPLIT, lay(*places)).notes)
+    lines = "\n".join(load_dataset(SPLIT, lay(*places)).notes)
+    assert "set/test-multiple_fruits is not used" in lines
     places, _, _ = VALIDATED["fastai"]
     assert "predict RUN set/test" in "\n".join(load_dataset(SPLIT, lay(*places)).notes)
 
@@ -191,8 +194,9 @@ def test_loose_images_of_both_halves_are_counted(lay):
 
 
 def test_thumbnails_of_storage_devices_are_left_out_and_counted(lay):
-    junk = ["bee/@eaDir/0.jpg 2", "@eaDir/bee 2", "cat/__MACOSX 3", "$RECYCLE.BIN 1", "lost+found/x"]
-    dataset = load_dataset(SPLIT, lay(*halves("."), *junk, "bee/.ipynb_checkpoints 2", "Thumbs.db"))
+    thumbnails = ["bee/@eaDir/0.jpg 2", "@eaDir/bee 2", "cat/__MACOSX 3"]
+    junk = ["$RECYCLE.BIN 1", "lost+found/x", "bee/.ipynb_checkpoints 2", "Thumbs.db"]
+    dataset = load_dataset(SPLIT, lay(*halves("."), *thumbnails, *junk))
     assert dataset.classes == ("bee", "cat")
     assert len(dataset.train) + len(dataset.test) == 10
     (note,) = dataset.notes
@@ -201,5 +205,6 @@ def test_thumbnails_of_storage_devices_are_left_out_and_counted(lay):
 
 def test_accents_in_another_unicode_form_are_the_same_class(lay):
     composed, decomposed = "\u00e9", "e\u0301"
-    dataset = load_dataset(RECIPE, lay(*halves("train", classes=("a", composed)), f"val/{decomposed} 2"))
+    places = [*halves("train", classes=("a", composed)), f"val/{decomposed} 2"]
+    dataset = load_dataset(RECIPE, lay(*places))
     assert dataset.test.labels.tolist() == [1, 1]
