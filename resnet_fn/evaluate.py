@@ -75,11 +75,9 @@ def main(arguments: Sequence[str]) -> int:
         if parsed.report:
             write_report(evaluation, Path(parsed.report))
     if join().is_main:
-        print(*dataset.notes, sep="\n", end="\n" * bool(dataset.notes))
         classes = dataset.classes
         metrics = all_metrics(scores, dataset.test.labels, len(classes))
-        if weights or not dataset.validates:  # the training printed its own notes
-            sys.stderr.writelines(f"{note}\n" for note in dataset.notes)
+        sys.stderr.writelines(f"{note}\n" for note in dataset.notes)
         print(f"{describe_scores(metrics, classes)} of {metrics['count']} {describe_test(dataset)}")
         if scores.areas is not None:
             metrics["average_precision"] = dict(zip(classes, scores.areas.tolist(), strict=True))

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import unicodedata
+import zlib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,8 +23,7 @@ from resnet_fn.runtime.disk import replace_text
 
 VALIDATION, CONTENTS = "validation.json", "contents.json"
 _FORMAT = 1  # of contents.json
-_EDGE, _STRIDE = 1024, 61  # the first and last bytes of a file that a fingerprint reads, and its step between them
-_HALF = 6  # bytes of each of the two numbers that make a fingerprint: `exchange_numbers` takes numbers below 2^48
+_SAMPLED = 1024  # about as many bytes of a file are hashed
 
 Fingerprint = tuple[int, int]
 UNKNOWN: Fingerprint = (0, 0)
@@ -32,14 +32,13 @@ UNKNOWN: Fingerprint = (0, 0)
 def fingerprint(data: bytes) -> Fingerprint:
     """Return two numbers below 2^48 that only files with the same contents share.
 
-    The numbers are a hash of the size, the first and last 1,024 bytes, and every 61st byte. A hash
-    of all bytes would slow the check of image files by 10 to 20 %. If one pixel of a compressed
-    image changes, most bytes after it, or a checksum at the end, change.
+    One is a checksum of all bytes, which shows the smallest change. The other is a hash of the size
+    and of about a thousand bytes, which differs for other files with this checksum. A hash of all
+    bytes would slow the check of image files by 10 to 20 %.
     """
-    parts = (data[:_EDGE], data[-_EDGE:], data[::_STRIDE]) if len(data) > 2 * _EDGE else (data,)
-    sample = b"".join((*parts, len(data).to_bytes(8, "little")))
-    value = hashlib.blake2b(sample, digest_size=2 * _HALF).digest()
-    return int.from_bytes(value[:_HALF], "little"), int.from_bytes(value[_HALF:], "little")
+    sample = data[:: len(data) // _SAMPLED + 1] + len(data).to_bytes(8, "little")
+    value = hashlib.blake2b(sample, digest_size=6).digest()
+    return zlib.crc32(data), int.from_bytes(value, "little")
 
 
 class Contents(NamedTuple):
@@ -188,28 +187,28 @@ def describe_changes(files: FileSplit, run: Path) -> list[str]:
     return notes
 
 
-def describe_trained(files: FileSplit, run: Path) -> list[str]:
-    """Return a list with a warning if the run's weights were trained on some of `files`."""
+def describe_trained(files: FileSplit, run: Path, validates: bool) -> list[str]:
+    """Return a list with a warning if the weights of `run` were trained on some of `files`.
+
+    `validates` is whether `files` are the validation files of a data set. Then, if the run stored
+    no fingerprints, files that its validation.json lacks count, because all of them except new ones
+    were in training.
+    """
     contents = read_split(run)
     if contents is None:
         return []
-    how = "was trained on"
+    names, how, seen = relative_names(files), "was trained on", []
     if contents.are_known:
         trained = set(contents.training.values())
-        seen = [files.path(index) for index, text in enumerate(_texts(files)) if text in trained]
-    elif has_split(run):  # of all other files of its folder, only new ones were not in training
+        seen = [name for name, text in zip(names, _texts(files), strict=False) if text in trained]
+    elif validates and has_split(run) and not contents.validation.keys().isdisjoint(names):
         how = "may have been trained on"
-        names = relative_names(files)
-        is_same = not contents.validation.keys().isdisjoint(names)
-        others = (index for index, name in enumerate(names) if name not in contents.validation)
-        seen = [files.path(index) for index in others] if is_same else []
-    else:
-        seen = []
+        seen = [name for name in names if name not in contents.validation]
     if not seen:
         return []
-    numbers = f"{len(seen)} of the {len(files)} validation images"
-    effect = "the accuracy is too high for an image that the net has not seen"
-    return [f"warning: {run} {how} {numbers}, such as {few(seen, 2)}: {effect}"]
+    what = "validation images" if validates else "images"
+    numbers = f"{len(seen)} of the {len(files)} {what}, such as {few(seen, 2)}"
+    return [f"warning: {run} {how} {numbers}: the accuracy is higher than on new images"]
 
 
 def _describe(files: object) -> dict[str, str]:

@@ -35,6 +35,6 @@ def describe_duplicates(train: FileSplit | None, validation: FileSplit | None) -
     differs = labels != labels[first_copy]
     other_class = np.flatnonzero(differs.any(1) if labels.ndim == 2 else differs)
     if len(other_class):
-        count = f"{len(np.unique(first_copy[other_class]))} images are in two classes, as identical files"
+        count = f"{len(np.unique(first_copy[other_class]))} images have identical copies of another class"
         notes.append(f"warning: {count}, such as {example(other_class[0])}; keep each in its right class")
     return notes

@@ -82,11 +82,11 @@ def open_dataset(
         fix = "give the checkpoint's own data set"
         raise ValueError(f"data_dir: the classes of {recipe.dataset} are not the trained net's ({changes}); {fix}")
     notes = list(dataset.notes)
-    earlier = run if trained_on else weights_of and weights_of.folder
-    if earlier and isinstance(dataset.test, FileSplit):
-        notes += describe_trained(dataset.test, earlier)
-        if trained_on and rule.same_folder and dataset.input.val_list == trained_on.val_list:
-            notes += describe_changes(dataset.test, earlier)
+    if isinstance(dataset.test, FileSplit):
+        if earlier := run if trained_on else weights_of and weights_of.folder:
+            notes += describe_trained(dataset.test, earlier, dataset.validates)
+        if run and trained_on and rule.same_folder and dataset.input.val_list == trained_on.val_list:
+            notes += describe_changes(dataset.test, run)
     for name, split, title in (("train", dataset.train, "training set"), ("test", dataset.test, "test set")):
         if name in splits:
             check_labels(split, len(dataset.classes), title)

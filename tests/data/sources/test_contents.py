@@ -84,17 +84,17 @@ def test_any_name_is_written_and_an_older_split_removed(run):
     assert not (RUN / "validation.json").exists()
 
 
-def test_a_fingerprint_sees_changes_anywhere(make_photograph, encode):
+def test_a_fingerprint_sees_the_smallest_change(make_photograph, encode):
     data = bytes(np.random.default_rng(0).integers(0, 256, 100_000, np.uint8))
-    values = {fingerprint(data), fingerprint(data + b"\0"), fingerprint(data[:-1]), fingerprint(b"")}
-    for start in (0, 1023, 50_000, 99_000):
-        values.add(fingerprint(data[:start] + bytes(61) + data[start + 61 :]))
-    assert len(values) == 8
+    values = {fingerprint(one) for one in (data, data + b"\0", data[:-1], data[::-1], b"")}
+    for place in (0, 1023, 50_001, 99_999):
+        values.add(fingerprint(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]))
+    assert len(values) == 9
     assert max(max(value) for value in values) < 2**48
     picture = make_photograph(0, 300, 200)
     other = picture.copy()
     other.putpixel((150, 100), (255, 0, 255))
-    for kind in ("JPEG", "PNG", "WEBP"):
+    for kind in ("JPEG", "PNG", "BMP"):
         assert fingerprint(encode(picture, kind)) != fingerprint(encode(other, kind)), kind
 
 
@@ -153,7 +153,7 @@ def test_what_was_removed_or_added_does_not_stop_an_evaluation(run, make_photogr
     assert line.endswith(f"missing: {gone}")
     for name in rest:
         Path("zoo", name).unlink()
-    with pytest.raises(ValueError, match=r"run/validation.json: 9 of the 9 images .* are not in zoo; put them back"):
+    with pytest.raises(ValueError, match="9 of the 9 images that run/validation.json lists .* put them back"):
         scored(run)
 
 
@@ -166,10 +166,9 @@ def test_another_folder_is_scored_whole_and_a_moved_one_as_before(run, make_phot
             Path(f"other/{name}/t{k}.jpg").write_bytes(encode(make_photograph(hash(name) % 999 + k), quality=90))
     other = scored(run, "other")
     assert len(other.test) == 9
-    assert "9 of the 9 images that run/validation.json lists are not in other, so all" in other.notes[0]
     shutil.copy(Path("zoo", run.train.names[0]), "other/ant/seen.jpg")
     (line,) = (line for line in scored(run, "other").notes if "trained on" in line)
-    assert line.startswith("warning: run was trained on 1 of the 10 validation images, such as other/ant/seen.jpg")
+    assert line.startswith("warning: run was trained on 1 of the 10 images, such as ant/seen.jpg")
 
 
 def test_another_split_of_the_same_pictures_says_how_many_trained(run):

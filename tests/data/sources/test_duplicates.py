@@ -34,7 +34,7 @@ def test_one_picture_in_two_classes_is_a_warning(folder):
         shutil.copy(folder / "train/bee" / f"0{k} ü.JPEG", folder / "train/éléphant" / f"bee {k}.JPEG")
     shutil.copy(folder / "train/bee/01 ü.JPEG", folder / "train/bee/again.JPEG")  # not in two classes
     (line,) = warnings(folder)
-    assert line.startswith("warning: 2 images are in two classes, as identical files, such as ")
+    assert line.startswith("warning: 2 images have identical copies of another class, such as ")
     assert f"{folder}/train/éléphant/bee 1.JPEG and {folder}/train/bee/01 ü.JPEG" in line
 
 
@@ -61,7 +61,7 @@ def test_an_image_of_several_classes_is_compared_by_all_of_them(folder):
     assert warnings(folder, several, **lists) == []
     Path("train.csv").write_text(Path("train.csv").read_text().replace("b;a", "a"))
     (line,) = warnings(folder, several, **lists)
-    assert "1 images are in two classes" in line
+    assert "1 images have identical copies of another class" in line
 
 
 @pytest.mark.slow
@@ -89,7 +89,7 @@ print("names", dataset.test.names, "notes", dataset.notes, flush=True)
     for rank in range(2):
         log = Path(f"logs/worker_{rank}.log").read_text()
         assert repr(alone.test.names) in log
-        assert "in two classes" in log
+        assert "of another class" in log
 
 
 def test_sizes_and_fingerprints_stay_with_their_files(folder):
