@@ -156,10 +156,10 @@ $ printf 'train/bee/00 ü.JPEG\twasp\n' > val.txt
 # the weight of no class
 $ printf 'bee 1\nbea 2\n' > w.txt
 --class-weights w.txt
-1: w.txt, line 2: 'bea' … use one of bee, cat with a space, éléphant
+1: w.txt line 2: 'bea' … use one of bee, cat with a space, éléphant
 # no file of class weights
 --class-weights balance
-1: class_weights: 'balance' … give 'balanced' or the path of a text file
+1: class_weights: balance … give 'balanced' or the path of a text file
 """
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from resnet_fn.checkpoint.tensor_file import read_tensor_file, write_tensor_files
-from resnet_fn.runtime.disk import sha256, sync, write_synced
+from resnet_fn.runtime.disk import sha256, sync_folder, write_synced
 
 if TYPE_CHECKING:
     from mindspore import Parameter
@@ -84,7 +84,7 @@ def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Map
         # The manifest has a checksum too, so that a flipped bit in it does not look like damage to another file.
         body["sha256"] = sha256(json.dumps(body, sort_keys=True).encode())
         write_synced(temporary / MANIFEST, (json.dumps(body, indent=1) + "\n").encode())
-        sync(temporary)
+        sync_folder(temporary)
         # rename() cannot replace a folder that contains files. If the process dies between the two renames,
         # `recover_interrupted_replace` (run_folder.py) puts the old folder back.
         old = folder.with_name(f"{folder.name}.old")
@@ -93,7 +93,7 @@ def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Map
             folder.rename(old)
         temporary.rename(folder)
         shutil.rmtree(old, ignore_errors=True)
-        sync(folder.parent)
+        sync_folder(folder.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise

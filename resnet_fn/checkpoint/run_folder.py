@@ -19,7 +19,7 @@ from resnet_fn.config.hints import near_run
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.contents import EarlierRun
-from resnet_fn.runtime.disk import replace_text, sha256, sha256_of_file
+from resnet_fn.runtime.disk import file_system, replace_text, sha256, sha256_of_file
 from resnet_fn.runtime.lock import FolderLock, was_locked
 from resnet_fn.runtime.versions import installed
 from resnet_fn.runtime.workers import Workers, broadcast_text
@@ -120,6 +120,7 @@ class RunFolder:
             tempfile.TemporaryFile(dir=self.checkpoints).close()  # a folder may exist and still refuse new files
         except OSError as error:
             raise ValueError(f"out_dir: {self.path} cannot be written ({error.strerror}); give another path") from None
+        check_rename(self.checkpoints)
 
     def config(self) -> dict[str, Any]:
         """Return the contents of config.json, or {} if the file is missing or no run wrote it."""
@@ -153,6 +154,25 @@ class RunFolder:
         # config.json is written last: if it exists, recipe.toml does too.
         replace_text(self.path / "config.json", json.dumps(config, indent=1) + "\n")
         return [f"{path} has been changed since the run wrote it, and stays as it is"] if changed else []
+
+
+def check_rename(folder: Path) -> None:
+    """Raise ValueError if folders inside `folder` cannot be renamed, because then no checkpoint can be saved there."""
+    temporary = folder / f"step-00000000.tmp-{os.getpid()}"  # after a kill, `prune` removes both names
+    renamed = temporary.with_suffix(".tmp-pruned")
+    try:
+        for left in (temporary, renamed):
+            shutil.rmtree(left, ignore_errors=True)
+        temporary.mkdir()
+        (temporary / MANIFEST).touch()  # a bucket may rename folders only while they are empty
+        temporary.rename(renamed)
+    except OSError as error:
+        fault = f"cannot rename folders ({error.strerror}), so it cannot hold checkpoints"
+        fix = "give an --out-dir on another disk, and copy the run afterwards"
+        raise ValueError(f"out_dir: {folder}: {file_system(folder)} {fault}; {fix}") from None
+    finally:
+        for left in (temporary, renamed):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def recover_interrupted_replace(checkpoints: Path) -> None:

@@ -53,14 +53,16 @@ RULES = (
     Rule("multi_label", lambda monitor: monitor != "top1", "needs --monitor map, macro_f1 or loss", instead="map"),
     Rule("multi_label", lambda class_weights: not class_weights, "excludes --class-weights; give one", instead=""),
     Rule("multi_label", lambda sampling: sampling == "shuffle", "needs --sampling shuffle", instead="shuffle"),
-    Rule(
-        "train_list val_list",
-        lambda train_list, val_list: train_list and val_list,
-        "needs both --train-list and --val-list",
-    ),
     Rule("validation_share", lambda dataset: dataset == "imagefolder", "is for --dataset imagefolder; leave it out"),
     Rule("split_seed group_by", lambda dataset: dataset == "imagefolder", "is for --dataset imagefolder; leave it out"),
     Rule("split_seed group_by", lambda validation_share: validation_share > 0, "needs --validation-share"),
+    Rule("val_list", lambda train_list: train_list, "needs --train-list, too", KEEP),
+    Rule(
+        "train_list",
+        lambda val_list, validation_share: val_list or validation_share > 0,
+        "needs --val-list FILE, or --validation-share 0.2 to split the list",
+        KEEP,
+    ),
     Rule("synthetic_samples synthetic_classes", lambda dataset: dataset == "synthetic", "needs --dataset synthetic"),
     Rule("on_bad_sample check_files data_threads crop_scale eval_resize", lambda dataset: dataset in OF_FILES, _FILES),
     # images

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from resnet_fn.config.hints import closest, few, near_path
+from resnet_fn.config.hints import closest, few
+from resnet_fn.data.class_names import number_classes
+from resnet_fn.data.table import CLASS, Column, fault_of_cell, read_table
 
 BALANCED = "balanced"
+_WEIGHT = Column("weight", ("weight", "weights"))
 
 
 def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> tuple[float, ...]:
@@ -71,25 +74,22 @@ def balanced_order(rng: np.random.Generator, labels: np.ndarray) -> np.ndarray:
 
 
 def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        fix = near_path(path, "give 'balanced' or the path of a text file")
-        raise ValueError(f"class_weights: {str(path)!r} cannot be read; {fix}") from None
-    weights: dict[str, float] = {}
-    for i, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        name, _, value = line.strip().rpartition(" ")
-        name = name.strip()
-        if name not in classes:
-            raise ValueError(f"{path}, line {i}: {name!r} is not a class of the data set; {closest(name, classes)}")
+    fix, find = "give 'balanced' or the path of a text file", number_classes(classes)
+    weights: dict[int, float] = {}
+    for row in read_table("class_weights", path, (CLASS, _WEIGHT), fix):
+        place, name, value = f"{path} line {row.line}", row.first, row.second
+        number = find(name)
+        if number is None:
+            reason = fault_of_cell(name) or closest(name, classes)
+            raise ValueError(f"{place}: {name!r} is not a class of the data set; {reason}")
         try:
-            weights[name] = float(value)
+            weights[number] = float(value)
         except ValueError:
-            weights[name] = 0.0
-        if not 0 < weights[name] < float("inf"):
-            raise ValueError(f"{path}, line {i}: weight {value!r} must be a number above 0; write a line CLASS WEIGHT")
-    if missing := [name for name in classes if name not in weights]:
-        raise ValueError(f"{path}: has no weight for {few(missing)}; write a line CLASS WEIGHT for each class")
-    return np.array([weights[name] for name in classes])
+            weights[number] = 0.0
+        if not 0 < weights[number] < float("inf"):
+            fix = "write a line CLASS WEIGHT, with a number such as 0.5"
+            raise ValueError(f"{place}: weight {value!r} must be a number above 0; {fix}")
+    if missing := [name for number, name in enumerate(classes) if number not in weights]:
+        fix = "write a line CLASS WEIGHT for each class"
+        raise ValueError(f"{path}: has no weight for {few(missing)}; {fix}")
+    return np.array([weights[number] for number in range(len(classes))])

@@ -1,10 +1,7 @@
 """`FileFeed` decodes image files in threads, and makes training batches from the images."""
 
 import sys
-from collections.abc import Generator
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from functools import cached_property, lru_cache
-from itertools import islice
+from functools import cached_property, lru_cache, partial
 from typing import Any, cast
 
 import numpy as np
@@ -16,6 +13,7 @@ from resnet_fn.data.images import draw_epoch, normalise
 from resnet_fn.data.mix import erase_and_mix
 from resnet_fn.data.order import Batch, Plan
 from resnet_fn.data.preprocess import naming, training_pixels
+from resnet_fn.data.sources.decoder import Decoder, Decoding
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.records import RecordSplit
 from resnet_fn.runtime.malloc import limit_arenas
@@ -23,7 +21,12 @@ from resnet_fn.runtime.workers import Workers
 
 
 class FileFeed(Plan):
-    """Makes batches from image files or MindRecord shards. With `as_bytes`, images are uint8 and not normalised."""
+    """Makes batches from image files or MindRecord shards. With `as_bytes`, images are uint8 and not normalised.
+
+    While `batch` returns an update, threads decode the next update. The feed holds at most 256 MB, or two
+    batches and their files if these are more. Counted are the images of both updates, files that were read
+    and wait (`MOST_WAITING` bytes), and a file for each thread.
+    """
 
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), as_bytes: bool = False) -> None:
         super().__init__(recipe, dataset.train.labels, workers)
@@ -33,9 +36,8 @@ class FileFeed(Plan):
         self._buffers = Buffers(shape, np.uint8 if as_bytes else np.float32)
         samples = len(self._split)
         self._erasing = lru_cache(maxsize=1)(lambda epoch: draw_epoch(recipe, epoch, samples, ["erasing"])["erasing"])
-        self._begun: dict[int, tuple[np.ndarray, list[Future[None]]]] = {}  # images and jobs of each update
-        self._pool: ThreadPoolExecutor | None = None
-        self._samples: Generator[tuple[int, bytes], None, None]
+        self._begun: dict[int, tuple[np.ndarray, Decoding]] = {}  # images of each update, two at most
+        self._decoder: Decoder | None = None
         limit_arenas(self._split.threads + 2)  # decoding threads, the reading thread, the caller's thread
 
     def batch(self, update: int) -> Batch:
@@ -61,53 +63,38 @@ class FileFeed(Plan):
 
     def close(self) -> None:
         """End all threads and drop unfinished images. The next call of `batch` starts new threads."""
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-            self._samples.close()
-            self._pool = None
+        if self._decoder is not None:
+            self._decoder.close()
+            self._decoder = None
             self._begun.clear()
 
     def _decoded(self, update: int) -> np.ndarray:
-        """Return an update's decoded images, and start to decode the next update of the epoch, if there is one."""
-        if update not in self._begun:
+        """Return an update's images, and begin to decode the next update of the epoch, if there is one."""
+        if self._decoder is None or update not in self._begun:
             self.close()
             epoch, place = divmod(update, self.updates_per_epoch)
-            self._samples = self._split.stream(self.epoch(epoch)[0][place:].reshape(-1))
-            self._pool = ThreadPoolExecutor(self._split.threads, "decode")
-            self._begin(update)
+            order = self.epoch(epoch)[0][place:].reshape(-1)
+            self._decoder = Decoder(self._split.stream(order), self._split.threads)
+            self._begin(self._decoder, update)
         if (update + 1) % self.updates_per_epoch:
-            self._begin(update + 1)  # decoded while the device computes
-        images, decoded = self._begun.pop(update)
-        wait(decoded, return_when=FIRST_EXCEPTION)  # wake up once, not per image, because threads need the GIL
-        for future in decoded:
-            future.result()
+            self._begin(self._decoder, update + 1)  # decoded while the device computes
+        images, decoding = self._begun.pop(update)
+        decoding.results()
         return images
 
-    def _begin(self, update: int) -> None:
-        """Let threads decode the images of an update. If reading fails, `batch(update)` raises the error."""
-        assert self._pool is not None
+    def _begin(self, decoder: Decoder, update: int) -> None:
+        """Let threads decode the images of an update."""
         images, (epoch, place) = self._buffers.take(), divmod(update, self.updates_per_epoch)
-        # For each image, the two numbers that seed its augmentation.
-        numbers = list(zip(self.repeat_numbers.tolist(), self.epoch(epoch)[1][place].tolist(), strict=True))
-        decoded: list[Future[None]] = []
-        samples = []
-        try:
-            for i, (index, data) in enumerate(islice(self._samples, len(images))):
-                job = (images[i : i + 1], index, data, epoch, *numbers[i])
-                decoded.append(self._pool.submit(self._decode, *job))
-                samples.append(index)
-            if samples != self.indices(update).tolist():
-                raise RuntimeError(f"the data reader returned other samples than update {update} needs")
-        except (ValueError, RuntimeError) as error:
-            failed: Future[None] = Future()
-            failed.set_exception(error)
-            decoded.append(failed)
-        self._begun[update] = images, decoded
+        numbers = self.epoch(epoch)[1][place].tolist()
+        decode = partial(self._decode, images, epoch, numbers)
+        self._begun[update] = images, decoder.begin(self.indices(update).tolist(), decode)
 
-    def _decode(self, target: np.ndarray, index: int, data: bytes, epoch: int, repeat: int, number: int) -> None:
+    def _decode(self, images: np.ndarray, epoch: int, numbers: list[int], place: int, index: int, data: bytes) -> None:
+        """Decode a file into its place in `images`. Its repeat and its number seed its augmentation."""
         with naming(self._split.undecodable, index):
-            pixels = training_pixels(data, self.recipe, epoch, repeat, number)
-        planes = pixels.transpose(2, 0, 1)[None]
+            repeat = int(self.repeat_numbers[place])
+            pixels = training_pixels(data, self.recipe, epoch, repeat, numbers[place])
+        planes, target = pixels.transpose(2, 0, 1)[None], images[place : place + 1]
         if self._as_bytes:
             target[:] = planes
         else:

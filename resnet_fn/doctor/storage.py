@@ -7,6 +7,7 @@ import numpy as np
 from mindspore import Parameter, Tensor
 
 from resnet_fn.checkpoint.folder import load_checkpoint, save_checkpoint
+from resnet_fn.checkpoint.run_folder import check_rename
 from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.lock import FolderLock
 
@@ -23,7 +24,8 @@ def checkpoint(folder: Path) -> tuple[bool, str]:
 
 
 def rename(folder: Path) -> tuple[bool, str]:
-    """Check that a file can be replaced, and that the folder can be locked."""
+    """Check that a file can be replaced, a folder renamed, and the folder locked."""
+    check_rename(folder)
     path = folder / "file"
     for text in ("old", "new"):
         with replace_file(path) as temporary:

@@ -1,13 +1,19 @@
 """These functions hash files, and write files so that they survive a loss of power."""
 
 import contextlib
+import errno
+import functools
 import hashlib
 import math
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+# Errors of an operation that a file system, for example a mounted bucket, does not have.
+_MISSING = (errno.EINVAL, errno.ENOSYS, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
 def sha256(data: Any) -> str:
@@ -30,12 +36,54 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's contents or a folder's entries are on the disk."""
+    """Wait until a file's contents are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until a folder's entries are on the disk.
+
+    If the file system cannot sync folders, a warning is printed.
+    """
+    effect = "a loss of power can undo the newest saves"
+    with _missing_is_a_warning(path, "cannot sync folders", effect):
+        sync(path)
+
+
+@contextlib.contextmanager
+def _missing_is_a_warning(path: Path, fault: str, effect: str, *more: int) -> Iterator[None]:
+    """Turn the OSError of an operation that a file system does not have into one warning."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (*_MISSING, *more):
+            raise
+        _warn_once(f"{file_system(path)} {fault} ({error.strerror}): {effect}")
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr, flush=True)
+
+
+def file_system(path: Path) -> str:
+    """Describe the file system of `path`, such as "the file system fuse.gcsfuse at /mnt/bucket"."""
+    place, nearest, kind = Path(os.path.realpath(path)), Path(), ""
+    try:
+        mounts = os.fsdecode(Path("/proc/self/mounts").read_bytes()).splitlines()
+    except OSError:  # not Linux
+        mounts = []
+    for line in mounts:
+        _, name, its_kind, *_ = line.split(" ")
+        mount = Path(name.replace("\\040", " "))  # the file's spelling of a space
+        # A later mount at the same place hides an earlier one.
+        if place.is_relative_to(mount) and len(mount.parts) >= len(nearest.parts):
+            nearest, kind = mount, its_kind
+    return f"the file system {kind} at {nearest}" if kind else f"the file system of {path}"
 
 
 def no_room(path: Path, error: OSError, run: Path) -> OSError:
@@ -66,10 +114,13 @@ def replace_file(path: Path) -> Iterator[Path]:
         mode = temporary.stat().st_mode
         temporary.unlink()
         yield temporary
-        temporary.chmod(mode)  # the mode of a new file; MindSpore's writers leave 0400
+        if temporary.stat().st_mode != mode:  # MindSpore's writers leave 0400
+            effect = "files keep the mode 0400"
+            with _missing_is_a_warning(path, "cannot change modes", effect, errno.EPERM):
+                temporary.chmod(mode)
         sync(temporary)
         temporary.replace(path)
-        sync(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         error.filename = error.filename or str(path)  # a full disk's error has none
         raise

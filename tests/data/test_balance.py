@@ -28,13 +28,29 @@ def test_weights_of_a_file_keep_their_ratios_and_have_the_mean_1():
     assert np.mean(weights[LABELS]) == pytest.approx(1)
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        "class;weight\r\nbee;1\r\ncat with a space;2.5\r\néléphant;9\r\n".encode("utf-16"),
+        "bee\t1\ncat with a space\t2.5\néléphant\t9\n".encode("utf-8-sig"),
+        'Label,Weight\n"bee",1\n"cat with a space",2.5\ne\u0301le\u0301phant,9\n'.encode(),
+    ],
+)
+def test_weights_are_read_as_other_programs_write_them(written):
+    Path("w.txt").write_bytes(written)
+    weights = np.array(class_weights("w.txt", CLASSES, LABELS))
+    np.testing.assert_allclose(weights / weights[0], [1, 2.5, 9], rtol=1e-12)
+
+
 # More are in tests/test_mistakes.py.
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("bee one\n", "w.txt, line 1: |'one'|a number above 0"),
-        ("bee nan\n", "w.txt, line 1: |'nan'|a number above 0"),
+        ("bee one\n", "w.txt line 1: |'one'|a number above 0"),
+        ("bee nan\n", "w.txt line 1: |'nan'|a number above 0"),
         ("bee 1\n", "w.txt: |cat with a space, éléphant|a line CLASS WEIGHT"),
+        ("class;weight\nbee;0,5\n", "w.txt line 2: weight '0,5'|a number such as 0.5"),
+        ("bee\n", "w.txt line 1: 'bee' has no weight; write CLASS WEIGHT"),
     ],
 )
 def test_mistakes_in_a_file_of_weights(text, parts, raises_line):

@@ -1,6 +1,7 @@
 import dataclasses
 import os
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -144,14 +145,15 @@ def test_samples_of_another_update_are_rejected(photographs):
 
     feed = make_feed(dataclasses.replace(photographs, train=as_kind(photographs.train, ShortSplit)), RECIPE)
     feed.batch(0)
-    with pytest.raises(RuntimeError, match=r"^the data reader returned other samples than update 1 needs$"):
+    expected = feed.indices(1)[2]
+    with pytest.raises(RuntimeError, match=rf"returned sample None instead of {expected}$"):
         feed.batch(1)
 
 
 def tiled(split: FileSplit, kind: type[FileSplit]) -> FileSplit:
     """Each sample 50 times."""
     labels, sizes = np.tile(split.labels, 50), np.tile(split.sizes, 50)
-    return as_kind(split, kind, names=split.names * 50, labels=labels, sizes=sizes)
+    return as_kind(split, kind, names=tuple(split.names) * 50, labels=labels, sizes=sizes)
 
 
 class SlowSplit(FileSplit):
@@ -203,6 +205,49 @@ def test_it_reads_and_decodes_a_bounded_window_ahead(photographs):
     time.sleep(0.2)
     assert 20 <= CountingSplit.count <= 20 + 64
     feed.close()
+
+
+@pytest.fixture
+def photographs_of_8_mb(photographs):
+    """Files of 8 MB that decode quickly: a JPEG may be followed by any bytes."""
+    path = Path("large.jpg")
+    path.write_bytes(Path(photographs.train.path(0)).read_bytes() + bytes(8 << 20))
+    count, size = 400, path.stat().st_size
+    labels, sizes = np.arange(count, dtype=np.int32) % 3, np.full(count, size)
+    train = FileSplit("", (str(path.resolve()),) * count, labels, sizes, threads=2)
+    return dataclasses.replace(photographs, train=train)
+
+
+@pytest.fixture
+def peak():
+    """peak() is the largest number of bytes that Python and NumPy have held, since the test began."""
+    tracemalloc.start()
+    yield lambda: tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+
+def test_a_feed_of_large_files_holds_256_mb(photographs_of_8_mb, peak):
+    feed = make_feed(photographs_of_8_mb, dataclasses.replace(RECIPE, batch_size=40))
+    bytes_of(feed, range(3))
+    feed.close()
+    assert peak() < 256 << 20
+
+
+def test_an_evaluation_of_large_files_holds_256_mb(photographs_of_8_mb, peak):
+    batches = np.arange(80).reshape(2, 40)
+    for _ in photographs_of_8_mb.train.eval_images(batches, photographs_of_8_mb.input):
+        pass
+    assert peak() < 256 << 20
+
+
+def test_a_feed_of_large_batches_holds_two(photographs, peak):
+    recipe = dataclasses.replace(RECIPE, batch_size=300, image_size=224, flip=False, erasing=0.0)
+    feed = make_feed(dataclasses.replace(photographs, train=tiled(photographs.train, FileSplit)), recipe)
+    for update in range(3):
+        feed.batch(update)  # a caller that still held the one before would hold a third
+    feed.close()
+    two_batches = 2 * 300 * 3 * 224**2 * 4
+    assert 256 << 20 < two_batches < peak() < 1.02 * two_batches
 
 
 def tasks() -> int:

@@ -8,7 +8,6 @@ is recognised after it was moved or relabelled.
 import hashlib
 import json
 import os
-import unicodedata
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -17,8 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from resnet_fn.config.hints import few
+from resnet_fn.data.class_names import composed
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.files import FileSplit, read_ahead, read_regular
+from resnet_fn.data.sources.names import Names
 from resnet_fn.runtime.disk import replace_text
 
 VALIDATION, CONTENTS = "validation.json", "contents.json"
@@ -69,15 +70,16 @@ class Kept(NamedTuple):
     recognised: int  # number of validation files with the contents that the run has, or with the path if unknown
 
 
-def relative_names(files: FileSplit) -> list[str]:
+def relative_names(files: FileSplit) -> Names:
     """Return the files' paths relative to `files.root`."""
-    return [_plain(os.path.relpath(n, files.root) if os.path.isabs(n) else n) for n in files.names]
+    root = files.root
+    paths = (os.path.relpath(name, root) if os.path.isabs(name) else name for name in files.names)
+    return Names(map(_plain, paths))
 
 
 def _plain(name: str) -> str:
-    """Return one spelling of a path: without "./", and with composed characters (NFC), which most systems write."""
-    short = os.path.normpath(name) if "./" in name or "//" in name else name
-    return unicodedata.normalize("NFC", short)
+    """Return one spelling of a path: without "./", and with accents as most systems write them."""
+    return composed(os.path.normpath(name) if "./" in name or "//" in name else name)
 
 
 def write_split(run: Path, dataset: DataSet, is_new: bool) -> None:

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import stat
 import sys
-import unicodedata
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,11 +21,14 @@ from resnet_fn.data.dataset import BadSampleError
 from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.preprocess import eval_pixels, naming
+from resnet_fn.data.sources.decoder import Decoder
+from resnet_fn.data.sources.names import Names
 
 _FIX = "fix the file and go on, or begin another run with --on-bad-sample skip"
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 READERS = 16  # number of reading threads, which read 8,000 files a second at a latency of 2 ms
 _AHEAD = 4  # number of items per thread that are computed ahead
+MOST_WAITING = 32 << 20  # bytes of results that wait, if there is more than one
 # Not every build of Pillow reads AVIF. Without any Pillow, a later import fails with a clear error.
 _HAS_AVIF = importlib.util.find_spec("PIL") and importlib.util.find_spec("PIL._avif")
 _AVIF = (".avif",) if _HAS_AVIF else ()
@@ -57,11 +59,6 @@ Result = TypeVar("Result")
 def is_image(name: str) -> bool:
     """Return True if a file's name has the ending of an image, such as ".jpg" or ".PNG"."""
     return name.lower().endswith(ENDINGS)
-
-
-def composed(name: str) -> str:
-    """Return a name in the Unicode form NFC. A Mac spells names with accents in another form."""
-    return unicodedata.normalize("NFC", name)
 
 
 def is_left_out(name: str) -> bool:
@@ -166,20 +163,18 @@ class EncodedSplit:
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
         """Yield images for each batch of sample numbers, resized and cropped at the centre as in torchvision.
 
-        Images are normalised, float32 [n, C, H, W]. Threads decode ahead.
+        Images are normalised, float32 [n, C, H, W]. Threads decode one batch ahead.
         """
 
-        def pixels(sample: tuple[int, bytes]) -> np.ndarray:
-            index, data = sample
+        def decode(place: int, index: int, data: bytes) -> np.ndarray:
             with naming(self.undecodable, index):
                 return eval_pixels(data, spec.eval_resize, spec.image_size)
 
         rows = list(batches)
-        order, ahead = np.fromiter(chain.from_iterable(rows), np.int64), max(map(len, rows), default=1)
-        with closing(self.stream(order)) as files, closing(read_ahead(pixels, files, self.threads, ahead)) as decoded:
-            for row in rows:
-                images = np.stack([image for _, image in islice(decoded, len(row))])
-                yield prepare(images, spec.image_size, spec)
+        order = np.fromiter(chain.from_iterable(rows), np.int64)
+        with closing(Decoder(self.stream(order), self.threads)) as decoder:
+            for images in decoder.decode_batches(rows, decode):
+                yield prepare(np.stack(images), spec.image_size, spec)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,14 +182,18 @@ class FileSplit(EncodedSplit):
     """Holds the image files and labels of a split, and reads the files."""
 
     root: str  # folder to which relative paths in `names` refer
-    names: tuple[str, ...]  # paths, absolute or relative to `root`
+    names: Sequence[str]  # paths, absolute or relative to `root`; held as `Names`
     labels: np.ndarray  # int32 [N], or float32 [N, classes] if images have several classes
     # File sizes in bytes, int64 [N], when the files were checked. The array is empty before this check.
     sizes: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
     # `contents.fingerprint` of each file, int64 [N, 2], when the files were read. The array is empty before that.
     fingerprints: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 2), np.int64))
-    groups: tuple[str, ...] | None = None  # group of each file, from a column of a list (see groups.py)
     threads: int = 1  # number of decoding threads
+    # Group of each file, such as a patient, whose files stay on one side of a split. None: no groups.
+    groups: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", Names.of(self.names))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -202,7 +201,7 @@ class FileSplit(EncodedSplit):
     @property
     def listing(self) -> bytes:
         """Return all file names as bytes, which identify the data set."""
-        return "\0".join(self.names).encode("utf-8", "surrogateescape")
+        return Names.of(self.names).listing
 
     @property
     def contents(self) -> bytes:
@@ -229,33 +228,51 @@ class FileSplit(EncodedSplit):
 
     def stream(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
         """Yield (sample number, file's bytes) for each sample number in `order`. Threads read files ahead."""
-        return read_ahead(self.read, map(int, order))  # a list of ImageNet's sample numbers would take 46 MB
+        numbers = map(int, order)  # a list of ImageNet's sample numbers would take 46 MB
+        return read_ahead(self.read, numbers, size=self._size)
+
+    def _size(self, index: int) -> int:
+        return int(self.sizes[index]) if len(self.sizes) else 0
 
     def keep(self, wanted: np.ndarray) -> "FileSplit":
         """Return a split of the samples for which `wanted`, bool [N], is true."""
-        names = tuple(name for name, want in zip(self.names, wanted, strict=True) if want)
+        names = Names(name for name, want in zip(self.names, wanted, strict=True) if want)
         sizes = self.sizes[wanted] if len(self.sizes) else self.sizes
         prints = self.fingerprints[wanted] if len(self.fingerprints) else self.fingerprints
-        groups = self.groups and tuple(np.array(self.groups, object)[wanted])
+        groups = self.groups
+        if groups:
+            groups = tuple(group for group, want in zip(groups, wanted, strict=True) if want)
         changes = {"labels": self.labels[wanted], "sizes": sizes, "fingerprints": prints}
         return dataclasses.replace(self, names=names, groups=groups, **changes)
 
 
 def read_ahead(
-    function: Callable[[Item], Result], items: Iterable[Item], threads: int = READERS, ahead: int = 0
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    threads: int = READERS,
+    size: Callable[[Item], int] = lambda item: 0,
 ) -> Generator[tuple[Item, Result], None, None]:
-    """Yield (item, function(item)) in order. Threads work at most `ahead` items ahead, by default 4 per thread."""
+    """Yield (item, function(item)) in order, while threads work on the items that come next.
+
+    These are 4 items for each thread, or fewer if their results have more than `MOST_WAITING` bytes.
+    `size` returns the bytes of an item's result.
+    """
     # If Python exits during an iteration, this generator is closed after all threads ended and `sys` was emptied.
     pool, finalizing = ThreadPoolExecutor(threads), sys.is_finalizing
     waiting: deque[tuple[Item, Future[Result]]] = deque()
-    source = iter(items)
+    source, held = iter(items), 0
+    following = list(islice(source, 1))
     try:
-        while True:
-            for item in islice(source, (ahead or _AHEAD * threads) - len(waiting)):
+        while following or waiting:
+            while following and len(waiting) < _AHEAD * threads:
+                (item,) = following
+                if waiting and held + size(item) > MOST_WAITING:
+                    break
+                held += size(item)
                 waiting.append((item, pool.submit(function, item)))
-            if not waiting:
-                return
+                following = list(islice(source, 1))
             first, future = waiting.popleft()
+            held -= size(first)
             yield first, future.result()
     finally:
         if not finalizing():

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from resnet_fn.config.hints import closest, few, near_path
+from resnet_fn.data.class_names import composed, warn_alike
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.contents import VALIDATION
 from resnet_fn.data.sources.files import (
     FileSplit,
     color_spec,
-    composed,
     describe_left_out,
     how_to_convert,
     is_left_out,
@@ -44,9 +44,10 @@ def load_folder(data_dir: str, threads: int, share: float, rule: SplitRule, trai
         raise ValueError(f"data_dir: {_what_is_missing(root, halves)}")
     train, notes = _list_classes(place, {name: label for label, name in enumerate(classes)})
     _check_classes(place, classes, train)
+    notes += warn_alike(classes)
     if place != root:
         notes += describe_left_out(root, sorted(filter(is_left_out, os.listdir(root))))
-    held_out: tuple[str, ...] = ()
+    held_out: Sequence[str] = ()
     if validation is None or rule.is_fixed:
         train, test, more = split_off(train, share, rule)
         notes += more

@@ -34,7 +34,7 @@ def group_files(files: FileSplit, names: Sequence[str], group_by: str) -> Sequen
     groups = [group_of(name) for name in names]
     if without := [name for name, group in zip(names, groups, strict=True) if not group]:
         lack = f"folder level {group_by}" if group_by.isdecimal() else "match"
-        fix = "give a folder level such as 2, or a pattern that fits all names"
+        fix = "give a folder level such as 2, a pattern that fits all names, or a column of the list"
         fault = f"{len(without)} of {len(names)} names have no {lack}: {few(without)}"
         raise ValueError(f"group_by: {group_by!r} does not fit all files, {fault}; {fix}")
     return groups

@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from resnet_fn.config.cli import as_typed
-from resnet_fn.data.sources.files import composed, has_images, list_folders, list_loose_images
+from resnet_fn.data.class_names import composed
+from resnet_fn.data.sources.files import has_images, list_folders, list_loose_images
 
 # The usual names of a data set's folders. A name in doubt, such as "evaluation", is that of a test
 # folder, which training never reads.

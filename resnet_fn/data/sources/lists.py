@@ -1,133 +1,254 @@
 """This module reads lists of image files. A list is a CSV file, or a text file of lines "PATH CLASS"."""
 
-import csv
+import dataclasses
 import os
-from collections.abc import Iterable, Sequence
+import re
+import sys
+import unicodedata
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.hints import closest, few, near_path
+from resnet_fn.config.hints import closest, near_path
+from resnet_fn.data.class_names import composed, merge_equal, number_classes, warn_alike
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.files import FileSplit, color_spec, is_image
+from resnet_fn.data.sources.names import Names
+from resnet_fn.data.table import CLASS, Column, fault_of_cell, read_table
 
-PATHS = ("path", "file", "filename", "image")  # names of a CSV's column of paths, in any case
-LABELS = ("label", "class", "labels", "classes")
+PATH = Column("path", ("path", "file", "filename", "image"))
 _LOOKED_AT = 20  # if none of this many first files exists, the list was made for another folder
+_FORMS = "", "NFC", "NFD"  # Unicode's forms of a path; "": as it is
 
 
-class Row(NamedTuple):
-    """Holds one image of a list."""
+@dataclasses.dataclass(frozen=True)
+class ImageList:
+    """Holds the rows of a list in few bytes, because a list may have millions of rows."""
 
-    place: str  # the image's line in the list, for example "train.txt line 3"
-    path: str
-    labels: tuple[str, ...]
+    file: Path
+    paths: Names
+    kind: np.ndarray  # number of a row's set of classes in `kinds`, int32 [N]
+    kinds: list[tuple[str, ...]]  # the sets of classes that occur, in Unicode's form NFC
+    classes: set[str]  # names of the classes, as the list writes them
+    lines: np.ndarray  # line at which a row begins, uint32 [N]
+    groups: tuple[str, ...] | None  # group of each row, if the list has a column of groups
+    notes: tuple[str, ...] = ()  # lines that the run prints
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @cached_property
+    def keys(self) -> np.ndarray:
+        """Hash of each path, int64 [N]. Paths of one file, such as a/b and ./a/b, have one hash."""
+        keys = (hash(os.path.normpath(path)) for path in self.paths)
+        return np.fromiter(keys, np.int64, len(self))
+
+    def place(self, row: int) -> str:
+        """Return the place of a row, for example "train.txt line 3"."""
+        return f"{self.file} line {self.lines[row]}"
 
 
 def load_lists(
-    data_dir: str, train_list: str, val_list: str, threads: int, known: Sequence[str] = (), several: bool = False
+    data_dir: str,
+    train_list: str,
+    val_list: str,
+    threads: int,
+    known: Sequence[str] = (),
+    several: bool = False,
+    group_by: str = "",
 ) -> DataSet:
-    """Make a data set from two lists of image files. Paths in the lists are absolute or relative to `data_dir`.
+    """Make a data set from two lists of image files.
 
-    `known` are the classes of a trained net, or () for the sorted classes of `train_list`. If `known` is given,
-    `train_list` may be "". If `several` is true, an image may have any number of classes, such as "cat;dog".
+    Args:
+        data_dir: folder to which relative paths in the lists refer.
+        train_list: list of the training images, or "" for none, which needs `known`.
+        val_list: list of the validation images, or "" for none.
+        threads: number of decoding threads.
+        known: classes of a trained net, or () for the sorted classes of `train_list`.
+        several: whether an image may have any number of classes, such as "cat;dog".
+        group_by: column with the groups of `FileSplit`. A list without this column has no groups.
+
+    Raises:
+        ValueError: if a list cannot be read, or a row is wrong.
     """
-    train = _read("train_list", train_list, data_dir, several, looked_for=not known) if train_list else []
-    val = _read("val_list", val_list, data_dir, several)
-    classes = tuple(known) or _sorted_classes({label for row in train for label in row.labels})
+    read = partial(_read, data_dir=data_dir, known=known, several=several, group_by=group_by)
+    train = read("train_list", train_list, must_exist=not known)
+    val = read("val_list", val_list)
+    classes = tuple(known) or _sorted_classes(merge_equal(train.classes))
     if len(classes) < 2 - several:
         got = f"one class only, {classes[0]!r}" if classes else "no class"
         raise ValueError(f"train_list: {train_list} has {got}; add images of more classes")
-    halves, numbers = [], {name: number for number, name in enumerate(classes)}
-    for rows in (train, val):
-        for row in rows:
-            if unknown := [label for label in row.labels if label not in numbers]:
-                source = "the trained net" if known else train_list
-                fix = closest(unknown[0], classes)
-                raise ValueError(f"{row.place}: {unknown[0]!r} is not a class of {source}; {fix}")
-        indices = [[numbers[label] for label in row.labels] for row in rows]
-        labels = np.zeros((len(rows), len(classes)), np.float32) if several else np.array(indices, np.int32).reshape(-1)
-        for place, ones in enumerate(indices if several else ()):
-            labels[place, ones] = 1
-        halves.append(FileSplit(data_dir, tuple(row.path for row in rows), labels, threads=threads))
-    spec = color_spec("imagefolder", classes)
-    return DataSet(halves[0], halves[1], spec, tuple(_notes(train, val, classes, several)))
+    source = "the trained net" if known else train_list
+    halves = [
+        FileSplit(
+            data_dir,
+            images.paths,
+            _labels(images, classes, source, several),
+            threads=threads,
+            groups=images.groups,
+        )
+        for images in (train, val)
+    ]
+    alike = [] if known else warn_alike(train.classes)
+    notes = (*train.notes, *val.notes, *alike, *_notes(train, val, classes, several))
+    return DataSet(halves[0], halves[1], color_spec("imagefolder", classes), notes)
 
 
-def _notes(train: Sequence[Row], val: Sequence[Row], classes: Sequence[str], several: bool) -> Iterable[str]:
-    seen = {os.path.normpath(row.path) for row in train}
-    if both := [row.path for row in val if os.path.normpath(row.path) in seen]:
-        yield f"warning: {len(both)} images are in both lists, such as {both[0]}, so the evaluation can be too good"
-    if not several and (joined := next((name for name in classes if ";" in name), "")):
-        yield f"warning: {joined!r} is one class here; for images of several classes, give --multi-label"
+def _labels(images: ImageList, classes: Sequence[str], source: str, several: bool) -> np.ndarray:
+    """Return labels, int32 [N], or zeros and ones, float32 [N, classes], if `several` is true."""
+    find = number_classes(classes)
+    numbers: list[list[int]] = []
+    for kind, names in enumerate(images.kinds):  # in the order of the rows
+        numbers.append([number for name in names if (number := find(name)) is not None])
+        if len(numbers[-1]) < len(names):
+            unknown = next(name for name in names if find(name) is None)
+            place = images.place(int(np.argmax(images.kind == kind)))
+            fix = closest(unknown, classes)
+            raise ValueError(f"{place}: {unknown!r} is not a class of {source}; {fix}")
+    if not several:
+        return np.array(numbers, np.int32).reshape(-1)[images.kind]
+    labels = np.zeros((len(images), len(classes)), np.float32)
+    for row, kind in enumerate(images.kind):
+        labels[row, numbers[kind]] = 1
+    return labels
+
+
+def _notes(train: ImageList, val: ImageList, classes: Sequence[str], several: bool) -> Iterator[str]:
+    both = np.flatnonzero(np.isin(val.keys, train.keys))
+    if len(both):
+        fault = f"{len(both)} images are in both lists, such as {val.paths[int(both[0])]}"
+        yield f"warning: {fault}, so the evaluation can be too good"
     if several:
-        counts = np.bincount([min(len(row.labels), 2) for row in (*train, *val)], minlength=3)
-        yield f"classes     {counts[0]:,} images have none, {counts[1]:,} one, {counts[2]:,} several"
+        counts = np.zeros(3, int)
+        for images in (train, val):
+            of_kind = np.array([min(len(names), 2) for names in images.kinds], int)
+            counts += np.bincount(of_kind[images.kind], minlength=3)
+        none, one, more = counts
+        yield f"classes     {none:,} images have none, {one:,} one, {more:,} several"
+    elif joined := next((name for name in classes if ";" in name), ""):
+        fix = "for images of several classes, give --multi-label"
+        yield f"warning: {joined!r} is one class here; {fix}"
 
 
-def _read(option: str, name: str, data_dir: str, several: bool, looked_for: bool = True) -> list[Row]:
-    file = Path(name)
-    try:
-        lines = file.read_bytes().decode("utf-8-sig", "surrogateescape").splitlines()
-    except FileNotFoundError:
-        raise ValueError(f"{option}: {file} does not exist; {near_path(file, 'give a list of images')}") from None
-    except OSError as error:
-        raise ValueError(f"{option}: {file} cannot be read ({error.strerror}); give a list of images") from None
-    rows = list((_of_csv if file.suffix.lower() == ".csv" else _of_text)(file, lines, several))
-    if not rows:
-        raise ValueError(f"{option}: {file} names no images; write a line PATH CLASS for each image")
-    first: dict[str, Row] = {}
-    for row in rows:
-        other = first.setdefault(os.path.normpath(row.path), row)
-        if {*other.labels} != {*row.labels}:
-            now, before = (";".join(one.labels) for one in (row, other))
-            line, fix = other.place.rpartition(" ")[2], "write both on one line, with ;" if several else "keep one line"
-            raise ValueError(f"{row.place}: {row.path} has class {now!r}, but line {line} has {before!r}; {fix}")
-    if looked_for and not any(os.path.exists(os.path.join(data_dir, row.path)) for row in rows[:_LOOKED_AT]):
-        path = os.path.join(data_dir, rows[0].path)
-        fix = near_path(path, "paths are relative to --data-dir, so give the folder that they begin at")
-        raise ValueError(f"{rows[0].place}: {path} does not exist; {fix}")
-    return rows
+def _read(
+    option: str,
+    name: str,
+    data_dir: str,
+    known: Sequence[str],
+    several: bool,
+    group_by: str,
+    must_exist: bool = True,
+) -> ImageList:
+    """Read and check a list. If `name` is "", return an empty list."""
+    file, fix = Path(name), "give a list of images"
+    is_whole = is_image if several else None
+    table = read_table(option, file, (PATH, CLASS), fix, group_by, is_whole) if name else ()
+    paths, kind, lines = Names(), array("i"), array("I")
+    groups: list[str] = []
+    classes: set[str] = set()
+    kinds: dict[tuple[str, ...], int] = {}
+    numbers: dict[str, int] = {}  # by the text of a cell
+    for line, path, text, group in table:
+        if not path or not path.isprintable() or text not in numbers:
+            if fault := _fault(path, text, several, known, data_dir):
+                raise ValueError(f"{file} line {line}: {fault}")
+            names = [part.strip() for part in text.split(";")] if several else [text]
+            classes.update(filter(None, names))
+            in_order = tuple(sorted({composed(name) for name in names if name}))
+            numbers[text] = kinds.setdefault(in_order, len(kinds))
+        paths.append(path)
+        kind.append(numbers[text])
+        lines.append(line)
+        if group is not None:
+            groups.append(sys.intern(group))
+    if name and not paths:
+        fix = "write a line PATH CLASS for each image"
+        raise ValueError(f"{option}: {file} names no images; {fix}")
+    paths, notes = _spell_as_on_disk(paths, file, data_dir)
+    images = ImageList(
+        file,
+        paths,
+        np.array(kind, np.int32),
+        list(kinds),
+        classes,
+        np.array(lines, np.uint32),
+        tuple(groups) or None,
+        notes,
+    )
+    _check_contradictions(images, several)
+    if name and must_exist:
+        _check_exists(images, data_dir)
+    return images
 
 
-def _of_text(file: Path, lines: Sequence[str], several: bool) -> Iterable[Row]:
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        place = f"{file} line {number}"
-        words = line.rsplit("\t", 1) if "\t" in line else line.rsplit(None, 1)
-        if several and "\t" not in line and is_image(line.strip()):
-            words = [line]
-        path, label = (words[0].strip(), words[1].strip()) if len(words) == 2 else (line.strip(), "")
-        if not path or not (label or (several and is_image(path))):
-            fix = "write PATH CLASS" if "," not in line else "a list with commas needs a name that ends in .csv"
-            raise ValueError(f"{place}: {line.strip()!r} has no class; {fix}")
-        if is_image(label) and not is_image(path):
-            raise ValueError(f"{place}: {label!r} is a file name, not a class; write PATH CLASS")
-        yield Row(place, path, _split(label, several))
+def _fault(path: str, text: str, several: bool, known: Sequence[str], data_dir: str) -> str:
+    """Return the fault of a row and its fix, or "" for a good row. `text` names the classes."""
+    if not path:
+        return "has no path; fill the cell"
+    if not text and not several:
+        return "has no class; fill the cell"
+    if is_image(text) and not is_image(path):
+        return f"{text!r} is a file name, not a class; write PATH CLASS"
+    if not path.isprintable() and _exists(data_dir, path):
+        return ""  # the name of a file may have any bytes
+    return fault_of_cell(path) or ("" if text in known else fault_of_cell(text))
 
 
-def _of_csv(file: Path, lines: Sequence[str], several: bool) -> Iterable[Row]:
-    reader = csv.reader(lines)
-    header = [name.strip().lower() for name in next(reader, [])]
-    columns = [next((header.index(name) for name in names if name in header), -1) for names in (PATHS, LABELS)]
-    if min(columns) < 0:
-        missing, names = ("path", PATHS) if columns[0] < 0 else ("class", LABELS)
-        got, fix = few(header, 6) if header else "nothing", f"name the {missing} column {' or '.join(names)}"
-        raise ValueError(f"{file} line 1: the header has {got}, but no {missing} column; {fix}")
-    for cells in filter(None, reader):  # an empty line has no cells
-        place = f"{file} line {reader.line_num}"
-        if len(cells) != len(header):
-            raise ValueError(f"{place}: has {len(cells)} cells, but the header has {len(header)}; fix the line")
-        path, label = (cells[column].strip() for column in columns)
-        if not path or not (label or several):
-            raise ValueError(f"{place}: has no {'class' if path else 'path'}; fill the cell")
-        yield Row(place, path, _split(label, several))
+def _spell_as_on_disk(paths: Names, file: Path, data_dir: str) -> tuple[Names, tuple[str, ...]]:
+    r"""Change "\" to "/" and letters with accents to the form of the files, if files then exist."""
+    listing = paths.listing
+    if listing.isascii() and b"\\" not in listing:
+        return paths, ()
+    exists = partial(_exists, data_dir)
+    for form, slashes in [(form, slashes) for form in _FORMS for slashes in (False, True)]:
+        spell = partial(_spell, form=form, slashes=slashes)
+        changed = list(islice((path for path in paths if spell(path) != path), _LOOKED_AT))
+        if any(map(exists, map(spell, changed))) and not any(map(exists, changed)):
+            how = " and ".join(filter(None, ("/ for \\" if slashes else "", form)))
+            return Names(map(spell, paths)), (f"{file}: paths are read with {how}",)
+    return paths, ()
 
 
-def _split(label: str, several: bool) -> tuple[str, ...]:
-    return tuple(name for part in label.split(";") if (name := part.strip())) if several else (label,)
+def _spell(path: str, form: str, slashes: bool) -> str:
+    path = path.replace("\\", "/") if slashes else path
+    return unicodedata.normalize(form, path) if form else path  # type: ignore[arg-type]
+
+
+def _exists(data_dir: str, path: str) -> bool:
+    return os.path.exists(os.path.join(data_dir, path))
+
+
+def _check_contradictions(images: ImageList, several: bool) -> None:
+    """Raise ValueError if two rows give one path different classes."""
+    order = np.argsort(images.keys, kind="stable")
+    keys = images.keys[order]
+    repeats = np.flatnonzero(keys[1:] == keys[:-1]) + 1
+    later, first = order[repeats], order[np.searchsorted(keys, keys[repeats])]
+    differ = images.kind[later] != images.kind[first]
+    for row, other in sorted(zip(later[differ].tolist(), first[differ].tolist(), strict=True)):
+        path = images.paths[row]
+        if os.path.normpath(path) == os.path.normpath(images.paths[other]):
+            now, before = (";".join(images.kinds[images.kind[place]]) for place in (row, other))
+            fix = "write both on one line, with ;" if several else "keep one line"
+            fault = f"{path} has class {now!r}, but line {images.lines[other]} has {before!r}"
+            raise ValueError(f"{images.place(row)}: {fault}; {fix}")
+
+
+def _check_exists(images: ImageList, data_dir: str) -> None:
+    """Raise ValueError if none of the first files exists."""
+    if any(_exists(data_dir, path) for path in images.paths[:_LOOKED_AT]):
+        return
+    path = os.path.join(data_dir, images.paths[0])
+    if re.match(r"[A-Za-z]:[\\/]", images.paths[0]):
+        fix = "it is a path of Windows; write paths of this machine, or relative to --data-dir"
+    else:
+        begin = "paths are relative to --data-dir, so give the folder that they begin at"
+        fix = near_path(path, begin)
+    raise ValueError(f"{images.place(0)}: {path} does not exist; {fix}")
 
 
 def _sorted_classes(labels: Iterable[str]) -> tuple[str, ...]:

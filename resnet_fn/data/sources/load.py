@@ -5,7 +5,7 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from resnet_fn.data.sources.folders import load_folder, load_test_folder
 from resnet_fn.data.sources.lists import load_lists
 from resnet_fn.data.sources.records import INDEX, load_records
 from resnet_fn.data.sources.scan import check_files, read_bad_files
-from resnet_fn.data.sources.validation import SplitRule
+from resnet_fn.data.sources.validation import SplitRule, split_off
 from resnet_fn.runtime.cpus import cpu_count, cpu_share
 from resnet_fn.runtime.workers import Workers
 
@@ -65,7 +65,8 @@ def open_dataset(
     if trained_on:
         data_dir = data_dir or options.data_dir or trained_on.data_dir
         lists = {name: getattr(options, name) or getattr(trained_on, name) for name in ("train_list", "val_list")}
-        if "train" not in splits and not Path(lists["train_list"]).is_file():
+        unneeded = "train" not in splits and lists["val_list"]
+        if unneeded and not Path(lists["train_list"]).is_file():
             lists["train_list"] = ""  # evaluation needs no training list
         options = unchecked(RunOptions, vars(options) | lists)
     skip, check = recipe.on_bad_sample == "skip", options.check_files
@@ -142,9 +143,12 @@ def load_dataset(
         raise ValueError(f"data_dir: {data_dir!r} is a file; extract the archive, and give the extracted folder")
     elif not Path(data_dir).exists() and (nearest := near_path(data_dir, "")):
         raise ValueError(f"data_dir: {data_dir!r} does not exist; {nearest}")
-    elif lists[1]:
-        dataset = load_lists(data_dir, *lists, threads, classes, recipe.multi_label)
-        if recipe.validation_share:
+    elif any(lists):
+        how = (threads, classes, recipe.multi_label, recipe.group_by)
+        dataset = load_lists(data_dir, lists[0], lists[1], *how)
+        if not lists[1]:
+            dataset = _split_list(dataset, recipe.validation_share, rule or _split_rule(recipe))
+        elif recipe.validation_share:
             note = f"{lists[1]} is the validation set, so nothing is split off the training images"
             dataset = dataclasses.replace(dataset, notes=(*dataset.notes, note))
     elif recipe.multi_label:
@@ -187,6 +191,14 @@ def _split_rule(
     if not run and weights_of and weights_of.same_split:
         return dataclasses.replace(rule, run=weights_of.folder, exact=False, same_folder=False)
     return rule
+
+
+def _split_list(dataset: DataSet, share: float, rule: SplitRule) -> DataSet:
+    """Split off validation files of a data set that has only training files."""
+    train, test, notes = split_off(cast(FileSplit, dataset.train), share, rule)
+    notes = [*dataset.notes, *notes]
+    changes: dict[str, Any] = {"held_out": test.names, "notes": tuple(notes)}
+    return dataclasses.replace(dataset, train=train, test=test, **changes)
 
 
 def _load_other_images(

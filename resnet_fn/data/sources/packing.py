@@ -82,7 +82,7 @@ def pack(
             advance(len(indices))
         index["splits"][name] = entries
         np.save(out / f"{name}-labels.npy", split.labels)
-        replace_text(out / f"{name}-names.json", json.dumps(split.names) + "\n")
+        replace_text(out / f"{name}-names.json", json.dumps(list(split.names)) + "\n")
     replace_text(out / INDEX, json.dumps(index, indent=1) + "\n")  # ASCII holds names of any bytes
     return written
 

@@ -153,7 +153,7 @@ def test_what_was_removed_or_added_does_not_stop_an_evaluation(run, make_photogr
     assert line.endswith(f"missing: {gone}")
     for name in rest:
         Path("zoo", name).unlink()
-    with pytest.raises(ValueError, match="9 of the 9 images that run/validation.json lists .* put them back"):
+    with pytest.raises(ValueError, match=r"9 of the 9 images that run/validation.json lists .* put them back"):
         scored(run)
 
 

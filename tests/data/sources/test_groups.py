@@ -1,11 +1,16 @@
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.sources.contents import write_split
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.groups import group_files, suggest_groups
+from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.data.sources.validation import SplitRule, split_off
 
 
@@ -41,6 +46,35 @@ def test_a_column_of_the_list_groups():
     train, validation, _ = split_off(files, 0.3, SplitRule(group_by="patient"))
     assert len(set(train.groups)) + len(set(validation.groups)) == 7
     assert [FRAMES.index(name) % 7 for name in train.names] == [int(group) for group in train.groups]
+
+
+def test_a_training_list_alone_is_split_by_its_column(folder, raises_line):
+    """Paths may be absolute or relative: the same files validate. A run that split a list keeps them."""
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.JPEG"))
+    rows = [(name, name.split("/")[1], f"patient {k % 5}") for k, name in enumerate(files)]
+    recipe = Recipe(dataset="imagefolder", image_size=24, batch_size=4, validation_share=0.3)
+
+    def opened(recipe=recipe, place="", **more):
+        lines = [f"{place}{name},{label},{patient}\n" for name, label, patient in rows]
+        Path("all.csv").write_text("path,label,patient\n" + "".join(lines), encoding="utf-8")
+        options = RunOptions(train_list="all.csv", progress=False)
+        return open_dataset(recipe, str(folder), options=options, **more)
+
+    plain = opened()
+    assert np.bincount(plain.test.labels).tolist() == [3, 3, 3]  # of 10 each
+    absolute = opened(place=f"{folder}/")
+    assert [f"{folder}/{name}" for name in plain.test.names] == list(absolute.test.names)
+    grouped = opened(replace(recipe, group_by="patient"))
+    patients = {name: patient for name, _, patient in rows}
+    sides = [{patients[name] for name in half.names} for half in (grouped.train, grouped.test)]
+    assert not sides[0] & sides[1]
+    assert sides[0] | sides[1] == set(patients.values())
+    Path("run").mkdir()
+    write_split(Path("run"), grouped, is_new=True)
+    scored = opened(place=f"{folder}/", trained_on=grouped.input, run="run", splits=("test",))
+    assert [f"{folder}/{name}" for name in grouped.test.names] == list(scored.test.names)
+    with raises_line("group_by: 'slide' does not fit all files", "a column of the list"):
+        opened(replace(recipe, group_by="slide"))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
 import dataclasses
+import os
+import tracemalloc
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -75,9 +78,18 @@ def test_paths_may_have_spaces_and_classes_that_are_numbers_are_sorted_as_number
     assert note == "warning: 1 images are in both lists, such as ./a.jpg, so the evaluation can be too good"
 
 
+def test_one_list_gives_training_files_and_groups(pictures):
+    Path("all.csv").write_text("path,label,Patient\na.jpg,x,p1\nb c.jpg,y,p2\nd.jpg,x,p1\n")
+    dataset = load_lists("set", "all.csv", "", 1, group_by="patient")
+    assert (len(dataset.test), dataset.test.groups, dataset.test.labels.shape) == (0, None, (0,))
+    assert dataset.train.groups == ("p1", "p2", "p1")
+    assert dataset.train.keep(np.array([True, True, False])).groups == ("p1", "p2")
+    assert load_lists("set", "all.csv", "all.csv", 1, group_by="scanner").train.groups is None
+
+
 MISTAKES = {
     "txt": [
-        ("a.jpg,x\n", "train.txt line 1: 'a.jpg,x' has no class; a list with commas needs a name that ends in .csv"),
+        ("a.jpg,x\n", "train.txt line 1: 'a.jpg,x' has no class; a table with commas begins with a line path,label"),
         ("x a.jpg\n", "train.txt line 1: 'a.jpg' is a file name, not a class; write PATH CLASS"),
         ("a.jpg x\nb c.jpg x\n", "train_list: train.txt has one class only, 'x'; add images of more classes"),
         ("a.jpg x\nd.jpg y\n./a.jpg y\n", "train.txt line 3: ./a.jpg has class 'y', but line 1 has 'x'; keep one line"),
@@ -150,3 +162,117 @@ def test_several_classes_are_of_lists_that_say_so(pictures):
     assert load("a.jpg x;y\nd.jpg x\n", "a.jpg x\n").notes[-1] == (
         "warning: 'x;y' is one class here; for images of several classes, give --multi-label"
     )
+
+
+CSV = "path,label\r\na.jpg,x\r\nd.jpg,y\r\n"
+TEXT = "a.jpg x\r\nd.jpg y\r\n"
+WRITTEN = {
+    "UTF-16 of PowerShell": ("t.csv", CSV.encode("utf-16")),
+    "UTF-16, big end first": ("t.csv", b"\xfe\xff" + CSV.encode("utf-16-be")),
+    "text in UTF-16": ("t.txt", TEXT.encode("utf-16")),
+    "UTF-8 with a mark": ("t.csv", CSV.encode("utf-8-sig")),
+    "text with a mark": ("t.txt", TEXT.encode("utf-8-sig")),
+    "semicolons": ("t.csv", CSV.replace(",", ";").encode()),
+    "tabs": ("t.csv", CSV.replace(",", "\t").encode()),
+    "Excel's Unicode text": ("t.txt", CSV.replace(",", "\t").encode("utf-16")),
+    "a separator for Excel": ("t.csv", b"sep=;\r\n" + CSV.replace(",", ";").encode()),
+    "a tab as separator": ("t.csv", b"sep=\t\n" + CSV.replace(",", "\t").encode()),
+    "Export-Csv": ("t.csv", b'#TYPE System.Object\r\n"Path","Label"\r\n"a.jpg","x"\r\n"d.jpg","y"\r\n'),
+    "text with a header": ("t.txt", b"File Class\n" + TEXT.encode()),
+    "text with a CSV header": ("t.txt", CSV.encode()),
+    "lines of spaces in a .csv": ("t.csv", TEXT.encode()),
+    "rows that Excel emptied": ("t.csv", CSV.encode() + b",\r\n,\r\n"),
+    "lines of an old Mac": ("t.csv", CSV.replace("\r\n", "\r").encode()),
+    "a break in another column": ("t.csv", b'path,note,label\na.jpg,"one\ntwo",x\nd.jpg,,y\n'),
+}
+
+
+@pytest.mark.parametrize(("name", "written"), WRITTEN.values(), ids=WRITTEN)
+def test_lists_are_read_as_other_programs_write_them(pictures, name, written):
+    Path(name).write_bytes(written)
+    dataset = load_lists("set", name, name, 1)
+    assert (list(dataset.train.names), dataset.classes) == (["a.jpg", "d.jpg"], ("x", "y"))
+    assert dataset.train.labels.tolist() == dataset.test.labels.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("written", "parts"),
+    [
+        ("path,label\ncafé.jpg,x\n".encode("cp1252"), "t.csv line 2: 'café.jpg'|save the file as UTF-8"),
+        ("path,label\na.jpg,x\nd.jpg,été\n".encode("cp1252"), "t.csv line 3: 'été'|as UTF-8"),
+        (b'path,label\na.jpg,x\n"d\n.jpg",y\n', "t.csv line 3: 'd\\n.jpg'|line break"),
+        (b'path,label\na.jpg,"x\ny"\n', "t.csv line 2: 'x\\ny' has a line break"),
+        (b'path,label,note\na.jpg,x,"\nd.jpg,y,\n', "t.csv line 2: |close each quotation mark"),
+        (b'path,note,label\na.jpg,"1\n2\n3",x\nd.jpg,y\n', "t.csv line 5: has 2 cells"),
+        (b'path,note,label\na.jpg,"1\n2",x\na.jpg,,y\n', "t.csv line 4: a.jpg|'y'|line 2 has 'x'"),
+        (CSV.encode("utf-16-le"), "train_list: t.csv is not in UTF-8|save it as UTF-8"),
+        (CSV.encode("utf-16")[:-1], "train_list: t.csv is no UTF-16|save it as UTF-8"),
+        (b"path,label\nC:\\p\\a.jpg,x\n", "t.csv line 2: |C:\\p\\a.jpg does not exist|paths of this machine"),
+    ],
+)
+def test_what_a_list_cannot_mean_is_named(pictures, raises_line, written, parts):
+    Path("t.csv").write_bytes(written)
+    with raises_line(*parts.split("|")):
+        load_lists("set", "t.csv", "", 1)
+
+
+def test_file_names_of_any_bytes_and_breaks_are_read(pictures, encode, make_photograph):
+    names = [b"caf\xe9.jpg", b"two\nlines.jpg"]
+    for name in names:
+        Path("set", os.fsdecode(name)).write_bytes(encode(make_photograph(1)))
+    Path("t.csv").write_bytes(b'path,label\n"' + b'",x\n"'.join(names) + b'",y\n')
+    train = load_lists("set", "t.csv", "", 1).train
+    assert [os.fsencode(name) for name in train.names] == names
+    assert len(train.read(0)) == os.stat(train.path(0)).st_size
+
+
+def nfd(text):
+    return unicodedata.normalize("NFD", text)
+
+
+def test_paths_get_the_slashes_and_accents_of_the_files(pictures):
+    Path("set/é").mkdir()
+    Path("set/a.jpg").rename("set/é/a.jpg")
+    rows = [("é\\a.jpg", "x"), ("d.jpg", "y")]
+    for form in ("NFC", "NFD"):
+        Path("t.csv").write_text(
+            "path,label\n" + "".join(f"{unicodedata.normalize(form, path)},{label}\n" for path, label in rows)
+        )
+        dataset = load_lists("set", "t.csv", "", 1)
+        assert list(dataset.train.names) == ["é/a.jpg", "d.jpg"]
+        assert dataset.notes[0].startswith("t.csv: paths are read with / for \\")
+    Path("set/é").rename("set/" + nfd("é"))
+    assert list(load_lists("set", "t.csv", "", 1).train.names) == [nfd("é") + "/a.jpg", "d.jpg"]
+
+
+def test_classes_are_equal_in_both_forms_of_unicode(pictures):
+    train = f"a.jpg été\nb c.jpg\t{nfd('été')}\nd.jpg z\nd.jpg z\n"
+    dataset = load(train, f"e.jpg {nfd('été')}\n")
+    assert dataset.classes == ("z", "été")
+    assert (dataset.train.labels.tolist(), dataset.test.labels.tolist()) == ([1, 1, 0, 0], [1])
+    assert dataset.notes[0].startswith("warning: class names differ only in case, spaces or Unicode's normal form")
+    # A class has the form of the list if the list has only one, because runs have stored such names.
+    assert load(f"a.jpg {nfd('été')}\nd.jpg z\n", "e.jpg été\n").classes == (nfd("été"), "z")
+    known = load_lists("set", "", "val.txt", 1, ("z", nfd("été")))
+    assert (known.test.labels.tolist(), known.classes) == ([1], ("z", nfd("été")))
+
+
+def test_classes_that_are_alike_get_a_line(pictures):
+    (note,) = load("c.jpg\tCat\nb c.jpg\tcat\nd.jpg\tcat \ne.jpg\thot  dog\ne2.jpg\thot dog\n", "a.jpg cat").notes[:1]
+    assert note.startswith("warning: ")
+    assert "'Cat' and 'cat'; 'hot  dog' and 'hot dog'" in note
+
+
+def test_a_row_of_a_list_takes_300_bytes_at_most(pictures):
+    rows = [f"images/class_{k % 1000:04d}/IMG_{k:08d}.jpg" for k in range(40_000)]
+    with open("t.csv", "w") as file:
+        file.write("path,patient,label\na.jpg,p0,c0\n")
+        file.writelines(f"{path},p{k // 100},c{k % 1000}\n" for k, path in enumerate(rows))
+    Path("v.csv").write_text("path,label\nd.jpg,c0\n")
+    tracemalloc.start()
+    dataset = load_lists("set", "t.csv", "v.csv", 1, group_by="patient")
+    held, peak = (number / len(rows) for number in tracemalloc.get_traced_memory())
+    tracemalloc.stop()
+    assert list(dataset.train.names[1:]) == rows
+    assert held < 90
+    assert peak < 200

@@ -159,7 +159,7 @@ def test_a_scan_holds_a_window_of_files_however_many_there_are(folder):
     split = load_dataset(RECIPE, str(folder)).train
     peaks = []
     for times in (100, 1000):  # 2,100 files and 21,000
-        many = replace(split, names=split.names * times, labels=np.tile(split.labels, times))
+        many = replace(split, names=tuple(split.names) * times, labels=np.tile(split.labels, times))
         tracemalloc.start()
         scanned, _ = scan_files(many, False, Workers(), progress=False)
         peaks.append(tracemalloc.get_traced_memory()[1] - len(many) * 8)  # the result's own bytes
