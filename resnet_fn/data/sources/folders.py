@@ -41,7 +41,7 @@ def load_folder(
     from the training images. If `trains` is False, the training folder may be missing.
     """
     root = Path(data_dir)
-    halves = find_halves(root)
+    halves = find_halves(root, of_run=run is not None)
     place, validation, classes = halves.train, halves.validation, halves.classes
     split_before = run is not None and (run / FILE).is_file()
     validates = validation is not None or share > 0 or split_before
