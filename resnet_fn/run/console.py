@@ -17,7 +17,7 @@ from resnet_fn.evaluation.task import task_of
 from resnet_fn.models.batchnorm import is_statistic
 from resnet_fn.recipes import differences
 from resnet_fn.run.build import Run
-from resnet_fn.runtime.console import wrapped
+from resnet_fn.runtime.console import printable, wrapped
 from resnet_fn.runtime.process import kernel_threads
 
 _TITLES = {"top1": "val top-1", "map": "val mAP", "macro_f1": "macro F1"}  # titles of the metrics' columns
@@ -37,7 +37,8 @@ def header(run: Run, start: Path | None) -> list[str]:
     what = "samples" if recipe.dataset == OWN else "images"
     classes = f"{_count(len(dataset.classes), 'class', 'classes')}, " if dataset.classes else ""
     if recipe.of_files:
-        classes = f"{_count(len(dataset.classes), 'class', 'classes')} ({few(dataset.classes)}), "
+        names = [printable(name) for name in dataset.classes]
+        classes = f"{_count(len(dataset.classes), 'class', 'classes')} ({few(names)}), "
     left_out = f"; each epoch leaves out {rest:,} {what}" * bool(rest)
     lines = [
         f"net         {recipe.model}, {values:,} parameters{f', {trained:,} of them trained' * (trained < values)}",

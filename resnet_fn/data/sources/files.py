@@ -142,7 +142,7 @@ def how_to_convert(names: Iterable[str]) -> str:
     kinds = dict.fromkeys(endings)
     counts = ", ".join(f"{endings.count(kind)} {kind}" for kind in kinds)
     commands = [f"magick mogrify -format {_CONVERTED_TO[kind]} *{kind}" for kind in kinds]
-    return f"{counts} files are not read; convert them with ImageMagick: {few(commands)}"
+    return f"{counts} not read; convert with ImageMagick: {few(commands)}"
 
 
 def read_regular(path: str | Path) -> bytes:

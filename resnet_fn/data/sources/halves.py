@@ -57,12 +57,13 @@ def enter(place: Path, classes: Collection[str] = ()) -> Path:
     return place
 
 
-def find_halves(root: Path, known: Collection[str] = ()) -> Halves:
+def find_halves(root: Path, known: Collection[str] = (), of_run: bool = False) -> Halves:
     """Find the folders of the data set in `root` by their names and contents.
 
     Without a training folder, the class folders are in `root` itself. If folders with other names
     hold images, too, a training folder is a class, except beside a validation or test folder that
-    fits it (`_fits`). `known` are the classes of a trained net, if there is one.
+    fits it (`_fits`). `known` are the classes of a trained net, if there is one. If `of_run` is
+    True, a run has read the data set: of several folders, it read train and val.
 
     Raises ValueError if two folders can be the training folder, or can be the validation folder.
     """
@@ -74,6 +75,10 @@ def find_halves(root: Path, known: Collection[str] = ()) -> Halves:
     in_pairs = any(_fits(place, train) for train in halves["training"] for place in scored)
     if not in_pairs and (any(map(has_images, others)) or not (named["training"] or scored)):
         return _beside_classes(root, folders, halves)
+    if of_run:
+        for kind, name in (("training", "train"), ("validation", "val")):
+            if root / name in halves[kind]:
+                halves[kind] = [root / name]
     train = _only("training", halves["training"] or named["training"][:1])
     train = enter(train, known) if train else None
     classes = list_folders(train) if train else []

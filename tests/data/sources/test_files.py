@@ -47,7 +47,7 @@ def test_images_that_need_a_conversion_are_named(make_photograph, folder, capsys
         (folder / place).write_bytes(b"no format of Pillow")
     notes = open_dataset(RECIPE, str(folder)).notes
     (note,) = [note for note in notes if "convert" in note]
-    assert note.startswith(f"warning: {folder}/train: 2 .heic, 1 .svg files are not read; ")
+    assert note.startswith(f"warning: {folder}/train: 2 .heic, 1 .svg not read; ")
     assert "magick mogrify -format jpg *.heic" in note
     find_images([folder])
     assert "magick mogrify -format jpg *.heic" in capsys.readouterr().err

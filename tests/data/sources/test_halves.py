@@ -186,6 +186,11 @@ def test_a_split_run_ignores_a_validation_folder(lay):
     assert any("set/valid is not used" in note for note in again.notes)
 
 
+def test_an_older_run_keeps_val_beside_valid(lay):
+    lay(*halves("train", "val", "valid"))
+    assert load_dataset(RECIPE, "set", run=Path("run")).test.root == "set/val"
+
+
 def test_loose_images_of_both_halves_are_counted(lay):
     notes = load_dataset(SPLIT, lay(*halves("train", "val"), "train 3", "val 1")).notes
     for count, half in ((3, "train"), (1, "val")):
