@@ -43,8 +43,9 @@ def main(arguments: Sequence[str]) -> int:
     card = export(trained, parsed.out, int(parsed.batch) if fixed else 0, data_dir=parsed.data_dir)
     verified = card["verified"]
     print(
-        f"{parsed.out}: {parsed.format}, input {card['input']['shape']}; verified on {verified['images']} validation "
-        f"images, largest difference of a logit {verified['largest_difference']:.2g}; described in {parsed.out}.json"
+        f"{parsed.out}: {parsed.format}, input {card['input']['shape']}; verified on {verified['images']} "
+        f"{verified['compared_on']}, largest difference of a logit {verified['largest_difference']:.2g}; "
+        f"described in {parsed.out}.json"
     )
     return 0
 

@@ -20,7 +20,7 @@ from resnet_fn.runtime import console
 
 # The settings that --help lists first, and all settings that --help lists.
 _FIRST = "dataset data_dir model weights epochs batch_size learning_rate seed out_dir resume"
-_SHOWN = f"""{_FIRST} image_size validation_share multi_label flip policy mixup freeze precision schedule
+_SHOWN = f"""{_FIRST} image_size validation_share group_by multi_label flip policy mixup freeze precision schedule
     warmup_epochs loss label_smoothing class_weights optimizer momentum weight_decay ema clip_norm monitor patience
     eval_every data_threads accumulate device threads checkpoint_every"""
 _EXAMPLES = """examples:

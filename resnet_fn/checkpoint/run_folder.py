@@ -19,6 +19,7 @@ from resnet_fn.config.hints import near_run
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.sources.contents import EarlierRun
 from resnet_fn.runtime.disk import file_system, replace_text, sha256, sha256_of_file
 from resnet_fn.runtime.lock import FolderLock, was_locked
 from resnet_fn.runtime.workers import Workers, broadcast_text
@@ -26,7 +27,7 @@ from resnet_fn.runtime.workers import Workers, broadcast_text
 _STEP = re.compile(r"step-(\d{8})")
 # A killed run leaves half-written folders in `checkpoints`, and half-written files in the run folder.
 _LEFT = re.compile(r"step-\d{8}\.tmp-(\d+|pruned)")
-_LEFT_FILE = re.compile(r"\.tmp-\d+-[0-9a-f]{8}-(config|recipe|metrics|validation|bad_files)\.\w+")
+_LEFT_FILE = re.compile(r"\.tmp-\d+-[0-9a-f]{8}-(config|recipe|metrics|validation|contents|bad_files)\.\w+")
 # Files that a run writes first. Another program may also have written files of these names.
 _FILES = ("config.json", "recipe.toml", "metrics.jsonl")
 
@@ -206,6 +207,15 @@ def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
     if is_one:
         return load_checkpoint(Path(path))
     return RunFolder(folder).best() if which == "best" else RunFolder(folder).newest()
+
+
+def earlier_run(weights: str | Path, recipe: Recipe) -> EarlierRun | None:
+    """Return the run whose weights a net starts with, or None if `weights` is not a run or a checkpoint of a run."""
+    if not weights or not Path(weights).is_dir():
+        return None
+    before = settings_of(str(weights))["recipe"]
+    settings = [(before.get("split_seed", 0), before.get("group_by", "")), (recipe.split_seed, recipe.group_by)]
+    return EarlierRun(locate(Path(weights))[0], settings[0] == settings[1])
 
 
 def settings_of(path: str) -> dict[str, Any]:

@@ -62,6 +62,8 @@ RULES = (
         of_stored=False,
     ),
     Rule("validation_share", lambda dataset: dataset == "imagefolder", "is for --dataset imagefolder; leave it out"),
+    Rule("split_seed group_by", lambda dataset: dataset == "imagefolder", "is for --dataset imagefolder; leave it out"),
+    Rule("split_seed group_by", lambda validation_share: validation_share > 0, "needs --validation-share"),
     Rule("val_list", lambda train_list: train_list, "needs --train-list, too", KEEP),
     Rule(
         "train_list",

@@ -11,13 +11,25 @@ import numpy as np
 from resnet_fn.config.fields import show_value
 from resnet_fn.config.hints import few
 from resnet_fn.config.packages import installed
-from resnet_fn.data.dataset import DataSet, Split
+from resnet_fn.data.dataset import DataSet, Samples, Split
+from resnet_fn.data.sources.files import FileSplit
+from resnet_fn.data.sources.records import RecordSplit
 from resnet_fn.runtime import versions
 from resnet_fn.runtime.disk import sha256
 from resnet_fn.runtime.workers import Workers, gather_texts
 
 _DIGITS = 12  # number of hexadecimal digits of a SHA-256 in messages
 _SPLITS = {"train": "training images", "test": "validation images"}
+
+
+def identify(split: Samples) -> dict[str, Any]:
+    """Return a dict of JSON types that identifies a split. A resumed run compares it with the checkpoint's dict."""
+    identity: dict[str, Any] = {"samples": len(split)}
+    if isinstance(split, FileSplit | RecordSplit):
+        identity["files"] = sha256(split.listing + split.labels.tobytes())
+        if split.contents:
+            identity["contents"] = sha256(split.contents)
+    return identity
 
 
 def require_alike(values: Mapping[str, Any], workers: Workers, fix: str) -> None:
@@ -56,12 +68,6 @@ def check_data(workers: Workers, dataset: DataSet, splits: Iterable[str]) -> Non
         contents = split.images if isinstance(split, Split) else split.listing + split.contents
         values[_SPLITS[name]] = f"{len(split)} ({_digest((split.labels, contents))})"
     require_alike(values, workers, "give all workers the same data")
-
-
-def identify(split: Any) -> dict[str, str]:
-    """Return SHA-256 values that identify a split of files: of names and labels, and of sizes or checksums if known."""
-    files = {"files": sha256(split.listing + split.labels.tobytes())}
-    return files | ({"contents": sha256(split.contents)} if split.contents else {})
 
 
 def check_state(workers: Workers, parameters: Iterable[Any], class_weights: Iterable[float] = ()) -> None:

@@ -59,7 +59,7 @@ class FileFeed(Plan):
     def reproducibility_key(self) -> dict[str, Any]:
         """Return a dict that identifies the data. A resumed run compares the dict with the checkpoint's dict."""
         feed = "uint8" if self._as_bytes else "float32"
-        return {"samples": len(self._split), **identify(self._split), "feed": feed}
+        return {**identify(self._split), "feed": feed}
 
     def close(self) -> None:
         """End all threads and drop unfinished images. The next call of `batch` starts new threads."""

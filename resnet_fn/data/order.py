@@ -22,7 +22,6 @@ class Streams:
     CROP = 3  # seed, epoch, 3: padded crop and flip; whole epochs, in memory
     ERASING = 4  # seed, epoch, 4
     MIXING = 5  # seed, update, 5: mixup and CutMix
-    VALIDATION = 8  # seed, 8: the files that are split off for validation
     VIEW = 8  # seed, epoch, 8, repeat, number: a file's random resized crop and flip
     JITTER = 9  # seed, epoch, 9, repeat, number: brightness, contrast and saturation
     POLICY = 10  # seed, epoch, 10, repeat, number

@@ -45,7 +45,8 @@ def export(
         out: the file to write, which ends in .mindir, .onnx or .safetensors (weights only). A description of the net
             is written beside the file, with ".json" appended to the name.
         batch: batch size of the exported net. If 0, the exported net accepts any batch size.
-        images: float32 [N, C, H, W], for the comparison. If None, the first validation images are used, at most 128.
+        images: float32 [N, C, H, W], for the comparison. If None, the first validation images are used, at most 128,
+            or noise if `data_dir` is empty and the training's data set cannot be read.
         data_dir: folder of the data set. If empty, the data set is read from the same folder as in training.
 
     Returns:
@@ -63,19 +64,32 @@ def export(
         ending = out.suffix or "nothing"
         raise ValueError(f"out: {out} ends in {ending!r}; give a file that ends in .mindir, .onnx or .safetensors")
     trained = run if isinstance(run, LoadedNet) else load_run(run)
+    compared_on = "validation images" if images is None else "given images"
     if images is None:
-        dataset = open_trained_dataset(trained, data_dir)
-        images = next(eval_batches(dataset.test, dataset.input, min(_IMAGES, len(dataset.test))))[0]
+        try:
+            images = _validation_images(trained, data_dir)
+        except (ValueError, OSError):  # the data set was moved or changed: an export does not depend on it
+            if data_dir:
+                raise
+            compared_on = "images of noise (the data set cannot be read)"
+            shape = (_IMAGES, trained.input.channels, *[trained.input.image_size] * 2)
+            images = np.random.default_rng(0).standard_normal(shape, np.float32)
     card = describe_export(trained, kind, batch)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with replace_file(out.with_name(out.name + ".json")) as beside, replace_file(out) as file:
             _WRITERS[kind](trained, file, card)
             card["verified"] = compare(trained, _READERS[kind](file, trained), images, batch)
+            card["verified"]["compared_on"] = compared_on
             beside.write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise ValueError(f"out: {out} cannot be written ({error.strerror or error}); give another file") from None
     return card
+
+
+def _validation_images(trained: LoadedNet, data_dir: str) -> np.ndarray:
+    dataset = open_trained_dataset(trained, data_dir)
+    return next(eval_batches(dataset.test, dataset.input, min(_IMAGES, len(dataset.test))))[0]
 
 
 def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]:

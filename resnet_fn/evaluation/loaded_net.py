@@ -11,7 +11,7 @@ from mindspore import Tensor, nn
 
 from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError
 from resnet_fn.checkpoint.parameters import assign_all, check_finite
-from resnet_fn.checkpoint.run_folder import find_checkpoint
+from resnet_fn.checkpoint.run_folder import earlier_run, find_checkpoint
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, check_buildable, recipe_from_dict
 from resnet_fn.config.settings import changed, unchecked
@@ -152,7 +152,7 @@ def load_weight_file(
     recipe, weights = suit_weights(recipe, weights)
     if data.get("workers", Workers()).is_main:
         print(*describe_source(weights), sep="\n", flush=True)
-    dataset = open_dataset(recipe, **data)
+    dataset = open_dataset(recipe, weights_of=earlier_run(file, recipe), **data)
     net = build_net(recipe, dataset.input)
     load_weights(net, weights, allow_non_finite=allow_non_finite)
     return LoadedNet(net, recipe, dataset.input, None, weights.averaged), dataset, weights
@@ -174,9 +174,10 @@ def open_trained_dataset(
     splits: Sequence[str] = ("test",),
     val_list: str = "",
 ) -> DataSet:
-    """Open a checkpoint's data set. An empty `data_dir` or `val_list` is replaced by the training run's value.
+    """Open a checkpoint's data set.
 
-    If only the split "test" is opened, `data_dir` may also be a folder of other images to score.
+    An empty `data_dir` or `val_list` is replaced by the training run's value. If only the split
+    "test" is opened, `data_dir` may also be a folder of other images to score.
     """
     assert trained.checkpoint
     more: dict[str, Any] = {

@@ -9,12 +9,12 @@ import mindspore
 from mindspore import nn, ops
 
 from resnet_fn.checkpoint.folder import Checkpoint
-from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.checkpoint.run_folder import RunFolder, earlier_run
 from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, check_buildable
 from resnet_fn.config.settings import draft_of, typed_in
-from resnet_fn.data.agreement import check_settings
+from resnet_fn.data.agreement import check_settings, identify
 from resnet_fn.data.balance import class_balance, class_weights, describe_balance
 from resnet_fn.data.dataset import DataSet, blank_batch
 from resnet_fn.data.feed import Feed, check_feed, make_feed
@@ -100,6 +100,7 @@ class Run:
     total: int  # number of updates of the whole run
     class_weights: tuple[float, ...]  # weight of each class in the loss; (): all equal
     class_balance: list[dict[str, float]]  # a row for each class, if classes are balanced: see `balance.class_balance`
+    validation_set: dict[str, Any]  # identifies the validation set, which a resumed run compares
     notes: list[str]  # lines for the run's header
     stop_request: StopRequest  # records the signals that this process gets
     prefetcher: Prefetcher  # prepares the feed's batches, one update ahead
@@ -149,7 +150,9 @@ def build_run(
         check_model(recipe.model)  # before the data set, which can take minutes to read
         check_settings(workers, recipe)  # each worker read its own file
     resumed = folder.path if checkpoint else None
-    dataset = own.dataset if own else open_dataset(recipe, options=options, workers=workers, run=resumed)
+    weights_of = earlier_run(recipe.weights, recipe) if source else None
+    places: dict[str, Any] = {"run": resumed, "weights_of": weights_of}
+    dataset = own.dataset if own else open_dataset(recipe, options=options, workers=workers, **places)
     own_loss = own.loss if own else None
     feed = make_feed(dataset, recipe, workers, options.feed)
     total = recipe.epochs * feed.updates_per_epoch
@@ -210,6 +213,7 @@ def build_run(
         total=total,
         class_weights=weights,
         class_balance=balance,
+        validation_set=identify(dataset.test),
         notes=[*first, *dataset.notes, *filter(None, lines)],
         stop_request=stop_request,
         prefetcher=Prefetcher(feed, total, blank),

@@ -20,8 +20,8 @@ from resnet_fn.config.recipe_file import recipe_text
 from resnet_fn.config.settings import typed_in
 from resnet_fn.data.agreement import check_settings, check_state
 from resnet_fn.data.images import like_float_feed
+from resnet_fn.data.sources.contents import write_split
 from resnet_fn.data.sources.scan import write_bad_files
-from resnet_fn.data.sources.validation import write_validation
 from resnet_fn.evaluation.scoring import StoppedError, score
 from resnet_fn.evaluation.task import all_metrics
 from resnet_fn.recipes import load_recipe
@@ -124,7 +124,7 @@ def train(
             run.folder.create(lock)
             run.notes += run.folder.write_config(run.recipe, options, workers, recipe_text(run.recipe, options))
             write_bad_files(run.folder.path, run.dataset)
-            write_validation(run.folder.path, run.dataset.held_out)
+            write_split(run.folder.path, run.dataset, is_new=not checkpoint)
             run.telemetry = Telemetry(run.folder.path, run.recipe, options, start, run.total)
         # These are closed from right to left: the prefetcher reads the feed, and the log learns of a save that failed.
         with contextlib.closing(run.feed), run.telemetry as log, run.writer, contextlib.closing(run.prefetcher):

@@ -38,10 +38,12 @@ def save(run: Run) -> None:
         # The run's progress: the fields of `Progress` (run/build.py).
         **finite_or_null(dataclasses.asdict(progress)),
         "epoch": progress.update // run.feed.updates_per_epoch,
-        # Values that a resume compares, in `check_same_recipe`, `data_notes`, `layout_notes` and `restore`.
+        # Values that a resume compares, in `check_same_recipe`, `data_notes`, `validation_notes`, `layout_notes` and
+        # `restore`.
         "recipe": to_dict(run.recipe),
         "dataset": to_dict(run.dataset.input),  # classes and preprocessing, which evaluation and export need, too
         "feed": run.feed.reproducibility_key,
+        "validation": run.validation_set,
         "parallel_layout": parallel_layout(options, run.workers),
         "class_weights": list(run.class_weights),
         # Values for an evaluation's report (report/writer.py).
@@ -193,6 +195,7 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     """Load a checkpoint into a newly built run, and add notes about changed data and settings to `run.notes`."""
     saved = checkpoint.state
     run.notes += data_notes(saved, run.dataset.classes, run.feed, run.options.allow_other_data)
+    run.notes += validation_notes(saved.get("validation"), run.validation_set)
     run.notes += epochs_notes(saved["update"], saved["recipe"]["epochs"], run)
     run.notes += layout_notes(saved["parallel_layout"], parallel_layout(run.options, run.workers))
     restore_state(run.state, checkpoint)
@@ -225,15 +228,7 @@ def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, all
     """Return notes about differences between the run's data and the data in `saved`, the state of a checkpoint."""
     now, then = feed.reproducibility_key, saved["feed"]
     changes = renamed(saved["dataset"]["classes"], classes)
-    differences = [f"classes {changes}"] if changes else []
-    if then["samples"] != now["samples"]:
-        differences.append(f"samples {then['samples']} → {now['samples']}")
-    contents = {  # files have the first two entries, arrays of `fit` the last
-        "files": "other file names or classes",
-        "contents": "other contents of files with the same names",
-        "arrays": "other values in the training or validation arrays",
-    }
-    differences = differences or [text for name, text in contents.items() if then.get(name) != now.get(name)][:1]
+    differences = _differences(then, now, [f"classes {changes}"] if changes else [])
     other_data = f"another training set than the checkpoint's ({', '.join(differences)})"
     if differences and not allow_other:
         fix = "give the same data, another --out-dir, or --allow-other-data"
@@ -244,6 +239,27 @@ def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, all
     if then.get("feed") != now.get("feed"):
         notes.append(f"resuming with --feed {now['feed']} instead of {then['feed']}: some bits of the results differ")
     return notes
+
+
+def validation_notes(then: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list[str]:
+    """Return a list with a warning if the validation set has changed. Older checkpoints have no `then`."""
+    differences = _differences(then, now) if then else []
+    other_set = f"another validation set than the checkpoint's ({', '.join(differences)})"
+    effect = "metrics before and after are of different images, also the best checkpoint's"
+    return [f"warning: resuming with {other_set}: {effect}"] if differences else []
+
+
+def _differences(then: Mapping[str, Any], now: Mapping[str, Any], known: Sequence[str] = ()) -> list[str]:
+    """Return `known` and a difference of the numbers of samples, or else one of names or contents, if there is one."""
+    differences = list(known)
+    if then["samples"] != now["samples"]:
+        differences.append(f"samples {then['samples']} → {now['samples']}")
+    contents = {  # files have the first two entries, arrays of `fit` the last
+        "files": "other file names or classes",
+        "contents": "other contents of files with the same names",
+        "arrays": "other values in the training or validation arrays",
+    }
+    return differences or [text for name, text in contents.items() if then.get(name) != now.get(name)][:1]
 
 
 def parallel_layout(options: RunOptions, workers: Workers) -> dict[str, Any]:

@@ -348,3 +348,10 @@ def test_an_enlarged_picture_is_the_evaluations(make_run):
     images = np.random.default_rng(0).integers(0, 256, (1, 8, 8, 1), np.uint8)
     wanted = prepare(images, 16, dataclasses.replace(trained.input, full_scale=255.0))
     np.testing.assert_allclose(trained.preprocess(images[0]), wanted, atol=1e-6)
+
+
+def test_a_picture_that_needs_a_conversion_is_told_how(run):
+    Path("phone.heic").write_bytes(b"\0\0\0\x18ftypheic")
+    (result,) = predict(run, "phone.heic")
+    assert "not an image" in result["error"]
+    assert "magick mogrify -format jpg *.heic" in result["error"]

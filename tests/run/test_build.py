@@ -8,7 +8,7 @@ from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.sources.validation import write_validation
+from resnet_fn.data.sources.contents import write_split
 from resnet_fn.run.build import Progress, build_run
 from resnet_fn.run.console import describe_best
 from resnet_fn.runtime.signals import StopRequest
@@ -96,13 +96,13 @@ def test_a_run_that_goes_on_keeps_its_validation_part(folder):
     options = RunOptions(data_dir=str(folder), progress=False)
     first = build(recipe, options).dataset
     Path("run").mkdir()
-    write_validation(Path("run"), first.held_out)
+    write_split(Path("run"), first, is_new=True)
     for k in range(5):
         shutil.copy(folder / "train/bee/00 ü.JPEG", folder / f"train/bee/{k}.JPEG")
     again = build(recipe, options, CHECKPOINT).dataset
     assert (len(first.train), len(again.train)) == (15, 20)
     assert again.test.names == first.test.names
-    assert len(build(recipe, options).dataset.test) == 8
+    assert len(build(recipe, options).dataset.test) == 8  # a new run: 4 of 12, 2 of 7, 2 of 7
 
 
 def test_the_first_update_of_a_process_is_its_compilation():

@@ -5,7 +5,7 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,12 +19,13 @@ from resnet_fn.data.image_file import open_image
 from resnet_fn.data.input_spec import InputSpec, renamed
 from resnet_fn.data.sources.bundled import load_digits, make_synthetic
 from resnet_fn.data.sources.cifar import load_cifar
+from resnet_fn.data.sources.contents import EarlierRun, describe_changes, describe_trained, has_contents
 from resnet_fn.data.sources.files import FileSplit, list_folders, read_regular
 from resnet_fn.data.sources.folders import load_folder, load_test_folder
 from resnet_fn.data.sources.lists import load_lists
 from resnet_fn.data.sources.records import INDEX, load_records
 from resnet_fn.data.sources.scan import check_files, read_bad_files
-from resnet_fn.data.sources.validation import FILE
+from resnet_fn.data.sources.validation import SplitRule, split_off
 from resnet_fn.runtime.cpus import cpu_count, cpu_share
 from resnet_fn.runtime.workers import Workers
 
@@ -39,6 +40,7 @@ def open_dataset(
     run: str | Path | None = None,
     trained_on: InputSpec | None = None,
     trained_files: Mapping[str, Any] | None = None,
+    weights_of: EarlierRun | None = None,
 ) -> DataSet:
     """Open the data set of a recipe, and check labels and image files.
 
@@ -50,10 +52,12 @@ def open_dataset(
         splits: the splits to check, "train", "test" or both.
         run: folder of a run whose validation split and list of bad files are used, or None for a new run.
         trained_on: description of a trained net's input, or None. The data set must have the same classes, in the same
-            order. The description's folder and lists of images are used if no others are given. If only "test" is
-            checked, `data_dir` may also be a folder of other images to score, which `load_test_folder` lists.
-        trained_files: what `identify` returned for the images that trained the net. If `data_dir` holds the same
-            images, it is the training's data set in another place.
+            order. The description's folder and lists of images are used if no others are given. If
+            only "test" is checked, `data_dir` may also be a folder of other images to score.
+        trained_files: result of `identify` for the images that trained the net. A folder with these
+            images is a copy of the training's data set.
+        weights_of: an earlier run whose weights the net starts with, or None. Its validation files
+            validate again, or a line has the number of validation files that it was trained on.
 
     Raises:
         ValueError: if the folder or a list is wrong, a file is bad, a label is invalid, or `trained_on` does not fit.
@@ -62,14 +66,16 @@ def open_dataset(
     if trained_on:
         data_dir = data_dir or options.data_dir or trained_on.data_dir
         lists = {name: getattr(options, name) or getattr(trained_on, name) for name in ("train_list", "val_list")}
-        if "train" not in splits and not Path(lists["train_list"]).is_file():
+        unneeded = "train" not in splits and lists["val_list"]
+        if unneeded and not Path(lists["train_list"]).is_file():
             lists["train_list"] = ""  # evaluation needs no training list
         options = unchecked(RunOptions, vars(options) | lists)
     skip, check = recipe.on_bad_sample == "skip", options.check_files
     if skip and check == "no":
         fix = "give --on-bad-sample error, or leave out --no-check-files"
         raise ValueError(f"check_files: 'no' cannot be used with on_bad_sample 'skip'; {fix}")
-    dataset = load_dataset(recipe, data_dir, options, run, splits, trained_on, trained_files)
+    rule = _split_rule(recipe, run, trained_on, weights_of, data_dir)
+    dataset = load_dataset(recipe, data_dir, options, rule, splits, trained_on, trained_files)
     left_out = read_bad_files(run) if skip and run and "train" in splits else None
     dataset = check_files(dataset, recipe.on_bad_sample, check, workers, options.progress, splits, left_out)
     check_data(workers, dataset, splits)
@@ -78,6 +84,11 @@ def open_dataset(
         fix = "give the checkpoint's own data set"
         raise ValueError(f"data_dir: the classes of {recipe.dataset} are not the trained net's ({changes}); {fix}")
     notes = list(dataset.notes)
+    if isinstance(dataset.test, FileSplit):
+        if earlier := run if trained_on else weights_of and weights_of.folder:
+            notes += describe_trained(dataset.test, earlier, dataset.validates)
+        if run and trained_on and rule.same_folder and dataset.input.val_list == trained_on.val_list:
+            notes += describe_changes(dataset.test, run)
     for name, split, title in (("train", dataset.train, "training set"), ("test", dataset.test, "test set")):
         if name in splits:
             check_labels(split, len(dataset.classes), title)
@@ -102,12 +113,16 @@ def load_dataset(
     recipe: Recipe,
     data_dir: str = "",
     options: RunOptions = RunOptions(),
-    run: Path | None = None,
+    rule: SplitRule | None = None,
     splits: Sequence[str] = ("train", "test"),
     trained_on: InputSpec | None = None,
     trained_files: Mapping[str, Any] | None = None,
 ) -> DataSet:
-    """Load a recipe's data set without checking image files. For the arguments see `open_dataset`."""
+    """Load a recipe's data set without checking image files.
+
+    `rule` splits off validation files; None: the recipe's rule. For other arguments see
+    `open_dataset`.
+    """
     check_buildable(recipe)
     classes = trained_on.classes if trained_on else ()
     scores_only = trained_on is not None and "train" not in splits
@@ -127,23 +142,28 @@ def load_dataset(
         raise ValueError(f"data_dir: {data_dir!r} is a file; extract the archive, and give the extracted folder")
     elif not Path(data_dir).exists() and (nearest := near_path(data_dir, "")):
         raise ValueError(f"data_dir: {data_dir!r} does not exist; {nearest}")
-    elif lists[1]:
-        dataset = load_lists(data_dir, *lists, threads, classes, recipe.multi_label)
-        if recipe.validation_share:
+    elif any(lists):
+        how = (threads, classes, recipe.multi_label, recipe.group_by)
+        dataset = load_lists(data_dir, lists[0], lists[1], *how)
+        if not lists[1]:
+            dataset = _split_list(dataset, recipe.validation_share, rule or _split_rule(recipe))
+        elif recipe.validation_share:
             note = f"{lists[1]} is the validation set, so nothing is split off the training images"
             dataset = dataclasses.replace(dataset, notes=(*dataset.notes, note))
     elif recipe.multi_label:
         raise ValueError("multi_label: images in class folders have one class; give --train-list FILE --val-list FILE")
     elif name == "imagefolder":
-        folder = (data_dir, threads, recipe.validation_share, recipe.seed, run)
-        if trained_on and scores_only and not _is_same_folder(data_dir, trained_on.data_dir):
+        folder = (data_dir, threads, recipe.validation_share, rule or _split_rule(recipe))
+        if scores_only and rule and not rule.same_folder:
             dataset = _load_other_images(folder, recipe.on_bad_sample, classes, trained_files or {})
         else:
             dataset = load_folder(*folder, trains="train" in splits)
-    elif name == "mindrecord" and scores_only and not Path(data_dir, INDEX).exists() and list_folders(data_dir):
-        dataset = load_test_folder(data_dir, threads, classes)
     elif name == "mindrecord":
-        dataset = load_records(data_dir, threads)
+        unpacked = list_folders(data_dir) and not Path(data_dir, INDEX).exists()
+        if scores_only and unpacked:
+            dataset = load_test_folder(data_dir, threads, classes)
+        else:
+            dataset = load_records(data_dir, threads)
     else:
         dataset = load_cifar(name, data_dir)
     spec = dataclasses.replace(
@@ -177,28 +197,58 @@ def _is_same_folder(one: str, other: str) -> bool:
     return os.path.realpath(one) == os.path.realpath(other)
 
 
+def _split_rule(
+    recipe: Recipe,
+    run: Path | None = None,
+    trained_on: InputSpec | None = None,
+    weights_of: EarlierRun | None = None,
+    data_dir: str = "",
+) -> SplitRule:
+    rule = SplitRule(recipe.split_seed, recipe.group_by, run)
+    if trained_on and os.path.realpath(data_dir) != os.path.realpath(trained_on.data_dir):
+        return dataclasses.replace(rule, same_folder=False)
+    if not run and weights_of and weights_of.same_split:
+        return dataclasses.replace(rule, run=weights_of.folder, exact=False, same_folder=False)
+    return rule
+
+
+def _split_list(dataset: DataSet, share: float, rule: SplitRule) -> DataSet:
+    """Split off validation files of a data set that has only training files."""
+    train, test, notes = split_off(cast(FileSplit, dataset.train), share, rule)
+    notes = [*dataset.notes, *notes]
+    changes: dict[str, Any] = {"held_out": test.names, "notes": tuple(notes)}
+    return dataclasses.replace(dataset, train=train, test=test, **changes)
+
+
 def _load_other_images(
-    folder: tuple[str, int, float, int, Path | None],
+    folder: tuple[str, int, float, SplitRule],
     on_bad_sample: str,
     classes: Sequence[str],
     trained_files: Mapping[str, Any],
 ) -> DataSet:
-    """Load all images of another folder than the training's, or the validation split if the folder is a copy.
+    """Load all images of another folder than the training's, or the validation split of a copy.
 
     `folder` has the arguments of `load_folder`. For the other arguments see `open_dataset`.
     """
-    data_dir, threads, _, _, run = folder
-    if run is None or not (run / FILE).is_file():
-        return load_test_folder(data_dir, threads, classes)
-    with contextlib.suppress(ValueError):  # the validation images are not here, so the folder is no copy
-        copy = load_folder(*folder)
-        copy = dataclasses.replace(copy, input=dataclasses.replace(copy.input, data_dir=data_dir))
-        left_out = read_bad_files(run) if on_bad_sample == "skip" else None
-        # Only this worker's files are checked, because other workers may not find a copy.
-        trained = check_files(copy, check="no", splits=("train",), left_out=left_out).train
-        if identify(trained).items() <= trained_files.items():
-            return copy
-    return load_test_folder(data_dir, threads, classes)
+    data_dir, threads, _, rule = folder
+    notes: list[str] = []
+    if rule.run and rule.is_fixed:
+        with contextlib.suppress(ValueError):  # the run's validation images are not in this folder
+            copy = load_folder(*folder)
+            if has_contents(rule.run):  # so `split_off` has compared the images
+                return copy
+            spec = dataclasses.replace(copy.input, data_dir=data_dir)
+            copy = dataclasses.replace(copy, input=spec)
+            left_out = read_bad_files(rule.run) if on_bad_sample == "skip" else None
+            # Only this worker's files are checked, because other workers may not find a copy.
+            trained = check_files(copy, check="no", splits=("train",), left_out=left_out).train
+            if identify(trained).items() <= trained_files.items():
+                return copy
+            names = f"the names of {len(copy.test)} validation images of the run"
+            result = "all its images are scored, perhaps also training images"
+            notes.append(f"warning: {data_dir} has files with {names}; {result}")
+    dataset = load_test_folder(data_dir, threads, classes)
+    return dataclasses.replace(dataset, notes=(*dataset.notes, *notes))
 
 
 def data_threads(threads: int) -> int:

@@ -1,44 +1,159 @@
-"""These functions split validation files off the training files, and store the split in a run folder."""
+"""This module splits validation files off the training files, the same files for the same seed and paths."""
 
-import json
+import dataclasses
+import hashlib
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 
 from resnet_fn.config.hints import few
-from resnet_fn.data.order import Streams
+from resnet_fn.data.sources.contents import (
+    VALIDATION,
+    Contents,
+    find_kept,
+    has_split,
+    read_split,
+    relative_names,
+)
 from resnet_fn.data.sources.files import FileSplit
-from resnet_fn.runtime.disk import replace_text
-
-FILE = "validation.json"
+from resnet_fn.data.sources.groups import describe_groups, group_files, suggest_groups
 
 
-def hold_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Draw a mask, bool [N], of the validation samples: about `share` of each class, but never a whole class."""
-    rng = np.random.default_rng([seed, Streams.VALIDATION])
-    held = np.zeros(len(labels), bool)
-    for label in np.unique(labels):
-        places = rng.permutation(np.flatnonzero(labels == label))
-        held[places[: min(max(1, round(share * len(places))), len(places) - 1)]] = True
-    return held
+@dataclasses.dataclass(frozen=True)
+class SplitRule:
+    """Decides which files are split off for validation."""
+
+    seed: int = 0  # the recipe's split_seed
+    group_by: str = ""  # see `groups.group_files`
+    run: Path | None = None  # run whose validation files stay validation files
+    # Whether exactly the run's validation files validate, as for a resume or an evaluation. Otherwise, files that are
+    # new since the run may validate, too.
+    exact: bool = True
+    # Whether the files are surely those of the run. Otherwise, at least half of its validation files must be there.
+    same_folder: bool = True
+
+    @property
+    def is_fixed(self) -> bool:
+        """Return whether the run's validation.json alone decides."""
+        return self.exact and self.run is not None and has_split(self.run)
 
 
-def split_off(files: FileSplit, share: float, seed: int, run: Path | None = None) -> tuple[FileSplit, FileSplit]:
-    """Split off the files that validation.json in `run` lists. Without validation.json, `hold_out` draws the files."""
-    path = run and run / FILE
-    if path and path.exists():
-        known = set(json.loads(path.read_text(encoding="utf-8")))
-        if missing := sorted(known - set(files.names)):
-            problem = f"{len(missing)} validation files are not in {files.root} any more: {few(missing)}"
-            raise ValueError(f"{path}: {problem}; put these files back, or start another run")
-        held = np.array([name in known for name in files.names])
+def split_off(files: FileSplit, share: float, rule: SplitRule) -> tuple[FileSplit, FileSplit, list[str]]:
+    """Split off about `share` of each class. Returns training files, validation files, and lines about the split."""
+    names = relative_names(files)
+    groups = group_files(files, names, rule.group_by)
+    if rule.run and has_split(rule.run) and (contents := read_split(rule.run)):
+        held, notes = _keep(files, groups, share, rule, contents)
     else:
-        held = hold_out(files.labels, share, seed)
-    return files.keep(~held), files.keep(held)
+        held = hold_out(groups, files.labels, share, rule.seed)
+        notes = [] if rule.group_by else suggest_groups(names, files.labels)
+    if rule.group_by:
+        notes.append(describe_groups(groups, held, rule.group_by))
+    if not held.any():
+        if rule.group_by:
+            fault = f"group_by: {rule.group_by!r} puts all images of each class into one group"
+            raise ValueError(f"{fault}; give another folder level, pattern or column")
+        fault = f"validation_share: no class in {files.root} has two images, so that one could validate"
+        raise ValueError(f"{fault}; add images, or give a folder val/")
+    return files.keep(~held), files.keep(held), notes
 
 
-def write_validation(run: Path, names: Sequence[str]) -> None:
-    """Write the names of the validation files to validation.json in the folder `run`, unless `names` is empty."""
-    if names:
-        replace_text(run / FILE, json.dumps(sorted(names), indent=0) + "\n")
+def _keep(
+    files: FileSplit, groups: Sequence[str], share: float, rule: SplitRule, contents: Contents
+) -> tuple[np.ndarray, list[str]]:
+    """Return a mask of the validation files, and lines about how they differ from those of `rule.run`."""
+    assert rule.run
+    kept, count = find_kept(files, contents, rule.exact), len(contents.validation)
+    place = rule.run / VALIDATION
+    there = kept.recognised if rule.exact and not rule.same_folder else count - len(kept.missing)
+    if not there or (not rule.same_folder and 2 * there < count):
+        absent = f"{count - there} of the {count} images that {place} lists are not in {files.root}"
+        if rule.exact:
+            raise ValueError(f"validation_share: {absent}; put them back, or start another run")
+        return hold_out(groups, files.labels, share, rule.seed), [f"{absent}, so other images validate"]
+    if rule.exact:
+        held = kept.sides > 0
+    else:
+        sides = kept.sides if contents.are_known else _new_classes(files.labels, kept.sides)
+        held = hold_out(groups, files.labels, share, rule.seed, sides)
+    notes = []
+    if kept.missing:
+        absent = f"{len(kept.missing)} of the {count} validation images that {place} lists are missing"
+        notes.append(f"warning: {absent}: {few(kept.missing)}")
+    if kept.moved:
+        notes.append(f"{kept.moved} validation images of {place} have another path or class now")
+    if not rule.exact:
+        new = int((held & (kept.sides == 0)).sum())
+        more = f", and {new} new images join them" * bool(new)
+        notes.append(f"the {int(held.sum()) - new} validation images of {place} validate again{more}")
+    return held, notes
+
+
+def _new_classes(labels: np.ndarray, sides: np.ndarray) -> np.ndarray:
+    """Return `sides`, but 0 for files of classes in which a run without contents.json validated on no file."""
+    if labels.ndim == 2:
+        return sides
+    return np.where(np.isin(labels, labels[sides > 0]), sides, 0).astype(np.int8)
+
+
+def hold_out(
+    groups: Sequence[str], labels: np.ndarray, share: float, seed: int, sides: np.ndarray | None = None
+) -> np.ndarray:
+    """Return a mask, bool [N], of the validation files: about `share` of the groups of each class, never all of them.
+
+    In each class of n groups, the max(1, round(share · n)) groups with the smallest hash of (seed, group) are held out.
+    A file that is added or removed changes the side of at most two groups. If a group has files of several classes,
+    groups are held out in the order of their hashes until each class has its share.
+
+    Args:
+        groups: the group of each file. A group is never divided.
+        labels: classes, int [N], or zeros and ones, float [N, classes].
+        share: fraction of each class to hold out.
+        seed: the recipe's split_seed.
+        sides: int8 [N]: 1 for files that stay held out, −1 for files that must not be held out, or None.
+    """
+    ranks = _ranks(groups, seed)
+    # Groups that an earlier run trained on stay in training, even if single files of them validated.
+    train, validate = np.zeros((2, int(ranks.max(initial=-1)) + 1), bool)
+    if sides is not None:
+        train[ranks[sides < 0]] = True
+        validate[ranks[sides > 0]] = True
+        validate &= ~train
+    group_ranks, group_classes = _classes_of_groups(ranks, labels)
+    totals = np.bincount(group_classes).tolist()
+    held = np.bincount(group_classes[validate[group_ranks]], minlength=len(totals)).tolist()
+    wanted = [max(1, round(share * total)) for total in totals]
+    pairs = zip(group_ranks.tolist(), group_classes.tolist(), strict=True)
+    for rank, members in groupby(pairs, itemgetter(0)):
+        classes = [label for _, label in members]
+        if train[rank] or validate[rank] or not any(held[label] < wanted[label] for label in classes):
+            continue
+        if all(held[label] + 1 < totals[label] for label in classes):
+            validate[rank] = True
+            for label in classes:
+                held[label] += 1
+    return validate[ranks]
+
+
+def _ranks(groups: Sequence[str], seed: int) -> np.ndarray:
+    """Return the place of each file's group in the order of the groups' hashes, int64 [N]."""
+    hashes = np.fromiter((_hash(seed, group) for group in groups), np.uint64, len(groups))
+    return np.unique(hashes, return_inverse=True)[1]
+
+
+def _hash(seed: int, group: str) -> int:
+    text = f"{seed}\0{group}".encode("utf-8", "surrogateescape")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
+
+
+def _classes_of_groups(ranks: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ranks and classes of all pairs of a group and one of its classes, sorted by rank, int64 [M] each."""
+    if labels.ndim == 2:
+        without = ~labels.any(1, keepdims=True)  # files without a class are one more class
+        rows, labels = np.nonzero(np.concatenate((labels, without), 1))
+        ranks = ranks[rows]
+    width = int(labels.max(initial=0)) + 1
+    return np.divmod(np.unique(ranks * width + labels), width)

@@ -140,10 +140,10 @@ def test_images_of_any_number_of_classes(pictures):
     assert dataset.train.labels.dtype == np.float32
     assert dataset.train.labels.tolist() == [[1, 1, 0], [1, 0, 1], [0, 0, 0], [0, 0, 0]]
     assert dataset.test.labels.tolist() == [[0, 1, 0], [0, 0, 0]]
-    assert dataset.notes[-2:] == (
+    assert {
         "classes     3 images have none, 1 one, 2 several",
         "the test set has no images of 2 of the 3 classes: x, z",
-    )
+    } < set(dataset.notes)
     feed = make_feed(dataset, SEVERAL)
     images, labels = feed.batch(0)
     feed.close()

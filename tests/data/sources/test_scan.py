@@ -56,12 +56,12 @@ def test_every_kind_is_found_and_named(zoo):
     folder, good, bad = zoo
     place = folder / "train" / "bee"
     for name in good:
-        assert examine(str(place / name)) == (len(good[name]), ""), name
+        assert examine(str(place / name))[:2] == (len(good[name]), ""), name
     for name, (data, reason) in bad.items():
-        assert examine(str(place / name)) == (len(data), reason), name
+        assert examine(str(place / name))[:2] == (len(data), reason), name
         assert examine(str(place / name), decode=False)[1] == ("empty" if reason == "empty" else "")
     for decode in (True, False):
-        assert examine(str(place / "none.jpg"), decode) == (0, "missing")
+        assert examine(str(place / "none.jpg"), decode)[:2] == (0, "missing")
 
 
 def test_a_jpeg_cut_anywhere_is_found(make_photograph, encode, tmp_path):
@@ -161,10 +161,10 @@ def test_a_scan_holds_a_window_of_files_however_many_there_are(folder):
     for times in (100, 1000):  # 2,100 files and 21,000
         many = replace(split, names=tuple(split.names) * times, labels=np.tile(split.labels, times))
         tracemalloc.start()
-        sizes, _ = scan_files(many, False, Workers(), progress=False)
+        scanned, _ = scan_files(many, False, Workers(), progress=False)
         peaks.append(tracemalloc.get_traced_memory()[1] - len(many) * 8)  # the result's own bytes
         tracemalloc.stop()
-        assert sizes[-1] == os.stat(split.path(20)).st_size
+        assert scanned.sizes[-1] == os.stat(split.path(20)).st_size
     assert peaks[1] < peaks[0] + 1_000_000
 
 

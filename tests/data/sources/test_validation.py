@@ -1,45 +1,125 @@
-import json
+import dataclasses
+import itertools
 
 import numpy as np
 import pytest
 
 from resnet_fn.data.sources.files import FileSplit
-from resnet_fn.data.sources.validation import hold_out, split_off, write_validation
+from resnet_fn.data.sources.validation import SplitRule, hold_out, split_off
 
 
 def listing(*counts):
-    names = [f"{label}/{k}" for label, count in enumerate(counts) for k in range(count)]
-    return FileSplit("pictures", tuple(names), np.repeat(np.arange(len(counts)), counts).astype(np.int32))
+    names = [f"{label}/{k}.jpg" for label, count in enumerate(counts) for k in range(count)]
+    labels = np.repeat(np.arange(len(counts)), counts).astype(np.int32)
+    return FileSplit("pictures", tuple(names), labels)
+
+
+def held(files, share=0.2, groups=None, **settings):
+    """The names that are held out."""
+    names = groups or files.names
+    mask = hold_out(names, files.labels, share, settings.get("seed", 0))
+    return {name for name, is_held in zip(files.names, mask, strict=True) if is_held}
 
 
 @pytest.mark.parametrize(
-    ("count", "share", "held"), [(10, 0.2, 2), (20, 0.13, 3), (2, 0.1, 1), (2, 0.9, 1), (1, 0.5, 0), (1000, 0.001, 1)]
+    ("count", "share", "expected"),
+    [(10, 0.2, 2), (20, 0.13, 3), (2, 0.1, 1), (2, 0.9, 1), (1, 0.5, 0), (1000, 0.001, 1)],
 )
-def test_every_class_gives_its_share_and_keeps_a_picture_to_train(count, share, held):
+def test_every_class_gives_its_share_and_keeps_a_picture_to_train(count, share, expected):
     labels = listing(count, 100, 0, count).labels
-    counts = np.bincount(labels[hold_out(labels, share, 0)], minlength=4)
-    assert counts.tolist() == [held, max(1, round(100 * share)), 0, held]
-    labels = listing(50, 50).labels
-    first = hold_out(labels, 0.2, 0)
-    assert (hold_out(labels, 0.2, 0) == first).all()
-    assert (hold_out(labels, 0.2, 1) != first).any()
+    mask = hold_out(listing(count, 100, 0, count).names, labels, share, 0)
+    counts = np.bincount(labels[mask], minlength=4)
+    assert counts.tolist() == [expected, max(1, round(100 * share)), 0, expected]
 
 
-def test_what_validated_never_trains(tmp_path):
-    train, held = split_off(listing(9, 9), 0.3, 0)
-    write_validation(tmp_path, held.names)
-    more = listing(30, 12)
-    _, again = split_off(more, 0.3, 0, tmp_path)
-    assert again.names == held.names
-    assert set(split_off(more, 0.3, 0, tmp_path / "none")[1].names) != set(held.names)
-    fewer = more.keep(np.array([name != held.names[0] for name in more.names]))
-    message = rf"1 validation files are not in pictures any more: {held.names[0]}; put these files back, or start"
-    with pytest.raises(ValueError, match=message):
-        split_off(fewer, 0.3, 0, tmp_path)
-    assert sorted([*train.names, *held.names]) == sorted(listing(9, 9).names)
+def test_the_smallest_hashes_of_seed_and_path_validate():
+    """The rule as it is documented, by itself: BLAKE2b of "seed, NUL, path", 8 bytes."""
+    from hashlib import blake2b
+
+    files = listing(30, 12)
+    for seed in (0, 7):
+        expected = set()
+        for label, count in ((0, 6), (1, 2)):
+            names = [name for name in files.names if name.startswith(f"{label}/")]
+            names.sort(key=lambda name: blake2b(f"{seed}\0{name}".encode(), digest_size=8).digest())
+            expected |= set(names[:count])
+        assert held(files, seed=seed) == expected
+    assert held(files, seed=0) != held(files, seed=7)
 
 
-def test_any_name_is_written_and_nothing_where_nothing_was_split(tmp_path):
-    write_validation(tmp_path, ["a/\udcff.png", "b/é\n.png"])
-    assert json.loads((tmp_path / "validation.json").read_text()) == ["a/\udcff.png", "b/é\n.png"]
-    write_validation(tmp_path / "no such folder", [])
+def test_membership_depends_on_no_other_class_and_on_no_order():
+    one, both = listing(40), listing(40, 25)
+    assert held(one) == {name for name in held(both) if name.startswith("0/")}
+    order = np.random.default_rng(0).permutation(len(both))
+    names = tuple(np.array(both.names)[order])
+    assert held(FileSplit("", names, both.labels[order])) == held(both)
+    moved = dataclasses.replace(both, root="/elsewhere")
+    assert split_off(moved, 0.2, SplitRule())[1].names == split_off(both, 0.2, SplitRule())[1].names
+    absolute = tuple(f"/elsewhere/{name}" for name in both.names)
+    listed = split_off(dataclasses.replace(moved, names=absolute), 0.2, SplitRule())[1].names
+    assert listed == tuple(f"/elsewhere/{name}" for name in split_off(both, 0.2, SplitRule())[1].names)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.2, 0.5, 0.77, 0.99])
+def test_one_picture_changes_at_most_two_memberships(share):
+    """Of its own class alone; added or, read the other way, removed. Also in a class of one or two pictures."""
+    for count, number in itertools.product((1, 2, 3, 9, 40), range(20)):
+        files = listing(count, 17)
+        new = f"0/new-{number}.jpg"
+        more = FileSplit("", (*files.names, new), np.append(files.labels, 0))
+        before, after = held(files, share), held(more, share)
+        changed = before ^ after
+        assert len(changed) <= 2
+        assert all(name.startswith("0/") for name in changed)
+        assert not after >= {name for name in more.names if name.startswith("0/")}
+
+
+def test_groups_are_never_divided():
+    """Frames of one video in one class; patients with pictures of two classes; sizes from 1 to 9."""
+    rng = np.random.default_rng(1)
+    for seed, spanning in itertools.product(range(10), (False, True)):
+        groups, labels = [], []
+        for number in range(24):
+            label = number % 3
+            for _ in range(int(rng.integers(1, 10))):
+                groups.append(f"video {number}")
+                labels.append(int(rng.integers(3)) if spanning else label)
+        mask = hold_out(groups, np.array(labels), 0.25, seed)
+        sides = {group: set() for group in groups}
+        for group, is_held in zip(groups, mask, strict=True):
+            sides[group].add(bool(is_held))
+        assert all(len(side) == 1 for side in sides.values())
+        for label in range(3):
+            of_class = {group for group, one in zip(groups, labels, strict=True) if one == label}
+            validating = sum(True in sides[group] for group in of_class)
+            assert 1 <= validating < len(of_class)
+            assert spanning or validating == 2  # round(0.25 · 8)
+
+
+def test_images_of_several_classes_leave_each_class_pictures_to_train():
+    rng = np.random.default_rng(0)
+    labels = (rng.random((400, 12)) < np.linspace(0.01, 0.5, 12)).astype(np.float32)
+    mask = hold_out([f"{k}.jpg" for k in range(400)], labels, 0.2, 0)
+    for label in range(12):
+        count, validating = int(labels[:, label].sum()), int(labels[mask, label].sum())
+        assert max(1, round(0.2 * count)) <= validating < count
+    assert mask.mean() < 0.35
+
+
+def test_a_class_of_one_picture_trains_and_nothing_else_is_an_error(raises_line):
+    with raises_line("validation_share: no class in pictures has two images", "add images"):
+        split_off(listing(1, 1), 0.2, SplitRule())
+
+
+def test_pictures_that_trained_an_earlier_run_are_never_drawn():
+    names = [f"{k}.jpg" for k in range(100)]
+    labels = np.zeros(100, np.int32)
+    sides = np.array([-1] * 40 + [1] * 10 + [0] * 50, np.int8)
+    mask = hold_out(names, labels, 0.3, 0, sides)
+    assert mask.sum() == 30
+    assert not mask[:40].any()
+    assert mask[40:50].all()
+    groups = [f"{k // 20}" for k in range(100)]  # the group of 40 to 59 validated; that of 20 to 39 trained
+    grouped = hold_out(groups, labels, 0.3, 0, sides)
+    assert not grouped[:40].any()
+    assert grouped[40:60].all()

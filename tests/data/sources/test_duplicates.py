@@ -1,0 +1,101 @@
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.data.sources.scan import scan_files
+from resnet_fn.runtime.workers import Workers
+
+RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4)
+
+
+def warnings(folder, recipe=RECIPE, **options):
+    notes = open_dataset(recipe, str(folder), options=RunOptions(progress=False, **options)).notes
+    return [line for line in notes if "identical" in line]
+
+
+def test_one_picture_on_both_sides_is_a_warning(folder):
+    assert warnings(folder) == []
+    for k in (1, 2):
+        shutil.copy(folder / "train/bee" / f"0{k} ü.JPEG", folder / "val/bee" / f"copy {k}.png")
+    (line,) = warnings(folder)
+    first = f"{folder}/val/bee/copy 1.png and {folder}/train/bee/01 ü.JPEG"
+    assert line.startswith(f"warning: 2 of 11 validation images are identical to training images, such as {first}, ")
+    assert warnings(folder, check_files="no") == []
+
+
+def test_one_picture_in_two_classes_is_a_warning(folder):
+    for k in (1, 2):
+        shutil.copy(folder / "train/bee" / f"0{k} ü.JPEG", folder / "train/éléphant" / f"bee {k}.JPEG")
+    shutil.copy(folder / "train/bee/01 ü.JPEG", folder / "train/bee/again.JPEG")  # not in two classes
+    (line,) = warnings(folder)
+    assert line.startswith("warning: 2 images have identical copies of another class, such as ")
+    assert f"{folder}/train/éléphant/bee 1.JPEG and {folder}/train/bee/01 ü.JPEG" in line
+
+
+def test_copies_that_a_split_divides_are_counted(folder):
+    shutil.rmtree(folder / "val")
+    for path in list(folder.rglob("*.JPEG")):
+        shutil.copy(path, path.with_name(f"{path.stem} (1).JPEG"))
+    recipe = replace(RECIPE, validation_share=0.3)
+    dataset = open_dataset(recipe, str(folder))
+    halves = [[Path(half.path(k)).read_bytes() for k in range(len(half))] for half in (dataset.train, dataset.test)]
+    count = sum(data in halves[0] for data in halves[1])
+    assert count
+    assert any(f"warning: {count} of {len(dataset.test)} validation images" in line for line in dataset.notes)
+    (fix,) = (line.partition("--group-by ")[2] for line in dataset.notes if "--group-by" in line)
+    assert warnings(folder, replace(recipe, group_by=fix.strip("'"))) == []
+
+
+def test_an_image_of_several_classes_is_compared_by_all_of_them(folder):
+    shutil.copy(folder / "train/bee/00 ü.JPEG", folder / "copy.JPEG")
+    Path("train.csv").write_text("path,label\ntrain/bee/00 ü.JPEG,a;b\ntrain/bee/01 ü.JPEG,b\ncopy.JPEG,b;a\n")
+    Path("val.csv").write_text("path,label\nval/bee/00 ü.JPEG,a\n")
+    lists = {"train_list": "train.csv", "val_list": "val.csv"}
+    several = Recipe(dataset="imagefolder", image_size=24, batch_size=4, multi_label=True)
+    assert warnings(folder, several, **lists) == []
+    Path("train.csv").write_text(Path("train.csv").read_text().replace("b;a", "a"))
+    (line,) = warnings(folder, several, **lists)
+    assert "1 images have identical copies of another class" in line
+
+
+@pytest.mark.slow
+def test_fingerprints_are_equal_on_all_workers(folder, msrun, tmp_path):
+    program = """
+import sys, numpy as np
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.options import RunOptions
+from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.runtime.workers import join
+workers = join()
+recipe = Recipe(dataset="imagefolder", image_size=24, batch_size=4, validation_share=0.3)
+dataset = open_dataset(recipe, sys.argv[1], options=RunOptions(progress=False), workers=workers)
+np.save(f"{sys.argv[2]}/{workers.rank}.npy", np.concatenate((dataset.train.fingerprints, dataset.test.fingerprints)))
+print("names", dataset.test.names, "notes", dataset.notes, flush=True)
+"""
+    shutil.rmtree(folder / "val")
+    shutil.copy(folder / "train/bee/00 ü.JPEG", folder / "train/éléphant/copy.JPEG")
+    Path("program.py").write_text(program)
+    msrun(2, "program.py", str(folder), str(tmp_path))
+    ranks = [np.load(tmp_path / f"{rank}.npy") for rank in range(2)]
+    alone = open_dataset(replace(RECIPE, validation_share=0.3), str(folder))
+    expected = np.concatenate((alone.train.fingerprints, alone.test.fingerprints))
+    assert all((rank == expected).all() for rank in ranks)
+    for rank in range(2):
+        log = Path(f"logs/worker_{rank}.log").read_text()
+        assert repr(alone.test.names) in log
+        assert "of another class" in log
+
+
+def test_sizes_and_fingerprints_stay_with_their_files(folder):
+    split = open_dataset(RECIPE, str(folder)).train
+    wanted = np.arange(len(split)) % 3 == 1
+    kept, _ = scan_files(split.keep(wanted), True, Workers(), progress=False)
+    assert (kept.fingerprints == split.fingerprints[wanted]).all()
+    assert (kept.sizes == split.sizes[wanted]).all()
+    assert len(np.unique(split.fingerprints, axis=0)) == len(split)

@@ -1,0 +1,141 @@
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.sources.contents import write_split
+from resnet_fn.data.sources.files import FileSplit
+from resnet_fn.data.sources.groups import group_files, suggest_groups
+from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.data.sources.validation import SplitRule, split_off
+
+
+def split(names, group_by, labels=None):
+    labels = np.array([int(name.startswith("b")) for name in names], np.int32) if labels is None else labels
+    return split_off(FileSplit("pictures", tuple(names), labels), 0.3, SplitRule(group_by=group_by))
+
+
+FRAMES = [f"{c}/{c}{patient:02}_{shot:02}.png" for c in "ab" for patient in range(6) for shot in range(5)]
+PATIENTS = [f"{c}/patient {patient}/{shot}.png" for c in "ab" for patient in range(6) for shot in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("names", "group_by", "group_of"),
+    [
+        (FRAMES, r"(\w+)_\d+", lambda name: name.partition("/")[2].partition("_")[0]),
+        (FRAMES, r"[ab]\d\d", lambda name: name[2:5]),
+        (PATIENTS, "2", lambda name: name.split("/")[1]),  # the same patient in both classes
+    ],
+)
+def test_frames_of_one_patient_stay_on_one_side(names, group_by, group_of):
+    train, validation, notes = split(names, group_by)
+    assert len(validation) >= 10
+    assert not {group_of(name) for name in train.names} & {group_of(name) for name in validation.names}
+    groups = {group_of(name) for name in names}
+    held = {group_of(name) for name in validation.names}
+    assert f"{len(groups) - len(held)} groups in training, {len(held)} in validation" in notes[0]
+    assert set(split(names, "")[0].names) & set(validation.names)  # single pictures would divide them
+
+
+def test_a_column_of_the_list_groups():
+    files = FileSplit("", tuple(FRAMES), np.zeros(60, np.int32), groups=tuple(str(k % 7) for k in range(60)))
+    train, validation, _ = split_off(files, 0.3, SplitRule(group_by="patient"))
+    assert len(set(train.groups)) + len(set(validation.groups)) == 7
+    assert [FRAMES.index(name) % 7 for name in train.names] == [int(group) for group in train.groups]
+
+
+def test_a_training_list_alone_is_split_by_its_column(folder, raises_line):
+    """Paths may be absolute or relative: the same files validate. A run that split a list keeps them."""
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.JPEG"))
+    rows = [(name, name.split("/")[1], f"patient {k % 5}") for k, name in enumerate(files)]
+    recipe = Recipe(dataset="imagefolder", image_size=24, batch_size=4, validation_share=0.3)
+
+    def opened(recipe=recipe, place="", **more):
+        lines = [f"{place}{name},{label},{patient}\n" for name, label, patient in rows]
+        Path("all.csv").write_text("path,label,patient\n" + "".join(lines), encoding="utf-8")
+        options = RunOptions(train_list="all.csv", progress=False)
+        return open_dataset(recipe, str(folder), options=options, **more)
+
+    plain = opened()
+    assert np.bincount(plain.test.labels).tolist() == [3, 3, 3]  # of 10 each
+    absolute = opened(place=f"{folder}/")
+    assert [f"{folder}/{name}" for name in plain.test.names] == list(absolute.test.names)
+    grouped = opened(replace(recipe, group_by="patient"))
+    patients = {name: patient for name, _, patient in rows}
+    sides = [{patients[name] for name in half.names} for half in (grouped.train, grouped.test)]
+    assert not sides[0] & sides[1]
+    assert sides[0] | sides[1] == set(patients.values())
+    Path("run").mkdir()
+    write_split(Path("run"), grouped, is_new=True)
+    scored = opened(place=f"{folder}/", trained_on=grouped.input, run="run", splits=("test",))
+    assert [f"{folder}/{name}" for name in grouped.test.names] == list(scored.test.names)
+    with raises_line("group_by: 'slide' does not fit all files", "a column of the list"):
+        opened(replace(recipe, group_by="slide"))
+
+
+@pytest.mark.parametrize(
+    ("group_by", "parts"),
+    [
+        ("3", ("60 of 60 names have no folder level 3", "a/a00_00.png", "give a folder level")),
+        ("(", ("'(' is not a pattern", "give a folder level such as 2")),
+        ("(a0[0-3])", ("40 of 60 names have no match", "a/a04_00.png", "pattern that fits all names")),
+        ("png", ("'png' puts all images of each class into one group", "give another")),
+        ("1", ("'1' puts all images of each class into one group", "give another")),
+    ],
+)
+def test_a_grouping_that_cannot_work_is_an_error(group_by, parts, raises_line):
+    with raises_line("group_by: ", *parts):
+        split(FRAMES, group_by)
+
+
+@pytest.mark.parametrize(
+    ("names", "source"),
+    [
+        ([f"a/clip{k}_{n:03}.jpg" for k in range(4) for n in range(9)], r"clip\d"),
+        ([f"a/bird-{k}-{n}.png" for k in "xyz" for n in range(5)], r"bird-\w"),
+        ([f"a/{k}_jpg.rf.{n}0abc.jpg" for k in range(9) for n in range(3)], r"\d_jpg"),
+        ([f"a/{k}{end}.jpg" for k in range(9) for end in ("", " (1)", " (2)")], r"a/\d"),
+        ([f"a/{k}{end}.jpg" for k in range(9) for end in ("", " - Copy")], r"a/\d"),
+        ([f"a/IMG {k}{end}.jpg" for k in range(9) for end in ("", " copy 2")], r"IMG \d"),
+    ],
+)
+def test_names_like_frames_or_copies_get_a_pattern_that_works(names, source):
+    train, validation, notes = split(names, "")
+    (note,) = [line for line in notes if "--group-by" in line]
+    pattern = re.search(r"--group-by '(.*)'$", note)[1]
+    train, validation, _ = split(names, pattern)
+    sources = [{re.search(source, name)[0] for name in half.names} for half in (train, validation)]
+    assert all(sources)
+    assert not sources[0] & sources[1]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [f"a/{k:04}.jpg" for k in range(30)],
+        [f"a/IMG_{k:04}.jpg" for k in range(30)],
+        [f"a/bee ({k}).jpg" for k in range(1, 30)],
+        [f"{c}/{c}_{k}.JPEG" for c in ("n01440764", "n01443537") for k in range(30)],
+        [f"a/{k}-{k * 7919 % 101}.png" for k in range(30)],
+    ],
+)
+def test_numbered_names_are_no_frames(names):
+    labels = np.unique([name.partition("/")[0] for name in names], return_inverse=True)[1]
+    assert suggest_groups(names, labels) == []
+
+
+def test_each_file_is_its_own_group_without_a_setting():
+    assert list(group_files(FileSplit("", ("a/1.jpg",), np.zeros(1)), ["a/1.jpg"], "")) == ["a/1.jpg"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("split_seed", 3), ("group_by", "2")])
+def test_settings_of_a_split_need_a_split(name, value, raises_line):
+    with raises_line(f"{name}: ", "needs --validation-share"):
+        Recipe(dataset="imagefolder", **{name: value})
+    with raises_line(f"{name}: ", "is for --dataset imagefolder"):
+        Recipe(**{name: value})
+    assert getattr(Recipe(dataset="imagefolder", validation_share=0.2, **{name: value}), name) == value

@@ -1,0 +1,154 @@
+"""The split of one folder in whole runs: started from weights, resumed, evaluated, exported."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from resnet_fn.config import cli
+from resnet_fn.train import main as train_main
+
+pytestmark = pytest.mark.usefixtures("device")
+
+SMALL = (
+    *("--recipe", "finetune", "--model", "resnet8", "--image-size", "16", "--eval-resize", "16", "--no-flip"),
+    *("--batch-size", "8", "--epochs", "1", "--warmup-epochs", "0", "--mode", "pynative", "--no-progress"),
+)
+
+
+def noise(path, seed):
+    """A picture that has nothing to do with its class."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (16, 16, 3), np.uint8)).save(path)
+
+
+@pytest.fixture
+def chance():
+    """Labels of pure chance: 5 classes of 12 pictures of noise."""
+    for label, name in enumerate("abcde"):
+        for k in range(12):
+            noise(Path(f"chance/{name}/{k:02}.png"), 100 * label + k)
+    return Path("chance")
+
+
+@pytest.fixture
+def command(capsys):
+    """command(main, *arguments) runs a command in this process; returns what it prints, in one line."""
+
+    def run(main, *arguments, code=0):
+        with pytest.raises(SystemExit) as ended:
+            cli.run("command", main, list(map(str, arguments)))
+        captured = capsys.readouterr()
+        text = " ".join((captured.out + captured.err).split())
+        assert ended.value.code == code, text
+        return text
+
+    return run
+
+
+def validating(run):
+    return {Path("chance", name).read_bytes() for name in json.loads(Path(run, "validation.json").read_text())}
+
+
+def everything():
+    return {path.read_bytes() for path in Path("chance").rglob("*.png")}
+
+
+def test_weights_and_a_new_picture_leak_no_trained_picture(chance, command):
+    """Where labels are chance, a second run from the first one's weights must not report more than chance.
+
+    Before, 23 of 40 validation pictures were training pictures of the first run, and top-1 rose from 18 to 65 %.
+    """
+    command(train_main, *SMALL, "--data-dir", "chance", "--out-dir", "first")
+    trained = everything() - validating("first")
+    noise(Path("chance/a/new.png"), 999)
+    text = command(train_main, *SMALL, "--data-dir", "chance", "--weights", "first", "--out-dir", "second")
+    assert not validating("second") & trained
+    assert validating("second") >= validating("first")
+    assert "validation images of first/validation.json validate again" in text
+    other = ("--weights", "first", "--split-seed", 7, "--out-dir", "third")
+    text = command(train_main, *SMALL, "--data-dir", "chance", *other)
+    seen, count = len(validating("third") & trained), len(validating("third"))
+    assert seen > 2
+    assert f"warning: first was trained on {seen} of the {count} validation images" in text
+
+
+def test_runs_of_other_seeds_validate_on_the_same_pictures(chance, command):
+    for seed in (0, 1):
+        command(train_main, *SMALL, "--data-dir", "chance", "--seed", seed, "--out-dir", f"run-{seed}")
+    assert validating("run-0") == validating("run-1")
+
+
+def test_weights_of_a_run_are_scored_on_its_own_validation_pictures(chance, command, write_recipe):
+    from resnet_fn.evaluate import main
+
+    split = ("--split-seed", 3, "--validation-share", 0.4)
+    command(train_main, *SMALL, "--data-dir", "chance", *split, "--out-dir", "run")
+    small = {"extends": "finetune", "model": "resnet8", "image-size": 16, "eval-resize": 16}
+    words = ("--weights", "run", "--data-dir", "chance", "--recipe")
+    kept = command(main, *words, write_recipe({**small, "split-seed": 3}))
+    other = command(main, *words, write_recipe(small))
+    assert "25 validation images of run/validation.json validate again" in kept
+    assert "of 25 validation images" in kept
+    assert "warning: run was trained on " in other
+
+
+def test_a_picture_relabelled_removed_or_added_stops_no_evaluation(chance, command):
+    from resnet_fn.evaluate import main
+
+    command(train_main, *SMALL, "--data-dir", "chance", "--out-dir", "run")
+    first, second, *_ = json.loads(Path("run/validation.json").read_text())
+    Path("chance", first).unlink()
+    Path("chance", second).rename("chance/e/relabelled.png")
+    noise(Path("chance/b/new.png"), 999)
+    shutil.move("chance/c/00.png", "chance/d/moved.png")
+    text = command(main, "run")
+    assert f"1 of the 10 validation images that run/validation.json lists are missing: {first}" in text
+    assert "1 validation images of run/validation.json have another path or class now" in text
+    assert "of 9 validation images" in text
+
+
+def test_a_resume_says_that_the_validation_set_changed(chance, command):
+    command(train_main, *SMALL, "--data-dir", "chance", "--out-dir", "run")
+    names = json.loads(Path("run/validation.json").read_text())
+    words = ("--resume", "run", "--epochs", 2)
+    kept = Path("chance", names[0]).read_bytes()
+    Path("chance", names[0]).unlink()
+    text = command(train_main, *words)
+    assert "1 of the 10 validation images that run/validation.json lists are missing" in text
+    assert "warning: resuming with another validation set than the checkpoint's (samples 10 → 9)" in text
+    Path("chance", names[0]).write_bytes(kept)
+    text = command(train_main, "--resume", "run", "--epochs", 3)
+    assert "(samples 9 → 10)" in text
+    assert json.loads(Path("run/validation.json").read_text()) == names
+    assert "another validation set" not in command(train_main, "--resume", "run", "--epochs", 4)
+
+
+def test_a_run_of_an_older_version_goes_on_with_its_list(chance, command):
+    """Its validation.json is a list that no rule of today draws; nothing is stored of contents or the set."""
+    command(train_main, *SMALL, "--data-dir", "chance", "--out-dir", "run", "--seed", 5)
+    names = sorted(f"{name}/{k:02}.png" for name in "abcde" for k in (0, 1))
+    Path("run/validation.json").write_text(json.dumps(names, indent=0) + "\n")
+    Path("run/contents.json").unlink()
+    words = ("--resume", "run", "--epochs", 2, "--allow-other-data")
+    text = command(train_main, *words)
+    assert "50 training and 10 validation" in text
+    assert json.loads(Path("run/validation.json").read_text()) == names
+
+
+@pytest.mark.parametrize("ending", ["safetensors", "mindir"])
+def test_an_export_needs_no_data_set(chance, command, ending):
+    from resnet_fn.export import main
+
+    command(train_main, *SMALL, "--data-dir", "chance", "--out-dir", "run")
+    words = ("run", "--format", ending, "--out", f"net.{ending}")
+    assert "verified on 10 validation images, largest" in command(main, *words)
+    shutil.rmtree("chance")
+    text = command(main, *words)
+    assert "verified on 128 images of noise (the data set cannot be read), largest difference" in text
+    card = json.loads(Path(f"net.{ending}.json").read_text())
+    assert card["verified"]["largest_difference"] <= card["verified"]["tolerance"]
+    assert "data_dir" in command(main, *words, "--data-dir", "chance", code=1)
