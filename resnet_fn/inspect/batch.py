@@ -64,8 +64,8 @@ def gradients(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor) -
         images, labels = (part[:limit] for part in feed.batch(loaded.update))
     masks = [part if part is None else part[:limit] for part in make_masks(recipe, net)(loaded.update)]
     saved = loaded.checkpoint.state["class_weights"] if loaded.checkpoint else ()
-    labels = dataset.train.labels
-    weights = class_weights(recipe.class_weights, dataset.classes, labels, recipe.sampling, saved)
+    every_label = dataset.train.labels
+    weights = class_weights(recipe.class_weights, dataset.classes, every_label, recipe.sampling, saved)
     loss = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights)
     layers: dict[str, ArrayStatistics | None] = {}
     handles = [hook for name, layer in recorded_layers(net) for hook in _add_hooks(name, layer, layers, visit)]

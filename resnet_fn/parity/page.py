@@ -20,10 +20,25 @@ _LEAST, _MOST = 1e-8, 1e3  # the errors at the left and at the right end of a ba
 _STYLE = """
 .verdict { border-left: .5rem solid; padding: .3rem 1rem; background: #f6f6f6; overflow-wrap: anywhere; }
 .verdict b { font-size: 1.35rem; } .verdict p { margin: .3rem 0; color: #1c1c1c; } .cause { padding-left: 1.5rem; }
-.DIFFERS .cause { font-weight: bold; } .scroll { max-height: none; } li { overflow-wrap: anywhere; }
+.DIFFERS .cause { font-weight: bold; } .scroll { max-height: none; } .hint { display: none; }
+li { overflow-wrap: anywhere; }
 .bar { min-width: 9rem; padding-bottom: 8px; background: linear-gradient(var(--colour) 0 0) 0 100%/var(--error) 4px,
 linear-gradient(#ccc 0 0) 0 100%/var(--allowed) 8px; background-repeat: no-repeat; }
+h1 { overflow-wrap: anywhere; }
+@media (max-width: 600px) {
+  h1 { font-size: 1.2rem; } .bar { min-width: 4rem; } .stages thead { display: none; }
+  .stages tr { display: grid; grid-template-columns: 1.3fr 1fr 1fr; column-gap: .5rem;
+    padding: .3rem 0; border-bottom: 1px solid #e4e4e4; }
+  .stages td { border: 0; padding: 0; font-size: .75rem; text-align: left; }
+  .stages td.text { grid-column: 1 / -1; font-size: .85rem; } .stages td:empty { display: none; }
+  .stages td:not(.text)::before { color: #555; }
 """
+# In a narrow window, a stage is a few lines, in which the column's name stands before each number.
+_STYLE += "".join(
+    f'  .stages td:nth-child({place})::before {{ content: "{name} "; }}\n'
+    for place, name in enumerate(COLUMNS[1:-1], 3)
+)
+_STYLE += "}\n"
 _DEPTH = """<p>Each number is the relative error ‖here − reference‖ / ‖reference‖. Outputs are computed from top to
 bottom, gradients from bottom to top. Bars are logarithmic. The grey bar is the allowed error. An error that is too
 large has a red bar.</p>"""
@@ -44,10 +59,12 @@ def ladder_page(ladder: Ladder, title: str) -> str:
     lines = [f'<p class="{"cause" * line.startswith(" ")}">{text(line.strip())}</p>' for line in findings(ladder)]
     box = f'<div class="verdict {verdict}" style="color: {_COLOURS[verdict]}"><b>{words}</b>'
     body = [f"<h1>{text(title)}</h1>", box, *lines, "</div>", "<h2>Stages of a training step</h2>"]
-    body.append(table((COLUMNS[0], COLUMNS[-1], *COLUMNS[1:-1]), map(_row, ladder.stages), text_columns=2))
+    stages = table((COLUMNS[0], COLUMNS[-1], *COLUMNS[1:-1]), map(_row, ladder.stages), text_columns=2)
+    body.append(f'<div class="stages">{stages}</div>')
     if depth := along_depth(ladder):
-        rows = [[text(name), *(_bar(row.get(key)) for key in PANELS)] for name, row in depth.items()]
-        body += ["<h2>Error of each layer along the net</h2>", _DEPTH, table(("layer", *PANELS.values()), rows)]
+        panels = {key: title for key, title in PANELS.items() if any(key in row for row in depth.values())}
+        rows = [[text(name), *(_bar(row.get(key)) for key in panels)] for name, row in depth.items()]
+        body += ["<h2>Error of each layer along the net</h2>", _DEPTH, table(("layer", *panels.values()), rows)]
     for stage in [one for one in ladder.stages if one.name in (TRAJECTORY, RATE) and one.differences]:
         rows = [[item.name, f"{item.ours:.7g}", f"{item.theirs:.7g}"] for item in stage.differences]
         body += [f"<h2>{stage.name.capitalize()}</h2>", table(("update", "here", "reference"), rows)]

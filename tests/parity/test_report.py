@@ -148,6 +148,26 @@ def test_a_page_says_what_differs_with_its_cause_beside_every_layer():
     assert f"--colour: #c62828; --error: {100 * 8 / 11:.2f}%; --allowed: {100 * 3 / 11:.2f}%" in text
 
 
+def test_a_narrow_page_names_each_number_beside_it():
+    """Narrower than 600 pixels, the table of eight columns is a few lines for each stage, without its head."""
+    text = ladder_page(ladder(faulty=True), "x")
+    style, body = text.split("</style>")
+    header = re.findall(r"<th [^>]*>(.*?)</th>", body.split("</thead>")[0])
+    labels = dict(
+        re.findall(r'\.stages td:nth-child\((\d)\)::before { content: "(.*?) "; }', style.split("@media")[-1])
+    )
+    assert {int(place): name for place, name in labels.items()} == dict(enumerate(header[2:], 3))
+    assert style.count("{") == style.count("}")
+
+
+def test_a_page_has_no_column_of_layers_without_a_number():
+    found = ladder(faulty=True)
+    modes = {layer.mode for layer in found.layers}
+    text = ladder_page(found, "x")
+    assert ("output, with dropout" in text, "output, evaluation mode" in text) == ("dropout" in modes, "eval" in modes)
+    assert modes == {"eval"}
+
+
 def test_a_page_shows_what_is_barely_too_much_what_is_no_number_and_each_reason():
     found = ladder(faulty=True)
     barely, nothing = one("conv", 1 + 1.01e-5, tolerance=1e-5), one("conv", math.nan, math.nan, tolerance=1e-5)
