@@ -212,13 +212,15 @@ def test_the_command_prints_before_stdin_has_ended(run, digits_png):
     """A real process, whose list comes through a pipe."""
     command = [sys.executable, "-m", "resnet_fn.predict", run, "-", "--json"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    process = subprocess.Popen(command, **pipes, text=True, bufsize=1)
     names = find_images([digits_png]) * 2
-    process.stdin.write("".join(f"{name}\n" for name in names[:100]))
-    process.stdin.flush()
-    assert json.loads(process.stdout.readline())["file"] == names[0]
-    rest, _ = process.communicate("".join(f"{name}\n" for name in names[100:]))
-    assert [json.loads(line)["file"] for line in rest.splitlines()] == names[1:]
+    with subprocess.Popen(command, **pipes, text=True, bufsize=1) as process:
+        process.stdin.write("".join(f"{name}\n" for name in names[:100]))
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["file"] == names[0]
+        process.stdin.write("".join(f"{name}\n" for name in names[100:]))
+        process.stdin.close()
+        rest = process.stdout.readlines()
+    assert [json.loads(line)["file"] for line in rest] == names[1:]
     assert process.returncode == 0
 
 
