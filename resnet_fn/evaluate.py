@@ -1,6 +1,7 @@
 """The command `evaluate` scores a checkpoint on its validation set."""
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from resnet_fn.runtime.disk import finite_or_null
 _EXAMPLES = """examples:
   python -m resnet_fn.evaluate runs/first --which best
   python -m resnet_fn.evaluate runs/first --report report
+  python -m resnet_fn.evaluate runs/first --data-dir pictures/test
   python -m resnet_fn.evaluate runs/first/checkpoints/step-00000440 --json result.json
   python -m resnet_fn.evaluate --weights net.pth --recipe digits
 """
@@ -20,7 +22,8 @@ _EXAMPLES = """examples:
 
 def main(arguments: Sequence[str]) -> int:
     """Score a checkpoint or a weight file, and print the metrics. `--json` and `--report` also write files."""
-    flags = cli.Parser("evaluate", "Compute the metrics of a checkpoint on all validation images.", _EXAMPLES, "RUN")
+    about = "Compute the metrics of a checkpoint on all validation images, or on other images."
+    flags = cli.Parser("evaluate", about, _EXAMPLES, "RUN")
     cli.add_checkpoint_flags(flags)
     group = flags.add_argument_group("instead of a checkpoint")
     group.add_argument("--weights", metavar="FILE", help="weights: .pth, .safetensors, .ckpt or a run; needs --recipe")
@@ -32,7 +35,8 @@ def main(arguments: Sequence[str]) -> int:
     group.add_argument("--tta", choices=("none", "flip"), default="none", help=tta)
     group.add_argument("--image-size", type=int, default=0, metavar="N", help="image size [pixels]; 0: the recipe's")
     group.add_argument("--batch-size", type=int, default=256, metavar="N", help="samples per batch; default 256")
-    group.add_argument("--data-dir", default="", metavar="PATH", help="folder of the data set; default: as in training")
+    folder = "folder of the data set, or of other images in class folders; default: as in training"
+    group.add_argument("--data-dir", default="", metavar="PATH", help=folder)
     group.add_argument("--val-list", default="", metavar="FILE", help="list of images; default: as in training")
     cli.add_device_flags(flags)
     group = flags.add_argument_group("output")
@@ -54,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     with cli.usage_errors():
         file = load_recipe(parsed.recipe).complete(**changes) if weights else None
-    from resnet_fn.evaluation.evaluate import evaluate_in_detail, evaluate_weights
+    from resnet_fn.evaluation.evaluate import describe_test, evaluate_in_detail, evaluate_weights
     from resnet_fn.evaluation.task import all_metrics, describe_scores
     from resnet_fn.report.plots import available
     from resnet_fn.report.writer import write_report
@@ -73,7 +77,9 @@ def main(arguments: Sequence[str]) -> int:
     if join().is_main:
         classes = dataset.classes
         metrics = all_metrics(scores, dataset.test.labels, len(classes))
-        print(f"{describe_scores(metrics, classes)} of {metrics['count']} validation images")
+        if weights or not dataset.validates:  # the training printed its own notes
+            sys.stderr.writelines(f"{note}\n" for note in dataset.notes)
+        print(f"{describe_scores(metrics, classes)} of {metrics['count']} {describe_test(dataset)}")
         if scores.areas is not None:
             metrics["average_precision"] = dict(zip(classes, scores.areas.tolist(), strict=True))
         if parsed.json:

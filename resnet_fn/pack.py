@@ -10,6 +10,7 @@ _EXAMPLES = """examples:
   python -m resnet_fn.pack /data/imagenet /data/imagenet-records --shards 64
   python -m resnet_fn.pack /data/imagenet /data/256 --shards 64 --short-side 256
   python -m resnet_fn.train --recipe imagenet_resnet50_v1 --dataset mindrecord --data-dir /data/256
+  python -m resnet_fn.pack pictures packed --validation-share 0.2
 
 If packing is stopped, the same command continues it.
 """
@@ -21,6 +22,8 @@ def main(arguments: Sequence[str]) -> int:
     parser = cli.Parser("pack", about, _EXAMPLES, "SOURCE OUT")
     parser.add_argument("source", metavar="SOURCE", help="image folder: train/CLASS/*.JPEG, val/CLASS/*.JPEG")
     parser.add_argument("out", type=cli.folder_to_write, metavar="OUT", help="folder for the MindRecord files")
+    share = "fraction of each class to hold out if no folder validates, as in training; default 0"
+    parser.add_argument("--validation-share", type=float, default=0.0, metavar="F", help=share)
     parser.add_argument("--shards", type=int, default=8, metavar="N", help="number of files per split; default 8")
     shrunk = "shrink the shorter side of training images to this [pixels]; default 0: keep all files unchanged"
     parser.add_argument("--short-side", type=int, default=0, metavar="N", help=shrunk)
@@ -42,7 +45,9 @@ def main(arguments: Sequence[str]) -> int:
     from resnet_fn.data.sources.packing import pack
 
     threads, out = data_threads(parsed.threads), Path(parsed.out)
-    recipe = Recipe(dataset="imagefolder", on_bad_sample=parsed.on_bad_sample)
+    settings = {"validation_share": parsed.validation_share, "on_bad_sample": parsed.on_bad_sample}
+    with cli.usage_errors():
+        recipe = Recipe(dataset="imagefolder", **settings)
     options = RunOptions(data_threads=threads, check_files="yes", progress=not parsed.no_progress)
     dataset = open_dataset(recipe, parsed.source, options=options)
     for note in dataset.notes:

@@ -41,7 +41,7 @@ class Recipe(Settings):
     )
     repeats: int = _data(1, "augmented copies of each image in a batch", at_least=1)
     sampling: str = _data("shuffle", "balanced: draw all classes equally often", choices="shuffle|balanced")
-    validation_share: float = _data(0.0, "fraction of each class to hold out if no folder val/ exists", within="[0, 1)")
+    validation_share: float = _data(0.0, "fraction of each class to hold out if no folder validates", within="[0, 1)")
     multi_label: bool = _data(False, "images have any number of classes, separated by ; in the lists of images")
     on_bad_sample: str = _data("error", "what to do if an image cannot be decoded", choices="error|skip")
     synthetic_samples: int = _data(2048, "synthetic training images; 1/8 as many for validation", "samples", at_least=8)

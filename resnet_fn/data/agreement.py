@@ -58,7 +58,7 @@ def check_data(workers: Workers, dataset: DataSet, splits: Iterable[str]) -> Non
 
 
 def identify(split: Any) -> dict[str, str]:
-    """Return SHA-256 values that identify a split of files: of names and labels, and of sizes or checksums if known."""
+    """Return SHA-256 values of a split of files: of names and labels, and of sizes if known."""
     files = {"files": sha256(split.listing + split.labels.tobytes())}
     return files | ({"contents": sha256(split.contents)} if split.contents else {})
 

@@ -70,7 +70,7 @@ class DataSet:
     # One line "path, tab, fault" for each image file that was left out. None if bad files are not skipped.
     bad_files: tuple[str, ...] | None = None
     held_out: tuple[str, ...] = ()  # names of validation files that `split_off` took from the training folder
-    validates: bool = True  # whether `test` is the validation split; False for other images that are scored
+    validates: bool = True  # whether `test` is the validation split, not other images to score
     digest: str = ""  # SHA-256 of the arrays passed to `resnet_fn.fit`, or "" for other data sets
 
     @property

@@ -11,6 +11,7 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.agreement import check_settings, check_state
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.input_spec import renamed
+from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.evaluation.eval_step import make_eval_step
 from resnet_fn.evaluation.loaded_net import FlipAverage, LoadedNet, load_run, load_weight_file, open_trained_dataset
 from resnet_fn.evaluation.scoring import score
@@ -28,8 +29,8 @@ class Evaluation:
     """The result of evaluating a checkpoint."""
 
     trained: LoadedNet  # the net and its checkpoint
-    dataset: DataSet  # the data set, whose validation set `test` was scored
-    scores: Scores  # the scores of each validation sample, the same on every rank
+    dataset: DataSet  # the data set, whose split `test` was scored
+    scores: Scores  # the scores of each sample of this split, the same on every rank
     options: dict[str, Any]  # "which", "tta", "image_size", and "ema": whether averaged weights were scored
     workers: Workers  # this worker's rank and the number of workers
 
@@ -64,13 +65,14 @@ def evaluate_in_detail(
     val_list: str = "",
     allow_non_finite: bool = False,
 ) -> Evaluation:
-    """Score each sample of a checkpoint's validation set.
+    """Score each sample of a checkpoint's validation set, or of other images.
 
     Args:
         checkpoint, which, ema, image_size, device, threads, allow_non_finite: see `load_run`.
         batch_size: approximate number of samples that a worker reads at a time. Scores do not depend on the batch size.
         tta: "flip" averages the logits of each image and its mirror image. "none" scores only the image.
-        data_dir: folder of the data set. If empty, the data set is read from the same folder as in training.
+        data_dir: folder of the data set, or a folder with other images in class folders, which are
+            all scored. If empty, the data set is read from the same folder as in training.
         val_list: file with a list of the images to score. If empty, the training run's validation set is scored.
 
     Raises:
@@ -93,6 +95,14 @@ def evaluate_in_detail(
     scores = score(step, dataset, batch_size, workers, all_classes=keeps_all_classes(dataset))
     options = {"which": which, "tta": tta, "ema": trained.averaged, "image_size": trained.input.image_size}
     return Evaluation(trained, dataset, scores, options, workers)
+
+
+def describe_test(dataset: DataSet) -> str:
+    """Return what the split `test` holds, for example "images in pictures/test"."""
+    kind = "validation images" if dataset.validates else "images"
+    if dataset.input.val_list:
+        return f"images of {dataset.input.val_list}"
+    return f"{kind} in {dataset.test.root}" if isinstance(dataset.test, FileSplit) else kind
 
 
 def keeps_all_classes(dataset: DataSet) -> bool:

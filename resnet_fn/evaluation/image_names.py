@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from resnet_fn.config.hints import near_path
-from resnet_fn.data.sources.files import ENDINGS, describe_left_out, is_image, list_images
+from resnet_fn.data.sources.files import ENDINGS, describe_left_out, how_to_convert, is_image, list_images
 
 STDIN = "-"  # in place of a list's path
 _LIST_ENDINGS = (".txt", ".lst", ".list", ".csv", ".tsv")
@@ -38,7 +38,7 @@ def find_images(paths: Iterable[str | Path]) -> list[str]:
             inside, left_out = list_images(path)
             sys.stderr.writelines(f"{line}\n" for line in describe_left_out(path, left_out))
             if not inside:
-                fix = "give image files or their folder"
+                fix = how_to_convert(left_out) or "give image files or their folder"
                 raise ValueError(f"{path}: contains no images ({', '.join(ENDINGS)}); {fix}")
             files += [os.path.join(path, name) for name in inside]
         elif path.exists() or path.is_symlink():

@@ -162,9 +162,10 @@ def open_trained_dataset(
     splits: Sequence[str] = ("test",),
     val_list: str = "",
 ) -> DataSet:
-    """Open a checkpoint's data set. An empty `data_dir` or `val_list` is replaced by the training run's value.
+    """Open a checkpoint's data set.
 
-    If only the split "test" is opened, `data_dir` may also be a folder of other images to score.
+    An empty `data_dir` or `val_list` is replaced by the training run's value. If only the split
+    "test" is opened, `data_dir` may also be a folder of other images to score.
     """
     assert trained.checkpoint
     more: dict[str, Any] = {

@@ -69,7 +69,7 @@ def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) ->
         *_calibration(report, plots),
         *mistakes(report, pictures),
         *gallery(report, pictures),
-        "<footer>Every validation sample is counted once. predictions.csv has the prediction for each "
+        "<footer>Every sample is counted once. predictions.csv has the prediction for each "
         "sample, and report.json has these metrics.</footer>",
     ]
     return document(title, body)
@@ -93,7 +93,7 @@ def _tiles(report: dict[str, Any]) -> str:
         ("macro F1", number(report["averages"]["macro"]["f1"])),
         *([("mean average precision", number(area))] if (area := report["mean_average_precision"]) is not None else []),
         *([("calibration error", number(calibration["error"]))] if (calibration := report["calibration"]) else []),
-        (f"validation {_samples(report)}", f"{report['count']:,}"),
+        ("validation " * report["data"]["validates"] + _samples(report), f"{report['count']:,}"),
     ]
     tiles = (f'<div class="tile"><b>{value}</b><span>{name}</span></div>' for name, value in metrics)
     return '<div class="tiles">' + "".join(tiles) + "</div>"
@@ -105,7 +105,8 @@ def _samples(report: dict[str, Any]) -> str:
 
 def _facts(report: dict[str, Any]) -> list[str]:
     data, options, recipe = report["data"], report["options"], report["recipe"]
-    images = f"{data['training_images']:,} training {_samples(report)}, " * bool(data["training_images"])
+    trained = bool(data["training_images"] and data["validates"])  # not other images
+    images = f"{data['training_images']:,} training {_samples(report)}, " * trained
     folder = f"; {data['folder']}" * bool(data["folder"])
     pixels = f"{options['image_size']} pixels, " * bool(options["image_size"])  # 0: no images
     averaged = ", averaged weights (EMA)" * options["ema"]

@@ -92,7 +92,11 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
             "label_smoothing": trained.recipe.label_smoothing,
             "date": time.strftime("%Y-%m-%d", time.gmtime(written.stat().st_mtime)) if written.exists() else "",
         },
-        "data": {"folder": evaluation.dataset.input.data_dir, "training_images": state["feed"]["samples"]},
+        "data": {
+            "folder": evaluation.dataset.input.data_dir,
+            "training_images": state["feed"]["samples"],
+            "validates": evaluation.dataset.validates,
+        },
         "recipe": to_dict(trained.recipe),
         "options": evaluation.options,
         "averages": task.averages(scores, labels, len(classes)),

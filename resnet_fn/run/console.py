@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.fields import OWN, show_value
+from resnet_fn.config.hints import few
 from resnet_fn.data.balance import BALANCED
 from resnet_fn.data.dataset import Arrays
+from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.evaluation.task import task_of
 from resnet_fn.models.batchnorm import is_statistic
 from resnet_fn.recipes import differences
 from resnet_fn.run.build import Run
-from resnet_fn.runtime.console import wrapped
+from resnet_fn.runtime.console import printable, wrapped
 from resnet_fn.runtime.process import kernel_threads
 
 _TITLES = {"top1": "val top-1", "map": "val mAP", "macro_f1": "macro F1"}  # titles of the metrics' columns
@@ -34,11 +36,13 @@ def header(run: Run, start: Path | None) -> list[str]:
         size = f"inputs {dataset.train.images.dtype} {list(dataset.train.images.shape[1:])}"
     what = "samples" if recipe.dataset == OWN else "images"
     classes = f"{_count(len(dataset.classes), 'class', 'classes')}, " if dataset.classes else ""
+    if recipe.of_files:
+        names = [printable(name) for name in dataset.classes]
+        classes = f"{_count(len(dataset.classes), 'class', 'classes')} ({few(names)}), "
     left_out = f"; each epoch leaves out {rest:,} {what}" * bool(rest)
     lines = [
         f"net         {recipe.model}, {values:,} parameters{f', {trained:,} of them trained' * (trained < values)}",
-        f"data        {recipe.dataset}: {len(dataset.train):,} training and {len(dataset.test):,} validation {what}, "
-        f"{classes}{size}",
+        f"data        {recipe.dataset}: {_images(run, what)}, {classes}{size}",
         f"recipe      {recipe.name}{' with ' * bool(changes)}{changes}",
         f"updates     {run.total:,} of {recipe.batch_size} {what}, {run.feed.updates_per_epoch:,} an epoch{left_out}",
         f"device      {options.device}{threads}, {_count(run.workers.size, 'worker')}",
@@ -52,6 +56,21 @@ def header(run: Run, start: Path | None) -> list[str]:
         done = f"the run ended after update {progress.update}" if early else f"all {run.total:,} updates are done"
         lines.append(f"complete: {done}")
     return [wrapped(line, indent=12) for line in lines]
+
+
+def _images(run: Run, what: str) -> str:
+    """Return the numbers of training and validation images, and the folders or lists with files."""
+    train, test, options = run.dataset.train, run.dataset.test, run.options
+    places = ("", "")
+    if options.val_list:
+        places = (options.train_list, options.val_list)
+    elif isinstance(train, FileSplit) and isinstance(test, FileSplit):
+        places = (train.root, test.root)
+    within = [f" in {place}" if place else "" for place in places]
+    first = f"{len(train):,} training"
+    if places[0] != places[1]:
+        first = f"{first} {what}{within[0]}"
+    return f"{first} and {len(test):,} validation {what}{within[1]}"
 
 
 def epoch_lines(run: Run) -> str:

@@ -150,6 +150,13 @@ def test_a_name_that_is_not_utf8_is_printed_in_escapes(run, digits_png, python):
     assert done.stdout.startswith("images/\\udcff.png   ")
 
 
+def test_a_picture_that_needs_a_conversion_is_told_how(run):
+    Path("phone.heic").write_bytes(b"\0\0\0\x18ftypheic")
+    (result,) = predict(run, "phone.heic")
+    assert "not an image" in result["error"]
+    assert "magick mogrify -format jpg *.heic" in result["error"]
+
+
 def probabilities(results):
     """Of the class with each index, [images, classes]."""
     tops = [sorted(one["top"], key=lambda row: row["index"]) for one in results]

@@ -21,7 +21,7 @@ def make_report(classes=3, **changes):
             **{"run": "a<b", "update": 3, "recipe": "mine", "model": "resnet8", "dataset": "digits"},
             **{"label_smoothing": 0.0, "date": "2026-11-23"},
         },
-        "data": {"folder": "/sets/d<", "training_images": 1437},
+        "data": {"folder": "/sets/d<", "training_images": 1437, "validates": True},
         "recipe": to_dict(Recipe(name="mine", epochs=9, batch_size=32, learning_rate=0.1, seed=7)),
         "options": {"which": "last", "tta": "none", "ema": False, "image_size": 8},
         "averages": {"macro": scores, "weighted": scores},

@@ -45,3 +45,13 @@ def test_a_run_from_its_header_to_its_total_time(capsys):
 
 def test_times_have_the_units_that_matter():
     assert [clock(s) for s in (0, 9.94, 59.6, 185, 3600, 7830)] == ["0:00", "0:10", "1:00", "3:05", "1h00", "2h10"]
+
+
+def test_the_header_names_folders_and_classes(folder, capsys):
+    recipe = Recipe(dataset="imagefolder", model="resnet8", image_size=8, batch_size=8, epochs=1)
+    options = RunOptions(out_dir="run", data_dir=str(folder), mode="pynative")
+    train(recipe, options)
+    assert (
+        f"data        imagefolder: 21 training images in {folder}/train and 9 validation images in "
+        f"{folder}/val, 3 classes (bee, cat with a space, éléphant), 8x8\n"
+    ) in capsys.readouterr().out

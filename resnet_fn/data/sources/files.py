@@ -6,6 +6,7 @@ import importlib.util
 import os
 import stat
 import sys
+import unicodedata
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,9 +27,11 @@ _FIX = "fix the file and go on, or begin another run with --on-bad-sample skip"
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 READERS = 16  # number of reading threads, which read 8,000 files a second at a latency of 2 ms
 _AHEAD = 4  # number of items per thread that are computed ahead
-_AVIF = (".avif",) if importlib.util.find_spec("PIL._avif") else ()  # not every build of Pillow reads AVIF
-_OTHERS = (".bmp", ".gif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-ENDINGS = (*_AVIF, *_OTHERS)
+# Not every build of Pillow reads AVIF. Without any Pillow, a later import fails with a clear error.
+_HAS_AVIF = importlib.util.find_spec("PIL") and importlib.util.find_spec("PIL._avif")
+_AVIF = (".avif",) if _HAS_AVIF else ()
+_JPEG = (".jfif", ".jpe", ".jpeg", ".jpg")
+ENDINGS = (*_AVIF, ".bmp", ".gif", *_JPEG, ".jp2", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 # Endings of images that are not read, and the format to which ImageMagick converts them.
 _CONVERTED_TO = {
     **dict.fromkeys((".arw", ".cr2", ".cr3", ".dng", ".nef"), "jpg"),  # of cameras
@@ -36,10 +39,13 @@ _CONVERTED_TO = {
     **dict.fromkeys((".dcm", ".eps", ".ico", ".pdf", ".svg"), "png"),
     **({} if _AVIF else {".avif": "jpg"}),
 }
-# Names that storage devices, archives and operating systems add, in lower case. Some such folders hold thumbnails.
+# Names that storage devices, archives and operating systems add, in lower case. Some of the folders
+# hold thumbnails.
 _OF_SYSTEMS = (
-    *("@eadir", "#recycle", "#snapshot", "@recycle", "@recently-snapshot", "@tmp"),  # Synology and QNAP
-    *("$recycle.bin", "recycler", "system volume information", "thumbs.db", "desktop.ini"),  # Windows
+    # Synology and QNAP
+    *("@eadir", "@tmp", "#recycle", "#snapshot", "@recycle", "@recently-snapshot"),
+    # Windows
+    *("$recycle.bin", "recycler", "system volume information", "thumbs.db", "desktop.ini"),
     *("__macosx", "lost+found", "__pycache__"),
 )
 NOT_REGULAR = "not a regular file"
@@ -53,8 +59,13 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(ENDINGS)
 
 
+def composed(name: str) -> str:
+    """Return a name in the Unicode form NFC. A Mac spells names with accents in another form."""
+    return unicodedata.normalize("NFC", name)
+
+
 def is_left_out(name: str) -> bool:
-    """Return True if a name begins with a dot, or if a storage device or an operating system adds such a name."""
+    """Return True if a name begins with a dot, or is one that systems add, such as "@eaDir"."""
     return name.startswith(".") or name.lower() in _OF_SYSTEMS
 
 
@@ -62,18 +73,22 @@ def list_folders(place: str | Path) -> list[str]:
     """Return the sorted names of the folders in `place`, or [] if `place` is no folder."""
     if not os.path.isdir(place):
         return []
-    return sorted(entry.name for entry in os.scandir(place) if entry.is_dir() and not is_left_out(entry.name))
+    names = (entry.name for entry in os.scandir(place) if entry.is_dir())
+    return sorted(name for name in names if not is_left_out(name))
 
 
 def list_loose_images(place: str | Path) -> list[str]:
-    """Return the sorted names of the images directly in the folder `place`, or [] if `place` is no folder."""
+    """Return the sorted names of the images directly in `place`, or [] if `place` is no folder."""
     if not os.path.isdir(place):
         return []
     return sorted(name for name in os.listdir(place) if is_image(name) and not is_left_out(name))
 
 
 def _walk(folder: str | Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield (relative path, sorted names of images, names that are left out) for a folder and each folder below it."""
+    """Yield (relative path, names of images, names that are left out) of each folder in `folder`.
+
+    The first path is "", for `folder` itself.
+    """
 
     def stop(error: OSError) -> NoReturn:
         raise error
@@ -97,10 +112,11 @@ def has_images(folder: str | Path) -> bool:
 
 
 def list_images(folder: str | Path) -> tuple[list[str], list[str]]:
-    """Return two lists of relative paths: images at any depth below a folder, and files and folders that are left out.
+    """Return two lists of relative paths: images at any depth below a folder, and what is left out.
 
-    Images have the order of torchvision's ImageFolder. Files without an image's ending and names for which
-    `is_left_out` is True are left out. Links to folders are followed, and each folder is read once.
+    Images have the order of torchvision's ImageFolder. Files without an image's ending and names
+    for which `is_left_out` is True are left out. Links to folders are followed, and each folder is
+    read once.
     """
     walked = list(_walk(folder))
     left_out = [os.path.join(inner, name) for inner, _, unread in walked for name in unread]
@@ -113,27 +129,23 @@ def describe_left_out(folder: str | Path, left_out: Sequence[str]) -> list[str]:
     """Return lines about the names that `list_images` left out, or an empty list."""
     if not left_out:
         return []
-    condition = "that have no image ending such as .jpg, begin with a dot, or are of the system, such as @eaDir"
+    condition = "that have no image ending such as .jpg, begin with a dot, or are a system's"
     lines = [f"leaving out {len(left_out)} names in {folder} {condition}: {few(left_out, 2)}"]
     if hint := how_to_convert(left_out):
         lines.append(f"warning: {folder}: {hint}")
     return lines
 
 
-def convert_command(ending: str) -> str:
-    """Return the command that converts images with this ending, such as ".heic", or "" if such images are read."""
-    return f"magick mogrify -format {_CONVERTED_TO[ending]} *{ending}" if ending in _CONVERTED_TO else ""
-
-
 def how_to_convert(names: Iterable[str]) -> str:
-    """Return a text with the command that converts images that are not read, or "" if `names` has no such image."""
-    endings = [ending for name in names if (ending := os.path.splitext(name)[1].lower()) in _CONVERTED_TO]
+    """Return a text with the command that converts images which are not read, or "" for others."""
+    endings = [os.path.splitext(name)[1].lower() for name in names]
+    endings = [ending for ending in endings if ending in _CONVERTED_TO]
     if not endings:
         return ""
     kinds = dict.fromkeys(endings)
     counts = ", ".join(f"{endings.count(kind)} {kind}" for kind in kinds)
-    commands = [convert_command(kind) for kind in kinds]
-    return f"{counts} files are not read; convert them with ImageMagick: {few(commands)}"
+    commands = [f"magick mogrify -format {_CONVERTED_TO[kind]} *{kind}" for kind in kinds]
+    return f"{counts} not read; convert with ImageMagick: {few(commands)}"
 
 
 def read_regular(path: str | Path) -> bytes:

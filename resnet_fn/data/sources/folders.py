@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.files import (
     FileSplit,
     color_spec,
+    composed,
     describe_left_out,
     how_to_convert,
     is_left_out,
@@ -20,28 +20,34 @@ from resnet_fn.data.sources.files import (
     list_images,
     list_loose_images,
 )
-from resnet_fn.data.sources.halves import Halves, enter, find_halves, kind_of
+from resnet_fn.data.sources.halves import Halves, enter, find_halves, how_to_use, kind_of
 from resnet_fn.data.sources.imagenet_val import list_flat_val
 from resnet_fn.data.sources.validation import FILE, split_off
 
 
 def load_folder(
-    data_dir: str, threads: int, share: float = 0.0, seed: int = 0, run: Path | None = None, trains: bool = True
+    data_dir: str,
+    threads: int,
+    share: float = 0.0,
+    seed: int = 0,
+    run: Path | None = None,
+    trains: bool = True,
 ) -> DataSet:
-    """List the images of the training and the validation folder that `find_halves` finds in `data_dir`.
+    """List the images of the training and the validation folder that `find_halves` finds.
 
-    The classes are the sorted names of class folders. The validation folder has the same class folders, or holds
-    ImageNet's validation images without folders. If there is no validation folder and `share` is above 0, or if `run`
-    was split before, `split_off` makes the validation split from the training images. If `trains` is False, the
-    training folder may be missing.
+    The classes are the sorted names of class folders. The validation folder has the same class
+    folders, or holds ImageNet's validation images without folders. If there is no validation folder
+    and `share` is above 0, or if `run` was split before, `split_off` makes the validation split
+    from the training images. If `trains` is False, the training folder may be missing.
     """
     root = Path(data_dir)
-    halves = find_halves(root)
+    halves = find_halves(root, of_run=run is not None)
     place, validation, classes = halves.train, halves.validation, halves.classes
     split_before = run is not None and (run / FILE).is_file()
-    if place is None or not (validation or share or split_before):
-        if not trains and place in (None, root):
-            return load_test_folder(data_dir, threads)
+    validates = validation is not None or share > 0 or split_before
+    if not trains and (place is None or (place == root and not validates)):
+        return load_test_folder(data_dir, threads)
+    if place is None or (classes and not validates):
         raise ValueError(f"data_dir: {_what_is_missing(root, halves)}")
     train, notes = _list_classes(place, {name: label for label, name in enumerate(classes)})
     _check_classes(place, classes, train)
@@ -52,83 +58,106 @@ def load_folder(
         train, test = split_off(train, share, seed, run)
         held_out = test.names
         if validation:
-            notes.append(f"{validation} is not used, because {FILE} lists the validation images of this run")
+            reason = f"{FILE} lists the validation images of this run"
+            notes.append(f"{validation} is not used, because {reason}")
     else:
         if share:
-            notes.append(f"{validation} is the validation set, so nothing is split off the training images")
+            result = "nothing is split off the training images"
+            notes.append(f"{validation} is the validation set, so {result}")
         test, _, more = _list_labelled(root, validation, classes, "train")
         notes += more
-    if not len(test):
-        raise ValueError(f"data_dir: {validation} contains no images; lay the images out as val/CLASS/*.JPEG")
+    notes += [*(how_to_use(test_folder, classes) for test_folder in halves.tests), *halves.notes]
+    _check_not_empty(test)
     train, test = (dataclasses.replace(split, threads=threads) for split in (train, test))
-    return DataSet(train, test, color_spec("imagefolder", classes), (*notes, *halves.notes), held_out=held_out)
+    return DataSet(train, test, color_spec("imagefolder", classes), tuple(notes), held_out=held_out)
 
 
 def load_test_folder(data_dir: str, threads: int, classes: Sequence[str] = ()) -> DataSet:
-    """List all images in a folder of class folders, or of its validation folder, or else of its test folder.
+    """List all images in a folder of class folders, or in its validation folder, or test folder.
 
-    `classes` are the classes of a trained net, some of which may have no folder, or () for the sorted names of the
-    class folders. The training split is empty.
+    `classes` are the classes of a trained net, some of which may have no folder, or () for the
+    sorted names of the class folders. The training split is empty.
     """
     root = place = Path(data_dir)
     notes: list[str] = []
     if not {*list_folders(root)} <= {*classes}:
-        halves = find_halves(root)
+        halves = find_halves(root, classes)
         scored = [*([halves.validation] if halves.validation else []), *halves.tests]
         if not scored and halves.train not in (None, root):
             fix = f"to score the training images, give --data-dir {halves.train}"
-            raise ValueError(f"data_dir: {root} holds no validation folder and no test folder; {fix}")
+            raise ValueError(f"data_dir: {root} holds no validation or test folder; {fix}")
         place = scored[0] if scored else root
-        notes = [f"{other} is not scored; to score it, give --data-dir {other}" for other in scored[1:]]
-    place, known = enter(place, classes), bool(classes)
-    test, classes, more = _list_labelled(root, place, classes, "the trained net")
-    if not known:
-        _check_classes(place, classes, test)
-    if not len(test):
-        raise ValueError(f"data_dir: {place} contains no images; lay the images out as {place}/CLASS/*.JPEG")
+        fix = "to score it, give it as --data-dir"
+        notes = [f"{other} is not scored; {fix}" for other in scored[1:]]
+    place = enter(place, classes)
+    test, all_classes, more = _list_labelled(root, place, classes, "the trained net")
+    if not classes:
+        _check_classes(place, all_classes, test)
+    _check_not_empty(test)
     test = dataclasses.replace(test, threads=threads)
     nothing = FileSplit(str(place), (), np.zeros(0, np.int32))
-    return DataSet(nothing, test, color_spec("imagefolder", classes), (*more, *notes), validates=False)
+    spec = color_spec("imagefolder", all_classes)
+    return DataSet(nothing, test, spec, (*more, *notes), validates=False)
 
 
 def _what_is_missing(root: Path, halves: Halves) -> str:
-    """Return the problem and the fix if a data set has no training folder, or has no validation folder or share."""
-    folders = list_folders(root)
-    contents = ", ".join(sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else []) or "nothing"
-    problem = f"{str(root)!r} must contain train/ and val/, but it contains {contents}"
-    if inner := [name for name in folders if _holds_data_set(root / name)]:
-        return f"{problem}; give --data-dir {root / inner[0]}"
+    """Return the problem and the fix if a data set has no training folder, or nothing validates."""
+    contents = sorted(os.listdir(root))[:5] if root.is_dir() else []
+    shown = ", ".join(contents) or "nothing"
+    problem = f"{str(root)!r} must contain train/ and val/, but it contains {shown}"
+    inner = [root / name for name in list_folders(root) if _holds_data_set(root / name)]
+    if halves.train == root and inner:
+        return f"{problem}; give --data-dir {inner[0]}"
     if halves.train is None:
-        place = halves.validation or halves.tests[0]
-        return f"{problem}; add the training folder, or give --data-dir {place} to train on its images"
+        fix = "rename the folders if they are classes"
+        for place in (halves.validation, *halves.tests):
+            if place and list_folders(place):
+                fix = f"give --data-dir {place} to train on its images"
+        return f"{problem}; add the training folder, or {fix}"
     layout = "train/CLASS/*.JPEG and val/CLASS/*.JPEG (ImageNet: https://image-net.org/download)"
     fix = f"lay the images out as {layout}, or give --validation-share 0.2 to split one folder"
-    return "; ".join((problem, fix, *halves.notes))
+    tests = [how_to_use(place, halves.classes) for place in halves.tests]
+    return "; ".join((problem, fix, *tests))
+
+
+def _check_not_empty(test: FileSplit) -> None:
+    if not len(test):
+        fix = f"lay the images out as {test.root}/CLASS/*.JPEG"
+        raise ValueError(f"data_dir: {test.root} contains no images; {fix}")
 
 
 def _check_classes(place: Path, classes: Sequence[str], files: FileSplit) -> None:
     """Raise ValueError if the folders in `place` cannot be the classes, for example because one is empty."""
     counts = np.bincount(files.labels, minlength=len(classes))
+    layout = f"lay the images out as {place}/CLASS/*.JPEG"
     if not place.is_dir():
-        problem, fix = f"{place} does not exist", near_path(place, f"lay the images out as {place}/CLASS/*.JPEG")
+        problem, fix = f"{place} does not exist", near_path(place, layout)
     elif not classes and list_loose_images(place):
         problem = f"{place} holds images and no folders"
-        parent = place.parent.parent if kind_of(place.parent.name) == "training" else place.parent
-        fix = f"if the images are of one class, give the parent folder with --data-dir {parent}"
+        parent = place.parent
+        grandparent = parent.parent if kind_of(parent.name) == "training" else parent
+        fix = f"if they are of one class, give the parent folder with --data-dir {grandparent}"
         if kind_of(place.name) == "training":
-            fix = f"sort the images into folders {place}/CLASS, or give --train-list FILE --val-list FILE"
+            fix = f"{layout}, or give --train-list FILE --val-list FILE"
+            alike = [name for name in list_folders(parent) if kind_of(name)]
+            if len(alike) > 1:
+                fix = f"{fix}; if {few(alike)} are classes, rename these folders"
     elif not classes:
-        problem, fix = f"{place} contains no class folders", f"lay the images out as {place}/CLASS/*.JPEG"
+        problem, fix = f"{place} contains no class folders", layout
     elif not counts.all():
         empty = place / classes[int(np.argmin(counts))]
-        problem, fix = f"{empty} contains no images", "add images or remove the folder, which would count as a class"
+        problem = f"{empty} contains no images"
+        fix = "add images or remove the folder, which would count as a class"
+        if {*classes} == {"images", "labels"}:
+            fix = "this is for object detection; export the data with a folder for each class"
         fix = how_to_convert(list_images(empty)[1]) or _look_inside(empty) or fix
     elif len(classes) == 1:
         problem = f"{place} holds one class only, {classes[0]!r}"
         fix = "lay the images out with a folder for each class, and give their parent folder"
         fix = _look_inside(place / classes[0]) or fix
     elif around := [name for name in classes if _holds_data_set(place / name)]:
-        problem, fix = f"{place / around[0]} holds a data set, not a class", _look_inside(place / around[0])
+        problem = f"{place / around[0]} holds a data set, not a class"
+        fix = _look_inside(place / around[0])
     else:
         return
     raise ValueError(f"data_dir: {problem}; {fix}")
@@ -148,26 +177,23 @@ def _look_inside(folder: Path) -> str:
 def _list_labelled(
     root: Path, place: Path, classes: Sequence[str], source: str
 ) -> tuple[FileSplit, Sequence[str], list[str]]:
-    """Return the images in the class folders of `place`, the classes, and notes. `source` names what has `classes`.
+    """Return the images in the class folders of `place`, the classes, and notes.
 
-    If `classes` is empty, all folders in `place` are classes. Without folders, the images are ImageNet's.
+    `source` names what has `classes`. If `classes` is empty, all folders in `place` are classes.
+    Without folders, the images are ImageNet's.
     """
     folders = list_folders(place)
     if not folders:
         return list_flat_val(root, place, classes)
     classes = classes or folders
-    # A Mac's file system can spell a name with an accent in another Unicode form than the training set's.
-    labels = {_composed(name): label for label, name in enumerate(classes)}
-    if unknown := [name for name in folders if _composed(name) not in labels]:
+    labels = {composed(name): label for label, name in enumerate(classes)}
+    if unknown := [name for name in folders if composed(name) not in labels]:
         other = place / unknown[0]
         fix = _look_inside(other) if _holds_data_set(other) else closest(unknown[0], classes)
-        raise ValueError(f"data_dir: {other} exists, but {unknown[0]} is no class of {source}; {fix}")
-    split, notes = _list_classes(place, {name: labels[_composed(name)] for name in folders})
+        problem = f"{other} exists, but {unknown[0]} is no class of {source}"
+        raise ValueError(f"data_dir: {problem}; {fix}")
+    split, notes = _list_classes(place, {name: labels[composed(name)] for name in folders})
     return split, classes, notes
-
-
-def _composed(name: str) -> str:
-    return unicodedata.normalize("NFC", name)
 
 
 def _list_classes(root: Path, labels: Mapping[str, int]) -> tuple[FileSplit, list[str]]:
@@ -185,5 +211,6 @@ def _list_classes(root: Path, labels: Mapping[str, int]) -> tuple[FileSplit, lis
         left_out += [os.path.join(folder, name) for name in others]
     notes = describe_left_out(root, sorted(left_out))
     if loose := list_loose_images(root):
-        notes.append(f"ignoring {len(loose)} images beside the class folders, for example {root / loose[0]}")
+        where = f"beside the class folders, for example {root / loose[0]}"
+        notes.append(f"ignoring {len(loose)} images {where}")
     return FileSplit(str(root), tuple(names), np.array(numbers, np.int32)), notes

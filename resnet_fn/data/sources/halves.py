@@ -7,124 +7,144 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from resnet_fn.config.cli import as_typed
-from resnet_fn.data.sources.files import has_images, list_folders, list_loose_images
+from resnet_fn.data.sources.files import composed, has_images, list_folders, list_loose_images
 
-# The usual names of a data set's folders. A name in doubt ("evaluation") is a test folder, which training never reads.
+# The usual names of a data set's folders. A name in doubt, such as "evaluation", is that of a test
+# folder, which training never reads.
 _NAMES = {
     "training": ("train", "training"),
     "validation": ("val", "valid", "validation", "dev", "devel", "development"),
     "test": ("test", "testing", "test1", "holdout", "heldout", "eval", "evaluation"),
     "unlabelled": ("pred", "predict", "prediction", "predictions", "unlabeled", "unlabelled"),
 }
-_KINDS = "training, validation or test"
 _KIND_OF = {name: kind for kind, names in _NAMES.items() for name in names}
-_BEFORE, _AFTER = (
-    "seg|img|images?|data(?:set)?|ilsvrc2012img",
-    "set|data(?:set)?|imgs?|images?|pictures|split|folder|dir",
-)
+_BEFORE = "seg|img|images?|data(?:set)?|ilsvrc2012img"
+_AFTER = "set|data(?:set)?|imgs?|images?|pictures|split|folder|dir"
 _PATTERN = re.compile(f"(?:{_BEFORE})?({'|'.join(_KIND_OF)})(?:{_AFTER})?")
+
+_Places = Mapping[str, Sequence[Path]]  # folders of each kind
 
 
 @dataclasses.dataclass(frozen=True)
 class Halves:
-    """The folders of a data set. A folder that `find_halves` found by its name can be in a folder of its own."""
+    """The folders of a data set, which `find_halves` finds."""
 
     train: Path | None  # holds class folders
     classes: tuple[str, ...] = ()  # names of the folders in `train` that are classes
     validation: Path | None = None  # holds class folders, or ImageNet's images without folders
     tests: tuple[Path, ...] = ()  # hold class folders, or images without labels
-    notes: tuple[str, ...] = ()  # lines about folders with images that do not train and do not validate
+    notes: tuple[str, ...] = ()  # lines about other folders with images
 
 
 def kind_of(name: str) -> str:
-    """Return "training", "validation", "test" or "unlabelled" for a usual name of such a folder, and else ""."""
+    """Return "training", "validation", "test" or "unlabelled" for a folder's name, else ""."""
     match = _PATTERN.fullmatch(re.sub(r"[\W_]", "", name.lower()))
     return _KIND_OF[match[1]] if match else ""
 
 
 def enter(place: Path, classes: Collection[str] = ()) -> Path:
-    """Return the folder inside `place` that archives add, such as seg_train/seg_train, or `place` if there is none.
+    """Return the folder that an archive added inside `place`, as seg_train/seg_train, or `place`.
 
-    The folder is the only one in `place`, which holds no images. Its name is not in `classes`, or it holds folders if
-    `classes` is empty.
+    The added folder is the only one in `place`, which holds no images. The folder's name is not in
+    `classes`. If `classes` is empty, the folder must hold folders.
     """
-    while len(inner := list_folders(place)) == 1 and inner[0] not in classes and not list_loose_images(place):
-        if not classes and not list_folders(place / inner[0]):
+    known = {*map(composed, classes)}
+    while len(inner := list_folders(place)) == 1 and composed(inner[0]) not in known:
+        if list_loose_images(place) or not (known or list_folders(place / inner[0])):
             break
         place = place / inner[0]
     return place
 
 
-def find_halves(root: Path) -> Halves:
-    """Find the folders of the data set in `root`, by their names (train, Training, seg_train) and by what they hold.
+def find_halves(root: Path, known: Collection[str] = (), of_run: bool = False) -> Halves:
+    """Find the folders of the data set in `root` by their names and contents.
 
-    Without a training folder, the class folders are in `root` itself. If folders with other names hold images, too, a
-    training folder is a class, except beside a validation or test folder that fits it (`_is_half_of`).
+    Without a training folder, the class folders are in `root` itself. If folders with other names
+    hold images, too, a training folder is a class, except beside a validation or test folder that
+    fits it (`_fits`). `known` are the classes of a trained net, if there is one. If `of_run` is
+    True, a run has read the data set: of several folders, it read train and val.
 
-    Raises ValueError if several folders can be the training folder, or several can be the validation folder.
+    Raises ValueError if two folders can be the training folder, or can be the validation folder.
     """
     folders = list_folders(root)
     named = {kind: [root / name for name in folders if kind_of(name) == kind] for kind in _NAMES}
-    halves = {kind: [place for place in places if _holds_classes(place)] for kind, places in named.items()}
+    halves = {kind: list(filter(_holds_classes, places)) for kind, places in named.items()}
     scored = [*named["validation"], *named["test"]]
     others = [root / name for name in folders if not kind_of(name)]
-    fits = any(_is_half_of(train, place) for train in halves["training"] for place in scored)
-    if not fits and (any(map(has_images, others)) or not (named["training"] or scored)):
+    in_pairs = any(_fits(place, train) for train in halves["training"] for place in scored)
+    if not in_pairs and (any(map(has_images, others)) or not (named["training"] or scored)):
         return _beside_classes(root, folders, halves)
-    train = _only("training", halves["training"]) or next(iter(named["training"]), None)
-    validation = _only("validation", halves["validation"] or list(filter(has_images, named["validation"])))
-    classes = list_folders(train := enter(train)) if train else []
+    if of_run:
+        for kind, name in (("training", "train"), ("validation", "val")):
+            if root / name in halves[kind]:
+                halves[kind] = [root / name]
+    train = _only("training", halves["training"] or named["training"][:1])
+    train = enter(train, known) if train else None
+    classes = list_folders(train) if train else []
+    known = known or classes
+    flat = list(filter(has_images, named["validation"]))
+    validation = _only("validation", halves["validation"] or flat)
+    validation = validation and enter(validation, known)
+    notes = [how_to_use(place, known) for place in filter(has_images, named["unlabelled"])]
+    reason = "its name is of no training, validation or test folder"
+    notes += [f"{place} is not used: {reason}" for place in filter(has_images, others)]
     tests = tuple(filter(has_images, named["test"]))
-    unlabelled = [*filter(has_images, named["unlabelled"])]
-    notes = [_how_to_use(place, classes) for place in (*tests, *unlabelled)]
-    notes += [f"{place} is not used: its name is of no {_KINDS} folder" for place in others if has_images(place)]
-    return Halves(train, tuple(classes), validation and enter(validation, classes), tests, tuple(notes))
+    return Halves(train, tuple(classes), validation, tests, tuple(notes))
 
 
-def _beside_classes(root: Path, folders: Sequence[str], halves: Mapping[str, Sequence[Path]]) -> Halves:
-    """Return the halves of a data set with class folders in `root`.
-
-    A validation or test folder among the class folders is no class if it holds folders with names of classes.
-    """
-    beside: dict[str, list[Path]] = {"validation": [], "test": []}
-    notes = []
-    for kind in ("training", "validation", "test"):
-        for place in halves[kind]:
-            if kind != "training" and {*list_folders(enter(place, folders))} <= {*folders} - {place.name}:
-                beside[kind].append(place)
-            else:
-                fix = f"if it is the {kind} folder, move it out of {root} or give it as --data-dir"
-                notes.append(f"warning: {place} counts as a class, because folders beside it hold images; {fix}")
-    left_out = {place.name for places in beside.values() for place in places}
-    classes = tuple(name for name in folders if name not in left_out)
-    notes += [_how_to_use(place, classes) for place in beside["test"]]
-    validation = _only("validation", beside["validation"])
-    return Halves(root, classes, validation and enter(validation, classes), tuple(beside["test"]), tuple(notes))
-
-
-def _holds_classes(place: Path) -> bool:
-    return any(has_images(place / name) for name in list_folders(place))
-
-
-def _is_half_of(train: Path, place: Path) -> bool:
-    """Return whether `place` and `train` have a class in common, or `place` holds only images and `train` none."""
-    classes = list_folders(enter(train))
-    inner = list_folders(enter(place, classes))
-    return bool({*inner} & {*classes}) or (not inner and has_images(place) and not list_loose_images(train))
-
-
-def _only(kind: str, places: Sequence[Path]) -> Path | None:
-    if len(places) > 1:
-        names = " and ".join(map(str, places))
-        raise ValueError(f"data_dir: {names} can each be the {kind} folder; rename or move all except one")
-    return places[0] if places else None
-
-
-def _how_to_use(place: Path, classes: Collection[str]) -> str:
+def how_to_use(place: Path, classes: Collection[str]) -> str:
     """Return a line with the command for a folder that is not used in training."""
     folder = shlex.quote(str(place))
     if list_folders(enter(place, classes)):
         command = as_typed(f"python -m resnet_fn.evaluate RUN --data-dir {folder}")
         return f"{place} is not used in training; to score it afterwards: {command}"
     command = as_typed(f"python -m resnet_fn.predict RUN {folder}")
-    return f"{place} is not used in training, because it has no class folders; to classify its images: {command}"
+    reason = f"{place} is not used in training, because it has no class folders"
+    return f"{reason}; to classify its images: {command}"
+
+
+def _beside_classes(root: Path, folders: Sequence[str], halves: _Places) -> Halves:
+    """Return the halves of a data set with class folders in `root`.
+
+    A validation or test folder is no class if its folders have the names of class folders.
+    """
+    beside: dict[str, list[Path]] = {"training": [], "validation": [], "test": []}
+    notes = []
+    for kind, places in beside.items():
+        for place in halves[kind]:
+            inner = {*list_folders(enter(place, folders))}
+            if kind != "training" and inner and inner <= {*folders} - {place.name}:
+                places.append(place)
+            else:
+                problem = f"{place} counts as a class, because folders beside it hold images"
+                fix = f"if it is the {kind} folder, move it out of {root}"
+                notes.append(f"warning: {problem}; {fix}")
+    not_classes = {place.name for places in beside.values() for place in places}
+    classes = tuple(name for name in folders if name not in not_classes)
+    validation = _only("validation", beside["validation"])
+    validation = validation and enter(validation, classes)
+    return Halves(root, classes, validation, tuple(beside["test"]), tuple(notes))
+
+
+def _holds_classes(place: Path) -> bool:
+    return any(has_images(place / name) for name in list_folders(place))
+
+
+def _fits(place: Path, train: Path) -> bool:
+    """Return whether `place` can hold images of the classes in `train`.
+
+    They have a class in common, or `place` holds only images and `train` only folders.
+    """
+    classes = {*map(composed, list_folders(enter(train)))}
+    inner = {*map(composed, list_folders(enter(place, classes)))}
+    if not inner:
+        return has_images(place) and not list_loose_images(train)
+    return bool(inner & classes)
+
+
+def _only(kind: str, places: Sequence[Path]) -> Path | None:
+    if len(places) > 1:
+        names = " and ".join(map(str, places))
+        fix = "rename or move all except one"
+        raise ValueError(f"data_dir: {names} can each be the {kind} folder; {fix}")
+    return places[0] if places else None

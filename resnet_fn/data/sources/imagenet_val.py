@@ -1,4 +1,4 @@
-"""This module labels ImageNet's validation images, which the official archive holds without class folders."""
+"""This module labels ImageNet's validation images, if they are not in class folders."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,12 +12,17 @@ _PLACES = ("", "val", "data", "ILSVRC2012_devkit_t12/data", "..", "../ILSVRC2012
 _CLASSES = 1000  # numbers above are of categories that contain classes
 
 
-def list_flat_val(root: Path, place: Path, classes: Sequence[str] = ()) -> tuple[FileSplit, Sequence[str], list[str]]:
-    """Return ImageNet's images in `place` with official labels, the classes, and notes about names that are left out.
+def list_flat_val(
+    root: Path,
+    place: Path,
+    classes: Sequence[str] = (),
+) -> tuple[FileSplit, Sequence[str], list[str]]:
+    """Return ImageNet's images in `place` with official labels, the classes, and notes.
 
-    ILSVRC2012_validation_ground_truth.txt has a number 1..1000 for each image, in the order of the file names. The
-    file meta.mat maps each number to a class folder, because numbers are not in the alphabetical order of folders.
-    Both files are looked for in `root`. If `classes` is empty, the classes are all class folders of meta.mat.
+    ILSVRC2012_validation_ground_truth.txt has a number 1..1000 for each image, in the order of the
+    file names. The file meta.mat maps each number to a class folder, because numbers are not in the
+    alphabetical order of folders. Both files are looked for in `root`. If `classes` is empty, the
+    classes are those of meta.mat.
     """
     names, left_out = list_images(place)
     if not names:
@@ -26,8 +31,9 @@ def list_flat_val(root: Path, place: Path, classes: Sequence[str] = ()) -> tuple
     truth, meta = _find_file(root, _TRUTH), _find_file(root, _META)
     if truth is None or meta is None:
         missing = _TRUTH if truth is None else _META
-        fix = f"extract {missing} from ILSVRC2012_devkit_t12.tar.gz (https://image-net.org/download) into {root}"
-        raise ValueError(f"{place}: has no class folders; sort the images into class folders, or {fix}")
+        kit = "ILSVRC2012_devkit_t12.tar.gz (https://image-net.org/download)"
+        fix = f"sort the images into class folders, or extract {missing} from {kit} into {root}"
+        raise ValueError(f"{place}: has no class folders; {fix}")
     from scipy.io import loadmat  # a dependency of MindSpore
 
     file = truth
@@ -37,16 +43,19 @@ def list_flat_val(root: Path, place: Path, classes: Sequence[str] = ()) -> tuple
         rows = loadmat(str(meta), squeeze_me=True)["synsets"]
         folders = {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in rows}
     except Exception as error:
-        raise ValueError(f"{file}: is damaged ({error}); extract the development kit again") from None
+        fix = "extract the development kit again"
+        raise ValueError(f"{file}: is damaged ({error}); {fix}") from None
     if len(numbers) != len(names):
-        lines, images = len(numbers), len(names)
-        raise ValueError(f"{truth}: has {lines} lines for {images} images in {place}; the numbers must be equal")
+        problem = f"has {len(numbers)} lines for {len(names)} images in {place}"
+        raise ValueError(f"{truth}: {problem}; the numbers must be equal")
     classes = classes or sorted(name for number, name in folders.items() if number <= _CLASSES)
     labels = {number: classes.index(name) for number, name in folders.items() if name in classes}
     if unknown := [number for number in numbers if number not in labels]:
         number, name = unknown[0], folders.get(unknown[0])
-        raise ValueError(f"{truth}: train has no folder for number {number} ({name}); add the folder to train")
-    split = FileSplit(str(place), tuple(names), np.array([labels[number] for number in numbers], np.int32))
+        problem = f"train has no folder for number {number} ({name})"
+        raise ValueError(f"{truth}: {problem}; add the folder to train")
+    of_images = np.array([labels[number] for number in numbers], np.int32)
+    split = FileSplit(str(place), tuple(names), of_images)
     return split, classes, describe_left_out(split.root, left_out)
 
 

@@ -50,10 +50,10 @@ def open_dataset(
         splits: the splits to check, "train", "test" or both.
         run: folder of a run whose validation split and list of bad files are used, or None for a new run.
         trained_on: description of a trained net's input, or None. The data set must have the same classes, in the same
-            order. The description's folder and lists of images are used if no others are given. If only "test" is
-            checked, `data_dir` may also be a folder of other images to score, which `load_test_folder` lists.
-        trained_files: what `identify` returned for the images that trained the net. If `data_dir` holds the same
-            images, it is the training's data set in another place.
+            order. The description's folder and lists of images are used if no others are given. If
+            only "test" is checked, `data_dir` may also be a folder of other images to score.
+        trained_files: result of `identify` for the images that trained the net. A folder with these
+            images is a copy of the training's data set.
 
     Raises:
         ValueError: if the folder or a list is wrong, a file is bad, a label is invalid, or `trained_on` does not fit.
@@ -107,7 +107,7 @@ def load_dataset(
     trained_on: InputSpec | None = None,
     trained_files: Mapping[str, Any] | None = None,
 ) -> DataSet:
-    """Load a recipe's data set without checking image files. For the arguments see `open_dataset`."""
+    """Load a recipe's data set without checking image files. For arguments see `open_dataset`."""
     check_buildable(recipe)
     classes = trained_on.classes if trained_on else ()
     scores_only = trained_on is not None and "train" not in splits
@@ -140,10 +140,12 @@ def load_dataset(
             dataset = _load_other_images(folder, recipe.on_bad_sample, classes, trained_files or {})
         else:
             dataset = load_folder(*folder, trains="train" in splits)
-    elif name == "mindrecord" and scores_only and not Path(data_dir, INDEX).exists() and list_folders(data_dir):
-        dataset = load_test_folder(data_dir, threads, classes)
     elif name == "mindrecord":
-        dataset = load_records(data_dir, threads)
+        unpacked = list_folders(data_dir) and not Path(data_dir, INDEX).exists()
+        if scores_only and unpacked:
+            dataset = load_test_folder(data_dir, threads, classes)
+        else:
+            dataset = load_records(data_dir, threads)
     else:
         dataset = load_cifar(name, data_dir)
     spec = dataclasses.replace(
@@ -183,22 +185,27 @@ def _load_other_images(
     classes: Sequence[str],
     trained_files: Mapping[str, Any],
 ) -> DataSet:
-    """Load all images of another folder than the training's, or the validation split if the folder is a copy.
+    """Load all images of another folder than the training's, or the validation split of a copy.
 
     `folder` has the arguments of `load_folder`. For the other arguments see `open_dataset`.
     """
     data_dir, threads, _, _, run = folder
-    if run is None or not (run / FILE).is_file():
-        return load_test_folder(data_dir, threads, classes)
-    with contextlib.suppress(ValueError):  # the validation images are not here, so the folder is no copy
-        copy = load_folder(*folder)
-        copy = dataclasses.replace(copy, input=dataclasses.replace(copy.input, data_dir=data_dir))
-        left_out = read_bad_files(run) if on_bad_sample == "skip" else None
-        # Only this worker's files are checked, because other workers may not find a copy.
-        trained = check_files(copy, check="no", splits=("train",), left_out=left_out).train
-        if identify(trained).items() <= trained_files.items():
-            return copy
-    return load_test_folder(data_dir, threads, classes)
+    notes: list[str] = []
+    if run and (run / FILE).is_file():
+        with contextlib.suppress(ValueError):  # the run's validation images are not in this folder
+            copy = load_folder(*folder)
+            spec = dataclasses.replace(copy.input, data_dir=data_dir)
+            copy = dataclasses.replace(copy, input=spec)
+            left_out = read_bad_files(run) if on_bad_sample == "skip" else None
+            # Only this worker's files are checked, because other workers may not find a copy.
+            trained = check_files(copy, check="no", splits=("train",), left_out=left_out).train
+            if identify(trained).items() <= trained_files.items():
+                return copy
+            names = f"the names of {len(copy.test)} validation images of the run"
+            result = "all its images are scored, perhaps also training images"
+            notes.append(f"warning: {data_dir} has files with {names}; {result}")
+    dataset = load_test_folder(data_dir, threads, classes)
+    return dataclasses.replace(dataset, notes=(*dataset.notes, *notes))
 
 
 def data_threads(threads: int) -> int:

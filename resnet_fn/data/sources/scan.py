@@ -14,9 +14,9 @@ from tqdm import tqdm
 from resnet_fn.config.hints import few
 from resnet_fn.data.agreement import require_alike
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.image_file import DAMAGED, describe_unopened, open_image
+from resnet_fn.data.image_file import DAMAGED, NO_IMAGE, describe_unopened, open_image
 from resnet_fn.data.preprocess import NO_WHITE, has_no_white
-from resnet_fn.data.sources.files import NOT_REGULAR, READERS, FileSplit, read_ahead
+from resnet_fn.data.sources.files import NOT_REGULAR, READERS, FileSplit, how_to_convert, read_ahead
 from resnet_fn.runtime.disk import replace_text
 from resnet_fn.runtime.workers import Workers, exchange_numbers, gather_texts
 
@@ -37,10 +37,10 @@ def examine(path: str, decode: bool = True) -> tuple[int, str]:
         data = Path(path).read_bytes()
     except OSError as error:
         return 0, "missing" if isinstance(error, FileNotFoundError) else "unreadable"
-    return len(data), _examine_bytes(data)
+    return len(data), _examine_bytes(data, path)
 
 
-def _examine_bytes(data: bytes) -> str:
+def _examine_bytes(data: bytes, path: str) -> str:
     from PIL import Image, UnidentifiedImageError
 
     too_large = f"larger than {MOST_PIXELS:,} pixels"
@@ -49,7 +49,8 @@ def _examine_bytes(data: bytes) -> str:
     except Image.DecompressionBombError:
         return too_large
     except UnidentifiedImageError:
-        return describe_unopened(data)
+        hint = how_to_convert([path])
+        return f"{NO_IMAGE} ({hint})" if hint else describe_unopened(data)
     except Exception:
         return DAMAGED
     if image.width * image.height > MOST_PIXELS:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from resnet_fn.config.cli import UsageError
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.data.sources.packing import shrink
@@ -79,3 +80,18 @@ def test_names_that_are_no_utf8_are_packed_and_come_back(folder):
     dataset = load_dataset(RECORDS, "out")
     assert dataset.classes == load_dataset(replace(RECORDS, dataset="imagefolder"), str(folder)).classes
     assert (dataset.classes[0], dataset.train.names[0]) == (odd, f"{odd}/00 ü.JPEG")
+
+
+def test_one_folder_is_packed_with_the_split_of_training(folder, raises_line):
+    source, out = str(folder / "train"), "out"
+    with raises_line("--validation-share 0.2"):
+        main([source, out, "--no-progress"])
+    assert main([source, out, "--validation-share", "0.3", "--shards", "1", "--no-progress"]) == 0
+    packed = load_dataset(RECORDS, out)
+    split = Recipe(dataset="imagefolder", image_size=24, batch_size=4, validation_share=0.3)
+    expected = load_dataset(split, source)
+    for half in ("train", "test"):
+        assert getattr(packed, half).names == getattr(expected, half).names
+        assert (getattr(packed, half).labels == getattr(expected, half).labels).all()
+    with pytest.raises(UsageError, match=r"validation_share: 1.0"):
+        main([source, "other", "--validation-share", "1"])

@@ -1,0 +1,214 @@
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.sources.load import load_dataset
+from resnet_fn.data.sources.validation import write_validation
+
+RECIPE = Recipe(dataset="imagefolder", image_size=8, batch_size=2)
+SPLIT = replace(RECIPE, validation_share=0.2)
+
+
+@pytest.fixture
+def lay(make_photograph, encode):
+    """lay("train/bee 5", "train/notes.txt") writes 5 JPEGs into set/train/bee, and a text file."""
+    picture = encode(make_photograph(0, 12, 8))
+
+    def write(*places):
+        shutil.rmtree("set", ignore_errors=True)
+        for place in places:
+            folder, _, count = place.rpartition(" ")
+            file = Path("set", folder or place)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if not folder:
+                file.write_text("no image")
+            for number in range(int(count) if folder else 0):
+                file.mkdir(exist_ok=True)
+                (file / f"{number}.jpg").write_bytes(picture)
+        return "set"
+
+    return write
+
+
+def halves(*names, classes=("bee", "cat")):
+    """5 images of each class in the first folder, 2 in each other."""
+    counts = [5] + [2] * len(names)
+    pairs = [(name, count) for name, count in zip(names, counts, strict=False)]
+    return [f"{name}/{label} {count}" for name, count in pairs for label in classes]
+
+
+VALIDATED = {
+    "Roboflow": (halves("train", "valid", "test"), "train", "valid"),
+    "fastai": ([*halves("train", "valid"), "test/unknown 3", "models/x.pkl"], "train", "valid"),
+    "Keras": (halves("train", "validation"), "train", "validation"),
+    "Food-11": (halves("training", "validation", "evaluation"), "training", "validation"),
+    "upper case": (halves("TRAIN", "VAL"), "TRAIN", "VAL"),
+    "dev": (halves("train", "dev"), "train", "dev"),
+    "ImageNet": (
+        halves("ILSVRC2012_img_train", "ILSVRC2012_img_val"),
+        "ILSVRC2012_img_train",
+        "ILSVRC2012_img_val",
+    ),
+    "a copy inside": (
+        halves("train", "val", "chest_xray/train", "__MACOSX/train"),
+        "train",
+        "val",
+    ),
+    "classes beside val": (halves(".", "val"), ".", "val"),
+}
+TESTED = {
+    "brain tumours": (halves("Training", "Testing"), "Training", "Testing"),
+    "fruits-360": (
+        [*halves("Training", "Test"), "test-multiple_fruits 3", "papers/x.pdf"],
+        "Training",
+        "Test",
+    ),
+    "Intel scenes": (
+        [*halves("seg_train/seg_train", "seg_test/seg_test"), "seg_pred/seg_pred 3"],
+        "seg_train/seg_train",
+        "seg_test",
+    ),
+    "cats and dogs": (
+        halves("training_set/training_set", "test_set/test_set"),
+        "training_set/training_set",
+        "test_set",
+    ),
+    "hold-out": (halves("train", "hold-out"), "train", "hold-out"),
+    "classes beside test": (halves(".", "test"), ".", "test"),
+}
+
+
+@pytest.mark.parametrize("name", VALIDATED)
+def test_a_validation_folder_of_any_usual_name_validates(lay, name):
+    places, train, validation = VALIDATED[name]
+    for recipe in (SPLIT, RECIPE):
+        dataset = load_dataset(recipe, lay(*places))
+        assert dataset.classes == ("bee", "cat")
+        assert (len(dataset.train), len(dataset.test), dataset.held_out) == (10, 4, ())
+        assert Path(dataset.train.root) == Path("set", train)
+        assert Path(dataset.test.root) == Path("set", validation)
+
+
+@pytest.mark.parametrize("name", TESTED)
+def test_a_test_folder_never_validates(lay, name, raises_line):
+    places, train, test = TESTED[name]
+    dataset = load_dataset(SPLIT, lay(*places))
+    assert dataset.classes == ("bee", "cat")
+    assert Path(dataset.train.root) == Path(dataset.test.root) == Path("set", train)
+    assert (len(dataset.train), len(dataset.test)) == (8, 2)
+    advice = f"evaluate RUN --data-dir set/{test}"
+    assert sum(advice in note for note in dataset.notes) == 1
+    with raises_line("data_dir: 'set' must contain", "--validation-share 0.2", advice):
+        load_dataset(RECIPE, "set")
+
+
+def test_what_is_not_used_is_named(lay):
+    places, _, _ = TESTED["Intel scenes"]
+    lines = "\n".join(load_dataset(SPLIT, lay(*places)).notes)
+    assert "predict RUN set/seg_pred" in lines
+    places, _, _ = TESTED["fruits-360"]
+    lines = "\n".join(load_dataset(SPLIT, lay(*places)).notes)
+    assert "set/test-multiple_fruits is not used" in lines
+    places, _, _ = VALIDATED["fastai"]
+    assert "predict RUN set/test" in "\n".join(load_dataset(SPLIT, lay(*places)).notes)
+
+
+@pytest.mark.parametrize(
+    ("places", "classes"),
+    [
+        (["bee 5", "test 5", "val 5"], ("bee", "test", "val")),
+        (["bus 5", "train 5"], ("bus", "train")),
+        (["bus/2023 5", "train/2023 5"], ("bus", "train")),
+        (["bee/2023 5", "wasp/2023 5"], ("bee", "wasp")),
+        (["bee/2023 5", "wasp/2023 5", "test/2023 5"], ("bee", "test", "wasp")),
+        (["trains 5", "valley 5"], ("trains", "valley")),
+    ],
+    ids=lambda value: " ".join(value),
+)
+def test_a_class_may_have_the_name_of_a_half(lay, places, classes):
+    dataset = load_dataset(SPLIT, lay(*places))
+    assert (dataset.classes, dataset.train.root) == (classes, "set")
+    assert len(dataset.train) + len(dataset.test) == 5 * len(classes)
+
+
+@pytest.mark.parametrize("more", [[], ["labels/bee.txt"], ["@eaDir 3", "lost+found/x"]])
+def test_train_alone_or_beside_labels_and_junk_stays_a_half(lay, more):
+    dataset = load_dataset(SPLIT, lay(*halves("train"), *more))
+    assert (dataset.classes, dataset.train.root) == (("bee", "cat"), "set/train")
+
+
+MISTAKES = {
+    "two that validate": (halves("train", "val", "valid"), ["set/val and set/valid", "rename"]),
+    "two that train": (halves("train", "Training"), ["set/Training and set/train", "rename"]),
+    "no class folders": (
+        ["train 5", "test 5"],
+        ["set/train holds images and no folders", "set/train/CLASS", "test, train", "rename"],
+    ),
+    "no training folder": (halves("test"), ["'set' must contain train/", "--data-dir set/test"]),
+    "object detection": (
+        ["train/images 5", "train/labels/0.txt", "valid/images 2"],
+        ["set/train/labels contains no images", "object detection", "a folder for each class"],
+    ),
+    "a class of train and test each": (
+        ["bee/train 5", "bee/test 2", "cat/train 5", "cat/test 2"],
+        ["give --data-dir set/bee"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_folder_without_clear_halves_is_rejected(lay, name, raises_line):
+    places, parts = MISTAKES[name]
+    lay(*places)
+    for recipe in (SPLIT, RECIPE):
+        with raises_line("data_dir: ", *parts):
+            load_dataset(recipe, "set")
+
+
+def test_an_empty_validation_folder_gives_way_to_another(lay):
+    lay(*halves("train", "val"))
+    Path("set/valid").mkdir()
+    assert load_dataset(SPLIT, "set").test.root == "set/val"
+
+
+def test_a_split_run_ignores_a_validation_folder(lay):
+    lay(*halves("train"))
+    before = load_dataset(SPLIT, "set")
+    Path("run").mkdir()
+    write_validation(Path("run"), before.held_out)
+    shutil.copytree("set/train", "set/valid")
+    again = load_dataset(SPLIT, "set", run=Path("run"))
+    assert (again.train.names, again.test.names) == (before.train.names, before.test.names)
+    assert any("set/valid is not used" in note for note in again.notes)
+
+
+def test_an_older_run_keeps_val_beside_valid(lay):
+    lay(*halves("train", "val", "valid"))
+    assert load_dataset(RECIPE, "set", run=Path("run")).test.root == "set/val"
+
+
+def test_loose_images_of_both_halves_are_counted(lay):
+    notes = load_dataset(SPLIT, lay(*halves("train", "val"), "train 3", "val 1")).notes
+    for count, half in ((3, "train"), (1, "val")):
+        line = f"ignoring {count} images beside the class folders, for example set/{half}/0.jpg"
+        assert line in notes
+
+
+def test_thumbnails_of_storage_devices_are_left_out_and_counted(lay):
+    thumbnails = ["bee/@eaDir/0.jpg 2", "@eaDir/bee 2", "cat/__MACOSX 3"]
+    junk = ["$RECYCLE.BIN 1", "lost+found/x", "bee/.ipynb_checkpoints 2", "Thumbs.db"]
+    dataset = load_dataset(SPLIT, lay(*halves("."), *thumbnails, *junk))
+    assert dataset.classes == ("bee", "cat")
+    assert len(dataset.train) + len(dataset.test) == 10
+    (note,) = dataset.notes
+    assert note.startswith("leaving out 7 names in set ")
+
+
+def test_accents_in_another_unicode_form_are_the_same_class(lay):
+    composed, decomposed = "\u00e9", "e\u0301"
+    places = [*halves("train", classes=("a", composed)), f"val/{decomposed} 2"]
+    dataset = load_dataset(RECIPE, lay(*places))
+    assert dataset.test.labels.tolist() == [1, 1]
