@@ -252,6 +252,7 @@ LISTS = {
     "semicolons.csv": b"\xef\xbb\xbffile;label\nimages/00.png;7\nimages\\01.png;2\n",
     "images/beside.lst": b"00.png\n01.png\n",
     "powershell.txt": "images\\00.png\r\nimages\\01.png\r\n".encode("utf-16"),
+    "capitals.csv": b"File,Label\nimages/00.png,7\nimages/01.png,2\n",
     "found.list": b"images/00.png\0images/01.png\0",
 }
 
@@ -277,6 +278,8 @@ def test_names_in_a_list_may_be_strange(run, digits_png, capsys, main, monkeypat
 
 
 def test_a_list_that_names_nothing_is_an_error(run, digits_png, main):
+    Path("wrong.txt").write_text("nowhere\nimages/00.png 3\n")  # the first line is no header
+    assert list(read_list("wrong.txt")) == ["nowhere", "images/00.png"]
     Path("empty").write_text("# none\n")
     with pytest.raises(ValueError, match=r"^empty: names no images; write the path"):
         main("predict", run, "--list", "empty")
