@@ -84,8 +84,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     flags = cli.Parser("predict", about, _EXAMPLES, "RUN IMAGE_OR_FOLDER …")
     paths = (
         "RUN (run or checkpoint folder) unless --checkpoint is given, then image files, folders, "
-        "lists (.txt, .csv), "
-        "or - for a list from stdin"
+        "lists (.txt, .csv), or - for a list from stdin"
     )
     flags.add_argument("images", nargs="*", metavar="IMAGE_OR_FOLDER", help=paths)
     a_list = "file with the path of an image in each line, whatever the ending of its name"

@@ -10,6 +10,7 @@ from typing import Any
 # JPEG includes MPO.
 _FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "GIF", "BMP", "PPM", "JPEG2000", "AVIF")
 DAMAGED = "cut or damaged"
+NO_IMAGE = "not an image"
 _PNG = b"\x89PNG\r\n\x1a\n"
 _TEXT = (
     b"tEXt",
@@ -66,7 +67,7 @@ def describe_unopened(data: bytes) -> str:
     for place, begin, what, fix in _OTHERS:
         if start[place:].startswith(begin):
             return f"{what}, which is not read; {fix}"
-    return "not an image"
+    return NO_IMAGE
 
 
 def without_bad_chunks(data: bytes) -> bytes:

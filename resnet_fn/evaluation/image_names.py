@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from resnet_fn.config.hints import near_path
-from resnet_fn.data.sources.files import ENDINGS, describe_left_out, is_image, list_images
+from resnet_fn.data.sources.files import ENDINGS, describe_left_out, how_to_convert, is_image, list_images
 
 STDIN = "-"  # in place of a list's path
 _LIST_ENDINGS = (".txt", ".lst", ".list", ".csv", ".tsv")
 # between a path and what follows it in a line, for example a class
 _SEPARATOR = re.compile("[\t,; ]")
+_HEADERS = ("path", "file", "filename", "image", "name")  # names of a list's first column
 
 _Lines = Iterable[str | bytes]
 
@@ -38,7 +39,7 @@ def find_images(paths: Iterable[str | Path]) -> list[str]:
             inside, left_out = list_images(path)
             sys.stderr.writelines(f"{line}\n" for line in describe_left_out(path, left_out))
             if not inside:
-                fix = "give image files or their folder"
+                fix = how_to_convert(left_out) or "give image files or their folder"
                 raise ValueError(f"{path}: contains no images ({', '.join(ENDINGS)}); {fix}")
             files += [os.path.join(path, name) for name in inside]
         elif path.exists() or path.is_symlink():
@@ -51,8 +52,7 @@ def find_images(paths: Iterable[str | Path]) -> list[str]:
 
 
 def read_list(file: str) -> Iterator[str]:
-    """Return the images that a list names, "-" for stdin. A line is read when its image is asked
-    for.
+    """Return the images that a list names, "-" for stdin. Lines are read when they are needed.
 
     A line is a path, relative to the current folder or else to the list's folder. What follows a
     path is ignored, for example a class. So are empty lines, lines that begin with "#" unless a
@@ -93,18 +93,13 @@ def _decoded(file: _Lines) -> Iterator[str]:
 def _path_in(line: str, folder: str, is_first: bool) -> str:
     """Return the path with which a line of a list begins, or "" if the line names no image."""
     ends = [match.start() for match in _SEPARATOR.finditer(line)]
-    starts = [
-        line,
-        *(line[:end] for end in (len(line), *reversed(ends))),
-    ]  # the longest path that exists is right
-    starts[1:] = [start.strip().strip('"') for start in starts[1:]]
-    for start in filter(None, starts):
-        for path in (start, start.replace("\\", "/")):  # as Windows writes
+    parts = [line[:end].strip().strip('"') for end in (len(line), *reversed(ends))]
+    for part in filter(None, (line, *parts)):  # of the parts that exist, the longest is the path
+        for path in (part, part.replace("\\", "/")):  # as Windows writes
             for place in (path, os.path.join(folder, path)):
                 if os.path.lexists(place):
                     return place
-    named = next(filter(is_image, starts), "")  # a file that does not exist
-    if named:
-        return named
-    is_comment = line.lstrip().startswith("#")
-    return "" if is_first or is_comment else line.strip()
+    is_header = is_first and parts[-1].lower() in _HEADERS
+    if is_header or not line.strip() or line.lstrip().startswith("#"):
+        return ""
+    return next(filter(is_image, parts), line.strip())  # a file that does not exist

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.data.image_file import describe_unopened
+from resnet_fn.data.image_file import NO_IMAGE, describe_unopened
 from resnet_fn.data.preprocess import open_upright, upright
-from resnet_fn.data.sources.files import convert_command, read_regular
+from resnet_fn.data.sources.files import how_to_convert, read_regular
 
 _CHANNELS = (1, 3, 4)  # grey, RGB, RGBA
 _FIX = "give a path, a PIL image, or uint8 [H, W, 3] (RGB, 0 to 255)"
@@ -33,6 +33,7 @@ def open_picture(image: Any, mode: str) -> Any:
     if not is_path:
         image = as_pil(image)
         name = getattr(image, "filename", "") or "the PIL image"
+    fix = "fix or remove the file"
     try:
         if not is_path:
             return upright(image, mode)
@@ -41,13 +42,10 @@ def open_picture(image: Any, mode: str) -> Any:
     except MemoryError:
         raise
     except UnidentifiedImageError:
-        cause = describe_unopened(data)
+        hint = how_to_convert([name])
+        cause, fix = (NO_IMAGE, hint) if hint else (describe_unopened(data), fix)
     except Exception as error:  # PIL's decoders raise almost anything
         cause = getattr(error, "strerror", "") or str(error)
-    if command := convert_command(Path(name).suffix.lower()):
-        cause, fix = cause.partition("; ")[0], f"convert it with ImageMagick: {command}"
-    else:
-        fix = "fix or remove the file"
     raise ValueError(f"{name}: cannot be read ({cause}); {fix}")
 
 

@@ -150,6 +150,13 @@ def test_a_name_that_is_not_utf8_is_printed_in_escapes(run, digits_png, python):
     assert done.stdout.startswith("images/\\udcff.png   ")
 
 
+def test_a_picture_that_needs_a_conversion_is_told_how(run):
+    Path("phone.heic").write_bytes(b"\0\0\0\x18ftypheic")
+    (result,) = predict(run, "phone.heic")
+    assert "not an image" in result["error"]
+    assert "magick mogrify -format jpg *.heic" in result["error"]
+
+
 def probabilities(results):
     """Of the class with each index, [images, classes]."""
     tops = [sorted(one["top"], key=lambda row: row["index"]) for one in results]
@@ -212,13 +219,15 @@ def test_the_command_prints_before_stdin_has_ended(run, digits_png):
     """A real process, whose list comes through a pipe."""
     command = [sys.executable, "-m", "resnet_fn.predict", run, "-", "--json"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    process = subprocess.Popen(command, **pipes, text=True, bufsize=1)
     names = find_images([digits_png]) * 2
-    process.stdin.write("".join(f"{name}\n" for name in names[:100]))
-    process.stdin.flush()
-    assert json.loads(process.stdout.readline())["file"] == names[0]
-    rest, _ = process.communicate("".join(f"{name}\n" for name in names[100:]))
-    assert [json.loads(line)["file"] for line in rest.splitlines()] == names[1:]
+    with subprocess.Popen(command, **pipes, text=True, bufsize=1) as process:
+        process.stdin.write("".join(f"{name}\n" for name in names[:100]))
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["file"] == names[0]
+        process.stdin.write("".join(f"{name}\n" for name in names[100:]))
+        process.stdin.close()
+        rest = process.stdout.readlines()
+    assert [json.loads(line)["file"] for line in rest] == names[1:]
     assert process.returncode == 0
 
 
@@ -243,6 +252,7 @@ LISTS = {
     "semicolons.csv": b"\xef\xbb\xbffile;label\nimages/00.png;7\nimages\\01.png;2\n",
     "images/beside.lst": b"00.png\n01.png\n",
     "powershell.txt": "images\\00.png\r\nimages\\01.png\r\n".encode("utf-16"),
+    "capitals.csv": b"File,Label\nimages/00.png,7\nimages/01.png,2\n",
     "found.list": b"images/00.png\0images/01.png\0",
 }
 
@@ -268,6 +278,8 @@ def test_names_in_a_list_may_be_strange(run, digits_png, capsys, main, monkeypat
 
 
 def test_a_list_that_names_nothing_is_an_error(run, digits_png, main):
+    Path("wrong.txt").write_text("nowhere\nimages/00.png 3\n")  # the first line is no header
+    assert list(read_list("wrong.txt")) == ["nowhere", "images/00.png"]
     Path("empty").write_text("# none\n")
     with pytest.raises(ValueError, match=r"^empty: names no images; write the path"):
         main("predict", run, "--list", "empty")
@@ -348,10 +360,3 @@ def test_an_enlarged_picture_is_the_evaluations(make_run):
     images = np.random.default_rng(0).integers(0, 256, (1, 8, 8, 1), np.uint8)
     wanted = prepare(images, 16, dataclasses.replace(trained.input, full_scale=255.0))
     np.testing.assert_allclose(trained.preprocess(images[0]), wanted, atol=1e-6)
-
-
-def test_a_picture_that_needs_a_conversion_is_told_how(run):
-    Path("phone.heic").write_bytes(b"\0\0\0\x18ftypheic")
-    (result,) = predict(run, "phone.heic")
-    assert "not an image" in result["error"]
-    assert "magick mogrify -format jpg *.heic" in result["error"]

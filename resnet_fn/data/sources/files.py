@@ -133,11 +133,6 @@ def describe_left_out(folder: str | Path, left_out: Sequence[str]) -> list[str]:
     return lines
 
 
-def convert_command(ending: str) -> str:
-    """Return the command that converts images with this ending, such as ".heic", or "" if such images are read."""
-    return f"magick mogrify -format {_CONVERTED_TO[ending]} *{ending}" if ending in _CONVERTED_TO else ""
-
-
 def how_to_convert(names: Iterable[str]) -> str:
     """Return a text with the command that converts images which are not read, or "" for others."""
     endings = [os.path.splitext(name)[1].lower() for name in names]
@@ -146,7 +141,7 @@ def how_to_convert(names: Iterable[str]) -> str:
         return ""
     kinds = dict.fromkeys(endings)
     counts = ", ".join(f"{endings.count(kind)} {kind}" for kind in kinds)
-    commands = [convert_command(kind) for kind in kinds]
+    commands = [f"magick mogrify -format {_CONVERTED_TO[kind]} *{kind}" for kind in kinds]
     return f"{counts} not read; convert with ImageMagick: {few(commands)}"
 
 

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from resnet_fn.config.hints import few
 from resnet_fn.data.agreement import require_alike
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.image_file import DAMAGED, describe_unopened, open_image
+from resnet_fn.data.image_file import DAMAGED, NO_IMAGE, describe_unopened, open_image
 from resnet_fn.data.preprocess import NO_WHITE, has_no_white
 from resnet_fn.data.sources.contents import UNKNOWN, Fingerprint, fingerprint
 from resnet_fn.data.sources.duplicates import describe_duplicates
@@ -22,6 +22,7 @@ from resnet_fn.data.sources.files import (
     NOT_REGULAR,
     READERS,
     FileSplit,
+    how_to_convert,
     read_ahead,
 )
 from resnet_fn.runtime.disk import replace_text
@@ -53,10 +54,10 @@ def examine(path: str, decode: bool = True) -> Examined:
             data = file.read()
     except OSError as error:
         return Examined(0, "missing" if isinstance(error, FileNotFoundError) else "unreadable")
-    return Examined(len(data), _examine_bytes(data), fingerprint(data))
+    return Examined(len(data), _examine_bytes(data, path), fingerprint(data))
 
 
-def _examine_bytes(data: bytes) -> str:
+def _examine_bytes(data: bytes, path: str) -> str:
     from PIL import Image, UnidentifiedImageError
 
     too_large = f"larger than {MOST_PIXELS:,} pixels"
@@ -65,7 +66,8 @@ def _examine_bytes(data: bytes) -> str:
     except Image.DecompressionBombError:
         return too_large
     except UnidentifiedImageError:
-        return describe_unopened(data)
+        hint = how_to_convert([path])
+        return f"{NO_IMAGE} ({hint})" if hint else describe_unopened(data)
     except Exception:
         return DAMAGED
     if image.width * image.height > MOST_PIXELS:
