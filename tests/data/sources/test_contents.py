@@ -10,7 +10,8 @@ import pytest
 
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.sources.contents import EarlierRun, fingerprint, read_split, write_split
+from resnet_fn.data.sources.contents import fingerprint, read_split, write_split
+from resnet_fn.data.sources.kept import EarlierRun
 from resnet_fn.data.sources.load import open_dataset
 
 SPLIT = Recipe(dataset="imagefolder", image_size=16, batch_size=4, validation_share=0.25)
