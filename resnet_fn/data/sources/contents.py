@@ -40,7 +40,7 @@ def fingerprint(data: bytes) -> Fingerprint:
 
 
 class Contents(NamedTuple):
-    """A run's files, by path relative to the data folder, with `as_text` of each, or "" if unknown."""
+    """A run's files by relative path, each with the result of `as_text`, or "" if unknown."""
 
     training: Mapping[str, str]
     validation: Mapping[str, str]

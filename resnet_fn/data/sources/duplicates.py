@@ -8,7 +8,7 @@ from resnet_fn.data.sources.files import FileSplit
 def describe_duplicates(train: FileSplit | None, validation: FileSplit | None) -> list[str]:
     """Return warnings about images that both train and validate, and about images of two classes.
 
-    `train` and `validation` are checked files, or None. Files without fingerprints are not compared.
+    `train` and `validation` are checked files, or None. Only files with fingerprints are compared.
     """
     halves = [half for half in (train, validation) if half and len(half.fingerprints)]
     if not halves:

@@ -79,7 +79,7 @@ def suggest_groups(names: Sequence[str], labels: np.ndarray) -> list[str]:
         source_of = _pattern(pattern)
         for members in _by_class(names[:_LOOKED_AT], labels[:_LOOKED_AT]):
             counts = Counter(map(source_of, members))
-            # If one "source" has all images of a class, the images are only numbered (bee_0001.jpg).
+            # If all images of a class have one source, they are only numbered (bee_0001.jpg).
             several = {source for source, count in counts.items() if 1 < count < len(members)}
             images = sum(counts[source] for source in several)
             if len(several) >= sources and images >= share * len(members):

@@ -62,7 +62,8 @@ def find_kept(files: FileSplit, contents: Contents, only_validation: bool) -> Ke
     validating = np.flatnonzero(sides > 0).tolist()
     here = {names[index] for index in validating}
     seen = {texts[index] for index in validating} - {""}
-    missing = [name for name, text in contents.validation.items() if name not in here and text not in seen]
+    lost = [name for name in contents.validation if name not in here]
+    missing = [name for name in lost if contents.validation[name] not in seen]
     recognised = len(seen.intersection(contents.validation.values()))
     return Kept(sides, missing, len(here - contents.validation.keys()), recognised)
 

@@ -42,7 +42,11 @@ class SplitRule:
         return self.exact and self.run is not None and has_split(self.run)
 
 
-def split_off(files: FileSplit, share: float, rule: SplitRule) -> tuple[FileSplit, FileSplit, list[str]]:
+def split_off(
+    files: FileSplit,
+    share: float,
+    rule: SplitRule,
+) -> tuple[FileSplit, FileSplit, list[str]]:
     """Split off about `share` of each class.
 
     Returns the training files, the validation files, and lines about the split. Raises ValueError
