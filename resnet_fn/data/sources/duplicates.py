@@ -1,4 +1,4 @@
-"""This module finds image files with the same contents, by the fingerprints of the check before training."""
+"""This module finds image files with the same contents, by the fingerprints of the first check."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from resnet_fn.data.sources.files import FileSplit
 def describe_duplicates(train: FileSplit | None, validation: FileSplit | None) -> list[str]:
     """Return warnings about images that both train and validate, and about images of two classes.
 
-    `train` and `validation` are checked files, or None. Files without fingerprints are not compared.
+    `train` and `validation` are checked files, or None. Only files with fingerprints are compared.
     """
     halves = [half for half in (train, validation) if half and len(half.fingerprints)]
     if not halves:
@@ -20,8 +20,9 @@ def describe_duplicates(train: FileSplit | None, validation: FileSplit | None) -
     training = len(halves[0]) if halves[0] is train else 0
 
     def path(index: int) -> str:
-        is_first = index < len(halves[0])
-        return halves[0].path(index) if is_first else halves[1].path(index - len(halves[0]))
+        if index < len(halves[0]):
+            return halves[0].path(index)
+        return halves[1].path(index - len(halves[0]))
 
     def example(index: int) -> str:
         return f"{path(index)} and {path(first_copy[index])}"
@@ -29,12 +30,15 @@ def describe_duplicates(train: FileSplit | None, validation: FileSplit | None) -
     notes = []
     both = training + np.flatnonzero(first_copy[training:] < training)
     if training and len(both):
-        count = f"{len(both)} of {len(labels) - training} validation images are identical to training images"
-        fix = "so the evaluation is too good; keep one copy of each"
-        notes.append(f"warning: {count}, such as {example(both[0])}, {fix}")
+        validating = len(labels) - training
+        count = f"{len(both)} of {validating} validation images are identical to training images"
+        effect = "so the evaluation is too good; keep one copy of each"
+        notes.append(f"warning: {count}, such as {example(both[0])}, {effect}")
     differs = labels != labels[first_copy]
     other_class = np.flatnonzero(differs.any(1) if labels.ndim == 2 else differs)
     if len(other_class):
-        count = f"{len(np.unique(first_copy[other_class]))} images have identical copies of another class"
-        notes.append(f"warning: {count}, such as {example(other_class[0])}; keep each in its right class")
+        images = len(np.unique(first_copy[other_class]))
+        count = f"{images} images have identical copies of another class"
+        fix = "keep each in its right class"
+        notes.append(f"warning: {count}, such as {example(other_class[0])}; {fix}")
     return notes

@@ -1,4 +1,4 @@
-"""This module groups image files that belong together, such as the frames of one video, for the validation split."""
+"""This module groups files that belong together, such as the frames of a video, for the split."""
 
 import re
 from collections import Counter, defaultdict
@@ -9,12 +9,14 @@ import numpy as np
 from resnet_fn.config.hints import few
 from resnet_fn.data.sources.files import FileSplit
 
-# Names of files that were made from one source: Roboflow's copies, an operating system's copies, numbered frames.
-# The first group of each pattern is the source. Each pattern matches all file names.
+# Names of files that were made from one source: Roboflow's copies, copies by an operating system,
+# numbered frames. A pattern's first group is the source. Each pattern matches all file names.
 _ROBOFLOW = r"([^/]+?)(?:\.rf\.[^/]*)?\.\w+$"
 _COPIES = r"([^/]+?)(?: \(\d+\)| - Copy[^/]*| copy[^/]*)?\.\w+$"
 _FRAMES = r"([^/]+?)(?:[ _.-]\d+)?\.\w+$"
 _LOOKED_AT = 20_000  # so many names are compared with the patterns
+
+_WAYS = "give a folder level such as 2, a pattern that fits all names, or a column of the list"
 
 
 def group_files(files: FileSplit, names: Sequence[str], group_by: str) -> Sequence[str]:
@@ -23,8 +25,9 @@ def group_files(files: FileSplit, names: Sequence[str], group_by: str) -> Sequen
     Args:
         files: the files. Their own `groups`, from a column of a list, take precedence.
         names: the files' paths relative to the data folder.
-        group_by: the number of a folder level in `names`, from 1, or a regular expression. The group is the text that
-            the expression's first group, or else the whole expression, matches in a name.
+        group_by: the number of a folder level in `names`, from 1, or a regular expression. A file's
+            group is the text that the expression's first group, or else the whole expression,
+            matches.
     """
     if not group_by:
         return names
@@ -34,9 +37,8 @@ def group_files(files: FileSplit, names: Sequence[str], group_by: str) -> Sequen
     groups = [group_of(name) for name in names]
     if without := [name for name, group in zip(names, groups, strict=True) if not group]:
         lack = f"folder level {group_by}" if group_by.isdecimal() else "match"
-        fix = "give a folder level such as 2, a pattern that fits all names, or a column of the list"
         fault = f"{len(without)} of {len(names)} names have no {lack}: {few(without)}"
-        raise ValueError(f"group_by: {group_by!r} does not fit all files, {fault}; {fix}")
+        raise ValueError(f"group_by: {group_by!r} does not fit all files, {fault}; {_WAYS}")
     return groups
 
 
@@ -52,12 +54,12 @@ def _pattern(text: str) -> Callable[[str], str]:
     try:
         pattern = re.compile(text)
     except re.error as error:
-        fix = "give a folder level such as 2, a pattern such as '(patient[0-9]+)', or a column of the list"
-        raise ValueError(f"group_by: {text!r} is not a pattern ({error}); {fix}") from None
+        raise ValueError(f"group_by: {text!r} is not a pattern ({error}); {_WAYS}") from None
+    part = min(1, pattern.groups)
 
     def group_of(name: str) -> str:
         match = pattern.search(name)
-        return (match[min(1, pattern.groups)] or "") if match else ""
+        return (match[part] or "") if match else ""
 
     return group_of
 
@@ -72,26 +74,31 @@ def describe_groups(groups: Sequence[str], held: np.ndarray, group_by: str) -> s
 
 
 def suggest_groups(names: Sequence[str], labels: np.ndarray) -> list[str]:
-    """Return a list with a line that suggests a pattern, if names look like frames or copies of one source."""
+    """Return a list with a suggestion if names look like frames or copies of one source."""
     for pattern, sources, share in ((_ROBOFLOW, 1, 0.0), (_COPIES, 1, 0.0), (_FRAMES, 2, 0.5)):
-        group_of = _pattern(pattern)
-        for members in _by_class(names[:_LOOKED_AT], labels[:_LOOKED_AT]).values():
-            counts = Counter(map(group_of, members))
-            # A source with all images of a class is only the beginning of numbered names, such as "bee_0001.jpg".
+        source_of = _pattern(pattern)
+        for members in _by_class(names[:_LOOKED_AT], labels[:_LOOKED_AT]):
+            counts = Counter(map(source_of, members))
+            # If all images of a class have one source, they are only numbered (bee_0001.jpg).
             several = {source for source, count in counts.items() if 1 < count < len(members)}
-            if len(several) < sources or sum(counts[one] for one in several) < share * len(members):
-                continue
-            example = [name for name in members if group_of(name) in several]
-            both = [name for name in example if group_of(name) == group_of(example[0])][:2]
-            fix = f"to keep such a group on one side of the split, give --group-by '{pattern}'"
-            return [f"names such as {' and '.join(both)} look like images of one source; {fix}"]
+            images = sum(counts[source] for source in several)
+            if len(several) >= sources and images >= share * len(members):
+                return [_suggestion(pattern, members, several)]
     return []
 
 
-def _by_class(names: Sequence[str], labels: np.ndarray) -> dict[object, list[str]]:
+def _suggestion(pattern: str, names: Sequence[str], several: set[str]) -> str:
+    source_of = _pattern(pattern)
+    first = next(name for name in names if source_of(name) in several)
+    both = [name for name in names if source_of(name) == source_of(first)][:2]
+    fix = f"to keep such a group on one side of the split, give --group-by '{pattern}'"
+    return f"names such as {' and '.join(both)} look like images of one source; {fix}"
+
+
+def _by_class(names: Sequence[str], labels: np.ndarray) -> list[list[str]]:
     if labels.ndim == 2:
-        return {None: list(names)}
-    members = defaultdict(list)
+        return [list(names)]
+    members: dict[int, list[str]] = defaultdict(list)
     for name, label in zip(names, labels.tolist(), strict=True):
         members[label].append(name)
-    return dict(members)
+    return list(members.values())

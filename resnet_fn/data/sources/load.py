@@ -19,9 +19,10 @@ from resnet_fn.data.image_file import open_image
 from resnet_fn.data.input_spec import InputSpec, renamed
 from resnet_fn.data.sources.bundled import load_digits, make_synthetic
 from resnet_fn.data.sources.cifar import load_cifar
-from resnet_fn.data.sources.contents import EarlierRun, describe_changes, describe_trained, has_contents
+from resnet_fn.data.sources.contents import has_contents
 from resnet_fn.data.sources.files import FileSplit, list_folders, read_regular
 from resnet_fn.data.sources.folders import load_folder, load_test_folder
+from resnet_fn.data.sources.kept import EarlierRun, describe_changes, describe_trained
 from resnet_fn.data.sources.lists import load_lists
 from resnet_fn.data.sources.records import INDEX, load_records
 from resnet_fn.data.sources.scan import check_files, read_bad_files
@@ -84,11 +85,11 @@ def open_dataset(
         fix = "give the checkpoint's own data set"
         raise ValueError(f"data_dir: the classes of {recipe.dataset} are not the trained net's ({changes}); {fix}")
     notes = list(dataset.notes)
-    if isinstance(dataset.test, FileSplit):
-        if earlier := run if trained_on else weights_of and weights_of.folder:
-            notes += describe_trained(dataset.test, earlier, dataset.validates)
-        if run and trained_on and rule.same_folder and dataset.input.val_list == trained_on.val_list:
-            notes += describe_changes(dataset.test, run)
+    if trained_on and run:
+        same = rule.same_folder and dataset.input.val_list == trained_on.val_list
+        notes += _describe_earlier(dataset, run, same_set=same)
+    elif weights_of:
+        notes += _describe_earlier(dataset, weights_of.folder, same_set=False)
     for name, split, title in (("train", dataset.train, "training set"), ("test", dataset.test, "test set")):
         if name in splits:
             check_labels(split, len(dataset.classes), title)
@@ -193,8 +194,12 @@ def _per_channel(name: str, values: tuple[float, ...], spec: InputSpec) -> tuple
     raise ValueError(f"{name}: {given} {problem}{'s' * (spec.channels > 1)}; {fix}")
 
 
-def _is_same_folder(one: str, other: str) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
+def _describe_earlier(dataset: DataSet, run: Path, same_set: bool) -> list[str]:
+    """Return lines about files that `run` trained on, or that its validation set has or lacks."""
+    if not isinstance(dataset.test, FileSplit):
+        return []
+    changes = describe_changes(dataset.test, run) if same_set else []
+    return [*describe_trained(dataset.test, run, dataset.validates), *changes]
 
 
 def _split_rule(

@@ -1,4 +1,4 @@
-"""This module splits validation files off the training files, the same files for the same seed and paths."""
+"""This module splits off validation files: the same ones for the same seed and paths."""
 
 import dataclasses
 import hashlib
@@ -13,13 +13,13 @@ from resnet_fn.config.hints import few
 from resnet_fn.data.sources.contents import (
     VALIDATION,
     Contents,
-    find_kept,
     has_split,
     read_split,
     relative_names,
 )
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.groups import describe_groups, group_files, suggest_groups
+from resnet_fn.data.sources.kept import Kept, find_kept
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,10 +29,11 @@ class SplitRule:
     seed: int = 0  # the recipe's split_seed
     group_by: str = ""  # see `groups.group_files`
     run: Path | None = None  # run whose validation files stay validation files
-    # Whether exactly the run's validation files validate, as for a resume or an evaluation. Otherwise, files that are
-    # new since the run may validate, too.
+    # Whether exactly the run's validation files validate, as for a resume or an evaluation. If not,
+    # files that are new since the run may validate, too.
     exact: bool = True
-    # Whether the files are surely those of the run. Otherwise, at least half of its validation files must be there.
+    # Whether the files are surely those of the run. If not, at least half of the run's validation
+    # files must be there.
     same_folder: bool = True
 
     @property
@@ -41,82 +42,108 @@ class SplitRule:
         return self.exact and self.run is not None and has_split(self.run)
 
 
-def split_off(files: FileSplit, share: float, rule: SplitRule) -> tuple[FileSplit, FileSplit, list[str]]:
-    """Split off about `share` of each class. Returns training files, validation files, and lines about the split."""
+def split_off(
+    files: FileSplit,
+    share: float,
+    rule: SplitRule,
+) -> tuple[FileSplit, FileSplit, list[str]]:
+    """Split off about `share` of each class.
+
+    Returns the training files, the validation files, and lines about the split. Raises ValueError
+    if no file can validate, if `rule.group_by` does not fit the files, or if the rule is fixed and
+    the run's validation files are not among the files.
+    """
     names = relative_names(files)
     groups = group_files(files, names, rule.group_by)
-    if rule.run and has_split(rule.run) and (contents := read_split(rule.run)):
+    contents = read_split(rule.run) if rule.run and has_split(rule.run) else None
+    if contents:
         held, notes = _keep(files, groups, share, rule, contents)
     else:
         held = hold_out(groups, files.labels, share, rule.seed)
         notes = [] if rule.group_by else suggest_groups(names, files.labels)
     if rule.group_by:
         notes.append(describe_groups(groups, held, rule.group_by))
+    if not held.any() and rule.group_by:
+        fault = f"{rule.group_by!r} puts all images of each class into one group"
+        raise ValueError(f"group_by: {fault}; give another folder level, pattern or column")
     if not held.any():
-        if rule.group_by:
-            fault = f"group_by: {rule.group_by!r} puts all images of each class into one group"
-            raise ValueError(f"{fault}; give another folder level, pattern or column")
-        fault = f"validation_share: no class in {files.root} has two images, so that one could validate"
-        raise ValueError(f"{fault}; add images, or give a folder val/")
+        fault = f"no class in {files.root} has two images, so that one could validate"
+        raise ValueError(f"validation_share: {fault}; add images, or give a folder val/")
     return files.keep(~held), files.keep(held), notes
 
 
 def _keep(
     files: FileSplit, groups: Sequence[str], share: float, rule: SplitRule, contents: Contents
 ) -> tuple[np.ndarray, list[str]]:
-    """Return a mask of the validation files, and lines about how they differ from those of `rule.run`."""
+    """Return a mask of the validation files, bool [N], and lines about them, for `rule.run`."""
     assert rule.run
-    kept, count = find_kept(files, contents, rule.exact), len(contents.validation)
-    place = rule.run / VALIDATION
-    there = kept.recognised if rule.exact and not rule.same_folder else count - len(kept.missing)
+    place, count = rule.run / VALIDATION, len(contents.validation)
+    kept = find_kept(files, contents, rule.exact)
+    by_contents = rule.exact and not rule.same_folder
+    there = kept.recognised if by_contents else count - len(kept.missing)
     if not there or (not rule.same_folder and 2 * there < count):
-        absent = f"{count - there} of the {count} images that {place} lists are not in {files.root}"
+        lost = f"{count - there} of the {count} images that {place} lists"
+        absent = f"{lost} are not in {files.root}"
         if rule.exact:
-            raise ValueError(f"validation_share: {absent}; put them back, or start another run")
-        return hold_out(groups, files.labels, share, rule.seed), [f"{absent}, so other images validate"]
+            fix = "put them back, or start another run"
+            raise ValueError(f"validation_share: {absent}; {fix}")
+        held = hold_out(groups, files.labels, share, rule.seed)
+        return held, [f"{absent}, so other images validate"]
     if rule.exact:
         held = kept.sides > 0
     else:
         sides = kept.sides if contents.are_known else _new_classes(files.labels, kept.sides)
         held = hold_out(groups, files.labels, share, rule.seed, sides)
+    return held, _describe(kept, held, place, count, rule.exact)
+
+
+def _describe(kept: Kept, held: np.ndarray, place: Path, count: int, exact: bool) -> list[str]:
     notes = []
     if kept.missing:
-        absent = f"{len(kept.missing)} of the {count} validation images that {place} lists are missing"
-        notes.append(f"warning: {absent}: {few(kept.missing)}")
+        lost = f"{len(kept.missing)} of the {count} validation images that {place} lists"
+        notes.append(f"warning: {lost} are missing: {few(kept.missing)}")
     if kept.moved:
-        notes.append(f"{kept.moved} validation images of {place} have another path or class now")
-    if not rule.exact:
+        moved = f"{kept.moved} validation images of {place}"
+        notes.append(f"{moved} have another path or class now")
+    if not exact:
         new = int((held & (kept.sides == 0)).sum())
-        more = f", and {new} new images join them" * bool(new)
-        notes.append(f"the {int(held.sum()) - new} validation images of {place} validate again{more}")
-    return held, notes
+        again = f"the {int(held.sum()) - new} validation images of {place} validate again"
+        notes.append(f"{again}, and {new} new images join them" if new else again)
+    return notes
 
 
 def _new_classes(labels: np.ndarray, sides: np.ndarray) -> np.ndarray:
-    """Return `sides`, but 0 for files of classes in which a run without contents.json validated on no file."""
+    """Return the sides if a run stored no contents: files of classes that are new are new."""
     if labels.ndim == 2:
         return sides
-    return np.where(np.isin(labels, labels[sides > 0]), sides, 0).astype(np.int8)
+    has_validation = np.isin(labels, labels[sides > 0])
+    return np.where(has_validation, sides, 0).astype(np.int8)
 
 
 def hold_out(
-    groups: Sequence[str], labels: np.ndarray, share: float, seed: int, sides: np.ndarray | None = None
+    groups: Sequence[str],
+    labels: np.ndarray,
+    share: float,
+    seed: int,
+    sides: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return a mask, bool [N], of the validation files: about `share` of the groups of each class, never all of them.
+    """Return a mask, bool [N], of validation files: about `share` of each class, never all of it.
 
-    In each class of n groups, the max(1, round(share · n)) groups with the smallest hash of (seed, group) are held out.
-    A file that is added or removed changes the side of at most two groups. If a group has files of several classes,
-    groups are held out in the order of their hashes until each class has its share.
+    In each class of n groups, the max(1, round(share · n)) groups with the smallest hash of
+    (seed, group) are held out. A group that is added or removed changes the side of at most two
+    groups. If a group has files of several classes, groups are held out in the order of their
+    hashes until each class has its share.
 
     Args:
         groups: the group of each file. A group is never divided.
         labels: classes, int [N], or zeros and ones, float [N, classes].
         share: fraction of each class to hold out.
         seed: the recipe's split_seed.
-        sides: int8 [N]: 1 for files that stay held out, −1 for files that must not be held out, or None.
+        sides: int8 [N]: 1 for files that stay held out, −1 for files that must not be held out.
+            None: no such files.
     """
     ranks = _ranks(groups, seed)
-    # Groups that an earlier run trained on stay in training, even if single files of them validated.
+    # A group that an earlier run trained on stays in training, even if some of its files validated.
     train, validate = np.zeros((2, int(ranks.max(initial=-1)) + 1), bool)
     if sides is not None:
         train[ranks[sides < 0]] = True
@@ -124,14 +151,16 @@ def hold_out(
         validate &= ~train
     group_ranks, group_classes = _classes_of_groups(ranks, labels)
     totals = np.bincount(group_classes).tolist()
-    held = np.bincount(group_classes[validate[group_ranks]], minlength=len(totals)).tolist()
+    held_classes = group_classes[validate[group_ranks]]
+    held = np.bincount(held_classes, minlength=len(totals)).tolist()
     wanted = [max(1, round(share * total)) for total in totals]
     pairs = zip(group_ranks.tolist(), group_classes.tolist(), strict=True)
     for rank, members in groupby(pairs, itemgetter(0)):
         classes = [label for _, label in members]
-        if train[rank] or validate[rank] or not any(held[label] < wanted[label] for label in classes):
+        if train[rank] or validate[rank]:
             continue
-        if all(held[label] + 1 < totals[label] for label in classes):
+        needed = any(held[label] < wanted[label] for label in classes)
+        if needed and all(held[label] + 1 < totals[label] for label in classes):
             validate[rank] = True
             for label in classes:
                 held[label] += 1
@@ -150,7 +179,10 @@ def _hash(seed: int, group: str) -> int:
 
 
 def _classes_of_groups(ranks: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ranks and classes of all pairs of a group and one of its classes, sorted by rank, int64 [M] each."""
+    """Return the rank and the class of each pair of a group and a class that it has.
+
+    Both are int64 [M], sorted by rank.
+    """
     if labels.ndim == 2:
         without = ~labels.any(1, keepdims=True)  # files without a class are one more class
         rows, labels = np.nonzero(np.concatenate((labels, without), 1))

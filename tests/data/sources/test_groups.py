@@ -14,13 +14,14 @@ from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.data.sources.validation import SplitRule, split_off
 
 
-def split(names, group_by, labels=None):
-    labels = np.array([int(name.startswith("b")) for name in names], np.int32) if labels is None else labels
+def split(names, group_by):
+    labels = np.array([int(name.startswith("b")) for name in names], np.int32)
     return split_off(FileSplit("pictures", tuple(names), labels), 0.3, SplitRule(group_by=group_by))
 
 
-FRAMES = [f"{c}/{c}{patient:02}_{shot:02}.png" for c in "ab" for patient in range(6) for shot in range(5)]
-PATIENTS = [f"{c}/patient {patient}/{shot}.png" for c in "ab" for patient in range(6) for shot in range(5)]
+SHOTS = [(label, patient, shot) for label in "ab" for patient in range(6) for shot in range(5)]
+FRAMES = [f"{label}/{label}{patient:02}_{shot:02}.png" for label, patient, shot in SHOTS]
+PATIENTS = [f"{label}/patient {patient}/{shot}.png" for label, patient, shot in SHOTS]
 
 
 @pytest.mark.parametrize(
@@ -34,22 +35,23 @@ PATIENTS = [f"{c}/patient {patient}/{shot}.png" for c in "ab" for patient in ran
 def test_frames_of_one_patient_stay_on_one_side(names, group_by, group_of):
     train, validation, notes = split(names, group_by)
     assert len(validation) >= 10
-    assert not {group_of(name) for name in train.names} & {group_of(name) for name in validation.names}
     groups = {group_of(name) for name in names}
     held = {group_of(name) for name in validation.names}
+    assert not {group_of(name) for name in train.names} & held
     assert f"{len(groups) - len(held)} groups in training, {len(held)} in validation" in notes[0]
-    assert set(split(names, "")[0].names) & set(validation.names)  # single pictures would divide them
+    assert set(split(names, "")[0].names) & set(validation.names)  # another split than by pictures
 
 
 def test_a_column_of_the_list_groups():
-    files = FileSplit("", tuple(FRAMES), np.zeros(60, np.int32), groups=tuple(str(k % 7) for k in range(60)))
+    groups = tuple(str(k % 7) for k in range(60))
+    files = FileSplit("", tuple(FRAMES), np.zeros(60, np.int32), groups=groups)
     train, validation, _ = split_off(files, 0.3, SplitRule(group_by="patient"))
     assert len(set(train.groups)) + len(set(validation.groups)) == 7
-    assert [FRAMES.index(name) % 7 for name in train.names] == [int(group) for group in train.groups]
+    assert [str(FRAMES.index(name) % 7) for name in train.names] == list(train.groups)
 
 
 def test_a_training_list_alone_is_split_by_its_column(folder, raises_line):
-    """Paths may be absolute or relative: the same files validate. A run that split a list keeps them."""
+    """With absolute or relative paths, the same files validate. A run keeps them."""
     files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.JPEG"))
     rows = [(name, name.split("/")[1], f"patient {k % 5}") for k, name in enumerate(files)]
     recipe = Recipe(dataset="imagefolder", image_size=24, batch_size=4, validation_share=0.3)
@@ -82,7 +84,10 @@ def test_a_training_list_alone_is_split_by_its_column(folder, raises_line):
     [
         ("3", ("60 of 60 names have no folder level 3", "a/a00_00.png", "give a folder level")),
         ("(", ("'(' is not a pattern", "give a folder level such as 2")),
-        ("(a0[0-3])", ("40 of 60 names have no match", "a/a04_00.png", "pattern that fits all names")),
+        (
+            "(a0[0-3])",
+            ("40 of 60 names have no match", "a/a04_00.png", "pattern that fits all names"),
+        ),
         ("png", ("'png' puts all images of each class into one group", "give another")),
         ("1", ("'1' puts all images of each class into one group", "give another")),
     ],
@@ -129,7 +134,8 @@ def test_numbered_names_are_no_frames(names):
 
 
 def test_each_file_is_its_own_group_without_a_setting():
-    assert list(group_files(FileSplit("", ("a/1.jpg",), np.zeros(1)), ["a/1.jpg"], "")) == ["a/1.jpg"]
+    files = FileSplit("", ("a/1.jpg",), np.zeros(1))
+    assert list(group_files(files, ["a/1.jpg"], "")) == ["a/1.jpg"]
 
 
 @pytest.mark.parametrize(("name", "value"), [("split_seed", 3), ("group_by", "2")])
@@ -138,4 +144,5 @@ def test_settings_of_a_split_need_a_split(name, value, raises_line):
         Recipe(dataset="imagefolder", **{name: value})
     with raises_line(f"{name}: ", "is for --dataset imagefolder"):
         Recipe(**{name: value})
-    assert getattr(Recipe(dataset="imagefolder", validation_share=0.2, **{name: value}), name) == value
+    recipe = Recipe(dataset="imagefolder", validation_share=0.2, **{name: value})
+    assert getattr(recipe, name) == value

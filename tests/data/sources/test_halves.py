@@ -188,7 +188,7 @@ def test_a_split_run_ignores_a_validation_folder(lay):
 
 def test_an_older_run_keeps_val_beside_valid(lay):
     lay(*halves("train", "val", "valid"))
-    assert load_dataset(RECIPE, "set", run=Path("run")).test.root == "set/val"
+    assert load_dataset(RECIPE, "set", rule=SplitRule(run=Path("run"))).test.root == "set/val"
 
 
 def test_loose_images_of_both_halves_are_counted(lay):

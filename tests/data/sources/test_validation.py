@@ -54,15 +54,15 @@ def test_membership_depends_on_no_other_class_and_on_no_order():
     names = tuple(np.array(both.names)[order])
     assert held(FileSplit("", names, both.labels[order])) == held(both)
     moved = dataclasses.replace(both, root="/elsewhere")
-    assert split_off(moved, 0.2, SplitRule())[1].names == split_off(both, 0.2, SplitRule())[1].names
-    absolute = tuple(f"/elsewhere/{name}" for name in both.names)
-    listed = split_off(dataclasses.replace(moved, names=absolute), 0.2, SplitRule())[1].names
-    assert listed == tuple(f"/elsewhere/{name}" for name in split_off(both, 0.2, SplitRule())[1].names)
+    absolute = dataclasses.replace(moved, names=tuple(f"/elsewhere/{name}" for name in both.names))
+    first, second, third = (split_off(one, 0.2, SplitRule())[1] for one in (both, moved, absolute))
+    assert second.names == first.names
+    assert list(third.names) == [f"/elsewhere/{name}" for name in first.names]
 
 
 @pytest.mark.parametrize("share", [0.01, 0.2, 0.5, 0.77, 0.99])
 def test_one_picture_changes_at_most_two_memberships(share):
-    """Of its own class alone; added or, read the other way, removed. Also in a class of one or two pictures."""
+    """Of its own class alone; added or, read the other way, removed; also in tiny classes."""
     for count, number in itertools.product((1, 2, 3, 9, 40), range(20)):
         files = listing(count, 17)
         new = f"0/new-{number}.jpg"
@@ -75,7 +75,7 @@ def test_one_picture_changes_at_most_two_memberships(share):
 
 
 def test_groups_are_never_divided():
-    """Frames of one video in one class; patients with pictures of two classes; sizes from 1 to 9."""
+    """Frames of one video in one class; patients with pictures of several classes."""
     rng = np.random.default_rng(1)
     for seed, spanning in itertools.product(range(10), (False, True)):
         groups, labels = [], []
@@ -119,7 +119,7 @@ def test_pictures_that_trained_an_earlier_run_are_never_drawn():
     assert mask.sum() == 30
     assert not mask[:40].any()
     assert mask[40:50].all()
-    groups = [f"{k // 20}" for k in range(100)]  # the group of 40 to 59 validated; that of 20 to 39 trained
+    groups = [f"{k // 20}" for k in range(100)]  # of five groups, two trained, and one validated
     grouped = hold_out(groups, labels, 0.3, 0, sides)
     assert not grouped[:40].any()
     assert grouped[40:60].all()

@@ -1,0 +1,157 @@
+"""These functions compare the files of a data set with those of an earlier run."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from resnet_fn.config.hints import few
+from resnet_fn.data.sources.contents import (
+    Contents,
+    all_as_text,
+    as_text,
+    fingerprint,
+    has_split,
+    read_split,
+    relative_names,
+)
+from resnet_fn.data.sources.files import FileSplit, read_ahead, read_regular
+
+
+class EarlierRun(NamedTuple):
+    """A run whose weights a net starts with."""
+
+    folder: Path  # the run folder
+    same_split: bool  # whether its recipe has the split_seed and the group_by of the new recipe
+
+
+class Kept(NamedTuple):
+    """The files of a run among the files of a data set."""
+
+    # For each file, int8 [N]: 1 if the run validated on it, −1 if the run trained on it, 0 if it is
+    # new since the run.
+    sides: np.ndarray
+    missing: Sequence[str]  # validation files of the run that the data set lacks
+    moved: int  # number of validation files that have another path or class than in the run
+    # Number of validation files with the same contents as in the run, or, if the run did not store
+    # them, with the same path.
+    recognised: int
+
+
+def find_kept(files: FileSplit, contents: Contents, only_validation: bool) -> Kept:
+    """Find a run's files among `files`, by path and size, or else by contents.
+
+    Args:
+        files: the files of a data set.
+        contents: the files of the run.
+        only_validation: whether only the run's validation files are of interest. If all of them are
+            there, other files are not read, and new files have the side −1.
+    """
+    names = relative_names(files)
+    sides = np.array([1 if name in contents.validation else -1 for name in names], np.int8)
+    there = {name for name in names if name in contents.validation}
+    if not contents.are_known:
+        missing = [name for name in contents.validation if name not in there]
+        return Kept(sides, missing, 0, len(there))
+    texts: dict[int, str] = {}
+    changed = _compare(files, names, contents, np.flatnonzero(sides > 0), sides, texts)
+    if changed or len(there) < len(contents.validation) or not only_validation:
+        _compare(files, names, contents, np.flatnonzero(sides <= 0), sides, texts)
+    validating = np.flatnonzero(sides > 0).tolist()
+    here = {names[index] for index in validating}
+    seen = {texts[index] for index in validating} - {""}
+    lost = [name for name in contents.validation if name not in here]
+    missing = [name for name in lost if contents.validation[name] not in seen]
+    recognised = len(seen.intersection(contents.validation.values()))
+    return Kept(sides, missing, len(here - contents.validation.keys()), recognised)
+
+
+def _compare(
+    files: FileSplit,
+    names: Sequence[str],
+    contents: Contents,
+    indices: np.ndarray,
+    sides: np.ndarray,
+    texts: dict[int, str],
+) -> int:
+    """Compare files with those of a run, and return how many differ from the run's files.
+
+    Args:
+        files, names: all files, and their relative paths.
+        contents: the files of the run.
+        indices: numbers of the files to compare.
+        sides: see `Kept`; corrected for the compared files.
+        texts: gets `as_text` of the compared files, or "" for files that cannot be read.
+    """
+    known = {**contents.training, **contents.validation}
+    # A file whose contents both trained and validated belongs to training.
+    side_of = dict.fromkeys(contents.validation.values(), 1)
+    side_of |= dict.fromkeys(contents.training.values(), -1)
+    side_of.pop("", None)
+
+    def look_at(index: int) -> str:
+        """Return `as_text` of a file. If path and size are the run's, the file is not read."""
+        recorded, path = known.get(names[index], ""), files.path(index)
+        try:
+            if recorded and os.stat(path).st_size == int(recorded.partition(" ")[0]):
+                return recorded
+            data = read_regular(path)
+        except OSError:
+            return ""  # `check_files` reports the file
+        return as_text(len(data), fingerprint(data))
+
+    changed = 0
+    for index, text in read_ahead(look_at, indices.tolist()):
+        texts[index] = text
+        recorded = known.get(names[index], "")
+        if not recorded or text != recorded:
+            changed += 1
+            by_path = sides[index] if recorded else 0
+            sides[index] = side_of.get(text, by_path)
+    return changed
+
+
+def describe_changes(files: FileSplit, run: Path) -> list[str]:
+    """Return lines about validation files that were added or removed since a run.
+
+    There are none if the run split its validation files off, because `split_off` has such lines.
+    """
+    contents = read_split(run)
+    if contents is None or has_split(run):
+        return []
+    names, before = set(relative_names(files)), contents.validation.keys()
+    missing, new, notes = sorted(before - names), sorted(names - before), []
+    if missing:
+        numbers = f"{len(missing)} of the {len(before)} validation images that {run} used"
+        notes.append(f"warning: {numbers} are missing: {few(missing)}")
+    if new:
+        notes.append(f"{len(new)} validation images are new since {run}: {few(new)}")
+    return notes
+
+
+def describe_trained(files: FileSplit, run: Path, validates: bool) -> list[str]:
+    """Return a list with a warning if the weights of `run` were trained on some of `files`.
+
+    `validates` is whether `files` are the validation files of a data set. Then, if the run stored
+    no fingerprints, files that its validation.json lacks count, because all of them except new ones
+    were in training.
+    """
+    contents = read_split(run)
+    if contents is None:
+        return []
+    names, how = relative_names(files), "was trained on"
+    seen: Sequence[str] = ()
+    if contents.are_known:
+        trained = set(contents.training.values())
+        pairs = zip(names, all_as_text(files), strict=False)
+        seen = [name for name, text in pairs if text in trained]
+    elif validates and has_split(run) and not contents.validation.keys().isdisjoint(names):
+        how = "may have been trained on"
+        seen = [name for name in names if name not in contents.validation]
+    if not seen:
+        return []
+    what = "validation images" if validates else "images"
+    numbers = f"{len(seen)} of the {len(files)} {what}, such as {few(seen, 2)}"
+    return [f"warning: {run} {how} {numbers}: the accuracy is higher than on new images"]
