@@ -133,7 +133,9 @@ def evaluate_weights(
     check_settings(workers, trained.recipe)  # each worker read its own file
     check_state(workers, trained.net.get_parameters())
     if workers.is_main and (other := other_classes(source, dataset.classes)):
-        classes = f"{renamed(source.classes, dataset.classes)}; the net is scored with the data set's classes"
-        print(f"warning: {source.path}: the last layer is {other}, {classes}", file=sys.stderr, flush=True)
+        changes = renamed(source.classes, dataset.classes)
+        scored = f"{other}, {changes}; the net is scored with the data set's classes"
+        warning = f"warning: {source.path}: the last layer is {scored}"
+        print(warning, file=sys.stderr, flush=True)
     step = make_eval_step(trained.net, task_of(recipe.multi_label).needs_logits)
     return score(step, dataset, batch_size, workers), dataset

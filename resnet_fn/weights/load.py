@@ -140,7 +140,13 @@ def _exported_classes(path: Path) -> tuple[str, ...]:
 def _average_beside(path: Path) -> tuple[str, ...]:
     """Return a note if `path` are a checkpoint's weights, and their average lies beside them."""
     training = path.with_name(TRAINING)
-    if path.name != WEIGHTS or not training.is_file() or not averages_of(read_header(training)):
+    if path.name != WEIGHTS or not training.is_file():
+        return ()
+    try:
+        averages = averages_of(read_header(training))
+    except ValueError:  # damaged, or no file of a checkpoint
+        averages = {}
+    if not averages:
         return ()
     return (f"these are the weights themselves; for their moving average, give {path.parent}",)
 

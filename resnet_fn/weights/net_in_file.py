@@ -7,7 +7,7 @@ the parts of a parameter's name.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from resnet_fn.config.hints import few
@@ -21,9 +21,17 @@ _AVERAGE = re.compile(r"(?i)(?<![a-z])(ema|swa|avg|averaged?|polyak)(?![a-z])|te
 _USED, _NOT_USED = re.compile("online"), re.compile("momentum|encoder_k|key_encoder")
 _FIRST_BLOCK, _STEMS = "layer1.0.conv1.weight", ("conv1.weight", "conv1.0.weight")
 # The same of nn.Sequential(*net.children()), where numbers stand for names.
-_CHILDREN = {"0": "conv1", "1": "bn1", "9": "fc"}
-_CHILDREN |= {str(number): f"layer{number - 3}" for number in (4, 5, 6, 7)}
+_CHILDREN = {
+    "0": "conv1",
+    "1": "bn1",
+    "4": "layer1",
+    "5": "layer2",
+    "6": "layer3",
+    "7": "layer4",
+    "9": "fc",
+}
 _NUMBERED_BLOCK, _NUMBERED_STEMS = "4.0.conv1.weight", ("0.weight", "0.0.weight")
+_SHORTCUT = re.compile(r"^(layer\d+\.\d+)\.shortcut\.")  # another name of `downsample`
 _HEADS = ("fc", "classifier", "linear", "head")  # names of a last layer, in the net or beside it
 
 
@@ -42,33 +50,34 @@ def find_net(shapes: Shapes) -> Net:
     The moving average of weights is preferred to the weights. If there is no ResNet, the largest
     dict is returned.
     """
-    nets = {prefix: _names_of(prefix, shapes) for prefix in _prefixes(shapes)}
+    nets = _nets(shapes)
     if not nets:
         return Net(_largest_dict(shapes))
     prefix = _choose(nets, shapes)
     if prefix is None:
+        every = {name: name for name in shapes}
         unknown = "and does not say which one was trained; save the state dict of one of them"
-        fault = f"contains {len(nets)} nets ({_quoted(nets)}), {unknown}"
-        return Net({name: name for name in shapes}, fault=fault)
+        return Net(every, fault=f"contains {len(nets)} nets ({_quoted(nets)}), {unknown}")
     group = prefix[: prefix.rfind("/") + 1]
     averaged = bool(_AVERAGE.search(prefix)) or f"{group}n_averaged" in shapes
-    others = {other: names for other, names in nets.items() if other != prefix}
-    names, notes = nets[prefix], [_describe_choice(prefix, group, others, averaged)]
+    names = nets[prefix]
+    others = [other for other in nets if other != prefix]
+    notes = [_describe_choice(prefix, group, others, averaged)]
     if averaged and len(others) == 1:
-        names, note = _completed(names, *others.popitem())
+        names, note = _completed(names, others[0], nets[others[0]])
         notes.append(note)
     if f"{prefix}{_NUMBERED_BLOCK}" in shapes:
         order = "the order of a net's children"
         notes.append(f"0, 1, 4, 5 … are read as conv1, bn1, layer1, layer2 …, {order}")
-    if head := _head(prefix, group, names, shapes):
+    head = _head(prefix, group, names, shapes)
+    if head:
         names = _with_head(names, head, shapes)
         notes.append(f"{head.removeprefix(group)} is read as the last layer fc")
-    used = {place for places in (names, *nets.values()) for place in places.values()}
-    notes.append(_describe_rest(group, used, shapes))
-    return Net(names, tuple(filter(None, notes)), averaged)
+    notes.append(_describe_rest(group, [names, *nets.values()], shapes))
+    return Net(names, tuple(note for note in notes if note), averaged)
 
 
-def _describe_choice(prefix: str, group: str, others: Iterable[str], averaged: bool) -> str:
+def _describe_choice(prefix: str, group: str, others: Sequence[str], averaged: bool) -> str:
     """Return a note about what stands before the names, and about nets that are not read."""
     if others:
         average = ", the average of the weights," if averaged else ""
@@ -84,89 +93,130 @@ def _completed(names: Names, prefix: str, weights: Names) -> tuple[Names, str]:
     """
     lacking = {name: place for name, place in weights.items() if name not in names}
     missing = strip_extras(lacking)
-    note = f"the average has no {few(missing)}, which are read from {prefix!r}" if missing else ""
+    if not missing:
+        return names, ""
+    note = f"the average has no {few(missing)}, which are read from {prefix!r}"
     return {**lacking, **names}, note
 
 
 def _with_head(names: Names, head: str, shapes: Shapes) -> Names:
     """Return `names` with the last layer `head`, a name in the file, as `fc`."""
-    body = {name: place for name, place in names.items() if not place.startswith(f"{head}.")}
-    leaves = (leaf for leaf in ("weight", "bias") if f"{head}.{leaf}" in shapes)
-    return {**body, **{f"fc.{leaf}": f"{head}.{leaf}" for leaf in leaves}}
+    renamed = {}
+    for name, place in names.items():
+        if not place.startswith(f"{head}."):
+            renamed[name] = place
+    for leaf in ("weight", "bias"):
+        if f"{head}.{leaf}" in shapes:
+            renamed[f"fc.{leaf}"] = f"{head}.{leaf}"
+    return renamed
 
 
-def _describe_rest(group: str, used: set[str], shapes: Shapes) -> str:
-    """Return a note about the arrays beside the nets."""
-    beside = (name for name in shapes if name.startswith(group) and name not in used)
-    names = [name.removeprefix(group) for name in beside]
-    left_out = strip_extras(name for name in names if "/" not in name)
-    return f"left out: {few(sorted(left_out))}" if left_out else ""
-
-
-def _prefixes(shapes: Shapes) -> list[str]:
-    """Return what stands before the names of each ResNet."""
-    kinds = ((_FIRST_BLOCK, _STEMS), (_NUMBERED_BLOCK, _NUMBERED_STEMS))
-    return [
-        prefix
-        for first, stems in kinds
-        for prefix in (name.removesuffix(first) for name in shapes if name.endswith(first))
-        if prefix[-1:] in ("", ".", "/")
-        and any(f"{prefix}{stem}" in shapes for stem in stems)
-        and not is_optimizer_state(prefix)
-    ]
-
-
-def _names_of(prefix: str, shapes: Shapes) -> Names:
-    """Return the names of a ResNet's arrays, from those without `prefix` to those in the file."""
-    children = _CHILDREN if f"{prefix}{_NUMBERED_BLOCK}" in shapes else {}
-    inner = [other for other in _prefixes(shapes) if other != prefix and other.startswith(prefix)]
-    names = {}
+def _describe_rest(group: str, nets: Iterable[Names], shapes: Shapes) -> str:
+    """Return a note about the arrays beside the nets, in the same dict as the net that is read."""
+    used: set[str] = set()
+    for names in nets:
+        used.update(names.values())
+    beside = []
     for place in shapes:
-        name = place.removeprefix(prefix)
-        if place.startswith(prefix) and "/" not in name and not place.startswith(tuple(inner)):
-            child, dot, rest = name.partition(".")
-            rest = re.sub(r"^(\d+)\.shortcut\.", r"\1.downsample.", rest)
-            names[f"{children.get(child, child)}{dot}{rest}"] = place
-    return names
+        name = place.removeprefix(group)
+        if place.startswith(group) and place not in used and "/" not in name:
+            beside.append(name)
+    left_out = sorted(strip_extras(beside))
+    return f"left out: {few(left_out)}" if left_out else ""
 
 
-def _choose(nets: Mapping[str, dict[str, str]], shapes: Shapes) -> str | None:
+def _nets(shapes: Shapes) -> dict[str, Names]:
+    """Return the names of each ResNet, by what stands before them."""
+    nets: dict[str, Names] = {}
+    kinds = ((_FIRST_BLOCK, _STEMS), (_NUMBERED_BLOCK, _NUMBERED_STEMS))
+    for first, stems in kinds:
+        for name in shapes:
+            prefix = name.removesuffix(first)
+            if prefix == name or prefix[-1:] not in ("", ".", "/"):
+                continue
+            has_stem = any(f"{prefix}{stem}" in shapes for stem in stems)
+            if has_stem and not is_optimizer_state(prefix):
+                nets[prefix] = {}
+    longest_first = sorted(nets, key=len, reverse=True)
+    for place in shapes:
+        for prefix in longest_first:
+            if place.startswith(prefix):
+                name = place.removeprefix(prefix)
+                if "/" not in name:
+                    is_numbered = f"{prefix}{_NUMBERED_BLOCK}" in shapes
+                    nets[prefix][_usual_name(name, is_numbered)] = place
+                break
+    return nets
+
+
+def _usual_name(name: str, is_numbered: bool) -> str:
+    """Return, for example, "layer1.0.conv1.weight" for "4.0.conv1.weight"."""
+    if is_numbered:
+        child, dot, rest = name.partition(".")
+        name = f"{_CHILDREN.get(child, child)}{dot}{rest}"
+    return _SHORTCUT.sub(r"\1.downsample.", name)
+
+
+def _choose(nets: Mapping[str, Names], shapes: Shapes) -> str | None:
     """Return the name of the net to read, or None if several could be meant."""
     averages = [prefix for prefix in nets if _AVERAGE.search(prefix)]
     used = [prefix for prefix in nets if _USED.search(prefix)]
-    chosen = averages or used or [prefix for prefix in nets if not _NOT_USED.search(prefix)]
+    others = [prefix for prefix in nets if not _NOT_USED.search(prefix)]
+    chosen = averages or used or others
     layers = [_layers(names, shapes) for names in nets.values()]
-    return chosen[0] if len(chosen) == 1 and all(other == layers[0] for other in layers) else None
+    are_alike = all(other == layers[0] for other in layers)
+    return chosen[0] if len(chosen) == 1 and are_alike else None
 
 
 def _layers(names: Names, shapes: Shapes) -> Shapes:
     """Return the shapes of a net's weights before the last layer, which one design determines."""
-    is_weight = re.compile(r"(conv1|layer\d+)\..*weight")
-    return {name: shapes[place] for name, place in names.items() if is_weight.fullmatch(name)}
+    layers = {}
+    for name, place in names.items():
+        if re.fullmatch(r"(conv1|layer\d+)\..*weight", name):
+            layers[name] = shapes[place]
+    return layers
 
 
-def _head(prefix: str, group: str, names: Mapping[str, str], shapes: Shapes) -> str:
+def _head(prefix: str, group: str, names: Names, shapes: Shapes) -> str:
     """Return the name in the file of a last layer that is a single Linear, but not named `fc`.
 
     Returns "" if there is none.
     """
-    convolutions = [name for name in names if re.fullmatch(r"layer\d+\.\d+\.conv\d\.weight", name)]
-    features = shapes[names[max(convolutions, key=_numbers)]][0]
     is_mindcv = not any(name.endswith(".running_mean") for name in names)
     if "fc.weight" in names or ("classifier.weight" in names and is_mindcv):
         return ""
-    for place in (f"{start}{head}" for start in dict.fromkeys((prefix, group)) for head in _HEADS):
-        below = [name.removeprefix(f"{place}.") for name in shapes if name.startswith(f"{place}.")]
-        weights = [name for name in below if shapes[f"{place}.{name}"][1:] == (features,)]
-        layer = weights[0].removesuffix("weight") if len(weights) == 1 else ""
-        is_alone = set(strip_extras(below)) - {f"{layer}bias"} == {f"{layer}weight"}
-        if is_alone and re.fullmatch(r"(\d+\.|fc\.)?", layer):
-            return f"{place}.{layer}".removesuffix(".")
+    features = _features(names, shapes)
+    for start in (prefix, group):
+        for head in _HEADS:
+            layer = _single_linear(f"{start}{head}.", features, shapes)
+            if layer:
+                return layer
     return ""
 
 
-def _numbers(name: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", name)]
+def _features(names: Names, shapes: Shapes) -> int:
+    """Return the number of channels after the last convolution."""
+    last, features = (0, 0, 0), 0
+    for name, place in names.items():
+        match = re.fullmatch(r"layer(\d+)\.(\d+)\.conv(\d)\.weight", name)
+        if match is None:
+            continue
+        position = (int(match[1]), int(match[2]), int(match[3]))
+        if position > last:
+            last, features = position, shapes[place][0]
+    return features
+
+
+def _single_linear(start: str, features: int, shapes: Shapes) -> str:
+    """Return the name of the only layer below `start` if it is a Linear of `features`, else ""."""
+    below = [name.removeprefix(start) for name in shapes if name.startswith(start)]
+    weights = [name for name in below if shapes[f"{start}{name}"][1:] == (features,)]
+    if len(weights) != 1:
+        return ""
+    layer = weights[0].removesuffix("weight")
+    others = set(strip_extras(below)) - {f"{layer}weight", f"{layer}bias"}
+    is_direct = re.fullmatch(r"(\d+\.|fc\.)?", layer)
+    return f"{start}{layer}".removesuffix(".") if is_direct and not others else ""
 
 
 def _largest_dict(shapes: Shapes) -> Names:
