@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.recipe import FILTERS, Recipe
 from resnet_fn.data.augment import choose
 from resnet_fn.data.preprocess import draw_box, eval_pixels, open_upright, training_pixels
 from resnet_fn.data.sources.scan import examine
@@ -27,6 +27,14 @@ def test_resize_and_centre_crop_are_torchvisions_where_sizes_are_odd(resize, cro
     both = transforms.Compose([transforms.Resize(resize), transforms.CenterCrop(crop)])
     for data in samples:
         np.testing.assert_array_equal(eval_pixels(data, resize, crop), np.asarray(both(open_upright(data))))
+
+
+@pytest.mark.parametrize("filter_", FILTERS)
+def test_each_filter_is_pillows(filter_, make_photograph, encode):
+    data = encode(make_photograph(0, 97, 61), "PNG")
+    resized = open_upright(data).resize((50, 32), Image.Resampling[filter_.upper()])
+    expected = np.asarray(resized.crop((9, 0, 41, 32)))
+    np.testing.assert_array_equal(eval_pixels(data, 32, 32, filter_), expected)
 
 
 def test_extreme_shapes(encode):

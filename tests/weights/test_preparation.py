@@ -195,6 +195,7 @@ def test_a_run_prepares_images_as_its_weights_say(trained, photographs):
     pixels = (np.asarray(image, np.float32) / 255 - 0.5) / 0.5
     np.testing.assert_allclose(run.preprocess(path)[0], pixels.transpose(2, 0, 1), atol=1e-6)
     assert run.preprocessing["interpolation"] == "bicubic"
+    assert load_run(trained[0], image_size=48).input.eval_resize == 52  # the crop keeps its share of an image
 
 
 def test_a_run_as_weights_brings_its_preparation(trained, photographs):
