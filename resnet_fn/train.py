@@ -23,6 +23,7 @@ _FIRST = "dataset data_dir model weights epochs batch_size learning_rate seed ou
 _SHOWN = f"""{_FIRST} image_size validation_share group_by multi_label flip policy mixup freeze precision schedule
     warmup_epochs loss label_smoothing class_weights optimizer momentum weight_decay ema clip_norm monitor patience
     eval_every data_threads accumulate device threads checkpoint_every"""
+_DATASETS = (*Recipe.__dataclass_fields__["dataset"].metadata["choices"], "")
 _EXAMPLES = """examples:
   python -m resnet_fn.train                                      train on digits, on one worker
   python -m resnet_fn.train --epochs 5 --out-dir runs/short      change settings of the recipe
@@ -52,6 +53,10 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     top, shown = ([], []) if "--help-all" in arguments else (_FIRST.split(), _SHOWN.split())
     cli.add_fields(parser, recipe, base.make(RunOptions), skip=("name",), first=top, shown=shown)
     given = cli.settings_in(parser.parse(arguments), Recipe, RunOptions)
+    name = given.get("dataset", recipe.dataset)
+    if name not in _DATASETS and Path(name).is_dir():
+        fix = f"give --dataset imagefolder --data-dir {name}"
+        raise cli.UsageError(f"--dataset: {name!r} is a folder; {fix}")
     with cli.usage_errors():
         file = base.complete(**given)
     return file.make(Recipe), file.make(RunOptions), file.notes

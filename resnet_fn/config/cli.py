@@ -69,7 +69,11 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise a UsageError instead of printing the usage and exiting."""
-        raise UsageError(message.removeprefix("argument "))
+        message = message.removeprefix("argument ")
+        if valued := re.fullmatch("(.+): ignored explicit argument (.+)", message):
+            flags = valued[1].replace("/", " or ")
+            message = f"{valued[2]} stands after a flag without a value; give {flags} alone"
+        raise UsageError(message)
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
         """Parse `arguments`, or `sys.argv` if `arguments` is None."""
@@ -103,6 +107,10 @@ def _hint_for_word(word: str, flags: Collection[str]) -> str:
         return f"write {flag} {value}" if flag in flags else hint_for_flag(flag, flags)
     if "--data-dir" in flags and Path(word).is_dir():
         return f"if it is the folder of the data set, give --data-dir {word}"
+    if "--milestones" in flags and re.fullmatch(r"[\d.]+", word):
+        return "write several numbers with commas, as in --milestones 30,60"
+    if "--recipe" in flags and re.fullmatch(r"(?!(?i:true|false|yes|no|on|off)$)\w+(\.toml)?", word):
+        return f"if it is a recipe, give --recipe {word}; start a flag with --"
     return "start a flag with --, and give no value to a yes/no flag"
 
 

@@ -22,6 +22,8 @@ give --train-list FILE and --val-list FILE
 give --validation-share 0.2; a folder val/ is used without a flag
     val-split validation-split valid-split val-ratio val-frac val-fraction val-pct valid-pct
     val-percent val-size test-size test-split train-split validation-fraction holdout
+halves are found by their names; give --data-dir FOLDER
+    split eval-split
 the number of classes is that of the data set; leave it out
     num-classes nb-classes n-classes num-class nc num-labels classes
 classes are the names of the folders, or those in --train-list FILE and --val-list FILE

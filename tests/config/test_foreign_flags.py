@@ -153,6 +153,11 @@ def test_every_advised_value_is_one_that_the_setting_takes():
         assert any(choice in advice for choice in fields[setting].metadata["choices"]), advice
 
 
+def test_a_folder_may_have_a_data_sets_name(tmp_path):
+    (tmp_path / "digits").mkdir()
+    assert parse(["--dataset", "digits"])[0].dataset == "digits"
+
+
 def test_a_negative_number_is_no_flag():
     with pytest.raises(cli.UsageError) as caught:
         parse(["--lr-noise", "-1.5"])

@@ -74,7 +74,7 @@ def test_pytorchs_files_are_read_without_pytorch(monkeypatch):
     read = read_arrays("a.pth").arrays
     assert read.keys() == ARRAYS.keys()
     assert all(read[name].tobytes() == array.tobytes() for name, array in ARRAYS.items())
-    with pytest.raises(ValueError, match=r"writing \.pth files needs torch; run pip install torch"):
+    with pytest.raises(ValueError, match=r"writing \.pth files needs torch; run pip install '\.\[torch\]'"):
         write_arrays("b.pth", ARRAYS)
 
 
