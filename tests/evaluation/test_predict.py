@@ -283,8 +283,8 @@ def test_a_list_that_names_nothing_is_an_error(run, digits_png, main):
     Path("empty").write_text("# none\n")
     with pytest.raises(ValueError, match=r"^empty: names no images; write the path"):
         main("predict", run, "--list", "empty")
-    with pytest.raises(ValueError, match=r"^nowhere.txt: does not exist; give a list of images"):
-        main("predict", run, "nowhere.txt")
+    with pytest.raises(ValueError, match=r"^zzzzzzzzzzzz.txt: does not exist; give a list of images"):
+        main("predict", run, "zzzzzzzzzzzz.txt")
 
 
 def test_arrays_and_pil_images_are_predicted_as_their_files(trained, digits_png):
