@@ -24,7 +24,8 @@ _STYLE = """
 li { overflow-wrap: anywhere; }
 .bar { min-width: 9rem; padding-bottom: 8px; background: linear-gradient(var(--colour) 0 0) 0 100%/var(--error) 4px,
 linear-gradient(#ccc 0 0) 0 100%/var(--allowed) 8px; background-repeat: no-repeat; }
-h1 { overflow-wrap: anywhere; }
+h1 { overflow-wrap: anywhere; } .stages { font-size: .8rem; }
+.stages td:first-child { min-width: 11rem; } .stages td:nth-child(2) { overflow-wrap: anywhere; }
 @media (max-width: 600px) {
   h1 { font-size: 1.2rem; } .bar { min-width: 4rem; } .stages thead { display: none; }
   .stages tr { display: grid; grid-template-columns: 1.3fr 1fr 1fr; column-gap: .5rem;
@@ -58,13 +59,13 @@ def ladder_page(ladder: Ladder, title: str) -> str:
     words = {DIFFERS: "They differ", UNDECIDED: "Undecided", OK: "Both compute the same"}[verdict]
     lines = [f'<p class="{"cause" * line.startswith(" ")}">{text(line.strip())}</p>' for line in findings(ladder)]
     box = f'<div class="verdict {verdict}" style="color: {_COLOURS[verdict]}"><b>{words}</b>'
-    body = [f"<h1>{text(title)}</h1>", box, *lines, "</div>", "<h2>Stages of a training step</h2>"]
-    stages = table((COLUMNS[0], COLUMNS[-1], *COLUMNS[1:-1]), map(_row, ladder.stages), text_columns=2)
-    body.append(f'<div class="stages">{stages}</div>')
+    body = [f"<h1>{text(title)}</h1>", box, *lines, "</div>"]
     if depth := along_depth(ladder):
         panels = {key: title for key, title in PANELS.items() if any(key in row for row in depth.values())}
         rows = [[text(name), *(_bar(row.get(key)) for key in panels)] for name, row in depth.items()]
         body += ["<h2>Error of each layer along the net</h2>", _DEPTH, table(("layer", *panels.values()), rows)]
+    stages = table((COLUMNS[0], COLUMNS[-1], *COLUMNS[1:-1]), map(_row, ladder.stages), text_columns=2)
+    body += ["<h2>Stages of a training step</h2>", f'<div class="stages">{stages}</div>']
     for stage in [one for one in ladder.stages if one.name in (TRAJECTORY, RATE) and one.differences]:
         rows = [[item.name, f"{item.ours:.7g}", f"{item.theirs:.7g}"] for item in stage.differences]
         body += [f"<h2>{stage.name.capitalize()}</h2>", table(("update", "here", "reference"), rows)]
