@@ -157,8 +157,9 @@ class RunFolder:
 
 
 def check_rename(folder: Path) -> None:
-    """Raise ValueError if folders inside `folder` cannot be renamed, because then no checkpoint can be saved there."""
-    temporary = folder / f"step-00000000.tmp-{os.getpid()}"  # after a kill, `prune` removes both names
+    """Raise ValueError if folders inside `folder` cannot be renamed, as each checkpoint must be."""
+    # After a kill, `prune` removes folders of both names.
+    temporary = folder / f"step-00000000.tmp-{os.getpid()}"
     renamed = temporary.with_suffix(".tmp-pruned")
     try:
         for left in (temporary, renamed):

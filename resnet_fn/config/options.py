@@ -20,7 +20,7 @@ class RunOptions(Settings):
     resume: str = _run("auto", "run or checkpoint to resume; auto: run in --out-dir, if any; never: new run", "path")
     data_dir: str = _run("", "folder of the data set; digits and synthetic need none", "path", aliases="data-path")
     train_list: str = _run("", "list of training images in --data-dir: lines PATH CLASS, or CSV: path,label", "path")
-    val_list: str = _run("", "list of validation images; without it, --validation-share splits --train-list", "path")
+    val_list: str = _run("", "list of validation images; empty: --validation-share splits --train-list", "path")
     check_files: str = _run("auto", "decode all images before training; auto: if at most 20,000", choices="auto|yes|no")
     allow_other_data: bool = _run(False, "resume even if the training set has changed")
     data_threads: int = _each(0, "threads that decode images, per worker; 0: worker's CPU share", "threads", at_least=0)

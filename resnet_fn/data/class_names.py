@@ -24,8 +24,10 @@ def number_classes(classes: Sequence[str]) -> Callable[[str], int | None]:
 
 def merge_equal(names: Iterable[str]) -> list[str]:
     """Return each name once: as it is written, or in NFC if it is written in several ways."""
-    groups = _group(names, composed)
-    return [group[0] if len(group) == 1 else composed(group[0]) for group in groups]
+    merged = []
+    for group in _group(names, composed):
+        merged.append(group[0] if len(group) == 1 else composed(group[0]))
+    return merged
 
 
 def warn_alike(names: Iterable[str]) -> list[str]:

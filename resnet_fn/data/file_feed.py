@@ -21,11 +21,11 @@ from resnet_fn.runtime.workers import Workers
 
 
 class FileFeed(Plan):
-    """Makes batches from image files or MindRecord shards. With `as_bytes`, images are uint8 and not normalised.
+    """Makes batches from image files or MindRecord shards.
 
-    While `batch` returns an update, threads decode the next update. The feed holds at most 256 MB, or two
-    batches and their files if these are more. Counted are the images of both updates, files that were read
-    and wait (`MOST_WAITING` bytes), and a file for each thread.
+    With `as_bytes`, images are uint8 and not normalised. While the caller uses an update, threads
+    decode the next one. The feed holds at most 256 MB, or two batches and their files if these are
+    more: the images of two updates, files that wait (`MOST_WAITING`), and a file for each thread.
     """
 
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), as_bytes: bool = False) -> None:
@@ -36,7 +36,7 @@ class FileFeed(Plan):
         self._buffers = Buffers(shape, np.uint8 if as_bytes else np.float32)
         samples = len(self._split)
         self._erasing = lru_cache(maxsize=1)(lambda epoch: draw_epoch(recipe, epoch, samples, ["erasing"])["erasing"])
-        self._begun: dict[int, tuple[np.ndarray, Decoding]] = {}  # images of each update, two at most
+        self._begun: dict[int, tuple[np.ndarray, Decoding]] = {}  # by update, two at most
         self._decoder: Decoder | None = None
         limit_arenas(self._split.threads + 2)  # decoding threads, the reading thread, the caller's thread
 
@@ -69,7 +69,7 @@ class FileFeed(Plan):
             self._begun.clear()
 
     def _decoded(self, update: int) -> np.ndarray:
-        """Return an update's images, and begin to decode the next update of the epoch, if there is one."""
+        """Return an update's images, and begin to decode the next update of the epoch, if any."""
         if self._decoder is None or update not in self._begun:
             self.close()
             epoch, place = divmod(update, self.updates_per_epoch)
@@ -89,8 +89,16 @@ class FileFeed(Plan):
         decode = partial(self._decode, images, epoch, numbers)
         self._begun[update] = images, decoder.begin(self.indices(update).tolist(), decode)
 
-    def _decode(self, images: np.ndarray, epoch: int, numbers: list[int], place: int, index: int, data: bytes) -> None:
-        """Decode a file into its place in `images`. Its repeat and its number seed its augmentation."""
+    def _decode(
+        self,
+        images: np.ndarray,
+        epoch: int,
+        numbers: list[int],
+        place: int,
+        index: int,
+        data: bytes,
+    ) -> None:
+        """Decode a file into its place in `images`. Its number seeds its augmentation."""
         with naming(self._split.undecodable, index):
             repeat = int(self.repeat_numbers[place])
             pixels = training_pixels(data, self.recipe, epoch, repeat, numbers[place])

@@ -1,7 +1,7 @@
-"""This module reads tables of two columns, such as lists of images, as people and programs write them.
+"""This module reads tables of two columns, such as lists of images, as other programs write them.
 
-A table is a text file of lines "FIRST SECOND", or a CSV file whose header names the columns. Excel and
-PowerShell write UTF-16, a mark at the beginning (BOM), semicolons, or a first line "sep=;" or "#TYPE".
+A table is a text file of lines "FIRST SECOND", or a CSV file whose header names the columns. Excel
+and PowerShell write UTF-16, a mark at the beginning (BOM), or a first line "sep=;" or "#TYPE".
 """
 
 import codecs
@@ -63,7 +63,7 @@ def read_table(
         columns: the two columns.
         fix: fix for a file that cannot be read.
         more: name of a third column, which a header may have.
-        is_whole: returns true for a line of text whose second cell is empty, or None if no line may be so.
+        is_whole: returns true for a line of text that has no second cell. None: no line may be so.
 
     Raises:
         ValueError: if the file cannot be read, or a line does not fit the header.
@@ -85,7 +85,8 @@ def read_table(
         try:
             yield from _rows(path, lines, columns, more, is_whole)
         except UnicodeDecodeError as error:
-            raise ValueError(f"{field}: {path} is no {encoding.upper()} ({error.reason}); save it as UTF-8") from None
+            fault = f"{path} is no {encoding.upper()} ({error.reason})"
+            raise ValueError(f"{field}: {fault}; save it as UTF-8") from None
 
 
 def _rows(

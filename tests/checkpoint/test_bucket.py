@@ -1,4 +1,4 @@
-"""A mounted bucket refuses what a disk does: the rename of a folder, a folder's fsync, a change of a file's mode."""
+"""A mounted bucket refuses to rename a folder, to sync a folder, or to change a file's mode."""
 
 import errno
 import os
@@ -28,7 +28,8 @@ def is_open_folder(descriptor):
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EOPNOTSUPP, errno.EPERM])
 def test_a_refused_rename_is_named_before_training(monkeypatch, lock, raises_line, number):
     monkeypatch.setattr(os, "rename", refusing(os.rename, number, os.path.isdir))
-    with raises_line("out_dir: bucket/checkpoints", file_system(Path()), os.strerror(number), "give an --out-dir on"):
+    fault = "out_dir: bucket/checkpoints", file_system(Path()), os.strerror(number)
+    with raises_line(*fault, "give an --out-dir on"):
         RunFolder(Path("bucket")).create(lock)
     assert os.listdir("bucket/checkpoints") == []
 
@@ -43,15 +44,18 @@ def test_a_disk_that_renames_folders_keeps_nothing_of_the_check(lock):
 def test_folders_that_cannot_sync_are_one_warning(monkeypatch, capsys, number):
     monkeypatch.setattr(os, "fsync", refusing(os.fsync, number, is_open_folder))
     for update in (1, 2):
-        saved = load_checkpoint(save_checkpoint(Path(f"run/checkpoints/step-{update:08d}"), [], [], {"update": update}))
-        assert saved.state == {"update": update}
+        path = Path(f"run/checkpoints/step-{update:08d}")
+        save_checkpoint(path, [], [], {"update": update})
+        assert load_checkpoint(path).state == {"update": update}
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"warning: {file_system(Path())} cannot sync folders ({os.strerror(number)})")
+    reason = f"cannot sync folders ({os.strerror(number)})"
+    assert line.startswith(f"warning: {file_system(Path())} {reason}")
 
 
 def test_a_sync_that_loses_data_is_an_error(monkeypatch):
     fsync = os.fsync
-    for number, is_refused in ((errno.EINVAL, lambda file: not is_open_folder(file)), (errno.EIO, is_open_folder)):
+    faults = (errno.EINVAL, lambda file: not is_open_folder(file)), (errno.EIO, is_open_folder)
+    for number, is_refused in faults:
         monkeypatch.setattr(os, "fsync", refusing(fsync, number, is_refused))
         with pytest.raises(OSError, match=os.strerror(number)):
             save_checkpoint(Path("run/checkpoints/step-00000001"), [], [], {"update": 1})

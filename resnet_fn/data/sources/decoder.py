@@ -3,13 +3,14 @@
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-Decode = Callable[[int, int, bytes], Any]  # (place in the batch, sample's number, file's bytes) → result
+# (place in the batch, sample's number, file's bytes) → result
+Decode = Callable[[int, int, bytes], Any]
 
 
 class Decoding:
@@ -40,7 +41,7 @@ class Decoding:
     def results(self) -> list[Any]:
         """Wait for all samples, and return their results in the order of the batch."""
         if self._left:
-            self._ended.wait()  # one waking up, not one for each sample, because threads need the GIL
+            self._ended.wait()  # wakes up once, not for each sample, because threads need the GIL
         if self._error:
             raise self._error
         return self._results
@@ -49,8 +50,8 @@ class Decoding:
 class Decoder:
     """Decodes the samples of a stream in threads.
 
-    A thread takes a sample from the stream when it can decode the sample at once. So each thread holds
-    one file, and a slow thread does not let files pile up.
+    A thread takes a sample from the stream when it can decode the sample at once. So each thread
+    holds one file, and files do not pile up.
     """
 
     def __init__(self, samples: Generator[tuple[int, bytes], None, None], threads: int) -> None:
@@ -67,7 +68,11 @@ class Decoder:
             self._pool.submit(self._decode_next)
         return decoding
 
-    def decode_batches(self, batches: Iterable[np.ndarray], decode: Decode) -> Generator[list[Any], None, None]:
+    def decode_batches(
+        self,
+        batches: Iterable[np.ndarray],
+        decode: Decode,
+    ) -> Iterator[list[Any]]:
         """Yield the results of each batch of sample numbers. Threads decode one batch ahead."""
         begun: deque[Decoding] = deque()
         for indices in batches:

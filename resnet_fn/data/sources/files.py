@@ -189,7 +189,7 @@ class FileSplit(EncodedSplit):
     # `contents.fingerprint` of each file, int64 [N, 2], when the files were read. The array is empty before that.
     fingerprints: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 2), np.int64))
     threads: int = 1  # number of decoding threads
-    # Group of each file, such as a patient, whose files stay on one side of a split. None: no groups.
+    # Group of each file, such as a patient. A split does not divide groups. None: no groups.
     groups: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -254,7 +254,7 @@ def read_ahead(
 ) -> Generator[tuple[Item, Result], None, None]:
     """Yield (item, function(item)) in order, while threads work on the items that come next.
 
-    These are 4 items for each thread, or fewer if their results have more than `MOST_WAITING` bytes.
+    These are 4 items for each thread, or fewer if their results take `MOST_WAITING` bytes.
     `size` returns the bytes of an item's result.
     """
     # If Python exits during an iteration, this generator is closed after all threads ended and `sys` was emptied.
@@ -264,7 +264,9 @@ def read_ahead(
     following = list(islice(source, 1))
     try:
         while following or waiting:
-            while following and len(waiting) < _AHEAD * threads:
+            # Threads get several items at once, because waking them for each one takes long.
+            refills = len(waiting) <= _AHEAD * threads // 2
+            while refills and following and len(waiting) < _AHEAD * threads:
                 (item,) = following
                 if waiting and held + size(item) > MOST_WAITING:
                     break

@@ -117,7 +117,12 @@ def _labels(images: ImageList, classes: Sequence[str], source: str, several: boo
     return labels
 
 
-def _notes(train: ImageList, val: ImageList, classes: Sequence[str], several: bool) -> Iterator[str]:
+def _notes(
+    train: ImageList,
+    val: ImageList,
+    classes: Sequence[str],
+    several: bool,
+) -> Iterator[str]:
     both = np.flatnonzero(np.isin(val.keys, train.keys))
     if len(both):
         fault = f"{len(both)} images are in both lists, such as {val.paths[int(both[0])]}"
