@@ -69,7 +69,7 @@ class DataSet:
     notes: tuple[str, ...] = ()  # lines that the run prints
     # One line "path, tab, fault" for each image file that was left out. None if bad files are not skipped.
     bad_files: tuple[str, ...] | None = None
-    held_out: Sequence[str] = ()  # names of validation files that `split_off` took from the training files
+    held_out: Sequence[str] = ()  # names of validation files that `split_off` took
     validates: bool = True  # whether `test` is the validation split, not other images to score
     digest: str = ""  # SHA-256 of the arrays passed to `resnet_fn.fit`, or "" for other data sets
 

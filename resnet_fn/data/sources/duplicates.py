@@ -15,7 +15,12 @@ def describe_duplicates(train: FileSplit | None, validation: FileSplit | None) -
         return []
     labels = np.concatenate([half.labels for half in halves])
     prints = np.concatenate([half.fingerprints for half in halves])
-    _, first, inverse = np.unique(prints, axis=0, return_index=True, return_inverse=True)
+    _, first, inverse = np.unique(
+        prints,
+        axis=0,
+        return_index=True,
+        return_inverse=True,
+    )
     first_copy = first[inverse.reshape(-1)]  # for each file, the first file with the same contents
     training = len(halves[0]) if halves[0] is train else 0
 
@@ -35,7 +40,9 @@ def describe_duplicates(train: FileSplit | None, validation: FileSplit | None) -
         effect = "so the evaluation is too good; keep one copy of each"
         notes.append(f"warning: {count}, such as {example(both[0])}, {effect}")
     differs = labels != labels[first_copy]
-    other_class = np.flatnonzero(differs.any(1) if labels.ndim == 2 else differs)
+    if labels.ndim == 2:
+        differs = differs.any(1)
+    other_class = np.flatnonzero(differs)
     if len(other_class):
         images = len(np.unique(first_copy[other_class]))
         count = f"{images} images have identical copies of another class"

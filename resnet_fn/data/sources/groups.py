@@ -35,7 +35,8 @@ def group_files(files: FileSplit, names: Sequence[str], group_by: str) -> Sequen
         return files.groups
     group_of = _level(int(group_by)) if group_by.isdecimal() else _pattern(group_by)
     groups = [group_of(name) for name in names]
-    if without := [name for name, group in zip(names, groups, strict=True) if not group]:
+    without = [name for name, group in zip(names, groups, strict=True) if not group]
+    if without:
         lack = f"folder level {group_by}" if group_by.isdecimal() else "match"
         fault = f"{len(without)} of {len(names)} names have no {lack}: {few(without)}"
         raise ValueError(f"group_by: {group_by!r} does not fit all files, {fault}; {_WAYS}")
@@ -59,7 +60,9 @@ def _pattern(text: str) -> Callable[[str], str]:
 
     def group_of(name: str) -> str:
         match = pattern.search(name)
-        return (match[part] or "") if match else ""
+        if match is None:
+            return ""
+        return match[part] or ""
 
     return group_of
 
@@ -75,7 +78,13 @@ def describe_groups(groups: Sequence[str], held: np.ndarray, group_by: str) -> s
 
 def suggest_groups(names: Sequence[str], labels: np.ndarray) -> list[str]:
     """Return a list with a suggestion if names look like frames or copies of one source."""
-    for pattern, sources, share in ((_ROBOFLOW, 1, 0.0), (_COPIES, 1, 0.0), (_FRAMES, 2, 0.5)):
+    # For each pattern: how many sources, and which share of a class's images, must look like that.
+    kinds = (
+        (_ROBOFLOW, 1, 0.0),
+        (_COPIES, 1, 0.0),
+        (_FRAMES, 2, 0.5),
+    )
+    for pattern, sources, share in kinds:
         source_of = _pattern(pattern)
         for members in _by_class(names[:_LOOKED_AT], labels[:_LOOKED_AT]):
             counts = Counter(map(source_of, members))

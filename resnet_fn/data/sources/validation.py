@@ -18,7 +18,11 @@ from resnet_fn.data.sources.contents import (
     relative_names,
 )
 from resnet_fn.data.sources.files import FileSplit
-from resnet_fn.data.sources.groups import describe_groups, group_files, suggest_groups
+from resnet_fn.data.sources.groups import (
+    describe_groups,
+    group_files,
+    suggest_groups,
+)
 from resnet_fn.data.sources.kept import Kept, find_kept
 
 
@@ -73,7 +77,11 @@ def split_off(
 
 
 def _keep(
-    files: FileSplit, groups: Sequence[str], share: float, rule: SplitRule, contents: Contents
+    files: FileSplit,
+    groups: Sequence[str],
+    share: float,
+    rule: SplitRule,
+    contents: Contents,
 ) -> tuple[np.ndarray, list[str]]:
     """Return a mask of the validation files, bool [N], and lines about them, for `rule.run`."""
     assert rule.run
@@ -92,7 +100,9 @@ def _keep(
     if rule.exact:
         held = kept.sides > 0
     else:
-        sides = kept.sides if contents.are_known else _new_classes(files.labels, kept.sides)
+        sides = kept.sides
+        if not contents.are_known:
+            sides = _new_classes(files.labels, sides)
         held = hold_out(groups, files.labels, share, rule.seed, sides)
     return held, _describe(kept, held, place, count, rule.exact)
 
