@@ -49,9 +49,12 @@ def enter(place: Path, classes: Collection[str] = ()) -> Path:
     The added folder is the only one in `place`, which holds no images. The folder's name is not in
     `classes`. If `classes` is empty, the folder must hold folders.
     """
-    known = {*map(composed, classes)}
-    while len(inner := list_folders(place)) == 1 and composed(inner[0]) not in known:
-        if list_loose_images(place) or not (known or list_folders(place / inner[0])):
+    known = {composed(name) for name in classes}
+    while not list_loose_images(place):
+        inner = list_folders(place)
+        if len(inner) != 1 or composed(inner[0]) in known:
+            break
+        if not known and not list_folders(place / inner[0]):
             break
         place = place / inner[0]
     return place
@@ -68,29 +71,42 @@ def find_halves(root: Path, known: Collection[str] = (), of_run: bool = False) -
     Raises ValueError if two folders can be the training folder, or can be the validation folder.
     """
     folders = list_folders(root)
-    named = {kind: [root / name for name in folders if kind_of(name) == kind] for kind in _NAMES}
-    halves = {kind: list(filter(_holds_classes, places)) for kind, places in named.items()}
-    scored = [*named["validation"], *named["test"]]
-    others = [root / name for name in folders if not kind_of(name)]
-    in_pairs = any(_fits(place, train) for train in halves["training"] for place in scored)
-    if not in_pairs and (any(map(has_images, others)) or not (named["training"] or scored)):
+    named = _sorted_by_kind(root, folders)
+    halves: dict[str, list[Path]] = {}
+    for kind in _NAMES:
+        halves[kind] = [place for place in named[kind] if _holds_classes(place)]
+    if not _are_halves(named, halves["training"]):
         return _beside_classes(root, folders, halves)
     if of_run:
         for kind, name in (("training", "train"), ("validation", "val")):
             if root / name in halves[kind]:
                 halves[kind] = [root / name]
     train = _only("training", halves["training"] or named["training"][:1])
-    train = enter(train, known) if train else None
-    classes = list_folders(train) if train else []
+    classes: list[str] = []
+    if train:
+        train = enter(train, known)
+        classes = list_folders(train)
     known = known or classes
-    flat = list(filter(has_images, named["validation"]))
+    flat = [place for place in named["validation"] if has_images(place)]
     validation = _only("validation", halves["validation"] or flat)
-    validation = validation and enter(validation, known)
-    notes = [how_to_use(place, known) for place in filter(has_images, named["unlabelled"])]
-    reason = "its name is of no training, validation or test folder"
-    notes += [f"{place} is not used: {reason}" for place in filter(has_images, others)]
-    tests = tuple(filter(has_images, named["test"]))
-    return Halves(train, tuple(classes), validation, tests, tuple(notes))
+    if validation:
+        validation = enter(validation, known)
+    tests = [place for place in named["test"] if has_images(place)]
+    notes = []
+    for place in named["unlabelled"]:
+        if has_images(place):
+            notes.append(how_to_use(place, known))
+    for place in named[""]:
+        if has_images(place):
+            reason = "its name is of no training, validation or test folder"
+            notes.append(f"{place} is not used: {reason}")
+    return Halves(
+        train=train,
+        classes=tuple(classes),
+        validation=validation,
+        tests=tuple(tests),
+        notes=tuple(notes),
+    )
 
 
 def how_to_use(place: Path, classes: Collection[str]) -> str:
@@ -110,21 +126,53 @@ def _beside_classes(root: Path, folders: Sequence[str], halves: _Places) -> Halv
     A validation or test folder is no class if its folders have the names of class folders.
     """
     beside: dict[str, list[Path]] = {"training": [], "validation": [], "test": []}
+    classes = list(folders)
     notes = []
     for kind, places in beside.items():
         for place in halves[kind]:
             inner = {*list_folders(enter(place, folders))}
-            if kind != "training" and inner and inner <= {*folders} - {place.name}:
+            names = {*folders} - {place.name}
+            if kind != "training" and inner and inner <= names:
                 places.append(place)
-            else:
-                problem = f"{place} counts as a class, because folders beside it hold images"
-                fix = f"if it is the {kind} folder, move it out of {root}"
-                notes.append(f"warning: {problem}; {fix}")
-    not_classes = {place.name for places in beside.values() for place in places}
-    classes = tuple(name for name in folders if name not in not_classes)
+                classes.remove(place.name)
+                continue
+            problem = f"{place} counts as a class, because folders beside it hold images"
+            fix = f"if it is the {kind} folder, move it out of {root}"
+            notes.append(f"warning: {problem}; {fix}")
     validation = _only("validation", beside["validation"])
-    validation = validation and enter(validation, classes)
-    return Halves(root, classes, validation, tuple(beside["test"]), tuple(notes))
+    if validation:
+        validation = enter(validation, classes)
+    return Halves(
+        train=root,
+        classes=tuple(classes),
+        validation=validation,
+        tests=tuple(beside["test"]),
+        notes=tuple(notes),
+    )
+
+
+def _sorted_by_kind(root: Path, folders: Sequence[str]) -> dict[str, list[Path]]:
+    """Return the folders of each kind; those of the kind "" have other names."""
+    named: dict[str, list[Path]] = {"": []}
+    for kind in _NAMES:
+        named[kind] = []
+    for name in folders:
+        named[kind_of(name)].append(root / name)
+    return named
+
+
+def _are_halves(named: _Places, candidates: Sequence[Path]) -> bool:
+    """Return whether folders named as halves are halves, not classes.
+
+    `candidates` are the training folders with class folders.
+    """
+    scored = [*named["validation"], *named["test"]]
+    if not named["training"] and not scored:
+        return False
+    for train in candidates:
+        if any(_fits(place, train) for place in scored):
+            return True
+    return not any(has_images(place) for place in named[""])
 
 
 def _holds_classes(place: Path) -> bool:
@@ -136,11 +184,11 @@ def _fits(place: Path, train: Path) -> bool:
 
     They have a class in common, or `place` holds only images and `train` only folders.
     """
-    classes = {*map(composed, list_folders(enter(train)))}
-    inner = {*map(composed, list_folders(enter(place, classes)))}
+    classes = {composed(name) for name in list_folders(enter(train))}
+    inner = list_folders(enter(place, classes))
     if not inner:
         return has_images(place) and not list_loose_images(train)
-    return bool(inner & classes)
+    return any(composed(name) in classes for name in inner)
 
 
 def _only(kind: str, places: Sequence[Path]) -> Path | None:

@@ -8,7 +8,14 @@ import numpy as np
 from resnet_fn.data.sources.files import FileSplit, describe_left_out, list_images
 
 _TRUTH, _META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
-_PLACES = ("", "val", "data", "ILSVRC2012_devkit_t12/data", "..", "../ILSVRC2012_devkit_t12/data")
+_PLACES = (  # where the development kit's files are, seen from the data set's folder
+    "",
+    "val",
+    "data",
+    "ILSVRC2012_devkit_t12/data",
+    "..",
+    "../ILSVRC2012_devkit_t12/data",
+)
 _CLASSES = 1000  # numbers above are of categories that contain classes
 
 
@@ -48,15 +55,19 @@ def list_flat_val(
     if len(numbers) != len(names):
         problem = f"has {len(numbers)} lines for {len(names)} images in {place}"
         raise ValueError(f"{truth}: {problem}; the numbers must be equal")
-    classes = classes or sorted(name for number, name in folders.items() if number <= _CLASSES)
-    labels = {number: classes.index(name) for number, name in folders.items() if name in classes}
-    if unknown := [number for number in numbers if number not in labels]:
-        number, name = unknown[0], folders.get(unknown[0])
-        problem = f"train has no folder for number {number} ({name})"
-        raise ValueError(f"{truth}: {problem}; add the folder to train")
-    of_images = np.array([labels[number] for number in numbers], np.int32)
-    split = FileSplit(str(place), tuple(names), of_images)
-    return split, classes, describe_left_out(split.root, left_out)
+    if not classes:
+        classes = sorted(name for number, name in folders.items() if number <= _CLASSES)
+    label_of = {name: label for label, name in enumerate(classes)}
+    labels = []
+    for number in numbers:
+        name = folders.get(number, "")
+        if name not in label_of:
+            problem = f"train has no folder for number {number} ({name or 'unknown'})"
+            raise ValueError(f"{truth}: {problem}; add the folder to train")
+        labels.append(label_of[name])
+    split = FileSplit(str(place), tuple(names), np.array(labels, np.int32))
+    notes = describe_left_out(place, left_out)
+    return split, classes, notes
 
 
 def _find_file(root: Path, name: str) -> Path | None:
