@@ -128,3 +128,12 @@ def test_flat_val_takes_the_official_ground_truth_or_the_error_names_what_is_mis
     (flat / "meta.mat").unlink()
     with pytest.raises(ValueError, match=r"has no class folders; .* extract meta.mat from ILSVRC2012_devkit_t12"):
         load_dataset(RECIPE, str(flat))
+
+
+def test_class_folders_that_are_alike_get_a_line(folder, make_photograph, encode):
+    for name in ("Bee", "e\u0301le\u0301phant"):
+        (folder / "train" / name).mkdir()
+        (folder / "train" / name / "1.JPEG").write_bytes(encode(make_photograph(1)))
+    lines = [line for line in load_dataset(RECIPE, str(folder)).notes if "differ only in case" in line]
+    (line,) = lines
+    assert "'Bee' and 'bee'; 'e\\u0301le\\u0301phant' and 'éléphant'" in line
