@@ -6,6 +6,7 @@ if __name__ == "__main__":
     # NumPy's import starts threads, which inherit this signal mask. See StopRequest.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ _FIRST = "dataset data_dir model weights epochs batch_size learning_rate seed ou
 _SHOWN = f"""{_FIRST} image_size validation_share group_by multi_label flip policy mixup freeze precision schedule
     warmup_epochs loss label_smoothing class_weights optimizer momentum weight_decay ema clip_norm monitor patience
     eval_every data_threads accumulate device threads checkpoint_every"""
-_DATASETS = (*Recipe.__dataclass_fields__["dataset"].metadata["choices"], "")
+_DATASETS = Recipe.__dataclass_fields__["dataset"].metadata["choices"]
 _EXAMPLES = """examples:
   python -m resnet_fn.train                                      train on digits, on one worker
   python -m resnet_fn.train --epochs 5 --out-dir runs/short      change settings of the recipe
@@ -53,8 +54,8 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     top, shown = ([], []) if "--help-all" in arguments else (_FIRST.split(), _SHOWN.split())
     cli.add_fields(parser, recipe, base.make(RunOptions), skip=("name",), first=top, shown=shown)
     given = cli.settings_in(parser.parse(arguments), Recipe, RunOptions)
-    name = given.get("dataset", recipe.dataset)
-    if name not in _DATASETS and Path(name).is_dir():
+    name = given.get("dataset", "")
+    if name not in _DATASETS and os.path.isdir(name):
         fix = f"give --dataset imagefolder --data-dir {name}"
         raise cli.UsageError(f"--dataset: {name!r} is a folder; {fix}")
     with cli.usage_errors():

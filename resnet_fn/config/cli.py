@@ -105,7 +105,7 @@ def _hint_for_word(word: str, flags: Collection[str]) -> str:
     flag = f"--{name.replace('_', '-')}"
     if equals:  # as Hydra and ultralytics write settings
         return f"write {flag} {value}" if flag in flags else hint_for_flag(flag, flags)
-    if "--data-dir" in flags and Path(word).is_dir():
+    if "--data-dir" in flags and os.path.isdir(word):
         return f"if it is the folder of the data set, give --data-dir {word}"
     if "--milestones" in flags and re.fullmatch(r"[\d.]+", word):
         return "write several numbers with commas, as in --milestones 30,60"

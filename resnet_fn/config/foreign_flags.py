@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 
 # A line of advice, and below it the flags that get it, without dashes. An advice fits a command
-# that has all flags which the advice names. A flag below several advices gets the first that fits.
+# that has all flags which the advice names. A flag below several lines of advice gets the first that fits.
 _FLAGS = """
 # data
 give --data-dir FOLDER
@@ -364,8 +364,8 @@ _VALUES = {
 
 
 def _by_word() -> dict[str, list[str]]:
-    """Return the advices about each word, in the order of the table."""
-    by_word: dict[str, list[str]] = {}
+    """Return the lines of advice about each word, in the order of the table."""
+    by_word: dict[str, list[str]] = {}  # word → lines of advice
     advice = ""
     for line in _FLAGS.strip().splitlines():
         if line.startswith("    "):

@@ -66,13 +66,15 @@ def _but_is(value: Any) -> str:
         return f"but there are {len(value)} arrays; {_JOIN}"
     if isinstance(value, dict):
         return "but is a dict; give (dict[inputs], dict[targets])"
-    kind, collect = kind_of(value), "give (np.stack([x for x, _ in data]), np.array([y for _, y in data]))"
-    if any(base.__name__ == "DataLoader" for base in type(value).__mro__):
-        collect = collect.replace("np.stack", "np.concatenate").replace("np.array", "np.concatenate")
-    if kind.endswith("of mindspore") and hasattr(value, "create_dict_iterator"):
-        collect = "collect the arrays of data.create_tuple_iterator(output_numpy=True)"
     is_data = hasattr(value, "__iter__") or hasattr(value, "__getitem__")
-    return f"but is {kind}" + f"; {collect}" * (is_data and not _is_array(value))
+    if _is_array(value) or isinstance(value, str) or not is_data:
+        return f"but is {kind_of(value)}"
+    batches = any(base.__name__ == "DataLoader" for base in type(value).__mro__)
+    first, second = ("np.concatenate",) * 2 if batches else ("np.stack", "np.array")
+    collect = f"give ({first}([x for x, _ in data]), {second}([y for _, y in data]))"
+    if hasattr(value, "create_tuple_iterator"):  # a data set of MindSpore
+        collect = "collect the arrays of data.create_tuple_iterator(output_numpy=True)"
+    return f"but is {kind_of(value)}; {collect}"
 
 
 def _number_of_inputs(inputs: Any, targets: Any) -> int:
@@ -80,8 +82,10 @@ def _number_of_inputs(inputs: Any, targets: Any) -> int:
     parts = list(inputs.values()) if isinstance(inputs, dict) else inputs
     if not isinstance(parts, tuple | list) or not parts or not all(map(_is_array, parts)):
         return 0
-    samples = {len(part) for part in parts}
-    return len(parts) if isinstance(inputs, dict) or samples == {len(targets)} != {len(parts)} else 0
+    count = len(targets) if hasattr(targets, "__len__") else 0
+    # A list of as many arrays as targets has an array for each sample.
+    whole = len(parts) != count and all(len(part) == count for part in parts)
+    return len(parts) if isinstance(inputs, dict) or whole else 0
 
 
 def _is_array(value: Any) -> bool:
