@@ -59,12 +59,15 @@ def ladder_page(ladder: Ladder, title: str) -> str:
     lines = [f'<p class="{"cause" * line.startswith(" ")}">{text(line.strip())}</p>' for line in findings(ladder)]
     box = f'<div class="verdict {verdict}" style="color: {_COLOURS[verdict]}"><b>{words}</b>'
     body = [f"<h1>{text(title)}</h1>", box, *lines, "</div>", "<h2>Stages of a training step</h2>"]
-    stages = table((COLUMNS[0], COLUMNS[-1], *COLUMNS[1:-1]), map(_row, ladder.stages), text_columns=2)
+    header = (COLUMNS[0], COLUMNS[-1], *COLUMNS[1:-1])
+    stages = table(header, map(_row, ladder.stages), text_columns=2)
     body.append(f'<div class="stages">{stages}</div>')
     if depth := along_depth(ladder):
-        panels = {key: title for key, title in PANELS.items() if any(key in row for row in depth.values())}
+        present = {key for row in depth.values() for key in row}
+        panels = [key for key in PANELS if key in present]
         rows = [[text(name), *(_bar(row.get(key)) for key in panels)] for name, row in depth.items()]
-        body += ["<h2>Error of each layer along the net</h2>", _DEPTH, table(("layer", *panels.values()), rows)]
+        layers = table(("layer", *(PANELS[key] for key in panels)), rows)
+        body += ["<h2>Error of each layer along the net</h2>", _DEPTH, layers]
     for stage in [one for one in ladder.stages if one.name in (TRAJECTORY, RATE) and one.differences]:
         rows = [[item.name, f"{item.ours:.7g}", f"{item.theirs:.7g}"] for item in stage.differences]
         body += [f"<h2>{stage.name.capitalize()}</h2>", table(("update", "here", "reference"), rows)]
