@@ -93,7 +93,8 @@ def main(arguments: Sequence[str]) -> int:
         if parsed.json:
             cli.write_text(parsed.json, json.dumps(finite_or_null(metrics)) + "\n")
         if parsed.report:
-            without = "" if available() else f" (tables only; for plots, {how_to_install('matplotlib')})"
+            fix = how_to_install("matplotlib")
+            without = "" if available() else f" (tables only; for plots, {fix})"
             print(f"report: {Path(parsed.report, 'report.html')}{without}")
     return 0
 

@@ -67,7 +67,8 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     own, command = arguments[:split], list(arguments[split + 1 :])
     if not command and (unknown := parser.parse_known_args(own)[1]):
         advice = advice_on_flag(unknown[0], ("--workers", "--nnodes", "--node-rank"))
-        parser.error(f"unknown argument {unknown[0]!r}; {advice or 'put the arguments of resnet_fn.train after --'}")
+        hint = advice or "put the arguments of resnet_fn.train after --"
+        parser.error(f"unknown argument {unknown[0]!r}; {hint}")
     given = parser.parse(own)
     workers, nodes, port = given.workers, given.nnodes, given.master_port
     uneven = min(workers, nodes) > 0 and workers % nodes

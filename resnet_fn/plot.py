@@ -58,7 +58,7 @@ def lines_of(runs: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, list[Even
 
 
 def draw(lines: dict[str, list[Events]], out: Path) -> list[str]:
-    """Draw the curves `lines`, which `lines_of` returns, save the figure as the file `out`, and return warnings."""
+    """Draw the curves `lines`, which `lines_of` returns, as the file `out`, and return warnings."""
     matplotlib = import_extra("matplotlib", "plot")
     from matplotlib.figure import Figure
 

@@ -20,6 +20,7 @@ from resnet_fn.config.foreign_flags import advice_on_flag, advice_on_value
 from resnet_fn.config.hints import closest, closest_flag, first_line
 from resnet_fn.config.packages import how_to_install, versions_line
 
+_YES_NO = ("true", "false", "yes", "no", "on", "off")
 FORM = "RESNET_FN_FORM"  # environment variable with what the user types before a command's name
 # Arguments of `add_argument` for flags of several commands.
 WHICH: dict[str, Any] = {"choices": ("last", "best"), "default": "last", "help": "checkpoint of a run; default last"}
@@ -95,7 +96,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def hint_for_flag(word: str, flags: Collection[str]) -> str:
-    """Return a hint about an unknown flag: the advice for other projects' flags, or the nearest of `flags`."""
+    """Return a hint about an unknown flag: advice on other projects' flags, or the nearest."""
     return advice_on_flag(word, flags) or closest_flag(word, flags)
 
 
@@ -109,7 +110,8 @@ def _hint_for_word(word: str, flags: Collection[str]) -> str:
         return f"if it is the folder of the data set, give --data-dir {word}"
     if "--milestones" in flags and re.fullmatch(r"[\d.]+", word):
         return "write several numbers with commas, as in --milestones 30,60"
-    if "--recipe" in flags and re.fullmatch(r"(?!(?i:true|false|yes|no|on|off)$)\w+(\.toml)?", word):
+    is_name = re.fullmatch(r"\w+(\.toml)?", word) and word.lower() not in _YES_NO
+    if "--recipe" in flags and is_name:
         return f"if it is a recipe, give --recipe {word}; start a flag with --"
     return "start a flag with --, and give no value to a yes/no flag"
 
@@ -118,7 +120,8 @@ class _Versions(argparse.Action):
     """Prints the versions and exits. `action="version"` would look them up for every command."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
-        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, **options)
+        absent = argparse.SUPPRESS  # from the parsed namespace
+        super().__init__(option_strings, absent, nargs=0, default=absent, **options)
 
     def __call__(self, *_: Any) -> NoReturn:
         """Print a line with the versions, as ArgumentParser asks for."""

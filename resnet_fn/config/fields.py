@@ -128,7 +128,8 @@ def check_names(names: Iterable[str], *settings_classes: type, what: str = "") -
     known, caller = all_names(*settings_classes), what or settings_classes[0].__name__.lower()
     for name in names:
         if known.get(name) != name:
-            hint = f"did you mean {known[name]}?" if name in known else hint_for_setting(name, known)
+            hint = f"did you mean {known[name]}?" if name in known else ""
+            hint = hint or hint_for_setting(name, known)
             raise ValueError(f"{caller}: unknown setting {name!r}; {hint}")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 
 # A line of advice, and below it the flags that get it, without dashes. An advice fits a command
-# that has all flags which the advice names. A flag below several lines of advice gets the first that fits.
+# that has all flags which the advice names. Of several lines of advice, the first that fits counts.
 _FLAGS = """
 # data
 give --data-dir FOLDER
@@ -86,10 +86,14 @@ mixup and CutMix have other settings here: --mixup, --cutmix, --mix-switch and -
     mixup-prob mixup-mode cutmix-prob cutmix-minmax
 leave out the flags and settings that augment; python -m resnet_fn.recipes NAME lists them
     no-aug no-augment
+# evaluation
+give --eval-every N, the number of epochs from one evaluation to the next
+    val-interval eval-interval val-freq eval-freq val-every check-val-every-n-epoch
+    validate-every val-period
 # net and weights
 give --model NAME
     a m net network architecture backbone model-name model-arch encoder model-type
-give --weights FILE; docs/finetuning.md lists files to download
+give --weights torchvision:resnet50, which names the file to download
     pretrained pre-trained imagenet-weights
 give --weights FILE
     initial-checkpoint init-checkpoint pretrained-path pretrained-weights pretrained-model
@@ -307,10 +311,11 @@ this package does not have it; leave it out
     simplify half
 """
 
-# Setting → advice → values of other projects, in lower case. "16*" is any value that begins with 16.
+# Setting → advice → values of other projects, in lower case. "16*": any that begins with 16.
 _VALUES = {
     "device": {
-        "MindSpore computes on CPUs and Ascend cards; use one of CPU, Ascend": "cuda* gpu* mps 0* auto xpu",
+        "MindSpore computes on CPUs and Ascend cards; use one of CPU, Ascend": """cuda* gpu* mps 0*
+            auto xpu""",
     },
     "precision": {
         "give fp16, with which the loss scale adapts": "16* amp half float16 mixed* o1 o2 o3",
@@ -335,7 +340,7 @@ _VALUES = {
         "give autoaugment": "auto* aa imagenet original* v0*",
     },
     "dataset": {
-        "did you mean imagefolder, with --data-dir FOLDER?": "imagenet* image* folder* torch/* custom",
+        "did you mean imagefolder, with --data-dir FOLDER?": "imagenet* image* folder* custom",
         "the digits need no files; resnet_fn.fit takes arrays": "mnist* fashion* kmnist svhn*",
         "give cifar10 or cifar100": "cifar*",
     },
@@ -355,9 +360,9 @@ _VALUES = {
         "give --model se_resnet34": "seresnet34*",
         "give --model se_resnet50": "seresnet50 seresnet50.* legacy_seresnet50*",
         "give --model se_resnet101": "seresnet101 seresnet101.* legacy_seresnet101*",
-        "only residual networks exist here; resnet_fn.fit trains a net of your own": """alexnet* beit*
-            convnext* deit* densenet* efficientnet* googlenet* inception* mnasnet* mobilenet* regnet*
-            shufflenet* squeezenet* swin* tf_* vgg* vit* xception* yolo*""",
+        "only residual networks exist here; resnet_fn.fit trains a net of your own": """alexnet*
+            beit* convnext* deit* densenet* efficientnet* googlenet* inception* mnasnet* mobilenet*
+            regnet* shufflenet* squeezenet* swin* tf_* vgg* vit* xception* yolo*""",
     },
     "mode": {"give graph": "0 jit compile*", "give pynative": "1 eager"},
 }

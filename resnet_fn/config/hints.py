@@ -59,7 +59,7 @@ def kind_of(value: object) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text that contains more than dashes and spaces, without a bullet "- "."""
+    """Return the first line of an error's text that is more than dashes, without a bullet "- "."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip(" -")]
     return lines[0].removeprefix("- ") if lines else type(error).__name__
 

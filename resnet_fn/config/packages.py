@@ -1,4 +1,4 @@
-"""This module lists the packages that this package needs, their versions, and how to install one."""
+"""This module lists the packages that are needed, their versions, and how to install one."""
 
 import importlib.util
 import platform
@@ -7,7 +7,8 @@ from importlib import metadata
 import resnet_fn
 
 NEEDED = ("mindspore", "numpy", "tqdm", "tensorboardX")  # setup.cfg's install_requires
-EXTRAS = {"torch": "torch", "matplotlib": "plots", "onnx": "export", "onnxruntime": "export"}  # its extras
+# The packages of setup.cfg's extras, with the extra's name.
+EXTRAS = {"torch": "torch", "matplotlib": "plots", "onnx": "export", "onnxruntime": "export"}
 
 
 def installed(package: str = "mindspore") -> str:
@@ -19,9 +20,9 @@ def installed(package: str = "mindspore") -> str:
 
 
 def versions_line() -> str:
-    """Return the versions of this package, MindSpore and Python in a line. MindSpore is not imported."""
-    mindspore = installed("mindspore") or "not installed"
-    return f"resnet_fn {resnet_fn.__version__}, MindSpore {mindspore}, Python {platform.python_version()}"
+    """Return the versions of this package, MindSpore and Python in a line, without their import."""
+    mindspore, python = installed("mindspore") or "not installed", platform.python_version()
+    return f"resnet_fn {resnet_fn.__version__}, MindSpore {mindspore}, Python {python}"
 
 
 def is_importable(package: str) -> bool:
@@ -30,7 +31,7 @@ def is_importable(package: str) -> bool:
 
 
 def how_to_install(module: str) -> str:
-    """Return how to install the package of a module, or "" if this package does not use that package."""
+    """Return how to install the package of a module, or "" if it is none of the packages above."""
     package = module.partition(".")[0]
     if package in NEEDED:
         return "run pip install . in the folder of the clone"

@@ -1,6 +1,7 @@
 """Write the ladder (the comparison with PyTorch) as an HTML page."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -61,10 +62,13 @@ def ladder_page(ladder: Ladder, title: str) -> str:
     box = f'<div class="verdict {verdict}" style="color: {_COLOURS[verdict]}"><b>{words}</b>'
     body = [f"<h1>{text(title)}</h1>", box, *lines, "</div>"]
     if depth := along_depth(ladder):
-        panels = {key: title for key, title in PANELS.items() if any(key in row for row in depth.values())}
+        present = {key for row in depth.values() for key in row}
+        panels = [key for key in PANELS if key in present]
         rows = [[text(name), *(_bar(row.get(key)) for key in panels)] for name, row in depth.items()]
-        body += ["<h2>Error of each layer along the net</h2>", _DEPTH, table(("layer", *panels.values()), rows)]
-    stages = table((COLUMNS[0], COLUMNS[-1], *COLUMNS[1:-1]), map(_row, ladder.stages), text_columns=2)
+        layers = table(("layer", *(PANELS[key] for key in panels)), rows)
+        body += ["<h2>Error of each layer along the net</h2>", _DEPTH, layers]
+    header = (COLUMNS[0], COLUMNS[-1], *COLUMNS[1:-1])
+    stages = table(header, map(_row, ladder.stages), text_columns=2)
     body += ["<h2>Stages of a training step</h2>", f'<div class="stages">{stages}</div>']
     for stage in [one for one in ladder.stages if one.name in (TRAJECTORY, RATE) and one.differences]:
         rows = [[item.name, f"{item.ours:.7g}", f"{item.theirs:.7g}"] for item in stage.differences]
@@ -72,11 +76,19 @@ def ladder_page(ladder: Ladder, title: str) -> str:
         body += [f"<p>{text(stage.note)}</p>"] if stage.note else []
     lists = {"Settings that differ": settings(ladder), "Environments that differ": ladder.environment}
     lists |= {"Changes that make both sides comparable": ladder.changed, "Not exercised": ladder.coverage.not_exercised}
-    facts = [f"{name}: {value}" for name, value in ladder.coverage.facts.items() if value]
+    covered = ladder.coverage.facts.items()
+    facts = [f"{name}: {_plain(value)}" for name, value in covered if value and value != NOT_COMPARED]
     for head, items in (lists | {"Exercised": facts, "Kernels": ladder.probed.kernels}).items():
         body += [f"<h2>{head}</h2><ul>", *(f"<li>{text(item)}</li>" for item in items), "</ul>"] if items else []
     body.append(f"<footer>{text(NOT_COMPARED.capitalize())}.</footer>")
     return document(title, body, _STYLE)
+
+
+def _plain(value: Any) -> str:
+    """Return a fact of the coverage as text: "a: b, c; d: e" for a dict of lists."""
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {_plain(item)}" for name, item in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _row(stage: Stage) -> list[str]:

@@ -7,14 +7,14 @@ import contextlib
 import re
 from collections.abc import Iterable
 
-# The font Last Resort, which comes with matplotlib, draws a box for each letter. matplotlib cannot draw emojis.
+# Last Resort, which comes with matplotlib, draws a box for each letter. Emojis cannot be drawn.
 _UNFIT = re.compile("^Last Resort|Color Emoji")
 
 
 def font_families(texts: Iterable[str]) -> tuple[list[str], str]:
-    """Return font families that together have the letters of `texts`, and the letters that no font has.
+    """Return font families that have the letters of `texts`, and the letters that no font has.
 
-    The first family is matplotlib's own. Every other one has most of the letters that are still missing.
+    The first family is matplotlib's own. Every other one has most of the letters still missing.
     """
     from matplotlib.font_manager import FontProperties, findfont, findSystemFonts, fontManager
 
@@ -23,12 +23,13 @@ def font_families(texts: Iterable[str]) -> tuple[list[str], str]:
     missing -= _letters_of(findfont(FontProperties()))
     if not missing:
         return families, ""
-    # matplotlib's list is from its first start on this machine, and lacks fonts that were installed later.
+    # matplotlib's list lacks fonts that were installed after its first start on this machine.
     for file in {*findSystemFonts()} - {font.fname for font in fontManager.ttflist}:
         with contextlib.suppress(Exception):  # FreeType cannot read all kinds of files
             fontManager.addfont(file)
     upright = [font for font in fontManager.ttflist if (font.style, font.weight) == ("normal", 400)]
-    letters = {font.name: missing & _letters_of(font.fname) for font in upright if not _UNFIT.search(font.name)}
+    fit = [font for font in upright if not _UNFIT.search(font.name)]
+    letters = {font.name: missing & _letters_of(font.fname) for font in fit}
     while missing & set().union(*letters.values()):
         best = max(letters, key=lambda name: len(letters[name] & missing))
         families.append(best)

@@ -29,9 +29,10 @@ thead th { position: sticky; top: 0; background: #fff; border-bottom: 2px solid 
 .curves { --least: 300px; } .mistakes { --least: 170px; } .gallery { --least: 100px; } .grid img { width: 100%; }
 figure { margin: 0; } figcaption { font-size: .9rem; line-height: 1.35; overflow-wrap: anywhere; }
 figcaption span { color: #555; } .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 3px; }
-.legend { display: flex; flex-wrap: wrap; gap: .1rem 1.2rem; padding: 0; list-style: none; overflow-wrap: anywhere; }
-.legend li::before { content: ""; display: inline-block; width: 1.6rem; margin-right: .4rem; vertical-align: middle;
-border-top: 3px solid var(--colour); }
+.legend { display: flex; flex-wrap: wrap; gap: .1rem 1.2rem; padding: 0; list-style: none; }
+.legend li { overflow-wrap: anywhere; }
+.legend li::before { content: ""; display: inline-block; width: 1.6rem; margin-right: .4rem;
+vertical-align: middle; border-top: 3px solid var(--colour); }
 figure.wrong img { outline: 3px solid #c0504d; } figure.wrong figcaption { margin-top: 4px; }
 figure img[src*="/png;"] { image-rendering: pixelated; } footer { color: #777; margin: 3rem 0 1rem; }
 @media (max-width: 600px) {
@@ -205,10 +206,10 @@ def _classes(report: dict[str, Any]) -> list[str]:
 def _curves(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
     if "curves" not in plots:
         return []
-    names = [
-        f'<li style="--colour: {colour}"><bdi>{text(row["name"])}</bdi> {number(row["average_precision"], ".3f")}</li>'
-        for row, colour in colours_of_curves(report)
-    ]
+    names = []
+    for row, colour in colours_of_curves(report):
+        area = number(row["average_precision"], ".3f")
+        names.append(f'<li style="--colour: {colour}"><bdi>{text(row["name"])}</bdi> {area}</li>')
     legend = [f'<ul class="legend">{"".join(names)}</ul>'] if names else []
     return [_CURVES, image("precision-recall curves", plots["curves"]), *legend]
 

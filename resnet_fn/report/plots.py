@@ -106,11 +106,11 @@ def plot_curves(report: dict[str, Any]) -> "Figure":
 
 
 def colours_of_curves(report: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
-    """Return the classes of `plot_curves` with their colours, or [] if there are too many for colours.
+    """Return the classes of `plot_curves` with their colours, or [] if there are too many.
 
     The page shows them below the picture, because a picture's font may lack the letters of a name.
     """
-    pairs = zip(report["classes"], report["curves"], strict=False)  # no curves without probabilities
+    pairs = zip(report["classes"], report["curves"], strict=False)  # without probabilities: none
     drawn = [row for row, curve in pairs if curve["recall"]]
     return list(zip(drawn, _COLOURS, strict=False)) if len(drawn) <= len(_COLOURS) else []
 

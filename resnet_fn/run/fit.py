@@ -49,7 +49,8 @@ def fit(
             [N] are classes. Other targets need a loss of your own.
         validation: inputs and targets for validation, in the format of the argument `train`.
         loss: a value of `Recipe.loss`, or a function of (outputs, targets) that returns the mean loss over the samples,
-            a scalar tensor. Use a `def` or an nn.Cell. MindSpore can compile a lambda only if it is a line of its own.
+            a scalar tensor. Use a `def` or an nn.Cell. MindSpore can compile a lambda only if it
+            has a line of its own.
         settings: fields of `Recipe` and `RunOptions`, except those for this package's own nets and images.
 
     Returns:

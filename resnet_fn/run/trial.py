@@ -1,4 +1,4 @@
-"""These functions check the net and the loss that a caller passes to `fit`, by a call with two samples."""
+"""These functions check the net and the loss that a caller passes to `fit`, by a trial call."""
 
 import functools
 from collections.abc import Callable
@@ -22,26 +22,32 @@ def check_net(net: Any) -> None:
     if isinstance(net, nn.Cell) and net.trainable_params():
         return
     if isinstance(net, type):
-        raise ValueError(f"net: {net.__name__} is a class; give a net that it makes, {net.__name__}(…)")
+        name = net.__name__
+        raise ValueError(f"net: {name} is a class; give a net that it makes, {name}(…)")
     if isinstance(net, nn.Cell):
-        raise ValueError(f"net: {type(net).__name__} has no parameters to train; give an nn.Cell with parameters")
-    raise ValueError(f"net: {kind_of(net)} is not an nn.Cell of MindSpore; give an nn.Cell ({_PORT})")
+        fault = f"{type(net).__name__} has no parameters to train"
+        raise ValueError(f"net: {fault}; give an nn.Cell with parameters")
+    fault = f"{kind_of(net)} is not an nn.Cell of MindSpore"
+    raise ValueError(f"net: {fault}; give an nn.Cell ({_PORT})")
 
 
 def check_loss(loss: Any) -> None:
-    """Raise ValueError if `loss` is neither the name of a loss nor a function of MindSpore tensors."""
+    """Raise ValueError if `loss` is neither a loss's name nor a function of MindSpore tensors."""
     if isinstance(loss, str):
         return
     if isinstance(loss, type):
-        raise ValueError(f"loss: {loss.__name__} is a class; give a loss that it makes, {loss.__name__}()")
+        name = loss.__name__
+        raise ValueError(f"loss: {name} is a class; give a loss that it makes, {name}()")
     if kind_of(loss).endswith("of torch"):
-        fix = "give 'cross_entropy', or a function of MindSpore tensors such as nn.CrossEntropyLoss()"
+        fix = "give 'cross_entropy', or a function such as MindSpore's nn.CrossEntropyLoss()"
         raise ValueError(f"loss: {kind_of(loss)} cannot read MindSpore's tensors; {fix}")
     if not callable(loss):
-        raise ValueError(f"loss: {loss!r} is neither a name nor a function; give 'cross_entropy' or a function")
+        fault = f"{loss!r} is neither a name nor a function"
+        raise ValueError(f"loss: {fault}; give 'cross_entropy' or a function")
     if isinstance(loss, nn.Cell) and loss.trainable_params():
         fix = "make them part of the net, or set requires_grad = False"
-        raise ValueError(f"loss: {type(loss).__name__} has parameters to train, but fit trains only the net; {fix}")
+        fault = f"{type(loss).__name__} has parameters to train, but fit trains only the net"
+        raise ValueError(f"loss: {fault}; {fix}")
 
 
 def in_float32(loss: Loss) -> Loss:
@@ -62,7 +68,10 @@ def in_float32(loss: Loss) -> Loss:
 
 @process.ending_mixed_precision()
 def try_call(net: nn.Cell, loss: Loss | None, split: Arrays, compiled: bool) -> tuple[str, ...]:
-    """Call the net and the loss with two samples. Return the class names, or () if the targets are no classes."""
+    """Call the net and the loss with two samples.
+
+    Returns the class names, or () if the targets are no classes. `compiled`: not mode="pynative".
+    """
     inputs, targets = Tensor(split.images[:2]), Tensor(split.labels[:2])
     net.set_train(False)
     tried = "net"
@@ -72,19 +81,22 @@ def try_call(net: nn.Cell, loss: Loss | None, split: Arrays, compiled: bool) -> 
         value = None if loss is None else loss(outputs, targets)
     except Exception as error:
         arguments = f"inputs {describe(inputs)} and targets {describe(targets)}"
-        fix = _fix_of_net(split) if tried == "net" else _NO_CLASSES if are_classes(split.labels) else ""
+        of_loss = _NO_CLASSES if are_classes(split.labels) else ""
+        fix = _fix_of_net(split) if tried == "net" else of_loss
         fault = f"{tried}: the call fails with {arguments}: {first_line(error)}"
         raise ValueError("; ".join(filter(None, (fault, fix)))) from error
     if loss is not None and getattr(value, "shape", None) != ():
-        raise ValueError(f"loss: the result is {_shape(value)}, but it must be a scalar, the mean over the samples")
+        expected = "it must be a scalar, the mean over the samples"
+        raise ValueError(f"loss: the result is {_shape(value)}, but {expected}")
     if loss is not None and compiled and _is_lambda(loss):
         _compile_lambda(loss, outputs, targets)
     if not are_classes(split.labels):
         return ()
-    if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(inputs) or outputs.shape[1] < 2:
-        expected = f"a logit for each class, [{len(inputs)}, classes]"
-        raise ValueError(f"net: the output is {_shape(outputs)}, but it must be {expected}; {_NO_CLASSES}")
-    return tuple(map(str, range(outputs.shape[1])))
+    shape: tuple[int, ...] = outputs.shape if isinstance(outputs, Tensor) else ()
+    if len(shape) != 2 or shape[0] != len(inputs) or shape[1] < 2:
+        expected = f"it must be a logit for each class, [{len(inputs)}, classes]"
+        raise ValueError(f"net: the output is {_shape(outputs)}, but {expected}; {_NO_CLASSES}")
+    return tuple(map(str, range(shape[1])))
 
 
 def _fix_of_net(split: Arrays) -> str:
@@ -103,12 +115,13 @@ def _is_lambda(loss: Callable[..., Any]) -> bool:
 
 
 def _compile_lambda(loss: Loss, outputs: Any, targets: Tensor) -> None:
-    """Raise ValueError if MindSpore cannot read the lambda's source, as inside the brackets of a call."""
+    """Raise ValueError if MindSpore cannot read the lambda's source, as inside a call."""
     try:
         mindspore.jit(in_float32(loss))(outputs, targets)
     except Exception as error:
         fix = "write it as a function with def, or give mode='pynative'"
-        raise ValueError(f"loss: MindSpore cannot compile this lambda ({first_line(error)}); {fix}") from error
+        fault = f"MindSpore cannot compile this lambda ({first_line(error)})"
+        raise ValueError(f"loss: {fault}; {fix}") from error
 
 
 def _shape(value: Any) -> str:

@@ -1,18 +1,18 @@
-"""This module rejects processes that another launcher than msrun started, because each would train alone."""
+"""This module rejects processes that another launcher than msrun started: each trains alone."""
 
 import os
 from typing import NamedTuple
 
 
 class _Launcher(NamedTuple):
-    """A launcher, the variable that counts its processes, and variables that only its processes have."""
+    """A launcher, the variable that counts its processes, and others that its processes have."""
 
     names: str
     variable: str
     with_others: tuple[str, ...] = ()
 
 
-# Slurm's batch script has SLURM_NTASKS and SLURM_PROCID, too, but only processes of srun have the step's number.
+# A batch script of Slurm has SLURM_NTASKS and SLURM_PROCID, too; only srun sets the step's number.
 # A shell often has a stray WORLD_SIZE, so torchrun's other variables must be there.
 _LAUNCHERS = (
     _Launcher("mpirun", "OMPI_COMM_WORLD_SIZE"),
@@ -24,21 +24,22 @@ _LAUNCHERS = (
 
 
 def check_launcher() -> None:
-    """Raise ValueError if another launcher or a platform started several processes, or not as msrun does."""
+    """Raise ValueError if a launcher or platform started several processes, but not as msrun does."""
     if "MS_ROLE" in os.environ:
         _check_pod()
         return
     if (count := _number("RANK_SIZE")) > 1:
-        fix = "set MA_RUN_METHOD=msrun if this is ModelArts, else start resnet_fn.launch once on each machine"
+        each = "start resnet_fn.launch once on each machine"
+        fix = f"set MA_RUN_METHOD=msrun if this is ModelArts, else {each}"
         not_msrun = "msrun did not start this process (MS_ROLE is not set)"
         raise ValueError(f"RANK_SIZE is {count}, but {not_msrun}; {fix}")
     for launcher in _LAUNCHERS:
         count = _number(launcher.variable)
         if count > 1 and all(name in os.environ for name in launcher.with_others):
-            alone = f"{launcher.variable} is {count}, but processes of {launcher.names} do not train together"
+            apart = f"processes of {launcher.names} do not train together"
             command = f"python -m resnet_fn.launch --workers {count} -- FLAGS"
             fix = f"run {command} once, or unset {launcher.variable} for {count} separate runs"
-            raise ValueError(f"{alone}; {fix}")
+            raise ValueError(f"{launcher.variable} is {count}, but {apart}; {fix}")
 
 
 def _check_pod() -> None:

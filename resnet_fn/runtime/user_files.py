@@ -52,7 +52,8 @@ def _place(module: ModuleType | None) -> Path | None:
 
 
 def _import_fault(error: Exception) -> str:
-    package = error.name.partition(".")[0] if isinstance(error, ModuleNotFoundError) and error.name else ""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    package = (name or "").partition(".")[0]
     if package and not is_importable(package):
         fix = how_to_install(package) or "install it, or correct the import"
         return f"imports {package}, which is not installed; {fix}"

@@ -139,7 +139,9 @@ def test_settings_in_python_and_in_files_get_the_same_advice(raises_line, write_
     with raises_line("recipe: unknown setting 'model_ema'", "give ema 0.9999, the decay"):
         Recipe(model_ema=True)
     with raises_line(
-        "runoptions: unknown setting 'num_workers'", "give data_threads N", "resnet_fn.launch --workers N"
+        "runoptions: unknown setting 'num_workers'",
+        "give data_threads N",
+        "resnet_fn.launch --workers N",
     ):
         RunOptions(num_workers=8)
     with raises_line("mine.toml line 1: unknown setting 'reprob'", "give erasing P"):
@@ -148,7 +150,12 @@ def test_settings_in_python_and_in_files_get_the_same_advice(raises_line, write_
 
 def test_every_advised_value_is_one_that_the_setting_takes():
     fields = {**Recipe.__dataclass_fields__, **RunOptions.__dataclass_fields__}
-    for setting, value in {"precision": "amp", "schedule": "onecycle", "loss": "BCE", "monitor": "acc"}.items():
+    for setting, value in {
+        "precision": "amp",
+        "schedule": "onecycle",
+        "loss": "BCE",
+        "monitor": "acc",
+    }.items():
         advice = advice_on_value(setting, value)
         assert any(choice in advice for choice in fields[setting].metadata["choices"]), advice
 

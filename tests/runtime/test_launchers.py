@@ -6,7 +6,13 @@ import pytest
 
 from resnet_fn.runtime.launchers import check_launcher
 
-TORCHRUN = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+TORCHRUN = {
+    "WORLD_SIZE": "2",
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "29500",
+}
 SRUN = {"SLURM_NTASKS": "2", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_JOB_ID": "7"}
 LAUNCHED = {
     "mpirun of Open MPI": {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"},
@@ -17,7 +23,11 @@ LAUNCHED = {
 }
 ALONE = {
     "srun with one task": SRUN | {"SLURM_NTASKS": "1", "SLURM_STEP_NUM_TASKS": "1"},
-    "a batch script of Slurm for two tasks": {"SLURM_NTASKS": "2", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7"},
+    "a batch script of Slurm for two tasks": {
+        "SLURM_NTASKS": "2",
+        "SLURM_PROCID": "0",
+        "SLURM_JOB_ID": "7",
+    },
     "torchrun with one process": TORCHRUN | {"WORLD_SIZE": "1"},
     "a stray variable": {"WORLD_SIZE": "2"},
     "a variable that is no number": {"OMPI_COMM_WORLD_SIZE": "two"},
@@ -29,7 +39,13 @@ ALONE = {
 def test_another_launchers_process_names_ours(variables, monkeypatch, raises_line):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    with raises_line("is 2", "do not train together", "resnet_fn.launch --workers 2 --", "unset", "2 separate runs"):
+    with raises_line(
+        "is 2",
+        "do not train together",
+        "resnet_fn.launch --workers 2 --",
+        "unset",
+        "2 separate runs",
+    ):
         check_launcher()
 
 

@@ -43,7 +43,8 @@ def digest(*splits: Arrays) -> str:
 
 def _split(pair: Any, name: str) -> Arrays:
     if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise ValueError(f"{name}: must be a pair of NumPy arrays, (inputs, targets), {_but_is(pair)}")
+        expected = "must be a pair of NumPy arrays, (inputs, targets)"
+        raise ValueError(f"{name}: {expected}, {_but_is(pair)}")
     if several := _number_of_inputs(*pair):
         fault = f"{name}: has {several} arrays of inputs, but fit gives the net one"
         raise ValueError(f"{fault}; {_JOIN}")
@@ -107,9 +108,9 @@ def _array(value: Any, name: str) -> np.ndarray:
     try:
         array = np.asarray(value)
     except Exception as error:  # lists of different lengths; torch's tensors raise several types
-        of_torch = "tensor.detach().cpu().float().numpy()" if kind_of(value).endswith("of torch") else ""
-        fault = f"{name} are not an array ({first_line(error)})"
-        raise ValueError(f"{fault}; give {of_torch or 'a NumPy array'}") from None
+        of_torch = kind_of(value).endswith("of torch")
+        fix = "tensor.detach().cpu().float().numpy()" if of_torch else "a NumPy array"
+        raise ValueError(f"{name} are not an array ({first_line(error)}); give {fix}") from None
     if array.dtype.kind in "US":
         fix = "give numbers, as np.unique(texts, return_inverse=True)[1] makes them"
         raise ValueError(f"{name} are {describe(array)}, which are texts; {fix}")
