@@ -80,7 +80,7 @@ def test_every_flag_of_another_project_gets_a_hint(theirs, raises_line):
     ("command", "words", "parts"),
     [
         ("train", "--early-stopping", "give --patience N"),
-        ("train", "--pretrained", "--weights FILE"),
+        ("train", "--pretrained", "--weights torchvision:resnet50"),
         ("train", "--kfold 5", "--train-list FILE and --val-list FILE"),
         ("train", "--swa", "--ema 0.999"),
         ("train", "--aa rand-m9-mstd0.5", "--policy randaugment"),
