@@ -103,7 +103,7 @@ BAD_CHUNKS = {
 def test_text_is_no_fault_of_a_png(name, last, png, tmp_path):
     data = png(BAD_CHUNKS[name], last)
     (tmp_path / "a.png").write_bytes(data)
-    assert examine(str(tmp_path / "a.png")) == (len(data), "")
+    assert examine(str(tmp_path / "a.png"))[:2] == (len(data), "")
     assert open_upright(data).tobytes() == open_upright(png()).tobytes()
 
 
