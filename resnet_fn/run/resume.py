@@ -20,7 +20,7 @@ from resnet_fn.config.recipe import PREPARATION, Recipe, recipe_from_dict
 from resnet_fn.config.settings import changed
 from resnet_fn.data.feed import Feed
 from resnet_fn.data.input_spec import renamed
-from resnet_fn.recipes import chosen, differences
+from resnet_fn.recipes import chosen
 from resnet_fn.run.build import Progress, Run
 from resnet_fn.runtime.disk import finite_or_null
 from resnet_fn.runtime.lock import FolderLock
@@ -171,8 +171,8 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequen
 
 
 def _new_settings(recipe: Recipe, checkpoint: Checkpoint) -> list[str]:
-    """Return the settings that the checkpoint, which is older, lacks and the caller did not change."""
-    known = {*checkpoint.state["recipe"], *differences(recipe)}
+    """Return the settings that the checkpoint, which is older, lacks and the user did not choose."""
+    known = {*checkpoint.state["recipe"], *chosen(recipe)}
     return [name for name in to_dict(recipe) if name not in known]
 
 
