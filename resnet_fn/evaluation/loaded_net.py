@@ -120,7 +120,7 @@ def load_run(
         CheckpointError: no checkpoint is intact, the checkpoint does not fit its recipe, or `ema` is True and the
             checkpoint has no averaged weights.
     """
-    process.start(device, threads)
+    process.prepare(device, threads)
     checkpoint = find_checkpoint(Path(source), which)
     recipe = recipe_from_dict(checkpoint.state["recipe"])
     check_buildable(recipe)
