@@ -68,13 +68,13 @@ def describe_average(average: MovingAverage, decay: float, updates: int) -> str:
     if of_first <= 0.1:
         return ""
     if not moves:
-        return f"warning: ema_every {every}: the average never moves in {updates} updates; give less"
+        cause = f"ema_every {every}" if every > updates else f"ema_start, update {average.start}"
+        return f"warning: {cause}: the average never moves in {updates} updates; give less"
     if average.warmup:
         last = min(decay, moves / (9 + moves))
         return f"ema {decay:g} is not reached in {moves} moves: the last one has the decay {last:.3g}"
-    better = 1 - float(f"{1 - 0.01 ** (1 / moves):.1g}")
     why = f"{of_first:.1%} of the average is the first weights after all {moves} moves"
-    return f"warning: ema {decay:g}: with this decay, {why}; give --ema-warmup, or --ema {better:g}"
+    return f"warning: ema {decay:g}: with this decay, {why}; give --ema-warmup"
 
 
 def move_average(

@@ -42,12 +42,22 @@ def test_without_warm_up_the_first_weights_stay():
     assert warm.averages[0].asnumpy() < 1e-6
 
 
+def test_an_average_that_starts_too_late_is_told(says):
+    one = [Parameter(Tensor(np.float32(1)), name="w")]
+    late = describe_average(moving_average(one, 0.9, 10, start=105), 0.9, 109)
+    says(late, "warning: ema_start, update 105: ", "never", "109 updates")
+    rare = describe_average(moving_average(one, 0.9, 200, start=105), 0.9, 109)
+    says(rare, "warning: ema_every 200: ", "never")
+    once = describe_average(moving_average(one, 0.999, 100), 0.999, 110)
+    assert once.endswith("after all 1 moves; give --ema-warmup")  # and not --ema 0, without an average
+
+
 @pytest.mark.parametrize(
     ("decay", "every", "warmup", "parts"),
     [
         (0.97, 1, False, None),  # 0.97^110 = 0.035
-        (0.99, 1, False, "warning: ema 0.99: |33.1% |110 moves|--ema-warmup|--ema 0.96"),
-        (0.9999, 10, False, "warning: ema 0.9999: |99.9% |11 moves|--ema 0.7"),
+        (0.99, 1, False, "warning: ema 0.99: |33.1% |110 moves|give --ema-warmup"),
+        (0.9999, 10, False, "warning: ema 0.9999: |99.9% |11 moves|give --ema-warmup"),
         (0.97, 1, True, None),
         (0.9999, 1, True, "ema 0.9999 |110 moves|decay 0.924"),  # 110 / 119
         (0.5, 200, True, "warning: ema_every 200: |never|110 updates"),
