@@ -8,6 +8,7 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.models.batchnorm import batchnorm_statistics
 from resnet_fn.update.gradients import Parameters, map_tensors
 
@@ -49,15 +50,14 @@ def moving_average(
     return MovingAverage(averages, parameters, count, new_weight, every, start, warmup)
 
 
-def make_average(
-    net: nn.Cell, decay: float, every: int, start: float, updates_per_epoch: float, warmup: bool = False
-) -> MovingAverage | None:
-    """Make the moving average of a net's parameters that are not frozen, or return None if `decay` is 0."""
-    if not decay:
+def make_average(net: nn.Cell, recipe: Recipe, updates_per_epoch: float) -> MovingAverage | None:
+    """Make the moving average of a net's parameters that are not frozen, or return None if `recipe.ema` is 0."""
+    if not recipe.ema:
         return None
     statistics = {id(parameter) for parameter in batchnorm_statistics(net)}
     parameters = [p for p in net.get_parameters() if p.requires_grad or id(p) in statistics]
-    return moving_average(parameters, decay, every, round(start * updates_per_epoch), warmup)  # `start` is in epochs
+    start = round(recipe.ema_start * updates_per_epoch)  # `ema_start` is in epochs
+    return moving_average(parameters, recipe.ema, recipe.ema_every, start, recipe.ema_warmup)
 
 
 def describe_average(average: MovingAverage, decay: float, updates: int) -> str:

@@ -2,9 +2,15 @@
 
 import numpy as np
 import pytest
-from mindspore import Parameter, Tensor, jit, ops
+from mindspore import Parameter, Tensor, jit, nn, ops
 
-from resnet_fn.update.average import describe_average, move_average, moving_average
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.update.average import (
+    describe_average,
+    make_average,
+    move_average,
+    moving_average,
+)
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -40,6 +46,14 @@ def test_without_warm_up_the_first_weights_stay():
         move_average(*warm)
     assert average.averages[0].asnumpy() == pytest.approx(0.9999**110, rel=1e-4)  # 98.9 % of it
     assert warm.averages[0].asnumpy() < 1e-6
+
+
+@pytest.mark.parametrize("warmup", [True, False])
+def test_an_average_follows_its_recipe(warmup):
+    recipe = Recipe(ema=0.75, ema_every=2, ema_start=1.5, ema_warmup=warmup)
+    average = make_average(nn.Dense(2, 2), recipe, 10.0)
+    assert (average.every, average.start, average.warmup) == (2, 15, warmup)
+    assert make_average(nn.Dense(2, 2), Recipe(), 10.0) is None
 
 
 def test_an_average_that_starts_too_late_is_told(says):
