@@ -26,6 +26,7 @@ from resnet_fn.runtime.disk import finite_or_null
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.process import EXACT_THREADS, kernel_environment
 from resnet_fn.runtime.workers import Workers, broadcast_text
+from resnet_fn.weights.preparation import typed_preparation
 
 
 def save(run: Run) -> None:
@@ -150,8 +151,8 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequen
     ours, theirs = to_dict(recipe), to_dict(recipe_from_dict(checkpoint.state["recipe"]))
     ours |= {name: theirs[name] for name in _new_settings(recipe, checkpoint)}
     if recipe.weights:  # these settings come from the weights, unless the user chose them
-        given = chosen(recipe)
-        ours |= {name: theirs[name] for name in PREPARATION if name not in given or not ours[name]}
+        given = typed_preparation(recipe, chosen(recipe))
+        ours |= {name: theirs[name] for name in PREPARATION if name not in given}
     if not recipe.model:  # the weights determined the model when the run began
         ours |= {"model": theirs["model"], "norm": theirs["norm"], "stem": recipe.stem or theirs["stem"]}
     keys = [key for key in ours if key not in may_differ and ours[key] != theirs[key]]

@@ -138,7 +138,7 @@ def take_over(
     has 128 pixels, too, and the crop keeps the weights' share of an image. A recipe that has one
     size for training and another for evaluation keeps its size for training.
     """
-    typed = {name for name in PREPARATION if name in chosen and getattr(recipe, name)}
+    typed = typed_preparation(recipe, chosen)
     if source is None:
         return recipe, [_UNKNOWN] if recipe.of_files and not typed - {"image_size"} else []
     wanted = _wanted(recipe, source, typed)
@@ -154,6 +154,11 @@ def take_over(
     if kept:
         lines.append(f"preparation as given: {'; '.join(kept)} (from {source.place})")
     return changed(recipe, **taken), [*lines, *source.notes]
+
+
+def typed_preparation(recipe: Recipe, chosen: Collection[str]) -> set[str]:
+    """Return the names of the settings in `PREPARATION` to which the user gave a value."""
+    return {name for name in PREPARATION if name in chosen and getattr(recipe, name)}
 
 
 def _wanted(recipe: Recipe, source: Preparation, typed: set[str]) -> dict[str, Any]:
