@@ -15,6 +15,7 @@ from resnet_fn.data.sources.files import (
     FileSplit,
     color_spec,
     describe_left_out,
+    has_images,
     how_to_convert,
     is_left_out,
     list_folders,
@@ -47,11 +48,14 @@ def load_folder(data_dir: str, threads: int, share: float, rule: SplitRule, trai
     notes += warn_alike(classes)
     if place != root:
         notes += describe_left_out(root, sorted(filter(is_left_out, os.listdir(root))))
-    held_out: Sequence[str] = ()
+    is_split = validation is None or rule.is_fixed
     if validation is None or rule.is_fixed:
+        if rule.run and rule.exact and not rule.is_fixed:
+            problem = f"the validation folder of the run {rule.run} is missing in {root}"
+            fix = "restore it, or evaluate the run on another folder with --data-dir FOLDER"
+            raise ValueError(f"data_dir: {problem}; {fix}")
         train, test, more = split_off(train, share, rule)
         notes += more
-        held_out = test.names
         if validation:
             reason = f"{VALIDATION} lists the validation images of this run"
             notes.append(f"{validation} is not used, because {reason}")
@@ -64,7 +68,7 @@ def load_folder(data_dir: str, threads: int, share: float, rule: SplitRule, trai
     notes += [*(how_to_use(test_folder, classes) for test_folder in halves.tests), *halves.notes]
     _check_not_empty(test)
     train, test = (dataclasses.replace(split, threads=threads) for split in (train, test))
-    return DataSet(train, test, color_spec("imagefolder", classes), tuple(notes), held_out=held_out)
+    return DataSet(train, test, color_spec("imagefolder", classes), tuple(notes), is_split=is_split)
 
 
 def load_test_folder(data_dir: str, threads: int, classes: Sequence[str] = ()) -> DataSet:
@@ -77,7 +81,9 @@ def load_test_folder(data_dir: str, threads: int, classes: Sequence[str] = ()) -
     notes: list[str] = []
     if not {*list_folders(root)} <= {*classes}:
         halves = find_halves(root, classes)
-        scored = [*([halves.validation] if halves.validation else []), *halves.tests]
+        scored = [*halves.tests]
+        if halves.validation and has_images(halves.validation):
+            scored.insert(0, halves.validation)
         if not scored and halves.train not in (None, root):
             fix = f"to score the training images, give --data-dir {halves.train}"
             raise ValueError(f"data_dir: {root} holds no validation or test folder; {fix}")
@@ -118,6 +124,7 @@ def _what_is_missing(root: Path, halves: Halves) -> str:
 def _check_not_empty(test: FileSplit) -> None:
     if not len(test):
         fix = f"lay the images out as {test.root}/CLASS/*.JPEG"
+        fix = how_to_convert(list_images(test.root)[1]) or fix
         raise ValueError(f"data_dir: {test.root} contains no images; {fix}")
 
 

@@ -32,7 +32,7 @@ class Halves:
 
     train: Path | None  # holds class folders
     classes: tuple[str, ...] = ()  # names of the folders in `train` that are classes
-    validation: Path | None = None  # holds class folders, or ImageNet's images without folders
+    validation: Path | None = None  # holds class folders, or ImageNet's images; or it is empty
     tests: tuple[Path, ...] = ()  # hold class folders, or images without labels
     notes: tuple[str, ...] = ()  # lines about other folders with images
 
@@ -88,7 +88,7 @@ def find_halves(root: Path, known: Collection[str] = (), of_run: bool = False) -
         classes = list_folders(train)
     known = known or classes
     flat = [place for place in named["validation"] if has_images(place)]
-    validation = _only("validation", halves["validation"] or flat)
+    validation = _only("validation", halves["validation"] or flat or named["validation"][:1])
     if validation:
         validation = enter(validation, known)
     tests = [place for place in named["test"] if has_images(place)]

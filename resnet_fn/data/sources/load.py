@@ -221,8 +221,7 @@ def _split_list(dataset: DataSet, share: float, rule: SplitRule) -> DataSet:
     """Split off validation files of a data set that has only training files."""
     train, test, notes = split_off(cast(FileSplit, dataset.train), share, rule)
     notes = [*dataset.notes, *notes]
-    changes: dict[str, Any] = {"held_out": test.names, "notes": tuple(notes)}
-    return dataclasses.replace(dataset, train=train, test=test, **changes)
+    return dataclasses.replace(dataset, train=train, test=test, notes=tuple(notes), is_split=True)
 
 
 def _load_other_images(

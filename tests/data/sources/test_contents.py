@@ -11,8 +11,10 @@ import pytest
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.contents import fingerprint, read_split, write_split
+from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.kept import EarlierRun
 from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.data.sources.scan import write_bad_files
 
 SPLIT = Recipe(dataset="imagefolder", image_size=16, batch_size=4, validation_share=0.25)
 RUN = Path("run")
@@ -75,11 +77,12 @@ def test_a_file_in_any_version_is_read(run):
 
 def test_any_name_is_written_and_an_older_split_removed(run):
     names = ("a/\udcff.png", "b/é\n.png")
-    write_split(RUN, replace(run, held_out=names), is_new=True)
+    files = FileSplit("", names, np.zeros(2, np.int32))
+    write_split(RUN, replace(run, test=files), is_new=True)
     assert json.loads((RUN / "validation.json").read_text()) == list(names)
-    write_split(RUN, replace(run, held_out=("other",)), is_new=False)  # a resume
+    write_split(RUN, run, is_new=False)  # a resume
     assert json.loads((RUN / "validation.json").read_text()) == list(names)
-    write_split(RUN, replace(run, held_out=()), is_new=True)
+    write_split(RUN, replace(run, is_split=False), is_new=True)
     assert not (RUN / "validation.json").exists()
 
 
@@ -194,6 +197,19 @@ def test_an_unread_set_keeps_its_pictures_by_name(zoo):
     assert not (RUN / "contents.json").exists()
     second = open_dataset(SPLIT, "zoo", options=options, weights_of=EarlierRun(RUN, True))
     assert second.test.names == first.test.names
+
+
+def test_a_skipped_validation_file_is_not_missing_later(zoo):
+    skip = replace(SPLIT, on_bad_sample="skip")
+    Path("zoo", open_dataset(skip, "zoo").test.names[0]).write_bytes(b"damaged")
+    RUN.mkdir()
+    first = open_dataset(skip, "zoo")
+    write_split(RUN, first, is_new=True)
+    write_bad_files(RUN, first)
+    for splits in (("train", "test"), ("test",)):
+        later = open_dataset(skip, run=RUN, trained_on=first.input, splits=splits)
+        assert later.test.names == first.test.names
+        assert not any("missing" in note for note in later.notes)
 
 
 def test_a_folder_val_says_what_came_and_went(folder, make_photograph, encode):

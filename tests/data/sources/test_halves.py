@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.contents import write_split
 from resnet_fn.data.sources.load import load_dataset
@@ -88,7 +89,7 @@ def test_a_validation_folder_of_any_usual_name_validates(lay, name):
     for recipe in (SPLIT, RECIPE):
         dataset = load_dataset(recipe, lay(*places))
         assert dataset.classes == ("bee", "cat")
-        assert (len(dataset.train), len(dataset.test), dataset.held_out) == (10, 4, ())
+        assert (len(dataset.train), len(dataset.test), dataset.is_split) == (10, 4, False)
         assert Path(dataset.train.root) == Path("set", train)
         assert Path(dataset.test.root) == Path("set", validation)
 
@@ -173,6 +174,28 @@ def test_an_empty_validation_folder_gives_way_to_another(lay):
     lay(*halves("train", "val"))
     Path("set/valid").mkdir()
     assert load_dataset(SPLIT, "set").test.root == "set/val"
+
+
+@pytest.mark.parametrize("files", [[], ["val/bee"], ["val/bee/0.heic"]])
+def test_an_empty_validation_folder_is_an_error(lay, files, raises_line):
+    """Training images must not take its place unnoticed."""
+    lay(*halves("train"), *(file for file in files if "." in file))
+    Path("set", "val", "bee" if files else "").mkdir(parents=True, exist_ok=True)
+    with raises_line("set/val", "convert" if "heic" in "".join(files) else "CLASS/*.JPEG"):
+        load_dataset(SPLIT, "set")
+
+
+def test_a_run_whose_validation_folder_is_gone_scores_no_training_images(lay, raises_line):
+    trained_on = load_dataset(SPLIT, lay(*halves("train", "val"))).input
+    rule = SplitRule(run=Path("run"))
+    for damage, words in (
+        (shutil.rmtree, "validation folder of the run run is missing in set; restore"),
+        (Path.mkdir, "set/val: holds neither class folders nor images; fill"),
+    ):
+        damage(Path("set/val"))
+        for splits in (("train", "test"), ("test",)):
+            with raises_line(words):
+                load_dataset(SPLIT, "set", RunOptions(), rule, splits, trained_on)
 
 
 def test_a_split_run_ignores_a_validation_folder(lay):
