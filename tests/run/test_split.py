@@ -162,6 +162,20 @@ def test_a_run_of_an_older_version_goes_on_with_its_list(chance, command):
     assert json.loads(Path("run/validation.json").read_text()) == names
 
 
+def test_a_run_keeps_its_folder_beside_new_ones(chance, command):
+    """For a new run, train would be a class beside samples."""
+    from resnet_fn.evaluate import main
+
+    chance.rename("train")
+    Path("set").mkdir()
+    Path("train").rename("set/train")
+    command(train_main, *SMALL, "--data-dir", "set", "--out-dir", "run")
+    noise(Path("set/samples/x.png"), 999)
+    text = command(train_main, "--resume", "run", "--epochs", 2)
+    assert "50 training and 10 validation" in text
+    assert "of 10 validation images" in command(main, "run")
+
+
 def test_a_list_with_absolute_paths_is_resumed_and_evaluated(chance, command):
     from resnet_fn.evaluate import main
 

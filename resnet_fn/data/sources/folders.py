@@ -36,7 +36,7 @@ def load_folder(data_dir: str, threads: int, share: float, rule: SplitRule, trai
     training images. If `trains` is False, the training folder may be missing.
     """
     root = Path(data_dir)
-    halves = find_halves(root, of_run=rule.run is not None and rule.exact)
+    halves = find_halves(root, rule.classes)
     place, validation, classes = halves.train, halves.validation, halves.classes
     validates = validation is not None or share > 0 or rule.is_fixed
     if not trains and (place is None or (place == root and not validates)):

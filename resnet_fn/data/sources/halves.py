@@ -60,27 +60,32 @@ def enter(place: Path, classes: Collection[str] = ()) -> Path:
     return place
 
 
-def find_halves(root: Path, known: Collection[str] = (), of_run: bool = False) -> Halves:
+def find_halves(root: Path, known: Collection[str] = ()) -> Halves:
     """Find the folders of the data set in `root` by their names and contents.
 
     Without a training folder, the class folders are in `root` itself. If folders with other names
     hold images, too, a training folder is a class, except beside a validation or test folder that
-    fits it (`_fits`). `known` are the classes of a trained net, if there is one. If `of_run` is
-    True, a run has read the data set: of several folders, it read train and val.
+    fits it (`_fits`).
+
+    `known` are the classes of a trained net, if there is one. An older version may have read the
+    data set. Therefore, if `root` or train has just these folders, it holds the class folders, and
+    of several validation folders, val is taken.
 
     Raises ValueError if two folders can be the training folder, or can be the validation folder.
     """
     folders = list_folders(root)
+    if known and folders == sorted(known):
+        return Halves(train=root, classes=tuple(folders))
     named = _sorted_by_kind(root, folders)
     halves: dict[str, list[Path]] = {}
     for kind in _NAMES:
         halves[kind] = [place for place in named[kind] if _holds_classes(place)]
-    if not _are_halves(named, halves["training"]):
+    if known and root / "val" in halves["validation"]:
+        halves["validation"] = [root / "val"]
+    if known and list_folders(root / "train") == sorted(known):
+        halves["training"] = [root / "train"]
+    elif not _are_halves(named, halves["training"]):
         return _beside_classes(root, folders, halves)
-    if of_run:
-        for kind, name in (("training", "train"), ("validation", "val")):
-            if root / name in halves[kind]:
-                halves[kind] = [root / name]
     train = _only("training", halves["training"] or named["training"][:1])
     classes: list[str] = []
     if train:

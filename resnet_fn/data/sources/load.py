@@ -42,6 +42,7 @@ def open_dataset(
     trained_on: InputSpec | None = None,
     trained_files: Mapping[str, Any] | None = None,
     weights_of: EarlierRun | None = None,
+    classes: Sequence[str] = (),
 ) -> DataSet:
     """Open the data set of a recipe, and check labels and image files.
 
@@ -59,6 +60,7 @@ def open_dataset(
             images is a copy of the training's data set.
         weights_of: an earlier run whose weights the net starts with, or None. Its validation files
             validate again, or a line has the number of validation files that it was trained on.
+        classes: the classes of a run that is resumed. They show which of several folders it read.
 
     Raises:
         ValueError: if the folder or a list is wrong, a file is bad, a label is invalid, or `trained_on` does not fit.
@@ -76,6 +78,7 @@ def open_dataset(
         fix = "give --on-bad-sample error, or leave out --no-check-files"
         raise ValueError(f"check_files: 'no' cannot be used with on_bad_sample 'skip'; {fix}")
     rule = _split_rule(recipe, run, trained_on, weights_of, data_dir)
+    rule = dataclasses.replace(rule, classes=trained_on.classes if trained_on else classes)
     dataset = load_dataset(recipe, data_dir, options, rule, splits, trained_on, trained_files)
     left_out = read_bad_files(run) if skip and run and "train" in splits else None
     dataset = check_files(dataset, recipe.on_bad_sample, check, workers, options.progress, splits, left_out)

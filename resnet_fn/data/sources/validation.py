@@ -39,6 +39,7 @@ class SplitRule:
     # Whether the files are surely those of the run. If not, at least half of the run's validation
     # files must be there.
     same_folder: bool = True
+    classes: Sequence[str] = ()  # the classes of the run, if it is resumed or evaluated
 
     @property
     def is_fixed(self) -> bool:

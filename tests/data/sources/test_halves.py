@@ -1,3 +1,4 @@
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +8,7 @@ import pytest
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.contents import write_split
+from resnet_fn.data.sources.folders import load_test_folder
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.data.sources.validation import SplitRule
 
@@ -211,7 +213,33 @@ def test_a_split_run_ignores_a_validation_folder(lay):
 
 def test_an_older_run_keeps_val_beside_valid(lay):
     lay(*halves("train", "val", "valid"))
-    assert load_dataset(RECIPE, "set", rule=SplitRule(run=Path("run"))).test.root == "set/val"
+    rule = SplitRule(run=Path("run"), classes=("bee", "cat"))
+    assert load_dataset(RECIPE, "set", rule=rule).test.root == "set/val"
+    assert load_test_folder("set", 1, ("bee", "cat")).test.root == "set/val"
+
+
+@pytest.mark.parametrize(
+    ("places", "root", "classes"),
+    [
+        ([*halves("train"), "samples 3"], "set/train", ("bee", "cat")),
+        ([*halves("train", "Training"), "samples 3"], "set/train", ("bee", "cat")),
+        (halves("Training", "Testing"), "set", ("Testing", "Training")),
+        (halves(".", "test"), "set", ("bee", "cat", "test")),
+    ],
+)
+def test_an_older_run_goes_on_with_its_own_folders(lay, places, root, classes):
+    """The classes show which folders the version f4bba1ad read."""
+    lay(*places)
+    files = sorted(path.relative_to(root) for path in Path(root).rglob("*.jpg"))
+    names = [str(path) for path in files if path.parts[0] in classes]
+    Path("run").mkdir()
+    Path("run/validation.json").write_text(json.dumps(names[::5]))
+    rule = SplitRule(run=Path("run"), classes=classes)
+    for splits in (("train", "test"), ("test",)):
+        dataset = load_dataset(SPLIT, "set", rule=rule, splits=splits)
+        assert (dataset.classes, dataset.train.root) == (classes, root)
+        assert list(dataset.test.names) == names[::5]
+        assert len(dataset.train) == len(names) - len(names[::5])
 
 
 def test_loose_images_of_both_halves_are_counted(lay):
