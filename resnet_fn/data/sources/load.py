@@ -23,7 +23,7 @@ from resnet_fn.data.sources.contents import has_contents
 from resnet_fn.data.sources.files import FileSplit, list_folders, read_regular
 from resnet_fn.data.sources.folders import load_folder, load_test_folder
 from resnet_fn.data.sources.kept import EarlierRun, describe_changes, describe_trained
-from resnet_fn.data.sources.lists import load_lists
+from resnet_fn.data.sources.lists import fits_folder, load_lists
 from resnet_fn.data.sources.records import INDEX, load_records
 from resnet_fn.data.sources.scan import check_files, read_bad_files
 from resnet_fn.data.sources.validation import SplitRule, split_off
@@ -69,6 +69,8 @@ def open_dataset(
     if trained_on:
         data_dir = data_dir or options.data_dir or trained_on.data_dir
         lists = {name: getattr(options, name) or getattr(trained_on, name) for name in ("train_list", "val_list")}
+        if _scores_other_folder(recipe, data_dir, options, trained_on, splits):
+            lists = dict.fromkeys(lists, "")
         unneeded = "train" not in splits and lists["val_list"]
         if unneeded and not Path(lists["train_list"]).is_file():
             lists["train_list"] = ""  # evaluation needs no training list
@@ -203,6 +205,22 @@ def _describe_earlier(dataset: DataSet, run: Path, same_set: bool) -> list[str]:
         return []
     changes = describe_changes(dataset.test, run) if same_set else []
     return [*describe_trained(dataset.test, run, dataset.validates), *changes]
+
+
+def _scores_other_folder(
+    recipe: Recipe,
+    data_dir: str,
+    options: RunOptions,
+    trained_on: InputSpec,
+    splits: Sequence[str],
+) -> bool:
+    """Return whether `data_dir` is to be scored without the lists that the net was trained on."""
+    stored = trained_on.val_list or trained_on.train_list
+    given = options.train_list or options.val_list
+    if "train" in splits or given or not stored or recipe.multi_label:
+        return False
+    is_same = os.path.realpath(data_dir) == os.path.realpath(trained_on.data_dir)
+    return not is_same and not fits_folder(stored, data_dir)
 
 
 def _split_rule(

@@ -1,5 +1,6 @@
 import dataclasses
 import os
+import shutil
 import tracemalloc
 import unicodedata
 from pathlib import Path
@@ -51,6 +52,22 @@ def test_lists_give_what_the_folder_gives_to_the_bit(folder, form, same_batches)
     assert again.test.names == ours.test.names
     other = open_dataset(RECIPE, trained_on=ours.input, splits=("test",), options=listing("", "other.txt"))
     assert (other.test.labels.tolist(), other.classes, len(other.train)) == ([1], CLASSES, 0)
+
+
+@pytest.mark.parametrize("place", ["", "/"])
+def test_a_net_of_lists_is_scored_on_another_folder(folder, place):
+    for half in ("train", "val"):
+        rows = listed(folder, half, "txt").splitlines()
+        lines = [f"{folder}/{row}\n" if place else f"{row}\n" for row in rows]
+        Path(f"{half}.txt").write_text("".join(lines), encoding="utf-8")
+    trained_on = open_dataset(RECIPE, str(folder), options=listing("train.txt", "val.txt")).input
+    shutil.copytree(folder / "val" / CLASSES[1], Path("T", CLASSES[1]))
+    other = open_dataset(RECIPE, "T", trained_on=trained_on, splits=("test",))
+    assert (other.test.root, other.test.labels.tolist()) == ("T", [1, 1, 1])
+    shutil.copytree(folder, "moved")
+    moved = open_dataset(RECIPE, "moved", trained_on=trained_on, splits=("test",))
+    assert moved.test.labels.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert moved.test.path(0).startswith("moved/val/bee")
 
 
 @pytest.fixture
