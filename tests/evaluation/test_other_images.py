@@ -98,6 +98,11 @@ def test_a_copy_of_the_data_set_keeps_its_validation_images(split_run):
     assert scored("copy").test.names == split_run.test.names
     Path("copy/bee/new.jpg").write_bytes(Path("P/bee/0.jpg").read_bytes())
     assert scored("copy").test.names == split_run.test.names
+    shutil.copytree("P", "partial")
+    shutil.rmtree("partial/cat")
+    part = scored("partial")
+    assert part.test.labels.tolist() == [0] * 10 + [2] * 10
+    assert any("warning: run was trained on 16 of the 20" in note for note in part.notes)
     Path("run/contents.json").unlink()  # as of a version that stored names alone
     assert len(scored("copy").test) == 31
     warning = "warning: copy has files with the names of 6 validation images of the run"

@@ -260,7 +260,8 @@ def _load_other_images(
     if rule.run and rule.is_fixed:
         with contextlib.suppress(ValueError):  # the run's validation images are not in this folder
             copy = load_folder(*folder)
-            if has_contents(rule.run):  # so `split_off` has compared the images
+            has_all = copy.classes == tuple(classes)
+            if has_all and has_contents(rule.run):  # so `split_off` has compared the images
                 return copy
             spec = dataclasses.replace(copy.input, data_dir=data_dir)
             copy = dataclasses.replace(copy, input=spec)
