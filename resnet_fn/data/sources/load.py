@@ -204,7 +204,7 @@ def _describe_earlier(dataset: DataSet, run: Path, same_set: bool) -> list[str]:
     if not isinstance(dataset.test, FileSplit):
         return []
     changes = describe_changes(dataset.test, run) if same_set else []
-    return [*describe_trained(dataset.test, run, dataset.validates), *changes]
+    return [*describe_trained(dataset, run), *changes]
 
 
 def _scores_other_folder(

@@ -186,6 +186,16 @@ def test_another_split_of_the_same_pictures_says_how_many_trained(run):
     assert f"run was trained on {seen} of the {len(other.test)}" in "; ".join(other.notes)
     (RUN / "contents.json").unlink()
     assert f"run may have been trained on {seen} of the " in "; ".join(again(split_seed=5).notes)
+    (RUN / "validation.json").write_text(json.dumps(other.train.names[:9]))
+    assert "run may have been trained on 9 of the 9 " in "; ".join(again(split_seed=5).notes)
+
+
+def test_files_that_were_not_read_are_compared_by_name_and_size(run):
+    options = RunOptions(check_files="no", progress=False)
+    earlier = EarlierRun(RUN, same_split=False)
+    other = open_dataset(replace(SPLIT, split_seed=5), "zoo", options=options, weights_of=earlier)
+    seen = len(bytes_of(other.test) & bytes_of(run.train))
+    assert f"run was trained on {seen} of the {len(other.test)}" in "; ".join(other.notes)
 
 
 def test_an_unread_set_keeps_its_pictures_by_name(zoo):
