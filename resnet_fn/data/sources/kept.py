@@ -84,7 +84,7 @@ def _compare(
         contents: the files of the run.
         indices: numbers of the files to compare.
         sides: see `Kept`; corrected for the compared files.
-        texts: gets `as_text` of the compared files, or "" for files that cannot be read.
+        texts: gets `as_text` of the compared files, or "" for files that the run cannot have had.
     """
     known = {**contents.training, **contents.validation}
     # A file whose contents both trained and validated belongs to training.
@@ -92,11 +92,19 @@ def _compare(
     side_of |= dict.fromkeys(contents.training.values(), -1)
     side_of.pop("", None)
 
+    sizes = {text.partition(" ")[0] for text in side_of}
+
     def look_at(index: int) -> str:
-        """Return `as_text` of a file. If path and size are the run's, the file is not read."""
+        """Return `as_text` of a file, or "" for a size that no file of the run has.
+
+        If path and size are the run's, the file is not read.
+        """
         recorded, path = known.get(names[index], ""), files.path(index)
         try:
-            if recorded and os.stat(path).st_size == int(recorded.partition(" ")[0]):
+            size = str(os.stat(path).st_size)
+            if size not in sizes:
+                return ""
+            if size == recorded.partition(" ")[0]:
                 return recorded
             data = read_regular(path)
         except OSError:
@@ -108,8 +116,9 @@ def _compare(
         texts[index] = text
         recorded = known.get(names[index], "")
         if not recorded or text != recorded:
-            changed += 1
-            by_path = sides[index] if recorded else 0
+            changed += bool(recorded)
+            # A skipped file of an older run is in validation.json alone.
+            by_path = sides[index] if names[index] in known else 0
             sides[index] = side_of.get(text, by_path)
     return changed
 

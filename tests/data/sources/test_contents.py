@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -211,15 +212,38 @@ def test_an_unread_set_keeps_its_pictures_by_name(zoo):
 
 def test_a_skipped_validation_file_is_not_missing_later(zoo):
     skip = replace(SPLIT, on_bad_sample="skip")
-    Path("zoo", open_dataset(skip, "zoo").test.names[0]).write_bytes(b"damaged")
+    damaged = open_dataset(skip, "zoo").test.names[0]
+    Path("zoo", damaged).write_bytes(b"damaged")
     RUN.mkdir()
     first = open_dataset(skip, "zoo")
     write_split(RUN, first, is_new=True)
     write_bad_files(RUN, first)
-    for splits in (("train", "test"), ("test",)):
-        later = open_dataset(skip, run=RUN, trained_on=first.input, splits=splits)
-        assert later.test.names == first.test.names
-        assert not any("missing" in note for note in later.notes)
+    names = sorted(first.test.names)
+    for listed in (names, [*names, damaged]):  # an older version lists skipped files, too
+        (RUN / "validation.json").write_text(json.dumps(listed))
+        for splits in (("train", "test"), ("test",)):
+            later = open_dataset(skip, run=RUN, trained_on=first.input, splits=splits)
+            assert later.test.names == first.test.names
+            assert not any("missing" in note for note in later.notes)
+
+
+def test_another_large_set_is_not_read_to_find_a_runs_files(run, make_photograph, encode):
+    for k in range(12):
+        picture = make_photograph(900 + k, 90 + k, 70)
+        for name in ("ant", "bee"):
+            Path("other", name).mkdir(parents=True, exist_ok=True)
+            Path(f"other/{name}/{k}.jpg").write_bytes(encode(picture, quality=95))
+    shutil.copy(Path("zoo", run.train.names[0]), "other/ant/seen.jpg")
+    opened = set()
+
+    def hear(event, args):
+        if event == "open" and str(args[0]).startswith("other/"):
+            opened.add(Path(args[0]).name)
+
+    sys.addaudithook(hear)
+    options = RunOptions(check_files="no", progress=False)
+    open_dataset(SPLIT, "other", options=options, weights_of=EarlierRun(RUN, True))
+    assert opened == {"seen.jpg"}
 
 
 def test_a_folder_val_says_what_came_and_went(folder, make_photograph, encode):
