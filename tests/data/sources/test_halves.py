@@ -259,6 +259,21 @@ def test_thumbnails_of_storage_devices_are_left_out_and_counted(lay):
     assert note.startswith("leaving out 7 names in set ")
 
 
+def test_a_validation_folder_of_one_unknown_class_names_it(lay, raises_line):
+    lay(*halves("train"), "val/zebra 2")
+    with raises_line("data_dir: set/val/zebra exists, but zebra is no class of train"):
+        load_dataset(RECIPE, "set")
+    with raises_line("set/val/zebra exists, but zebra is no class of the trained net"):
+        load_test_folder("set/val", 1, ("bee", "cat"))
+
+
+def test_classes_in_both_unicode_forms_keep_their_labels(lay):
+    classes = ("e\u0301", "\u00e9")
+    dataset = load_dataset(RECIPE, lay(*halves("train", "val", classes=classes)))
+    assert dataset.classes == classes
+    assert dataset.test.labels.tolist() == [0, 0, 1, 1]
+
+
 def test_accents_in_another_unicode_form_are_the_same_class(lay):
     composed, decomposed = "\u00e9", "e\u0301"
     places = [*halves("train", classes=("a", composed)), f"val/{decomposed} 2"]
