@@ -43,8 +43,13 @@ def load_folder(data_dir: str, threads: int, share: float, rule: SplitRule, trai
         return load_test_folder(data_dir, threads)
     if place is None or (classes and not validates):
         raise ValueError(f"data_dir: {_what_is_missing(root, halves)}")
-    train, notes = _list_classes(place, {name: label for label, name in enumerate(classes)})
-    _check_classes(place, classes, train)
+    scores_only = rule.is_fixed and not trains
+    if scores_only and {*classes} < {*rule.classes}:  # folders of other classes were removed
+        classes = tuple(rule.classes)
+    number = {name: label for label, name in enumerate(classes)}
+    train, notes = _list_classes(place, {name: number[name] for name in halves.classes})
+    if not scores_only:
+        _check_classes(place, classes, train)
     notes += warn_alike(classes)
     if place != root:
         notes += describe_left_out(root, sorted(filter(is_left_out, os.listdir(root))))

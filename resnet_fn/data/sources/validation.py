@@ -59,17 +59,18 @@ def split_off(
     the run's validation files are not among the files.
     """
     names = relative_names(files)
-    groups = group_files(files, names, rule.group_by)
     contents = read_split(rule.run) if rule.run and has_split(rule.run) else None
+    group_by = "" if contents and rule.exact else rule.group_by  # validation.json decides
+    groups = group_files(files, names, group_by)
     if contents:
         held, notes = _keep(files, groups, share, rule, contents)
     else:
         held = hold_out(groups, files.labels, share, rule.seed)
         notes = [] if rule.group_by else suggest_groups(names, files.labels)
-    if rule.group_by:
-        notes.append(describe_groups(groups, held, rule.group_by))
-    if not held.any() and rule.group_by:
-        fault = f"{rule.group_by!r} puts all images of each class into one group"
+    if group_by:
+        notes.append(describe_groups(groups, held, group_by))
+    if not held.any() and group_by:
+        fault = f"{group_by!r} puts all images of each class into one group"
         raise ValueError(f"group_by: {fault}; give another folder level, pattern or column")
     if not held.any():
         fault = f"no class in {files.root} has two images, so that one could validate"

@@ -165,6 +165,22 @@ def test_what_was_removed_or_added_does_not_stop_an_evaluation(run, make_photogr
         scored(run)
 
 
+def test_classes_and_groups_that_went_stop_no_evaluation(zoo, make_photograph, encode):
+    grouped = replace(SPLIT, group_by=r"(\d+)\.")
+    RUN.mkdir()
+    first = open_dataset(grouped, "zoo")
+    write_split(RUN, first, is_new=True)
+    for name in first.train.names:
+        if name.startswith("ant/"):
+            Path("zoo", name).unlink()
+    shutil.rmtree("zoo/cat")
+    Path("zoo/bee/new.jpg").write_bytes(encode(make_photograph(900), quality=90))
+    scores = open_dataset(grouped, run=RUN, trained_on=first.input, splits=("test",))
+    left = [name for name in first.test.names if not name.startswith("cat/")]
+    assert list(scores.test.names) == left
+    assert scores.classes == first.classes
+
+
 def test_another_folder_is_scored_whole_and_a_moved_one_as_before(run, make_photograph, encode):
     shutil.copytree("zoo", "copy")
     assert scored(run, "copy").test.names == run.test.names
