@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from resnet_fn.config.hints import closest, few, near_path
-from resnet_fn.data.class_names import composed, warn_alike
+from resnet_fn.data.class_names import number_classes, warn_alike
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.contents import VALIDATION
 from resnet_fn.data.sources.files import (
@@ -95,13 +95,12 @@ def load_test_folder(data_dir: str, threads: int, classes: Sequence[str] = ()) -
         place = scored[0] if scored else root
         fix = "to score it, give it as --data-dir"
         notes = [f"{other} is not scored; {fix}" for other in scored[1:]]
-    place = enter(place, classes)
     test, all_classes, more = _list_labelled(root, place, classes, "the trained net")
     if not classes:
-        _check_classes(place, all_classes, test)
+        _check_classes(Path(test.root), all_classes, test)
     _check_not_empty(test)
     test = dataclasses.replace(test, threads=threads)
-    nothing = FileSplit(str(place), (), np.zeros(0, np.int32))
+    nothing = FileSplit(test.root, (), np.zeros(0, np.int32))
     spec = color_spec("imagefolder", all_classes)
     return DataSet(nothing, test, spec, (*more, *notes), validates=False)
 
@@ -184,22 +183,28 @@ def _look_inside(folder: Path) -> str:
 def _list_labelled(
     root: Path, place: Path, classes: Sequence[str], source: str
 ) -> tuple[FileSplit, Sequence[str], list[str]]:
-    """Return the images in the class folders of `place`, the classes, and notes.
+    """Return the images in the class folders of `enter(place)`, the classes, and notes.
 
     `source` names what has `classes`. If `classes` is empty, all folders in `place` are classes.
     Without folders, the images are ImageNet's.
     """
-    folders = list_folders(place)
+    entered = enter(place, classes)
+    folders = list_folders(entered)
+    is_class = entered != place and not folders and not kind_of(entered.name)
+    place = entered.parent if is_class else entered
+    if is_class:
+        folders = [entered.name]
     if not folders:
         return list_flat_val(root, place, classes)
     classes = classes or folders
-    labels = {composed(name): label for label, name in enumerate(classes)}
-    if unknown := [name for name in folders if composed(name) not in labels]:
+    find = number_classes(classes)
+    labels = {name: label for name in folders if (label := find(name)) is not None}
+    if unknown := [name for name in folders if name not in labels]:
         other = place / unknown[0]
         fix = _look_inside(other) if _holds_data_set(other) else closest(unknown[0], classes)
         problem = f"{other} exists, but {unknown[0]} is no class of {source}"
         raise ValueError(f"data_dir: {problem}; {fix}")
-    split, notes = _list_classes(place, {name: labels[composed(name)] for name in folders})
+    split, notes = _list_classes(place, labels)
     return split, classes, notes
 
 

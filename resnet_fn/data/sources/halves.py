@@ -94,8 +94,6 @@ def find_halves(root: Path, known: Collection[str] = ()) -> Halves:
     known = known or classes
     flat = [place for place in named["validation"] if has_images(place)]
     validation = _only("validation", halves["validation"] or flat or named["validation"][:1])
-    if validation:
-        validation = enter(validation, known)
     tests = [place for place in named["test"] if has_images(place)]
     notes = []
     for place in named["unlabelled"]:
@@ -144,13 +142,10 @@ def _beside_classes(root: Path, folders: Sequence[str], halves: _Places) -> Halv
             problem = f"{place} counts as a class, because folders beside it hold images"
             fix = f"if it is the {kind} folder, move it out of {root}"
             notes.append(f"warning: {problem}; {fix}")
-    validation = _only("validation", beside["validation"])
-    if validation:
-        validation = enter(validation, classes)
     return Halves(
         train=root,
         classes=tuple(classes),
-        validation=validation,
+        validation=_only("validation", beside["validation"]),
         tests=tuple(beside["test"]),
         notes=tuple(notes),
     )
