@@ -1,5 +1,7 @@
 import json
+import os
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -107,6 +109,25 @@ def test_a_test_folder_never_validates(lay, name, raises_line):
     assert sum(advice in note for note in dataset.notes) == 1
     with raises_line("data_dir: 'set' must contain", "--validation-share 0.2", advice):
         load_dataset(RECIPE, "set")
+
+
+def test_a_link_to_all_files_beside_train_is_not_followed(lay):
+    lay(*halves("train"), "more/x.txt")
+    Path("set/all").symlink_to("/")
+    Path("set/more/around").symlink_to("..")
+    started = time.monotonic()
+    dataset = load_dataset(SPLIT, "set")
+    assert time.monotonic() - started < 1
+    assert (dataset.train.root, dataset.notes) == ("set/train", ())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads each folder")
+def test_an_unreadable_folder_beside_train_stops_nothing(lay):
+    lay(*halves("train"), "private 1")
+    Path("set/private").chmod(0)
+    dataset = load_dataset(SPLIT, "set")
+    Path("set/private").chmod(0o700)
+    assert dataset.train.root == "set/train"
 
 
 def test_what_is_not_used_is_named(lay):
