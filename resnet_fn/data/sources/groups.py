@@ -11,9 +11,9 @@ from resnet_fn.data.sources.files import FileSplit
 
 # Names of files that were made from one source: Roboflow's copies, copies by an operating system,
 # numbered frames. A pattern's first group is the source. Each pattern matches all file names.
-_ROBOFLOW = r"([^/]+?)(?:\.rf\.[^/]*)?\.\w+$"
-_COPIES = r"([^/]+?)(?: \(\d+\)| - Copy[^/]*| copy[^/]*)?\.\w+$"
-_FRAMES = r"([^/]+?)(?:[ _.-]\d+)?\.\w+$"
+_ROBOFLOW = r"^(.+?)(?:\.rf\.[^/]*)?\.\w+$"
+_COPIES = r"^(.+?)(?: \(\d+\)| - Copy[^/]*| copy[^/]*)?\.\w+$"
+_FRAMES = r"^(.+?)(?:[ _.-]\d+)?\.\w+$"
 _LOOKED_AT = 20_000  # so many names are compared with the patterns
 
 _WAYS = "give a folder level such as 2, a pattern that fits all names, or a column of the list"
