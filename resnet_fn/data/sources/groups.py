@@ -31,13 +31,15 @@ def group_files(files: FileSplit, names: Sequence[str], group_by: str) -> Sequen
     """
     if not group_by:
         return names
+    groups: Sequence[str]
     if files.groups is not None:
-        return files.groups
-    group_of = _level(int(group_by)) if group_by.isdecimal() else _pattern(group_by)
-    groups = [group_of(name) for name in names]
+        groups, lack = files.groups, f"cell {group_by!r}"
+    elif group_by.isdecimal():
+        groups, lack = list(map(_level(int(group_by)), names)), f"folder level {group_by}"
+    else:
+        groups, lack = list(map(_pattern(group_by), names)), "match"
     without = [name for name, group in zip(names, groups, strict=True) if not group]
     if without:
-        lack = f"folder level {group_by}" if group_by.isdecimal() else "match"
         fault = f"{len(without)} of {len(names)} names have no {lack}: {few(without)}"
         raise ValueError(f"group_by: {group_by!r} does not fit all files, {fault}; {_WAYS}")
     return groups

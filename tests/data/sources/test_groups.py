@@ -50,6 +50,14 @@ def test_a_column_of_the_list_groups():
     assert [str(FRAMES.index(name) % 7) for name in train.names] == list(train.groups)
 
 
+def test_empty_cells_are_no_group(raises_line):
+    groups = ("", "", *("one", "two", "three") * 6)
+    files = FileSplit("", tuple(FRAMES[:20]), np.zeros(20, np.int32), groups=groups)
+    fault = f"2 of 20 names have no cell 'patient': {FRAMES[0]}"
+    with raises_line("group_by: 'patient' does not fit all files", fault):
+        split_off(files, 0.3, SplitRule(group_by="patient"))
+
+
 def test_a_training_list_alone_is_split_by_its_column(folder, raises_line):
     """With absolute or relative paths, the same files validate. A run keeps them."""
     files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.JPEG"))
