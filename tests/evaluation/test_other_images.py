@@ -140,6 +140,8 @@ def test_what_no_class_of_the_net_can_have_is_rejected(split_run, lay, raises_li
     lay("T/bee 3")
     with raises_line("data_dir: T/wasp", "no class of the trained net", "use one of bee, cat, dog"):
         scored("T")
+    with raises_line("data_dir: 'missing' does not exist", "--data-dir"):
+        scored("missing")
     lay("flat 3")
     with raises_line("flat: has no class folders", "sort the images into class folders"):
         scored("flat")

@@ -83,6 +83,9 @@ def load_test_folder(data_dir: str, threads: int, classes: Sequence[str] = ()) -
     sorted names of the class folders. The training split is empty.
     """
     root = place = Path(data_dir)
+    if not root.is_dir():
+        fix = near_path(data_dir, "give the folder of the images with --data-dir")
+        raise ValueError(f"data_dir: {data_dir!r} does not exist; {fix}")
     notes: list[str] = []
     if not {*list_folders(root)} <= {*classes}:
         halves = find_halves(root, classes)
