@@ -173,7 +173,9 @@ def _check_classes(place: Path, classes: Sequence[str], files: FileSplit) -> Non
 
 
 def _holds_data_set(place: Path) -> bool:
-    return any(kind_of(name) == "training" for name in list_folders(place))
+    """Return whether all folders in `place` have names of halves, of which one trains."""
+    kinds = {kind_of(name) for name in list_folders(place)}
+    return "training" in kinds and not kinds.isdisjoint(("validation", "test")) and "" not in kinds
 
 
 def _look_inside(folder: Path) -> str:

@@ -150,6 +150,7 @@ def test_what_is_not_used_is_named(lay):
         (["bee/2023 5", "wasp/2023 5"], ("bee", "wasp")),
         (["bee/2023 5", "wasp/2023 5", "test/2023 5"], ("bee", "test", "wasp")),
         (["trains 5", "valley 5"], ("trains", "valley")),
+        (["bee/Train_images 5", "sport/match 2", "sport/training 3"], ("bee", "sport")),
     ],
     ids=lambda value: " ".join(value),
 )
