@@ -85,7 +85,7 @@ def find_halves(root: Path, known: Collection[str] = ()) -> Halves:
     if known and list_folders(root / "train") == sorted(known):
         halves["training"] = [root / "train"]
     elif not _are_halves(named, halves["training"]):
-        return _beside_classes(root, folders, halves)
+        return _beside_classes(root, folders, named)
     train = _only("training", halves["training"] or named["training"][:1])
     classes: list[str] = []
     if train:
@@ -123,19 +123,19 @@ def how_to_use(place: Path, classes: Collection[str]) -> str:
     return f"{reason}; to classify its images: {command}"
 
 
-def _beside_classes(root: Path, folders: Sequence[str], halves: _Places) -> Halves:
+def _beside_classes(root: Path, folders: Sequence[str], named: _Places) -> Halves:
     """Return the halves of a data set with class folders in `root`.
 
     A validation or test folder is no class if its folders have the names of class folders.
     """
-    beside: dict[str, list[Path]] = {"training": [], "validation": [], "test": []}
+    beside: dict[str, list[Path]] = {kind: [] for kind in _NAMES}
     classes = list(folders)
     notes = []
     for kind, places in beside.items():
-        for place in halves[kind]:
+        for place in named[kind]:
             inner = {*list_folders(enter(place, folders))}
             names = {*folders} - {place.name}
-            if kind != "training" and inner and inner <= names:
+            if kind in ("validation", "test") and inner and inner <= names:
                 places.append(place)
                 classes.remove(place.name)
                 continue

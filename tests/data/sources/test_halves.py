@@ -145,6 +145,7 @@ def test_what_is_not_used_is_named(lay):
     ("places", "classes"),
     [
         (["bee 5", "test 5", "val 5"], ("bee", "test", "val")),
+        (["bee 5", "pred 5"], ("bee", "pred")),
         (["bus 5", "train 5"], ("bus", "train")),
         (["bus/2023 5", "train/2023 5"], ("bus", "train")),
         (["bee/2023 5", "wasp/2023 5"], ("bee", "wasp")),
@@ -158,6 +159,9 @@ def test_a_class_may_have_the_name_of_a_half(lay, places, classes):
     dataset = load_dataset(SPLIT, lay(*places))
     assert (dataset.classes, dataset.train.root) == (classes, "set")
     assert len(dataset.train) + len(dataset.test) == 5 * len(classes)
+    notes = "\n".join(dataset.notes)
+    for name in {"test", "train", "val", "pred"}.intersection(classes):
+        assert f"warning: set/{name} counts as a class" in notes
 
 
 @pytest.mark.parametrize("more", [[], ["labels/bee.txt"], ["@eaDir 3", "lost+found/x"]])

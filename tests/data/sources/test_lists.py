@@ -84,6 +84,13 @@ def load(train, val="a.jpg x\nd.jpg y\n", known=(), kind="txt", several=False):
     return load_lists("set", f"train.{kind}", "val.txt", 1, known, several)
 
 
+def test_an_index_without_a_name_is_no_group(pictures):
+    """pandas writes a first column whose cell in the header is empty."""
+    dataset = load(",path,label\n0,a.jpg,x\n1,d.jpg,y\n", kind="csv")
+    assert list(dataset.train.names) == ["a.jpg", "d.jpg"]
+    assert dataset.train.groups is None
+
+
 def test_paths_may_have_spaces_and_classes_that_are_numbers_are_sorted_as_numbers(pictures):
     dataset = load(f"b c.jpg 10\n\n{pictures.resolve()}/d.jpg\t2\ne.jpg 0\ne.jpg 0\n", "a.jpg 2\n")
     assert dataset.classes == ("0", "2", "10")
