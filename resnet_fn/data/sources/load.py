@@ -183,6 +183,8 @@ def load_dataset(
         train_list=str(Path(lists[0]).resolve()) if lists[0] else "",
         val_list=str(Path(lists[1]).resolve()) if lists[1] else "",
     )
+    if trained_on and scores_only and lists[1] and spec.val_list != trained_on.val_list:
+        dataset = dataclasses.replace(dataset, validates=False)  # another list is scored
     return dataclasses.replace(dataset, input=spec)
 
 

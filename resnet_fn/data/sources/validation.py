@@ -125,7 +125,10 @@ def _describe(kept: Kept, held: np.ndarray, place: Path, count: int, exact: bool
 
 
 def _new_classes(labels: np.ndarray, sides: np.ndarray) -> np.ndarray:
-    """Return the sides if a run stored no contents: files of classes that are new are new."""
+    """Return the sides if a run stored no contents: files of classes that are new are new.
+
+    A class counts as new if none of its files validated.
+    """
     if labels.ndim == 2:
         return sides
     has_validation = np.isin(labels, labels[sides > 0])
@@ -143,8 +146,8 @@ def hold_out(
 
     In each class of n groups, the max(1, round(share · n)) groups with the smallest hash of
     (seed, group) are held out. A group that is added or removed changes the side of at most two
-    groups. If a group has files of several classes, groups are held out in the order of their
-    hashes until each class has its share.
+    groups, unless groups have files of several classes. Then groups are held out in the order of
+    their hashes until each class has its share.
 
     Args:
         groups: the group of each file. A group is never divided.

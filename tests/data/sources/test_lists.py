@@ -49,9 +49,10 @@ def test_lists_give_what_the_folder_gives_to_the_bit(folder, form, same_batches)
     Path(lists[0]).unlink()
     Path("other.txt").write_text(f"{theirs.test.path(4)} cat with a space\n".replace(" cat", "\tcat"))
     again = open_dataset(RECIPE, trained_on=ours.input, splits=("test",))
-    assert again.test.names == ours.test.names
+    assert (again.test.names, again.validates) == (ours.test.names, True)
     other = open_dataset(RECIPE, trained_on=ours.input, splits=("test",), options=listing("", "other.txt"))
     assert (other.test.labels.tolist(), other.classes, len(other.train)) == ([1], CLASSES, 0)
+    assert not other.validates
 
 
 @pytest.mark.parametrize("place", ["", "/"])
