@@ -1,7 +1,7 @@
 """Of which net a weight file is: from its name, what it contains beside arrays, and `config.json`.
 
-timm's anti-aliased nets have a plain net's arrays, but blur or average pixels before a stride leaves
-some out. So the arrays do not show of which of the two nets they are.
+timm's anti-aliased nets have a plain net's arrays, but blur or average pixels before a stride
+leaves some out. So the arrays do not show of which of the two nets they are.
 """
 
 import dataclasses
@@ -26,7 +26,10 @@ _ANTIALIASED = {
     ("resnet101", "d"): "resnetaa101d and resnetblur101d",
     ("se_resnet50", "d"): "seresnetaa50d",
 }
-_NET_NAME = re.compile(r"(se[-_]?)?resnex?t[-_]?(?P<antialiasing>aa|blur)?[-_]?\d+d?", re.IGNORECASE)
+_NET_NAME = re.compile(
+    r"(se[-_]?)?resnex?t[-_]?(?P<antialiasing>aa|blur)?[-_]?\d+d?",
+    re.IGNORECASE,
+)
 # timm's settings that change what a net computes but not its arrays, and values of plain nets.
 _PLAIN: dict[str, Sequence[Any]] = {
     "aa_layer": (None, ""),
@@ -50,8 +53,8 @@ class Origin:
 def find_origin(path: Path, net: str = "") -> Origin:
     """Return what is known of a weight file besides its arrays.
 
-    `net` is timm's name of the net that the arrays fit, such as "resnet50d", or "" if they fit none.
-    A `config.json` of another net is not used, nor are values that cannot be right.
+    `net` is timm's name of the net that the arrays fit, such as "resnet50d", or "" if they fit
+    none. A `config.json` of another net is not used, nor are values that cannot be right.
     """
     beside = path.with_name("config.json")
     config, notes = _read_config(beside)
@@ -59,7 +62,7 @@ def find_origin(path: Path, net: str = "") -> Origin:
         notes.append(f"            {beside} is of {config['architecture']}, so it is not used")
         config = {}
     named = _name_in(path)
-    origin = Origin(named, _difference(path.name, named, {}), of_release(path))
+    origin = Origin(named, _difference("the path", named, {}), of_release(path))
     for place, entries in ((str(beside), config), (f"{path} itself", read_entries(path))):
         try:
             preparation = _preparation(place, entries)
@@ -86,7 +89,7 @@ def _preparation(place: str, entries: Mapping[str, Any]) -> Preparation | None:
 def read_entries(path: Path) -> dict[str, Any]:
     """Return what a weight file contains beside arrays, with the names of timm's `config.json`.
 
-    These are the metadata of a safetensors file, or what a training script saved. {} if there are none.
+    These are the metadata of a safetensors file, or the settings that a training script saved.
     """
     with open(path, "rb") as file:
         is_torch = is_torch_file(file.read(32))
@@ -99,7 +102,7 @@ def read_entries(path: Path) -> dict[str, Any]:
 
 
 def _as_timm(arch: str, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of timm's and torchvision's training scripts, named as in `config.json`."""
+    """Return the settings of timm's and torchvision's scripts, named as in `config.json`."""
     entries = {"architecture": arch or args.get("model"), "model_args": args.get("model_kwargs")}
     entries |= {name: args.get(name) for name in ("mean", "std", "interpolation")}
     size, crop = args.get("img_size"), args.get("crop_pct")
@@ -152,7 +155,7 @@ def _name_in(path: Path) -> str:
 
 
 def _difference(place: str, net: str, config: Mapping[str, Any]) -> str:
-    """Return how timm's net `net`, built with the settings in `config`, differs from ours, or ""."""
+    """Return how timm's net, built with the settings in `config`, differs from ours, or ""."""
     match = _NET_NAME.search(net)
     if match and (kind := match["antialiasing"]):
         what = "averages" if kind.lower() == "aa" else "blurs"

@@ -122,12 +122,13 @@ def of_timm(place: str, config: Mapping[str, Any]) -> Preparation | None:
     test_crop = _share(place, "test_crop_pct", config.get("test_crop_pct") or crop)
     if (test_size, test_crop) != (size, crop) and size:
         flags = f"--eval-size {test_size} --eval-resize {math.floor(test_size / test_crop)}"
-        notes.append(f"{place} has another size for tests; to evaluate with it, give {flags}")
+        text = f"{place} has another size for tests; to evaluate with it, give {flags}"
+        notes.append(f"{' ' * 12}{text}")
     return Preparation(place=place, **checked, crop=crop if size else 0.0, notes=tuple(notes))
 
 
 def take_over(recipe: Recipe, source: Preparation | None) -> tuple[Recipe, list[str]]:
-    """Return the recipe with the preparation of its weights, and lines that name what is from where.
+    """Return the recipe with the preparation of its weights, and lines with what is from where.
 
     A setting that the user typed stays, and others follow it: with `--image-size 128`, evaluation
     has 128 pixels, too, and the crop keeps the weights' share of an image. A recipe that has one
@@ -143,9 +144,10 @@ def take_over(recipe: Recipe, source: Preparation | None) -> tuple[Recipe, list[
     lines = []
     if shown := [f"{name} {show_value(value)}" for name, value in taken.items() if value]:
         lines.append(f"preparation {', '.join(shown)} (from {source.place})")
-    ours = {name: show_value(getattr(recipe, name)) for name in wanted if name in typed}
-    its = {name: show_value(wanted[name]) for name in ours}
-    if kept := [f"{name} {ours[name]}, not {its[name]}" for name in ours if ours[name] != its[name]]:
+    pairs = [(name, getattr(recipe, name), wanted[name]) for name in wanted if name in typed]
+    other = [pair for pair in pairs if pair[1] != pair[2]]
+    kept = [f"{name} {show_value(ours)}, not {show_value(its)}" for name, ours, its in other]
+    if kept:
         lines.append(f"preparation as given: {'; '.join(kept)} (from {source.place})")
     return changed(recipe, **taken), [*lines, *source.notes]
 

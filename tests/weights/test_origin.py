@@ -13,6 +13,8 @@ from resnet_fn.weights.recognise import WeightsError
 
 pytestmark = pytest.mark.usefixtures("device")
 
+TIMM = "compares with timm: pip install --no-deps timm pyyaml"
+
 
 @pytest.mark.parametrize(
     ("name", "config"),
@@ -22,8 +24,14 @@ pytestmark = pytest.mark.usefixtures("device")
         ("resnetblur18-84f4748f/model.safetensors", None),
         ("hub/model.safetensors", {"architecture": "resnetblur18"}),
         ("hub/model.safetensors", {"architecture": "resnet18", "model_args": {"aa_layer": "blur"}}),
-        ("hub/resnet18.safetensors", {"architecture": "resnet18", "model_args": {"act_layer": "silu"}}),
-        ("hub/resnet18.safetensors", {"architecture": "resnet18", "model_args": {"output_stride": 8}}),
+        (
+            "hub/resnet18.safetensors",
+            {"architecture": "resnet18", "model_args": {"act_layer": "silu"}},
+        ),
+        (
+            "hub/resnet18.safetensors",
+            {"architecture": "resnet18", "model_args": {"output_stride": 8}},
+        ),
         ("hub/resnet18.safetensors", {"architecture": "resnet18", "global_pool": "max"}),
     ],
 )
@@ -34,7 +42,10 @@ def test_nets_that_compute_something_else_are_rejected(name, config, written, ra
     if config:
         path.with_name("config.json").write_text(json.dumps(config))
     net = create_model("resnet18", num_classes=3)
-    for load in (lambda: load_weights(net, name), lambda: read_start(recipes.finetune(weights=name))):
+    for load in (
+        lambda: load_weights(net, name),
+        lambda: read_start(recipes.finetune(weights=name)),
+    ):
         with raises_line(name, "no net of this package", "give other weights", kind=WeightsError):
             load()
     with pytest.raises(WeightsError):
@@ -47,7 +58,8 @@ def test_a_plain_nets_name_leaves_no_doubt(written, capsys):
     assert "resnetblur18" in read_weights("net.safetensors").warning  # nothing names the net
     load_weights(create_model("resnet18", num_classes=3), "net.safetensors")
     assert "warning: net.safetensors: " in capsys.readouterr().err
-    Path("config.json").write_text(json.dumps({"architecture": "resnet18", "model_args": {"act_layer": "relu"}}))
+    config = {"architecture": "resnet18", "model_args": {"act_layer": "relu"}}
+    Path("config.json").write_text(json.dumps(config))
     assert not read_weights("net.safetensors").warning
     Path("config.json").unlink()
     for name in ("resnet18-f37072fd.safetensors", "my_resnet18.safetensors"):
@@ -56,8 +68,8 @@ def test_a_plain_nets_name_leaves_no_doubt(written, capsys):
         Path(name).rename("net.safetensors")
     written("own.safetensors", model="resnet18")  # this package's names are no file of timm
     assert not read_weights("own.safetensors").warning
-    written("small.safetensors", "torchvision", model="resnet34")  # timm has no such anti-aliased net
-    assert not read_weights("small.safetensors").warning
+    written("other.safetensors", "torchvision", model="resnet34")  # timm has no anti-aliased twin
+    assert not read_weights("other.safetensors").warning
 
 
 def test_a_training_checkpoint_names_its_net(written, raises_line):
@@ -65,7 +77,7 @@ def test_a_training_checkpoint_names_its_net(written, raises_line):
     written("net.pth", "torchvision", model="resnet18")
     state = torch.load("net.pth", weights_only=True)
     torch.save({"epoch": 3, "arch": "resnetblur18", "state_dict": state}, "last.pth.tar")
-    with raises_line("last.pth.tar", "timm's resnetblur18", "give other weights", kind=WeightsError):
+    with raises_line("last.pth.tar", "timm's resnetblur18", "give other", kind=WeightsError):
         read_weights("last.pth.tar")
     torch.save({"epoch": 3, "arch": "resnet18", "state_dict": state}, "last.pth.tar")
     assert not read_weights("last.pth.tar").warning
@@ -73,15 +85,18 @@ def test_a_training_checkpoint_names_its_net(written, raises_line):
 
 def test_timms_nets_with_a_plain_nets_arrays_are_listed(torchvision):
     """All nets of timm's resnet.py. Of two that have the same arrays, one is the plain net."""
-    timm = pytest.importorskip("timm", reason="compares with timm: pip install --no-deps timm pyyaml")
+    timm = pytest.importorskip("timm", reason=TIMM)
     listed, known = set(), {}
     for name in timm.list_models(module="resnet"):
-        shapes = {key: value.shape for key, value in timm.create_model(name, device="meta").state_dict().items()}
-        known[name] = tuple(shapes.items())
+        arrays = timm.create_model(name, device="meta").state_dict()
+        known[name] = [(key, array.shape) for key, array in arrays.items()]
     for model, stem in itertools.product(MODELS, ("imagenet", "d")):
         names = antialiased_nets(model, stem).split(" and ")
         listed |= {*names} - {""}
         plain = known.get(timm_name(model, stem))
         if plain:  # timm has no seresnet50d
-            assert {name for name in known if known[name] == plain} == {timm_name(model, stem), *names} - {""}
+            assert {name for name in known if known[name] == plain} == {
+                timm_name(model, stem),
+                *names,
+            } - {""}
     assert listed == {name for name in known if re.fullmatch(r"(se)?resnet(aa|blur)\d+d?", name)}

@@ -22,13 +22,25 @@ pytestmark = pytest.mark.usefixtures("device")
 
 HALF = (0.5, 0.5, 0.5)
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-RA4 = {"mean": HALF, "std": HALF, "interpolation": "bicubic", "input_size": [3, 224, 224], "crop_pct": 0.9}
-TAKEN = {"mean": HALF, "std": HALF, "interpolation": "bicubic", "eval_resize": 248, "image_size": 224}
+RA4 = {
+    "mean": HALF,
+    "std": HALF,
+    "interpolation": "bicubic",
+    "input_size": [3, 224, 224],
+    "crop_pct": 0.9,
+}
+TAKEN = {
+    "mean": HALF,
+    "std": HALF,
+    "interpolation": "bicubic",
+    "eval_resize": 248,
+    "image_size": 224,
+}
 
 
 @pytest.fixture
 def hub(written):
-    """hub(entries) writes weights of resnet8 with a `config.json` as on the Hugging Face hub; returns their path."""
+    """hub(entries) writes weights with a `config.json`, as on the Hugging Face hub."""
 
     return lambda entries: write_hub(written, entries)
 
@@ -54,9 +66,21 @@ def settings_of(recipe):
         # The crop keeps its share of an image: 128 / 0.9 and 320 / 0.9, rounded down as in timm.
         (RA4, {"image_size": 128}, TAKEN | {"image_size": 128, "eval_size": 0, "eval_resize": 142}),
         (RA4, {"eval_size": 320}, TAKEN | {"eval_size": 320, "eval_resize": 355}),
-        (RA4, {"eval_resize": 300, "mean": (0.1,)}, TAKEN | {"eval_size": 0, "eval_resize": 300, "mean": (0.1,)}),
-        ({"input_size": [3, 160, 160]}, {}, {"image_size": 160, "eval_resize": 182, "mean": (), "interpolation": ""}),
-        ({"std": [0.2, 0.2, 0.2]}, {"std": (0.1, 0.2, 0.3)}, {"std": (0.1, 0.2, 0.3), "image_size": 224}),
+        (
+            RA4,
+            {"eval_resize": 300, "mean": (0.1,)},
+            TAKEN | {"eval_size": 0, "eval_resize": 300, "mean": (0.1,)},
+        ),
+        (
+            {"input_size": [3, 160, 160]},
+            {},
+            {"image_size": 160, "eval_resize": 182, "mean": (), "interpolation": ""},
+        ),
+        (
+            {"std": [0.2, 0.2, 0.2]},
+            {"std": (0.1, 0.2, 0.3)},
+            {"std": (0.1, 0.2, 0.3), "image_size": 224},
+        ),
         ({"crop_pct": 1.0, "input_size": [3, 224, 224]}, {}, {"eval_resize": 224}),
     ],
 )
@@ -67,10 +91,10 @@ def test_typed_settings_win_over_the_files(entries, given, wanted, hub):
 
 def test_a_recipe_of_two_sizes_keeps_its_size_of_training(hub):
     weights = hub(RA4)
-    recipe, _ = read_start(recipes.imagenet_resnet50_v2(weights=weights, model="resnet8"))
-    assert (recipe.image_size, recipe.eval_size, recipe.eval_resize) == (176, 224, 248)
-    recipe, _ = read_start(recipes.imagenet_resnet50_v2(weights=weights, model="resnet8", eval_resize=232))
-    assert (recipe.image_size, recipe.eval_size, recipe.eval_resize) == (176, 224, 232)
+    for given, resize in (({}, 248), ({"eval_resize": 232}, 232)):
+        two_sizes = recipes.imagenet_resnet50_v2(weights=weights, model="resnet8", **given)
+        recipe, _ = read_start(two_sizes)
+        assert (recipe.image_size, recipe.eval_size, recipe.eval_resize) == (176, 224, resize)
 
 
 def test_sets_in_memory_take_mean_and_deviation_alone(hub):
@@ -83,13 +107,20 @@ def test_lines_say_what_comes_from_where(hub):
     tests = {"test_input_size": [3, 288, 288], "test_crop_pct": 1.0}
     _, source = read_start(recipes.finetune(weights=hub({**RA4, **tests}), image_size=128))
     taken, given, larger = source.notes
-    parts = ("mean 0.5,0.5,0.5", "std 0.5,0.5,0.5", "interpolation bicubic", "eval_resize 142", "hub/config.json")
+    parts = (
+        "mean 0.5,0.5,0.5",
+        "std 0.5,0.5,0.5",
+        "interpolation bicubic",
+        "eval_resize 142",
+        "hub/config.json",
+    )
     assert all(part in taken for part in parts)
     assert "image_size 128, not 224" in given
     assert "--eval-size 288 --eval-resize 288" in larger
     for crop_mode in ("squash", "border"):
         _, source = read_start(recipes.finetune(weights=hub({**RA4, "crop_mode": crop_mode})))
-        assert any(f"warning: hub/config.json has the crop_mode {crop_mode!r}" in note for note in source.notes)
+        warning = f"warning: hub/config.json has the crop_mode {crop_mode!r}"
+        assert any(warning in note for note in source.notes)
 
 
 def test_nothing_beside_weights_is_said_too(written):
@@ -119,26 +150,37 @@ def test_impossible_values_are_named_and_not_used(entries, parts, hub, says):
 
 def test_a_config_of_another_net_is_not_used(written):
     written("model.safetensors", "torchvision", model="resnet18")
-    for architecture, mean in (("resnet50", ()), ("resnet18d", ()), ("resnet18", HALF), ("my_net", HALF)):
+    for architecture, mean in (
+        ("resnet50", ()),
+        ("resnet18d", ()),
+        ("resnet18", HALF),
+        ("my_net", HALF),
+    ):
         entries = {"architecture": architecture, "pretrained_cfg": RA4}
         Path("config.json").write_text(json.dumps(entries))
         recipe, source = read_start(recipes.finetune(weights="model.safetensors"))
         assert recipe.mean == mean, architecture
         assert any("not used" in note for note in source.notes) == (not mean)
     Path("config.json").write_text("{")
-    assert (
-        "warning: config.json cannot be read" in read_start(recipes.finetune(weights="model.safetensors"))[1].notes[0]
-    )
+    _, source = read_start(recipes.finetune(weights="model.safetensors"))
+    assert "warning: config.json cannot be read" in source.notes[0]
 
 
 def test_metadata_say_the_preparation(written):
     written("a.safetensors")
     arrays = read_arrays(Path("a.safetensors")).arrays
-    exported = {**IMAGENET, "image_size": 96, "eval_resize": 100, "interpolation": "lanczos", "full_scale": 255.0}
+    exported = {
+        **IMAGENET,
+        "image_size": 96,
+        "eval_resize": 100,
+        "interpolation": "lanczos",
+        "full_scale": 255.0,
+    }
     for metadata in ({"preprocessing": json.dumps(exported)}, {"pretrained_cfg": json.dumps(RA4)}):
         write_safetensors(Path("b.safetensors"), arrays, metadata)
         recipe, _ = read_start(recipes.finetune(weights="b.safetensors"))
-        wanted = TAKEN if "pretrained_cfg" in metadata else {**IMAGENET, "image_size": 96, "eval_resize": 100}
+        sizes = {"image_size": 96, "eval_resize": 100, "interpolation": "lanczos"}
+        wanted = TAKEN if "pretrained_cfg" in metadata else {**IMAGENET, **sizes}
         assert settings_of(recipe).items() >= wanted.items()
 
 
@@ -148,11 +190,26 @@ def test_training_scripts_settings_say_the_preparation(written):
 
     written("a.pth", "torchvision")
     state = torch.load("a.pth", weights_only=True)
-    timm = {"model": "resnet8", "mean": HALF, "std": HALF, "interpolation": "bicubic", "crop_pct": 0.9, "img_size": 224}
-    torchvision = {"model": "resnet8", "val_resize_size": 232, "val_crop_size": 224, "interpolation": "bilinear"}
+    timm = {
+        "model": "resnet8",
+        "mean": HALF,
+        "std": HALF,
+        "interpolation": "bicubic",
+        "crop_pct": 0.9,
+        "img_size": 224,
+    }
+    torchvision = {
+        "model": "resnet8",
+        "val_resize_size": 232,
+        "val_crop_size": 224,
+        "interpolation": "bilinear",
+    }
     for saved, wanted in (
         ({"arch": "resnet8", "state_dict": state, "args": argparse.Namespace(**timm)}, TAKEN),
-        ({"model": state, "args": argparse.Namespace(**torchvision)}, {"eval_resize": 232, "image_size": 224}),
+        (
+            {"model": state, "args": argparse.Namespace(**torchvision)},
+            {"eval_resize": 232, "image_size": 224},
+        ),
     ):
         torch.save(saved, "b.pth")
         recipe, _ = read_start(recipes.finetune(weights="b.pth"))
@@ -160,22 +217,46 @@ def test_training_scripts_settings_say_the_preparation(written):
 
 
 def test_published_files_are_known_by_their_hash():
-    files = {name: of_release(Path(file.address)) for name, file in PUBLISHED.items() if "mindcv" not in name}
+    theirs = {name: file for name, file in PUBLISHED.items() if "mindcv" not in name}
+    files = {name: of_release(Path(file.address)) for name, file in theirs.items()}
     assert None not in files.values()
-    assert {file.interpolation for name, file in files.items() if name.startswith("timm:")} == {"bicubic"}
+    of_timm = {file.interpolation for name, file in files.items() if name.startswith("timm:")}
+    assert of_timm == {"bicubic"}
     a1 = of_release(Path("resnet50_a1_0-14fe96d1.pth"))
-    assert (a1.interpolation, a1.image_size, a1.resize(224), a1.mean) == ("bicubic", 224, 235, IMAGENET["mean"])
-    first, second = (of_release(Path(f"resnet50-{digits}.pth")) for digits in ("0676ba61", "11ad3fa6"))
+    assert (a1.interpolation, a1.image_size, a1.resize(224), a1.mean) == (
+        "bicubic",
+        224,
+        235,
+        IMAGENET["mean"],
+    )
+    first, second = map(of_release, (Path("resnet50-0676ba61.pth"), Path("resnet50-11ad3fa6.pth")))
     assert (first.resize(224), second.resize(224), second.interpolation) == (256, 232, "bilinear")
     assert of_release(Path("resnet50-12345678.pth")) is None
 
 
 @pytest.fixture(scope="module")
 def trained(photographs, written, tmp_path_factory):
-    """A run of an epoch from weights of the hub, whose files are then removed. Not to be changed."""
+    """A run of an epoch from weights of the hub, without their config. Not to be changed."""
     root = tmp_path_factory.mktemp("trained")
-    words = ["--recipe", "finetune", "--data-dir", str(photographs), "--weights", write_hub(written, RA4, root)]
-    small = ["--image-size", "24", "--batch-size", "32", "--no-progress", "--epochs", "1", "--warmup-epochs", "0"]
+    words = [
+        "--recipe",
+        "finetune",
+        "--data-dir",
+        str(photographs),
+        "--weights",
+        write_hub(written, RA4, root),
+    ]
+    small = [
+        "--image-size",
+        "24",
+        "--batch-size",
+        "32",
+        "--no-progress",
+        "--epochs",
+        "1",
+        "--warmup-epochs",
+        "0",
+    ]
     assert train([*words, *small, "--out-dir", str(root / "run")]) == 0
     (root / "hub" / "config.json").unlink()
     return root / "run", words, small
@@ -195,7 +276,8 @@ def test_a_run_prepares_images_as_its_weights_say(trained, photographs):
     pixels = (np.asarray(image, np.float32) / 255 - 0.5) / 0.5
     np.testing.assert_allclose(run.preprocess(path)[0], pixels.transpose(2, 0, 1), atol=1e-6)
     assert run.preprocessing["interpolation"] == "bicubic"
-    assert load_run(trained[0], image_size=48).input.eval_resize == 52  # the crop keeps its share of an image
+    # The crop keeps its share of an image.
+    assert load_run(trained[0], image_size=48).input.eval_resize == 52
 
 
 def test_a_run_as_weights_brings_its_preparation(trained, photographs):
@@ -205,7 +287,11 @@ def test_a_run_as_weights_brings_its_preparation(trained, photographs):
     recipe, _ = read_start(recipes.finetune(weights=run, std=(0.25,), interpolation="box"))
     assert settings_of(recipe).items() >= {**wanted, "std": (0.25,), "interpolation": "box"}.items()
     _, dataset, _ = load_weight_file(run, recipes.finetune(), data_dir=str(photographs))
-    assert (dataset.input.interpolation, dataset.input.image_size, dataset.input.eval_resize) == ("bicubic", 24, 26)
+    assert (dataset.input.interpolation, dataset.input.image_size, dataset.input.eval_resize) == (
+        "bicubic",
+        24,
+        26,
+    )
 
 
 def test_a_resume_keeps_the_weights_preparation(trained, raises_line):
@@ -223,7 +309,10 @@ def test_evaluate_takes_the_preparation_of_weights(hub, folder, capsys):
     words = ["--weights", hub(RA4), "--recipe", "finetune", "--data-dir", str(folder), "--json"]
     small = ["--eval-size", "24"]
     scores = {}
-    for name, flags in (("file", []), ("typed", ["--mean", "0.5", "--std", "0.5", "--interpolation", "bicubic"])):
+    for name, flags in (
+        ("file", []),
+        ("typed", ["--mean", "0.5", "--std", "0.5", "--interpolation", "bicubic"]),
+    ):
         if name == "typed":
             Path("hub/config.json").unlink()
             flags = [*flags, "--eval-resize", "26"]

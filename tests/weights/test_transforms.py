@@ -1,4 +1,4 @@
-"""From image files to logits: torchvision's and timm's nets with the transforms of their own weights, and ours."""
+"""From image files to logits: nets of torchvision and timm, with their own transforms and ours."""
 
 import json
 from pathlib import Path
@@ -15,8 +15,14 @@ from resnet_fn.models import MODELS
 from resnet_fn.weights.origin import timm_name
 from resnet_fn.weights.preparation import of_release
 
+TIMM = "compares with timm: pip install --no-deps timm pyyaml"
 CLASSES = ("bee", "cat")
-SIZES = {"bee/0.jpg": (501, 375), "bee/1.png": (333, 500), "cat/2.jpg": (225, 401), "cat/3.png": (97, 131)}
+SIZES = {
+    "bee/0.jpg": (501, 375),
+    "bee/1.png": (333, 500),
+    "cat/2.jpg": (225, 401),
+    "cat/3.png": (97, 131),
+}
 
 
 @pytest.fixture
@@ -31,7 +37,7 @@ def pictures(tmp_path, make_photograph):
 
 
 def randomise(torch, net):
-    """Give each BatchNorm statistics of its own, so that a net with generated weights is no constant."""
+    """Give each BatchNorm statistics of its own, so that logits depend on the pictures."""
     torch.manual_seed(0)
     for layer in net.modules():
         if isinstance(layer, torch.nn.BatchNorm2d):
@@ -42,7 +48,7 @@ def randomise(torch, net):
 
 
 def same_logits(torch, net, transform, file, pictures):
-    """Compare the logits of a net after its own transform with ours, which reads only the weight file."""
+    """Compare a net's logits after its own transform with ours, from the weight file alone."""
     recipe = recipes.finetune(weights=str(file))
     ours, dataset, _ = load_weight_file(file, recipe, data_dir=str(pictures))
     rows = [np.arange(len(SIZES))]
@@ -53,7 +59,8 @@ def same_logits(torch, net, transform, file, pictures):
     with torch.no_grad():
         theirs = net(inputs).numpy()
     assert images.shape == inputs.shape
-    assert np.abs(logits - theirs).max() <= 1e-4 * np.abs(theirs).max()
+    difference = np.abs(logits - theirs).max()
+    assert difference <= 1e-4 * np.abs(theirs).max()
 
 
 @pytest.mark.parametrize(
@@ -64,7 +71,8 @@ def same_logits(torch, net, transform, file, pictures):
         ("resnext50_32x4d", "IMAGENET1K_V2"),
     ],
 )
-def test_released_weights_get_their_own_transforms(model, weights, torchvision, device, tmp_path, pictures):
+@pytest.mark.usefixtures("device")
+def test_released_weights_get_their_own_transforms(model, weights, torchvision, tmp_path, pictures):
     torch = pytest.importorskip("torch")
     known = torchvision.models.get_model_weights(model)[weights]
     net = randomise(torch, torchvision.models.get_model(model, num_classes=len(CLASSES)))
@@ -85,9 +93,10 @@ def test_released_weights_get_their_own_transforms(model, weights, torchvision, 
         ("seresnet50.a3_in1k", "config.json"),
     ],
 )
-def test_timms_config_gives_timms_transforms(name, described_by, torchvision, device, tmp_path, pictures):
+@pytest.mark.usefixtures("device", "torchvision")
+def test_timms_config_gives_timms_transforms(name, described_by, tmp_path, pictures):
     torch = pytest.importorskip("torch")
-    timm = pytest.importorskip("timm", reason="compares with timm: pip install --no-deps timm pyyaml")
+    timm = pytest.importorskip("timm", reason=TIMM)
 
     net = randomise(torch, timm.create_model(name, pretrained=False, num_classes=len(CLASSES)))
     file, config = tmp_path / "hub" / "model.safetensors", tmp_path / "hub" / "config.json"
@@ -95,32 +104,39 @@ def test_timms_config_gives_timms_transforms(name, described_by, torchvision, de
     timm.models._hub.save_config_for_hf(net, config)
     metadata = {"format": "pt"}
     if described_by == "metadata":
-        metadata |= {key: json.dumps(value) for key, value in json.loads(config.read_text()).items()}
+        entries = json.loads(config.read_text())
+        metadata |= {key: json.dumps(value) for key, value in entries.items()}
         config.unlink()
-    write_safetensors(file, {key: value.numpy() for key, value in net.state_dict().items()}, metadata)
+    arrays = {key: value.numpy() for key, value in net.state_dict().items()}
+    write_safetensors(file, arrays, metadata)
     how = timm.data.resolve_model_data_config(net)
     same_logits(torch, net, timm.data.create_transform(**how, is_training=False), file, pictures)
 
 
 def test_hashes_of_released_files_are_timms_and_torchvisions(torchvision):
     """The preparation of each released file of a net that this package has."""
-    timm = pytest.importorskip("timm", reason="compares with timm: pip install --no-deps timm pyyaml")
+    timm = pytest.importorskip("timm", reason=TIMM)
     from timm.models.resnet import default_cfgs
 
     nets = {timm_name(model, stem) for model in MODELS for stem in ("", "d")}
     known = {}
     for name in nets & default_cfgs.keys():
         for config in default_cfgs[name].cfgs.values():
-            transform = timm.data.create_transform(**timm.data.resolve_data_config(pretrained_cfg=config.to_dict()))
+            how = timm.data.resolve_data_config(pretrained_cfg=config.to_dict())
+            transform = timm.data.create_transform(**how)
             known[(config.url or "").rpartition("/")[2]] = transform
-    for name in nets & set(torchvision.models.list_models()):  # torchvision's own words count for its files
+    for name in nets & set(torchvision.models.list_models()):  # counts more than timm for its files
         for weights in torchvision.models.get_model_weights(name):
             known[weights.url.rpartition("/")[2]] = weights.transforms()
     del known[""]
     for name, transform in known.items():
         preparation = of_release(Path(name))
         if hasattr(transform, "resize_size"):
-            resize, size, filter_ = *transform.resize_size, *transform.crop_size, transform.interpolation
+            resize, size, filter_ = (
+                *transform.resize_size,
+                *transform.crop_size,
+                transform.interpolation,
+            )
             mean, std = transform.mean, transform.std
         else:
             resize, size = transform.transforms[0].size, transform.transforms[1].size[0]
@@ -128,5 +144,6 @@ def test_hashes_of_released_files_are_timms_and_torchvisions(torchvision):
             mean, std = normalise.mean, normalise.std
         assert (preparation.resize(size), preparation.eval_size) == (resize, size), name
         assert preparation.interpolation == filter_.value, name
-        np.testing.assert_allclose((preparation.mean, preparation.std), (mean, std), rtol=1e-6, err_msg=name)
+        np.testing.assert_allclose(preparation.mean, mean, rtol=1e-6, err_msg=name)
+        np.testing.assert_allclose(preparation.std, std, rtol=1e-6, err_msg=name)
     assert len(known) > 70
