@@ -149,12 +149,21 @@ def take_over(recipe: Recipe, source: Preparation | None) -> tuple[Recipe, list[
     kept = [f"{name} {show_value(ours)}, not {show_value(its)}" for name, ours, its in other]
     if kept:
         lines.append(f"preparation as given: {'; '.join(kept)} (from {source.place})")
-    return changed(recipe, **taken), [*lines, *source.notes]
+    new = changed(recipe, **taken)
+    if "eval_resize" in typed and new.eval_resize != recipe.eval_resize:
+        size = f"is below the {new.evaluation_size} pixels of {source.place}"
+        fix = "give --eval-size, too, or leave it out"
+        raise ValueError(f"eval_resize: {recipe.eval_resize} {size}; {fix}")
+    return new, [*lines, *source.notes]
 
 
 def typed_preparation(recipe: Recipe) -> set[str]:
-    """Return the names of the settings in `PREPARATION` to which the user gave a value."""
-    return {name for name in PREPARATION if is_typed(recipe, name) and getattr(recipe, name)}
+    """Return the names of the settings in `PREPARATION` to which the user gave a value.
+
+    A size of 0 is a value, but an empty mean, deviation or filter stands for that of the weights.
+    """
+    typed = {name for name in PREPARATION if is_typed(recipe, name)}
+    return {name for name in typed if getattr(recipe, name) not in ("", ())}
 
 
 def _wanted(recipe: Recipe, source: Preparation, typed: set[str]) -> dict[str, Any]:

@@ -89,6 +89,23 @@ def test_typed_settings_win_over_the_files(entries, given, wanted, hub):
     assert settings_of(recipe).items() >= wanted.items()
 
 
+def test_a_typed_zero_wins_over_the_files(hub):
+    weights = hub(RA4)
+    recipe, _ = read_start(recipes.finetune(weights=weights, eval_resize=0))
+    assert (recipe.image_size, recipe.evaluation_resize) == (224, 256)  # 224 / 0.875
+    two_sizes = {"weights": weights, "model": "resnet8", "eval_size": 0}
+    recipe, _ = read_start(recipes.imagenet_resnet50_v2(**two_sizes))
+    assert (recipe.evaluation_size, recipe.eval_resize) == (224, 248)
+
+
+def test_a_typed_resize_below_the_files_size_is_an_error(hub, raises_line):
+    weights = hub({**RA4, "input_size": [3, 288, 288]})
+    with raises_line("eval_resize: 256", "288", "hub/config.json", "--eval-size"):
+        read_start(recipes.finetune(weights=weights, eval_resize=256))
+    recipe, _ = read_start(recipes.finetune(weights=weights, eval_resize=256, eval_size=224))
+    assert (recipe.eval_size, recipe.eval_resize) == (224, 256)
+
+
 def test_a_recipe_of_two_sizes_keeps_its_size_of_training(hub):
     weights = hub(RA4)
     for given, resize in (({}, 248), ({"eval_resize": 232}, 232)):
