@@ -15,8 +15,8 @@ from resnet_fn.weights.names import is_optimizer_state, strip_extras
 
 Shapes = Mapping[str, tuple[int, ...]]
 Names = dict[str, str]  # from names without what stands before them to names in the file
-# Words before a moving average. DINO's teacher, in an entry of its own, is the student's average.
-_AVERAGE = re.compile(r"(?i)(?<![a-z])(ema|swa|avg|averaged?|polyak)(?![a-z])|teacher[^/]*/")
+_AVERAGE = re.compile(r"(?i)(?<![a-z])(ema|swa|avg|averaged?|polyak)(?![a-z])")
+_DINO = "dino_loss"  # an entry of DINO's files, in which the teacher is the student's average
 # Words before nets that learn together with another one: of BYOL, and of MoCo and others.
 _USED, _NOT_USED = re.compile("online"), re.compile("momentum|encoder_k|key_encoder")
 _FIRST_BLOCK, _STEMS = "layer1.0.conv1.weight", ("conv1.weight", "conv1.0.weight")
@@ -59,7 +59,7 @@ def find_net(shapes: Shapes) -> Net:
         unknown = "and does not say which one was trained; save the state dict of one of them"
         return Net(every, fault=f"contains {len(nets)} nets ({_quoted(nets)}), {unknown}")
     group = prefix[: prefix.rfind("/") + 1]
-    averaged = bool(_AVERAGE.search(prefix)) or f"{group}n_averaged" in shapes
+    averaged = _is_average(prefix, shapes)
     names = nets[prefix]
     others = [other for other in nets if other != prefix]
     notes = [_describe_choice(prefix, group, others, averaged)]
@@ -159,13 +159,21 @@ def _usual_name(name: str, is_numbered: bool) -> str:
 
 def _choose(nets: Mapping[str, Names], shapes: Shapes) -> str | None:
     """Return the name of the net to read, or None if several could be meant."""
-    averages = [prefix for prefix in nets if _AVERAGE.search(prefix)]
+    averages = [prefix for prefix in nets if _is_average(prefix, shapes)]
     used = [prefix for prefix in nets if _USED.search(prefix)]
     others = [prefix for prefix in nets if not _NOT_USED.search(prefix)]
-    chosen = averages or used or others
+    chosen = averages or used or others or list(nets)
     layers = [_layers(names, shapes) for names in nets.values()]
     are_alike = all(other == layers[0] for other in layers)
     return chosen[0] if len(chosen) == 1 and are_alike else None
+
+
+def _is_average(prefix: str, shapes: Shapes) -> bool:
+    """Return whether a net is the moving average of weights, as words before it or entries say."""
+    group = prefix[: prefix.rfind("/") + 1]
+    if _AVERAGE.search(prefix) or f"{group}n_averaged" in shapes:  # as in AveragedModel
+        return True
+    return prefix.startswith("teacher") and any(name.startswith(_DINO) for name in shapes)
 
 
 def _layers(names: Names, shapes: Shapes) -> Shapes:

@@ -159,7 +159,7 @@ KINDS = {
         lambda g: {
             "student": with_mlp(g, "module.backbone.", "module.head.mlp."),
             "teacher": with_mlp(g, "backbone.", "head.mlp."),
-            "args": ARGS,
+            "dino_loss": {"center": torch.zeros(1, 8)},
         },
         "body",
         ["'teacher/backbone.', the average of the weights"],
@@ -200,6 +200,31 @@ KINDS = {
         },
         "average",
         ["the average of the weights"],
+    ),
+    # Its callback exchanges the two, too (lightning, callbacks/weight_averaging.py).
+    "Lightning's WeightAveraging": (
+        lambda g: {
+            **{"pytorch-lightning_version": "2.6.0", "state_dict": g.named("net.", "average")},
+            "current_model_state": g.named("net."),
+            "averaging_state": {"n_averaged": torch.tensor(9)},
+        },
+        "average",
+        ["the average of the weights"],
+    ),
+    "one state dict under two keys": (
+        lambda g: {"state_dict": g.weights, "model": g.weights},
+        "weights",
+        [],
+    ),
+    "two state dicts of one net": (
+        lambda g: {"state_dict": g.weights, "model": dict(g.weights)},
+        "weights",
+        [],
+    ),
+    "MoCo's momentum encoder alone": (
+        lambda g: {"state_dict": g.named("momentum_encoder.")},
+        "weights",
+        ["'momentum_encoder.'"],
     ),
     "detection": (
         lambda g: {
@@ -243,7 +268,12 @@ def test_a_file_of_two_nets_is_rejected(given, raises_line):
     torch.save({"state_dict": {**given.named("student."), **given.named("teacher.")}}, "a.ckpt")
     other = {**given.average, "conv1.weight": given.average["conv1.weight"][:2]}
     torch.save({"model": given.weights, "ema": other}, "c.pth")
-    nets = {"a.ckpt": ("state_dict/student.", "state_dict/teacher."), "c.pth": ("model/", "ema/")}
+    torch.save({"student": given.weights, "teacher": given.average}, "d.pth")
+    nets = {
+        "a.ckpt": ("state_dict/student.", "state_dict/teacher."),
+        "c.pth": ("model/", "ema/"),
+        "d.pth": ("student/", "teacher/"),
+    }
     for file, (first, second) in nets.items():
         words = (f"{file}: contains 2 nets ({first!r}, {second!r})", "save", "one of them")
         with raises_line(*words, kind=WeightsError):
