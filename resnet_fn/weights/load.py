@@ -112,7 +112,7 @@ def _with_origin(source: WeightFile) -> WeightFile:
     origin = find_origin(source.path, timm_name(net["name"], net["stem"]))
     warning, useless = source.warning, source.useless
     if source.style == "torchvision" and not useless:
-        twins = "" if origin.net else antialiased_nets(net["name"], net["stem"])
+        twins = "" if origin.is_named else antialiased_nets(net["name"], net["stem"])
         unsure = f"these arrays also fit timm's {twins}, which compute something else"
         unsure = f"{unsure}, and nothing names the net" if twins else ""
         warning, useless = origin.difference or warning or unsure, bool(origin.difference)
