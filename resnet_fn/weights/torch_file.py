@@ -189,7 +189,7 @@ def read_torch_file(path: Path) -> dict[str, Any]:
     """
     try:
         return dict(_tensors(_with_named_average(_read(path)), "", set()))
-    except TorchFileError:
+    except (TorchFileError, MemoryError):
         raise
     except Exception as error:  # a damaged file may raise almost any error
         damage = f"is no intact PyTorch file ({first_line(error)})"

@@ -180,3 +180,23 @@ def test_a_shared_storage_is_read_once(tmp_path):
         start = time.process_time()
         assert [array.read()[0] for array in read.values()] == list(range(500))
         assert time.process_time() - start < 0.5
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="limits a process's memory as Linux does")
+def test_too_little_memory_is_no_damage(tmp_path):
+    import resource
+
+    from resnet_fn.weights.files import read_arrays
+
+    torch.save({"a": torch.ones(1)}, tmp_path / "a.pth", _use_new_zipfile_serialization=False)
+    with open(tmp_path / "a.pth", "r+b") as file:
+        size = file.seek(-12, os.SEEK_END) + 8 + 4 * 10**10
+        file.write((10**10).to_bytes(8, "little"))
+        file.truncate(size)  # 40 GB, of which nothing is on the disk
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (20 * 10**9, limits[1]))
+    try:
+        with pytest.raises(MemoryError):
+            read_arrays(tmp_path / "a.pth")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
