@@ -207,7 +207,7 @@ def _features(names: Names, shapes: Shapes) -> int:
     last, features = (0, 0, 0), 0
     for name, place in names.items():
         match = re.fullmatch(r"layer(\d+)\.(\d+)\.conv(\d)\.weight", name)
-        if match is None:
+        if match is None or not shapes[place]:
             continue
         position = (int(match[1]), int(match[2]), int(match[3]))
         if position > last:

@@ -1,6 +1,7 @@
 """The net in files as training scripts leave them: PyTorch writes each project's keys and names."""
 
 import argparse
+import contextlib
 import dataclasses
 
 import numpy as np
@@ -286,6 +287,17 @@ def test_names_of_transformers_are_rejected_with_words(raises_line):
     torch.save({name: torch.ones(3, 3) for name in names}, "pytorch_model.bin")
     with raises_line("pytorch_model.bin: ", "transformers", "timm", kind=WeightsError):
         read_weights("pytorch_model.bin")
+
+
+def test_a_number_in_an_arrays_place_is_an_error(given):
+    for name in given.weights:
+        torch.save({**given.weights, name: torch.tensor(1.0)}, "a.pth")
+        with contextlib.suppress(ValueError):
+            start = read_any_weights("a.pth").arrays
+            recognise_model(start)
+    torch.save({**given.body, "layer3.0.conv2.weight": torch.tensor(1.0)}, "a.pth")
+    with pytest.raises(WeightsError, match="conv"):
+        recognise_model(read_any_weights("a.pth").arrays | {"layer1.0.conv2.weight": np.ones(())})
 
 
 def test_an_object_among_arrays_is_named(given):
