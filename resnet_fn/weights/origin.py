@@ -114,10 +114,11 @@ def _as_timm(arch: str, args: Mapping[str, Any]) -> dict[str, Any]:
     entries = {"architecture": arch or args.get("model"), "model_args": args.get("model_kwargs")}
     entries |= {name: args.get(name) for name in ("mean", "std", "interpolation")}
     size, crop = args.get("img_size"), args.get("crop_pct")
-    if args.get("val_crop_size") and args.get("val_resize_size"):  # torchvision
-        size, crop = args["val_crop_size"], args["val_crop_size"] / args["val_resize_size"]
-    if crop:
-        entries |= {"input_size": args.get("input_size") or [3, size, size], "crop_pct": crop}
+    crop_size, resize = args.get("val_crop_size"), args.get("val_resize_size")  # torchvision
+    if crop_size and resize and isinstance(crop_size, int) and isinstance(resize, int):
+        size, crop = crop_size, crop_size / resize
+    input_size = args.get("input_size") or (size and [3, size, size])
+    entries |= {"input_size": input_size, "crop_pct": crop}
     return {name: value for name, value in entries.items() if value}
 
 
@@ -146,14 +147,14 @@ def _read_config(path: Path) -> tuple[dict[str, Any], list[str]]:
 def _from_json(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
 def _is_other_net(config: Mapping[str, Any], net: str) -> bool:
     """Return whether a `config.json` is of a net of this package, but not of `net`."""
     known = {timm_name(model, stem) for model in MODELS for stem in ("", "d")}
-    return config.get("architecture") in known - {net}
+    return str(config.get("architecture")) in known - {net}
 
 
 def _difference(place: str, net: str, config: Mapping[str, Any]) -> str:

@@ -74,7 +74,7 @@ def settings_of(recipe):
         (
             {"input_size": [3, 160, 160]},
             {},
-            {"image_size": 160, "eval_resize": 182, "mean": (), "interpolation": ""},
+            {"image_size": 160, "eval_resize": 182, "mean": (), "interpolation": "bicubic"},
         ),
         (
             {"std": [0.2, 0.2, 0.2]},
@@ -143,6 +143,7 @@ def test_lines_say_what_comes_from_where(hub):
 def test_nothing_beside_weights_is_said_too(written):
     written("a.safetensors")
     recipe, source = read_start(recipes.finetune(weights="a.safetensors"))
+    assert "preparation as in the recipe" in source.notes[-1]
     assert "--mean, --std, --interpolation, --eval-resize" in source.notes[-1]
     assert (recipe.mean, recipe.interpolation, recipe.eval_resize) == ((), "", 0)
     _, source = read_start(recipes.finetune(weights="a.safetensors", mean=HALF))
@@ -231,6 +232,35 @@ def test_training_scripts_settings_say_the_preparation(written):
         torch.save(saved, "b.pth")
         recipe, _ = read_start(recipes.finetune(weights="b.pth"))
         assert settings_of(recipe).items() >= wanted.items()
+    size, crop = {"img_size": 160}, {"crop_pct": 0.95, "mean": HALF}
+    for given, wanted, notes in ((size, (160, 182, ()), 1), (crop, (224, 0, HALF), 2)):
+        args = argparse.Namespace(model="resnet8", **given)
+        torch.save({"arch": "resnet8", "state_dict": state, "args": args}, "b.pth")
+        recipe, source = read_start(recipes.finetune(weights="b.pth"))
+        assert (recipe.image_size, recipe.eval_resize, recipe.mean) == wanted
+        assert len(source.notes) == notes
+    assert "crop_pct 0.95, but no square input_size" in source.notes[-1]
+
+
+def test_strange_entries_do_not_stop_a_start(written):
+    torch = pytest.importorskip("torch")
+    from argparse import Namespace
+
+    deep = "[" * 50_000
+    written("model.safetensors", "torchvision")
+    arrays = read_arrays(Path("model.safetensors")).arrays
+    write_safetensors(Path("model.safetensors"), arrays, {"classes": deep, "pretrained_cfg": deep})
+    strange = ({"architecture": {"a": [1]}}, {"architecture": [1]}, {"mean": {"a": 1}})
+    for entries in (*strange, {"input_size": {"a": 1}, "crop_pct": 0.9}, {"pretrained_cfg": [3]}):
+        Path("config.json").write_text(json.dumps(entries))
+        recipe, _ = read_start(recipes.finetune(weights="model.safetensors"))
+        assert (recipe.mean, recipe.eval_resize) == ((), 0)
+    Path("config.json").unlink()
+    state = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    for args in ({"val_crop_size": "224", "val_resize_size": "256"}, {"mean": "x"}, {"std": [[1]]}):
+        torch.save({"state_dict": state, "args": Namespace(**args)}, "b.pth")
+        recipe, _ = read_start(recipes.finetune(weights="b.pth"))
+        assert (recipe.mean, recipe.eval_resize) == ((), 0)
 
 
 def test_published_files_are_known_by_their_hash():
