@@ -61,22 +61,30 @@ def read_list(file: str) -> Iterator[str]:
     Raises a ValueError if the list cannot be read.
     """
     if file == STDIN:
-        return _names(contextlib.nullcontext(getattr(sys.stdin, "buffer", sys.stdin)), "")
+        return _names(contextlib.nullcontext(getattr(sys.stdin, "buffer", sys.stdin)), STDIN)
     try:
         opened = open(file, "rb")  # noqa: SIM115 (`_names` closes it)
     except FileNotFoundError:
         fix = near_path(file, "give a list of images")
         raise ValueError(f"{file}: does not exist; {fix}") from None
     except OSError as error:
-        raise ValueError(f"{file}: cannot be read ({error.strerror}); give another list") from None
-    return _names(opened, os.path.dirname(file))
+        raise _unreadable(file, error) from None
+    return _names(opened, file)
 
 
-def _names(lines: contextlib.AbstractContextManager[_Lines], folder: str) -> Iterator[str]:
-    with lines as file:
-        for number, line in enumerate(_decoded(file)):
-            if name := _path_in(line, folder, is_first=number == 0):
-                yield name
+def _unreadable(file: str, error: OSError) -> ValueError:
+    return ValueError(f"{file}: cannot be read ({error.strerror}); give another list")
+
+
+def _names(lines: contextlib.AbstractContextManager[_Lines], file: str) -> Iterator[str]:
+    folder = os.path.dirname(file)
+    try:
+        with lines as opened:
+            for number, line in enumerate(_decoded(opened)):
+                if name := _path_in(line, folder, is_first=number == 0):
+                    yield name
+    except OSError as error:
+        raise _unreadable(file, error) from None
 
 
 def _decoded(file: _Lines) -> Iterator[str]:

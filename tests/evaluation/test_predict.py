@@ -245,6 +245,30 @@ def test_json_and_csv_name_the_files_that_cannot_be_read(run, digits_png, capsys
         assert [row["file"] for row in csv.DictReader(file)] == [line["file"] for line in lines]
 
 
+def test_a_stopped_run_keeps_the_old_table(run, digits_png, main, raises_line):
+    """And a list that cannot be read to its end is named, not the table."""
+    Path("out.csv").write_text("old")
+    with raises_line("/proc/self/mem: cannot be read (", "give another list"):
+        main("predict", run, "--list", "/proc/self/mem", "--csv", "out.csv")
+    assert Path("out.csv").read_text() == "old"
+
+
+def test_an_empty_list_is_named_for_several_classes_too(make_run, main):
+    make_run(model="resnet8", image_size=8, dataset="imagefolder", multi_label=True)
+    Path("empty.txt").write_text("")
+    with pytest.raises(ValueError, match=r"^empty.txt: names no images"):
+        main("predict", "run", "empty.txt", "--csv", "out.csv")
+
+
+def test_a_missing_path_is_an_error_at_once_or_a_result(trained, digits_png, raises_line):
+    """An iterator's path is looked at when its turn comes, and does not stop the others."""
+    with raises_line("no.png: does not exist"):
+        predict("no run", ["images/00.png", "no.png"])
+    results = predict(trained, iter(["no.png", "images/00.png", "images/deeper"]))
+    assert [result["file"] for result in results[:3]] == ["no.png", "images/00.png", "images/deeper/65.png"]
+    assert ["error" in result for result in results] == [True] + [False] * 6
+
+
 LISTS = {
     "names.txt": b"# two digits\n\nimages/00.png\nimages/01.png\n",
     "classes.txt": b"images/00.png 7\r\nimages/01.png\t2\r\n",
