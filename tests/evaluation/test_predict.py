@@ -278,6 +278,7 @@ LISTS = {
     "powershell.txt": "images\\00.png\r\nimages\\01.png\r\n".encode("utf-16"),
     "capitals.csv": b"File,Label\nimages/00.png,7\nimages/01.png,2\n",
     "found.list": b"images/00.png\0images/01.png\0",
+    "attributes.txt": b"images/00.png -1 1 1\nimages/01.png 1 -1 1\n",
 }
 
 
@@ -285,6 +286,22 @@ LISTS = {
 def test_a_list_names_the_images(name, digits_png):
     Path(name).write_bytes(LISTS[name])
     assert list(read_list(name)) == ["images/00.png", "images/01.png"]
+
+
+def test_a_folder_in_a_list_hides_no_image(digits_png):
+    Path("image").mkdir()
+    for index, name in enumerate(("image 1.png", "image,2.png")):
+        os.rename(f"images/{index:02d}.png", name)
+    Path("a.txt").write_text("image 1.png\nimage 1.png 7\nimage,2.png\nimage 3.png\n")
+    names = ["image 1.png", "image 1.png", "image,2.png", "image 3.png"]  # the last is missing
+    assert list(read_list("a.txt")) == names
+
+
+def test_names_of_print0_may_have_line_breaks(digits_png):
+    os.rename("images/00.png", "images/a\nb.png")
+    assert os.system("find images -name '[a0]*.png' -print0 > found.list") == 0
+    assert sorted(read_list("found.list"))[-1] == "images/a\nb.png"
+    assert len(list(read_list("found.list"))) == 10
 
 
 def test_names_in_a_list_may_be_strange(run, digits_png, capsys, main, monkeypatch):
