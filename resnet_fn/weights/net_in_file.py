@@ -52,7 +52,7 @@ def find_net(shapes: Shapes) -> Net:
     """
     nets = _nets(shapes)
     if not nets:
-        return Net(_largest_dict(shapes))
+        return _largest_dict(shapes)
     prefix = _choose(nets, shapes)
     if prefix is None:
         every = {name: name for name in shapes}
@@ -227,13 +227,27 @@ def _single_linear(start: str, features: int, shapes: Shapes) -> str:
     return f"{start}{layer}".removesuffix(".") if is_direct and not others else ""
 
 
-def _largest_dict(shapes: Shapes) -> Names:
-    """Return the arrays of the entry that has most, such as "state_dict" beside "optimizer"."""
+def _largest_dict(shapes: Shapes) -> Net:
+    """Return the arrays of the entry that has most, such as "state_dict" beside "optimizer".
+
+    An average with at least half as many arrays is preferred.
+    """
     groups: dict[str, Names] = {}
     for place in shapes:
-        group, _, name = place.rpartition("/")
-        groups.setdefault(group, {})[name] = place
-    return max(groups.values(), key=len, default={})
+        start = place.rfind("/") + 1
+        groups.setdefault(place[:start], {})[place[start:]] = place
+    most = max(map(len, groups.values()), default=0)
+    large = [group for group, names in groups.items() if 2 * len(names) >= most]
+    averages = [group for group in large if _is_average(group, shapes)]
+    group = max(averages or large, key=lambda group: len(groups[group]), default="")
+    names, before = groups.get(group, {}), ""
+    for wrapper in ("_orig_mod.", "module."):  # of torch.compile and DataParallel
+        if all(name.startswith(wrapper) for name in names):
+            names = {name.removeprefix(wrapper): place for name, place in names.items()}
+            before += wrapper
+    others = [other for other in large if other != group]
+    note = _describe_choice(f"{group}{before}", group, others, bool(averages))
+    return Net(names, (note,) if note else (), bool(averages))
 
 
 def _quoted(names: Iterable[str]) -> str:

@@ -300,6 +300,19 @@ def test_a_number_in_an_arrays_place_is_an_error(given):
         recognise_model(read_any_weights("a.pth").arrays | {"layer1.0.conv2.weight": np.ones(())})
 
 
+def test_of_other_nets_the_average_is_read():
+    """Without what compiled and parallel nets put before names."""
+    layers = {"0.weight": torch.ones(3, 2), "0.bias": torch.zeros(3)}
+    average = {f"_orig_mod.module.{name}": tensor + 1 for name, tensor in layers.items()}
+    contents = {"state_dict": layers, "optimizer": OPTIMIZER, "state_dict_ema": average}
+    torch.save(contents, "a.pth")
+    source = read_any_weights("a.pth")
+    assert source.averaged
+    assert "'state_dict_ema/_orig_mod.module.', the average" in source.notes[0]
+    assert "left out: 'state_dict/'" in source.notes[0]
+    assert source.arrays["0.bias"].tolist() == [1, 1, 1]
+
+
 def test_an_object_among_arrays_is_named(given):
     torch.save({**given.weights, "scale": argparse.Namespace()}, "a.pth")
     assert read_arrays("a.pth").notes == ("not read, because they are no arrays: scale",)
