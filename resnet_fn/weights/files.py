@@ -43,6 +43,8 @@ def read_arrays(path: Path) -> Contents:
     net = find_net({name: tuple(item.shape) for name, item in arrays_only})
     try:
         arrays = {name: _values(stored[place]) for name, place in net.names.items()}
+    except MemoryError:
+        raise
     except Exception as error:  # damaged storages of PyTorch may raise almost any error
         raise _not_intact(path, "PyTorch", error) from None
     return Contents(arrays, (*net.notes, *_unread(stored, net)), net.averaged, net.fault)
