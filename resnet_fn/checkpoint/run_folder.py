@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import itertools
 import json
 import os
@@ -119,9 +120,9 @@ class RunFolder:
             lock.take(self.path)
             self.checkpoints.mkdir(exist_ok=True)
             tempfile.TemporaryFile(dir=self.checkpoints).close()  # a folder may exist and still refuse new files
+            check_rename(self.checkpoints)
         except OSError as error:
             raise ValueError(f"out_dir: {self.path} cannot be written ({error.strerror}); give another path") from None
-        check_rename(self.checkpoints)
 
     def config(self) -> dict[str, Any]:
         """Return the contents of config.json, or {} if the file is missing or no run wrote it."""
@@ -158,7 +159,10 @@ class RunFolder:
 
 
 def check_rename(folder: Path) -> None:
-    """Raise ValueError if folders inside `folder` cannot be renamed, as each checkpoint must be."""
+    """Raise ValueError if folders inside `folder` cannot be renamed, as each checkpoint must be.
+
+    Raises OSError if the disk is full, or nothing can be written.
+    """
     # After a kill, `prune` removes folders of both names.
     temporary = folder / f"step-00000000.tmp-{os.getpid()}"
     renamed = temporary.with_suffix(".tmp-pruned")
@@ -167,11 +171,14 @@ def check_rename(folder: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
         temporary.mkdir()
         (temporary / MANIFEST).touch()  # a bucket may rename folders only while they are empty
-        temporary.rename(renamed)
-    except OSError as error:
-        fault = f"cannot rename folders ({error.strerror}), so it cannot hold checkpoints"
-        fix = "give an --out-dir on another disk, and copy the run afterwards"
-        raise ValueError(f"out_dir: {folder}: {file_system(folder)} {fault}; {fix}") from None
+        try:
+            temporary.rename(renamed)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            fault = f"cannot rename folders ({error.strerror}), so it cannot hold checkpoints"
+            fix = "give an --out-dir on another disk, and copy the run afterwards"
+            raise ValueError(f"out_dir: {folder}: {file_system(folder)} {fault}; {fix}") from None
     finally:
         for left in (temporary, renamed):
             shutil.rmtree(left, ignore_errors=True)

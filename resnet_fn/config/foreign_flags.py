@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 
 # A line of advice, and below it the flags that get it, without dashes. An advice fits a command
-# that has all flags which the advice names. Of several lines of advice, the first that fits counts.
+# that has all flags which the advice names; without flags, it is for training. Of several lines of
+# advice, the first that fits counts.
 _FLAGS = """
 # data
 give --data-dir FOLDER
@@ -265,7 +266,7 @@ give --top N
     topk top-k k
 give --threshold P
     conf conf-thres conf-threshold
-write RUN first, then the pictures
+write RUN first, then the pictures, or give --list FILE
     source input image images img i input-dir data data-dir
 give --format onnx
     onnx to-onnx export-onnx
@@ -382,6 +383,7 @@ def _by_word() -> dict[str, list[str]]:
 
 
 _ADVICES = _by_word()
+_ALWAYS_TRUE = ("not needed here; leave it out", "this package does not have it; leave it out")
 
 
 def flags_in(advice: str) -> list[str]:
@@ -398,8 +400,15 @@ def advice_on_flag(word: str, flags: Collection[str]) -> str:
     """Return the advice to a command with `flags` about another project's flag, or ""."""
     letter = re.fullmatch(r"-([a-zA-Z])\d+", word)  # -j8
     name = letter[1] if letter else word.lstrip("-").replace("_", "-").lower()
-    fitting = (advice for advice in _ADVICES.get(name, ()) if set(flags_in(advice)) <= set(flags))
+    fitting = (advice for advice in _ADVICES.get(name, ()) if _fits(advice, flags))
     return next(fitting, "")
+
+
+def _fits(advice: str, flags: Collection[str]) -> bool:
+    """Return whether a command with `flags` can follow the advice."""
+    if named := flags_in(advice):
+        return set(named) <= set(flags)
+    return "--epochs" in flags or ("--device" in flags and advice in _ALWAYS_TRUE)
 
 
 def advice_on_setting(word: str, settings: Collection[str]) -> str:

@@ -140,11 +140,6 @@ def unchecked(config: type[_Settings], values: Mapping[str, Any]) -> _Settings:
     return new
 
 
-def is_typed(config: Any, name: str) -> bool:
-    """Return whether the user chose the setting: by a flag, in a recipe file, or by a keyword in Python."""
-    return name in config.typed
-
-
 def typed_in(config: Any) -> dict[str, Any]:
     """Return the settings that were passed to the constructor or differ from their defaults."""
     usual = {field.name: field.default for field in dataclasses.fields(config)}

@@ -24,6 +24,7 @@ from resnet_fn.evaluation.describe_input import describe_preprocessing
 from resnet_fn.evaluation.eval_step import EvalStep, make_eval_step
 from resnet_fn.evaluation.picture import open_picture
 from resnet_fn.models import build_net
+from resnet_fn.recipes import chosen
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.average import averages_of
@@ -119,7 +120,7 @@ def load_run(
         CheckpointError: no checkpoint is intact, the checkpoint does not fit its recipe, or `ema` is True and the
             checkpoint has no averaged weights.
     """
-    process.start(device, threads)
+    process.prepare(device, threads)
     checkpoint = find_checkpoint(Path(source), which)
     recipe = recipe_from_dict(checkpoint.state["recipe"])
     check_buildable(recipe)
@@ -151,7 +152,7 @@ def load_weight_file(
     # These two options of a recipe file are for training.
     data["options"] = dataclasses.replace(data.get("options", RunOptions()), data_threads=0, progress=False)
     weights = read_weights(file, which)
-    recipe, weights = suit_weights(recipe, weights)
+    recipe, weights = suit_weights(recipe, weights, chosen(recipe))
     if data.get("workers", Workers()).is_main:
         print(*describe_source(weights), sep="\n", flush=True)
     dataset = open_dataset(recipe, weights_of=earlier_run(file, recipe), **data)

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     """Print the tables that the flags choose, and write histograms (--out-dir) and statistics (--json)."""
     parsed = _parser().parse(arguments)
     how = _check(parsed)
-    process.start(parsed.device, parsed.threads)
+    process.prepare(parsed.device, parsed.threads)
     from resnet_fn.telemetry.board import EventFile
 
     board = EventFile(parsed.out_dir) if parsed.out_dir else None

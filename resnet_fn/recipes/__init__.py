@@ -181,6 +181,14 @@ def load_recipe(name: str) -> Draft:
     return draft_of(recipe(name), RunOptions())
 
 
+def chosen(recipe: Recipe) -> set[str]:
+    """Return the names of the settings that the user chose.
+
+    A copy, as of `dataclasses.replace`, does not know them: its settings in `differences` count.
+    """
+    return {*(recipe.typed or differences(recipe))}
+
+
 def differences(recipe: Recipe) -> dict[str, Any]:
     """Return the settings that differ from the recipe named `recipe.name`, or from the defaults if there is none."""
     base = RECIPES.get(recipe.name, Recipe(name=recipe.name))

@@ -26,6 +26,7 @@ from resnet_fn.models import build_net, check_model
 from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.models.inputs import Masks, make_masks
 from resnet_fn.models.parts import group_of
+from resnet_fn.recipes import chosen
 from resnet_fn.run.prefetch import Prefetcher
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
@@ -145,7 +146,7 @@ def build_run(
     check_feed(recipe, options.feed)
     source = None
     if not own and not checkpoint:
-        recipe, source = read_start(recipe)
+        recipe, source = read_start(recipe, chosen(recipe))
         check_buildable(recipe)
         check_model(recipe.model)  # before the data set, which can take minutes to read
         check_settings(workers, recipe)  # each worker read its own file

@@ -20,13 +20,12 @@ from resnet_fn.config.recipe import PREPARATION, Recipe, recipe_from_dict
 from resnet_fn.config.settings import changed
 from resnet_fn.data.feed import Feed
 from resnet_fn.data.input_spec import renamed
-from resnet_fn.recipes import differences
+from resnet_fn.recipes import chosen
 from resnet_fn.run.build import Progress, Run
 from resnet_fn.runtime.disk import finite_or_null
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.process import EXACT_THREADS, kernel_environment
 from resnet_fn.runtime.workers import Workers, broadcast_text
-from resnet_fn.weights.preparation import typed_preparation
 
 
 def save(run: Run) -> None:
@@ -150,8 +149,9 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequen
     """Raise ValueError if a field of the recipe, except `may_differ`, differs from the checkpoint's recipe."""
     ours, theirs = to_dict(recipe), to_dict(recipe_from_dict(checkpoint.state["recipe"]))
     ours |= {name: theirs[name] for name in _new_settings(recipe, checkpoint)}
-    if recipe.weights:  # these settings come from the weights, unless the user typed them
-        ours |= {name: theirs[name] for name in PREPARATION if name not in typed_preparation(recipe)}
+    if recipe.weights:  # these settings come from the weights, unless the user chose them
+        given = chosen(recipe)
+        ours |= {name: theirs[name] for name in PREPARATION if name not in given or ours[name] in ("", [])}
     if not recipe.model:  # the weights determined the model when the run began
         ours |= {"model": theirs["model"], "norm": theirs["norm"], "stem": recipe.stem or theirs["stem"]}
     keys = [key for key in ours if key not in may_differ and ours[key] != theirs[key]]
@@ -171,8 +171,8 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequen
 
 
 def _new_settings(recipe: Recipe, checkpoint: Checkpoint) -> list[str]:
-    """Return the settings that the checkpoint, which is older, lacks and the caller did not change."""
-    known = {*checkpoint.state["recipe"], *differences(recipe)}
+    """Return the settings that the checkpoint, which is older, lacks and the user did not choose."""
+    known = {*checkpoint.state["recipe"], *chosen(recipe)}
     return [name for name in to_dict(recipe) if name not in known]
 
 

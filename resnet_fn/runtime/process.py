@@ -16,6 +16,7 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed
 from resnet_fn.runtime import versions
 from resnet_fn.runtime.cpus import cpu_share, keep_to_one_cpu, processor
+from resnet_fn.runtime.launchers import check_launcher
 
 if TYPE_CHECKING:
     from resnet_fn.runtime.workers import Workers
@@ -118,7 +119,14 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
     Raises:
         ValueError: If `device` or `threads` is invalid, or if an earlier call chose another value.
         ValueError: If MindSpore's compile cache is on, because the cache gives wrong results (docs/lab.md).
+        ValueError: If another launcher than msrun started several processes, which cannot join.
     """
+    check_launcher()
+    return prepare(device, threads, fast_math)
+
+
+def prepare(device: str = "", threads: int = 0, fast_math: bool = False) -> "Workers":
+    """Do what `start` does, also in one of several processes that need not join."""
     check_value(RunOptions, "threads", threads)
     device = device or started.get("device", "CPU")
     gives_wrong_values = "makes compiled functions return wrong values in the second run"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from resnet_fn.config.hints import closest
-from resnet_fn.runtime.launchers import check_launcher
+from resnet_fn.runtime.launchers import check_pod
 
 Reduce = Callable[[Sequence[Any]], Sequence[Any]]
 
@@ -35,7 +35,6 @@ def join(device: str = "CPU") -> Workers:
     """Join the other workers if msrun started this process. The call never returns in msrun's scheduler process."""
     global _joined
     if _joined is None:
-        check_launcher()
         _joined = _join(device) if "MS_ROLE" in os.environ else Workers()
     return _joined
 
@@ -44,6 +43,7 @@ _joined: Workers | None = None
 
 
 def _join(device: str) -> Workers:
+    check_pod()
     roles, role = ("MS_WORKER", "MS_SCHED"), os.environ["MS_ROLE"]
     if role not in roles:
         raise ValueError(f"MS_ROLE: {role!r} is unknown; {closest(role, roles)}")

@@ -81,6 +81,16 @@ class EventFile:
         """Add the distribution of finite values of any shape."""
         self.add(summary.histogram(name, values, _BINS), step)
 
+    def flush(self, after: float = 0.0) -> None:
+        """Write the events that are in memory if the last flush is `after` seconds ago."""
+        if self.error is not None or time.monotonic() - self._flushed < after:
+            return
+        try:
+            self._events.flush()
+            self._flushed = time.monotonic()
+        except OSError as error:
+            self._keep(error)
+
     def close(self) -> None:
         """Write the events that are still in memory, and close the file."""
         try:
@@ -98,9 +108,6 @@ class EventFile:
         event.wall_time = time.time()
         try:
             self._events.write_event(event)
-            if time.monotonic() - self._flushed > _FLUSH_SECONDS:
-                self._events.flush()
-                self._flushed = time.monotonic()
         except OSError as error:
             self._keep(error)
 
@@ -125,6 +132,7 @@ class Board:
         for field, name in SCALARS[event["event"]].items():
             if event.get(field) is not None and field not in self._hidden:
                 self._file.add(summary.scalar(name, event[field]), event["update"])
+        self._file.flush(after=_FLUSH_SECONDS)
 
     def norms(self, norms: Mapping[str, Mapping[str, float]], update: int) -> None:
         """Add 2-norms, which have the form {kind: {group of layers: norm}}."""
@@ -145,6 +153,11 @@ class Board:
             self._file.add(summary.image("train/first_batch", pixels, dataformats="NCHW"), 0)
         except Exception as error:
             print(f"warning: first batch not shown in TensorBoard: {first_line(error)}", file=sys.stderr, flush=True)
+
+    def flush(self) -> None:
+        """Write the events that are in memory. Raises an OSError if events could not be written."""
+        self._file.flush()
+        self._check()
 
     def close(self, whole: bool) -> None:
         """Write all events and close the file. A write error is raised only if the run is complete (`whole`)."""

@@ -115,9 +115,10 @@ class Telemetry:
             self._write(event)
 
     def flush(self) -> None:
-        """Write all lines to the log file. Call this before a checkpoint is saved."""
+        """Write all lines and events to their files. Call this before a checkpoint is saved."""
         with saving(Path(self._log.name), self._folder):
             self._log.flush()
+        self._board.flush()
 
     def say(self, text: str) -> None:
         """Print text on stdout above the progress bar."""

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -196,25 +196,26 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
     return dataclasses.replace(recipe, model=model["name"], stem=recipe.stem or stem, norm=model["norm"])
 
 
-def read_start(recipe: Recipe) -> tuple[Recipe, WeightFile | None]:
+def read_start(recipe: Recipe, chosen: Collection[str]) -> tuple[Recipe, WeightFile | None]:
     """Return the recipe with a model name and its weights' preparation of images, and the weights.
 
-    The weights are None if the recipe has no weights.
+    Settings in `chosen`, the user's, stay. The weights are None if the recipe has no weights.
     """
     if not recipe.weights:
         return name_model(recipe, None), None
     try:
-        return suit_weights(recipe, read_weights(recipe.weights, recipe.which))
+        return suit_weights(recipe, read_weights(recipe.weights, recipe.which), chosen)
     except ValueError as error:
         raise WeightsError(f"weights: {error}") from None
 
 
-def suit_weights(recipe: Recipe, source: WeightFile) -> tuple[Recipe, WeightFile]:
+def suit_weights(recipe: Recipe, source: WeightFile, chosen: Collection[str]) -> tuple[Recipe, WeightFile]:
     """Return the recipe with the model and the preparation of images of its weights.
 
-    The weights are returned with lines about the preparation among their notes.
+    Settings of the preparation in `chosen`, the user's, stay. The weights are returned with lines
+    about the preparation among their notes.
     """
-    recipe, lines = take_over(recipe, source.preparation)
+    recipe, lines = take_over(recipe, source.preparation, chosen)
     notes = (*source.notes, *lines)
     return name_model(recipe, source), dataclasses.replace(source, notes=notes)
 

@@ -8,13 +8,13 @@ hash in their names. Other files do not show it.
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from resnet_fn.config.fields import as_declared, fault, show_value
 from resnet_fn.config.recipe import PREPARATION, Recipe
-from resnet_fn.config.settings import changed, is_typed
+from resnet_fn.config.settings import changed
 from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD
 
 # The filter, the image size and the shorter side before the crop, and the first eight digits of the
@@ -130,14 +130,16 @@ def of_timm(place: str, config: Mapping[str, Any]) -> Preparation | None:
     return Preparation(place=place, **checked, crop=crop if size else 0.0, notes=tuple(notes))
 
 
-def take_over(recipe: Recipe, source: Preparation | None) -> tuple[Recipe, list[str]]:
+def take_over(recipe: Recipe, source: Preparation | None, chosen: Collection[str]) -> tuple[Recipe, list[str]]:
     """Return the recipe with the preparation of its weights, and lines with what is from where.
 
-    A setting that the user typed stays, and others follow it: with `--image-size 128`, evaluation
+    A setting in `chosen`, the user's, stays, and others follow it: with `--image-size 128`, evaluation
     has 128 pixels, too, and the crop keeps the weights' share of an image. A recipe that has one
     size for training and another for evaluation keeps its size for training.
     """
-    typed = typed_preparation(recipe)
+    # A size of 0 is a value, but an empty mean, deviation or filter stands for that of the weights.
+    typed = {name for name in PREPARATION if name in chosen}
+    typed = {name for name in typed if getattr(recipe, name) not in ("", ())}
     if source is None:
         return recipe, [_UNKNOWN] if recipe.of_files and not typed - {"image_size"} else []
     wanted = _wanted(recipe, source, typed)
@@ -158,15 +160,6 @@ def take_over(recipe: Recipe, source: Preparation | None) -> tuple[Recipe, list[
         fix = "give --eval-size, too, or leave it out"
         raise ValueError(f"eval_resize: {recipe.eval_resize} {size}; {fix}")
     return new, [*lines, *source.notes]
-
-
-def typed_preparation(recipe: Recipe) -> set[str]:
-    """Return the names of the settings in `PREPARATION` to which the user gave a value.
-
-    A size of 0 is a value, but an empty mean, deviation or filter stands for that of the weights.
-    """
-    typed = {name for name in PREPARATION if is_typed(recipe, name)}
-    return {name for name in typed if getattr(recipe, name) not in ("", ())}
 
 
 def _wanted(recipe: Recipe, source: Preparation, typed: set[str]) -> dict[str, Any]:

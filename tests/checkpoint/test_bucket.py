@@ -34,6 +34,15 @@ def test_a_refused_rename_is_named_before_training(monkeypatch, lock, raises_lin
     assert os.listdir("bucket/checkpoints") == []
 
 
+@pytest.mark.parametrize("call", ["mkdir", "rename"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_no_fault_of_renaming(monkeypatch, lock, raises_line, number, call):
+    refused = refusing(getattr(os, call), number, lambda path: "tmp-" in str(path))
+    monkeypatch.setattr(os, call, refused)
+    with raises_line("out_dir: run cannot be written", os.strerror(number), "give another path"):
+        RunFolder(Path("run")).create(lock)
+
+
 def test_a_disk_that_renames_folders_keeps_nothing_of_the_check(lock):
     for _ in range(2):
         RunFolder(Path("run")).create(lock)

@@ -106,12 +106,32 @@ def test_every_flag_of_another_project_gets_a_hint(theirs, raises_line):
         ("predict", "run x.png --topk 3", "--top N"),
         ("predict", "--ckpt run x.png", "--checkpoint RUN"),
         ("launch", "--nproc-per-node 2 -- --epochs 1", "--workers N"),
+        ("launch", "--workers 2 --data-dir D --epochs 3", "arguments of resnet_fn.train after --"),
+        ("launch", "--dist-backend nccl", "arguments of resnet_fn.train after --"),
+        ("evaluate", "run --pin-mem", "leave it out"),
     ],
 )
 def test_a_line_from_another_project_names_the_flag(command, words, parts, raises_line, tmp_path):
     (tmp_path / "photographs").mkdir()
     with raises_line(*parts.split("|"), kind=cli.UsageError):
         module(command).main(words.split())
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("plot", "--data run"),
+        ("convert", "--input a.pth b.pth"),
+        ("pack", "--data-dir D packed"),
+        ("predict", "run a.png --save"),
+    ],
+)
+def test_advice_for_other_commands_is_not_given(command, words, capsys):
+    with pytest.raises(cli.UsageError) as caught:
+        module(command).main(words.split())
+    text = str(caught.value)
+    assert "RUN first" not in text
+    assert "leave it out" not in text
 
 
 @pytest.mark.parametrize(

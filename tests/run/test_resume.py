@@ -6,15 +6,24 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from resnet_fn.checkpoint.folder import load_checkpoint, write_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder, settings_of
+from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.recipes import load_recipe
 from resnet_fn.run.build import Progress
 from resnet_fn.run.loop import train
-from resnet_fn.run.resume import find_start, layout_notes, parallel_layout, save_is_due
+from resnet_fn.run.resume import (
+    find_start,
+    layout_notes,
+    parallel_layout,
+    resumed_recipe,
+    save_is_due,
+)
 from resnet_fn.runtime import process
 from resnet_fn.runtime.disk import sha256_of_file
 from resnet_fn.runtime.lock import FolderLock
@@ -209,6 +218,22 @@ def test_a_run_of_version_0_2_0_goes_on_to_the_same_bits(name, now, kept, capsys
     now_state, now_arrays = last_state("run")
     assert now_arrays == arrays
     assert now_state["recipe"] == state["recipe"]
+
+
+def test_an_old_run_of_a_recipe_file_resumes(write_recipe, lock):
+    """The file gets `head_lr_factor` from finetune, and the run began before that setting."""
+    file = write_recipe({"extends": "finetune", "epochs": 3})
+    recipe = load_recipe(file).complete().make(Recipe)
+    assert recipe.head_lr_factor == 10.0
+    stored = {"update": 5, "best": None, "last": None, "recipe": to_dict(recipe)}
+    del stored["recipe"]["head_lr_factor"]
+    arrays = {"w": np.zeros(3, np.float32)}
+    found = write_checkpoint(RunFolder(Path("run")).checkpoint_path(5), arrays, arrays, stored)
+    assert start(lock, recipe, out_dir="run", resume="auto")[1].path == found
+    _, notes = resumed_recipe(recipe, load_checkpoint(found))
+    assert any("head_lr_factor stays 1.0, not 10.0" in note for note in notes)
+    other = load_recipe(file).complete(head_lr_factor=5.0).make(Recipe)
+    assert "(head_lr_factor 1.0 → 5.0)" in rejected(lock, other, out_dir="run")
 
 
 def typed(text):

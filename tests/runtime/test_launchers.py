@@ -31,6 +31,7 @@ ALONE = {
     "torchrun with one process": TORCHRUN | {"WORLD_SIZE": "1"},
     "a stray variable": {"WORLD_SIZE": "2"},
     "a variable that is no number": {"OMPI_COMM_WORLD_SIZE": "two"},
+    "a shell of srun --pty": SRUN | {"SLURM_PTY_PORT": "40001", "PMI_SIZE": "2"},
     "msrun, which srun started on each machine": SRUN | {"MS_ROLE": "MS_WORKER"},
 }
 
@@ -41,7 +42,7 @@ def test_another_launchers_process_names_ours(variables, monkeypatch, raises_lin
         monkeypatch.setenv(name, value)
     with raises_line(
         "is 2",
-        "do not train together",
+        "do not work together",
         "resnet_fn.launch --workers 2 --",
         "unset",
         "2 separate runs",
@@ -59,5 +60,29 @@ def test_a_lone_process_and_msruns_pass(variables, monkeypatch):
 @pytest.mark.parametrize("variables", [TORCHRUN, SRUN], ids=["torchrun", "srun"])
 def test_a_run_that_would_be_alone_writes_nothing(variables, python, says):
     done = python("-m", "resnet_fn.train", "--out-dir", "run", code=1, **variables)
-    says(done.stderr, "train: error: ", "resnet_fn.launch --workers 2 -- FLAGS")
+    says(done.stderr, "train: error: ", "resnet_fn.launch --workers 2 -- --out-dir run once")
     assert not Path("run").exists()
+
+
+def test_the_fix_is_the_typed_command(python, says):
+    done = python("-m", "resnet_fn.evaluate", "my run", code=1, **SRUN)
+    says(done.stderr, "launch --workers 2 -- python -m resnet_fn.evaluate 'my run' once")
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [SRUN | {"SLURM_STEP_NUM_NODES": "2"}, TORCHRUN | {"GROUP_WORLD_SIZE": "2"}],
+    ids=["srun", "torchrun"],
+)
+def test_several_machines_get_the_page(variables, monkeypatch, raises_line):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with raises_line("is 2", "resnet_fn.launch once on each of the 2 machines", "distributed.md"):
+        check_launcher()
+
+
+def test_predictions_need_not_join(python, says):
+    Path("a.png").touch()
+    done = python("-m", "resnet_fn.predict", "none", "a.png", code=1, **SRUN)
+    says(done.stderr, "predict: error: none")
+    assert "launch" not in done.stderr

@@ -37,10 +37,12 @@ def test_the_silent_twin_takes_the_same_calls_and_leaves_nothing(capsys):
     assert {name for name in vars(Telemetry) if not name.startswith("_")} <= vars(SilentTelemetry).keys()
 
 
-def test_an_evaluation_is_in_the_file_at_once(tmp_path):
+def test_an_evaluation_is_in_both_files_at_once(tmp_path, board_events):
     with Telemetry(tmp_path, Recipe(), OPTIONS, 0, 1) as telemetry:
         telemetry.evaluated({"event": "eval", "update": 1, "loss": 1.0, "top1": 0.5})
         assert json.loads((tmp_path / "metrics.jsonl").read_text())["top1"] == 0.5
+        tags = [value.tag for event in board_events(tmp_path) for value in event.summary.value]
+        assert {"eval/loss", "eval/top1"} <= set(tags)
 
 
 @pytest.mark.parametrize("progress", [True, False])

@@ -132,7 +132,7 @@ def test_of_a_run_folder_the_best_counts_where_it_is_asked_for(capsys):
     best = checkpoint_at(1, weights, [])
     last = checkpoint_at(2, [Parameter(parameter + 1, name=parameter.name) for parameter in weights], [])
     for which, path in (("last", last), ("best", best)):
-        recipe, source = read_start(Recipe(model="resnet8", weights="run", which=which))
+        recipe, source = read_start(Recipe(model="resnet8", weights="run", which=which), ())
         lines = start_from(create_model("resnet8", num_classes=3), source, recipe, "abc")
         assert lines[0].startswith(f"weights     {path}, ")
         assert convert.main(["run", "a.safetensors", "--which", which]) == 0

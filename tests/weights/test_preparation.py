@@ -1,4 +1,7 @@
+import copy
+import dataclasses
 import json
+import pickle
 import shutil
 from pathlib import Path
 
@@ -54,6 +57,10 @@ def write_hub(written, entries, root=Path()):
     return str(place / "model.safetensors")
 
 
+def start(recipe):
+    return read_start(recipe, recipes.chosen(recipe))
+
+
 def settings_of(recipe):
     return {name: getattr(recipe, name) for name in PREPARATION}
 
@@ -85,44 +92,56 @@ def settings_of(recipe):
     ],
 )
 def test_typed_settings_win_over_the_files(entries, given, wanted, hub):
-    recipe, _ = read_start(recipes.finetune(weights=hub(entries), **given))
+    recipe, _ = start(recipes.finetune(weights=hub(entries), **given))
     assert settings_of(recipe).items() >= wanted.items()
 
 
 def test_a_typed_zero_wins_over_the_files(hub):
     weights = hub(RA4)
-    recipe, _ = read_start(recipes.finetune(weights=weights, eval_resize=0))
+    recipe, _ = start(recipes.finetune(weights=weights, eval_resize=0))
     assert (recipe.image_size, recipe.evaluation_resize) == (224, 256)  # 224 / 0.875
     two_sizes = {"weights": weights, "model": "resnet8", "eval_size": 0}
-    recipe, _ = read_start(recipes.imagenet_resnet50_v2(**two_sizes))
+    recipe, _ = start(recipes.imagenet_resnet50_v2(**two_sizes))
     assert (recipe.evaluation_size, recipe.eval_resize) == (224, 248)
 
 
 def test_a_typed_resize_below_the_files_size_is_an_error(hub, raises_line):
     weights = hub({**RA4, "input_size": [3, 288, 288]})
     with raises_line("eval_resize: 256", "288", "hub/config.json", "--eval-size"):
-        read_start(recipes.finetune(weights=weights, eval_resize=256))
-    recipe, _ = read_start(recipes.finetune(weights=weights, eval_resize=256, eval_size=224))
+        start(recipes.finetune(weights=weights, eval_resize=256))
+    recipe, _ = start(recipes.finetune(weights=weights, eval_resize=256, eval_size=224))
     assert (recipe.eval_size, recipe.eval_resize) == (224, 256)
+
+
+def test_a_copy_of_a_recipe_keeps_what_the_user_chose(hub):
+    base = recipes.finetune(weights=hub(RA4))
+    assert start(copy.copy(base))[0].image_size == 224
+    small = dataclasses.replace(base, image_size=128)
+    for recipe in (small, copy.deepcopy(small), pickle.loads(pickle.dumps(small))):
+        taken, _ = start(recipe)
+        assert (taken.image_size, taken.eval_resize, taken.mean) == (128, 142, HALF)
+    own = dataclasses.replace(base, mean=(0.1,), std=(0.2,), interpolation="box")
+    taken, _ = start(own)
+    assert (taken.mean, taken.std, taken.interpolation) == ((0.1,), (0.2,), "box")
 
 
 def test_a_recipe_of_two_sizes_keeps_its_size_of_training(hub):
     weights = hub(RA4)
     for given, resize in (({}, 248), ({"eval_resize": 232}, 232)):
         two_sizes = recipes.imagenet_resnet50_v2(weights=weights, model="resnet8", **given)
-        recipe, _ = read_start(two_sizes)
+        recipe, _ = start(two_sizes)
         assert (recipe.image_size, recipe.eval_size, recipe.eval_resize) == (176, 224, resize)
 
 
 def test_sets_in_memory_take_mean_and_deviation_alone(hub):
-    recipe, _ = read_start(recipes.cifar10_resnet18(weights=hub(RA4), model="resnet8"))
+    recipe, _ = start(recipes.cifar10_resnet18(weights=hub(RA4), model="resnet8"))
     kept = {"image_size": 32, "eval_size": 0, "eval_resize": 0, "interpolation": ""}
     assert settings_of(recipe) == {"mean": HALF, "std": HALF, **kept}
 
 
 def test_lines_say_what_comes_from_where(hub):
     tests = {"test_input_size": [3, 288, 288], "test_crop_pct": 1.0}
-    _, source = read_start(recipes.finetune(weights=hub({**RA4, **tests}), image_size=128))
+    _, source = start(recipes.finetune(weights=hub({**RA4, **tests}), image_size=128))
     taken, given, larger = source.notes
     parts = (
         "mean 0.5,0.5,0.5",
@@ -135,18 +154,18 @@ def test_lines_say_what_comes_from_where(hub):
     assert "image_size 128, not 224" in given
     assert "--eval-size 288 --eval-resize 288" in larger
     for crop_mode in ("squash", "border"):
-        _, source = read_start(recipes.finetune(weights=hub({**RA4, "crop_mode": crop_mode})))
+        _, source = start(recipes.finetune(weights=hub({**RA4, "crop_mode": crop_mode})))
         warning = f"warning: hub/config.json has the crop_mode {crop_mode!r}"
         assert any(warning in note for note in source.notes)
 
 
 def test_nothing_beside_weights_is_said_too(written):
     written("a.safetensors")
-    recipe, source = read_start(recipes.finetune(weights="a.safetensors"))
+    recipe, source = start(recipes.finetune(weights="a.safetensors"))
     assert "preparation as in the recipe" in source.notes[-1]
     assert "--mean, --std, --interpolation, --eval-resize" in source.notes[-1]
     assert (recipe.mean, recipe.interpolation, recipe.eval_resize) == ((), "", 0)
-    _, source = read_start(recipes.finetune(weights="a.safetensors", mean=HALF))
+    _, source = start(recipes.finetune(weights="a.safetensors", mean=HALF))
     assert not source.notes
 
 
@@ -161,7 +180,7 @@ def test_nothing_beside_weights_is_said_too(written):
     ],
 )
 def test_impossible_values_are_named_and_not_used(entries, parts, hub, says):
-    recipe, source = read_start(recipes.finetune(weights=hub(entries)))
+    recipe, source = start(recipes.finetune(weights=hub(entries)))
     says(source.notes[0], "warning: hub/config.json", *parts.split("|"))
     assert (recipe.mean, recipe.std, recipe.interpolation, recipe.eval_resize) == ((), (), "", 0)
 
@@ -176,11 +195,11 @@ def test_a_config_of_another_net_is_not_used(written):
     ):
         entries = {"architecture": architecture, "pretrained_cfg": RA4}
         Path("config.json").write_text(json.dumps(entries))
-        recipe, source = read_start(recipes.finetune(weights="model.safetensors"))
+        recipe, source = start(recipes.finetune(weights="model.safetensors"))
         assert recipe.mean == mean, architecture
         assert any("not used" in note for note in source.notes) == (not mean)
     Path("config.json").write_text("{")
-    _, source = read_start(recipes.finetune(weights="model.safetensors"))
+    _, source = start(recipes.finetune(weights="model.safetensors"))
     assert "warning: config.json cannot be read" in source.notes[0]
 
 
@@ -196,7 +215,7 @@ def test_metadata_say_the_preparation(written):
     }
     for metadata in ({"preprocessing": json.dumps(exported)}, {"pretrained_cfg": json.dumps(RA4)}):
         write_safetensors(Path("b.safetensors"), arrays, metadata)
-        recipe, _ = read_start(recipes.finetune(weights="b.safetensors"))
+        recipe, _ = start(recipes.finetune(weights="b.safetensors"))
         sizes = {"image_size": 96, "eval_resize": 100, "interpolation": "lanczos"}
         wanted = TAKEN if "pretrained_cfg" in metadata else {**IMAGENET, **sizes}
         assert settings_of(recipe).items() >= wanted.items()
@@ -230,13 +249,13 @@ def test_training_scripts_settings_say_the_preparation(written):
         ),
     ):
         torch.save(saved, "b.pth")
-        recipe, _ = read_start(recipes.finetune(weights="b.pth"))
+        recipe, _ = start(recipes.finetune(weights="b.pth"))
         assert settings_of(recipe).items() >= wanted.items()
     size, crop = {"img_size": 160}, {"crop_pct": 0.95, "mean": HALF}
     for given, wanted, notes in ((size, (160, 182, ()), 1), (crop, (224, 0, HALF), 2)):
         args = argparse.Namespace(model="resnet8", **given)
         torch.save({"arch": "resnet8", "state_dict": state, "args": args}, "b.pth")
-        recipe, source = read_start(recipes.finetune(weights="b.pth"))
+        recipe, source = start(recipes.finetune(weights="b.pth"))
         assert (recipe.image_size, recipe.eval_resize, recipe.mean) == wanted
         assert len(source.notes) == notes
     assert "crop_pct 0.95, but no square input_size" in source.notes[-1]
@@ -253,13 +272,13 @@ def test_strange_entries_do_not_stop_a_start(written):
     strange = ({"architecture": {"a": [1]}}, {"architecture": [1]}, {"mean": {"a": 1}})
     for entries in (*strange, {"input_size": {"a": 1}, "crop_pct": 0.9}, {"pretrained_cfg": [3]}):
         Path("config.json").write_text(json.dumps(entries))
-        recipe, _ = read_start(recipes.finetune(weights="model.safetensors"))
+        recipe, _ = start(recipes.finetune(weights="model.safetensors"))
         assert (recipe.mean, recipe.eval_resize) == ((), 0)
     Path("config.json").unlink()
     state = {name: torch.from_numpy(array) for name, array in arrays.items()}
     for args in ({"val_crop_size": "224", "val_resize_size": "256"}, {"mean": "x"}, {"std": [[1]]}):
         torch.save({"state_dict": state, "args": Namespace(**args)}, "b.pth")
-        recipe, _ = read_start(recipes.finetune(weights="b.pth"))
+        recipe, _ = start(recipes.finetune(weights="b.pth"))
         assert (recipe.mean, recipe.eval_resize) == ((), 0)
 
 
@@ -331,8 +350,8 @@ def test_a_run_prepares_images_as_its_weights_say(trained, photographs):
 def test_a_run_as_weights_brings_its_preparation(trained, photographs):
     run = str(trained[0])
     wanted = {**TAKEN, "image_size": 24, "eval_resize": 26}
-    assert settings_of(read_start(recipes.finetune(weights=run))[0]).items() >= wanted.items()
-    recipe, _ = read_start(recipes.finetune(weights=run, std=(0.25,), interpolation="box"))
+    assert settings_of(start(recipes.finetune(weights=run))[0]).items() >= wanted.items()
+    recipe, _ = start(recipes.finetune(weights=run, std=(0.25,), interpolation="box"))
     assert settings_of(recipe).items() >= {**wanted, "std": (0.25,), "interpolation": "box"}.items()
     _, dataset, _ = load_weight_file(run, recipes.finetune(), data_dir=str(photographs))
     assert (dataset.input.interpolation, dataset.input.image_size, dataset.input.eval_resize) == (
