@@ -43,7 +43,7 @@ def load_folder(data_dir: str, threads: int, share: float, rule: SplitRule, trai
         return load_test_folder(data_dir, threads)
     if place is None or (classes and not validates):
         raise ValueError(f"data_dir: {_what_is_missing(root, halves)}")
-    scores_only = rule.is_fixed and not trains
+    scores_only = rule.is_fixed and not trains and root.is_dir()
     if scores_only and {*classes} < {*rule.classes}:  # folders of other classes were removed
         classes = tuple(rule.classes)
     number = {name: label for label, name in enumerate(classes)}
