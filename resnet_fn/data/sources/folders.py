@@ -38,12 +38,16 @@ def load_folder(data_dir: str, threads: int, share: float, rule: SplitRule, trai
     root = Path(data_dir)
     halves = find_halves(root, rule.classes)
     place, validation, classes = halves.train, halves.validation, halves.classes
+    if rule.needs_folder and place and not validation and root.is_dir():
+        problem = f"the validation folder of the run {rule.run} is missing or empty in {root}"
+        fix = "restore it, or evaluate the run on another folder with --data-dir FOLDER"
+        raise ValueError(f"data_dir: {problem}; {fix}")
     validates = validation is not None or share > 0 or rule.is_fixed
     if not trains and (place is None or (place == root and not validates)):
         return load_test_folder(data_dir, threads)
     if place is None or (classes and not validates):
         raise ValueError(f"data_dir: {_what_is_missing(root, halves)}")
-    scores_only = rule.is_fixed and not trains
+    scores_only = rule.is_fixed and not trains and root.is_dir()
     if scores_only and {*classes} < {*rule.classes}:  # folders of other classes were removed
         classes = tuple(rule.classes)
     number = {name: label for label, name in enumerate(classes)}
@@ -55,10 +59,6 @@ def load_folder(data_dir: str, threads: int, share: float, rule: SplitRule, trai
         notes += describe_left_out(root, sorted(filter(is_left_out, os.listdir(root))))
     is_split = validation is None or rule.is_fixed
     if validation is None or rule.is_fixed:
-        if rule.run and rule.exact and not rule.is_fixed:
-            problem = f"the validation folder of the run {rule.run} is missing in {root}"
-            fix = "restore it, or evaluate the run on another folder with --data-dir FOLDER"
-            raise ValueError(f"data_dir: {problem}; {fix}")
         train, test, more = split_off(train, share, rule)
         notes += more
         if validation:

@@ -46,6 +46,11 @@ class SplitRule:
         """Return whether the run's validation.json alone decides."""
         return self.exact and self.run is not None and has_split(self.run)
 
+    @property
+    def needs_folder(self) -> bool:
+        """Return whether the run did not split its validation files off, but had a folder."""
+        return self.exact and self.run is not None and not has_split(self.run)
+
 
 def split_off(
     files: FileSplit,

@@ -213,17 +213,18 @@ def test_an_empty_validation_folder_is_an_error(lay, files, raises_line):
         load_dataset(SPLIT, "set")
 
 
-def test_a_run_whose_validation_folder_is_gone_scores_no_training_images(lay, raises_line):
-    trained_on = load_dataset(SPLIT, lay(*halves("train", "val"))).input
+@pytest.mark.parametrize("recipe", [SPLIT, RECIPE], ids=["share", "no share"])
+@pytest.mark.parametrize("train", ["train", "."])
+def test_a_run_whose_validation_folder_is_gone_scores_no_training_images(lay, raises_line, train, recipe):
+    trained_on = load_dataset(recipe, lay(*halves(train, "val"))).input
     rule = SplitRule(run=Path("run"))
-    for damage, words in (
-        (shutil.rmtree, "validation folder of the run run is missing in set; restore"),
-        (Path.mkdir, "set/val: holds neither class folders nor images; fill"),
-    ):
+    gone = "validation folder of the run run is missing or empty in set; restore"
+    empty = "set/val: holds neither class folders nor images" if train == "train" else gone
+    for damage, words in ((shutil.rmtree, gone), (Path.mkdir, empty)):
         damage(Path("set/val"))
         for splits in (("train", "test"), ("test",)):
             with raises_line(words):
-                load_dataset(SPLIT, "set", RunOptions(), rule, splits, trained_on)
+                load_dataset(recipe, "set", RunOptions(), rule, splits, trained_on)
 
 
 def test_a_split_run_ignores_a_validation_folder(lay):
