@@ -254,6 +254,8 @@ def convert_weights(
 ) -> dict[str, Any]:
     """Read weights in any known naming style, and write the same values under the names of the style `to`.
 
+    If class names and the preparation of images are known, a safetensors file contains them, too.
+
     Args:
         source: Weight file, checkpoint folder or run folder, as in `load_weights`.
         target: File to write, which ends in `.safetensors`, `.ckpt`, `.pth` or `.pt`.
@@ -284,7 +286,10 @@ def convert_weights(
     warning, useless = ("", False) if to == read.style else differences(to, read.arrays)
     if useless:
         raise WeightsError(f"to: nets of the style {to!r} cannot use these weights: {warning}")
-    write_arrays(Path(target), {rename(name, to, is_basic(shapes)): read.arrays[name] for name in shapes})
+    known = {"classes": read.classes, "preprocessing": read.preparation and read.preparation.as_spec()}
+    metadata = {name: json.dumps(value) for name, value in known.items() if value}
+    renamed = {rename(name, to, is_basic(shapes)): read.arrays[name] for name in shapes}
+    write_arrays(Path(target), renamed, metadata)
     unsure = "" if model or read.model else ambiguity(net_options["name"])
     warnings = [text for text in (read.warning, warning, unsure) if text]
     about = {"from": read.style, "to": to, "tensors": len(shapes), "notes": read.notes}

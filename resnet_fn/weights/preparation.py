@@ -60,6 +60,12 @@ class Preparation:
         """Return the shorter side before a crop of `size` pixels, rounded down as in timm."""
         return int(size / self.crop + 1e-6)
 
+    def as_spec(self) -> dict[str, Any]:
+        """Return the values in evaluation, named as in `InputSpec`, so that `of_export` reads them."""
+        spec = {name: getattr(self, name) for name in ("mean", "std", "interpolation")}
+        size = self.eval_size
+        return {**spec, "image_size": size, "eval_resize": self.resize(size) if self.crop else 0}
+
 
 def of_run(place: str, spec: Mapping[str, Any], recipe: Mapping[str, Any]) -> Preparation | None:
     """Return a run's preparation. `spec` and `recipe` are its stored `InputSpec` and `Recipe`."""

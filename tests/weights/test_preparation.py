@@ -17,7 +17,7 @@ from resnet_fn.evaluate import main as evaluate
 from resnet_fn.evaluation.loaded_net import load_run, load_weight_file
 from resnet_fn.train import main as train
 from resnet_fn.weights.files import read_arrays
-from resnet_fn.weights.load import read_start
+from resnet_fn.weights.load import convert_weights, read_start
 from resnet_fn.weights.preparation import of_release
 from resnet_fn.weights.published import PUBLISHED
 
@@ -359,6 +359,17 @@ def test_a_run_as_weights_brings_its_preparation(trained, photographs):
         24,
         26,
     )
+
+
+def test_convert_keeps_preparation_and_class_names(trained):
+    recipes_of = {}
+    for weights in (str(trained[0]), "a.safetensors"):
+        convert_weights(weights, "a.safetensors", "torchvision")
+        recipe, source = read_start(recipes.finetune(weights=weights))
+        recipes_of[weights] = (settings_of(recipe), source.classes)
+    first, second = recipes_of.values()
+    assert first == second
+    assert (first[0]["interpolation"], len(first[1])) == ("bicubic", 3)
 
 
 def test_a_resume_keeps_the_weights_preparation(trained, raises_line):
