@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from resnet_fn.config import cli
-from resnet_fn.config.foreign_flags import advice_on_flag
 from resnet_fn.config.hints import closest
 from resnet_fn.config.packages import versions_line
 from resnet_fn.runtime.console import installed_program
@@ -46,7 +45,7 @@ def list_commands(arguments: Sequence[str]) -> int:
     """Print all commands with their purposes, or the versions."""
     for word in arguments:
         if word not in _GENERAL:
-            hint = advice_on_flag(word, _GENERAL) or closest(word, [*COMMANDS, *_GENERAL], COMMANDS)
+            hint = closest(word, [*COMMANDS, *_GENERAL], COMMANDS)
             raise cli.UsageError(f"unknown argument {word!r}; {hint}")
     if "--version" in arguments:
         print(versions_line())

@@ -50,6 +50,13 @@ def test_the_package_lists_its_commands(python):
     assert all(len(words) == 5 for words in lines)  # with what each does
 
 
+@pytest.mark.parametrize("word", ["-V", "--verbose", "--vflip"])
+def test_the_list_gives_no_advice_on_training(word, python):
+    error = python("-m", "resnet_fn", word, code=2).stderr
+    assert f"unknown argument '{word}'" in error
+    assert "leave it out" not in error
+
+
 def test_the_installed_command_prints_commands_as_it_was_typed(installed, python):
     for path, typed in (("/nowhere", str(installed)), (str(installed.parent), "resnet_fn")):
         variables = {"PATH": f"{path}:{os.environ['PATH']}"}

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from resnet_fn.checkpoint.run_folder import RunFolder
-from resnet_fn.config.fields import OWN, show_value
-from resnet_fn.config.recipe import stored_recipe
+from resnet_fn.config.fields import OWN, show_value, to_dict
+from resnet_fn.config.recipe import recipe_from_dict
 from resnet_fn.evaluation.task import task_of
 from resnet_fn.runtime.console import aligned
 
@@ -30,7 +30,7 @@ def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> EvaluatedRun:
     if not config:
         raise ValueError(f"{folder}: contains no config.json; give a run folder")
     options = config["options"]
-    recipe = stored_recipe(config["recipe"]) | {
+    recipe = to_dict(recipe_from_dict(config["recipe"])) | {
         name: os.path.abspath(options[name]) for name in _DATA if options.get(name)
     }
     evaluations = [event for event in events if event["event"] == "eval"]

@@ -11,10 +11,9 @@ def import_extra(module: str, purpose: str) -> Any:
     """Import a package that only some commands need. `purpose` begins the error message, as in "writing .pth files"."""
     try:
         return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != module:
-            raise
-        raise ValueError(f"{purpose} needs {module}; {how_to_install(module)}") from None
-    except ImportError as error:  # a library of an installed package is missing or too old
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == module:
+            raise ValueError(f"{purpose} needs {module}; {how_to_install(module)}") from None
+        # A package or a library that an installed package needs is missing or too old.
         fault = f"{purpose} needs {module}, which cannot be imported ({first_line(error)})"
         raise ValueError(f"{fault}; install it again: {how_to_install(module)}") from None

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from resnet_fn.config.fields import to_dict
+from resnet_fn.config.recipe import recipe_from_dict
 from resnet_fn.report.run_table import EvaluatedRun, read_run, run_table
 
 
@@ -42,6 +44,19 @@ def test_runs_on_different_data_are_lines_of_their_own():
         runs[str(seed)] = read_run(Path(), run(0.5).evaluations)
     rows, here = [cells(line)[:3] for line in run_table(runs)[0][1:]], f"digits, data_dir {Path.cwd()}"
     assert rows == [["digits, data_dir none", "1", "0"], [f"{here}/here", "2", "1,2"], [f"{here}/there", "1", "3"]]
+
+
+def test_runs_of_two_versions_are_one_line():
+    stored = Path(__file__).parents[1] / "run" / "stored" / "average-0.2.0.json"
+    old = json.loads(stored.read_text())["recipe"]
+    old.update(ema=0.0, ema_every=1, ema_start=0.0)
+    now = to_dict(recipe_from_dict(old)) | {"seed": 1}
+    assert ("ema_warmup" in old, now["ema_warmup"]) == (False, True)
+    runs = {}
+    for name, recipe in (("old", old), ("now", now)):
+        Path("config.json").write_text(json.dumps({"recipe": recipe, "options": {}}))
+        runs[name] = read_run(Path(), run(0.5).evaluations)
+    assert [cells(line)[:3] for line in run_table(runs)[0][1:]] == [["digits", "2", "0,1"]]
 
 
 def test_runs_of_fit_are_lines_of_their_own():
