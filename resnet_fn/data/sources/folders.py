@@ -195,10 +195,9 @@ def _list_labelled(
     """
     entered = enter(place, classes)
     folders = list_folders(entered)
-    is_class = entered != place and not folders and not kind_of(entered.name)
-    place = entered.parent if is_class else entered
-    if is_class:
-        folders = [entered.name]
+    if entered != place and not folders and not kind_of(entered.name):  # a class without others
+        entered, folders = entered.parent, [entered.name]
+    place = entered
     if not folders:
         return list_flat_val(root, place, classes)
     classes = classes or folders
