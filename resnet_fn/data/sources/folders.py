@@ -45,7 +45,8 @@ def load_folder(data_dir: str, threads: int, share: float, rule: SplitRule, trai
     validates = validation is not None or share > 0 or rule.is_fixed
     if not trains and (place is None or (place == root and not validates)):
         return load_test_folder(data_dir, threads)
-    if place is None or (classes and not validates):
+    is_empty = place == root and root.is_dir() and not list_loose_images(root)
+    if place is None or ((classes or is_empty) and not validates):
         raise ValueError(f"data_dir: {_what_is_missing(root, halves)}")
     scores_only = rule.is_fixed and not trains and root.is_dir()
     if scores_only and {*classes} < {*rule.classes}:  # folders of other classes were removed
