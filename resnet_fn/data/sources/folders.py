@@ -45,7 +45,8 @@ def load_folder(data_dir: str, threads: int, share: float, rule: SplitRule, trai
     validates = validation is not None or share > 0 or rule.is_fixed
     if not trains and (place is None or (place == root and not validates)):
         return load_test_folder(data_dir, threads)
-    if place is None or (classes and not validates):
+    is_empty = place == root and root.is_dir() and not list_loose_images(root)
+    if place is None or ((classes or is_empty) and not validates):
         raise ValueError(f"data_dir: {_what_is_missing(root, halves)}")
     scores_only = rule.is_fixed and not trains and root.is_dir()
     if scores_only and {*classes} < {*rule.classes}:  # folders of other classes were removed
@@ -195,10 +196,9 @@ def _list_labelled(
     """
     entered = enter(place, classes)
     folders = list_folders(entered)
-    is_class = entered != place and not folders and not kind_of(entered.name)
-    place = entered.parent if is_class else entered
-    if is_class:
-        folders = [entered.name]
+    if entered != place and not folders and not kind_of(entered.name):  # a class without others
+        entered, folders = entered.parent, [entered.name]
+    place = entered
     if not folders:
         return list_flat_val(root, place, classes)
     classes = classes or folders

@@ -198,6 +198,12 @@ def test_a_folder_without_clear_halves_is_rejected(lay, name, raises_line):
             load_dataset(recipe, "set")
 
 
+def test_an_empty_folder_is_told_all_that_it_needs(raises_line):
+    Path("set").mkdir()
+    with raises_line("data_dir: 'set' must contain train/ and val/, but it contains nothing"):
+        load_dataset(RECIPE, "set")
+
+
 def test_an_empty_validation_folder_gives_way_to_another(lay):
     lay(*halves("train", "val"))
     Path("set/valid").mkdir()
