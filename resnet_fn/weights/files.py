@@ -110,9 +110,9 @@ def write_arrays(
     arrays: Mapping[str, np.ndarray],
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a weight file, completely or not at all. Equal arrays in the same order give equal bytes.
+    """Write a weight file, completely or not at all.
 
-    Only safetensors files contain the metadata.
+    Equal arrays in the same order give equal bytes. Only safetensors files contain the metadata.
     """
     path = Path(path)
     if path.suffix not in ENDINGS:

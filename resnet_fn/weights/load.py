@@ -286,7 +286,8 @@ def convert_weights(
     warning, useless = ("", False) if to == read.style else differences(to, read.arrays)
     if useless:
         raise WeightsError(f"to: nets of the style {to!r} cannot use these weights: {warning}")
-    known = {"classes": read.classes, "preprocessing": read.preparation and read.preparation.as_spec()}
+    preprocessing = read.preparation.as_spec() if read.preparation else {}
+    known = {"classes": read.classes, "preprocessing": preprocessing}
     metadata = {name: json.dumps(value) for name, value in known.items() if value}
     renamed = {rename(name, to, is_basic(shapes)): read.arrays[name] for name in shapes}
     write_arrays(Path(target), renamed, metadata)

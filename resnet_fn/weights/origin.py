@@ -81,7 +81,10 @@ def find_origin(path: Path, net: str = "") -> Origin:
 
 
 def _named(name: str, preparation: Preparation | None, difference: str = "") -> Origin:
-    """Return what the name of a file or a folder says of a net, if there is no `difference` yet."""
+    """Return what is known of a net from the name of its file or folder.
+
+    A `difference` that is known already is kept.
+    """
     match = _NET_NAME.search(name)
     net = match[0].lower() if match else ""
     return Origin(bool(net), difference or _difference(f"the name {name!r}", net, {}), preparation)

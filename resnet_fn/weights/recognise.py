@@ -102,5 +102,6 @@ def _array(arrays: Mapping[str, np.ndarray], name: str, dimensions: int = 4) -> 
         raise WeightsError(f"the weights contain no {name}, so no ResNet of this package fits; give other weights")
     shape = arrays[name].shape
     if len(shape) != dimensions:
-        raise WeightsError(f"{name} has the shape {list(shape)}, not {dimensions} dimensions; give other weights")
+        fault = f"has the shape {list(shape)}, not {dimensions} dimensions"
+        raise WeightsError(f"{name} {fault}; give other weights")
     return arrays[name]

@@ -127,7 +127,7 @@ class Unread:
 class _Unpickler(pickle._Unpickler):
     """Builds containers, numbers, texts and `TorchTensor`. All else becomes `Unread`.
 
-    This is Python's own unpickler, because that in C allocates as many places as a file says.
+    It is the unpickler in Python, because that in C allocates as many places as a file claims.
     """
 
     def __init__(self, file: BinaryIO, bytes_of: Callable[[_Storage], bytes]) -> None:

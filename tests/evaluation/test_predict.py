@@ -265,7 +265,8 @@ def test_a_missing_path_is_an_error_at_once_or_a_result(trained, digits_png, rai
     with raises_line("no.png: does not exist"):
         predict("no run", ["images/00.png", "no.png"])
     results = predict(trained, iter(["no.png", "images/00.png", "images/deeper"]))
-    assert [result["file"] for result in results[:3]] == ["no.png", "images/00.png", "images/deeper/65.png"]
+    files = [result["file"] for result in results]
+    assert files[:3] == ["no.png", "images/00.png", "images/deeper/65.png"]
     assert ["error" in result for result in results] == [True] + [False] * 6
 
 
