@@ -9,7 +9,7 @@ gives the error "learning_rate: -1.0 must be above 0". `rules.RULES` lists setti
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from resnet_fn.config.foreign_flags import advice_on_setting, advice_on_value
@@ -123,13 +123,22 @@ def stored(settings_class: type, values: Mapping[str, Any]) -> dict[str, Any]:
     return {**absent, **lists, **values}
 
 
-def check_names(names: Iterable[str], *settings_classes: type, what: str = "") -> None:
-    """Raise a ValueError if one of `names` is not a setting of `settings_classes`."""
+def check_names(
+    names: Iterable[str],
+    *settings_classes: type,
+    what: str = "",
+    useless: Collection[str] = (),
+) -> None:
+    """Raise a ValueError if one of `names` is not a setting of `settings_classes`.
+
+    The hint names none of the settings in `useless`.
+    """
     known, caller = all_names(*settings_classes), what or settings_classes[0].__name__.lower()
     for name in names:
         if known.get(name) != name:
             hint = f"did you mean {known[name]}?" if name in known else ""
-            hint = hint or hint_for_setting(name, known)
+            useful = {word: setting for word, setting in known.items() if setting not in useless}
+            hint = hint or hint_for_setting(name, useful)
             raise ValueError(f"{caller}: unknown setting {name!r}; {hint}")
 
 

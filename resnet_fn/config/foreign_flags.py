@@ -148,7 +148,9 @@ give --learning-rate X
 give --learning-rate X, which is not scaled by the batch or the workers
     base-lr blr autoscale-lr scale-lr
 give --min-learning-rate X
-    lr-min eta-min final-lr lrf
+    lr-min eta-min final-lr
+give --min-learning-rate X, the rate itself: lrf times the first rate
+    lrf
 give --schedule NAME
     scheduler lr-scheduler lr-schedule lr-policy lr-scheduler-type
 give --schedule cosine
@@ -193,7 +195,9 @@ norm layers and biases have no weight decay; give --decay-all to decay them, too
     norm-weight-decay bias-weight-decay no-bias-decay filter-bias-and-bn no-norm-decay
 give --clip-norm X
     clip-grad clip-grad-norm grad-clip grad-clip-norm max-grad-norm gradient-clip-val
-    clip-value gradient-clip gradient-clipping clip clip-mode
+    gradient-clip gradient-clipping clip
+give --clip-norm X, a limit of the norm; single values of gradients are not limited here
+    clip-value clip-mode clip-grad-value
 give --ema 0.9999, the decay
     model-ema use-ema ema-decay model-ema-decay ema-model
 give --ema-every N

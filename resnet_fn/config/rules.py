@@ -33,13 +33,17 @@ def _trains_head(freeze: str, train_only: str) -> bool:
     return any(not named(path, freeze) and (not train_only or named(path, train_only)) for path in paths)
 
 
+# Settings that `fit` rejects, because the net and the data are the caller's.
+NOT_OF_FIT = (
+    "image_size repeats max_shift max_rotation max_zoom crop_padding flip policy color_jitter erasing mixup cutmix "
+    "stem norm sync_batchnorm initialisation zero_init_residual drop_path dropout weights reset_head freeze "
+    "train_only precision head_lr_factor layer_decay eval_size mean std data_dir train_list val_list feed"
+)
 # A rule that reads a setting stands below the rules that change this setting.
 RULES = (
     # a caller's own net, data and loss
     Rule(
-        "image_size repeats max_shift max_rotation max_zoom crop_padding flip policy color_jitter erasing mixup cutmix "
-        "stem norm sync_batchnorm initialisation zero_init_residual drop_path dropout weights reset_head freeze "
-        "train_only precision head_lr_factor layer_decay eval_size mean std data_dir train_list val_list feed",
+        NOT_OF_FIT,
         lambda dataset: dataset != OWN,
         "is for this package's data sets and nets; leave it out",
     ),

@@ -320,7 +320,7 @@ def run_mindspore(
         keep(values)
         return loss(values, targets).reshape(()).astype(mindspore.float32)
 
-    average = make_average(net, recipe.ema, recipe.ema_every, recipe.ema_start, task.updates_per_epoch)
+    average = make_average(net, recipe, task.updates_per_epoch)
 
     def step_with(used: Optimizer | None, clip_norm: float, average: MovingAverage | None = None) -> tuple[Any, Any]:
         """Return a training step, and a pair (parameter, value before any update) for each parameter of the step."""

@@ -181,8 +181,8 @@ def load_recipe(name: str) -> Draft:
     return draft_of(recipe(name), RunOptions())
 
 
-def chosen(recipe: Recipe) -> set[str]:
-    """Return the names of the settings that the user chose.
+def chosen(recipe: Any) -> set[str]:
+    """Return the names of the settings of a `Recipe` that the user chose.
 
     A copy, as of `dataclasses.replace`, does not know them: its settings in `differences` count.
     """

@@ -175,14 +175,7 @@ def build_run(
     rates = describe_rates(recipe.learning_rate, factors)
     optimizer = make_fast_optimizer(recipe, net)
     scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)
-    average = make_average(
-        net,
-        recipe.ema,
-        recipe.ema_every,
-        recipe.ema_start,
-        feed.updates_per_epoch,
-        recipe.ema_warmup,
-    )
+    average = make_average(net, recipe, feed.updates_per_epoch)
     state = make_state(net, optimizer, scaler, average)
     lines = (
         describe_balance(balance, dataset.classes) if balance else "",

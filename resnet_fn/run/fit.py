@@ -13,6 +13,7 @@ from resnet_fn.config.fields import OWN, check_names
 from resnet_fn.config.hints import few
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.rules import NOT_OF_FIT
 from resnet_fn.data.agreement import check_data
 from resnet_fn.data.dataset import Arrays, DataSet, check_labels
 from resnet_fn.data.input_spec import InputSpec
@@ -90,7 +91,7 @@ def _read_settings(split: Arrays, loss: Loss | str, settings: dict[str, Any]) ->
             raise ValueError(f"{name}: this setting is only for this package's data sets and nets; leave it out")
     if given.get("monitor") == "map":
         raise ValueError("monitor: 'map' needs images with several labels; give top1, macro_f1 or loss")
-    check_names(given, Recipe, RunOptions, what="fit")
+    check_names(given, Recipe, RunOptions, what="fit", useless={*_OF_RECIPES, *NOT_OF_FIT.split()})
     if not are_classes(split.labels):
         got = describe(split.labels)
         if isinstance(loss, str):

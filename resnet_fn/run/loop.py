@@ -156,6 +156,8 @@ def run_epochs(run: Run) -> int:
             end_epoch(run)
     if stopped:
         save(run)
+        if progress.update % run.feed.updates_per_epoch == 0 and not run.evaluation_is_due:
+            log.say(epoch_lines(run))  # a resume begins with the next epoch
         log.say(f"{signal.Signals(stopped).name}: stopping after update {progress.update}")
     elif progress.update < run.total:
         log.end_early()

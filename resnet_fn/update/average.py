@@ -8,6 +8,7 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.models.batchnorm import batchnorm_statistics
 from resnet_fn.update.gradients import Parameters, map_tensors
 
@@ -49,15 +50,14 @@ def moving_average(
     return MovingAverage(averages, parameters, count, new_weight, every, start, warmup)
 
 
-def make_average(
-    net: nn.Cell, decay: float, every: int, start: float, updates_per_epoch: float, warmup: bool = False
-) -> MovingAverage | None:
-    """Make the moving average of a net's parameters that are not frozen, or return None if `decay` is 0."""
-    if not decay:
+def make_average(net: nn.Cell, recipe: Recipe, updates_per_epoch: float) -> MovingAverage | None:
+    """Make the moving average of a net's parameters that are not frozen, or return None if `recipe.ema` is 0."""
+    if not recipe.ema:
         return None
     statistics = {id(parameter) for parameter in batchnorm_statistics(net)}
     parameters = [p for p in net.get_parameters() if p.requires_grad or id(p) in statistics]
-    return moving_average(parameters, decay, every, round(start * updates_per_epoch), warmup)  # `start` is in epochs
+    start = round(recipe.ema_start * updates_per_epoch)  # `ema_start` is in epochs
+    return moving_average(parameters, recipe.ema, recipe.ema_every, start, recipe.ema_warmup)
 
 
 def describe_average(average: MovingAverage, decay: float, updates: int) -> str:
@@ -68,13 +68,13 @@ def describe_average(average: MovingAverage, decay: float, updates: int) -> str:
     if of_first <= 0.1:
         return ""
     if not moves:
-        return f"warning: ema_every {every}: the average never moves in {updates} updates; give less"
+        cause = f"ema_every {every}" if every > updates else f"ema_start, update {average.start}"
+        return f"warning: {cause}: the average never moves in {updates} updates; give less"
     if average.warmup:
         last = min(decay, moves / (9 + moves))
         return f"ema {decay:g} is not reached in {moves} moves: the last one has the decay {last:.3g}"
-    better = 1 - float(f"{1 - 0.01 ** (1 / moves):.1g}")
     why = f"{of_first:.1%} of the average is the first weights after all {moves} moves"
-    return f"warning: ema {decay:g}: with this decay, {why}; give --ema-warmup, or --ema {better:g}"
+    return f"warning: ema {decay:g}: with this decay, {why}; give --ema-warmup"
 
 
 def move_average(

@@ -209,7 +209,11 @@ def read_start(recipe: Recipe, chosen: Collection[str]) -> tuple[Recipe, WeightF
         raise WeightsError(f"weights: {error}") from None
 
 
-def suit_weights(recipe: Recipe, source: WeightFile, chosen: Collection[str]) -> tuple[Recipe, WeightFile]:
+def suit_weights(
+    recipe: Recipe,
+    source: WeightFile,
+    chosen: Collection[str],
+) -> tuple[Recipe, WeightFile]:
     """Return the recipe with the model and the preparation of images of its weights.
 
     Settings of the preparation in `chosen`, the user's, stay. The weights are returned with lines

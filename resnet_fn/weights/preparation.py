@@ -136,7 +136,11 @@ def of_timm(place: str, config: Mapping[str, Any]) -> Preparation | None:
     return Preparation(place=place, **checked, crop=crop if size else 0.0, notes=tuple(notes))
 
 
-def take_over(recipe: Recipe, source: Preparation | None, chosen: Collection[str]) -> tuple[Recipe, list[str]]:
+def take_over(
+    recipe: Recipe,
+    source: Preparation | None,
+    chosen: Collection[str],
+) -> tuple[Recipe, list[str]]:
     """Return the recipe with the preparation of its weights, and lines with what is from where.
 
     A setting in `chosen`, the user's, stays, and others follow it: with `--image-size 128`, evaluation

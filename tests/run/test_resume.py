@@ -3,7 +3,10 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -303,6 +306,23 @@ def test_epochs_without_evaluation_are_saved_shown_and_resumed(capsys, last_stat
     assert epochs_shown(capsys.readouterr().out) == {"4/5": True, "5/5": True}
     with pytest.raises(ValueError, match="eval_every 2 → 1"):
         train(dataclasses.replace(recipe, eval_every=1), options)
+
+
+def test_a_stop_after_an_epoch_shows_its_row(capsys):
+    """Each epoch is one update, so that a signal always comes in an epoch's last one."""
+    recipe = dataclasses.replace(FEW, batch_size=32, epochs=1000, eval_every=1000)
+
+    def stop_after_the_first() -> None:
+        while not Path("run/checkpoints/step-00000001").exists():
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=stop_after_the_first)
+    thread.start()
+    result = train(recipe, RunOptions(out_dir="run", mode="pynative", progress=False))
+    thread.join()
+    assert result.stopped == signal.SIGTERM
+    assert len(epochs_shown(capsys.readouterr().out)) == result.updates
 
 
 def test_patience_counts_evaluations(capsys):

@@ -2,9 +2,15 @@
 
 import numpy as np
 import pytest
-from mindspore import Parameter, Tensor, jit, ops
+from mindspore import Parameter, Tensor, jit, nn, ops
 
-from resnet_fn.update.average import describe_average, move_average, moving_average
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.update.average import (
+    describe_average,
+    make_average,
+    move_average,
+    moving_average,
+)
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -42,12 +48,30 @@ def test_without_warm_up_the_first_weights_stay():
     assert warm.averages[0].asnumpy() < 1e-6
 
 
+@pytest.mark.parametrize("warmup", [True, False])
+def test_an_average_follows_its_recipe(warmup):
+    recipe = Recipe(ema=0.75, ema_every=2, ema_start=1.5, ema_warmup=warmup)
+    average = make_average(nn.Dense(2, 2), recipe, 10.0)
+    assert (average.every, average.start, average.warmup) == (2, 15, warmup)
+    assert make_average(nn.Dense(2, 2), Recipe(), 10.0) is None
+
+
+def test_an_average_that_starts_too_late_is_told(says):
+    one = [Parameter(Tensor(np.float32(1)), name="w")]
+    late = describe_average(moving_average(one, 0.9, 10, start=105), 0.9, 109)
+    says(late, "warning: ema_start, update 105: ", "never", "109 updates")
+    rare = describe_average(moving_average(one, 0.9, 200, start=105), 0.9, 109)
+    says(rare, "warning: ema_every 200: ", "never")
+    once = describe_average(moving_average(one, 0.999, 100), 0.999, 110)
+    assert once.endswith("after all 1 moves; give --ema-warmup")  # and not --ema 0, without an average
+
+
 @pytest.mark.parametrize(
     ("decay", "every", "warmup", "parts"),
     [
         (0.97, 1, False, None),  # 0.97^110 = 0.035
-        (0.99, 1, False, "warning: ema 0.99: |33.1% |110 moves|--ema-warmup|--ema 0.96"),
-        (0.9999, 10, False, "warning: ema 0.9999: |99.9% |11 moves|--ema 0.7"),
+        (0.99, 1, False, "warning: ema 0.99: |33.1% |110 moves|give --ema-warmup"),
+        (0.9999, 10, False, "warning: ema 0.9999: |99.9% |11 moves|give --ema-warmup"),
         (0.97, 1, True, None),
         (0.9999, 1, True, "ema 0.9999 |110 moves|decay 0.924"),  # 110 / 119
         (0.5, 200, True, "warning: ema_every 200: |never|110 updates"),

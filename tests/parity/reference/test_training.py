@@ -165,12 +165,12 @@ def test_decay_goes_by_the_kind_of_layer(torch):
 @pytest.mark.parametrize(("every", "start"), [(1, 0), (3, 0), (2, 3), (1, 2)])
 def test_the_average_is_ours_and_its_definition(torch, device, every, start):
     """ema ← d · ema + (1 − d) · value every so many updates; a copy until the start; statistics like weights."""
-    recipe = Recipe(ema=0.9, ema_every=every, ema_start=start / 2)
+    recipe = Recipe(ema=0.9, ema_every=every, ema_start=start / 2, ema_warmup=False)
     module, values = torch.nn.BatchNorm1d(3).double(), np.random.default_rng(0).normal(size=(8, 3))
     net = nn.BatchNorm1d(3)
     ours = net.moving_mean
     module.running_mean[:] = 0
-    average, ema = Average(module, recipe, 2.0), make_average(net, recipe.ema, recipe.ema_every, recipe.ema_start, 2)
+    average, ema = Average(module, recipe, 2.0), make_average(net, recipe, 2.0)
     followed = ema.averages[[id(parameter) for parameter in ema.followed].index(id(ours))]
     expected = np.zeros(3)
     for t, value in enumerate(values, 1):
