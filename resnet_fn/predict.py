@@ -6,7 +6,8 @@ import csv
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
 from tqdm import tqdm
@@ -14,6 +15,7 @@ from tqdm import tqdm
 from resnet_fn.config import cli
 from resnet_fn.evaluation.metrics import SAID_FROM
 from resnet_fn.evaluation.task import TOP
+from resnet_fn.runtime.disk import replace_file
 
 _EXAMPLES = """examples:
   python -m resnet_fn.predict runs/first seven.png
@@ -66,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
         results = sorted(bar, key=_certainty)
     elif several and parsed.csv:  # the header names as many classes as an image has at most
         results = list(bar)
-        classes = max(len(result.get("top", ())) for result in results) or 1
+        classes = max((len(result.get("top", ())) for result in results), default=0) or 1
     with contextlib.closing(computed):
         count, bad = _write(results, parsed, classes, max(map(len, known), default=0))
     if parsed.csv:
@@ -132,7 +134,7 @@ def _write(
     from resnet_fn.evaluation.prediction_table import table_header, table_row
 
     count = bad = 0
-    with cli.writing(parsed.csv) if parsed.csv else contextlib.nullcontext() as file:
+    with _replacing(parsed.csv) if parsed.csv else contextlib.nullcontext() as file:
         table = csv.writer(file, lineterminator="\n") if file else None
         if table:
             table.writerow(table_header(classes))
@@ -148,6 +150,19 @@ def _write(
             elif "top" in result:
                 _print(f"{result['file']:{width}}   {_classes(result['top'])}", sys.stdout)
     return count, bad
+
+
+@contextlib.contextmanager
+def _replacing(file: str) -> Iterator[TextIO]:
+    """Open a text file, which replaces `file` if the `with` block raises no error."""
+    path = Path(file)
+    is_device = path.exists() and not path.is_file()
+    with (
+        cli.naming(file),
+        contextlib.nullcontext(path) if is_device else replace_file(path) as place,
+        open(place, "w", encoding="utf-8", newline="") as opened,
+    ):
+        yield opened
 
 
 def _classes(rows: Sequence[dict[str, Any]]) -> str:

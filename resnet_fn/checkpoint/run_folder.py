@@ -20,6 +20,7 @@ from resnet_fn.config.hints import near_run
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.sources.contents import CONTENTS, VALIDATION
 from resnet_fn.data.sources.kept import EarlierRun
 from resnet_fn.runtime.disk import file_system, replace_text, sha256, sha256_of_file
 from resnet_fn.runtime.lock import FolderLock, was_locked
@@ -30,7 +31,7 @@ _STEP = re.compile(r"step-(\d{8})")
 _LEFT = re.compile(r"step-\d{8}\.tmp-(\d+|pruned)")
 _LEFT_FILE = re.compile(r"\.tmp-\d+-[0-9a-f]{8}-(config|recipe|metrics|validation|contents|bad_files)\.\w+")
 # Files that a run writes first. Another program may also have written files of these names.
-_FILES = ("config.json", "recipe.toml", "metrics.jsonl")
+_FILES = ("config.json", "recipe.toml", "metrics.jsonl", VALIDATION, CONTENTS)
 
 
 @dataclasses.dataclass(frozen=True)

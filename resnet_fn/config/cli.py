@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 from resnet_fn.config.fields import YES_NO_AUTO, explain, flag_name
 from resnet_fn.config.foreign_flags import advice_on_flag, advice_on_value
@@ -227,11 +227,10 @@ def folder_to_write(text: str) -> str:
 
 
 @contextlib.contextmanager
-def writing(file: str) -> Iterator[TextIO]:
-    """Open a text file for a `with` block that writes the file. The error names the file."""
+def naming(file: str) -> Iterator[None]:
+    """Name the file in the error if a `with` block cannot write it."""
     try:
-        with open(file, "w", encoding="utf-8", newline="") as opened:
-            yield opened
+        yield
     except BrokenPipeError:  # of stdout
         raise
     except OSError as error:
@@ -240,7 +239,7 @@ def writing(file: str) -> Iterator[TextIO]:
 
 def write_text(file: str, text: str) -> None:
     """Write a text file, and name the file in the error if it cannot be written."""
-    with writing(file) as opened:
+    with naming(file), open(file, "w", encoding="utf-8", newline="") as opened:
         opened.write(text)
 
 

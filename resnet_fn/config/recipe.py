@@ -15,6 +15,7 @@ FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "hamming", "box")
 PREPARATION = ("image_size", "eval_size", "eval_resize", "interpolation", "mean", "std")
 
 _data = partial(setting, "data")
+_split = partial(setting, "validation split")
 _augment = partial(setting, "augmentation")
 _mixing = partial(setting, "mixup and CutMix")
 _net = partial(setting, "net")
@@ -23,6 +24,7 @@ _precision = partial(setting, "precision")
 _rate = partial(setting, "batch and learning rate")
 _loss = partial(setting, "loss")
 _optimizer = partial(setting, "optimizer")
+_average = partial(setting, "moving average of the weights")
 _evaluation = partial(setting, "evaluation")
 
 
@@ -42,13 +44,14 @@ class Recipe(Settings):
     )
     repeats: int = _data(1, "augmented copies of each image in a batch", at_least=1)
     sampling: str = _data("shuffle", "balanced: draw all classes equally often", choices="shuffle|balanced")
-    validation_share: float = _data(0.0, "fraction of each class to hold out if no folder validates", within="[0, 1)")
-    split_seed: int = _data(0, "seed of the split by --validation-share", at_least=0)
-    group_by: str = _data("", "keep groups whole in the split: folder level, pattern or list column")
     multi_label: bool = _data(False, "images have any number of classes, separated by ; in the lists of images")
     on_bad_sample: str = _data("error", "what to do if an image cannot be decoded", choices="error|skip")
     synthetic_samples: int = _data(2048, "synthetic training images; 1/8 as many for validation", "samples", at_least=8)
     synthetic_classes: int = _data(10, "number of classes of the synthetic data set", "classes", at_least=1)
+
+    validation_share: float = _split(0.0, "fraction of each class to hold out if no folder validates", within="[0, 1)")
+    split_seed: int = _split(0, "seed of the split by --validation-share", at_least=0)
+    group_by: str = _split("", "keep groups whole in the split: folder level, pattern or list column")
 
     max_shift: int = _augment(0, "largest random shift of a training image", "pixels", at_least=0)
     max_rotation: float = _augment(0.0, "largest random rotation of a training image", "degrees", within="[0, 180]")
@@ -115,15 +118,16 @@ class Recipe(Settings):
     weight_decay: float = _optimizer(5e-4, "weight decay, except on norm layers and biases", at_least=0, aliases="wd")
     decay_all: bool = _optimizer(False, "apply weight decay to norm layers and biases, too")
     trust_coefficient: float = _optimizer(0.001, "trust coefficient, which scales each layer's step (LARS)", above=0)
-    ema: float = _optimizer(0.0, "decay of the weights' moving average, for evaluation; 0: none", within="[0, 1)")
-    ema_every: int = _optimizer(1, "interval between updates of the moving average", "updates", at_least=1)
-    ema_start: float = _optimizer(0.0, "start of averaging; before it, the weights are copied", "epochs", at_least=0)
-    ema_warmup: bool = _optimizer(True, "lower the decay of the average's move n to (1 + n) / (10 + n)", absent=False)
     clip_norm: float = _optimizer(1.0, "clip the global gradient norm to this; 0: no clipping", at_least=0)
 
     eval_every: int = _evaluation(
         1, "interval between evaluations; the last epoch is always evaluated", "epochs", at_least=1
     )
+    ema: float = _average(0.0, "decay of the weights' moving average, for evaluation; 0: none", within="[0, 1)")
+    ema_every: int = _average(1, "interval between updates of the moving average", "updates", at_least=1)
+    ema_start: float = _average(0.0, "start of averaging; before it, the weights are copied", "epochs", at_least=0)
+    ema_warmup: bool = _average(True, "lower the decay of the average's move n to (1 + n) / (10 + n)", absent=False)
+
     eval_size: int = _evaluation(0, "height and width in evaluation; 0: --image-size", "pixels", at_least=0)
     eval_resize: int = _evaluation(0, "shorter side before the centre crop; 0: eval_size / 0.875", "pixels", at_least=0)
     interpolation: str = _evaluation(

@@ -9,7 +9,7 @@ import dataclasses
 import enum
 import inspect
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from resnet_fn.config.fields import as_declared, check_names, explain, fault, show_value
 from resnet_fn.config.rules import RULES
@@ -111,6 +111,7 @@ class Settings:
     # Names of the settings that the user chose: flags, lines of the user's recipe file, and keywords of the constructor
     # (none if all were given, as by `dataclasses.replace`). `vars` does not have a slot.
     __slots__ = ("typed",)
+    typed: ClassVar[frozenset[str]]  # of each instance; ClassVar, so that it is no setting
 
     def __init_subclass__(cls) -> None:
         """Add the help of all fields to the class's docstring."""

@@ -1,7 +1,7 @@
 """This module defines data sets and their splits, checks labels, and makes batches for evaluation."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -69,7 +69,7 @@ class DataSet:
     notes: tuple[str, ...] = ()  # lines that the run prints
     # One line "path, tab, fault" for each image file that was left out. None if bad files are not skipped.
     bad_files: tuple[str, ...] | None = None
-    held_out: Sequence[str] = ()  # names of validation files that `split_off` took
+    is_split: bool = False  # whether `test` was split off the training files
     validates: bool = True  # whether `test` is the validation split, not other images to score
     digest: str = ""  # SHA-256 of the arrays passed to `resnet_fn.fit`, or "" for other data sets
 

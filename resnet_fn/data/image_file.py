@@ -75,8 +75,11 @@ def without_bad_chunks(data: bytes) -> bytes:
     megabytes of text.
 
     PIL rejects a whole PNG for compressed text of more than 1 MB, for 64 MB of text together, and
-    for a text that is cut or has a wrong checksum. None of this changes pixels. At most 1 MB is
-    decompressed at a time.
+    for a text that is cut or has a wrong checksum. None of this changes pixels, except an
+    orientation in such a text of XMP, which is lost. At most 1 MB is decompressed at a time, and
+    65 MB together.
+
+    Raises ValueError if EXIF data are damaged, because the orientation is in them.
     """
     if not data.startswith(_PNG):
         return data
@@ -97,18 +100,20 @@ def without_bad_chunks(data: bytes) -> bytes:
             content = data[place + 8 : end - 4]
             checksum = zlib.crc32(content, zlib.crc32(name))
             whole = end <= len(data) and checksum == int.from_bytes(data[end - 4 : end])
-            size = _text_size(name, content) if whole and name in _TEXT else 0
-            if not whole or size < 0 or total + size > MAX_TEXT_MEMORY:
+            if name == b"eXIf" and not whole:
+                raise ValueError(DAMAGED)
+            is_text = whole and name in _TEXT
+            size = _text_size(name, content) if is_text and total <= MAX_TEXT_MEMORY else 0
+            total += abs(size)
+            if not whole or size < 0 or (is_text and total > MAX_TEXT_MEMORY):
                 kept.append(data[begin:place])
                 begin = min(end, len(data))
-            else:
-                total += size
         place = end
     return b"".join([*kept, data[begin:]]) if kept else data
 
 
 def _text_size(name: bytes, content: bytes) -> int:
-    """Return how many bytes of text a PNG's chunk has, or −1 if PIL would reject the chunk."""
+    """Return how many bytes of text a PNG's chunk has, negative if PIL would reject the chunk."""
     from PIL.PngImagePlugin import MAX_TEXT_CHUNK
 
     text = content.partition(b"\0")[2]  # after the keyword
@@ -126,4 +131,4 @@ def _text_size(name: bytes, content: bytes) -> int:
         size = len(unpacker.decompress(text, MAX_TEXT_CHUNK))
     except zlib.error:
         return 0  # PIL takes this for an empty text
-    return -1 if unpacker.unconsumed_tail else size
+    return -size if unpacker.unconsumed_tail else size

@@ -108,7 +108,7 @@ def _rows(
         places = [_find(header, column) for column in columns]
         if min(places) >= 0:
             more = more.strip().lower()
-            places += [header.index(more)] if more in header else []
+            places += [header.index(more)] if more and more in header else []
             # Without `strict`, a quotation mark that is not closed would hide the rows after it.
             reader = csv.reader(rest, delimiter=delimiter, strict=True)
             yield from _csv_rows(path, number, reader, places)

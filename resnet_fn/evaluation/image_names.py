@@ -4,23 +4,24 @@ of lists.
 
 import codecs
 import contextlib
+import functools
 import itertools
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from resnet_fn.config.hints import near_path
 from resnet_fn.data.sources.files import ENDINGS, describe_left_out, how_to_convert, is_image, list_images
 
 STDIN = "-"  # in place of a list's path
 _LIST_ENDINGS = (".txt", ".lst", ".list", ".csv", ".tsv")
-# between a path and what follows it in a line, for example a class
-_SEPARATOR = re.compile("[\t,; ]")
+_SEPARATORS = re.compile("[\t,;]")  # between a path and what follows it, for example a class
 _HEADERS = ("path", "file", "filename", "image", "name")  # names of a list's first column
 
-_Lines = Iterable[str | bytes]
+_BLOCK = 1 << 16  # number of bytes of a list that are read at a time, at most
 
 
 def is_list(path: str) -> bool:
@@ -61,45 +62,63 @@ def read_list(file: str) -> Iterator[str]:
     Raises a ValueError if the list cannot be read.
     """
     if file == STDIN:
-        return _names(contextlib.nullcontext(getattr(sys.stdin, "buffer", sys.stdin)), "")
+        return _names(contextlib.nullcontext(sys.stdin.buffer), STDIN)
     try:
         opened = open(file, "rb")  # noqa: SIM115 (`_names` closes it)
     except FileNotFoundError:
         fix = near_path(file, "give a list of images")
         raise ValueError(f"{file}: does not exist; {fix}") from None
     except OSError as error:
-        raise ValueError(f"{file}: cannot be read ({error.strerror}); give another list") from None
-    return _names(opened, os.path.dirname(file))
+        raise _unreadable(file, error) from None
+    return _names(opened, file)
 
 
-def _names(lines: contextlib.AbstractContextManager[_Lines], folder: str) -> Iterator[str]:
-    with lines as file:
-        for number, line in enumerate(_decoded(file)):
-            if name := _path_in(line, folder, is_first=number == 0):
-                yield name
+def _unreadable(file: str, error: OSError) -> ValueError:
+    return ValueError(f"{file}: cannot be read ({error.strerror}); give another list")
 
 
-def _decoded(file: _Lines) -> Iterator[str]:
-    """Yield the lines of a list in UTF-8 or UTF-16. In other lists, a file name keeps its bytes."""
-    lines = map(os.fsencode, file)
-    first = next(lines, b"")
+def _names(opened: contextlib.AbstractContextManager[BinaryIO], file: str) -> Iterator[str]:
+    folder = os.path.dirname(file)
+    try:
+        with opened as source:
+            for number, line in enumerate(_decoded(source)):
+                if name := _path_in(line, folder, is_first=number == 0):
+                    yield name
+    except OSError as error:
+        raise _unreadable(file, error) from None
+
+
+def _decoded(source: Any) -> Iterator[str]:
+    """Yield the lines of a list in UTF-8 or UTF-16. In other lists, a file name keeps its bytes.
+
+    If the list begins as that of `find -print0`, only NUL bytes separate names.
+    """
+    # `read1` waits only for what another program writes next.
+    blocks = iter(functools.partial(source.read1, _BLOCK), b"")
+    first = next(blocks, b"")
     if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # as PowerShell writes
-        yield from (first + b"".join(lines)).decode("utf-16", "replace").splitlines()
+        yield from (first + b"".join(blocks)).decode("utf-16", "replace").splitlines()
         return
-    for line in itertools.chain([first.removeprefix(codecs.BOM_UTF8)], lines):
-        yield from os.fsdecode(line).rstrip("\r\n").split("\0")
+    end, before = (b"\0", b"") if b"\0" in first else (b"\n", b"\r")
+    rest = b""
+    for block in itertools.chain([first.removeprefix(codecs.BOM_UTF8)], blocks):
+        *lines, rest = (rest + block).split(end)
+        for line in lines:
+            yield os.fsdecode(line.removesuffix(before))
+    yield os.fsdecode(rest)
 
 
 def _path_in(line: str, folder: str, is_first: bool) -> str:
     """Return the path with which a line of a list begins, or "" if the line names no image."""
-    ends = [match.start() for match in _SEPARATOR.finditer(line)]
-    parts = [line[:end].strip().strip('"') for end in (len(line), *reversed(ends))]
-    for part in filter(None, (line, *parts)):  # of the parts that exist, the longest is the path
+    column = _SEPARATORS.split(line, 1)[0]
+    ends = (column, line.rpartition(" ")[0], line.partition(" ")[0])
+    parts = [part.strip().strip('"') for part in (line, *ends)]
+    for part in filter(None, (line, *parts)):
         for path in (part, part.replace("\\", "/")):  # as Windows writes
             for place in (path, os.path.join(folder, path)):
-                if os.path.lexists(place):
+                if os.path.isfile(place) or os.path.islink(place):
                     return place
-    is_header = is_first and parts[-1].lower() in _HEADERS
+    is_header = is_first and parts[1].lower() in _HEADERS
     if is_header or not line.strip() or line.lstrip().startswith("#"):
         return ""
     return next(filter(is_image, parts), line.strip())  # a file that does not exist

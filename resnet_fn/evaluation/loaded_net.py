@@ -128,8 +128,10 @@ def load_run(
         recipe = changed(recipe, precision=precision)
     spec = InputSpec.from_dict(checkpoint.state["dataset"])
     if image_size:
-        # The crop keeps its share of an image. With eval_resize 0 the recipe computes the shorter side.
-        resize = round(image_size * recipe.eval_resize / recipe.evaluation_size)
+        # With eval_resize 0 the recipe computes the shorter side from the new size. After a
+        # preparation that came with weights, the crop keeps its share of an image, as in timm.
+        of_weights = recipe.mean or recipe.interpolation
+        resize = image_size * recipe.eval_resize // recipe.evaluation_size if of_weights else 0
         recipe = changed(recipe, eval_size=image_size, eval_resize=resize)
         resize = recipe.evaluation_resize if spec.eval_resize else 0
         spec = dataclasses.replace(spec, image_size=image_size, eval_resize=resize)

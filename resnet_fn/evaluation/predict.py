@@ -55,8 +55,9 @@ def predict(
         ValueError: a path does not exist, a folder contains no images, or an array has another
             dtype or shape.
     """
+    each = _each(images)  # before the net is loaded, because a path may not exist
     trained = run if isinstance(run, LoadedNet) else load_run(run)
-    return list(predictions(trained, _each(images), top, threshold))
+    return list(predictions(trained, each, top, threshold))
 
 
 def predictions(
@@ -98,13 +99,21 @@ def predictions(
 
 def _each(images: Any) -> Iterable[Any]:
     """Return single images of what `predict` takes. Paths exist, unless an iterator yields them."""
+    is_lazy = isinstance(images, Iterator)
     is_one = isinstance(images, str | Path | bytes) or is_pil_image(images)
     if isinstance(images, np.ndarray) and images.dtype.kind not in "OSU":
         is_one = images.ndim < 4
     if is_one or not isinstance(images, Iterable):
         images = [images]
-    each = (image for one in images for image in (find_images([one]) if _is_path(one) else [one]))
-    return each if isinstance(images, Iterator) else list(each)
+    each = (image for one in images for image in _inside(one, is_lazy))
+    return each if is_lazy else list(each)
+
+
+def _inside(image: Any, is_lazy: bool) -> list[Any]:
+    """Return the images in a folder, or else [image]. A path that must exist is checked."""
+    if _is_path(image) and (not is_lazy or Path(image).is_dir()):
+        return find_images([image])
+    return [image]
 
 
 def _is_path(image: Any) -> bool:

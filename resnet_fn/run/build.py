@@ -153,6 +153,8 @@ def build_run(
     resumed = folder.path if checkpoint else None
     weights_of = earlier_run(recipe.weights, recipe) if source else None
     places: dict[str, Any] = {"run": resumed, "weights_of": weights_of}
+    if checkpoint:
+        places["classes"] = checkpoint.state["dataset"]["classes"]
     dataset = own.dataset if own else open_dataset(recipe, options=options, workers=workers, **places)
     own_loss = own.loss if own else None
     feed = make_feed(dataset, recipe, workers, options.feed)

@@ -235,6 +235,10 @@ def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, all
         fix = "give the same data, another --out-dir, or --allow-other-data"
         if "arrays" in now:
             fix = "call fit with the same arrays, another out_dir, or allow_other_data=True"
+        is_older = "validation" not in saved  # the state of version 0.2.0
+        if is_older and "files" in then and then["samples"] != now["samples"]:
+            news = "reads .jfif, .jpe, .jp2 and .avif files, and no images in folders such as @eaDir"
+            other_data += f". Unlike the version that began the run, this one {news}"
         raise ValueError(f"resume: {other_data}; {fix}")
     notes = [f"resuming with {other_data}"] if differences else []
     if then.get("feed") != now.get("feed"):

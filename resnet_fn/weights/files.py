@@ -43,6 +43,8 @@ def read_arrays(path: Path) -> Contents:
     net = find_net({name: tuple(item.shape) for name, item in arrays_only})
     try:
         arrays = {name: _values(stored[place]) for name, place in net.names.items()}
+    except MemoryError:
+        raise
     except Exception as error:  # damaged storages of PyTorch may raise almost any error
         raise _not_intact(path, "PyTorch", error) from None
     return Contents(arrays, (*net.notes, *_unread(stored, net)), net.averaged, net.fault)
@@ -103,15 +105,26 @@ def _other_kind(start: bytes) -> str:
     return f"is text ({text[:60]!r}), perhaps from a failed download; download the file itself"
 
 
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a weight file, completely or not at all. Equal arrays in the same order give equal bytes."""
+def write_arrays(
+    path: Path,
+    arrays: Mapping[str, np.ndarray],
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write a weight file, completely or not at all.
+
+    Equal arrays in the same order give equal bytes. Only safetensors files contain the metadata.
+    """
     path = Path(path)
     if path.suffix not in ENDINGS:
         raise ValueError(f"{path} cannot be written as weights; give a name that ends in {', '.join(ENDINGS)}")
-    write = {".safetensors": write_safetensors, ".ckpt": _write_ckpt}.get(path.suffix, _write_pth)
     try:
         with replace_file(path) as file:
-            write(file, arrays)
+            if path.suffix == ".safetensors":
+                write_safetensors(file, arrays, metadata)
+            elif path.suffix == ".ckpt":
+                _write_ckpt(file, arrays)
+            else:
+                _write_pth(file, arrays)
     except OSError as error:
         raise ValueError(f"{path} cannot be written ({error.strerror or error}); give another file") from None
 

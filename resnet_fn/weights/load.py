@@ -9,10 +9,10 @@ from typing import Any
 
 from mindspore import nn
 
-from resnet_fn.checkpoint.folder import TRAINING, WEIGHTS, Checkpoint
+from resnet_fn.checkpoint.folder import MANIFEST, WEIGHTS, Checkpoint
 from resnet_fn.checkpoint.parameters import assign, check_finite
 from resnet_fn.checkpoint.run_folder import find_checkpoint
-from resnet_fn.checkpoint.tensor_file import read_header, read_metadata
+from resnet_fn.checkpoint.tensor_file import read_metadata
 from resnet_fn.config.fields import OWN
 from resnet_fn.config.hints import closest, few
 from resnet_fn.config.recipe import Recipe
@@ -72,7 +72,7 @@ def read_any_weights(file: File, which: str = "last") -> WeightFile:
     read = read_arrays(path)
     if which != "last":
         raise ValueError(f"which: {which!r} is for run folders, but {path} is a file; leave out which={which!r}")
-    notes = tuple(f"            {note}" for note in (*read.notes, *_average_beside(path)))
+    notes = tuple(f"            {note}" for note in (*read.notes, *_checkpoint_around(path)))
     classes = _exported_classes(path)
     about: dict[str, Any] = {"averaged": read.averaged, "classes": classes, "notes": notes}
     if read.fault:
@@ -112,7 +112,7 @@ def _with_origin(source: WeightFile) -> WeightFile:
     origin = find_origin(source.path, timm_name(net["name"], net["stem"]))
     warning, useless = source.warning, source.useless
     if source.style == "torchvision" and not useless:
-        twins = "" if origin.net else antialiased_nets(net["name"], net["stem"])
+        twins = "" if origin.is_named else antialiased_nets(net["name"], net["stem"])
         unsure = f"these arrays also fit timm's {twins}, which compute something else"
         unsure = f"{unsure}, and nothing names the net" if twins else ""
         warning, useless = origin.difference or warning or unsure, bool(origin.difference)
@@ -131,24 +131,18 @@ def _exported_classes(path: Path) -> tuple[str, ...]:
         return ()
     try:
         classes = json.loads(read_metadata(path)["classes"])
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, RecursionError):
         return ()
     are_names = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
     return tuple(classes) if are_names else ()
 
 
-def _average_beside(path: Path) -> tuple[str, ...]:
-    """Return a note if `path` are a checkpoint's weights, and their average lies beside them."""
-    training = path.with_name(TRAINING)
-    if path.name != WEIGHTS or not training.is_file():
+def _checkpoint_around(path: Path) -> tuple[str, ...]:
+    """Return a note if `path` are the bare weights of a checkpoint."""
+    if path.name != WEIGHTS or not path.with_name(MANIFEST).is_file():
         return ()
-    try:
-        averages = averages_of(read_header(training))
-    except ValueError:  # damaged, or no file of a checkpoint
-        averages = {}
-    if not averages:
-        return ()
-    return (f"these are the weights themselves; for their moving average, give {path.parent}",)
+    rest = "their moving average, if any, class names and preparation"
+    return (f"these are bare weights; to read {rest}, give {path.parent}",)
 
 
 def load_weights(
@@ -264,6 +258,8 @@ def convert_weights(
 ) -> dict[str, Any]:
     """Read weights in any known naming style, and write the same values under the names of the style `to`.
 
+    If class names and the preparation of images are known, a safetensors file contains them, too.
+
     Args:
         source: Weight file, checkpoint folder or run folder, as in `load_weights`.
         target: File to write, which ends in `.safetensors`, `.ckpt`, `.pth` or `.pt`.
@@ -294,7 +290,11 @@ def convert_weights(
     warning, useless = ("", False) if to == read.style else differences(to, read.arrays)
     if useless:
         raise WeightsError(f"to: nets of the style {to!r} cannot use these weights: {warning}")
-    write_arrays(Path(target), {rename(name, to, is_basic(shapes)): read.arrays[name] for name in shapes})
+    preprocessing = read.preparation.as_spec() if read.preparation else {}
+    known = {"classes": read.classes, "preprocessing": preprocessing}
+    metadata = {name: json.dumps(value) for name, value in known.items() if value}
+    renamed = {rename(name, to, is_basic(shapes)): read.arrays[name] for name in shapes}
+    write_arrays(Path(target), renamed, metadata)
     unsure = "" if model or read.model else ambiguity(net_options["name"])
     warnings = [text for text in (read.warning, warning, unsure) if text]
     about = {"from": read.style, "to": to, "tensors": len(shapes), "notes": read.notes}

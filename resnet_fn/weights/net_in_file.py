@@ -15,8 +15,8 @@ from resnet_fn.weights.names import is_optimizer_state, strip_extras
 
 Shapes = Mapping[str, tuple[int, ...]]
 Names = dict[str, str]  # from names without what stands before them to names in the file
-# Words before a moving average. DINO's teacher, in an entry of its own, is the student's average.
-_AVERAGE = re.compile(r"(?i)(?<![a-z])(ema|swa|avg|averaged?|polyak)(?![a-z])|teacher[^/]*/")
+_AVERAGE = re.compile(r"(?i)(?<![a-z])(ema|swa|avg|averaged?|polyak)(?![a-z])")
+_DINO = "dino_loss"  # an entry of DINO's files, in which the teacher is the student's average
 # Words before nets that learn together with another one: of BYOL, and of MoCo and others.
 _USED, _NOT_USED = re.compile("online"), re.compile("momentum|encoder_k|key_encoder")
 _FIRST_BLOCK, _STEMS = "layer1.0.conv1.weight", ("conv1.weight", "conv1.0.weight")
@@ -52,14 +52,14 @@ def find_net(shapes: Shapes) -> Net:
     """
     nets = _nets(shapes)
     if not nets:
-        return Net(_largest_dict(shapes))
+        return _largest_dict(shapes)
     prefix = _choose(nets, shapes)
     if prefix is None:
         every = {name: name for name in shapes}
         unknown = "and does not say which one was trained; save the state dict of one of them"
         return Net(every, fault=f"contains {len(nets)} nets ({_quoted(nets)}), {unknown}")
     group = prefix[: prefix.rfind("/") + 1]
-    averaged = bool(_AVERAGE.search(prefix)) or f"{group}n_averaged" in shapes
+    averaged = _is_average(prefix, shapes)
     names = nets[prefix]
     others = [other for other in nets if other != prefix]
     notes = [_describe_choice(prefix, group, others, averaged)]
@@ -159,13 +159,21 @@ def _usual_name(name: str, is_numbered: bool) -> str:
 
 def _choose(nets: Mapping[str, Names], shapes: Shapes) -> str | None:
     """Return the name of the net to read, or None if several could be meant."""
-    averages = [prefix for prefix in nets if _AVERAGE.search(prefix)]
+    averages = [prefix for prefix in nets if _is_average(prefix, shapes)]
     used = [prefix for prefix in nets if _USED.search(prefix)]
     others = [prefix for prefix in nets if not _NOT_USED.search(prefix)]
-    chosen = averages or used or others
+    chosen = averages or used or others or list(nets)
     layers = [_layers(names, shapes) for names in nets.values()]
     are_alike = all(other == layers[0] for other in layers)
     return chosen[0] if len(chosen) == 1 and are_alike else None
+
+
+def _is_average(prefix: str, shapes: Shapes) -> bool:
+    """Return whether a net is the moving average of weights, as words before it or entries say."""
+    group = prefix[: prefix.rfind("/") + 1]
+    if _AVERAGE.search(prefix) or f"{group}n_averaged" in shapes:  # as in AveragedModel
+        return True
+    return prefix.startswith("teacher") and any(name.startswith(_DINO) for name in shapes)
 
 
 def _layers(names: Names, shapes: Shapes) -> Shapes:
@@ -199,7 +207,7 @@ def _features(names: Names, shapes: Shapes) -> int:
     last, features = (0, 0, 0), 0
     for name, place in names.items():
         match = re.fullmatch(r"layer(\d+)\.(\d+)\.conv(\d)\.weight", name)
-        if match is None:
+        if match is None or not shapes[place]:
             continue
         position = (int(match[1]), int(match[2]), int(match[3]))
         if position > last:
@@ -219,13 +227,27 @@ def _single_linear(start: str, features: int, shapes: Shapes) -> str:
     return f"{start}{layer}".removesuffix(".") if is_direct and not others else ""
 
 
-def _largest_dict(shapes: Shapes) -> Names:
-    """Return the arrays of the entry that has most, such as "state_dict" beside "optimizer"."""
+def _largest_dict(shapes: Shapes) -> Net:
+    """Return the arrays of the entry that has most, such as "state_dict" beside "optimizer".
+
+    An average with at least half as many arrays is preferred.
+    """
     groups: dict[str, Names] = {}
     for place in shapes:
-        group, _, name = place.rpartition("/")
-        groups.setdefault(group, {})[name] = place
-    return max(groups.values(), key=len, default={})
+        start = place.rfind("/") + 1
+        groups.setdefault(place[:start], {})[place[start:]] = place
+    most = max(map(len, groups.values()), default=0)
+    large = [group for group, names in groups.items() if 2 * len(names) >= most]
+    averages = [group for group in large if _is_average(group, shapes)]
+    group = max(averages or large, key=lambda group: len(groups[group]), default="")
+    names, before = groups.get(group, {}), ""
+    for wrapper in ("_orig_mod.", "module."):  # of torch.compile and DataParallel
+        if all(name.startswith(wrapper) for name in names):
+            names = {name.removeprefix(wrapper): place for name, place in names.items()}
+            before += wrapper
+    others = [other for other in large if other != group]
+    note = _describe_choice(f"{group}{before}", group, others, bool(averages))
+    return Net(names, (note,) if note else (), bool(averages))
 
 
 def _quoted(names: Iterable[str]) -> str:

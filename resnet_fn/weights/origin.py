@@ -44,7 +44,7 @@ _PLAIN: dict[str, Sequence[Any]] = {
 class Origin:
     """What is known of a weight file besides its arrays."""
 
-    net: str = ""  # the net's name in timm or torchvision, or "" if it is not known
+    is_named: bool = False  # whether the net's name in timm or torchvision is known
     difference: str = ""  # how the net differs from this package's with the same arrays, or ""
     preparation: Preparation | None = None  # how images were prepared for the net
     notes: tuple[str, ...] = ()  # lines about what was not used
@@ -61,8 +61,7 @@ def find_origin(path: Path, net: str = "") -> Origin:
     if net and _is_other_net(config, net):
         notes.append(f"            {beside} is of {config['architecture']}, so it is not used")
         config = {}
-    named = _name_in(path)
-    origin = Origin(named, _difference("the path", named, {}), of_release(path))
+    origin = _named(path.name, of_release(path))
     for place, entries in ((str(beside), config), (f"{path} itself", read_entries(path))):
         try:
             preparation = _preparation(place, entries)
@@ -72,11 +71,23 @@ def find_origin(path: Path, net: str = "") -> Origin:
         if preparation or "architecture" in entries:
             name = str(entries.get("architecture", ""))
             origin = Origin(
-                net=name if _NET_NAME.search(name) else origin.net,
+                is_named=origin.is_named or bool(_NET_NAME.search(name)),
                 difference=_difference(place, name, entries) or origin.difference,
                 preparation=preparation or origin.preparation,
             )
+    if not origin.is_named:
+        origin = _named(path.parent.name, origin.preparation, origin.difference)
     return dataclasses.replace(origin, notes=tuple(notes))
+
+
+def _named(name: str, preparation: Preparation | None, difference: str = "") -> Origin:
+    """Return what is known of a net from the name of its file or folder.
+
+    A `difference` that is known already is kept.
+    """
+    match = _NET_NAME.search(name)
+    net = match[0].lower() if match else ""
+    return Origin(bool(net), difference or _difference(f"the name {name!r}", net, {}), preparation)
 
 
 def _preparation(place: str, entries: Mapping[str, Any]) -> Preparation | None:
@@ -106,10 +117,11 @@ def _as_timm(arch: str, args: Mapping[str, Any]) -> dict[str, Any]:
     entries = {"architecture": arch or args.get("model"), "model_args": args.get("model_kwargs")}
     entries |= {name: args.get(name) for name in ("mean", "std", "interpolation")}
     size, crop = args.get("img_size"), args.get("crop_pct")
-    if args.get("val_crop_size") and args.get("val_resize_size"):  # torchvision
-        size, crop = args["val_crop_size"], args["val_crop_size"] / args["val_resize_size"]
-    if crop:
-        entries |= {"input_size": args.get("input_size") or [3, size, size], "crop_pct": crop}
+    crop_size, resize = args.get("val_crop_size"), args.get("val_resize_size")  # torchvision
+    if crop_size and resize and isinstance(crop_size, int) and isinstance(resize, int):
+        size, crop = crop_size, crop_size / resize
+    input_size = args.get("input_size") or (size and [3, size, size])
+    entries |= {"input_size": input_size, "crop_pct": crop}
     return {name: value for name, value in entries.items() if value}
 
 
@@ -138,20 +150,14 @@ def _read_config(path: Path) -> tuple[dict[str, Any], list[str]]:
 def _from_json(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
 def _is_other_net(config: Mapping[str, Any], net: str) -> bool:
     """Return whether a `config.json` is of a net of this package, but not of `net`."""
     known = {timm_name(model, stem) for model in MODELS for stem in ("", "d")}
-    return config.get("architecture") in known - {net}
-
-
-def _name_in(path: Path) -> str:
-    """Return the name of a net in a file's name, or else in the folders of its path, or ""."""
-    matches = (_NET_NAME.search(name) for name in reversed(path.parts))
-    return next((match[0].lower() for match in matches if match), "")
+    return str(config.get("architecture")) in known - {net}
 
 
 def _difference(place: str, net: str, config: Mapping[str, Any]) -> str:
@@ -160,7 +166,7 @@ def _difference(place: str, net: str, config: Mapping[str, Any]) -> str:
     if match and (kind := match["antialiasing"]):
         what = "averages" if kind.lower() == "aa" else "blurs"
         effect = f"which {what} pixels before a stride; no net of this package does"
-        return f"{place} names timm's {net}, {effect}"
+        return f"{place} is of timm's {net}, {effect}"
     arguments = config.get("model_args")
     settings = {**config, **(arguments if isinstance(arguments, dict) else {})}
     for name, plain in _PLAIN.items():

@@ -37,8 +37,8 @@ _RELEASED = {
 _BY_HASH = {digits: row for row, hashes in _RELEASED.items() for digits in hashes.split()}
 _TIMM_CROP = 0.875  # timm's crop_pct, if a file has none
 _UNKNOWN = (
-    "preparation as for torchvision's nets, because nothing beside these weights describes it; to "
-    "change it, give --mean, --std, --interpolation, --eval-resize"
+    "preparation as in the recipe, because nothing beside these weights describes it; to change it, "
+    "give --mean, --std, --interpolation, --eval-resize"
 )
 
 
@@ -59,6 +59,12 @@ class Preparation:
     def resize(self, size: int) -> int:
         """Return the shorter side before a crop of `size` pixels, rounded down as in timm."""
         return int(size / self.crop + 1e-6)
+
+    def as_spec(self) -> dict[str, Any]:
+        """Return the values in evaluation, named as in `InputSpec`, so that `of_export` reads them."""
+        spec = {name: getattr(self, name) for name in ("mean", "std", "interpolation")}
+        size = self.eval_size
+        return {**spec, "image_size": size, "eval_resize": self.resize(size) if self.crop else 0}
 
 
 def of_run(place: str, spec: Mapping[str, Any], recipe: Mapping[str, Any]) -> Preparation | None:
@@ -107,17 +113,20 @@ def of_timm(place: str, config: Mapping[str, Any]) -> Preparation | None:
     """
     values = {name: config.get(name) or None for name in ("mean", "std", "interpolation")}
     size = _side(config.get("input_size"))
-    if not size and not any(values.values()):
+    unused = {name: config[name] for name in ("input_size", "crop_pct") if config.get(name)}
+    if not unused and not any(values.values()):
         return None
+    if size and not values["interpolation"]:
+        values["interpolation"] = "bicubic"  # as in timm
     checked = _checked(place, {**values, "image_size": size or None, "eval_size": size or None})
     crop = _share(place, "crop_pct", config.get("crop_pct") or _TIMM_CROP)
     notes = []
     if (mode := config.get("crop_mode") or "center") != "center":
         effect = "images are cropped at the centre, so results may differ"
         notes.append(f"warning: {place} has the crop_mode {mode!r}, which is not used; {effect}")
-    if not size and config.get("input_size"):
-        effect = "which is no square, so it is not used"
-        notes.append(f"warning: {place} has the input_size {config['input_size']}, {effect}")
+    if unused and not size:
+        shown = " and ".join(f"the {name} {value}" for name, value in unused.items())
+        notes.append(f"warning: {place} has {shown}, but no square input_size, so it is not used")
     test_size = _side(config.get("test_input_size")) or size
     test_crop = _share(place, "test_crop_pct", config.get("test_crop_pct") or crop)
     if (test_size, test_crop) != (size, crop) and size:
@@ -153,12 +162,21 @@ def take_over(
     kept = [f"{name} {show_value(ours)}, not {show_value(its)}" for name, ours, its in other]
     if kept:
         lines.append(f"preparation as given: {'; '.join(kept)} (from {source.place})")
-    return changed(recipe, **taken), [*lines, *source.notes]
+    new = changed(recipe, **taken)
+    if "eval_resize" in typed and new.eval_resize != recipe.eval_resize:
+        size = f"is below the {new.evaluation_size} pixels of {source.place}"
+        fix = "give --eval-size, too, or leave it out"
+        raise ValueError(f"eval_resize: {recipe.eval_resize} {size}; {fix}")
+    return new, [*lines, *source.notes]
 
 
 def typed_preparation(recipe: Recipe, chosen: Collection[str]) -> set[str]:
-    """Return the names of the settings in `PREPARATION` to which the user gave a value."""
-    return {name for name in PREPARATION if name in chosen and getattr(recipe, name)}
+    """Return the names of the settings in `PREPARATION` to which the user gave a value.
+
+    A size of 0 is a value, but an empty mean, deviation or filter stands for that of the weights.
+    """
+    typed = {name for name in PREPARATION if name in chosen}
+    return {name for name in typed if getattr(recipe, name) not in ("", ())}
 
 
 def _wanted(recipe: Recipe, source: Preparation, typed: set[str]) -> dict[str, Any]:

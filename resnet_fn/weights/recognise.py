@@ -30,14 +30,14 @@ def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[s
     deep = "conv1.0.weight" in arrays
     first = _array(arrays, "conv1.0.weight" if deep else "conv1.weight")
     stem = "d" if deep else "imagenet" if first.shape[-1] == 7 else "cifar"
-    gather = arrays.get("layer1.0.se.gather.conv1.weight")
+    gather = "layer1.0.se.gather.conv1.weight"
     return {
         "name": model or _name(arrays, _array(arrays, "conv1.6.weight").shape[0] if deep else first.shape[0]),
-        "num_classes": arrays["fc.weight"].shape[0] if "fc.weight" in arrays else 1000,
+        "num_classes": _array(arrays, "fc.weight", 2).shape[0] if "fc.weight" in arrays else 1000,
         "in_channels": first.shape[1],
         "stem": stem,
         "norm": "batch" if "bn1.gamma" in arrays else "none",
-        "image_size": 224 if gather is None else gather.shape[-1] * (1 if stem == "cifar" else 4),
+        "image_size": 224 if gather not in arrays else _array(arrays, gather).shape[-1] * (1 if stem == "cifar" else 4),
     }
 
 
@@ -97,7 +97,11 @@ def _attention(arrays: Mapping[str, np.ndarray]) -> str:
     return "ge" if "layer1.0.se.gather.conv1.weight" in arrays else ""
 
 
-def _array(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+def _array(arrays: Mapping[str, np.ndarray], name: str, dimensions: int = 4) -> np.ndarray:
     if name not in arrays:
         raise WeightsError(f"the weights contain no {name}, so no ResNet of this package fits; give other weights")
+    shape = arrays[name].shape
+    if len(shape) != dimensions:
+        fault = f"has the shape {list(shape)}, not {dimensions} dimensions"
+        raise WeightsError(f"{name} {fault}; give other weights")
     return arrays[name]

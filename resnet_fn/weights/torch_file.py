@@ -8,7 +8,9 @@ calls them. Here each name, except those that build tensors and containers, stan
 the weights do no harm, and need no package.
 """
 
+import functools
 import io
+import math
 import os
 import pickle
 import zipfile
@@ -38,6 +40,11 @@ _TYPES = {
     "ByteStorage": "u1",
     "BoolStorage": "?",
 }
+# Most elements of a tensor that repeats the elements of its storage, as `expand` makes it.
+_EXPANDED = 10_000_000
+# Entries of projects that save the average of the weights as "state_dict", and the entry of the
+# weights: MMEngine's EMAHook, and Lightning's WeightAveraging.
+_NAMES_OF_WEIGHTS = {"message_hub": "ema_state_dict", "averaging_state": "current_model_state"}
 _PARTS_OF_MODULES = ("_parameters", "_buffers", "_modules")
 
 
@@ -70,6 +77,8 @@ class TorchTensor(NamedTuple):
         last = sum((size - 1) * step for size, step in zip(self.shape, self.strides, strict=True))
         if min(self.offset, *self.shape, *self.strides, 0) < 0 or self.offset + last >= flat.size:
             raise ValueError(f"a tensor of shape {self.shape} lies outside of its storage")
+        if math.prod(self.shape) > max(flat.size, _EXPANDED):
+            raise ValueError(f"a tensor of shape {self.shape} repeats {flat.size:,} numbers")
         strides = [step * flat.itemsize for step in self.strides]
         array = as_strided(flat[self.offset :], self.shape, strides)
         if self.storage.kind == "BFloat16Storage":
@@ -115,8 +124,11 @@ class Unread:
         return {name: child for part in parts if part for name, child in part.items()}
 
 
-class _Unpickler(pickle.Unpickler):
-    """Builds containers, numbers, texts and `TorchTensor`. All else becomes `Unread`."""
+class _Unpickler(pickle._Unpickler):
+    """Builds containers, numbers, texts and `TorchTensor`. All else becomes `Unread`.
+
+    It is the unpickler in Python, because that in C allocates as many places as a file claims.
+    """
 
     def __init__(self, file: BinaryIO, bytes_of: Callable[[_Storage], bytes]) -> None:
         super().__init__(file, encoding="latin1")
@@ -176,8 +188,8 @@ def read_torch_file(path: Path) -> dict[str, Any]:
         TorchFileError: If the file is damaged, compressed, or of another kind.
     """
     try:
-        return dict(_tensors(_with_named_average(_read(path)), ""))
-    except TorchFileError:
+        return dict(_tensors(_with_named_average(_read(path)), "", set()))
+    except (TorchFileError, MemoryError):
         raise
     except Exception as error:  # a damaged file may raise almost any error
         damage = f"is no intact PyTorch file ({first_line(error)})"
@@ -209,33 +221,33 @@ def _read(path: Path) -> Any:
 
 
 def _read_zip(path: Path) -> Any:
-    with zipfile.ZipFile(path) as archive:
-        entries = archive.infolist()
-        names = [entry.filename for entry in entries]
-        pickled = next((name for name in names if name.endswith("/data.pkl")), "")
-        if not pickled:
-            fix = "unpack it, and give the weight file in it"
-            raise TorchFileError(f"is a zip archive of {few(names)}; {fix}")
-        root = pickled.removesuffix("data.pkl")
-        needed = [entry for entry in entries if entry.filename.startswith(f"{root}data")]
-        if any(entry.compress_type for entry in needed):  # PyTorch does not compress
-            size = sum(entry.file_size for entry in needed)
-            fix = "write it again with torch.save"
-            raise TorchFileError(f"is compressed and would unpack to {size:,} bytes; {fix}")
-        if f"{root}byteorder" in names and archive.read(f"{root}byteorder") != b"little":
-            raise TorchFileError("has big-endian numbers; save it again on another machine")
-        contents = io.BytesIO(archive.read(pickled))
+    archive = zipfile.ZipFile(path)  # open as long as a tensor needs it
+    entries = archive.infolist()
+    names = [entry.filename for entry in entries]
+    pickled = next((name for name in names if name.endswith("/data.pkl")), "")
+    if not pickled:
+        fix = "unpack it, and give the weight file in it"
+        raise TorchFileError(f"is a zip archive of {few(names)}; {fix}")
+    root = pickled.removesuffix("data.pkl")
+    needed = [item for item in entries if item.filename.startswith((f"{root}data", f"{root}byte"))]
+    if any(entry.compress_type for entry in needed):  # PyTorch does not compress
+        size = sum(entry.file_size for entry in needed)
+        fix = "write it again with torch.save"
+        raise TorchFileError(f"is compressed and would unpack to {size:,} bytes; {fix}")
+    if f"{root}byteorder" in names and archive.read(f"{root}byteorder") != b"little":
+        raise TorchFileError("has big-endian numbers; save it again on another machine")
 
+    @functools.lru_cache(1)  # tensors that share a storage mostly follow each other
     def bytes_of(storage: _Storage) -> bytes:
-        with zipfile.ZipFile(path) as archive:  # compares the CRC-32, too
-            return archive.read(f"{root}data/{storage.key}")
+        return archive.read(f"{root}data/{storage.key}")  # compares the CRC-32, too
 
-    return _Unpickler(contents, bytes_of).load()
+    return _Unpickler(io.BytesIO(archive.read(pickled)), bytes_of).load()
 
 
 def _read_legacy(path: Path) -> Any:
     places: dict[str, tuple[int, int]] = {}  # of each storage: where it begins, number of bytes
 
+    @functools.lru_cache(1)
     def bytes_of(storage: _Storage) -> bytes:
         start, size = places[storage.key]
         with open(path, "rb") as file:
@@ -260,30 +272,33 @@ def _read_legacy(path: Path) -> Any:
 def _with_named_average(contents: Any) -> Any:
     """Return the contents of a file, in which names say what is an average.
 
-    MMEngine saves the average as "state_dict", and the weights as "ema_state_dict"
-    (`EMAHook.before_save_checkpoint`).
+    Some projects save the average as "state_dict", and the weights under another name.
     """
-    keys = {"message_hub", "state_dict", "ema_state_dict"}
-    if not isinstance(contents, dict) or not keys <= contents.keys():
+    if not isinstance(contents, dict):
         return contents
-    weights, average = contents["ema_state_dict"], contents["state_dict"]
-    others = {key: value for key, value in contents.items() if key not in keys}
-    return {**others, "state_dict": weights, "state_dict_ema": average}
+    for mark, name in _NAMES_OF_WEIGHTS.items():
+        if {mark, name, "state_dict"} <= contents.keys():
+            others = {key: value for key, value in contents.items() if key != mark}
+            average, weights = contents["state_dict"], others.pop(name)
+            return {**others, "state_dict": weights, "state_dict_ema": average}
+    return contents
 
 
-def _tensors(
-    parent: Any,
-    prefix: str,
-    above: frozenset[int] = frozenset(),
-) -> Iterator[tuple[str, Any]]:
-    """Yield names and tensors below `parent`. `above` has the identities of `parent`'s parents."""
-    if id(parent) in above:  # an object that contains itself
-        return
+def _tensors(parent: Any, prefix: str, seen: set[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield names and tensors below `parent`. `seen` has what identifies the parents before.
+
+    What has several names, or contains itself, is read under its first name. So are several dicts
+    of the same tensors, which `state_dict` makes if it is called twice.
+    """
     is_object = isinstance(parent, Unread)
     children = parent.children() if is_object else parent if isinstance(parent, dict) else {}
+    are_tensors = all(isinstance(child, TorchTensor) for child in children.values())
+    key = tuple(children.items()) if are_tensors and not is_object else id(parent)
+    if key in seen:
+        return
+    seen.add(key)
     for name, child in children.items():
         if isinstance(child, TorchTensor) or (isinstance(child, Unread) and not is_object):
             yield f"{prefix}{name}", child
         if isinstance(child, dict | Unread):
-            separator = "." if is_object else "/"
-            yield from _tensors(child, f"{prefix}{name}{separator}", above | {id(parent)})
+            yield from _tensors(child, f"{prefix}{name}{'.' if is_object else '/'}", seen)

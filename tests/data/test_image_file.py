@@ -1,6 +1,7 @@
 import io
 import os
 import struct
+import time
 import tracemalloc
 import zlib
 from pathlib import Path
@@ -137,3 +138,27 @@ def test_a_text_bomb_takes_no_memory(png):
         assert tracemalloc.get_traced_memory()[1] < 10e6
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_png_with_damaged_exif_is_an_error(last, png, tmp_path, raises_line):
+    """Its orientation is in them."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    content = exif.tobytes().removeprefix(b"Exif\0\0")
+    good, bad = (png(chunk(b"eXIf", content, crc), last) for crc in (None, 1))
+    assert open_upright(good).size == open_upright(png()).size[::-1]
+    (tmp_path / "a.png").write_bytes(bad)
+    assert examine(str(tmp_path / "a.png"))[1] == "cut or damaged"
+    with raises_line("a.png: cannot be read (cut or damaged)"):
+        open_picture(tmp_path / "a.png", "RGB")
+
+
+@pytest.mark.parametrize("megabytes", [1, 3])
+def test_many_texts_are_not_all_unpacked(megabytes, png):
+    """Each of a kilobyte or three, in 12 MB; PIL accepts those of at most 1 MB."""
+    text = chunk(b"zTXt", b"Comment\0\0" + packed(bytes(megabytes * 2**20 - 64)))
+    data = png(text * (12_000_000 // len(text)))
+    start = time.process_time()
+    assert open_upright(data).tobytes() == open_upright(png()).tobytes()
+    assert time.process_time() - start < 0.6

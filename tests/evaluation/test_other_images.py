@@ -98,6 +98,11 @@ def test_a_copy_of_the_data_set_keeps_its_validation_images(split_run):
     assert scored("copy").test.names == split_run.test.names
     Path("copy/bee/new.jpg").write_bytes(Path("P/bee/0.jpg").read_bytes())
     assert scored("copy").test.names == split_run.test.names
+    shutil.copytree("P", "partial")
+    shutil.rmtree("partial/cat")
+    part = scored("partial")
+    assert part.test.labels.tolist() == [0] * 10 + [2] * 10
+    assert any("warning: run was trained on 16 of the 20" in note for note in part.notes)
     Path("run/contents.json").unlink()  # as of a version that stored names alone
     assert len(scored("copy").test) == 31
     warning = "warning: copy has files with the names of 6 validation images of the run"
@@ -135,6 +140,8 @@ def test_what_no_class_of_the_net_can_have_is_rejected(split_run, lay, raises_li
     lay("T/bee 3")
     with raises_line("data_dir: T/wasp", "no class of the trained net", "use one of bee, cat, dog"):
         scored("T")
+    with raises_line("data_dir: 'missing' does not exist", "--data-dir"):
+        scored("missing")
     lay("flat 3")
     with raises_line("flat: has no class folders", "sort the images into class folders"):
         scored("flat")

@@ -245,6 +245,31 @@ def test_json_and_csv_name_the_files_that_cannot_be_read(run, digits_png, capsys
         assert [row["file"] for row in csv.DictReader(file)] == [line["file"] for line in lines]
 
 
+def test_a_stopped_run_keeps_the_old_table(run, digits_png, main, raises_line):
+    """And a list that cannot be read to its end is named, not the table."""
+    Path("out.csv").write_text("old")
+    with raises_line("/proc/self/mem: cannot be read (", "give another list"):
+        main("predict", run, "--list", "/proc/self/mem", "--csv", "out.csv")
+    assert Path("out.csv").read_text() == "old"
+
+
+def test_an_empty_list_is_named_for_several_classes_too(make_run, main):
+    make_run(model="resnet8", image_size=8, dataset="imagefolder", multi_label=True)
+    Path("empty.txt").write_text("")
+    with pytest.raises(ValueError, match=r"^empty.txt: names no images"):
+        main("predict", "run", "empty.txt", "--csv", "out.csv")
+
+
+def test_a_missing_path_is_an_error_at_once_or_a_result(trained, digits_png, raises_line):
+    """An iterator's path is looked at when its turn comes, and does not stop the others."""
+    with raises_line("no.png: does not exist"):
+        predict("no run", ["images/00.png", "no.png"])
+    results = predict(trained, iter(["no.png", "images/00.png", "images/deeper"]))
+    files = [result["file"] for result in results]
+    assert files[:3] == ["no.png", "images/00.png", "images/deeper/65.png"]
+    assert ["error" in result for result in results] == [True] + [False] * 6
+
+
 LISTS = {
     "names.txt": b"# two digits\n\nimages/00.png\nimages/01.png\n",
     "classes.txt": b"images/00.png 7\r\nimages/01.png\t2\r\n",
@@ -254,6 +279,7 @@ LISTS = {
     "powershell.txt": "images\\00.png\r\nimages\\01.png\r\n".encode("utf-16"),
     "capitals.csv": b"File,Label\nimages/00.png,7\nimages/01.png,2\n",
     "found.list": b"images/00.png\0images/01.png\0",
+    "attributes.txt": b"images/00.png -1 1 1\nimages/01.png 1 -1 1\n",
 }
 
 
@@ -261,6 +287,22 @@ LISTS = {
 def test_a_list_names_the_images(name, digits_png):
     Path(name).write_bytes(LISTS[name])
     assert list(read_list(name)) == ["images/00.png", "images/01.png"]
+
+
+def test_a_folder_in_a_list_hides_no_image(digits_png):
+    Path("image").mkdir()
+    for index, name in enumerate(("image 1.png", "image,2.png")):
+        os.rename(f"images/{index:02d}.png", name)
+    Path("a.txt").write_text("image 1.png\nimage 1.png 7\nimage,2.png\nimage 3.png\n")
+    names = ["image 1.png", "image 1.png", "image,2.png", "image 3.png"]  # the last is missing
+    assert list(read_list("a.txt")) == names
+
+
+def test_names_of_print0_may_have_line_breaks(digits_png):
+    os.rename("images/00.png", "images/a\nb.png")
+    assert os.system("find images -name '[a0]*.png' -print0 > found.list") == 0
+    assert sorted(read_list("found.list"))[-1] == "images/a\nb.png"
+    assert len(list(read_list("found.list"))) == 10
 
 
 def test_names_in_a_list_may_be_strange(run, digits_png, capsys, main, monkeypatch):

@@ -56,7 +56,10 @@ def test_batch_norm_momentum_inverted_by_hand():
 
 def test_clipping_before_the_mean_over_micro_batches():
     use = dataclasses.replace(SGD, clip_norm=0.5)
-    each = lambda gradients, plan: clip_by_global_norm(gradients, global_norm(gradients), plan.clip_norm)  # noqa: E731
+
+    def each(gradients, plan):
+        return clip_by_global_norm(gradients, global_norm(gradients), plan.clip_norm)
+
     mean = lambda net, sums, plan: [one / plan.micro_batches for one in sums]  # noqa: E731
     found = climb(use=use, accumulate=2, make_step=own_step(mean, each))
     assert found == ("gradient norm", ["each micro-batch is clipped before the mean; clip once, after it"])

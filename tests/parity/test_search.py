@@ -179,7 +179,10 @@ def test_gradients_and_losses_are_searched():
     x, theirs = drawn(*TOKENS), Net(forward)
     values = {**searcher(Net(detached), x).backward(), "norm.weight": torch.zeros(8), "norm.bias": torch.zeros(8)}
     given = {**wanted("gradients", values).results}
-    convert = lambda got: {name: got[name].expand(array.shape) for name, (array, _) in given.items()}  # noqa: E731
+
+    def convert(got):
+        return {name: got[name].expand(array.shape) for name, (array, _) in given.items()}
+
     (line,) = searcher(theirs, x)(Wanted("gradients", {}, given, convert))
     assert "no gradient to argument 1 of " in line
     smoothed = wanted("loss", searcher(theirs, x, label_smoothing=0.1).backward())

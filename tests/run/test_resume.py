@@ -70,7 +70,10 @@ def test_checkpoints_may_be_a_link_to_another_disk(checkpoint, source, lock):
     assert not Path("disk/here/lock").exists()
 
 
-@pytest.mark.parametrize("name", ["config.json", "recipe.toml", "lock"])
+OWN_FILES = ("config.json", "recipe.toml", "lock", "validation.json", "contents.json")
+
+
+@pytest.mark.parametrize("name", OWN_FILES)
 def test_a_users_own_file_is_never_overwritten(name, lock):
     Path("mine").mkdir()
     Path("mine", name).write_text("{}")

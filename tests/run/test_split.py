@@ -162,6 +162,34 @@ def test_a_run_of_an_older_version_goes_on_with_its_list(chance, command):
     assert json.loads(Path("run/validation.json").read_text()) == names
 
 
+def test_a_run_keeps_its_folder_beside_new_ones(chance, command):
+    """For a new run, train would be a class beside samples."""
+    from resnet_fn.evaluate import main
+
+    chance.rename("train")
+    Path("set").mkdir()
+    Path("train").rename("set/train")
+    command(train_main, *SMALL, "--data-dir", "set", "--out-dir", "run")
+    noise(Path("set/samples/x.png"), 999)
+    text = command(train_main, "--resume", "run", "--epochs", 2)
+    assert "50 training and 10 validation" in text
+    assert "of 10 validation images" in command(main, "run")
+
+
+def test_a_list_with_absolute_paths_is_resumed_and_evaluated(chance, command):
+    from resnet_fn.evaluate import main
+
+    files = sorted(chance.resolve().rglob("*.png"))
+    Path("all.txt").write_text("".join(f"{file} {file.parent.name}\n" for file in files))
+    words = ("--data-dir", "chance", "--train-list", "all.txt", "--out-dir", "run")
+    command(train_main, *SMALL, *words)
+    validated = validating("run")
+    assert "missing" not in command(train_main, "--resume", "run", "--epochs", 2)
+    assert "of 10 validation images" in command(main, "run")
+    assert len(validated) == 10
+    assert validating("run") == validated
+
+
 @pytest.mark.parametrize("ending", ["safetensors", "mindir"])
 def test_an_export_needs_no_data_set(chance, command, ending):
     from resnet_fn.export import main

@@ -120,9 +120,11 @@ def test_of_a_run_folder_the_average_counts():
     bare = read_weights("run/checkpoints/step-00000002/weights.safetensors")
     assert bare.arrays["fc.bias"].tobytes() == weights[-1].asnumpy().tobytes()
     assert (bare.averaged, source.notes) == (False, ())
-    assert bare.notes[0].endswith("; for their moving average, give run/checkpoints/step-00000002")
     assert "step-00000002, the moving average of the weights" in describe_source(source)[0]
-    assert read_weights("run/checkpoints/step-00000001/weights.safetensors").notes == ()
+    for step in ("step-00000001", "step-00000002"):
+        (note,) = read_weights(f"run/checkpoints/{step}/weights.safetensors").notes
+        assert "bare weights" in note
+        assert note.endswith(f"class names and preparation, give run/checkpoints/{step}")
 
 
 def test_of_a_run_folder_the_best_counts_where_it_is_asked_for(capsys):

@@ -1,6 +1,7 @@
 """The net in files as training scripts leave them: PyTorch writes each project's keys and names."""
 
 import argparse
+import contextlib
 import dataclasses
 
 import numpy as np
@@ -159,7 +160,7 @@ KINDS = {
         lambda g: {
             "student": with_mlp(g, "module.backbone.", "module.head.mlp."),
             "teacher": with_mlp(g, "backbone.", "head.mlp."),
-            "args": ARGS,
+            "dino_loss": {"center": torch.zeros(1, 8)},
         },
         "body",
         ["'teacher/backbone.', the average of the weights"],
@@ -200,6 +201,31 @@ KINDS = {
         },
         "average",
         ["the average of the weights"],
+    ),
+    # Its callback exchanges the two, too (lightning, callbacks/weight_averaging.py).
+    "Lightning's WeightAveraging": (
+        lambda g: {
+            **{"pytorch-lightning_version": "2.6.0", "state_dict": g.named("net.", "average")},
+            "current_model_state": g.named("net."),
+            "averaging_state": {"n_averaged": torch.tensor(9)},
+        },
+        "average",
+        ["the average of the weights"],
+    ),
+    "one state dict under two keys": (
+        lambda g: {"state_dict": g.weights, "model": g.weights},
+        "weights",
+        [],
+    ),
+    "two state dicts of one net": (
+        lambda g: {"state_dict": g.weights, "model": dict(g.weights)},
+        "weights",
+        [],
+    ),
+    "MoCo's momentum encoder alone": (
+        lambda g: {"state_dict": g.named("momentum_encoder.")},
+        "weights",
+        ["'momentum_encoder.'"],
     ),
     "detection": (
         lambda g: {
@@ -243,7 +269,12 @@ def test_a_file_of_two_nets_is_rejected(given, raises_line):
     torch.save({"state_dict": {**given.named("student."), **given.named("teacher.")}}, "a.ckpt")
     other = {**given.average, "conv1.weight": given.average["conv1.weight"][:2]}
     torch.save({"model": given.weights, "ema": other}, "c.pth")
-    nets = {"a.ckpt": ("state_dict/student.", "state_dict/teacher."), "c.pth": ("model/", "ema/")}
+    torch.save({"student": given.weights, "teacher": given.average}, "d.pth")
+    nets = {
+        "a.ckpt": ("state_dict/student.", "state_dict/teacher."),
+        "c.pth": ("model/", "ema/"),
+        "d.pth": ("student/", "teacher/"),
+    }
     for file, (first, second) in nets.items():
         words = (f"{file}: contains 2 nets ({first!r}, {second!r})", "save", "one of them")
         with raises_line(*words, kind=WeightsError):
@@ -256,6 +287,30 @@ def test_names_of_transformers_are_rejected_with_words(raises_line):
     torch.save({name: torch.ones(3, 3) for name in names}, "pytorch_model.bin")
     with raises_line("pytorch_model.bin: ", "transformers", "timm", kind=WeightsError):
         read_weights("pytorch_model.bin")
+
+
+def test_a_number_in_an_arrays_place_is_an_error(given):
+    for name in given.weights:
+        torch.save({**given.weights, name: torch.tensor(1.0)}, "a.pth")
+        with contextlib.suppress(ValueError):
+            start = read_any_weights("a.pth").arrays
+            recognise_model(start)
+    torch.save({**given.body, "layer3.0.conv2.weight": torch.tensor(1.0)}, "a.pth")
+    with pytest.raises(WeightsError, match="conv"):
+        recognise_model(read_any_weights("a.pth").arrays | {"layer1.0.conv2.weight": np.ones(())})
+
+
+def test_of_other_nets_the_average_is_read():
+    """Without what compiled and parallel nets put before names."""
+    layers = {"0.weight": torch.ones(3, 2), "0.bias": torch.zeros(3)}
+    average = {f"_orig_mod.module.{name}": tensor + 1 for name, tensor in layers.items()}
+    contents = {"state_dict": layers, "optimizer": OPTIMIZER, "state_dict_ema": average}
+    torch.save(contents, "a.pth")
+    source = read_any_weights("a.pth")
+    assert source.averaged
+    assert "'state_dict_ema/_orig_mod.module.', the average" in source.notes[0]
+    assert "left out: 'state_dict/'" in source.notes[0]
+    assert source.arrays["0.bias"].tolist() == [1, 1, 1]
 
 
 def test_an_object_among_arrays_is_named(given):

@@ -72,6 +72,18 @@ def test_a_plain_nets_name_leaves_no_doubt(written, capsys):
     assert not read_weights("other.safetensors").warning
 
 
+def test_a_folder_names_a_net_if_nothing_else_does(written, raises_line):
+    folder = Path("resnetblur18-study/runs")
+    folder.mkdir(parents=True)
+    written(folder / "net.safetensors", "torchvision", model="resnet18")
+    read_weights(folder / "net.safetensors")
+    Path(folder / "net.safetensors").rename("resnetblur18-study/net.safetensors")
+    with raises_line("'resnetblur18-study'", "timm's resnetblur18", kind=WeightsError):
+        read_weights("resnetblur18-study/net.safetensors")
+    Path("resnetblur18-study/config.json").write_text('{"architecture": "resnet18"}')
+    assert not read_weights("resnetblur18-study/net.safetensors").warning
+
+
 def test_a_training_checkpoint_names_its_net(written, raises_line):
     torch = pytest.importorskip("torch")
     written("net.pth", "torchvision", model="resnet18")

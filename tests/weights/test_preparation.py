@@ -17,7 +17,7 @@ from resnet_fn.evaluate import main as evaluate
 from resnet_fn.evaluation.loaded_net import load_run, load_weight_file
 from resnet_fn.train import main as train
 from resnet_fn.weights.files import read_arrays
-from resnet_fn.weights.load import read_start
+from resnet_fn.weights.load import convert_weights, read_start
 from resnet_fn.weights.preparation import of_release
 from resnet_fn.weights.published import PUBLISHED
 
@@ -81,7 +81,7 @@ def settings_of(recipe):
         (
             {"input_size": [3, 160, 160]},
             {},
-            {"image_size": 160, "eval_resize": 182, "mean": (), "interpolation": ""},
+            {"image_size": 160, "eval_resize": 182, "mean": (), "interpolation": "bicubic"},
         ),
         (
             {"std": [0.2, 0.2, 0.2]},
@@ -94,6 +94,23 @@ def settings_of(recipe):
 def test_typed_settings_win_over_the_files(entries, given, wanted, hub):
     recipe, _ = start(recipes.finetune(weights=hub(entries), **given))
     assert settings_of(recipe).items() >= wanted.items()
+
+
+def test_a_typed_zero_wins_over_the_files(hub):
+    weights = hub(RA4)
+    recipe, _ = start(recipes.finetune(weights=weights, eval_resize=0))
+    assert (recipe.image_size, recipe.evaluation_resize) == (224, 256)  # 224 / 0.875
+    two_sizes = {"weights": weights, "model": "resnet8", "eval_size": 0}
+    recipe, _ = start(recipes.imagenet_resnet50_v2(**two_sizes))
+    assert (recipe.evaluation_size, recipe.eval_resize) == (224, 248)
+
+
+def test_a_typed_resize_below_the_files_size_is_an_error(hub, raises_line):
+    weights = hub({**RA4, "input_size": [3, 288, 288]})
+    with raises_line("eval_resize: 256", "288", "hub/config.json", "--eval-size"):
+        start(recipes.finetune(weights=weights, eval_resize=256))
+    recipe, _ = start(recipes.finetune(weights=weights, eval_resize=256, eval_size=224))
+    assert (recipe.eval_size, recipe.eval_resize) == (224, 256)
 
 
 def test_a_copy_of_a_recipe_keeps_what_the_user_chose(hub):
@@ -145,6 +162,7 @@ def test_lines_say_what_comes_from_where(hub):
 def test_nothing_beside_weights_is_said_too(written):
     written("a.safetensors")
     recipe, source = start(recipes.finetune(weights="a.safetensors"))
+    assert "preparation as in the recipe" in source.notes[-1]
     assert "--mean, --std, --interpolation, --eval-resize" in source.notes[-1]
     assert (recipe.mean, recipe.interpolation, recipe.eval_resize) == ((), "", 0)
     _, source = start(recipes.finetune(weights="a.safetensors", mean=HALF))
@@ -233,6 +251,35 @@ def test_training_scripts_settings_say_the_preparation(written):
         torch.save(saved, "b.pth")
         recipe, _ = start(recipes.finetune(weights="b.pth"))
         assert settings_of(recipe).items() >= wanted.items()
+    size, crop = {"img_size": 160}, {"crop_pct": 0.95, "mean": HALF}
+    for given, wanted, notes in ((size, (160, 182, ()), 1), (crop, (224, 0, HALF), 2)):
+        args = argparse.Namespace(model="resnet8", **given)
+        torch.save({"arch": "resnet8", "state_dict": state, "args": args}, "b.pth")
+        recipe, source = start(recipes.finetune(weights="b.pth"))
+        assert (recipe.image_size, recipe.eval_resize, recipe.mean) == wanted
+        assert len(source.notes) == notes
+    assert "crop_pct 0.95, but no square input_size" in source.notes[-1]
+
+
+def test_strange_entries_do_not_stop_a_start(written):
+    torch = pytest.importorskip("torch")
+    from argparse import Namespace
+
+    deep = "[" * 50_000
+    written("model.safetensors", "torchvision")
+    arrays = read_arrays(Path("model.safetensors")).arrays
+    write_safetensors(Path("model.safetensors"), arrays, {"classes": deep, "pretrained_cfg": deep})
+    strange = ({"architecture": {"a": [1]}}, {"architecture": [1]}, {"mean": {"a": 1}})
+    for entries in (*strange, {"input_size": {"a": 1}, "crop_pct": 0.9}, {"pretrained_cfg": [3]}):
+        Path("config.json").write_text(json.dumps(entries))
+        recipe, _ = start(recipes.finetune(weights="model.safetensors"))
+        assert (recipe.mean, recipe.eval_resize) == ((), 0)
+    Path("config.json").unlink()
+    state = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    for args in ({"val_crop_size": "224", "val_resize_size": "256"}, {"mean": "x"}, {"std": [[1]]}):
+        torch.save({"state_dict": state, "args": Namespace(**args)}, "b.pth")
+        recipe, _ = start(recipes.finetune(weights="b.pth"))
+        assert (recipe.mean, recipe.eval_resize) == ((), 0)
 
 
 def test_published_files_are_known_by_their_hash():
@@ -295,8 +342,9 @@ def test_a_run_prepares_images_as_its_weights_say(trained, photographs):
     pixels = (np.asarray(image, np.float32) / 255 - 0.5) / 0.5
     np.testing.assert_allclose(run.preprocess(path)[0], pixels.transpose(2, 0, 1), atol=1e-6)
     assert run.preprocessing["interpolation"] == "bicubic"
-    # The crop keeps its share of an image.
-    assert load_run(trained[0], image_size=48).input.eval_resize == 52
+    # The crop keeps its share of an image, rounded down as in timm.
+    for size, resize in ((48, 52), (20, 21)):
+        assert load_run(trained[0], image_size=size).input.eval_resize == resize
 
 
 def test_a_run_as_weights_brings_its_preparation(trained, photographs):
@@ -311,6 +359,17 @@ def test_a_run_as_weights_brings_its_preparation(trained, photographs):
         24,
         26,
     )
+
+
+def test_convert_keeps_preparation_and_class_names(trained):
+    recipes_of = {}
+    for weights in (str(trained[0]), "a.safetensors"):
+        convert_weights(weights, "a.safetensors", "torchvision")
+        recipe, source = read_start(recipes.finetune(weights=weights))
+        recipes_of[weights] = (settings_of(recipe), source.classes)
+    first, second = recipes_of.values()
+    assert first == second
+    assert (first[0]["interpolation"], len(first[1])) == ("bicubic", 3)
 
 
 def test_a_resume_keeps_the_weights_preparation(trained, raises_line):

@@ -2,10 +2,13 @@
 
 import argparse
 import collections
+import contextlib
 import functools
 import os
 import pathlib
 import pickle
+import time
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -138,3 +141,62 @@ def test_a_tensor_outside_of_its_storage_is_an_error(offset, shape, strides, tmp
     torch.save({"a": Outside()}, tmp_path / "a.pth")
     with pytest.raises(ValueError, match="lies outside of its storage"):
         read_torch_file(tmp_path / "a.pth")["a"].read()
+
+
+def test_shared_objects_are_read_once(tmp_path):
+    shared = {"w": torch.ones(2)}
+    for _ in range(40):
+        shared = {"a": shared, "b": shared}  # 2⁴⁰ ways to `w`
+    torch.save(shared, tmp_path / "a.pth")
+    assert list(read_torch_file(tmp_path / "a.pth")) == [f"{'a/' * 40}w"]
+
+
+def test_a_small_file_cannot_claim_much_memory(tmp_path):
+    torch.save({"a": torch.ones(1).expand(100_000, 100_000)}, tmp_path / "a.pth")
+    with pytest.raises(ValueError, match="repeats 1 number"):
+        read_torch_file(tmp_path / "a.pth")["a"].read()
+    torch.save({"a": torch.ones(2)}, tmp_path / "b.pth")
+    memo = pickle.PROTO + b"\x02" + pickle.EMPTY_DICT + pickle.LONG_BINPUT + b"\0\0\0\x80."
+    entries = {"data.pkl": memo, "byteorder": b"little" * 10**7}
+    for name, content in entries.items():
+        with zipfile.ZipFile(tmp_path / "b.pth") as old, zipfile.ZipFile("c.pth", "w") as new:
+            for entry in old.infolist():
+                changed = entry.filename == f"b/{name}"
+                packed = zipfile.ZIP_DEFLATED * (name == "byteorder" and changed)
+                new.writestr(entry.filename, content if changed else old.read(entry), packed)
+        tracemalloc.start()
+        with contextlib.suppress(TorchFileError):
+            read_torch_file(pathlib.Path("c.pth"))
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000, name
+        tracemalloc.stop()
+
+
+def test_a_shared_storage_is_read_once(tmp_path):
+    """Of 500 views, and the zip archive's directory is read once."""
+    values = torch.arange(1_000_000.0)
+    for options in ({}, {"_use_new_zipfile_serialization": False}):
+        torch.save({str(row): values[row:][:9] for row in range(500)}, tmp_path / "a.pth", **options)
+        read = read_torch_file(tmp_path / "a.pth")
+        start = time.process_time()
+        assert [array.read()[0] for array in read.values()] == list(range(500))
+        assert time.process_time() - start < 0.5
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="limits a process's memory as Linux does")
+def test_too_little_memory_is_no_damage(tmp_path):
+    import resource
+
+    from resnet_fn.weights.files import read_arrays
+
+    torch.save({"a": torch.ones(1)}, tmp_path / "a.pth", _use_new_zipfile_serialization=False)
+    with open(tmp_path / "a.pth", "r+b") as file:
+        size = file.seek(-12, os.SEEK_END) + 8 + 4 * 10**10
+        file.write((10**10).to_bytes(8, "little"))
+        file.truncate(size)  # 40 GB, of which nothing is on the disk
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (20 * 10**9, limits[1]))
+    try:
+        with pytest.raises(MemoryError):
+            read_arrays(tmp_path / "a.pth")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)

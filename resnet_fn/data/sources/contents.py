@@ -11,7 +11,7 @@ import os
 import zlib
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from resnet_fn.data.class_names import composed
 from resnet_fn.data.dataset import DataSet
@@ -83,8 +83,8 @@ def write_split(run: Path, dataset: DataSet, is_new: bool) -> None:
         for name in (VALIDATION, CONTENTS):
             # A run that was stopped before its first checkpoint may have left them.
             (run / name).unlink(missing_ok=True)
-    if dataset.held_out and is_new:
-        _write_json(run / VALIDATION, sorted(dataset.held_out))
+    if dataset.is_split and is_new:
+        _write_json(run / VALIDATION, sorted(relative_names(cast(FileSplit, dataset.test))))
     training, validation = _describe(dataset.train), _describe(dataset.test)
     if not training:
         return

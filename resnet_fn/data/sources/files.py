@@ -81,17 +81,17 @@ def list_loose_images(place: str | Path) -> list[str]:
     return sorted(name for name in os.listdir(place) if is_image(name) and not is_left_out(name))
 
 
-def _walk(folder: str | Path) -> Iterator[tuple[str, list[str], list[str]]]:
+def _walk(
+    folder: str | Path,
+    onerror: Callable[[OSError], object] | None,
+) -> Iterator[tuple[str, list[str], list[str]]]:
     """Yield (relative path, names of images, names that are left out) of each folder in `folder`.
 
-    The first path is "", for `folder` itself.
+    The first path is "", for `folder` itself. Links to folders around `folder` are not followed.
+    `onerror` gets the error of a folder that cannot be read. None: such folders are skipped.
     """
-
-    def stop(error: OSError) -> NoReturn:
-        raise error
-
-    seen = set()
-    for place, folders, files in os.walk(folder, onerror=stop, followlinks=True):
+    seen = {*map(os.path.realpath, Path(os.path.abspath(folder)).parents)}
+    for place, folders, files in os.walk(folder, onerror=onerror, followlinks=True):
         if (real := os.path.realpath(place)) in seen:
             folders.clear()
             continue
@@ -104,8 +104,8 @@ def _walk(folder: str | Path) -> Iterator[tuple[str, list[str], list[str]]]:
 
 
 def has_images(folder: str | Path) -> bool:
-    """Return True if a folder holds an image at any depth."""
-    return any(images for _, images, _ in _walk(folder))
+    """Return True if a folder holds an image at any depth, in a folder that can be read."""
+    return any(images for _, images, _ in _walk(folder, onerror=None))
 
 
 def list_images(folder: str | Path) -> tuple[list[str], list[str]]:
@@ -115,7 +115,11 @@ def list_images(folder: str | Path) -> tuple[list[str], list[str]]:
     for which `is_left_out` is True are left out. Links to folders are followed, and each folder is
     read once.
     """
-    walked = list(_walk(folder))
+
+    def stop(error: OSError) -> NoReturn:
+        raise error
+
+    walked = list(_walk(folder, onerror=stop))
     left_out = [os.path.join(inner, name) for inner, _, unread in walked for name in unread]
     listed = sorted((inner, images) for inner, images, _ in walked)
     paths = [f"{inner}/{name}" if inner else name for inner, images in listed for name in images]

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from resnet_fn.config.hints import closest, few, near_path
-from resnet_fn.data.class_names import composed, warn_alike
+from resnet_fn.data.class_names import number_classes, warn_alike
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.contents import VALIDATION
 from resnet_fn.data.sources.files import (
     FileSplit,
     color_spec,
     describe_left_out,
+    has_images,
     how_to_convert,
     is_left_out,
     list_folders,
@@ -35,23 +36,32 @@ def load_folder(data_dir: str, threads: int, share: float, rule: SplitRule, trai
     training images. If `trains` is False, the training folder may be missing.
     """
     root = Path(data_dir)
-    halves = find_halves(root, of_run=rule.run is not None and rule.exact)
+    halves = find_halves(root, rule.classes)
     place, validation, classes = halves.train, halves.validation, halves.classes
+    if rule.needs_folder and place and not validation and root.is_dir():
+        problem = f"the validation folder of the run {rule.run} is missing or empty in {root}"
+        fix = "restore it, or evaluate the run on another folder with --data-dir FOLDER"
+        raise ValueError(f"data_dir: {problem}; {fix}")
     validates = validation is not None or share > 0 or rule.is_fixed
     if not trains and (place is None or (place == root and not validates)):
         return load_test_folder(data_dir, threads)
-    if place is None or (classes and not validates):
+    is_empty = place == root and root.is_dir() and not list_loose_images(root)
+    if place is None or ((classes or is_empty) and not validates):
         raise ValueError(f"data_dir: {_what_is_missing(root, halves)}")
-    train, notes = _list_classes(place, {name: label for label, name in enumerate(classes)})
-    _check_classes(place, classes, train)
+    scores_only = rule.is_fixed and not trains and root.is_dir()
+    if scores_only and {*classes} < {*rule.classes}:  # folders of other classes were removed
+        classes = tuple(rule.classes)
+    number = {name: label for label, name in enumerate(classes)}
+    train, notes = _list_classes(place, {name: number[name] for name in halves.classes})
+    if not scores_only:
+        _check_classes(place, classes, train)
     notes += warn_alike(classes)
     if place != root:
         notes += describe_left_out(root, sorted(filter(is_left_out, os.listdir(root))))
-    held_out: Sequence[str] = ()
+    is_split = validation is None or rule.is_fixed
     if validation is None or rule.is_fixed:
         train, test, more = split_off(train, share, rule)
         notes += more
-        held_out = test.names
         if validation:
             reason = f"{VALIDATION} lists the validation images of this run"
             notes.append(f"{validation} is not used, because {reason}")
@@ -64,7 +74,7 @@ def load_folder(data_dir: str, threads: int, share: float, rule: SplitRule, trai
     notes += [*(how_to_use(test_folder, classes) for test_folder in halves.tests), *halves.notes]
     _check_not_empty(test)
     train, test = (dataclasses.replace(split, threads=threads) for split in (train, test))
-    return DataSet(train, test, color_spec("imagefolder", classes), tuple(notes), held_out=held_out)
+    return DataSet(train, test, color_spec("imagefolder", classes), tuple(notes), is_split=is_split)
 
 
 def load_test_folder(data_dir: str, threads: int, classes: Sequence[str] = ()) -> DataSet:
@@ -74,23 +84,27 @@ def load_test_folder(data_dir: str, threads: int, classes: Sequence[str] = ()) -
     sorted names of the class folders. The training split is empty.
     """
     root = place = Path(data_dir)
+    if not root.is_dir():
+        fix = near_path(data_dir, "give the folder of the images with --data-dir")
+        raise ValueError(f"data_dir: {data_dir!r} does not exist; {fix}")
     notes: list[str] = []
     if not {*list_folders(root)} <= {*classes}:
         halves = find_halves(root, classes)
-        scored = [*([halves.validation] if halves.validation else []), *halves.tests]
+        scored = [*halves.tests]
+        if halves.validation and has_images(halves.validation):
+            scored.insert(0, halves.validation)
         if not scored and halves.train not in (None, root):
             fix = f"to score the training images, give --data-dir {halves.train}"
             raise ValueError(f"data_dir: {root} holds no validation or test folder; {fix}")
         place = scored[0] if scored else root
         fix = "to score it, give it as --data-dir"
         notes = [f"{other} is not scored; {fix}" for other in scored[1:]]
-    place = enter(place, classes)
     test, all_classes, more = _list_labelled(root, place, classes, "the trained net")
     if not classes:
-        _check_classes(place, all_classes, test)
+        _check_classes(Path(test.root), all_classes, test)
     _check_not_empty(test)
     test = dataclasses.replace(test, threads=threads)
-    nothing = FileSplit(str(place), (), np.zeros(0, np.int32))
+    nothing = FileSplit(test.root, (), np.zeros(0, np.int32))
     spec = color_spec("imagefolder", all_classes)
     return DataSet(nothing, test, spec, (*more, *notes), validates=False)
 
@@ -118,6 +132,7 @@ def _what_is_missing(root: Path, halves: Halves) -> str:
 def _check_not_empty(test: FileSplit) -> None:
     if not len(test):
         fix = f"lay the images out as {test.root}/CLASS/*.JPEG"
+        fix = how_to_convert(list_images(test.root)[1]) or fix
         raise ValueError(f"data_dir: {test.root} contains no images; {fix}")
 
 
@@ -159,7 +174,9 @@ def _check_classes(place: Path, classes: Sequence[str], files: FileSplit) -> Non
 
 
 def _holds_data_set(place: Path) -> bool:
-    return any(kind_of(name) == "training" for name in list_folders(place))
+    """Return whether all folders in `place` have names of halves, of which one trains."""
+    kinds = {kind_of(name) for name in list_folders(place)}
+    return "training" in kinds and not kinds.isdisjoint(("validation", "test")) and "" not in kinds
 
 
 def _look_inside(folder: Path) -> str:
@@ -172,22 +189,27 @@ def _look_inside(folder: Path) -> str:
 def _list_labelled(
     root: Path, place: Path, classes: Sequence[str], source: str
 ) -> tuple[FileSplit, Sequence[str], list[str]]:
-    """Return the images in the class folders of `place`, the classes, and notes.
+    """Return the images in the class folders of `enter(place)`, the classes, and notes.
 
     `source` names what has `classes`. If `classes` is empty, all folders in `place` are classes.
     Without folders, the images are ImageNet's.
     """
-    folders = list_folders(place)
+    entered = enter(place, classes)
+    folders = list_folders(entered)
+    if entered != place and not folders and not kind_of(entered.name):  # a class without others
+        entered, folders = entered.parent, [entered.name]
+    place = entered
     if not folders:
         return list_flat_val(root, place, classes)
     classes = classes or folders
-    labels = {composed(name): label for label, name in enumerate(classes)}
-    if unknown := [name for name in folders if composed(name) not in labels]:
+    find = number_classes(classes)
+    labels = {name: label for name in folders if (label := find(name)) is not None}
+    if unknown := [name for name in folders if name not in labels]:
         other = place / unknown[0]
         fix = _look_inside(other) if _holds_data_set(other) else closest(unknown[0], classes)
         problem = f"{other} exists, but {unknown[0]} is no class of {source}"
         raise ValueError(f"data_dir: {problem}; {fix}")
-    split, notes = _list_classes(place, {name: labels[composed(name)] for name in folders})
+    split, notes = _list_classes(place, labels)
     return split, classes, notes
 
 

@@ -11,9 +11,9 @@ from resnet_fn.data.sources.files import FileSplit
 
 # Names of files that were made from one source: Roboflow's copies, copies by an operating system,
 # numbered frames. A pattern's first group is the source. Each pattern matches all file names.
-_ROBOFLOW = r"([^/]+?)(?:\.rf\.[^/]*)?\.\w+$"
-_COPIES = r"([^/]+?)(?: \(\d+\)| - Copy[^/]*| copy[^/]*)?\.\w+$"
-_FRAMES = r"([^/]+?)(?:[ _.-]\d+)?\.\w+$"
+_ROBOFLOW = r"^(.+?)(?:\.rf\.[^/]*)?\.\w+$"
+_COPIES = r"^(.+?)(?: \(\d+\)| - Copy[^/]*| copy[^/]*)?\.\w+$"
+_FRAMES = r"^(.+?)(?:[ _.-]\d+)?\.\w+$"
 _LOOKED_AT = 20_000  # so many names are compared with the patterns
 
 _WAYS = "give a folder level such as 2, a pattern that fits all names, or a column of the list"
@@ -31,13 +31,15 @@ def group_files(files: FileSplit, names: Sequence[str], group_by: str) -> Sequen
     """
     if not group_by:
         return names
+    groups: Sequence[str]
     if files.groups is not None:
-        return files.groups
-    group_of = _level(int(group_by)) if group_by.isdecimal() else _pattern(group_by)
-    groups = [group_of(name) for name in names]
+        groups, lack = files.groups, f"cell {group_by!r}"
+    elif group_by.isdecimal():
+        groups, lack = list(map(_level(int(group_by)), names)), f"folder level {group_by}"
+    else:
+        groups, lack = list(map(_pattern(group_by), names)), "match"
     without = [name for name, group in zip(names, groups, strict=True) if not group]
     if without:
-        lack = f"folder level {group_by}" if group_by.isdecimal() else "match"
         fault = f"{len(without)} of {len(names)} names have no {lack}: {few(without)}"
         raise ValueError(f"group_by: {group_by!r} does not fit all files, {fault}; {_WAYS}")
     return groups

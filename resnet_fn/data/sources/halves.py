@@ -32,7 +32,7 @@ class Halves:
 
     train: Path | None  # holds class folders
     classes: tuple[str, ...] = ()  # names of the folders in `train` that are classes
-    validation: Path | None = None  # holds class folders, or ImageNet's images without folders
+    validation: Path | None = None  # holds class folders, or ImageNet's images; or it is empty
     tests: tuple[Path, ...] = ()  # hold class folders, or images without labels
     notes: tuple[str, ...] = ()  # lines about other folders with images
 
@@ -60,27 +60,32 @@ def enter(place: Path, classes: Collection[str] = ()) -> Path:
     return place
 
 
-def find_halves(root: Path, known: Collection[str] = (), of_run: bool = False) -> Halves:
+def find_halves(root: Path, known: Collection[str] = ()) -> Halves:
     """Find the folders of the data set in `root` by their names and contents.
 
     Without a training folder, the class folders are in `root` itself. If folders with other names
     hold images, too, a training folder is a class, except beside a validation or test folder that
-    fits it (`_fits`). `known` are the classes of a trained net, if there is one. If `of_run` is
-    True, a run has read the data set: of several folders, it read train and val.
+    fits it (`_fits`).
+
+    `known` are the classes of a trained net, if there is one. An older version may have read the
+    data set. Therefore, if `root` or train has just these folders, it holds the class folders, and
+    of several validation folders, val is taken.
 
     Raises ValueError if two folders can be the training folder, or can be the validation folder.
     """
     folders = list_folders(root)
+    if known and folders == sorted(known):
+        return Halves(train=root, classes=tuple(folders))
     named = _sorted_by_kind(root, folders)
     halves: dict[str, list[Path]] = {}
     for kind in _NAMES:
         halves[kind] = [place for place in named[kind] if _holds_classes(place)]
-    if not _are_halves(named, halves["training"]):
-        return _beside_classes(root, folders, halves)
-    if of_run:
-        for kind, name in (("training", "train"), ("validation", "val")):
-            if root / name in halves[kind]:
-                halves[kind] = [root / name]
+    if known and root / "val" in halves["validation"]:
+        halves["validation"] = [root / "val"]
+    if known and list_folders(root / "train") == sorted(known):
+        halves["training"] = [root / "train"]
+    elif not _are_halves(named, halves["training"]):
+        return _beside_classes(root, folders, named)
     train = _only("training", halves["training"] or named["training"][:1])
     classes: list[str] = []
     if train:
@@ -88,9 +93,7 @@ def find_halves(root: Path, known: Collection[str] = (), of_run: bool = False) -
         classes = list_folders(train)
     known = known or classes
     flat = [place for place in named["validation"] if has_images(place)]
-    validation = _only("validation", halves["validation"] or flat)
-    if validation:
-        validation = enter(validation, known)
+    validation = _only("validation", halves["validation"] or flat or named["validation"][:1])
     tests = [place for place in named["test"] if has_images(place)]
     notes = []
     for place in named["unlabelled"]:
@@ -120,32 +123,29 @@ def how_to_use(place: Path, classes: Collection[str]) -> str:
     return f"{reason}; to classify its images: {command}"
 
 
-def _beside_classes(root: Path, folders: Sequence[str], halves: _Places) -> Halves:
+def _beside_classes(root: Path, folders: Sequence[str], named: _Places) -> Halves:
     """Return the halves of a data set with class folders in `root`.
 
     A validation or test folder is no class if its folders have the names of class folders.
     """
-    beside: dict[str, list[Path]] = {"training": [], "validation": [], "test": []}
+    beside: dict[str, list[Path]] = {kind: [] for kind in _NAMES}
     classes = list(folders)
     notes = []
     for kind, places in beside.items():
-        for place in halves[kind]:
+        for place in named[kind]:
             inner = {*list_folders(enter(place, folders))}
             names = {*folders} - {place.name}
-            if kind != "training" and inner and inner <= names:
+            if kind in ("validation", "test") and inner and inner <= names:
                 places.append(place)
                 classes.remove(place.name)
                 continue
             problem = f"{place} counts as a class, because folders beside it hold images"
             fix = f"if it is the {kind} folder, move it out of {root}"
             notes.append(f"warning: {problem}; {fix}")
-    validation = _only("validation", beside["validation"])
-    if validation:
-        validation = enter(validation, classes)
     return Halves(
         train=root,
         classes=tuple(classes),
-        validation=validation,
+        validation=_only("validation", beside["validation"]),
         tests=tuple(beside["test"]),
         notes=tuple(notes),
     )

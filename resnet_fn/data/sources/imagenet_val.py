@@ -5,7 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from resnet_fn.data.sources.files import FileSplit, describe_left_out, list_images
+from resnet_fn.data.sources.files import (
+    FileSplit,
+    describe_left_out,
+    how_to_convert,
+    list_images,
+)
 
 _TRUTH, _META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
 _PLACES = (  # where the development kit's files are, seen from the data set's folder
@@ -33,7 +38,7 @@ def list_flat_val(
     """
     names, left_out = list_images(place)
     if not names:
-        fix = f"lay images out as {place.name}/CLASS/*.JPEG"
+        fix = how_to_convert(left_out) or f"fill it with {place.name}/CLASS/*.JPEG, or remove it"
         raise ValueError(f"{place}: holds neither class folders nor images; {fix}")
     truth, meta = _find_file(root, _TRUTH), _find_file(root, _META)
     if truth is None or meta is None:

@@ -3,11 +3,12 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from resnet_fn.config.hints import few
+from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.contents import (
     Contents,
     all_as_text,
@@ -83,7 +84,7 @@ def _compare(
         contents: the files of the run.
         indices: numbers of the files to compare.
         sides: see `Kept`; corrected for the compared files.
-        texts: gets `as_text` of the compared files, or "" for files that cannot be read.
+        texts: gets `as_text` of the compared files, or "" for files that the run cannot have had.
     """
     known = {**contents.training, **contents.validation}
     # A file whose contents both trained and validated belongs to training.
@@ -91,11 +92,19 @@ def _compare(
     side_of |= dict.fromkeys(contents.training.values(), -1)
     side_of.pop("", None)
 
+    sizes = {text.partition(" ")[0] for text in side_of}
+
     def look_at(index: int) -> str:
-        """Return `as_text` of a file. If path and size are the run's, the file is not read."""
+        """Return `as_text` of a file, or "" for a size that no file of the run has.
+
+        If path and size are the run's, the file is not read.
+        """
         recorded, path = known.get(names[index], ""), files.path(index)
         try:
-            if recorded and os.stat(path).st_size == int(recorded.partition(" ")[0]):
+            size = str(os.stat(path).st_size)
+            if size not in sizes:
+                return ""
+            if size == recorded.partition(" ")[0]:
                 return recorded
             data = read_regular(path)
         except OSError:
@@ -107,8 +116,9 @@ def _compare(
         texts[index] = text
         recorded = known.get(names[index], "")
         if not recorded or text != recorded:
-            changed += 1
-            by_path = sides[index] if recorded else 0
+            changed += bool(recorded)
+            # A skipped file of an older run is in validation.json alone.
+            by_path = sides[index] if names[index] in known else 0
             sides[index] = side_of.get(text, by_path)
     return changed
 
@@ -131,27 +141,44 @@ def describe_changes(files: FileSplit, run: Path) -> list[str]:
     return notes
 
 
-def describe_trained(files: FileSplit, run: Path, validates: bool) -> list[str]:
-    """Return a list with a warning if the weights of `run` were trained on some of `files`.
+def describe_trained(dataset: DataSet, run: Path) -> list[str]:
+    """Return a list with a warning if the weights of `run` were trained on files in `dataset.test`.
 
-    `validates` is whether `files` are the validation files of a data set. Then, if the run stored
-    no fingerprints, files that its validation.json lacks count, because all of them except new ones
-    were in training.
+    Files that were not read are compared by path and size. If the run stored no fingerprints, but
+    its validation files are in the data set, validation files that its validation.json lacks count,
+    because all of them except new ones were in training.
     """
-    contents = read_split(run)
-    if contents is None:
+    contents, files = read_split(run), dataset.test
+    if contents is None or not isinstance(files, FileSplit):
         return []
     names, how = relative_names(files), "was trained on"
     seen: Sequence[str] = ()
     if contents.are_known:
-        trained = set(contents.training.values())
-        pairs = zip(names, all_as_text(files), strict=False)
-        seen = [name for name, text in pairs if text in trained]
-    elif validates and has_split(run) and not contents.validation.keys().isdisjoint(names):
+        seen = _find_trained(files, names, contents)
+    elif has_split(run) and not contents.validation.keys().isdisjoint(_candidates(dataset)):
         how = "may have been trained on"
         seen = [name for name in names if name not in contents.validation]
     if not seen:
         return []
-    what = "validation images" if validates else "images"
+    what = "validation images" if dataset.validates else "images"
     numbers = f"{len(seen)} of the {len(files)} {what}, such as {few(seen, 2)}"
     return [f"warning: {run} {how} {numbers}: the accuracy is higher than on new images"]
+
+
+def _find_trained(files: FileSplit, names: Sequence[str], contents: Contents) -> list[str]:
+    if texts := all_as_text(files):
+        trained = set(contents.training.values())
+        return [name for name, text in zip(names, texts, strict=True) if text in trained]
+    same = []
+    for name, size in zip(names, files.sizes.tolist(), strict=True):
+        if contents.training.get(name, "").partition(" ")[0] == str(size):
+            same.append(name)
+    return same
+
+
+def _candidates(dataset: DataSet) -> set[str]:
+    """Return the relative paths of the validation files, and of the files they were split off."""
+    halves = [dataset.test] if dataset.validates else []
+    if dataset.is_split:
+        halves.append(dataset.train)
+    return {name for files in halves for name in relative_names(cast(FileSplit, files))}

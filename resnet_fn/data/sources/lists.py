@@ -98,6 +98,16 @@ def load_lists(
     return DataSet(halves[0], halves[1], color_spec("imagefolder", classes), notes)
 
 
+def fits_folder(name: str, data_dir: str) -> bool:
+    """Return whether a list has relative paths, and some of its first images are in `data_dir`."""
+    file = Path(name)
+    if not file.is_file():
+        return False
+    rows = islice(read_table("val_list", file, (PATH, CLASS), "give another list"), _LOOKED_AT)
+    paths, _ = _spell_as_on_disk(Names(row.first for row in rows), file, data_dir)
+    return any(not os.path.isabs(path) and _exists(data_dir, path) for path in paths)
+
+
 def _labels(images: ImageList, classes: Sequence[str], source: str, several: bool) -> np.ndarray:
     """Return labels, int32 [N], or zeros and ones, float32 [N, classes], if `several` is true."""
     find = number_classes(classes)

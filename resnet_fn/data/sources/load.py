@@ -23,7 +23,7 @@ from resnet_fn.data.sources.contents import has_contents
 from resnet_fn.data.sources.files import FileSplit, list_folders, read_regular
 from resnet_fn.data.sources.folders import load_folder, load_test_folder
 from resnet_fn.data.sources.kept import EarlierRun, describe_changes, describe_trained
-from resnet_fn.data.sources.lists import load_lists
+from resnet_fn.data.sources.lists import fits_folder, load_lists
 from resnet_fn.data.sources.records import INDEX, load_records
 from resnet_fn.data.sources.scan import check_files, read_bad_files
 from resnet_fn.data.sources.validation import SplitRule, split_off
@@ -42,6 +42,7 @@ def open_dataset(
     trained_on: InputSpec | None = None,
     trained_files: Mapping[str, Any] | None = None,
     weights_of: EarlierRun | None = None,
+    classes: Sequence[str] = (),
 ) -> DataSet:
     """Open the data set of a recipe, and check labels and image files.
 
@@ -59,6 +60,7 @@ def open_dataset(
             images is a copy of the training's data set.
         weights_of: an earlier run whose weights the net starts with, or None. Its validation files
             validate again, or a line has the number of validation files that it was trained on.
+        classes: the classes of a run that is resumed. They show which of several folders it read.
 
     Raises:
         ValueError: if the folder or a list is wrong, a file is bad, a label is invalid, or `trained_on` does not fit.
@@ -67,6 +69,8 @@ def open_dataset(
     if trained_on:
         data_dir = data_dir or options.data_dir or trained_on.data_dir
         lists = {name: getattr(options, name) or getattr(trained_on, name) for name in ("train_list", "val_list")}
+        if _scores_other_folder(recipe, data_dir, options, trained_on, splits):
+            lists = dict.fromkeys(lists, "")
         unneeded = "train" not in splits and lists["val_list"]
         if unneeded and not Path(lists["train_list"]).is_file():
             lists["train_list"] = ""  # evaluation needs no training list
@@ -76,6 +80,7 @@ def open_dataset(
         fix = "give --on-bad-sample error, or leave out --no-check-files"
         raise ValueError(f"check_files: 'no' cannot be used with on_bad_sample 'skip'; {fix}")
     rule = _split_rule(recipe, run, trained_on, weights_of, data_dir)
+    rule = dataclasses.replace(rule, classes=trained_on.classes if trained_on else classes)
     dataset = load_dataset(recipe, data_dir, options, rule, splits, trained_on, trained_files)
     left_out = read_bad_files(run) if skip and run and "train" in splits else None
     dataset = check_files(dataset, recipe.on_bad_sample, check, workers, options.progress, splits, left_out)
@@ -178,6 +183,8 @@ def load_dataset(
         train_list=str(Path(lists[0]).resolve()) if lists[0] else "",
         val_list=str(Path(lists[1]).resolve()) if lists[1] else "",
     )
+    if trained_on and scores_only and lists[1] and spec.val_list != trained_on.val_list:
+        dataset = dataclasses.replace(dataset, validates=False)  # another list is scored
     return dataclasses.replace(dataset, input=spec)
 
 
@@ -199,7 +206,23 @@ def _describe_earlier(dataset: DataSet, run: Path, same_set: bool) -> list[str]:
     if not isinstance(dataset.test, FileSplit):
         return []
     changes = describe_changes(dataset.test, run) if same_set else []
-    return [*describe_trained(dataset.test, run, dataset.validates), *changes]
+    return [*describe_trained(dataset, run), *changes]
+
+
+def _scores_other_folder(
+    recipe: Recipe,
+    data_dir: str,
+    options: RunOptions,
+    trained_on: InputSpec,
+    splits: Sequence[str],
+) -> bool:
+    """Return whether `data_dir` is to be scored without the lists that the net was trained on."""
+    stored = trained_on.val_list or trained_on.train_list
+    given = options.train_list or options.val_list
+    if "train" in splits or given or not stored or recipe.multi_label:
+        return False
+    is_same = os.path.realpath(data_dir) == os.path.realpath(trained_on.data_dir)
+    return not is_same and not fits_folder(stored, data_dir)
 
 
 def _split_rule(
@@ -221,8 +244,7 @@ def _split_list(dataset: DataSet, share: float, rule: SplitRule) -> DataSet:
     """Split off validation files of a data set that has only training files."""
     train, test, notes = split_off(cast(FileSplit, dataset.train), share, rule)
     notes = [*dataset.notes, *notes]
-    changes: dict[str, Any] = {"held_out": test.names, "notes": tuple(notes)}
-    return dataclasses.replace(dataset, train=train, test=test, **changes)
+    return dataclasses.replace(dataset, train=train, test=test, notes=tuple(notes), is_split=True)
 
 
 def _load_other_images(
@@ -240,7 +262,8 @@ def _load_other_images(
     if rule.run and rule.is_fixed:
         with contextlib.suppress(ValueError):  # the run's validation images are not in this folder
             copy = load_folder(*folder)
-            if has_contents(rule.run):  # so `split_off` has compared the images
+            has_all = copy.classes == tuple(classes)
+            if has_all and has_contents(rule.run):  # so `split_off` has compared the images
                 return copy
             spec = dataclasses.replace(copy.input, data_dir=data_dir)
             copy = dataclasses.replace(copy, input=spec)

@@ -39,11 +39,17 @@ class SplitRule:
     # Whether the files are surely those of the run. If not, at least half of the run's validation
     # files must be there.
     same_folder: bool = True
+    classes: Sequence[str] = ()  # the classes of the run, if it is resumed or evaluated
 
     @property
     def is_fixed(self) -> bool:
         """Return whether the run's validation.json alone decides."""
         return self.exact and self.run is not None and has_split(self.run)
+
+    @property
+    def needs_folder(self) -> bool:
+        """Return whether the run did not split its validation files off, but had a folder."""
+        return self.exact and self.run is not None and not has_split(self.run)
 
 
 def split_off(
@@ -58,17 +64,18 @@ def split_off(
     the run's validation files are not among the files.
     """
     names = relative_names(files)
-    groups = group_files(files, names, rule.group_by)
     contents = read_split(rule.run) if rule.run and has_split(rule.run) else None
+    group_by = "" if contents and rule.exact else rule.group_by  # validation.json decides
+    groups = group_files(files, names, group_by)
     if contents:
         held, notes = _keep(files, groups, share, rule, contents)
     else:
         held = hold_out(groups, files.labels, share, rule.seed)
         notes = [] if rule.group_by else suggest_groups(names, files.labels)
-    if rule.group_by:
-        notes.append(describe_groups(groups, held, rule.group_by))
-    if not held.any() and rule.group_by:
-        fault = f"{rule.group_by!r} puts all images of each class into one group"
+    if group_by:
+        notes.append(describe_groups(groups, held, group_by))
+    if not held.any() and group_by:
+        fault = f"{group_by!r} puts all images of each class into one group"
         raise ValueError(f"group_by: {fault}; give another folder level, pattern or column")
     if not held.any():
         fault = f"no class in {files.root} has two images, so that one could validate"
@@ -123,7 +130,10 @@ def _describe(kept: Kept, held: np.ndarray, place: Path, count: int, exact: bool
 
 
 def _new_classes(labels: np.ndarray, sides: np.ndarray) -> np.ndarray:
-    """Return the sides if a run stored no contents: files of classes that are new are new."""
+    """Return the sides if a run stored no contents: files of classes that are new are new.
+
+    A class counts as new if none of its files validated.
+    """
     if labels.ndim == 2:
         return sides
     has_validation = np.isin(labels, labels[sides > 0])
@@ -141,8 +151,8 @@ def hold_out(
 
     In each class of n groups, the max(1, round(share · n)) groups with the smallest hash of
     (seed, group) are held out. A group that is added or removed changes the side of at most two
-    groups. If a group has files of several classes, groups are held out in the order of their
-    hashes until each class has its share.
+    groups, unless groups have files of several classes. Then groups are held out in the order of
+    their hashes until each class has its share.
 
     Args:
         groups: the group of each file. A group is never divided.

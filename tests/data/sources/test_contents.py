@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import pytest
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.contents import fingerprint, read_split, write_split
+from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.kept import EarlierRun
 from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.data.sources.scan import write_bad_files
 
 SPLIT = Recipe(dataset="imagefolder", image_size=16, batch_size=4, validation_share=0.25)
 RUN = Path("run")
@@ -75,11 +78,12 @@ def test_a_file_in_any_version_is_read(run):
 
 def test_any_name_is_written_and_an_older_split_removed(run):
     names = ("a/\udcff.png", "b/é\n.png")
-    write_split(RUN, replace(run, held_out=names), is_new=True)
+    files = FileSplit("", names, np.zeros(2, np.int32))
+    write_split(RUN, replace(run, test=files), is_new=True)
     assert json.loads((RUN / "validation.json").read_text()) == list(names)
-    write_split(RUN, replace(run, held_out=("other",)), is_new=False)  # a resume
+    write_split(RUN, run, is_new=False)  # a resume
     assert json.loads((RUN / "validation.json").read_text()) == list(names)
-    write_split(RUN, replace(run, held_out=()), is_new=True)
+    write_split(RUN, replace(run, is_split=False), is_new=True)
     assert not (RUN / "validation.json").exists()
 
 
@@ -161,6 +165,22 @@ def test_what_was_removed_or_added_does_not_stop_an_evaluation(run, make_photogr
         scored(run)
 
 
+def test_classes_and_groups_that_went_stop_no_evaluation(zoo, make_photograph, encode):
+    grouped = replace(SPLIT, group_by=r"(\d+)\.")
+    RUN.mkdir()
+    first = open_dataset(grouped, "zoo")
+    write_split(RUN, first, is_new=True)
+    for name in first.train.names:
+        if name.startswith("ant/"):
+            Path("zoo", name).unlink()
+    shutil.rmtree("zoo/cat")
+    Path("zoo/bee/new.jpg").write_bytes(encode(make_photograph(900), quality=90))
+    scores = open_dataset(grouped, run=RUN, trained_on=first.input, splits=("test",))
+    left = [name for name in first.test.names if not name.startswith("cat/")]
+    assert list(scores.test.names) == left
+    assert scores.classes == first.classes
+
+
 def test_another_folder_is_scored_whole_and_a_moved_one_as_before(run, make_photograph, encode):
     shutil.copytree("zoo", "copy")
     assert scored(run, "copy").test.names == run.test.names
@@ -183,6 +203,16 @@ def test_another_split_of_the_same_pictures_says_how_many_trained(run):
     assert f"run was trained on {seen} of the {len(other.test)}" in "; ".join(other.notes)
     (RUN / "contents.json").unlink()
     assert f"run may have been trained on {seen} of the " in "; ".join(again(split_seed=5).notes)
+    (RUN / "validation.json").write_text(json.dumps(other.train.names[:9]))
+    assert "run may have been trained on 9 of the 9 " in "; ".join(again(split_seed=5).notes)
+
+
+def test_files_that_were_not_read_are_compared_by_name_and_size(run):
+    options = RunOptions(check_files="no", progress=False)
+    earlier = EarlierRun(RUN, same_split=False)
+    other = open_dataset(replace(SPLIT, split_seed=5), "zoo", options=options, weights_of=earlier)
+    seen = len(bytes_of(other.test) & bytes_of(run.train))
+    assert f"run was trained on {seen} of the {len(other.test)}" in "; ".join(other.notes)
 
 
 def test_an_unread_set_keeps_its_pictures_by_name(zoo):
@@ -194,6 +224,42 @@ def test_an_unread_set_keeps_its_pictures_by_name(zoo):
     assert not (RUN / "contents.json").exists()
     second = open_dataset(SPLIT, "zoo", options=options, weights_of=EarlierRun(RUN, True))
     assert second.test.names == first.test.names
+
+
+def test_a_skipped_validation_file_is_not_missing_later(zoo):
+    skip = replace(SPLIT, on_bad_sample="skip")
+    damaged = open_dataset(skip, "zoo").test.names[0]
+    Path("zoo", damaged).write_bytes(b"damaged")
+    RUN.mkdir()
+    first = open_dataset(skip, "zoo")
+    write_split(RUN, first, is_new=True)
+    write_bad_files(RUN, first)
+    names = sorted(first.test.names)
+    for listed in (names, [*names, damaged]):  # an older version lists skipped files, too
+        (RUN / "validation.json").write_text(json.dumps(listed))
+        for splits in (("train", "test"), ("test",)):
+            later = open_dataset(skip, run=RUN, trained_on=first.input, splits=splits)
+            assert later.test.names == first.test.names
+            assert not any("missing" in note for note in later.notes)
+
+
+def test_another_large_set_is_not_read_to_find_a_runs_files(run, make_photograph, encode):
+    for k in range(12):
+        picture = make_photograph(900 + k, 90 + k, 70)
+        for name in ("ant", "bee"):
+            Path("other", name).mkdir(parents=True, exist_ok=True)
+            Path(f"other/{name}/{k}.jpg").write_bytes(encode(picture, quality=95))
+    shutil.copy(Path("zoo", run.train.names[0]), "other/ant/seen.jpg")
+    opened = set()
+
+    def hear(event, args):
+        if event == "open" and str(args[0]).startswith("other/"):
+            opened.add(Path(args[0]).name)
+
+    sys.addaudithook(hear)
+    options = RunOptions(check_files="no", progress=False)
+    open_dataset(SPLIT, "other", options=options, weights_of=EarlierRun(RUN, True))
+    assert opened == {"seen.jpg"}
 
 
 def test_a_folder_val_says_what_came_and_went(folder, make_photograph, encode):

@@ -85,13 +85,13 @@ def test_one_folder_is_split(folder, place):
     assert np.bincount(dataset.test.labels).tolist() == [2, 2, 2]  # of 7 each
     assert np.bincount(dataset.train.labels).tolist() == [5, 5, 5]
     assert not set(dataset.train.names) & set(dataset.test.names)
-    assert dataset.held_out == dataset.test.names
+    assert dataset.is_split
     assert dataset.notes == ()
 
 
 def test_an_existing_val_validates(folder):
     dataset = load_dataset(SPLIT, str(folder))
-    assert (len(dataset.train), len(dataset.test), dataset.held_out) == (21, 9, ())
+    assert (len(dataset.train), len(dataset.test), dataset.is_split) == (21, 9, False)
     assert dataset.notes == (f"{folder}/val is the validation set, so nothing is split off the training images",)
 
 

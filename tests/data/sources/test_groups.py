@@ -50,6 +50,14 @@ def test_a_column_of_the_list_groups():
     assert [str(FRAMES.index(name) % 7) for name in train.names] == list(train.groups)
 
 
+def test_empty_cells_are_no_group(raises_line):
+    groups = ("", "", *("one", "two", "three") * 6)
+    files = FileSplit("", tuple(FRAMES[:20]), np.zeros(20, np.int32), groups=groups)
+    fault = f"2 of 20 names have no cell 'patient': {FRAMES[0]}"
+    with raises_line("group_by: 'patient' does not fit all files", fault):
+        split_off(files, 0.3, SplitRule(group_by="patient"))
+
+
 def test_a_training_list_alone_is_split_by_its_column(folder, raises_line):
     """With absolute or relative paths, the same files validate. A run keeps them."""
     files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.JPEG"))
@@ -102,6 +110,7 @@ def test_a_grouping_that_cannot_work_is_an_error(group_by, parts, raises_line):
     [
         ([f"a/clip{k}_{n:03}.jpg" for k in range(4) for n in range(9)], r"clip\d"),
         ([f"a/bird-{k}-{n}.png" for k in "xyz" for n in range(5)], r"bird-\w"),
+        ([f"a/{p}/clip{k}_{n}.jpg" for p in "xyz" for k in (1, 2) for n in range(9)], r"a/./clip\d"),
         ([f"a/{k}_jpg.rf.{n}0abc.jpg" for k in range(9) for n in range(3)], r"\d_jpg"),
         ([f"a/{k}{end}.jpg" for k in range(9) for end in ("", " (1)", " (2)")], r"a/\d"),
         ([f"a/{k}{end}.jpg" for k in range(9) for end in ("", " - Copy")], r"a/\d"),
@@ -126,6 +135,7 @@ def test_names_like_frames_or_copies_get_a_pattern_that_works(names, source):
         [f"a/bee ({k}).jpg" for k in range(1, 30)],
         [f"{c}/{c}_{k}.JPEG" for c in ("n01440764", "n01443537") for k in range(30)],
         [f"a/{k}-{k * 7919 % 101}.png" for k in range(30)],
+        [f"a/patient {p}/{k}.png" for p in range(6) for k in range(9)],
     ],
 )
 def test_numbered_names_are_no_frames(names):

@@ -1,11 +1,16 @@
+import json
+import os
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.contents import write_split
+from resnet_fn.data.sources.folders import load_test_folder
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.data.sources.validation import SplitRule
 
@@ -88,7 +93,7 @@ def test_a_validation_folder_of_any_usual_name_validates(lay, name):
     for recipe in (SPLIT, RECIPE):
         dataset = load_dataset(recipe, lay(*places))
         assert dataset.classes == ("bee", "cat")
-        assert (len(dataset.train), len(dataset.test), dataset.held_out) == (10, 4, ())
+        assert (len(dataset.train), len(dataset.test), dataset.is_split) == (10, 4, False)
         assert Path(dataset.train.root) == Path("set", train)
         assert Path(dataset.test.root) == Path("set", validation)
 
@@ -106,6 +111,25 @@ def test_a_test_folder_never_validates(lay, name, raises_line):
         load_dataset(RECIPE, "set")
 
 
+def test_a_link_to_all_files_beside_train_is_not_followed(lay):
+    lay(*halves("train"), "more/x.txt")
+    Path("set/all").symlink_to("/")
+    Path("set/more/around").symlink_to("..")
+    started = time.monotonic()
+    dataset = load_dataset(SPLIT, "set")
+    assert time.monotonic() - started < 1
+    assert (dataset.train.root, dataset.notes) == ("set/train", ())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads each folder")
+def test_an_unreadable_folder_beside_train_stops_nothing(lay):
+    lay(*halves("train"), "private 1")
+    Path("set/private").chmod(0)
+    dataset = load_dataset(SPLIT, "set")
+    Path("set/private").chmod(0o700)
+    assert dataset.train.root == "set/train"
+
+
 def test_what_is_not_used_is_named(lay):
     places, _, _ = TESTED["Intel scenes"]
     lines = "\n".join(load_dataset(SPLIT, lay(*places)).notes)
@@ -121,11 +145,13 @@ def test_what_is_not_used_is_named(lay):
     ("places", "classes"),
     [
         (["bee 5", "test 5", "val 5"], ("bee", "test", "val")),
+        (["bee 5", "pred 5"], ("bee", "pred")),
         (["bus 5", "train 5"], ("bus", "train")),
         (["bus/2023 5", "train/2023 5"], ("bus", "train")),
         (["bee/2023 5", "wasp/2023 5"], ("bee", "wasp")),
         (["bee/2023 5", "wasp/2023 5", "test/2023 5"], ("bee", "test", "wasp")),
         (["trains 5", "valley 5"], ("trains", "valley")),
+        (["bee/Train_images 5", "sport/match 2", "sport/training 3"], ("bee", "sport")),
     ],
     ids=lambda value: " ".join(value),
 )
@@ -133,6 +159,9 @@ def test_a_class_may_have_the_name_of_a_half(lay, places, classes):
     dataset = load_dataset(SPLIT, lay(*places))
     assert (dataset.classes, dataset.train.root) == (classes, "set")
     assert len(dataset.train) + len(dataset.test) == 5 * len(classes)
+    notes = "\n".join(dataset.notes)
+    for name in {"test", "train", "val", "pred"}.intersection(classes):
+        assert f"warning: set/{name} counts as a class" in notes
 
 
 @pytest.mark.parametrize("more", [[], ["labels/bee.txt"], ["@eaDir 3", "lost+found/x"]])
@@ -169,10 +198,39 @@ def test_a_folder_without_clear_halves_is_rejected(lay, name, raises_line):
             load_dataset(recipe, "set")
 
 
+def test_an_empty_folder_is_told_all_that_it_needs(raises_line):
+    Path("set").mkdir()
+    with raises_line("data_dir: 'set' must contain train/ and val/, but it contains nothing"):
+        load_dataset(RECIPE, "set")
+
+
 def test_an_empty_validation_folder_gives_way_to_another(lay):
     lay(*halves("train", "val"))
     Path("set/valid").mkdir()
     assert load_dataset(SPLIT, "set").test.root == "set/val"
+
+
+@pytest.mark.parametrize("files", [[], ["val/bee"], ["val/bee/0.heic"]])
+def test_an_empty_validation_folder_is_an_error(lay, files, raises_line):
+    """Training images must not take its place unnoticed."""
+    lay(*halves("train"), *(file for file in files if "." in file))
+    Path("set", "val", "bee" if files else "").mkdir(parents=True, exist_ok=True)
+    with raises_line("set/val", "convert" if "heic" in "".join(files) else "CLASS/*.JPEG"):
+        load_dataset(SPLIT, "set")
+
+
+@pytest.mark.parametrize("recipe", [SPLIT, RECIPE], ids=["share", "no share"])
+@pytest.mark.parametrize("train", ["train", "."])
+def test_a_run_whose_validation_folder_is_gone_scores_no_training_images(lay, raises_line, train, recipe):
+    trained_on = load_dataset(recipe, lay(*halves(train, "val"))).input
+    rule = SplitRule(run=Path("run"))
+    gone = "validation folder of the run run is missing or empty in set; restore"
+    empty = "set/val: holds neither class folders nor images" if train == "train" else gone
+    for damage, words in ((shutil.rmtree, gone), (Path.mkdir, empty)):
+        damage(Path("set/val"))
+        for splits in (("train", "test"), ("test",)):
+            with raises_line(words):
+                load_dataset(recipe, "set", RunOptions(), rule, splits, trained_on)
 
 
 def test_a_split_run_ignores_a_validation_folder(lay):
@@ -188,7 +246,33 @@ def test_a_split_run_ignores_a_validation_folder(lay):
 
 def test_an_older_run_keeps_val_beside_valid(lay):
     lay(*halves("train", "val", "valid"))
-    assert load_dataset(RECIPE, "set", rule=SplitRule(run=Path("run"))).test.root == "set/val"
+    rule = SplitRule(run=Path("run"), classes=("bee", "cat"))
+    assert load_dataset(RECIPE, "set", rule=rule).test.root == "set/val"
+    assert load_test_folder("set", 1, ("bee", "cat")).test.root == "set/val"
+
+
+@pytest.mark.parametrize(
+    ("places", "root", "classes"),
+    [
+        ([*halves("train"), "samples 3"], "set/train", ("bee", "cat")),
+        ([*halves("train", "Training"), "samples 3"], "set/train", ("bee", "cat")),
+        (halves("Training", "Testing"), "set", ("Testing", "Training")),
+        (halves(".", "test"), "set", ("bee", "cat", "test")),
+    ],
+)
+def test_an_older_run_goes_on_with_its_own_folders(lay, places, root, classes):
+    """The classes show which folders the version f4bba1ad read."""
+    lay(*places)
+    files = sorted(path.relative_to(root) for path in Path(root).rglob("*.jpg"))
+    names = [str(path) for path in files if path.parts[0] in classes]
+    Path("run").mkdir()
+    Path("run/validation.json").write_text(json.dumps(names[::5]))
+    rule = SplitRule(run=Path("run"), classes=classes)
+    for splits in (("train", "test"), ("test",)):
+        dataset = load_dataset(SPLIT, "set", rule=rule, splits=splits)
+        assert (dataset.classes, dataset.train.root) == (classes, root)
+        assert list(dataset.test.names) == names[::5]
+        assert len(dataset.train) == len(names) - len(names[::5])
 
 
 def test_loose_images_of_both_halves_are_counted(lay):
@@ -206,6 +290,21 @@ def test_thumbnails_of_storage_devices_are_left_out_and_counted(lay):
     assert len(dataset.train) + len(dataset.test) == 10
     (note,) = dataset.notes
     assert note.startswith("leaving out 7 names in set ")
+
+
+def test_a_validation_folder_of_one_unknown_class_names_it(lay, raises_line):
+    lay(*halves("train"), "val/zebra 2")
+    with raises_line("data_dir: set/val/zebra exists, but zebra is no class of train"):
+        load_dataset(RECIPE, "set")
+    with raises_line("set/val/zebra exists, but zebra is no class of the trained net"):
+        load_test_folder("set/val", 1, ("bee", "cat"))
+
+
+def test_classes_in_both_unicode_forms_keep_their_labels(lay):
+    classes = ("e\u0301", "\u00e9")
+    dataset = load_dataset(RECIPE, lay(*halves("train", "val", classes=classes)))
+    assert dataset.classes == classes
+    assert dataset.test.labels.tolist() == [0, 0, 1, 1]
 
 
 def test_accents_in_another_unicode_form_are_the_same_class(lay):

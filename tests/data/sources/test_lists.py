@@ -1,5 +1,6 @@
 import dataclasses
 import os
+import shutil
 import tracemalloc
 import unicodedata
 from pathlib import Path
@@ -48,9 +49,26 @@ def test_lists_give_what_the_folder_gives_to_the_bit(folder, form, same_batches)
     Path(lists[0]).unlink()
     Path("other.txt").write_text(f"{theirs.test.path(4)} cat with a space\n".replace(" cat", "\tcat"))
     again = open_dataset(RECIPE, trained_on=ours.input, splits=("test",))
-    assert again.test.names == ours.test.names
+    assert (again.test.names, again.validates) == (ours.test.names, True)
     other = open_dataset(RECIPE, trained_on=ours.input, splits=("test",), options=listing("", "other.txt"))
     assert (other.test.labels.tolist(), other.classes, len(other.train)) == ([1], CLASSES, 0)
+    assert not other.validates
+
+
+@pytest.mark.parametrize("place", ["", "/"])
+def test_a_net_of_lists_is_scored_on_another_folder(folder, place):
+    for half in ("train", "val"):
+        rows = listed(folder, half, "txt").splitlines()
+        lines = [f"{folder}/{row}\n" if place else f"{row}\n" for row in rows]
+        Path(f"{half}.txt").write_text("".join(lines), encoding="utf-8")
+    trained_on = open_dataset(RECIPE, str(folder), options=listing("train.txt", "val.txt")).input
+    shutil.copytree(folder / "val" / CLASSES[1], Path("T", CLASSES[1]))
+    other = open_dataset(RECIPE, "T", trained_on=trained_on, splits=("test",))
+    assert (other.test.root, other.test.labels.tolist()) == ("T", [1, 1, 1])
+    shutil.copytree(folder, "moved")
+    moved = open_dataset(RECIPE, "moved", trained_on=trained_on, splits=("test",))
+    assert moved.test.labels.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert moved.test.path(0).startswith("moved/val/bee")
 
 
 @pytest.fixture
@@ -65,6 +83,13 @@ def load(train, val="a.jpg x\nd.jpg y\n", known=(), kind="txt", several=False):
     Path(f"train.{kind}").write_text(train)
     Path("val.txt").write_text(val)
     return load_lists("set", f"train.{kind}", "val.txt", 1, known, several)
+
+
+def test_an_index_without_a_name_is_no_group(pictures):
+    """pandas writes a first column whose cell in the header is empty."""
+    dataset = load(",path,label\n0,a.jpg,x\n1,d.jpg,y\n", kind="csv")
+    assert list(dataset.train.names) == ["a.jpg", "d.jpg"]
+    assert dataset.train.groups is None
 
 
 def test_paths_may_have_spaces_and_classes_that_are_numbers_are_sorted_as_numbers(pictures):
