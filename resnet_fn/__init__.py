@@ -3,8 +3,8 @@
     result = resnet_fn.train(resnet_fn.recipes.digits(epochs=2))
     resnet_fn.predict(result.run, "seven.png")
 
-`resnet_fn.__all__` lists the public names. help(resnet_fn.train) describes `train`. To list the commands, run
-python -m resnet_fn.
+`resnet_fn.__all__` lists the public names. help(resnet_fn.train) describes `train`. To list the
+commands, run python -m resnet_fn.
 
 a run               train, fit, evaluate, predict, export, load_run, Recipe, RunOptions, recipes
 nets and weights    create_model, load_weights, convert_weights
@@ -26,7 +26,10 @@ import sys
 def _obstacle() -> str:
     here, version = os.path.dirname(os.path.realpath(__file__)), sys.version_info[:2]
     if not (3, 11) <= version <= (3, 12):  # setup.cfg's python_requires
-        return f"Python {version[0]}.{version[1]} is too {'old' if version < (3, 11) else 'new'}; use 3.11 or 3.12"
+        return (
+            f"Python {version[0]}.{version[1]} is too {'old' if version < (3, 11) else 'new'}; "
+            "use 3.11 or 3.12"
+        )
     if sys.path and os.path.realpath(sys.path[0] or ".") == here:
         return f"{here}: its module inspect hides Python's own; run cd {os.path.dirname(here)}"
     if importlib.util.find_spec("numpy") is None:
@@ -45,7 +48,8 @@ import types
 from resnet_fn.runtime.parent import die_with_parent, msrun_command
 from resnet_fn.runtime.process import prepare_environment
 
-# MindSpore reads these variables while its library loads, so this stands before all imports of MindSpore.
+# MindSpore reads these variables while its library loads, so this stands before all imports of
+# MindSpore.
 prepare_environment()
 # A worker must end when the msrun process that started it ends.
 _parent = os.getppid()
@@ -54,8 +58,8 @@ if msrun_command():
 
 __version__ = "0.2.0"
 
-# Modules and their public names. A name is imported when it is first used, so that `python -m resnet_fn.train --help`
-# does not load MindSpore.
+# Modules and their public names. A name is imported when it is first used, so that `python -m
+# resnet_fn.train --help` does not load MindSpore.
 _MODULES = {
     "resnet_fn.config.recipe": "Recipe",
     "resnet_fn.config.options": "RunOptions",
@@ -96,7 +100,9 @@ __all__ = list(_HOMES)
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
-        raise AttributeError(f"module 'resnet_fn' has no attribute {name!r}; it has: {', '.join(__all__)}")
+        raise AttributeError(
+            f"module 'resnet_fn' has no attribute {name!r}; it has: {', '.join(__all__)}"
+        )
     home = importlib.import_module(_HOMES[name])
     value = home if name == "recipes" else getattr(home, name)
     globals()[name] = value

@@ -3,7 +3,8 @@
 import signal
 import sys
 
-if __name__ == "__main__" or sys.argv[0].endswith("/resnet_fn"):  # the installed command, which imports this module
+# the installed command, which imports this module
+if __name__ == "__main__" or sys.argv[0].endswith("/resnet_fn"):
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # train.py gives the reason
 
 import importlib.util
@@ -65,7 +66,9 @@ def run() -> NoReturn:
     name = next((word for word in arguments if word not in _GENERAL), "")
     program = installed_program()
     # Workers inherit this variable, so that they print commands in the form that the user typed.
-    os.environ.setdefault(cli.FORM, f"{shlex.quote(program) if program else 'python -m resnet_fn'} ")
+    os.environ.setdefault(
+        cli.FORM, f"{shlex.quote(program) if program else 'python -m resnet_fn'} "
+    )
     if name not in COMMANDS:
         cli.run("resnet_fn", list_commands, arguments)
     arguments.remove(name)

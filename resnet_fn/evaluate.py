@@ -24,46 +24,97 @@ _EXAMPLES = """examples:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Score a checkpoint or a weight file, and print the metrics. `--json` and `--report` also write files."""
+    """Score a checkpoint or a weight file, and print the metrics.
+
+    `--json` and `--report` also write files.
+    """
     about = "Compute the metrics of a checkpoint on all validation images, or on other images."
     flags = cli.Parser("evaluate", about, _EXAMPLES, "RUN")
     cli.add_checkpoint_flags(flags)
     group = flags.add_argument_group("instead of a checkpoint")
-    group.add_argument("--weights", metavar="FILE", help="weights: .pth, .safetensors, .ckpt or a run; needs --recipe")
-    group.add_argument("--recipe", metavar="NAME", help="recipe with the net and the data; a name or a .toml file")
+    group.add_argument(
+        "--weights",
+        metavar="FILE",
+        help="weights: .pth, .safetensors, .ckpt or a run; needs --recipe",
+    )
+    group.add_argument(
+        "--recipe", metavar="NAME", help="recipe with the net and the data; a name or a .toml file"
+    )
     group.add_argument("--model", metavar="NAME", help="net to use instead of the recipe's")
     group.add_argument("--stem", metavar="NAME", help="stem to use instead of the recipe's")
     usual = Recipe()
-    cli.add_fields(flags, usual, skip={*vars(usual)} - {*_OF_WEIGHTS}, heading="instead of the weights' preparation")
+    cli.add_fields(
+        flags,
+        usual,
+        skip={*vars(usual)} - {*_OF_WEIGHTS},
+        heading="instead of the weights' preparation",
+    )
     group = flags.add_argument_group("scoring")
     tta = "flip: average the logits of the image and its mirror image; default none"
     group.add_argument("--tta", choices=("none", "flip"), default="none", help=tta)
-    group.add_argument("--image-size", type=int, default=0, metavar="N", help="image size [pixels]; 0: the recipe's")
-    group.add_argument("--batch-size", type=int, default=256, metavar="N", help="samples per batch; default 256")
+    group.add_argument(
+        "--image-size",
+        type=int,
+        default=0,
+        metavar="N",
+        help="image size [pixels]; 0: the recipe's",
+    )
+    group.add_argument(
+        "--batch-size", type=int, default=256, metavar="N", help="samples per batch; default 256"
+    )
     folder = "folder of the data set, or of other images in class folders; default: as in training"
     group.add_argument("--data-dir", default="", metavar="PATH", help=folder)
-    group.add_argument("--val-list", default="", metavar="FILE", help="list of images; default: as in training")
+    group.add_argument(
+        "--val-list", default="", metavar="FILE", help="list of images; default: as in training"
+    )
     cli.add_device_flags(flags)
     group = flags.add_argument_group("output")
-    group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help="write the metrics as JSON to this file")
+    group.add_argument(
+        "--json",
+        type=cli.file_to_write,
+        metavar="FILE",
+        help="write the metrics as JSON to this file",
+    )
     files = "write report.html, report.json and predictions.csv to this folder"
     group.add_argument("--report", type=cli.folder_to_write, metavar="DIR", help=files)
     parsed = flags.parse(arguments)
-    weights, trained = parsed.weights, cli.chosen_checkpoint(parsed) if parsed.run or parsed.checkpoint else ""
-    changes = {name: getattr(parsed, name) for name in ("model", "stem") if getattr(parsed, name) is not None}
-    changes |= {name: value for name, value in cli.settings_in(parsed, Recipe).items() if name in _OF_WEIGHTS}
+    weights, trained = (
+        parsed.weights,
+        cli.chosen_checkpoint(parsed) if parsed.run or parsed.checkpoint else "",
+    )
+    changes = {
+        name: getattr(parsed, name)
+        for name in ("model", "stem")
+        if getattr(parsed, name) is not None
+    }
+    changes |= {
+        name: value
+        for name, value in cli.settings_in(parsed, Recipe).items()
+        if name in _OF_WEIGHTS
+    }
     also = ", ".join(f"--{flag_name(name)}" for name in _OF_WEIGHTS)
     of_weights = f"--recipe, --model and --stem need --weights, as do {also}; leave them out"
     lacking, flip, size = weights and not parsed.recipe, parsed.tta != "none", parsed.image_size
     of_trained = parsed.report or flip or parsed.val_list or parsed.ema is not None
     cli.raise_usage_errors(
         (parsed.batch_size < 1, f"--batch-size: {parsed.batch_size} is too small; give 1 or more"),
-        (size < 0, f"--image-size: {size} is negative; give a number of pixels, or 0 for the recipe's size"),
+        (
+            size < 0,
+            f"--image-size: {size} is negative; give a number of pixels, or 0 for the recipe's "
+            "size",
+        ),
         (bool(trained) == bool(weights), "give either RUN, or --weights FILE and --recipe NAME"),
         (trained and (parsed.recipe or changes), of_weights),
-        (lacking, "--weights needs --recipe NAME, because a weight file does not describe the data and the net"),
+        (
+            lacking,
+            "--weights needs --recipe NAME, because a weight file does not describe the data and "
+            "the net",
+        ),
         (weights and of_trained, "--report, --tta, --val-list and --ema need RUN; leave them out"),
-        (weights and size, f"--image-size: {size} needs RUN; with --weights give --eval-size {size}"),
+        (
+            weights and size,
+            f"--image-size: {size} needs RUN; with --weights give --eval-size {size}",
+        ),
     )
     with cli.usage_errors():
         file = load_recipe(parsed.recipe).complete(**changes) if weights else None
@@ -73,7 +124,10 @@ def main(arguments: Sequence[str]) -> int:
     from resnet_fn.report.writer import write_report
     from resnet_fn.runtime.workers import join
 
-    how = {name: getattr(parsed, name) for name in ("batch_size", "device", "threads", "data_dir", "allow_non_finite")}
+    how = {
+        name: getattr(parsed, name)
+        for name in ("batch_size", "device", "threads", "data_dir", "allow_non_finite")
+    }
     if file:
         how |= {"options": file.make(RunOptions)}
         scores, dataset = evaluate_weights(weights, file.make(Recipe), parsed.which, **how)

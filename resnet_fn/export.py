@@ -1,4 +1,6 @@
-"""The command `export` writes a checkpoint's net as MindIR, ONNX or safetensors, and verifies the file."""
+"""The command `export` writes a checkpoint's net as MindIR, ONNX or safetensors, and verifies the
+file.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,34 +19,78 @@ def main(arguments: Sequence[str]) -> int:
     flags = cli.Parser("export", about, _EXAMPLES, "RUN --format NAME --out FILE")
     cli.add_checkpoint_flags(flags)
     group = flags.add_argument_group("the file")
-    group.add_argument("--format", required=True, choices=("mindir", "onnx", "safetensors"), help="format of the file")
-    group.add_argument("--out", required=True, metavar="FILE", help="file to write; FILE.json describes it")
-    group.add_argument("--image-size", type=int, default=0, metavar="N", help="image size [pixels]; 0: the recipe's")
-    group.add_argument("--batch", default="dynamic", metavar="N", help="batch size of the net; default dynamic: any")
-    group.add_argument("--data-dir", default="", metavar="PATH", help="folder of the data set; default: as in training")
+    group.add_argument(
+        "--format",
+        required=True,
+        choices=("mindir", "onnx", "safetensors"),
+        help="format of the file",
+    )
+    group.add_argument(
+        "--out", required=True, metavar="FILE", help="file to write; FILE.json describes it"
+    )
+    group.add_argument(
+        "--image-size",
+        type=int,
+        default=0,
+        metavar="N",
+        help="image size [pixels]; 0: the recipe's",
+    )
+    group.add_argument(
+        "--batch",
+        default="dynamic",
+        metavar="N",
+        help="batch size of the net; default dynamic: any",
+    )
+    group.add_argument(
+        "--data-dir",
+        default="",
+        metavar="PATH",
+        help="folder of the data set; default: as in training",
+    )
     cli.add_device_flags(flags)
     parsed = flags.parse(arguments)
     checkpoint = cli.chosen_checkpoint(parsed)
     fixed, size = parsed.batch != "dynamic", parsed.image_size
     number = parsed.batch.isdigit() and int(parsed.batch) > 0
     weights = parsed.format == "safetensors"
-    better, wrong = Path(parsed.out).with_suffix(f".{parsed.format}"), f"does not end in .{parsed.format}"
+    better, wrong = (
+        Path(parsed.out).with_suffix(f".{parsed.format}"),
+        f"does not end in .{parsed.format}",
+    )
     cli.raise_usage_errors(
-        (Path(parsed.out).suffix != better.suffix, f"--out: {parsed.out} {wrong}; give --out {better}"),
-        (fixed and not number, f"--batch: {parsed.batch!r} is not a whole number above 0; give one, or dynamic"),
-        (fixed and weights, "--batch: a safetensors file holds weights only and takes any batch; leave it out"),
-        (size < 0, f"--image-size: {size} is negative; give a number of pixels, or 0 for the recipe's size"),
+        (
+            Path(parsed.out).suffix != better.suffix,
+            f"--out: {parsed.out} {wrong}; give --out {better}",
+        ),
+        (
+            fixed and not number,
+            f"--batch: {parsed.batch!r} is not a whole number above 0; give one, or dynamic",
+        ),
+        (
+            fixed and weights,
+            "--batch: a safetensors file holds weights only and takes any batch; leave it out",
+        ),
+        (
+            size < 0,
+            f"--image-size: {size} is negative; give a number of pixels, or 0 for the recipe's "
+            "size",
+        ),
     )
     from resnet_fn.evaluation.export import export
     from resnet_fn.evaluation.loaded_net import load_run
 
-    how = {name: getattr(parsed, name) for name in ("ema", "image_size", "allow_non_finite", "device", "threads")}
+    how = {
+        name: getattr(parsed, name)
+        for name in ("ema", "image_size", "allow_non_finite", "device", "threads")
+    }
     trained = load_run(checkpoint, parsed.which, **how)
     card = export(trained, parsed.out, int(parsed.batch) if fixed else 0, data_dir=parsed.data_dir)
     verified = card["verified"]
     print(
-        f"{parsed.out}: {parsed.format}, input {card['input']['shape']}; verified on {verified['images']} "
-        f"{verified['compared_on']}, largest difference of a logit {verified['largest_difference']:.2g}; "
+        f"{parsed.out}: {parsed.format}, input {card['input']['shape']}; verified on "
+        f"{verified['images']} "
+        f"{verified['compared_on']}, largest difference of a logit "
+        f"{verified['largest_difference']:.2g}; "
         f"described in {parsed.out}.json"
     )
     return 0

@@ -26,31 +26,51 @@ _EXAMPLES = """examples:
       --master-port 8118 -- --out-dir /shared/runs/sixteen
 """
 # Environment variables that MindCluster's operator sets in each pod of a Kubernetes job.
-_POD = ("MS_ROLE", "MS_WORKER_NUM", "MS_LOCAL_WORKER", "MS_NODE_RANK", "MS_SCHED_HOST", "MS_SCHED_PORT")
+_POD = (
+    "MS_ROLE",
+    "MS_WORKER_NUM",
+    "MS_LOCAL_WORKER",
+    "MS_NODE_RANK",
+    "MS_SCHED_HOST",
+    "MS_SCHED_PORT",
+)
 _AFTER_FAILURE = 3.0  # seconds for the other workers to print their errors
 _AFTER_END = 10.0  # seconds for the scheduler to see that all workers have left
 
 
 def pod_defaults() -> dict[str, Any]:
-    """Return the default values of the flags. In a MindCluster pod, the defaults are from environment variables."""
+    """Return the default values of the flags.
+
+    In a MindCluster pod, the defaults are from environment variables.
+    """
     given = {name: os.environ.get(name, "") for name in _POD}
     if not given["MS_LOCAL_WORKER"]:
         return {"workers": 2, "nnodes": 1, "node_rank": 0, "master_addr": None, "master_port": 0}
     if given["MS_ROLE"] == "MS_SCHED" and os.environ.get("NPU_POD") == "false":
-        raise cli.UsageError("NPU_POD: the scheduler's pod has no card; give it as many cards as a worker's pod has")
+        raise cli.UsageError(
+            "NPU_POD: the scheduler's pod has no card; give it as many cards as a worker's pod has"
+        )
     names = ("MS_WORKER_NUM", "MS_LOCAL_WORKER", "MS_NODE_RANK", "MS_SCHED_PORT")
-    wrong = ((not given[name].isdecimal(), f"{name}: {given[name]!r} is not a whole number") for name in names)
+    wrong = (
+        (not given[name].isdecimal(), f"{name}: {given[name]!r} is not a whole number")
+        for name in names
+    )
     cli.raise_usage_errors(*wrong)
     workers, local, rank, port = (int(given[name]) for name in names)
     if not local or workers % local != 0:
-        raise cli.UsageError(f"MS_WORKER_NUM: {workers} must be a multiple of MS_LOCAL_WORKER, {local}")
+        raise cli.UsageError(
+            f"MS_WORKER_NUM: {workers} must be a multiple of MS_LOCAL_WORKER, {local}"
+        )
     machines = {"workers": workers, "nnodes": workers // local, "node_rank": rank}
     return {**machines, "master_addr": given["MS_SCHED_HOST"] or None, "master_port": port}
 
 
 def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Return the flags, and the command that each worker runs."""
-    about = "Start workers with msrun, and forward signals to them.\nThe exit code is that of the first failed worker."
+    about = (
+        "Start workers with msrun, and forward signals to them.\nThe exit code is that of the "
+        "first failed worker."
+    )
     parser = cli.Parser("launch", about, _EXAMPLES, "")
     parser.usage = f"{parser.usage} -- [flags of train, or python or resnet_fn and a command]"
     parser.set_defaults(**pod_defaults())
@@ -58,11 +78,21 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--workers", type=int, metavar="N", help=workers_help)
     logs = "folder for the workers' output; default: a temporary folder"
     parser.add_argument("--log-dir", type=cli.folder_to_write, metavar="DIR", help=logs)
-    group = parser.add_argument_group("several machines (run the same command on each, with its own --node-rank)")
+    group = parser.add_argument_group(
+        "several machines (run the same command on each, with its own --node-rank)"
+    )
     group.add_argument("--nnodes", type=int, metavar="N", help="number of machines; default 1")
-    group.add_argument("--node-rank", type=int, metavar="N", help="number of this machine, from 0; default 0")
-    group.add_argument("--master-addr", metavar="IP", help="address of machine 0; default for one machine: 127.0.0.1")
-    group.add_argument("--master-port", type=int, metavar="N", help="port of machine 0; default: a free port")
+    group.add_argument(
+        "--node-rank", type=int, metavar="N", help="number of this machine, from 0; default 0"
+    )
+    group.add_argument(
+        "--master-addr",
+        metavar="IP",
+        help="address of machine 0; default for one machine: 127.0.0.1",
+    )
+    group.add_argument(
+        "--master-port", type=int, metavar="N", help="port of machine 0; default: a free port"
+    )
     split = list(arguments).index("--") if "--" in arguments else len(arguments)
     own, command = arguments[:split], list(arguments[split + 1 :])
     if not command and (unknown := parser.parse_known_args(own)[1]):
@@ -75,11 +105,17 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     cli.raise_usage_errors(
         (workers < 1, f"--workers: {workers} is too small; give 1 or more"),
         (nodes < 1, f"--nnodes: {nodes} is too small; give 1 or more"),
-        (nodes > 0 and not 0 <= given.node_rank < nodes, f"--node-rank: {given.node_rank} is not in 0..{nodes - 1}"),
+        (
+            nodes > 0 and not 0 <= given.node_rank < nodes,
+            f"--node-rank: {given.node_rank} is not in 0..{nodes - 1}",
+        ),
         (uneven, f"--workers: {workers} cannot be divided evenly among {nodes} machines"),
         (not 0 <= port < 65536, f"--master-port: {port} is not in 0..65535"),
         (nodes > 1 and not port, "--master-port: several machines need the same port; give 8118"),
-        (nodes > 1 and not given.master_addr, f"--master-addr: {nodes} machines need it; give machine 0's address"),
+        (
+            nodes > 1 and not given.master_addr,
+            f"--master-addr: {nodes} machines need it; give machine 0's address",
+        ),
     )
     given.master_addr = given.master_addr or "127.0.0.1"
     programs = {"python": [], "python3": [], "resnet_fn": ["-m", "resnet_fn"]}
@@ -89,7 +125,10 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def watch(processes: WorkerProcesses, first_log: Path, signals: list[int]) -> None:
-    """Print the log `first_log` and forward `signals` until the workers end. If a process fails, wait only 3 s more."""
+    """Print the log `first_log` and forward `signals` until the workers end.
+
+    If a process fails, wait only 3 s more.
+    """
     deadline = float("inf")
     with open(first_log, encoding="utf-8", errors="replace", newline="") as log:
         while processes.running and time.monotonic() < deadline:
@@ -100,27 +139,46 @@ def watch(processes: WorkerProcesses, first_log: Path, signals: list[int]) -> No
             print(_shown(log.read()), end="", flush=True)
             failed, left = any(processes.ended.values()), list(processes.running.values())
             if failed or left == ["scheduler"]:
-                deadline = min(deadline, time.monotonic() + (_AFTER_FAILURE if failed else _AFTER_END))
+                deadline = min(
+                    deadline, time.monotonic() + (_AFTER_FAILURE if failed else _AFTER_END)
+                )
 
 
 def _shown(log: str) -> str:
-    return re.sub(r"^\[INFO\] .*\n?", "", log, flags=re.M)  # MindSpore prints these lines when a process ends
+    # MindSpore prints these lines when a process ends
+    return re.sub(r"^\[INFO\] .*\n?", "", log, flags=re.M)
 
 
 def exit_code(ended: dict[str, int], logs: Path, has_scheduler: bool) -> int:
-    """Return the launcher's exit code. Report a failed worker on stderr, unless a signal ended the worker."""
-    failed = sorted(((name, code) for name, code in ended.items() if code), key=lambda end: end[0] == "scheduler")
+    """Return the launcher's exit code.
+
+    Report a failed worker on stderr, unless a signal ended the worker.
+    """
+    failed = sorted(
+        ((name, code) for name, code in ended.items() if code),
+        key=lambda end: end[0] == "scheduler",
+    )
     name, code = next(iter(failed), ("", 0))
-    log = (logs / "scheduler.log").read_text(errors="replace") if has_scheduler else ""  # not an old job's log
+    # not an old job's log
+    log = (logs / "scheduler.log").read_text(errors="replace") if has_scheduler else ""
     if silent := re.findall(r"The node: (\d+) is timed out", log):
         who, seconds = ", ".join(dict.fromkeys(silent)), os.environ.get("MS_NODE_TIMEOUT", "30")
-        why = "the worker or its machine hangs or has died; set MS_NODE_TIMEOUT=SECONDS to wait longer"
+        why = (
+            "the worker or its machine hangs or has died; set MS_NODE_TIMEOUT=SECONDS to wait "
+            "longer"
+        )
         print(f"launch: no heartbeat of worker {who} for {seconds} s: {why}", file=sys.stderr)
-        return ended.get("scheduler") or 1  # MindSpore may have ended the other workers with SIGTERM
+        # MindSpore may have ended the other workers with SIGTERM
+        return ended.get("scheduler") or 1
     if code and code - 128 not in SIGNALS:
-        end = "\n".join(_shown((logs / f"{name}.log").read_text(errors="replace")).splitlines()[-20:])
+        end = "\n".join(
+            _shown((logs / f"{name}.log").read_text(errors="replace")).splitlines()[-20:]
+        )
         worker = name.replace("_", " ")
-        print(f"launch: {worker} ended with {describe_exit(code)}; its log ends:\n{end}", file=sys.stderr)
+        print(
+            f"launch: {worker} ended with {describe_exit(code)}; its log ends:\n{end}",
+            file=sys.stderr,
+        )
     return code
 
 
@@ -129,7 +187,8 @@ def main(arguments: Sequence[str]) -> int:
     given, command = parse(arguments)
     for name in _POD:  # msrun sets these variables for the workers
         os.environ.pop(name, None)
-    typed = [*console.typed_command(), *([] if "--" in arguments else ["--"])]  # added flags must reach the workers
+    # added flags must reach the workers
+    typed = [*console.typed_command(), *([] if "--" in arguments else ["--"])]
     console.outlive_console()
     port, local = given.master_port, given.workers // given.nnodes
     if given.node_rank == 0:
@@ -137,17 +196,24 @@ def main(arguments: Sequence[str]) -> int:
             port = claim_port(given.master_addr, port)
         except OSError as error:
             address = f"master port {port} at {given.master_addr}"
-            raise ValueError(f"{address} cannot be used ({error.strerror}); give another --master-port") from None
+            raise ValueError(
+                f"{address} cannot be used ({error.strerror}); give another --master-port"
+            ) from None
     flags = ["--worker_num", given.workers, "--local_worker_num", local]
     flags += ["--master_addr", given.master_addr, "--master_port", port]
     flags += ["--node_rank", given.node_rank] if given.nnodes > 1 else []
     signals: list[int] = []
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it were ignored, the workers' exit codes would be lost
+    # if it were ignored, the workers' exit codes would be lost
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number in heeded():
         signal.signal(number, lambda got, _: signals.append(got))
     ranks = range(given.node_rank * local, (given.node_rank + 1) * local)
     processes = WorkerProcesses()
-    with nullcontext(given.log_dir) if given.log_dir else tempfile.TemporaryDirectory(prefix="launch-") as folder:
+    with (
+        nullcontext(given.log_dir)
+        if given.log_dir
+        else tempfile.TemporaryDirectory(prefix="launch-") as folder
+    ):
         logs = Path(folder).absolute()
         logs.mkdir(parents=True, exist_ok=True)
         try:

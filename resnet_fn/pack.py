@@ -20,22 +20,57 @@ def main(arguments: Sequence[str]) -> int:
     """Check the images, write the shards, and print the command that trains on them."""
     about = "Write an image folder as MindRecord files, which are faster to read."
     parser = cli.Parser("pack", about, _EXAMPLES, "SOURCE OUT")
-    parser.add_argument("source", metavar="SOURCE", help="image folder: train/CLASS/*.JPEG, val/CLASS/*.JPEG")
-    parser.add_argument("out", type=cli.folder_to_write, metavar="OUT", help="folder for the MindRecord files")
+    parser.add_argument(
+        "source", metavar="SOURCE", help="image folder: train/CLASS/*.JPEG, val/CLASS/*.JPEG"
+    )
+    parser.add_argument(
+        "out", type=cli.folder_to_write, metavar="OUT", help="folder for the MindRecord files"
+    )
     share = "fraction of each class to hold out if no folder validates, as in training; default 0"
     parser.add_argument("--validation-share", type=float, default=0.0, metavar="F", help=share)
-    parser.add_argument("--shards", type=int, default=8, metavar="N", help="number of files per split; default 8")
-    shrunk = "shrink the shorter side of training images to this [pixels]; default 0: keep all files unchanged"
+    parser.add_argument(
+        "--shards", type=int, default=8, metavar="N", help="number of files per split; default 8"
+    )
+    shrunk = (
+        "shrink the shorter side of training images to this [pixels]; default 0: keep all "
+        "files unchanged"
+    )
     parser.add_argument("--short-side", type=int, default=0, metavar="N", help=shrunk)
-    parser.add_argument("--quality", type=int, default=90, metavar="N", help="JPEG quality if shrunk, 1-95; default 90")
-    parser.add_argument("--on-bad-sample", choices=("error", "skip"), default="error", help="bad images; default error")
-    parser.add_argument("--threads", type=int, default=0, metavar="N", help="threads that decode; default 0: all CPUs")
+    parser.add_argument(
+        "--quality",
+        type=int,
+        default=90,
+        metavar="N",
+        help="JPEG quality if shrunk, 1-95; default 90",
+    )
+    parser.add_argument(
+        "--on-bad-sample",
+        choices=("error", "skip"),
+        default="error",
+        help="bad images; default error",
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=0,
+        metavar="N",
+        help="threads that decode; default 0: all CPUs",
+    )
     parser.add_argument("--no-progress", action="store_true", help="hide the progress bar")
     parsed = parser.parse(arguments)
-    bounds = {"shards": (1, 100000), "short_side": (0, 65535), "quality": (1, 95), "threads": (0, 4096)}
+    bounds = {
+        "shards": (1, 100000),
+        "short_side": (0, 65535),
+        "quality": (1, 95),
+        "threads": (0, 4096),
+    }
     given = [(flag_name(name), getattr(parsed, name), *limits) for name, limits in bounds.items()]
     text = "--{}: {} is not in {}..{}; give a number in this range"
-    wrong = ((not least <= value <= most, text.format(*row)) for row in given for _, value, least, most in [row])
+    wrong = (
+        (not least <= value <= most, text.format(*row))
+        for row in given
+        for _, value, least, most in [row]
+    )
     cli.raise_usage_errors(*wrong)
     from tqdm import tqdm
 
@@ -53,10 +88,15 @@ def main(arguments: Sequence[str]) -> int:
     for note in dataset.notes:
         print(note)
     images = len(dataset.train) + len(dataset.test)
-    with tqdm(total=images, desc="packing", unit="image", disable=parsed.no_progress or None) as bar:
-        written = pack(dataset, out, parsed.shards, parsed.short_side, parsed.quality, threads, bar.update)
+    with tqdm(
+        total=images, desc="packing", unit="image", disable=parsed.no_progress or None
+    ) as bar:
+        written = pack(
+            dataset, out, parsed.shards, parsed.short_side, parsed.quality, threads, bar.update
+        )
     print(
-        f"{images} images in {out} ({written} shards written and read back, the others existed); to train: "
+        f"{images} images in {out} ({written} shards written and read back, the others existed); "
+        "to train: "
         + cli.as_typed(f"python -m resnet_fn.train --dataset mindrecord --data-dir {out}")
     )
     return 0

@@ -29,22 +29,29 @@ def read_events(run: Path) -> list[dict[str, Any]]:
     try:
         events = read_log(file)
     except OSError:
-        raise ValueError(f"{run}: contains no metrics.jsonl; {near_run(run, 'give a run folder')}") from None
+        raise ValueError(
+            f"{run}: contains no metrics.jsonl; {near_run(run, 'give a run folder')}"
+        ) from None
     if not events:
         raise ValueError(f"{file}: is still empty; wait for the first update")
     return events
 
 
 def lines_of(runs: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, list[Events]], list[str]]:
-    """Group the events of `runs` by curve. Evaluated runs of `train` that differ only in the seed share a curve.
+    """Group the events of `runs` by curve. Evaluated runs of `train` that differ only in the seed
+    share a curve.
 
-    Returns a dict from each curve's title to the events of the curve's runs, and a list of warnings.
+    Returns a dict from each curve's title to the events of the curve's runs, and a list of
+    warnings.
     """
     recipes: dict[str, dict[str, Any]] = {}
     for name, events in runs.items():
-        with contextlib.suppress(ValueError):  # a run without a recipe or an evaluation gets its own curve
+        # a run without a recipe or an evaluation gets its own curve
+        with contextlib.suppress(ValueError):
             recipes[name] = read_run(Path(name), events).recipe
-    lines: dict[str, list[Events]] = {name: [events] for name, events in runs.items() if name not in recipes}
+    lines: dict[str, list[Events]] = {
+        name: [events] for name, events in runs.items() if name not in recipes
+    }
     warnings: list[str] = []
     for names in group_runs(recipes).values():
         seeds = {recipes[name].get("seed") for name in names}
@@ -73,7 +80,9 @@ def draw(lines: dict[str, list[Events]], out: Path) -> list[str]:
         try:
             figure.savefig(out, dpi=120, metadata={"Date": None} if out.suffix == ".svg" else None)
         except OSError as error:
-            raise ValueError(f"out: {out} cannot be written ({error.strerror}); give another file") from None
+            raise ValueError(
+                f"out: {out} cannot be written ({error.strerror}); give another file"
+            ) from None
     fix = "the names show their codes; install a font that has them"
     return [f"warning: no installed font has {few(without_font, 10)}; {fix}"] * bool(without_font)
 
@@ -81,22 +90,30 @@ def draw(lines: dict[str, list[Events]], out: Path) -> list[str]:
 def main(arguments: Sequence[str]) -> int:
     """Draw the curves of runs to a file, or print a table."""
     about = (
-        "Draw the curves of runs, or compare runs in a table.\nRuns of train that differ only in the seed are combined."
+        "Draw the curves of runs, or compare runs in a table.\nRuns of train that differ only "
+        "in the seed are combined."
     )
     flags = cli.Parser("plot", about, _EXAMPLES, "RUN …")
     flags.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
-    flags.add_argument("--out", metavar="FILE", help="image file to write (.png, .svg or .pdf); default curves.png")
+    flags.add_argument(
+        "--out", metavar="FILE", help="image file to write (.png, .svg or .pdf); default curves.png"
+    )
     flags.add_argument("--table", action="store_true", help="print a table instead of drawing")
     parsed = flags.parse(arguments)
     out = Path(parsed.out or "curves.png")
     unknown = out.suffix not in (".png", ".svg", ".pdf")
     cli.raise_usage_errors(
         (parsed.out and parsed.table, "--out cannot be used with --table; give one of them"),
-        (unknown and not parsed.table, f"--out: {str(out)!r} has an unknown ending; use .png, .svg or .pdf"),
+        (
+            unknown and not parsed.table,
+            f"--out: {str(out)!r} has an unknown ending; use .png, .svg or .pdf",
+        ),
     )
     runs = {run: read_events(Path(run)) for run in parsed.runs}
     if parsed.table:
-        rows, warnings = run_table({run: read_run(Path(run), events) for run, events in runs.items()})
+        rows, warnings = run_table(
+            {run: read_run(Path(run), events) for run, events in runs.items()}
+        )
         print("\n".join(rows))
     else:
         lines, warnings = lines_of(runs)

@@ -35,11 +35,18 @@ _EXAMPLES = """examples:
 
 def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]]:
     """Parse the flags. Returns the recipe, the options, and a line for each dropped setting."""
-    about = "Train a net by a recipe. Each flag changes one setting\n(python -m resnet_fn.recipes NAME lists them)."
+    about = (
+        "Train a net by a recipe. Each flag changes one setting\n(python -m resnet_fn.recipes "
+        "NAME lists them)."
+    )
     parser = cli.Parser("train", about, _EXAMPLES, "")
     names = f"recipe file (.toml), or one of {', '.join(RECIPES)}"
-    parser.add_argument("--help-all", action="help", help="show all settings; --help shows the most common ones")
-    parser.add_argument("--recipe", metavar="NAME", help=f"{names}; default digits; with --resume PATH: the run's")
+    parser.add_argument(
+        "--help-all", action="help", help="show all settings; --help shows the most common ones"
+    )
+    parser.add_argument(
+        "--recipe", metavar="NAME", help=f"{names}; default digits; with --resume PATH: the run's"
+    )
     first = cli.Parser("train", about)
     for flag in ("--recipe", "--resume"):
         first.add_argument(flag, default="")
@@ -50,7 +57,10 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
         with cli.usage_errors():
             base = load_recipe(early.recipe or "digits")
     recipe = base.make(Recipe)
-    parser.description = f"{about}\nDefaults are from the recipe {recipe.name}. A * marks values that the recipe sets."
+    parser.description = (
+        f"{about}\nDefaults are from the recipe {recipe.name}. A * marks values "
+        "that the recipe sets."
+    )
     top, shown = ([], []) if "--help-all" in arguments else (_FIRST.split(), _SHOWN.split())
     cli.add_fields(parser, recipe, base.make(RunOptions), skip=("name",), first=top, shown=shown)
     given = cli.settings_in(parser.parse(arguments), Recipe, RunOptions)
@@ -74,7 +84,8 @@ def main(arguments: Sequence[str]) -> int:
     """Train, and print the best result, or the command that resumes a stopped run."""
     recipe, options, left_out = parse(arguments)
     console.outlive_console()
-    # MindSpore's threads must start with SIGINT blocked, too. From here on, Ctrl-C stops the run after an update.
+    # MindSpore's threads must start with SIGINT blocked, too. From here on, Ctrl-C stops the run
+    # after an update.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     from resnet_fn.run.console import describe_best
     from resnet_fn.run.loop import train
@@ -84,7 +95,12 @@ def main(arguments: Sequence[str]) -> int:
     result = train(recipe, options, left_out)
     if result.stopped:
         if join().is_main:
-            print("to go on:", shlex.join([*command, *resume_flags(options, result.run)]), sep="\n", flush=True)
+            print(
+                "to go on:",
+                shlex.join([*command, *resume_flags(options, result.run)]),
+                sep="\n",
+                flush=True,
+            )
         return 128 + result.stopped  # SIGINT stays blocked, so that it cannot change the exit code
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     if join().is_main and result.best and result.last:

@@ -1,8 +1,9 @@
-"""MindCV's nets against torchvision's or timm's of the same name: does the ladder call them the same function?
+"""MindCV's nets against torchvision's or timm's of the same name: does the ladder call them the
+same function?
 
-Each net runs in a process of its own: small random images, copied weights, one update in float32 on the CPU. Prints a
-Markdown table (docs/audit.md). Beside resnet_fn[torch] it needs mindcv, torchvision and timm, all importable; MindCV's
-weights are not downloaded.
+Each net runs in a process of its own: small random images, copied weights, one update in float32 on
+the CPU. Prints a Markdown table (docs/audit.md). Beside resnet_fn[torch] it needs mindcv,
+torchvision and timm, all importable; MindCV's weights are not downloaded.
 
     python scripts/audit_mindcv.py                        # every net of NETS
     python scripts/audit_mindcv.py resnet18 convnext_tiny
@@ -48,13 +49,16 @@ class Net:
 
 
 def _centred(given):
-    """A layer's padding on both sides, as torch's: at stride 2 `same` pads even images right and below only."""
+    """A layer's padding on both sides, as torch's: at stride 2 `same` pads even images right and
+    below only.
+    """
     size = given["kernel_size"]
     size = size if isinstance(size, int) else size[0]
     return {"pad_mode": "pad", "padding": size // 2} if given["pad_mode"] == "same" else {}
 
 
-# What is given otherwise to a layer's constructor while the net is built: words, class, (its arguments) -> changes.
+# What is given otherwise to a layer's constructor while the net is built: words, class, (its
+# arguments) -> changes.
 FIXES = {
     "max pool": ("max pools with padding on both sides", "MaxPool2d", _centred),
     "ceil": (
@@ -112,7 +116,10 @@ def swin_map():
     found = {}
     for stage, (blocks, width) in enumerate(((2, 96), (2, 192), (6, 384), (2, 768))):
         for block in range(blocks):
-            ours, theirs = f"layers.{stage}.blocks.{block}.attn", f"features.{2 * stage + 1}.{block}.attn"
+            ours, theirs = (
+                f"layers.{stage}.blocks.{block}.attn",
+                f"features.{2 * stage + 1}.{block}.attn",
+            )
             for leaf in ("weight", "bias"):
                 for part, name in enumerate("qkv"):
                     rows = [part * width, (part + 1) * width]
@@ -129,11 +136,17 @@ NETS = {
     "seresnext26_32x4d": Net("SE-ResNeXt", "timm legacy_seresnext26_32x4d"),
     "densenet121": Net("DenseNet", "torchvision densenet121"),
     "squeezenet1_1": Net("SqueezeNet", "torchvision squeezenet1_1", fixes=("stem", "ceil")),
-    "googlenet": Net("GoogLeNet", "torchvision googlenet", 64, {}, {"aux_logits": False, "init_weights": True}),
+    "googlenet": Net(
+        "GoogLeNet", "torchvision googlenet", 64, {}, {"aux_logits": False, "init_weights": True}
+    ),
     "mobilenet_v2_100": Net("MobileNet V2", "torchvision mobilenet_v2"),
-    "mobilenet_v3_small_100": Net("MobileNet V3", "torchvision mobilenet_v3_small", fixes=("conv", "norm2d")),
+    "mobilenet_v3_small_100": Net(
+        "MobileNet V3", "torchvision mobilenet_v3_small", fixes=("conv", "norm2d")
+    ),
     "mnasnet_050": Net("MnasNet", "torchvision mnasnet0_5"),
-    "shufflenet_v2_x0_5": Net("ShuffleNet V2", "torchvision shufflenet_v2_x0_5", fixes=("max pool",)),
+    "shufflenet_v2_x0_5": Net(
+        "ShuffleNet V2", "torchvision shufflenet_v2_x0_5", fixes=("max pool",)
+    ),
     "efficientnet_b0": Net("EfficientNet", "torchvision efficientnet_b0", fixes=("conv",)),
     "regnet_x_400mf": Net("RegNet", "timm regnetx_004"),
     "regnet_y_400mf": Net("RegNet", "torchvision regnet_y_400mf"),
@@ -146,7 +159,9 @@ NETS = {
         corrections={"pos_embed": "encoder.pos_embedding"},
         fixes=("gelu", "norm 1e-6"),
     ),
-    "swin_tiny": Net("Swin", "torchvision swin_t", 224, corrections=swin_map(), fixes=("gelu", "norm 1e-5")),
+    "swin_tiny": Net(
+        "Swin", "torchvision swin_t", 224, corrections=swin_map(), fixes=("gelu", "norm 1e-5")
+    ),
     "mlp_mixer_s_p32": Net("MLP-Mixer", "timm mixer_s32_224", 224, fixes=("gelu", "norm 1e-6")),
     "poolformer_s12": Net("PoolFormer", "timm poolformer_s12"),
     "repvgg_a0": Net("RepVGG", "timm repvgg_a0"),
@@ -193,7 +208,10 @@ def ladder_of(name, fixes=(), forward=False):
     rng = np.random.default_rng(0)
     images = rng.standard_normal((IMAGES, 3, chosen.size, chosen.size)).astype(np.float32)
     recipe = dataclasses.replace(
-        recipes.recipe("imagenet_resnet50_v1"), batch_size=IMAGES, learning_rate=0.01, min_learning_rate=0.0
+        recipes.recipe("imagenet_resnet50_v1"),
+        batch_size=IMAGES,
+        learning_rate=0.01,
+        min_learning_rate=0.0,
     )
     corrections = None
     if chosen.corrections:
@@ -208,7 +226,9 @@ def ladder_of(name, fixes=(), forward=False):
 
 
 def forward_ladder(net, reference, images, corrections):
-    """The ladder's first rungs: initial weights, then both nets layer by layer with equal ones; no update."""
+    """The ladder's first rungs: initial weights, then both nets layer by layer with equal ones; no
+    update.
+    """
     import copy
 
     import mindspore
@@ -231,7 +251,8 @@ def forward_ladder(net, reference, images, corrections):
         reference = copy.deepcopy(reference)
         prepare_reference(reference, images, 0)
         theirs = {
-            mode: layers_with_rounding(reference, images, mode == "train", "float32") for mode in ("eval", "train")
+            mode: layers_with_rounding(reference, images, mode == "train", "float32")
+            for mode in ("eval", "train")
         }
         weights = state(reference)
         roles, their_roles = mindspore_side.roles_of(net), torch_side.roles_of(reference)
@@ -248,14 +269,20 @@ def forward_ladder(net, reference, images, corrections):
         trained = [name for name in roles["trainable"] if name in renamed]
         stages = [initial_stage([drawn], [{name: renamed[name] for name in trained}])]
         mindspore_side.assign(net, names.rename(weights))
-        ours = {mode: mindspore_side.layers_of(net, images, mode == "train") for mode in ("eval", "train")}
+        ours = {
+            mode: mindspore_side.layers_of(net, images, mode == "train")
+            for mode in ("eval", "train")
+        }
         layers = compare_layers(ours, theirs, names.layers)
         for mode in ("eval", "train"):
             net.set_train(mode == "train")
             twin = copy.deepcopy(reference).train(mode == "train")
             exact = copy.deepcopy(twin).double()
             with torch.no_grad():
-                logits = [twin(torch.from_numpy(images)).numpy(), exact(torch.from_numpy(images).double()).numpy()]
+                logits = [
+                    twin(torch.from_numpy(images)).numpy(),
+                    exact(torch.from_numpy(images).double()).numpy(),
+                ]
             found = np.asarray(net(mindspore.Tensor(images)).asnumpy(), np.float64)
             rounding = relative_error(logits[0], logits[1])
             one = difference("logits", found, logits[0], tolerance=TOLERANCE, rounding=rounding)
@@ -264,7 +291,9 @@ def forward_ladder(net, reference, images, corrections):
 
 
 def differs(ladder):
-    """Whether anything that is computed does, initial weights apart: a stage, or a layer that the logits hide."""
+    """Whether anything that is computed does, initial weights apart: a stage, or a layer that the
+    logits hide.
+    """
     return bool(ladder.first_computed or ladder.first_layer)
 
 
@@ -282,10 +311,16 @@ def row_of(name, ladder, forward):
     return {
         "same": "no" if differs(ladder) else "yes, forward" if forward else "yes, one update",
         "weights": ("with --map" if NETS[name].corrections else how) if matched else "no",
-        "where": ", ".join([*([stage.name] if stage else []), *([f"`{layer.name}`"] if layer else [])]),
+        "where": ", ".join(
+            [*([stage.name] if stage else []), *([f"`{layer.name}`"] if layer else [])]
+        ),
         "causes": causes,
         "settings": _short(ladder.notes),
-        "initialisation": "" if drawn is None else "differs" if drawn.verdict == "DIFFERS" else "same",
+        "initialisation": ""
+        if drawn is None
+        else "differs"
+        if drawn.verdict == "DIFFERS"
+        else "same",
     }
 
 
@@ -311,9 +346,20 @@ def table(rows):
     lines = [f"| {' | '.join((*head, 'the same with'))} |", "|---" * 8 + "|"]
     for name, row in rows.items():
         told = [cause.partition(": ")[2] for cause in row["causes"]]
-        settings = [f"setting: {one}" for one in row["settings"] if not any(one.startswith(words) for words in told)]
+        settings = [
+            f"setting: {one}"
+            for one in row["settings"]
+            if not any(one.startswith(words) for words in told)
+        ]
         words = "<br>".join([*row["causes"], *settings])
-        cells = [f"`{name}`", NETS[name].reference, row["same"], row["weights"], row["initialisation"], row["where"]]
+        cells = [
+            f"`{name}`",
+            NETS[name].reference,
+            row["same"],
+            row["weights"],
+            row["initialisation"],
+            row["where"],
+        ]
         cells += [words, row.get("fixed", "")]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -348,22 +394,41 @@ def run(names, folder, forward):
         if (folder / f"{name}.json").exists():
             continue
         began = time.perf_counter()
-        with tempfile.TemporaryDirectory() as place:  # MindSpore writes beside it what it could not compile
-            command = [sys.executable, str(Path(__file__).resolve()), name, "--one", "--keep", str(folder)]
+        # MindSpore writes beside it what it could not compile
+        with tempfile.TemporaryDirectory() as place:
+            command = [
+                sys.executable,
+                str(Path(__file__).resolve()),
+                name,
+                "--one",
+                "--keep",
+                str(folder),
+            ]
             command += ["--forward"] if forward else []
             ended = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
         if (folder / f"{name}.json").exists():
             print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
         else:
             error = (ended.stderr.strip() or "no output").splitlines()
-            print(f"{name}: {next((one for one in reversed(error) if 'Error' in one), error[-1])}", file=sys.stderr)
+            print(
+                f"{name}: {next((one for one in reversed(error) if 'Error' in one), error[-1])}",
+                file=sys.stderr,
+            )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NET", help=f"default all of: {', '.join(NETS)}")
-    parser.add_argument("--keep", metavar="FOLDER", help="keep each net's result here; what is there is not run again")
-    parser.add_argument("--forward", action="store_true", help="layer by layer in both modes, without an update")
+    parser.add_argument(
+        "names", nargs="*", metavar="NET", help=f"default all of: {', '.join(NETS)}"
+    )
+    parser.add_argument(
+        "--keep",
+        metavar="FOLDER",
+        help="keep each net's result here; what is there is not run again",
+    )
+    parser.add_argument(
+        "--forward", action="store_true", help="layer by layer in both modes, without an update"
+    )
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     names = options.names or list(NETS)
@@ -377,7 +442,11 @@ def main():
             run_one(names[0], folder, options.forward)
             return
         run(names, folder, options.forward)
-        rows = {name: json.loads(file.read_text()) for name in names if (file := folder / f"{name}.json").exists()}
+        rows = {
+            name: json.loads(file.read_text())
+            for name in names
+            if (file := folder / f"{name}.json").exists()
+        }
     packages = ("mindcv", "mindspore", "torch", "torchvision", "timm")
     print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages))
     print(table(rows))

@@ -1,9 +1,11 @@
-"""Fine-tuning on a few pictures against training from nothing, on real images that the package carries.
+"""Fine-tuning on a few pictures against training from nothing, on real images that the package
+carries.
 
-A net learns the digits 0 to 4. Then, from 20 pictures a class of the digits 5 to 9, written as a folder of PNG files,
-four nets learn those: its last layer alone, its later stages, all of it at rates that fall towards the stem, and a
-fresh net. All see the same pictures in the same number of updates; accuracy is of the 180 pictures of 5 to 9 by other
-writers, after the last update. The table goes to stderr.
+A net learns the digits 0 to 4. Then, from 20 pictures a class of the digits 5 to 9, written as a
+folder of PNG files, four nets learn those: its last layer alone, its later stages, all of it at
+rates that fall towards the stem, and a fresh net. All see the same pictures in the same number of
+updates; accuracy is of the 180 pictures of 5 to 9 by other writers, after the last update. The
+table goes to stderr.
 
     python scripts/finetune_digits.py
     python scripts/finetune_digits.py --write digits    # only the pictures, to try it by hand
@@ -22,9 +24,16 @@ import numpy as np
 
 import resnet_fn
 
-SMALL = {"image_size": 16, "eval_resize": 16, "crop_scale": 0.6, "flip": False, "head_lr_factor": 1.0}
+SMALL = {
+    "image_size": 16,
+    "eval_resize": 16,
+    "crop_scale": 0.6,
+    "flip": False,
+    "head_lr_factor": 1.0,
+}
 FRESH = {"model": "resnet20", "learning_rate": 0.1}
-# What each way changes of the recipe finetune. Its learning rate is the best of RATES with a seed of its own.
+# What each way changes of the recipe finetune. Its learning rate is the best of RATES with a seed
+# of its own.
 WAYS = {
     "the last layer alone (`--train-only fc`)": {"train_only": "fc"},
     "stem, layer1 and layer2 frozen (`--freeze`)": {"freeze": "stem,layer1,layer2"},
@@ -37,7 +46,10 @@ WRITERS = 1437  # the first so many pictures are by other writers than the rest
 
 def digits():
     """All 1,797 pictures as 8-bit grey values, uint8 [N, 8, 8], and their labels [N]."""
-    with resources.files("resnet_fn.data").joinpath("digits.npz").open("rb") as file, np.load(file) as arrays:
+    with (
+        resources.files("resnet_fn.data").joinpath("digits.npz").open("rb") as file,
+        np.load(file) as arrays,
+    ):
         return (arrays["images"] * 15.9375).astype(np.uint8), arrays["labels"]
 
 
@@ -55,7 +67,9 @@ def write_folder(root, pictures, labels, parts):
 def train(folder, out, **fields):
     """Train, and return the last evaluation's top-1, percent."""
     recipe = dataclasses.replace(resnet_fn.recipes.recipe("finetune"), **{**SMALL, **fields})
-    result = resnet_fn.train(recipe, resnet_fn.RunOptions(data_dir=str(folder), out_dir=str(out), progress=False))
+    result = resnet_fn.train(
+        recipe, resnet_fn.RunOptions(data_dir=str(folder), out_dir=str(out), progress=False)
+    )
     return 100 * result.last["top1"]
 
 
@@ -74,7 +88,9 @@ def main():
         help="only write the pictures there: known/, new/, and half/, scikit-learn's own split",
     )
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=8, help="epochs of fine-tuning, each 5 updates of 20 pictures")
+    parser.add_argument(
+        "--epochs", type=int, default=8, help="epochs of fine-tuning, each 5 updates of 20 pictures"
+    )
     options = parser.parse_args()
     pictures, labels = digits()
     numbers = np.arange(len(labels))
@@ -84,7 +100,12 @@ def main():
         write_folder(Path(options.write, "known"), pictures, labels, known)
         write_folder(Path(options.write), pictures, labels, {"new": few_pictures(labels, 0)})
         half = len(labels) // 2
-        write_folder(Path(options.write, "half"), pictures, labels, {"train": numbers[:half], "val": numbers[half:]})
+        write_folder(
+            Path(options.write, "half"),
+            pictures,
+            labels,
+            {"train": numbers[:half], "val": numbers[half:]},
+        )
         return
     long = {**FRESH, "epochs": 20 if options.epochs > 1 else 1}
     with tempfile.TemporaryDirectory() as place:
@@ -94,13 +115,19 @@ def main():
 
         def learn(name, seed, rate):
             if not Path(f"new-{seed}").exists():
-                new = {"train": few_pictures(labels, seed), "val": numbers[WRITERS:][labels[WRITERS:] > 4]}
+                new = {
+                    "train": few_pictures(labels, seed),
+                    "val": numbers[WRITERS:][labels[WRITERS:] > 4],
+                }
                 write_folder(Path(f"new-{seed}"), pictures, labels, new)
             out = f"run-{seed}-{rate}-{list(WAYS).index(name)}"
             fields = {"weights": "net", "batch_size": 20, "epochs": options.epochs, **WAYS[name]}
             return train(f"new-{seed}", out, seed=seed, learning_rate=rate, **fields)
 
-        print("\n| | learning rate | top-1, mean ± sd [%] | of the seeds |\n|---|---|---|---|", file=sys.stderr)
+        print(
+            "\n| | learning rate | top-1, mean ± sd [%] | of the seeds |\n|---|---|---|---|",
+            file=sys.stderr,
+        )
         for name in WAYS:
             rate = max(RATES, key=lambda rate: learn(name, options.seeds, rate))
             print_row(name, rate, [learn(name, seed, rate) for seed in range(options.seeds)])

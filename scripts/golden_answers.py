@@ -4,11 +4,12 @@
     cd new && GOLDEN=/tmp/new PYTHONPATH=scripts python -m pytest -p golden_answers tests/parity
     python scripts/golden_answers.py /tmp/old /tmp/new [--words words.json]
 
-As a pytest plugin, it writes the JSON of each comparison that a test makes, under the test's id, also of the commands
-that a test starts as processes. The search for causes, which usually ends by the clock, gets ten minutes. As a program,
-it compares two such folders: a verdict that changed is an error, and so is any other text or number that a table of
-renamed words does not explain. The table is JSON: {"fields": {old: new}, "texts": [[regular expression, new]], "tests":
-{old id: new id}}.
+As a pytest plugin, it writes the JSON of each comparison that a test makes, under the test's id,
+also of the commands that a test starts as processes. The search for causes, which usually ends by
+the clock, gets ten minutes. As a program, it compares two such folders: a verdict that changed is
+an error, and so is any other text or number that a table of renamed words does not explain. The
+table is JSON: {"fields": {old: new}, "texts": [[regular expression, new]], "tests": {old id: new
+id}}.
 """
 
 import argparse
@@ -26,7 +27,9 @@ CHILD = "import golden_answers; golden_answers.record_answers()"
 
 
 def record_answers() -> None:
-    """Write what each comparison of this process finds into $GOLDEN, one file for each comparison."""
+    """Write what each comparison of this process finds into $GOLDEN, one file for each
+    comparison.
+    """
     from resnet_fn.parity import ladder, report
 
     compare, folder = ladder.compare_recordings, Path(os.environ["GOLDEN"])
@@ -55,9 +58,13 @@ def pytest_configure(config: Any) -> None:
     folder = Path(os.environ["GOLDEN"])
     beside = folder / "sitecustomize"
     beside.mkdir(parents=True, exist_ok=True)
-    (beside / "sitecustomize.py").write_text(f"import sys\nif '-m' in sys.orig_argv:\n    {CHILD}\n")
+    (beside / "sitecustomize.py").write_text(
+        f"import sys\nif '-m' in sys.orig_argv:\n    {CHILD}\n"
+    )
     here = str(Path(__file__).parent)
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(beside), here, os.environ.get("PYTHONPATH", "")])
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(beside), here, os.environ.get("PYTHONPATH", "")]
+    )
 
 
 def read_answers(folder: Path) -> dict[str, list[Any]]:
@@ -75,7 +82,10 @@ def renamed(answer: Any, words: dict[str, Any]) -> Any:
     if isinstance(answer, dict):
         fields = words.get("fields", {})
         kept = {key: value for key, value in answer.items() if key not in VOLATILE}
-        return {renamed(fields.get(key, key), words): renamed(value, words) for key, value in kept.items()}
+        return {
+            renamed(fields.get(key, key), words): renamed(value, words)
+            for key, value in kept.items()
+        }
     if isinstance(answer, list):
         return [renamed(item, words) for item in answer]
     if isinstance(answer, str):
@@ -90,11 +100,15 @@ def differences(old: Any, new: Any, where: str = "") -> list[str]:
         keys = [*old, *(key for key in new if key not in old)]
         missing = object()
         return [
-            line for key in keys for line in differences(old.get(key, missing), new.get(key, missing), f"{where}/{key}")
+            line
+            for key in keys
+            for line in differences(old.get(key, missing), new.get(key, missing), f"{where}/{key}")
         ]
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         return [
-            line for n, (a, b) in enumerate(zip(old, new, strict=True)) for line in differences(a, b, f"{where}/{n}")
+            line
+            for n, (a, b) in enumerate(zip(old, new, strict=True))
+            for line in differences(a, b, f"{where}/{n}")
         ]
     return [] if old == new else [f"{where}: {old!r} became {new!r}"]
 
@@ -104,13 +118,18 @@ def verdicts(answer: Any) -> Any:
     if answer is None:
         return None
     stages = [(stage["name"], stage["verdict"]) for stage in answer["stages"]]
-    firsts = [answer[key] for key in ("agrees", "first_stage", "first_layer", "first_gradient", "undecided")]
+    firsts = [
+        answer[key]
+        for key in ("agrees", "first_stage", "first_layer", "first_gradient", "undecided")
+    ]
     return [*firsts, stages]
 
 
 def main() -> int:
     """Compare two folders. Returns 1 if a verdict or anything else differs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
     parser.add_argument("--words", type=Path, help="JSON table of renamed fields, texts and tests")

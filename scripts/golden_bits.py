@@ -3,10 +3,11 @@
     git -C old checkout COMMIT && cd old && python /path/to/golden_bits.py > old.json
     cd new && python scripts/golden_bits.py --against old.json
 
-Short trainings of small nets, one for each way to compute an update, by the command line alone, in the checkout that it
-is started in. It prints JSON: for each training the SHA-256 of all weights and of all training state at its end, the
-losses and gradient norms of its updates, and its evaluation. Exit code 1: a training failed, or differs. It takes some
-three minutes on two CPUs; both commits need the same machine and the same MindSpore.
+Short trainings of small nets, one for each way to compute an update, by the command line alone, in
+the checkout that it is started in. It prints JSON: for each training the SHA-256 of all weights and
+of all training state at its end, the losses and gradient norms of its updates, and its evaluation.
+Exit code 1: a training failed, or differs. It takes some three minutes on two CPUs; both commits
+need the same machine and the same MindSpore.
 """
 
 import argparse
@@ -40,9 +41,28 @@ FILES = (
     "--max-zoom",
     "0",
 )
-FILES = (*FILES, "--batch-size", "16", "--epochs", "2", "--data-threads", "1", "--crop-scale", "0.3")
+FILES = (
+    *FILES,
+    "--batch-size",
+    "16",
+    "--epochs",
+    "2",
+    "--data-threads",
+    "1",
+    "--crop-scale",
+    "0.3",
+)
 RECORDS = (*FILES, "--dataset", "mindrecord", "--data-dir", "records")
-RESNET18 = ("--model", "resnet18", "--dataset", "synthetic", "--synthetic-samples", "64", "--image-size", "32")
+RESNET18 = (
+    "--model",
+    "resnet18",
+    "--dataset",
+    "synthetic",
+    "--synthetic-samples",
+    "64",
+    "--image-size",
+    "32",
+)
 OVERFLOWS = ("--precision", "fp16", "--loss-scale", "16777216", "--loss-scale-interval", "8")
 ADAPTIVE = ("--no-nesterov", "--learning-rate", "0.005", "--optimizer")
 
@@ -63,12 +83,47 @@ TRAININGS: dict[str, tuple[str, ...]] = {
     "lamb": (*TRAIN, *ADAPTIVE, "lamb"),
     "adamw": (*TRAIN, *ADAPTIVE, "adamw", "--layer-decay", "0.9"),
     "adam, frozen stem": (*TRAIN, *ADAPTIVE, "adam", "--freeze", "stem"),
-    "image files, policy": (*TRAIN, *FILES, "--policy", "trivialaugment", "--flip", "--color-jitter", "0.2"),
-    "image files, erasing, mixing": (*TRAIN, *FILES, "--erasing", "0.5", "--mixup", "0.2", "--cutmix", "1"),
+    "image files, policy": (
+        *TRAIN,
+        *FILES,
+        "--policy",
+        "trivialaugment",
+        "--flip",
+        "--color-jitter",
+        "0.2",
+    ),
+    "image files, erasing, mixing": (
+        *TRAIN,
+        *FILES,
+        "--erasing",
+        "0.5",
+        "--mixup",
+        "0.2",
+        "--cutmix",
+        "1",
+    ),
     "image files, repeats, bytes": (*TRAIN, *FILES, "--repeats", "2", "--flip", "--feed", "uint8"),
-    "records, policy": (*TRAIN, *RECORDS, "--policy", "randaugment", "--policy-noise", "1", "--flip"),
+    "records, policy": (
+        *TRAIN,
+        *RECORDS,
+        "--policy",
+        "randaugment",
+        "--policy-noise",
+        "1",
+        "--flip",
+    ),
     "records, two workers": (*TWO_WORKERS, *RECORDS, "--policy", "autoaugment", "--flip"),
-    "mixing": (*TRAIN, "--mixup", "0.4", "--cutmix", "1", "--label-threshold", "0.2", "--loss", "bce"),
+    "mixing": (
+        *TRAIN,
+        "--mixup",
+        "0.4",
+        "--cutmix",
+        "1",
+        "--label-threshold",
+        "0.2",
+        "--loss",
+        "bce",
+    ),
     "erasing": (*TRAIN, "--erasing", "0.5", "--flip", "--crop-padding", "2"),
     "repeats": (*TRAIN, "--repeats", "2", "--sampling", "balanced"),
     "drop path": (*TRAIN, "--drop-path", "0.3"),
@@ -90,9 +145,13 @@ class Checkout:
             RuntimeError: it failed, with the end of what it said.
         """
         command = [sys.executable, *words]
-        done = subprocess.run(command, cwd=self.work, env=self._environment, capture_output=True, text=True)
+        done = subprocess.run(
+            command, cwd=self.work, env=self._environment, capture_output=True, text=True
+        )
         if done.returncode:
-            raise RuntimeError(f"exit code {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
+            raise RuntimeError(
+                f"exit code {done.returncode}: {(done.stdout + done.stderr)[-2000:]}"
+            )
 
     def make_images(self) -> None:
         """An image folder of four classes, and the same as records."""
@@ -105,7 +164,9 @@ class Checkout:
                 folder = self.work / "images" / split / f"class{label}"
                 folder.mkdir(parents=True)
                 for index in range(count):
-                    waves = np.sin(rows * (1 + label) + index) + np.cos(columns * (label - 2) - index)
+                    waves = np.sin(rows * (1 + label) + index) + np.cos(
+                        columns * (label - 2) - index
+                    )
                     pixels = waves[..., None] * 60 + 128 + numbers.normal(0, 20, (40, 52, 3))
                     image = Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
                     image.save(folder / f"{index:02}.jpg", quality=90)
@@ -137,10 +198,16 @@ def bits_of(run: Path) -> dict[str, object]:
     last = max((run / "checkpoints").glob("step-*"))
     events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     result: dict[str, object] = {"update": int(last.name.removeprefix("step-"))}
-    result["state"] = {path.stem: digest(load_file(path)) for path in sorted(last.glob("*.safetensors"))}
-    result["losses"] = [[event["loss"], event["grad_norm"]] for event in events if event["event"] == "train"]
+    result["state"] = {
+        path.stem: digest(load_file(path)) for path in sorted(last.glob("*.safetensors"))
+    }
+    result["losses"] = [
+        [event["loss"], event["grad_norm"]] for event in events if event["event"] == "train"
+    ]
     result["evaluations"] = [
-        [event["loss"], event["top1"]] for event in events if event["event"] != "train" and "top1" in event
+        [event["loss"], event["top1"]]
+        for event in events
+        if event["event"] != "train" and "top1" in event
     ]
     return result
 
@@ -169,25 +236,39 @@ def differences(new: dict, old: dict) -> list[str]:
 
 def main() -> int:
     """Compute the bits, print them or what differs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--against", type=Path, metavar="OLD.JSON", help="compare with it; print what differs")
-    parser.add_argument("--only", action="append", metavar="NAME", choices=TRAININGS, help="one of the trainings")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--against", type=Path, metavar="OLD.JSON", help="compare with it; print what differs"
+    )
+    parser.add_argument(
+        "--only", action="append", metavar="NAME", choices=TRAININGS, help="one of the trainings"
+    )
     parsed = parser.parse_args()
     names = parsed.only or list(TRAININGS)
     with tempfile.TemporaryDirectory(prefix="golden-") as folder, ThreadPoolExecutor(2) as pool:
         checkout = Checkout(Path(folder))
         checkout.make_images()
         results = dict(zip(names, pool.map(checkout.train, names), strict=True))
-    failed = [f"{name}: {result['failed']}" for name, result in results.items() if "failed" in result]
+    failed = [
+        f"{name}: {result['failed']}" for name, result in results.items() if "failed" in result
+    ]
     failed += [
-        f"{name}: not what it was unbroken" for name, one in results.items() if one.get("resumed is unbroken") is False
+        f"{name}: not what it was unbroken"
+        for name, one in results.items()
+        if one.get("resumed is unbroken") is False
     ]
     if parsed.against:
         old = json.loads(parsed.against.read_text())
         failed += differences(results, {name: old[name] for name in names if name in old})
         print("\n".join(failed) or f"all {len(names)} trainings: the same bits")
     else:
-        print("{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(one)}" for name, one in results.items()) + "\n}")
+        print(
+            "{\n"
+            + ",\n".join(f"{json.dumps(name)}: {json.dumps(one)}" for name, one in results.items())
+            + "\n}"
+        )
         print("\n".join(failed), file=sys.stderr, end="\n" * bool(failed))
     return 1 if failed else 0
 

@@ -1,4 +1,6 @@
-"""Every test runs in a folder of its own, on one device, from one seed; tiny data sets in the real on-disk formats."""
+"""Every test runs in a folder of its own, on one device, from one seed; tiny data sets in the real
+on-disk formats.
+"""
 
 import configparser
 import contextlib
@@ -33,8 +35,11 @@ from resnet_fn.runtime.msrun import claim_port
 
 @pytest.hookimpl(trylast=True)  # after pytest's own, which makes the reporter
 def pytest_configure(config: pytest.Config) -> None:
-    """One core for each of several test processes: MindSpore's threads spin, and would take each other's cores."""
-    if terminal := config.pluginmanager.getplugin("terminalreporter"):  # xdist's processes have none
+    """One core for each of several test processes: MindSpore's threads spin, and would take each
+    other's cores.
+    """
+    # xdist's processes have none
+    if terminal := config.pluginmanager.getplugin("terminalreporter"):
         config.pluginmanager.register(FailuresAtOnce(terminal))
     number = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     if number:
@@ -43,7 +48,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class FailuresAtOnce:
-    """Print what failed when it fails; pytest itself prints it when all tests have ended, minutes later."""
+    """Print what failed when it fails; pytest itself prints it when all tests have ended, minutes
+    later.
+    """
 
     def __init__(self, terminal: pytest.TerminalReporter) -> None:
         self.terminal = terminal
@@ -61,25 +68,33 @@ def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     """Run in an empty folder, and fail a test that leaves MindSpore's artefacts in it."""
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    stray = [name for name in os.listdir(tmp_path) if name.startswith(("rank_", "kernel_meta", "mslog"))]
+    stray = [
+        name for name in os.listdir(tmp_path) if name.startswith(("rank_", "kernel_meta", "mslog"))
+    ]
     assert not stray
 
 
 @pytest.fixture(autouse=True)
 def one_seed() -> None:
-    """What a test draws from NumPy's generator, as MindSpore does its default weights, is the same in any order."""
+    """What a test draws from NumPy's generator, as MindSpore does its default weights, is the same
+    in any order.
+    """
     np.random.seed(1)
 
 
 @pytest.fixture(autouse=True)
 def sigint_arrives() -> None:
-    """In the main thread: a command that a test before called may have blocked it, and other threads would get it."""
+    """In the main thread: a command that a test before called may have blocked it, and other
+    threads would get it.
+    """
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 @pytest.fixture(scope="session", autouse=True)
 def signals_count() -> Iterator[None]:
-    """Under nohup SIGHUP is ignored, in a shell's background job SIGINT; runs of tests would inherit that."""
+    """Under nohup SIGHUP is ignored, in a shell's background job SIGINT; runs of tests would
+    inherit that.
+    """
     handlers = {signal.SIGHUP: lambda *_: None, signal.SIGINT: signal.default_int_handler}
     ignored = [number for number in handlers if signal.getsignal(number) == signal.SIG_IGN]
     for number in ignored:
@@ -102,7 +117,8 @@ def device() -> None:
 
 @pytest.fixture(scope="session")
 def torchvision() -> ModuleType:
-    """torchvision beside a CPU build of PyTorch, where its C++ operators do not load: its transforms need none of them.
+    """torchvision beside a CPU build of PyTorch, where its C++ operators do not load: its
+    transforms need none of them.
 
     They are declared, so that its Python code can register what it has for them.
     """
@@ -112,8 +128,13 @@ def torchvision() -> ModuleType:
         pytest.skip("compares with torchvision: pip install --no-deps torchvision==0.28.0")
     if torch.version.cuda is None:
         root, library = Path(spec.origin).parent, torch.library.Library("torchvision", "FRAGMENT")
-        code = "".join((root / name).read_text() for name in ("_meta_registrations.py", "ops/_register_onnx_ops.py"))
-        for name in set(re.findall(r'(?:register_meta\("|register_fake\("torchvision::)(\w+)"\)', code)):
+        code = "".join(
+            (root / name).read_text()
+            for name in ("_meta_registrations.py", "ops/_register_onnx_ops.py")
+        )
+        for name in set(
+            re.findall(r'(?:register_meta\("|register_fake\("torchvision::)(\w+)"\)', code)
+        ):
             library.define(f"{name}(Tensor x) -> Tensor")
         KEPT.append(library)
     with warnings.catch_warnings():
@@ -129,7 +150,8 @@ KEPT: list[object] = []  # operators last as long as the library that declares t
 
 @pytest.fixture(scope="session")
 def python() -> "Callable[..., subprocess.CompletedProcess[str]]":
-    """python(*words, **variables) runs Python with these words and variables more, and returns what came of it.
+    """python(*words, **variables) runs Python with these words and variables more, and returns what
+    came of it.
 
     Args:
         code: what it must exit with; None: anything.
@@ -137,10 +159,23 @@ def python() -> "Callable[..., subprocess.CompletedProcess[str]]":
         seconds: how long it may take.
     """
 
-    def run(*words: object, code: int | None = 0, without: str = "", seconds: float = 120, cwd=None, **variables: str):
-        kept = {name: value for name, value in os.environ.items() if not without or not name.startswith(without)}
+    def run(
+        *words: object,
+        code: int | None = 0,
+        without: str = "",
+        seconds: float = 120,
+        cwd=None,
+        **variables: str,
+    ):
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not without or not name.startswith(without)
+        }
         command, environment = [sys.executable, *map(str, words)], {**kept, **variables}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, cwd=cwd, env=environment)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=seconds, cwd=cwd, env=environment
+        )
         assert code in (None, done.returncode), done.stdout + done.stderr
         return done
 
@@ -165,10 +200,17 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def says() -> Callable[..., None]:
-    """says(error, *parts): the error, or text, is one line that has these parts (field, value, fix) in this order."""
+    """says(error, *parts): the error, or text, is one line that has these parts (field, value, fix)
+    in this order.
+    """
 
     def check(error: object, *parts: object) -> None:
-        text, start = str(error.value if isinstance(error, pytest.ExceptionInfo) else error).removesuffix("\n"), 0
+        text, start = (
+            str(error.value if isinstance(error, pytest.ExceptionInfo) else error).removesuffix(
+                "\n"
+            ),
+            0,
+        )
         assert "\n" not in text
         for part in map(str, parts):
             assert part in text[start:], f"{part!r} is not in {text[start:]!r} of {text!r}"
@@ -179,7 +221,9 @@ def says() -> Callable[..., None]:
 
 @pytest.fixture(scope="session")
 def raises_line(says) -> Callable[..., contextlib.AbstractContextManager[None]]:
-    """`with raises_line(*parts, kind=ValueError)`: the block raises this error, whose message `says` these parts."""
+    """`with raises_line(*parts, kind=ValueError)`: the block raises this error, whose message
+    `says` these parts.
+    """
 
     @contextlib.contextmanager
     def check(*parts: object, kind: type[Exception] = ValueError) -> Iterator[None]:
@@ -195,7 +239,10 @@ def write_recipe() -> Callable[[dict[str, Any]], str]:
     """write_recipe(settings) writes them as the recipe file mine.toml and returns its name."""
 
     def write(settings: dict[str, Any]) -> str:
-        lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items())
+        lines = (
+            f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
+            for name, value in settings.items()
+        )
         Path("mine.toml").write_text("".join(lines), encoding="utf-8")
         return "mine.toml"
 
@@ -215,7 +262,9 @@ def events() -> Callable[..., list[dict[str, Any]]]:
 
 @pytest.fixture(scope="session")
 def board_events() -> Callable[[Path | str], list[Any]]:
-    """board_events(folder): all of its TensorBoard files' events, in the order in which they were written."""
+    """board_events(folder): all of its TensorBoard files' events, in the order in which they were
+    written.
+    """
     from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
     def read(folder: Path | str) -> list[Any]:
@@ -227,24 +276,32 @@ def board_events() -> Callable[[Path | str], list[Any]]:
 
 @pytest.fixture(scope="session")
 def last_state() -> Callable[[Path | str], tuple[dict[str, Any], dict[str, bytes]]]:
-    """last_state(run): the JSON state of a run's last checkpoint, and the bytes of each of its arrays."""
+    """last_state(run): the JSON state of a run's last checkpoint, and the bytes of each of its
+    arrays.
+    """
 
     def read(run: Path | str) -> tuple[dict[str, Any], dict[str, bytes]]:
         last = RunFolder(Path(run)).newest()
-        return last.state, {name: array.tobytes() for name, array in {**last.weights, **last.training}.items()}
+        return last.state, {
+            name: array.tobytes() for name, array in {**last.weights, **last.training}.items()
+        }
 
     return read
 
 
 @pytest.fixture(scope="session")
 def processes() -> Callable[[object], dict[int, str]]:
-    """processes(text): pid → command line of all processes whose command line has this text in it."""
+    """processes(text): pid → command line of all processes whose command line has this text in
+    it.
+    """
 
     def naming(text: object) -> dict[int, str]:
         lines = {}
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):  # it has ended
-                lines[int(path.parent.name)] = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                lines[int(path.parent.name)] = (
+                    path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                )
         return {pid: line for pid, line in lines.items() if str(text) in line}
 
     return naming
@@ -252,9 +309,13 @@ def processes() -> Callable[[object], dict[int, str]]:
 
 @pytest.fixture(scope="session")
 def wait_until() -> Callable[..., Any]:
-    """wait_until(holds, seconds, process): what `holds` returns, as soon as it is true; the process must live on."""
+    """wait_until(holds, seconds, process): what `holds` returns, as soon as it is true; the process
+    must live on.
+    """
 
-    def wait(holds: Callable[[], Any], seconds: float = 60, process: "subprocess.Popen | None" = None) -> Any:
+    def wait(
+        holds: Callable[[], Any], seconds: float = 60, process: "subprocess.Popen | None" = None
+    ) -> Any:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and (process is None or process.poll() is None):
             if value := holds():
@@ -263,32 +324,51 @@ def wait_until() -> Callable[..., Any]:
         if process is None:
             raise AssertionError(f"not within {seconds} s")
         process.kill()
-        raise AssertionError(process.communicate()[0] if process.stdout else Path("msrun.txt").read_text())
+        raise AssertionError(
+            process.communicate()[0] if process.stdout else Path("msrun.txt").read_text()
+        )
 
     return wait
 
 
 @pytest.fixture(scope="session")
 def start_msrun() -> "Callable[..., subprocess.Popen[bytes]]":
-    """start_msrun(workers, *words) starts msrun; what it prints goes to msrun.txt (its `tail`s may outlive it)."""
+    """start_msrun(workers, *words) starts msrun; what it prints goes to msrun.txt (its `tail`s may
+    outlive it).
+    """
 
     def start(workers: int, *words: str) -> "subprocess.Popen[bytes]":
         here, count = Path(sys.executable).parent, str(workers)
-        command = [here / "msrun", "--worker_num", count, "--local_worker_num", count, "--log_dir", "logs", *words]
+        command = [
+            here / "msrun",
+            "--worker_num",
+            count,
+            "--local_worker_num",
+            count,
+            "--log_dir",
+            "logs",
+            *words,
+        ]
         environment = {**os.environ, "PATH": f"{here}:{os.environ['PATH']}"}
         with open("msrun.txt", "wb") as output:
-            return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+            return subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, env=environment
+            )
 
     return start
 
 
 @pytest.fixture
 def msrun(start_msrun) -> Callable[..., str]:
-    """msrun(workers, *command) runs a Python command on several workers and returns rank 0's log."""
+    """msrun(workers, *command) runs a Python command on several workers and returns rank 0's
+    log.
+    """
 
     def run(workers: int, *command: str) -> str:
         port = claim_port("127.0.0.1", 0)
-        process = start_msrun(workers, "--join", "True", "--master_port", str(port), "python", *command)
+        process = start_msrun(
+            workers, "--join", "True", "--master_port", str(port), "python", *command
+        )
         try:
             code = process.wait(timeout=600)
         finally:
@@ -302,13 +382,19 @@ def msrun(start_msrun) -> Callable[..., str]:
 
 @pytest.fixture
 def checkpoint(request: pytest.FixtureRequest) -> Callable[..., Path]:
-    """checkpoint(run, *updates) writes a checkpoint of RECIPE after each update; returns the last one's folder."""
+    """checkpoint(run, *updates) writes a checkpoint of RECIPE after each update; returns the last
+    one's folder.
+    """
 
-    def write(run: Path | str, *updates: int, best: Any = None, recipe: Recipe = request.module.RECIPE) -> Path:
+    def write(
+        run: Path | str, *updates: int, best: Any = None, recipe: Recipe = request.module.RECIPE
+    ) -> Path:
         for update in updates:
             arrays = {"w": np.full(3, update, np.float32)}
             state = {"update": update, "best": best, "last": None, "recipe": to_dict(recipe)}
-            written = write_checkpoint(RunFolder(Path(run)).checkpoint_path(update), arrays, arrays, state)
+            written = write_checkpoint(
+                RunFolder(Path(run)).checkpoint_path(update), arrays, arrays, state
+            )
         return written
 
     return write
@@ -323,7 +409,9 @@ def lock() -> Iterator[FolderLock]:
 def photograph(seed: int, width: int = 60, height: int = 40) -> Image.Image:
     """A smooth picture with some noise: what JPEG is made for."""
     rng = np.random.default_rng(seed)
-    coarse = Image.fromarray(rng.integers(0, 256, (6, 8, 3), dtype=np.uint8)).resize((width, height), Image.BICUBIC)
+    coarse = Image.fromarray(rng.integers(0, 256, (6, 8, 3), dtype=np.uint8)).resize(
+        (width, height), Image.BICUBIC
+    )
     noisy = np.asarray(coarse, np.int16) + rng.integers(-6, 7, (height, width, 1))
     return Image.fromarray(noisy.clip(0, 255).astype(np.uint8))
 
@@ -341,7 +429,9 @@ def write_photographs(root: Path, train: int, val: int) -> Path:
             place = root / half / name
             place.mkdir(parents=True)
             for k in range(count):
-                picture = photograph(1000 * number + 10 * k + (half == "val"), 60 + 7 * k, 40 + 5 * number)
+                picture = photograph(
+                    1000 * number + 10 * k + (half == "val"), 60 + 7 * k, 40 + 5 * number
+                )
                 (place / f"{k:02d} ü.JPEG").write_bytes(encoded(picture, quality=90))
     return root
 
@@ -358,13 +448,26 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_photographs(tmp_path_factory.mktemp("data") / "photographs", 12, 30)
 
 
-def write_cifar(root: Path, name: str, binary: bool, per_file: int = 40) -> tuple[np.ndarray, np.ndarray]:
-    """Write a small CIFAR archive; returns the training images [N, 3, 32, 32] and labels that it holds."""
-    ten, dot, rng, written = name == "cifar10", ".bin" if binary else "", np.random.default_rng(5), []
-    ending = {"cifar10": ("batches-bin", "batches-py"), "cifar100": ("binary", "python")}[name][not binary]
+def write_cifar(
+    root: Path, name: str, binary: bool, per_file: int = 40
+) -> tuple[np.ndarray, np.ndarray]:
+    """Write a small CIFAR archive; returns the training images [N, 3, 32, 32] and labels that it
+    holds.
+    """
+    ten, dot, rng, written = (
+        name == "cifar10",
+        ".bin" if binary else "",
+        np.random.default_rng(5),
+        [],
+    )
+    ending = {"cifar10": ("batches-bin", "batches-py"), "cifar100": ("binary", "python")}[name][
+        not binary
+    ]
     place = root / f"{'cifar-10' if ten else 'cifar-100'}-{ending}"
     place.mkdir(parents=True)
-    for file in (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch") if ten else ("train", "test"):
+    for file in (
+        (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch") if ten else ("train", "test")
+    ):
         pixels = rng.integers(0, 256, (per_file, 3072), dtype=np.uint8)
         fine, coarse = rng.integers(0, 10 if ten else 100, per_file), rng.integers(0, 20, per_file)
         if binary:
@@ -373,13 +476,17 @@ def write_cifar(root: Path, name: str, binary: bool, per_file: int = 40) -> tupl
             rows.tofile(place / f"{file}{dot}")
         else:
             key = b"labels" if ten else b"fine_labels"
-            (place / file).write_bytes(pickle.dumps({b"data": pixels, key: fine.tolist(), b"batch_label": b"x"}, 2))
+            (place / file).write_bytes(
+                pickle.dumps({b"data": pixels, key: fine.tolist(), b"batch_label": b"x"}, 2)
+            )
         written.append((pixels.reshape(-1, 3, 32, 32), fine))
     names = [f"class_{k}" for k in range(100)]
     if not ten and binary:
         (place / "fine_label_names.txt").write_text("\n".join(names) + "\n")
     elif not ten:
-        (place / "meta").write_bytes(pickle.dumps({b"fine_label_names": [n.encode() for n in names]}, 2))
+        (place / "meta").write_bytes(
+            pickle.dumps({b"fine_label_names": [n.encode() for n in names]}, 2)
+        )
     images, labels = zip(*written[:-1], strict=True)
     return np.concatenate(images), np.concatenate(labels)
 

@@ -1,4 +1,6 @@
-"""What MindSpore announces to rename, to remove or to give another default does not change a call of this package."""
+"""What MindSpore announces to rename, to remove or to give another default does not change a call
+of this package.
+"""
 
 import ast
 import importlib
@@ -16,7 +18,8 @@ import resnet_fn
 PACKAGE = Path(resnet_fn.__file__).parent
 KINDS = (mindspore.Tensor, mindspore.nn.Cell)
 ANNOUNCED = re.compile(
-    r"(after|from) version \d|will be (deprecated|removed)|being deprecated|in a future version", re.IGNORECASE
+    r"(after|from) version \d|will be (deprecated|removed)|being deprecated|in a future version",
+    re.IGNORECASE,
 )
 # Names that would change a call of ours: each is in one module, where what replaces it goes.
 GUARDED = {
@@ -37,10 +40,17 @@ KEPT = {
     "mindspore.nn.Conv2d": FIRST,
     "mindspore.nn.MaxPool2d": FIRST,
     "mindspore.nn.Dropout": "what the doctor looks for in a port",
-    **{f"mindspore.nn.{name}": ISINSTANCE for name in ("BatchNorm1d", "BatchNorm3d", "SyncBatchNorm", "LayerNorm")},
-    **{f"mindspore.nn.{name}": ISINSTANCE for name in ("GroupNorm", *(f"InstanceNorm{n}d" for n in (1, 2, 3)))},
     **{
-        f"mindspore.ops.{name}": "axis, the second argument, becomes dim" for name in ("concat", "stack", "log_softmax")
+        f"mindspore.nn.{name}": ISINSTANCE
+        for name in ("BatchNorm1d", "BatchNorm3d", "SyncBatchNorm", "LayerNorm")
+    },
+    **{
+        f"mindspore.nn.{name}": ISINSTANCE
+        for name in ("GroupNorm", *(f"InstanceNorm{n}d" for n in (1, 2, 3)))
+    },
+    **{
+        f"mindspore.ops.{name}": "axis, the second argument, becomes dim"
+        for name in ("concat", "stack", "log_softmax")
     },
     "mindspore.ops.split": "axis becomes dim; we split the first",
     "mindspore.ops.sqrt": "x, the only argument, becomes input",
@@ -76,26 +86,36 @@ def names_of(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
 
 def methods_of(tree: ast.AST) -> Iterator[str]:
-    """Attributes that tensors or cells have and no other value here: not `x.sum`, which NumPy's arrays have as well."""
+    """Attributes that tensors or cells have and no other value here: not `x.sum`, which NumPy's
+    arrays have as well.
+    """
     others = (np.ndarray, str, dict, set, list, tuple, Path, np.random.Generator)
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import)]
-    apart = {alias.asname or alias.name.partition(".")[0] for node in imports for alias in node.names} | {"ops", "self"}
+    apart = {
+        alias.asname or alias.name.partition(".")[0] for node in imports for alias in node.names
+    } | {"ops", "self"}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Attribute) or ast.unparse(node).partition(".")[0] in apart:
             continue
         if not any(hasattr(other, node.attr) for other in others):
-            yield from (f"{kind.__name__}.{node.attr}" for kind in KINDS if hasattr(kind, node.attr))
+            yield from (
+                f"{kind.__name__}.{node.attr}" for kind in KINDS if hasattr(kind, node.attr)
+            )
 
 
 def announcement(name: str) -> str:
     """The sentences of a docstring that announce a change; "" if there are none."""
-    value = {"mindspore": mindspore, **{kind.__name__: kind for kind in KINDS}}[name.partition(".")[0]]
+    value = {"mindspore": mindspore, **{kind.__name__: kind for kind in KINDS}}[
+        name.partition(".")[0]
+    ]
     for count, word in enumerate(name.split(".")[1:], 2):
         if not hasattr(value, word):
             importlib.import_module(".".join(name.split(".")[:count]))
         value = getattr(value, word)
     text = " ".join((getattr(value, "__doc__", None) or "").split())
-    return " ".join(part for part in re.split(r"(?<=\.) |\.\. |Args:", text) if ANNOUNCED.search(part))
+    return " ".join(
+        part for part in re.split(r"(?<=\.) |\.\. |Args:", text) if ANNOUNCED.search(part)
+    )
 
 
 USES: dict[str, set[str]] = defaultdict(set)
@@ -107,7 +127,8 @@ CHANGING = {name: text for name in sorted(USES) if (text := announcement(name))}
 
 
 @pytest.mark.skipif(
-    mindspore.__version__ != "2.10.0", reason="the docstrings of another version announce other changes"
+    mindspore.__version__ != "2.10.0",
+    reason="the docstrings of another version announce other changes",
 )
 def test_what_is_announced_changes_no_call_of_ours():
     wrong = [
@@ -125,7 +146,13 @@ def test_no_call_gives_a_keyword_that_is_announced():
         calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
         for use, node in names_of(tree):
             if (call := calls.get(id(node))) and use in CHANGING:
-                quoted = set(re.findall(r"\w+", " ".join(re.findall(r"`+([^`]+)`+", CHANGING[use]))))
+                quoted = set(
+                    re.findall(r"\w+", " ".join(re.findall(r"`+([^`]+)`+", CHANGING[use])))
+                )
                 given = {keyword.arg for keyword in call.keywords}
-                wrong += [f"{name}: {use}({', '.join(sorted(given & quoted))})"] if given & quoted else []
+                wrong += (
+                    [f"{name}: {use}({', '.join(sorted(given & quoted))})"]
+                    if given & quoted
+                    else []
+                )
     assert not wrong

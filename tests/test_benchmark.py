@@ -1,4 +1,6 @@
-"""scripts/benchmark: who runs when, the same net on all sides, each with what it would have on its own."""
+"""scripts/benchmark: who runs when, the same net on all sides, each with what it would have on its
+own.
+"""
 
 import importlib
 import json
@@ -14,9 +16,18 @@ from resnet_fn.recipes import recipe
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "benchmark"
 sys.path.append(str(SCRIPT))
-accuracy, interleaving, nets, sides = map(importlib.import_module, ("accuracy", "interleave", "nets", "sides"))
+accuracy, interleaving, nets, sides = map(
+    importlib.import_module, ("accuracy", "interleave", "nets", "sides")
+)
 
-SMALL = {"model": "resnet8", "stem": "cifar", "batch_size": 2, "image_size": 8, "classes": 2, "threads": 1}
+SMALL = {
+    "model": "resnet8",
+    "stem": "cifar",
+    "batch_size": 2,
+    "image_size": 8,
+    "classes": 2,
+    "threads": 1,
+}
 
 
 @pytest.mark.parametrize(
@@ -24,7 +35,10 @@ SMALL = {"model": "resnet8", "stem": "cifar", "batch_size": 2, "image_size": 8, 
     [
         (["dat"], ("'dat'", "data")),
         (["step", "--rounds", "0"], ("--rounds", "0 is too small; give 1 or more")),
-        (["step", "--against", "torch,model_trian"], ("--against", "'model_trian' is unknown", "model_train")),
+        (
+            ["step", "--against", "torch,model_trian"],
+            ("--against", "'model_trian' is unknown", "model_train"),
+        ),
         (["startup", "--net", "resnet18"], ("--net", "'resnet18' is unknown", "resnet18-cifar")),
     ],
 )
@@ -55,13 +69,17 @@ def test_each_part_measures(part, flags, others, python):
     if part == "step":
         assert min(result["peak_mib"].values()) > 100  # each has imported a whole library
     if part == "data":
-        assert {"imagefolder", "mindrecord", "cifar", "cifar, trivialaugment", "torch"} == result["rates"].keys()
+        assert {"imagefolder", "mindrecord", "cifar", "cifar, trivialaugment", "torch"} == result[
+            "rates"
+        ].keys()
 
 
 def test_an_evaluation_counts_once_its_line_is_whole():
     log = Path("metrics.jsonl")
     assert not accuracy.reached(log, 0.5)
-    log.write_text('{"event": "train", "update": 1, "top1": 0.99}\n{"event": "eval", "top1": 0.4}\n')
+    log.write_text(
+        '{"event": "train", "update": 1, "top1": 0.99}\n{"event": "eval", "top1": 0.4}\n'
+    )
     assert (accuracy.reached(log, 0.4), accuracy.reached(log, 0.5)) == (True, False)
     log.write_text(log.read_text() + '{"event": "eval", "top1": 0.9')
     assert not accuracy.reached(log, 0.5)
@@ -87,7 +105,9 @@ def test_pytorchs_accuracy_is_of_every_validation_image_once():
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("name", ["genet50_plus-224", "resnet8-digits"])
 def test_both_sides_build_the_net_of_the_name(name):
-    """What they compute: tests/parity/reference/test_nets.py; how many weights they have: tests/models."""
+    """What they compute: tests/parity/reference/test_nets.py; how many weights they have:
+    tests/models.
+    """
     pytest.importorskip("torch")
     spec = nets.specification(name, threads=1)
     ours = sorted(parameter.shape for parameter in nets.build(spec).trainable_params())
@@ -97,7 +117,10 @@ def test_both_sides_build_the_net_of_the_name(name):
 
 def test_every_other_round_goes_in_reverse_and_ratios_are_taken_round_by_round():
     order, seconds = [], {"ours": [[1.0, 9.0, 2.0], [3.0]], "torch": [[5.0, 7.0], [9.0, 9.0]]}
-    runs = {name: lambda steps, name=name: order.append((name, steps)) or seconds[name].pop(0) for name in seconds}
+    runs = {
+        name: lambda steps, name=name: order.append((name, steps)) or seconds[name].pop(0)
+        for name in seconds
+    }
     medians = interleaving.interleave(runs, rounds=2, steps=3)
     assert medians == {"ours": [2.0, 3.0], "torch": [6.0, 9.0]}
     assert order == [("ours", 3), ("torch", 3), ("torch", 3), ("ours", 3)]
@@ -122,7 +145,9 @@ def test_pytorch_may_use_all_of_the_machines_instructions(monkeypatch, python):
     convolutions = [line for line in side.log if ",convolution," in line and "forward" in line]
     assert convolutions
     assert all("acdb" in line for line in convolutions)
-    used = [[line for line in log.splitlines() if "info,cpu,isa:" in line] for log in (alone, compared)]
+    used = [
+        [line for line in log.splitlines() if "info,cpu,isa:" in line] for log in (alone, compared)
+    ]
     assert used[0] == used[1] != []
 
 
@@ -130,7 +155,8 @@ def test_peak_memory_is_the_programs_own(python):
     """In bytes: 300 MB that are freed again count, 600 MB of the process that starts it do not."""
     held = np.ones(75_000_000)
     code = (
-        "import numpy, sides; before = sides.peak_memory(); numpy.ones(37_500_000); print(before, sides.peak_memory())"
+        "import numpy, sides; before = sides.peak_memory(); numpy.ones(37_500_000); "
+        "print(before, sides.peak_memory())"
     )
     path = os.pathsep.join([str(SCRIPT), str(SCRIPT.parents[1])])
     before, after = map(int, python("-c", code, PYTHONPATH=path).stdout.split())
@@ -139,14 +165,20 @@ def test_peak_memory_is_the_programs_own(python):
 
 
 def test_the_loader_to_compare_with_gives_torchvisions_pixels(torchvision, folder):
-    """The same random numbers from the same seed, so the same crops: it does neither more nor less."""
+    """The same random numbers from the same seed, so the same crops: it does neither more nor
+    less.
+    """
     import torch
 
     from dataloader import photograph
     from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD
 
     transforms, pil_loader = torchvision.transforms, torchvision.datasets.folder.pil_loader
-    steps = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
+    steps = [
+        transforms.RandomResizedCrop(224),
+        transforms.RandomHorizontalFlip(),
+        transforms.ToTensor(),
+    ]
     whole = transforms.Compose([*steps, transforms.Normalize(IMAGENET_MEAN, IMAGENET_STD)])
     for path in sorted((folder / "train").rglob("*.JPEG"))[:3]:
         for seed in range(16):

@@ -22,7 +22,9 @@ from resnet_fn.weights.load import read_weights, start_from
 
 @pytest.fixture(scope="module")
 def trained(device, tmp_path_factory):
-    """A folder with `run`, ten updates with a moving average, and `net.safetensors`, converted from it."""
+    """A folder with `run`, ten updates with a moving average, and `net.safetensors`, converted from
+    it.
+    """
     folder = tmp_path_factory.mktemp("trained")
     words = ["--model", "resnet8", "--batch-size", "240", "--epochs", "2"]  # 5 updates an epoch
     words += ["--ema", "0.5", "--mode", "pynative", "--no-progress"]
@@ -37,7 +39,9 @@ def test_evaluate_scores_a_weight_file_as_its_run(trained, events):
     result, last = json.loads(Path("result.json").read_text()), events(trained / "run", "eval")[-1]
     assert (result["top1"], result["top5"], result["count"]) == (last["top1"], last["top5"], 360)
     assert result["loss"] == pytest.approx(last["loss"], rel=1e-6)
-    with pytest.raises(UsageError, match=r"^--weights needs --recipe NAME, because a weight file does not"):
+    with pytest.raises(
+        UsageError, match=r"^--weights needs --recipe NAME, because a weight file does not"
+    ):
         evaluate(weights)
 
 
@@ -70,17 +74,26 @@ def test_each_command_prints_what_was_read_of_a_file(trained, capsys):
         assert [line for line in shown if line in notes] == notes, words
 
 
-def test_inspect_sees_the_gradients_of_the_next_update_and_the_activations_of_the_average(trained, events, capsys):
-    """From the checkpoint after update 5: update 6's loss and gradient norm, as training logged them."""
+def test_inspect_sees_the_gradients_of_the_next_update_and_the_activations_of_the_average(
+    trained, events, capsys
+):
+    """From the checkpoint after update 5: update 6's loss and gradient norm, as training logged
+    them.
+    """
     folder = str(trained / "run/checkpoints/step-00000005")
-    inspect([folder, "--gradients", "--activations", "--batch-size", "240", "--json", "inside.json"])
+    inspect(
+        [folder, "--gradients", "--activations", "--batch-size", "240", "--json", "inside.json"]
+    )
     out = capsys.readouterr().out
     assert "activations after update 5, evaluation mode, 240 validation images" in out
     activations, gradients = json.loads(Path("inside.json").read_text()).values()
     averaged = load_run(folder, ema=True)
     images, *_ = next(eval_batches(load_digits().test, averaged.input, 240))
     logits = averaged.net(Tensor(images)).asnumpy()
-    assert (activations[-1]["name"], activations[-1]["max"]) == ("fc", pytest.approx(logits.max(), rel=1e-5))
+    assert (activations[-1]["name"], activations[-1]["max"]) == (
+        "fc",
+        pytest.approx(logits.max(), rel=1e-5),
+    )
     sixth = events(trained / "run", "train")[5]
     assert (sixth["update"], gradients["samples"]) == (6, 240)
     assert gradients["loss"] == pytest.approx(sixth["loss"], rel=1e-5)

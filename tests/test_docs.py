@@ -1,21 +1,27 @@
-"""Every command in *.md and docs/*.md is run, as it is written, in order, in one empty folder for each page.
+"""Every command in *.md and docs/*.md is run, as it is written, in order, in one empty folder for
+each page.
 
-A page is a script of its ```bash and ```python blocks; its ```toml and ```csv blocks are files. How it may
-differ from what is written:
+A page is a script of its ```bash and ```python blocks; its ```toml and ```csv blocks are files. How
+it may differ from what is written:
 
-- `python -m resnet_fn.train`, `resnet_fn.launch` and the train scripts get `SHORT` appended, so that a page takes
-  seconds: it may use any net and any number of epochs, and compiles nothing. `msrun` gets a free `--master_port`.
+- `python -m resnet_fn.train`, `resnet_fn.launch` and the train scripts get `SHORT` appended, so
+  that a page takes seconds: it may use any net and any number of epochs, and compiles nothing.
+  `msrun` gets a free `--master_port`.
 - In Python, `epochs=N` is `epochs=1`.
-- Lines that begin with `pip install`, `tensorboard`, `git` or `.ci/run`, or that hold `pytest`, are not run; extras
-  that `pip install` names must exist.
+- Lines that begin with `pip install`, `tensorboard`, `git` or `.ci/run`, or that hold `pytest`, are
+  not run; extras that `pip install` names must exist.
 - Lines that compare with PyTorch are not run where it is not installed.
-- A line `<!-- run: no (reason) -->` right above a block: it is not run, but each of its flags must exist.
-- A line `<!-- run: file NAME -->` right above a block: its text is written to NAME, which later commands use.
-- A line `<!-- run: on FOLDER -->` right above a block: FOLDER is made first, a few photographs as an image folder, and
-  `SMALL` goes to its train commands in place of `SHORT`.
-- A line `<!-- run: instead COMMAND -->` right above a block: COMMAND is run in its place, for what takes too long.
-- A line `<!-- run: exits CODE -->` right above a block: its last command ends with this exit code. If a ```text block
-  follows, its lines are among those that are printed, numbers to a hundredth of their size.
+- A line `<!-- run: no (reason) -->` right above a block: it is not run, but each of its flags must
+  exist.
+- A line `<!-- run: file NAME -->` right above a block: its text is written to NAME, which later
+  commands use.
+- A line `<!-- run: on FOLDER -->` right above a block: FOLDER is made first, a few photographs as
+  an image folder, and `SMALL` goes to its train commands in place of `SHORT`.
+- A line `<!-- run: instead COMMAND -->` right above a block: COMMAND is run in its place, for what
+  takes too long.
+- A line `<!-- run: exits CODE -->` right above a block: its last command ends with this exit code.
+  If a ```text block follows, its lines are among those that are printed, numbers to a hundredth of
+  their size.
 """
 
 import configparser
@@ -33,13 +39,18 @@ from resnet_fn.runtime.msrun import claim_port
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
-SHORT = "--model resnet8 --epochs 1 --image-size 8 --batch-size 240 --mode pynative"  # compiling takes most of a run
+# compiling takes most of a run
+SHORT = "--model resnet8 --epochs 1 --image-size 8 --batch-size 240 --mode pynative"
 SMALL = f"{SHORT} --image-size 16 --eval-size 0 --eval-resize 0 --batch-size 8 --warmup-epochs 0"
-_BLOCK = re.compile(r"(?:^<!-- *run: *(.*?) *-->\n)?^```(bash|sh|python|toml|csv)\n(.*?)^```", re.M | re.S)
+_BLOCK = re.compile(
+    r"(?:^<!-- *run: *(.*?) *-->\n)?^```(bash|sh|python|toml|csv)\n(.*?)^```", re.M | re.S
+)
 _NOT_RUN = re.compile(r"^(pip install|tensorboard|git|\.ci/run)\b|\bpytest\b")
 # A program that has flags of its own, and a help.
 _PROGRAM = r"scripts/benchmark [\w-]+|resnet_fn(?:\.parity (?:record|replay|compare)|[.\w]*)"
-_TRAIN = re.compile(r"^(?!#).*(resnet_fn\.(train|launch)\b(?!.* -- python)|run_(standalone|distribute)_train\.sh)")
+_TRAIN = re.compile(
+    r"^(?!#).*(resnet_fn\.(train|launch)\b(?!.* -- python)|run_(standalone|distribute)_train\.sh)"
+)
 
 
 def blocks(page):
@@ -91,17 +102,26 @@ def script(page):
         if rule.startswith("file "):
             lines.append(f"cat > {rule.removeprefix('file ')} <<'END'\n{text}END")
         elif language in ("toml", "csv"):
-            raise AssertionError(f"{page.name}: a {language} block needs a line <!-- run: file NAME -->")
+            raise AssertionError(
+                f"{page.name}: a {language} block needs a line <!-- run: file NAME -->"
+            )
         elif rule.startswith("on "):
             lines.append(f"python -c {shlex.quote(PHOTOGRAPHS)} {rule.removeprefix('on ')}")
             lines += [shorten(line, SMALL) for line in commands(text)]
         elif rule.startswith("exits "):
             *before, last = [shorten(line) for line in commands(text)]
             code = rule.removeprefix("exits ")
-            lines += [*before, last if last.startswith(": ") else f"if {last}; then exit 9; else [ $? -eq {code} ]; fi"]
+            lines += [
+                *before,
+                last
+                if last.startswith(": ")
+                else f"if {last}; then exit 9; else [ $? -eq {code} ]; fi",
+            ]
         elif rule:
             command = rule.removeprefix("instead ")
-            lines.append(f": {shlex.quote('not run: ' + command)}" if needs_torch(command) else command)
+            lines.append(
+                f": {shlex.quote('not run: ' + command)}" if needs_torch(command) else command
+            )
         elif language == "python":
             name = f"block{number}.py"
             lines.append(f"cat > {name} <<'END'\n{text}END\npython {name}; rm {name}")
@@ -120,17 +140,25 @@ def test_every_command_runs(page):
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     text = script(page)
     done = subprocess.run(
-        ["bash", "-xc", text], capture_output=True, text=True, timeout=900, env={**os.environ, "PATH": path}
+        ["bash", "-xc", text],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        env={**os.environ, "PATH": path},
     )
     assert done.returncode == 0, f"{page.name}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     if importlib.util.find_spec("torch"):
         printed = done.stdout.splitlines()
         for line in lines_below_exits(page.read_text(encoding="utf-8")):
-            assert any(same_words(line, other) for other in printed), f"{page.name}: not printed: {line}"
+            assert any(same_words(line, other) for other in printed), (
+                f"{page.name}: not printed: {line}"
+            )
 
 
 def lines_below_exits(text):
-    """The lines of the ```text blocks that show what commands with another exit code than 0 print."""
+    """The lines of the ```text blocks that show what commands with another exit code than 0
+    print.
+    """
     for section in text.split("<!-- run: exits ")[1:]:
         shown = re.search(r"^```text\n(.*?)^```", section.partition("\n## ")[0], re.M | re.S)
         yield from shown[1].splitlines() if shown else ()
@@ -151,14 +179,20 @@ def same_words(line, printed):
 def test_markers_are_understood(page):
     text = page.read_text(encoding="utf-8")
     for rule, _, _ in blocks(page):
-        assert re.fullmatch(r"|no \(.+\)|file \S+|on \S+|exits \d|instead .+", rule), f"{page.name}: run: {rule}"
-    assert text.count("<!-- run:") == sum(bool(rule) for rule, _, _ in blocks(page)), f"{page.name}: a stray marker"
+        assert re.fullmatch(r"|no \(.+\)|file \S+|on \S+|exits \d|instead .+", rule), (
+            f"{page.name}: run: {rule}"
+        )
+    assert text.count("<!-- run:") == sum(bool(rule) for rule, _, _ in blocks(page)), (
+        f"{page.name}: a stray marker"
+    )
 
 
 def test_every_command_and_script_is_run_on_some_page():
     from resnet_fn.__main__ import COMMANDS
 
-    run = "\n".join(line for page in PAGES for line in script(page).splitlines() if not line.startswith(": "))
+    run = "\n".join(
+        line for page in PAGES for line in script(page).splitlines() if not line.startswith(": ")
+    )
     for name in COMMANDS:
         assert re.search(rf"\bresnet_fn\.{name}\b", run) or name == "parity", name
     for path in (ROOT / "scripts").glob("run_*.sh"):
@@ -166,12 +200,19 @@ def test_every_command_and_script_is_run_on_some_page():
 
 
 def commands_that_are_not_run(page):
-    """(program, the words after it) in blocks with a marker and between words; a benchmark's part is a program."""
+    """(program, the words after it) in blocks with a marker and between words; a benchmark's part
+    is a program.
+    """
     text = page.read_text(encoding="utf-8")
-    yield from re.findall(rf"`python (?:-m )?({_PROGRAM})([^`]*)`", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M))
+    yield from re.findall(
+        rf"`python (?:-m )?({_PROGRAM})([^`]*)`",
+        re.sub(r"^```.*?^```", "", text, flags=re.S | re.M),
+    )
     for rule, _, block in blocks(page):
         for line in commands(block) if rule else ():
-            line = re.sub(r"(resnet_fn\.launch\b.*) -- (?!python)", r"\1 python -m resnet_fn.train ", line)
+            line = re.sub(
+                r"(resnet_fn\.launch\b.*) -- (?!python)", r"\1 python -m resnet_fn.train ", line
+            )
             yield from re.findall(rf"python (?:-m )?({_PROGRAM})((?:(?!python -m)[^|;&#])*)", line)
 
 
@@ -183,8 +224,12 @@ def test_commands_that_are_not_run_and_their_flags_exist(python):
     for program, flags in used.items():
         name, *more = program.split()
         words = [ROOT / name] if "/" in name else ["-m", name]
-        shown = python(*words, *more, "--help-all" if program == "resnet_fn.train" else "--help").stdout
-        assert not [flag for flag in flags if not re.search(rf"--(\[no-\])?{flag}\b", shown)], program
+        shown = python(
+            *words, *more, "--help-all" if program == "resnet_fn.train" else "--help"
+        ).stdout
+        assert not [flag for flag in flags if not re.search(rf"--(\[no-\])?{flag}\b", shown)], (
+            program
+        )
     for page in PAGES:
         for name in re.findall(r"`(scripts/[\w.]+)", page.read_text(encoding="utf-8")):
             assert (ROOT / name).exists(), f"{page.name}: {name}"
@@ -202,7 +247,9 @@ def test_extras_exist():
 def test_the_package_is_installed_from_a_checkout():
     """It is on no index, where its name is free for anybody."""
     for path in [*PAGES, *(ROOT / "resnet_fn").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
-        assert not re.search(r"pip install [^`\n&;]*\bresnet_fn\b", path.read_text(encoding="utf-8")), path
+        assert not re.search(
+            r"pip install [^`\n&;]*\bresnet_fn\b", path.read_text(encoding="utf-8")
+        ), path
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -218,7 +265,10 @@ def test_links_lead_somewhere(page):
 def anchors_of(page):
     """A page's headings as its links name them."""
     words = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
-    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.+)", words, re.M)}
+    return {
+        re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+        for title in re.findall(r"^#+ (.+)", words, re.M)
+    }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -231,7 +281,9 @@ def test_code_that_pages_name_exists(page):
             path = package / f"{named[1]}.py"
             assert path.exists() or (package / named[1]).is_dir(), f"{page.name}: {words}"
             for name in filter(None, named[2].removeprefix(".py").split(".")):
-                assert re.search(rf"\b{name}\b", path.read_text(encoding="utf-8")), f"{page.name}: {words}"
+                assert re.search(rf"\b{name}\b", path.read_text(encoding="utf-8")), (
+                    f"{page.name}: {words}"
+                )
 
 
 def test_every_field_of_the_log_is_documented():
@@ -245,7 +297,9 @@ def test_every_field_of_the_log_is_documented():
 
 
 def named_tests(text):
-    """The tests that a text names: (file, beginning of the name or None); `…test_x` is in the file named before it."""
+    """The tests that a text names: (file, beginning of the name or None); `…test_x` is in the file
+    named before it.
+    """
     file = ""
     for words in re.findall(r"`([^`\n]+)`", text):
         named = re.fullmatch(r"([\w/]*test_\w+\.py)(?:::(\w+)…?)?|…(test_\w+)…?", words)
@@ -257,7 +311,9 @@ def named_tests(text):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_tests_that_pages_name_exist(page):
     for file, name in named_tests(page.read_text(encoding="utf-8")):
-        places = [path for path in (ROOT / "tests").rglob("test_*.py") if f"/{path}".endswith(f"/{file}")]
+        places = [
+            path for path in (ROOT / "tests").rglob("test_*.py") if f"/{path}".endswith(f"/{file}")
+        ]
         assert places, f"{page.name}: no {file}"
         found = not name or any(f"\ndef {name}" in path.read_text() for path in places)
         assert found, f"{page.name}: no test in {file} begins with {name}"

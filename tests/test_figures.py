@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-# The second cell of each row of the page of benchmarks: what follows the script's name, or that it has no command.
+# The second cell of each row of the page of benchmarks: what follows the script's name, or that it
+# has no command.
 _HOW = re.compile(r"by hand|`(step|startup|allreduce|time-to-accuracy)((?: --[\w-]+ [\w,-]+)*)`")
 
 
@@ -29,8 +30,12 @@ def test_every_row_of_benchmarks_has_its_command_or_was_measured_by_hand():
 
 
 def test_cores_that_eight_cards_want_follow_from_the_data_page():
-    """docs/scaling.md: eight cards' images/s over those of a core, half of what docs/data.md measured on two."""
-    rates = re.findall(r"^\| `(?:imagefolder|mindrecord)`.*? \| ([\d,]+) \|", text_of("data.md"), re.M)
+    """docs/scaling.md: eight cards' images/s over those of a core, half of what docs/data.md
+    measured on two.
+    """
+    rates = re.findall(
+        r"^\| `(?:imagefolder|mindrecord)`.*? \| ([\d,]+) \|", text_of("data.md"), re.M
+    )
     files, records = (math.ceil(8 * 2115 / (int(rate.replace(",", "")) / 2)) for rate in rates)
     need = r"at\s+2,115\s+images/s each need (\d+) cores.*?files, or (\d+) cores to decode packed"
     quoted = re.search(need, text_of("scaling.md"), re.S)

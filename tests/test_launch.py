@@ -32,7 +32,8 @@ def test_a_pods_variables_are_the_defaults(in_pod):
     given, _ = launch.parse([])
     assert (given.workers, given.nnodes, given.node_rank) == (16, 2, 1)
     assert (given.master_addr, given.master_port) == ("10.0.0.1", 2222)
-    given, _ = launch.parse(["--workers", "4", "--nnodes", "1", "--node-rank", "0"])  # flags come first
+    # flags come first
+    given, _ = launch.parse(["--workers", "4", "--nnodes", "1", "--node-rank", "0"])
     assert (given.workers, given.nnodes, given.node_rank) == (4, 1, 0)
 
 
@@ -44,16 +45,29 @@ def test_a_pods_variables_are_the_defaults(in_pod):
         ("MS_LOCAL_WORKER", "0", "MS_WORKER_NUM|MS_LOCAL_WORKER, 0"),
     ],
 )
-def test_a_pods_variables_that_do_not_fit_are_named(in_pod, monkeypatch, raises_line, variable, value, parts):
+def test_a_pods_variables_that_do_not_fit_are_named(
+    in_pod, monkeypatch, raises_line, variable, value, parts
+):
     monkeypatch.setenv(variable, value)
     with raises_line(*parts.split("|"), kind=UsageError):
         launch.parse([])
 
 
 def test_the_workers_of_a_pod_do_not_get_its_variables(tmp_path, python):
-    program = "import json, os, sys; json.dump(dict(os.environ), open(f'{sys.argv[1]}/' + os.environ['RANK_ID'], 'w'))"
-    (tmp_path / "note.py").write_text(f"import os\nif os.environ['MS_ROLE'] == 'MS_WORKER':\n    {program}\n")
-    pod = {**POD, "MS_WORKER_NUM": "2", "MS_LOCAL_WORKER": "2", "MS_NODE_RANK": "0", "MS_SCHED_HOST": "127.0.0.1"}
+    program = (
+        "import json, os, sys; json.dump(dict(os.environ), open(f'{sys.argv[1]}/' + "
+        "os.environ['RANK_ID'], 'w'))"
+    )
+    (tmp_path / "note.py").write_text(
+        f"import os\nif os.environ['MS_ROLE'] == 'MS_WORKER':\n    {program}\n"
+    )
+    pod = {
+        **POD,
+        "MS_WORKER_NUM": "2",
+        "MS_LOCAL_WORKER": "2",
+        "MS_NODE_RANK": "0",
+        "MS_SCHED_HOST": "127.0.0.1",
+    }
     pod["MS_SCHED_PORT"] = "0"
     python("-m", "resnet_fn.launch", "--", "python", tmp_path / "note.py", tmp_path, **pod)
     for rank in ("0", "1"):
@@ -66,7 +80,10 @@ def test_the_workers_of_a_pod_do_not_get_its_variables(tmp_path, python):
     ("variables", "names"),
     [
         (POD, ("MS_LOCAL_WORKER", "8", "resnet_fn.launch")),
-        ({"RANK_SIZE": "8", "RANK_ID": "0", "RANK_TABLE_FILE": "x"}, ("RANK_SIZE", "8", "MA_RUN_METHOD=msrun")),
+        (
+            {"RANK_SIZE": "8", "RANK_ID": "0", "RANK_TABLE_FILE": "x"},
+            ("RANK_SIZE", "8", "MA_RUN_METHOD=msrun"),
+        ),
     ],
 )
 def test_one_process_of_several_that_a_platform_started_is_one_line(variables, names, python, says):

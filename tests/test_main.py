@@ -14,22 +14,35 @@ SCREEN = 24  # lines of 80 columns
     ("command", "flag"), [*((name, "--help") for name in listing.COMMANDS), ("train", "--help-all")]
 )
 def test_every_command_has_help_in_groups_of_a_screen(command, flag, python):
-    """As a subcommand, too: it differs in the form of the commands that it names, and in line breaks, only."""
+    """As a subcommand, too: it differs in the form of the commands that it names, and in line
+    breaks, only.
+    """
     done = python("-m", f"resnet_fn.{command}", flag, COLUMNS="80")
     assert done.stdout.startswith(f"usage: python -m resnet_fn.{command}")
     assert "examples:\n" in done.stdout
-    assert all(len(line) <= 100 for line in done.stdout.splitlines())  # an example stays on one line
+    # an example stays on one line
+    assert all(len(line) <= 100 for line in done.stdout.splitlines())
     for group in done.stdout.split("\n\n"):
         assert len(group.splitlines()) <= SCREEN + 1, group
     assert "mindspore" not in done.stderr.lower()
-    other = python("-m", "resnet_fn", command, flag).stdout.replace("python -m resnet_fn ", "python -m resnet_fn.")
+    other = python("-m", "resnet_fn", command, flag).stdout.replace(
+        "python -m resnet_fn ", "python -m resnet_fn."
+    )
     assert other.split() == done.stdout.split()
 
 
 def test_the_versions_come_without_mindspore(python):
     """Of a checkout that is not installed, and where MindSpore cannot be imported."""
-    line = f"resnet_fn {resnet_fn.__version__}, MindSpore {installed()}, Python {platform.python_version()}\n"
-    for words in (("resnet_fn",), ("resnet_fn", "train"), ("resnet_fn.predict",), ("resnet_fn.parity", "record")):
+    line = (
+        f"resnet_fn {resnet_fn.__version__}, MindSpore {installed()}, Python "
+        f"{platform.python_version()}\n"
+    )
+    for words in (
+        ("resnet_fn",),
+        ("resnet_fn", "train"),
+        ("resnet_fn.predict",),
+        ("resnet_fn.parity", "record"),
+    ):
         assert python("-m", *words, "--version").stdout == line
     code = "import sys; sys.modules['mindspore'] = None; from resnet_fn.__main__ import run; run()"
     assert python("-c", code, "--version").stdout == line
@@ -45,8 +58,19 @@ def test_the_list_names_both_halves_in_80_columns(python):
 
 def test_the_package_lists_its_commands(python):
     done = python("-m", "resnet_fn", COLUMNS="80")
-    lines = [line.split(maxsplit=4) for line in done.stdout.splitlines() if line.startswith("  python -m resnet_fn ")]
-    assert [words[3] for words in lines][:6] == ["train", "launch", "evaluate", "predict", "export", "plot"]
+    lines = [
+        line.split(maxsplit=4)
+        for line in done.stdout.splitlines()
+        if line.startswith("  python -m resnet_fn ")
+    ]
+    assert [words[3] for words in lines][:6] == [
+        "train",
+        "launch",
+        "evaluate",
+        "predict",
+        "export",
+        "plot",
+    ]
     assert all(len(words) == 5 for words in lines)  # with what each does
 
 
@@ -61,8 +85,12 @@ def test_the_installed_command_prints_commands_as_it_was_typed(installed, python
     for path, typed in (("/nowhere", str(installed)), (str(installed.parent), "resnet_fn")):
         variables = {"PATH": f"{path}:{os.environ['PATH']}"}
         assert f"  {typed} train " in python(installed, **variables).stdout
-        assert python(installed, "recipes", "digits", **variables).stdout.endswith(f"\n{typed} train --recipe digits\n")
-        assert f"usage: {typed} launch " in python(installed, "--help", "launch", **variables).stdout
+        assert python(installed, "recipes", "digits", **variables).stdout.endswith(
+            f"\n{typed} train --recipe digits\n"
+        )
+        assert (
+            f"usage: {typed} launch " in python(installed, "--help", "launch", **variables).stdout
+        )
         error = python(installed, "trian", code=2, **variables).stderr
         assert error == "resnet_fn: error: unknown argument 'trian'; did you mean train?\n"
         error = python(installed, "train", "--workers", "2", code=2, **variables).stderr

@@ -1,4 +1,6 @@
-"""What a first-time user of the recipe finetune gets wrong: each is one line, before anything is trained or written."""
+"""What a first-time user of the recipe finetune gets wrong: each is one line, before anything is
+trained or written.
+"""
 
 import shlex
 import shutil
@@ -14,27 +16,50 @@ from resnet_fn.models import create_model
 from resnet_fn.train import main
 from resnet_fn.weights.files import write_arrays
 
-COMMAND = ["--recipe", "finetune", "--data-dir", "photographs", "--weights", "net.safetensors", "--batch-size", "4"]
-NETS = {"net": {}, "stem": {"stem": "imagenet"}, "grey": {"in_channels": 1}, "norm": {"norm": "none"}}
+COMMAND = [
+    "--recipe",
+    "finetune",
+    "--data-dir",
+    "photographs",
+    "--weights",
+    "net.safetensors",
+    "--batch-size",
+    "4",
+]
+NETS = {
+    "net": {},
+    "stem": {"stem": "imagenet"},
+    "grey": {"in_channels": 1},
+    "norm": {"norm": "none"},
+}
 
 
 @pytest.fixture(scope="module")
 def nets(device, tmp_path_factory):
-    """Weight files: of a small net, with another stem, of grey pictures, without BatchNorm, and of no ResNet."""
+    """Weight files: of a small net, with another stem, of grey pictures, without BatchNorm, and of
+    no ResNet.
+    """
     place = tmp_path_factory.mktemp("nets")
     for name, options in NETS.items():
         net = create_model("resnet8", num_classes=3, **options)
-        write_arrays(place / f"{name}.safetensors", {p.name: p.asnumpy() for p in net.get_parameters()})
-    write_arrays(place / "vgg.safetensors", {"features.0.weight": np.zeros((64, 3, 3, 3), np.float32)})
+        write_arrays(
+            place / f"{name}.safetensors", {p.name: p.asnumpy() for p in net.get_parameters()}
+        )
+    write_arrays(
+        place / "vgg.safetensors", {"features.0.weight": np.zeros((64, 3, 3, 3), np.float32)}
+    )
     return place
 
 
 @pytest.fixture
 def refused(folder, nets, monkeypatch, capsys):
-    """refused(*flags) runs the command with these flags more; returns its exit code and what stderr got."""
+    """refused(*flags) runs the command with these flags more; returns its exit code and what stderr
+    got.
+    """
     shutil.copytree(nets, ".", dirs_exist_ok=True)
     for name in ("stdout", "stderr"):
-        monkeypatch.setattr(sys, name, getattr(sys, name))  # a command that trains puts others in their place
+        # a command that trains puts others in their place
+        monkeypatch.setattr(sys, name, getattr(sys, name))
 
     def run(*flags):
         with pytest.raises(SystemExit) as caught:
@@ -47,7 +72,8 @@ def refused(folder, nets, monkeypatch, capsys):
     return run
 
 
-# "# " name; "$ " shell command to run first; flags beside COMMAND; exit code, and parts of the message.
+# "# " name; "$ " shell command to run first; flags beside COMMAND; exit code, and parts of the
+# message.
 MISTAKES = r"""
 # the folder around the set
 $ mkdir outer; mv photographs outer
@@ -173,7 +199,9 @@ def cases():
 
 
 @pytest.mark.parametrize(("before", "flags", "code", "parts"), list(cases()))
-def test_a_mistake_is_one_line_that_names_field_value_and_fix(before, flags, code, parts, refused, says):
+def test_a_mistake_is_one_line_that_names_field_value_and_fix(
+    before, flags, code, parts, refused, says
+):
     subprocess.run(["sh", "-ec", before], check=True)
     ended, shown = refused(*flags)
     says(shown, "train: error: ", *parts)

@@ -15,7 +15,10 @@ SETUP.read(ROOT / "setup.cfg")
 
 def test_package_and_checkpoints_are_imported_quietly_without_mindspore(python):
     """A damaged run can be looked at, and checkpoints verified, on a machine without it."""
-    code = "import sys, resnet_fn.checkpoint.folder, resnet_fn.checkpoint.run_folder; print('mindspore' in sys.modules)"
+    code = (
+        "import sys, resnet_fn.checkpoint.folder, resnet_fn.checkpoint.run_folder; "
+        "print('mindspore' in sys.modules)"
+    )
     done = python("-c", code)
     assert (done.stdout, done.stderr) == ("False\n", "")
 
@@ -24,8 +27,12 @@ def test_package_and_checkpoints_are_imported_quietly_without_mindspore(python):
 def test_another_python_is_named_in_a_line(version, fault, python):
     code = f"import sys; sys.version_info = {version}; {{}}; import resnet_fn"
     line = f"Python 3.{version[1]} is {fault}; use 3.11 or 3.12"
-    assert python("-c", code.format("sys.argv = ['-m']"), code=1).stderr == f"resnet_fn: error: {line}\n"
-    assert python("-c", code.format("pass"), code=1).stderr.endswith(f"\nImportError: {line}\n")  # with who imported it
+    assert (
+        python("-c", code.format("sys.argv = ['-m']"), code=1).stderr
+        == f"resnet_fn: error: {line}\n"
+    )
+    # with who imported it
+    assert python("-c", code.format("pass"), code=1).stderr.endswith(f"\nImportError: {line}\n")
 
 
 def test_in_the_packages_own_folder_a_line_names_another(python):
@@ -44,7 +51,10 @@ def test_a_clone_that_was_not_installed_names_what_is_missing(python, tmp_path):
         (packages / place).symlink_to(Path(np.__file__).parents[1] / place)
     for path, missing in ((str(ROOT), "numpy"), (f"{ROOT}:{packages}", "(mindspore|tqdm)")):
         done = python("-S", "-m", "resnet_fn.train", code=1, PYTHONPATH=path)
-        line = rf"\w+: error: {missing} is not installed; run pip install \. in the folder of the clone\n"
+        line = (
+            rf"\w+: error: {missing} is not installed; run pip install \. in the folder of the "
+            r"clone\n"
+        )
         assert re.fullmatch(line, done.stderr), done.stderr
 
 
@@ -68,20 +78,25 @@ def test_every_public_name_is_in_help_and_can_be_had_and_functions_win_over_file
         * (first == "functions")
         + "import resnet_fn.train, resnet_fn.evaluate, resnet_fn.predict, resnet_fn.export\n"
         "for name in resnet_fn.__all__: getattr(resnet_fn, name)\n"
-        "print(resnet_fn.train.__module__, resnet_fn.evaluate.__module__, resnet_fn.recipes.__name__)\n"
+        "print(resnet_fn.train.__module__, resnet_fn.evaluate.__module__, "
+        "resnet_fn.recipes.__name__)\n"
         "print(resnet_fn.predict.__module__, resnet_fn.export.__module__, len(dir(resnet_fn)))\n"
         "help(resnet_fn)",
     )
     assert done.stderr == ""
     one, two, *page = done.stdout.splitlines()
     assert one == "resnet_fn.run.loop resnet_fn.evaluation.evaluate resnet_fn.recipes"
-    assert two == f"resnet_fn.evaluation.predict resnet_fn.evaluation.export {len(resnet_fn.__all__)}"
+    assert (
+        two == f"resnet_fn.evaluation.predict resnet_fn.evaluation.export {len(resnet_fn.__all__)}"
+    )
     assert len(page) <= 60  # two screens, with every name
     assert set(resnet_fn.__all__) <= set(re.findall(r"\w+", "\n".join(page)))
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(AttributeError, match="has no attribute 'traine'; it has: Recipe, RunOptions"):
+    with pytest.raises(
+        AttributeError, match="has no attribute 'traine'; it has: Recipe, RunOptions"
+    ):
         resnet_fn.traine  # noqa: B018
 
 
@@ -93,8 +108,14 @@ def test_the_version_is_the_newest_of_the_changelog():
     from resnet_fn.parity import trace_folder
 
     page = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert re.search(r"^## (\S+)", page, re.M)[1] == SETUP["metadata"]["version"] == resnet_fn.__version__
-    assert {name: int(number) for name, number in re.findall(r"^\| ([\w ]+) \| (\d+) \|", page, re.M)} == {
+    assert (
+        re.search(r"^## (\S+)", page, re.M)[1]
+        == SETUP["metadata"]["version"]
+        == resnet_fn.__version__
+    )
+    assert {
+        name: int(number) for name, number in re.findall(r"^\| ([\w ]+) \| (\d+) \|", page, re.M)
+    } == {
         "checkpoint": folder.FORMAT,
         "trace of the ladder": trace_folder.VERSION,
         "packed data set": records.FORMAT,
@@ -104,7 +125,11 @@ def test_the_version_is_the_newest_of_the_changelog():
 
 def test_the_packages_to_install_are_those_that_pip_reads():
     def named(requirements):
-        return [re.match(r"\w+", line)[0] for line in requirements.strip().splitlines() if line[0] not in "#%"]
+        return [
+            re.match(r"\w+", line)[0]
+            for line in requirements.strip().splitlines()
+            if line[0] not in "#%"
+        ]
 
     assert named(SETUP["options"]["install_requires"]) == list(packages.NEEDED)
     extras = SETUP["options.extras_require"]
@@ -113,7 +138,9 @@ def test_the_packages_to_install_are_those_that_pip_reads():
 
 
 def test_a_weight_file_cannot_run_code_in_any_pytorch_that_is_allowed():
-    """As it can by CVE-2025-32434 before 2.6 and by CVE-2026-24747 before 2.10, though `weights_only` is given."""
+    """As it can by CVE-2025-32434 before 2.6 and by CVE-2026-24747 before 2.10, though
+    `weights_only` is given.
+    """
     torch, floor = SETUP["options.extras_require"]["torch"].strip().split(" >=")
     assert (torch, tuple(map(int, floor.split("."))) >= (2, 10)) == ("torch", True)
 
@@ -133,5 +160,9 @@ def test_all_files_that_are_no_modules_are_installed():
         for path in ROOT.joinpath(*package.split(".")).glob(pattern.strip())
     }
     assert ROOT / "resnet_fn" / "py.typed" in data
-    files = {path for path in (ROOT / "resnet_fn").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    files = {
+        path
+        for path in (ROOT / "resnet_fn").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
     assert files - data == {path for path in files if path.suffix == ".py"}

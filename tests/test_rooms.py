@@ -1,4 +1,6 @@
-"""The house: modules import from their own room and from rooms before it, and only packages that are declared."""
+"""The house: modules import from their own room and from rooms before it, and only packages that
+are declared.
+"""
 
 import ast
 import re
@@ -11,7 +13,8 @@ import resnet_fn
 
 PACKAGE = Path(resnet_fn.__file__).parent
 TESTS = Path(__file__).parent
-# A module imports from its own room and from rooms before it; last come the commands, the top level's modules.
+# A module imports from its own room and from rooms before it; last come the commands, the top
+# level's modules.
 ROOMS_TEXT = """
 config runtime data models update checkpoint weights recipes evaluation telemetry report run parity.layers
 parity.reference parity inspect doctor commands
@@ -25,8 +28,13 @@ WITH_TORCH = tuple(
 
 def read(folder: Path) -> dict[str, ast.Module]:
     """The modules below a folder by name: "run.loop", "run" for its __init__.py."""
-    names = {path: ".".join(path.relative_to(folder).with_suffix("").parts) for path in sorted(folder.rglob("*.py"))}
-    return {name.removesuffix(".__init__"): ast.parse(path.read_text()) for path, name in names.items()}
+    names = {
+        path: ".".join(path.relative_to(folder).with_suffix("").parts)
+        for path in sorted(folder.rglob("*.py"))
+    }
+    return {
+        name.removesuffix(".__init__"): ast.parse(path.read_text()) for path, name in names.items()
+    }
 
 
 MODULES = read(PACKAGE)
@@ -36,7 +44,9 @@ PROGRAMS = {name for name, tree in MODULES.items() if "__name__ == '__main__'" i
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
-    """Every import anywhere in it, under `if TYPE_CHECKING` too, as "package.name" once for each name."""
+    """Every import anywhere in it, under `if TYPE_CHECKING` too, as "package.name" once for each
+    name.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -46,7 +56,9 @@ def imports(tree: ast.AST) -> Iterator[str]:
 
 
 def strings(tree: ast.AST) -> Iterator[str]:
-    """Every string that names a module of this package; one that names a program starts a process of its own."""
+    """Every string that names a module of this package; one that names a program starts a process
+    of its own.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and re.fullmatch(r"resnet_fn(\.\w+)+", str(node.value)):
             name = node.value.removeprefix("resnet_fn.")
@@ -58,7 +70,9 @@ def targets(name: str) -> set[str]:
     """The modules of this package that a module names."""
     tree = MODULES[name]
     words = {
-        word.removeprefix("resnet_fn.") for word in (*imports(tree), *strings(tree)) if word.startswith("resnet_fn.")
+        word.removeprefix("resnet_fn.")
+        for word in (*imports(tree), *strings(tree))
+        if word.startswith("resnet_fn.")
     }
     return {word if word in MODULES else word.rpartition(".")[0] for word in words} - {name, ""}
 
@@ -89,13 +103,23 @@ def test_no_circle():
 
 
 def test_no_command_is_imported():
-    wrong = [f"{name} names {target}" for name in MODULES for target in targets(name) if is_command(target)]
+    wrong = [
+        f"{name} names {target}"
+        for name in MODULES
+        for target in targets(name)
+        if is_command(target)
+    ]
     assert not wrong
 
 
 def test_nobody_needs_the_ladder_but_the_list_of_public_names():
     others = [name for name in MODULES if room(name) != "parity" and name != "__init__"]
-    assert not [f"{name} names {target}" for name in others for target in targets(name) if room(target) == "parity"]
+    assert not [
+        f"{name} names {target}"
+        for name in others
+        for target in targets(name)
+        if room(target) == "parity"
+    ]
 
 
 def test_only_declared_packages_are_imported_with_a_module():
@@ -107,11 +131,14 @@ def test_only_declared_packages_are_imported_with_a_module():
 
 
 def test_tests_import_public_names():
-    """What a test needs of a module has no underscore: another way to write the module keeps its tests."""
+    """What a test needs of a module has no underscore: another way to write the module keeps its
+    tests.
+    """
     wrong = [
         f"{name} imports {word}"
         for name, tree in read(TESTS).items()
         for word in imports(tree)
-        if word.startswith("resnet_fn.") and any(re.match("_[^_]", part) for part in word.split("."))
+        if word.startswith("resnet_fn.")
+        and any(re.match("_[^_]", part) for part in word.split("."))
     ]
     assert not wrong

@@ -32,18 +32,41 @@ def test_all_that_a_run_leaves(train, events):
     updates, evals = events("run", "train"), events("run", "eval")
     assert [event["update"] for event in updates] == list(range(1, 11))
     assert set(updates[0]) == {
-        *("event", "update", "epoch", "loss", "accuracy", "lr", "grad_norm", "loss_scale", "skipped"),
+        *(
+            "event",
+            "update",
+            "epoch",
+            "loss",
+            "accuracy",
+            "lr",
+            "grad_norm",
+            "loss_scale",
+            "skipped",
+        ),
         *("images_per_second", "data_seconds", "step_seconds", "memory_mb"),
     }
     assert [event["update"] for event in evals] == [5, 10]
-    assert set(evals[0]) == {"event", "update", "epoch", "loss", "top1", "top5", "macro_f1", "count"}
+    assert set(evals[0]) == {
+        "event",
+        "update",
+        "epoch",
+        "loss",
+        "top1",
+        "top5",
+        "macro_f1",
+        "count",
+    }
     assert updates[0]["lr"] == 0.2
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--out-dir", "file/below"], 1, "out_dir: file/below cannot be written (Not a directory); give another"),
+        (
+            ["--out-dir", "file/below"],
+            1,
+            "out_dir: file/below cannot be written (Not a directory); give another",
+        ),
         (["--batch-sise", "3"], 2, "unknown argument '--batch-sise'; did you mean --batch-size"),
         (["--device", "Ascend"], 1, "device: 'Ascend' is not available here"),
     ],
@@ -67,6 +90,10 @@ def test_help_shows_meaning_unit_and_the_values_of_the_recipe(capsys):
     text = " ".join(capsys.readouterr().out.split())
     for part in (
         *("recipe imagenet_resnet50_v1. A * marks values that", "--image-size N height and width"),
-        *("[pixels]; default 224*; also --img-size", "Nesterov momentum (SGD); default False*", "default 30.0,60.0*"),
+        *(
+            "[pixels]; default 224*; also --img-size",
+            "Nesterov momentum (SGD); default False*",
+            "default 30.0,60.0*",
+        ),
     ):
         assert part in text

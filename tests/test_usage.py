@@ -10,17 +10,26 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
 @pytest.mark.parametrize(
     ("command", "parts"),
     [
-        ("train --nesterov False", "unknown argument 'False'|start a flag with --|no value to a yes/no flag"),
+        (
+            "train --nesterov False",
+            "unknown argument 'False'|start a flag with --|no value to a yes/no flag",
+        ),
         ("train --data-dir a\udcff", "data_dir: 'a\\udcff'|not UTF-8; rename"),
         ("train --recipe none.toml", "none.toml: |does not exist|a recipe's name|.toml"),
         ("train --amp", "'--amp'|--precision fp16"),
         ("train --gpu", "'--gpu'|--device CPU or --device Ascend"),
-        ("train --num-workers=4", "'--num-workers'|--data-threads N|python -m resnet_fn.launch --workers N"),
+        (
+            "train --num-workers=4",
+            "'--num-workers'|--data-threads N|python -m resnet_fn.launch --workers N",
+        ),
         ("train --flip=true", "'true'|give --flip or --no-flip alone"),
         ("train --milestones 30 60", "'60'|with commas, as in --milestones 30,60"),
         ("train finetune", "'finetune'|give --recipe finetune"),
         ("train --flip yes", "'yes'|no value to a yes/no flag"),
-        ("train --dataset .", "--dataset: '.' is a folder; give --dataset imagefolder --data-dir ."),
+        (
+            "train --dataset .",
+            "--dataset: '.' is a folder; give --dataset imagefolder --data-dir .",
+        ),
         ("evaluate run --split test", "'--split'|--data-dir FOLDER"),
         ("train --no-nestrov", "'--no-nestrov'|--no-nesterov?"),
         ("train --no-epoch", "'--no-epoch'|--epochs?"),
@@ -30,7 +39,10 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
         ("export --format onnx --out x.onnx", "give either RUN or --checkpoint RUN"),
         ("evaluate run --checkpoint other", "give either RUN or --checkpoint RUN"),
         ("predict run", "no image is given after 'run'; give RUN IMAGE_OR_FOLDER"),
-        ("evaluate nowhere --report /dev/null/a", "--report: '/dev/null/a' cannot be written; give "),
+        (
+            "evaluate nowhere --report /dev/null/a",
+            "--report: '/dev/null/a' cannot be written; give ",
+        ),
         ("evaluate nowhere --json .", "--json: '.' cannot be written; give "),
         ("train --recipe mine.json", "recipe: 'mine.json'|recipe files end in .toml"),
         ("predict nowhere --top x x.png", "--top: |'x'"),
@@ -41,14 +53,24 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
         ("predict nowhere --csv a/b x.png", "--csv: 'a/b' cannot be written; give "),
         ("predict nowhere --sort doub x.png", "--sort: |'doub'|name|doubt"),
         ("predict nowhere --top 0 x.png", "--top: 0|1 or more"),
-        ("export nowhere --format onnx --out x.onnx --batch no", "--batch: 'no'|a whole number above 0"),
-        ("export nowhere --format safetensors --out x.safetensors --batch 2", "--batch: a safetensors file holds"),
+        (
+            "export nowhere --format onnx --out x.onnx --batch no",
+            "--batch: 'no'|a whole number above 0",
+        ),
+        (
+            "export nowhere --format safetensors --out x.safetensors --batch 2",
+            "--batch: a safetensors file holds",
+        ),
         ("export nowhere --format onnx --out a/x.mindir", "--out: a/x.mindir|.onnx|--out a/x"),
         (
             "evaluate nowhere --batch-size 0 --image-size -1 --stem d",
-            "--batch-size: 0|1 or more; --image-size: -1 is negative|; --recipe, --model and --stem|--weights",
+            "--batch-size: 0|1 or more; --image-size: -1 is negative|; --recipe, --model and "
+            "--stem|--weights",
         ),
-        ("evaluate nowhere --jsn x --reprot y", "'--jsn'|--json?; unknown argument '--reprot'|--report?"),
+        (
+            "evaluate nowhere --jsn x --reprot y",
+            "'--jsn'|--json?; unknown argument '--reprot'|--report?",
+        ),
         (
             "pack folder out --shards 0 --short-side -1 --quality 100",
             "--shards: 0|1..100000|; --short-side: -1|0..65535|; --quality: 100|1..95",
@@ -63,15 +85,26 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
         ("launch --worker 2 -- --epochs 5", "'--worker'|--workers?"),
         ("launch --workers 2 --epochs 5", "'--epochs'|arguments of resnet_fn.train after --"),
         ("inspect a.pth --batch-size 3", "--batch-size|--activations or --gradients"),
-        ("inspect a.pth b.pth --gradients", "--activations, --gradients and --out-dir|one checkpoint; leave"),
+        (
+            "inspect a.pth b.pth --gradients",
+            "--activations, --gradients and --out-dir|one checkpoint; leave",
+        ),
         ("inspect a.pth --activations", "a weight file|--recipe NAME"),
-        ("inspect . --activations --recipe digits --model resnet8", "--recipe, --model and --stem|weight files"),
-        ("inspect a.pth --gradients --batch-size 0 --recipe digits --model resnet8", "--batch-size: 0|1 or more"),
+        (
+            "inspect . --activations --recipe digits --model resnet8",
+            "--recipe, --model and --stem|weight files",
+        ),
+        (
+            "inspect a.pth --gradients --batch-size 0 --recipe digits --model resnet8",
+            "--batch-size: 0|1 or more",
+        ),
         ("inspect a.pth --gradients --recipe digit", "recipe: 'digit'|digits?"),
     ],
 )
 def test_wrong_usage_is_an_error_before_any_work(command, parts, raises_line):
     name, *words = command.split()
-    module = importlib.import_module(f"resnet_fn.{name}.__main__" if name == "inspect" else f"resnet_fn.{name}")
+    module = importlib.import_module(
+        f"resnet_fn.{name}.__main__" if name == "inspect" else f"resnet_fn.{name}"
+    )
     with raises_line(*parts.split("|"), kind=cli.UsageError):
         module.main(words)

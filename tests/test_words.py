@@ -1,4 +1,6 @@
-"""Words that are not to come back: names that do not say what they hold, and phrases that are read twice."""
+"""Words that are not to come back: names that do not say what they hold, and phrases that are read
+twice.
+"""
 
 import ast
 import re
@@ -9,7 +11,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = {"found", "told", "meant", "said", "forms", "judge", "settle"}
 PHRASES = re.compile(
-    r"\b(hangs? on|mend(s|ed)?|knows|tells?(?!\()|told|says|but for|ha(s|ve|d) gone|follower's|goes on from there)\b"
+    r"\b(hangs? on|mend(s|ed)?|knows|tells?(?!\()|told|says|but for|ha(s|ve|d) "
+    r"gone|follower's|goes on from there)\b"
     r"|\b(test top-1|test loss)\b|: the end\b"
     r"|, with the values? that would",
     re.IGNORECASE,
@@ -33,9 +36,15 @@ def test_names_say_what_they_hold():
 def test_texts_are_plain(folder):
     """README, docs; of modules messages, docstrings and comments, too."""
     pages = [*(ROOT / folder).glob("*.md"), *(MODULES if folder == "resnet_fn" else ())]
-    lines = [(path, number, line) for path in pages for number, line in enumerate(path.read_text().splitlines(), 1)]
+    lines = [
+        (path, number, line)
+        for path in pages
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+    ]
     wrong = [
-        f"{path.relative_to(ROOT)}:{number}: {line.strip()}" for path, number, line in lines if PHRASES.search(line)
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path, number, line in lines
+        if PHRASES.search(line)
     ]
     assert pages
     assert not wrong

@@ -1,13 +1,16 @@
-"""A checkpoint is a folder that is either complete or absent, for example checkpoints/step-00000440.
+"""A checkpoint is a folder that is either complete or absent, for example
+checkpoints/step-00000440.
 
 The folder of a checkpoint contains these files:
-    - weights.safetensors: weights and BatchNorm statistics, float32 in this package's nets, under the net's own names.
+    - weights.safetensors: weights and BatchNorm statistics, float32 in this package's nets, under
+      the net's own names.
     - training.safetensors: state of the optimizer, the loss scaler and the moving average.
     - state.json: progress of the run, and values that a resume compares (`save` in run/resume.py).
-    - manifest.json: number of the format, sizes of the files, hashes of state.json, of headers and of arrays.
+    - manifest.json: number of the format, sizes of the files, hashes of state.json, of headers and
+      of arrays.
 
-A new checkpoint is written to a temporary folder, synced to the disk, and then renamed. Reading compares the files with
-the hashes in the manifest, because safetensors files contain no checksum.
+A new checkpoint is written to a temporary folder, synced to the disk, and then renamed. Reading
+compares the files with the hashes in the manifest, because safetensors files contain no checksum.
 """
 
 import dataclasses
@@ -33,7 +36,9 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class CheckpointError(ValueError):
-    """Raised if a checkpoint is missing or damaged, belongs to another net, or would contain NaN or infinity."""
+    """Raised if a checkpoint is missing or damaged, belongs to another net, or would contain NaN or
+    infinity.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,32 +47,47 @@ class Checkpoint:
 
     path: Path
     weights: dict[str, np.ndarray]  # weights and BatchNorm statistics of the net, by name
-    training: dict[str, np.ndarray]  # state of the optimizer, the loss scaler and the moving average, by name
+    # state of the optimizer, the loss scaler and the moving average, by name
+    training: dict[str, np.ndarray]
     state: dict[str, Any]  # contents of state.json; see `save` in run/resume.py
 
 
 def save_checkpoint(
-    folder: Path, weights: "Sequence[Parameter]", training: "Sequence[Parameter]", state: Mapping[str, Any]
+    folder: Path,
+    weights: "Sequence[Parameter]",
+    training: "Sequence[Parameter]",
+    state: Mapping[str, Any],
 ) -> Path:
-    """Write a checkpoint folder completely or not at all. Return the folder's path when the files are on the disk.
+    """Write a checkpoint folder completely or not at all. Return the folder's path when the files
+    are on the disk.
 
     Args:
         folder: Path of the folder, `…/step-NNNNNNNN`. An existing folder is replaced.
         weights: Parameters of the net, as in `TrainState.weights`.
-        training: Parameters of the optimizer, the loss scaler and the moving average, as in `TrainState.training`.
+        training: Parameters of the optimizer, the loss scaler and the moving average, as in
+            `TrainState.training`.
         state: Other values to save, of JSON types, for example {"update": 10}.
 
     Raises:
         CheckpointError: If `weights` or `training` contain NaN or infinity. Nothing is saved.
-        OSError: If the folder cannot be written. If writing fails, an existing folder is not replaced.
+        OSError: If the folder cannot be written. If writing fails, an existing folder is not
+            replaced.
     """
-    # The arrays need not be copied, because the caller waits and cannot change the Parameters meanwhile.
-    weights_now, training_now = ({p.name: p.numpy() for p in parameters} for parameters in (weights, training))
+    # The arrays need not be copied, because the caller waits and cannot change the Parameters
+    # meanwhile.
+    weights_now, training_now = (
+        {p.name: p.numpy() for p in parameters} for parameters in (weights, training)
+    )
     return write_checkpoint(folder, weights_now, training_now, state)
 
 
-def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Mapping[str, Any]) -> Path:
-    """Write arrays as `save_checkpoint` does. The arrays must not change during the call. Any thread may call this."""
+def write_checkpoint(
+    folder: Path, weights: Arrays, training: Arrays, state: Mapping[str, Any]
+) -> Path:
+    """Write arrays as `save_checkpoint` does.
+
+    The arrays must not change during the call. Any thread may call this.
+    """
     folder = Path(folder)
     temporary = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -76,17 +96,20 @@ def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Map
         try:
             files = write_tensor_files(temporary, {WEIGHTS: weights, TRAINING: training})
         except ValueError as error:
-            raise CheckpointError(f"{folder} was not saved, because {error}; lower the learning rate") from None
+            raise CheckpointError(
+                f"{folder} was not saved, because {error}; lower the learning rate"
+            ) from None
         text = (json.dumps(state, indent=1, allow_nan=False) + "\n").encode()
         write_synced(temporary / _STATE, text)
         files[_STATE] = {"size": len(text), "sha256": sha256(text)}
         body = {"format": FORMAT, "files": files}
-        # The manifest has a checksum too, so that a flipped bit in it does not look like damage to another file.
+        # The manifest has a checksum too, so that a flipped bit in it does not look like damage to
+        # another file.
         body["sha256"] = sha256(json.dumps(body, sort_keys=True).encode())
         write_synced(temporary / MANIFEST, (json.dumps(body, indent=1) + "\n").encode())
         sync_folder(temporary)
-        # rename() cannot replace a folder that contains files. If the process dies between the two renames,
-        # `recover_interrupted_replace` (run_folder.py) puts the old folder back.
+        # rename() cannot replace a folder that contains files. If the process dies between the two
+        # renames, `recover_interrupted_replace` (run_folder.py) puts the old folder back.
         old = folder.with_name(f"{folder.name}.old")
         shutil.rmtree(old, ignore_errors=True)
         if folder.exists():
@@ -101,7 +124,8 @@ def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Map
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
-    """Return the contents of a checkpoint folder, after comparing all files with the hashes in manifest.json.
+    """Return the contents of a checkpoint folder, after comparing all files with the hashes in
+    manifest.json.
 
     Raises:
         CheckpointError: If a file is missing or damaged.
@@ -119,7 +143,9 @@ def load_checkpoint(folder: Path) -> Checkpoint:
                 if sha256(read[name]) != expected["sha256"]:
                     raise ValueError("the sha256 of the file is wrong")
         except OSError as error:
-            raise CheckpointError(f"{path} cannot be read ({error.strerror}); use another checkpoint") from None
+            raise CheckpointError(
+                f"{path} cannot be read ({error.strerror}); use another checkpoint"
+            ) from None
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{path} is damaged ({error}); use another checkpoint") from None
     return Checkpoint(folder, read[WEIGHTS], read[TRAINING], json.loads(read[_STATE]))
@@ -135,12 +161,21 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         if number == FORMAT and not {WEIGHTS, TRAINING, _STATE} <= manifest["files"].keys():
             raise KeyError
     except FileNotFoundError:
-        raise CheckpointError(f"{folder} contains no {MANIFEST}; give the folder of a checkpoint") from None
+        raise CheckpointError(
+            f"{folder} contains no {MANIFEST}; give the folder of a checkpoint"
+        ) from None
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{folder / MANIFEST} is damaged ({error}); use another checkpoint") from None
+        raise CheckpointError(
+            f"{folder / MANIFEST} is damaged ({error}); use another checkpoint"
+        ) from None
     except (KeyError, TypeError, AttributeError, RecursionError):
-        raise CheckpointError(f"{folder / MANIFEST} is damaged (not a manifest); use another checkpoint") from None
-    if number != FORMAT:  # no CheckpointError, because `newest` would then try older checkpoints of the same format
+        raise CheckpointError(
+            f"{folder / MANIFEST} is damaged (not a manifest); use another checkpoint"
+        ) from None
+    # no CheckpointError, because `newest` would then try older checkpoints of the same format
+    if number != FORMAT:
         fix = "use the version of resnet_fn that wrote it, or start a new run"
-        raise ValueError(f"{folder} has format {number}, but this version reads format {FORMAT}; {fix}")
+        raise ValueError(
+            f"{folder} has format {number}, but this version reads format {FORMAT}; {fix}"
+        )
     return manifest

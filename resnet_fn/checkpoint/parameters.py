@@ -14,8 +14,13 @@ if TYPE_CHECKING:
     from resnet_fn.update.state import TrainState
 
 
-def copy_arrays(parameters: "Sequence[Parameter]", into: dict[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
-    """Copy Parameters to arrays by name. If `into` is an earlier result, its arrays are overwritten and reused."""
+def copy_arrays(
+    parameters: "Sequence[Parameter]", into: dict[str, np.ndarray] | None = None
+) -> dict[str, np.ndarray]:
+    """Copy Parameters to arrays by name.
+
+    If `into` is an earlier result, its arrays are overwritten and reused.
+    """
     copies = {}
     for parameter in parameters:
         array = parameter.numpy()
@@ -25,7 +30,10 @@ def copy_arrays(parameters: "Sequence[Parameter]", into: dict[str, np.ndarray] |
 
 
 def misfits(wanted: Mapping[str, Sequence[int]], arrays: Arrays) -> dict[str, list[str]]:
-    """Compare `arrays` with shapes `wanted`. Return names that are "missing", "unexpected" or "of another shape"."""
+    """Compare `arrays` with shapes `wanted`.
+
+    Return names that are "missing", "unexpected" or "of another shape".
+    """
     faults = {
         "missing": [name for name in wanted if name not in arrays],
         "unexpected": [name for name in arrays if name not in wanted],
@@ -39,19 +47,31 @@ def misfits(wanted: Mapping[str, Sequence[int]], arrays: Arrays) -> dict[str, li
 
 
 def check_finite(arrays: Arrays, source: object) -> None:
-    """Raise ValueError if a value is NaN or infinite. A net with NaN or infinite weights may have finite outputs."""
-    bad = {name: array.size - int(np.isfinite(array).sum()) for name, array in sorted(arrays.items())}
-    counts = [f"{count} of {arrays[name].size} values of {name}" for name, count in bad.items() if count]
+    """Raise ValueError if a value is NaN or infinite.
+
+    A net with NaN or infinite weights may have finite outputs.
+    """
+    bad = {
+        name: array.size - int(np.isfinite(array).sum()) for name, array in sorted(arrays.items())
+    }
+    counts = [
+        f"{count} of {arrays[name].size} values of {name}" for name, count in bad.items() if count
+    ]
     if counts:
         fix = "give other weights (evaluate and convert accept these with --allow-non-finite)"
         raise ValueError(f"{source} contains NaN or infinity ({few(counts)}); {fix}")
 
 
 def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object) -> None:
-    """Copy `arrays` into `parameters`. If names or shapes in the two differ, raise CheckpointError and copy nothing."""
+    """Copy `arrays` into `parameters`.
+
+    If names or shapes in the two differ, raise CheckpointError and copy nothing.
+    """
     if faults := misfits({parameter.name: parameter.shape for parameter in parameters}, arrays):
         differences = "; ".join(f"{kind}: {few(names)}" for kind, names in faults.items())
-        raise CheckpointError(f"{source} belongs to another net ({differences}); give this checkpoint's net or recipe")
+        raise CheckpointError(
+            f"{source} belongs to another net ({differences}); give this checkpoint's net or recipe"
+        )
     assign(parameters, arrays)
 
 
@@ -69,7 +89,8 @@ def restore_state(state: "TrainState", checkpoint: Checkpoint) -> None:
 
 def assign(parameters: "Sequence[Parameter]", arrays: Arrays) -> None:
     """Copy arrays into the Parameters of the same names. Compiled functions use the new values."""
-    from mindspore import Tensor, ops  # here, so that checkpoints can be written and verified without MindSpore
+    # here, so that checkpoints can be written and verified without MindSpore
+    from mindspore import Tensor, ops
 
     write = ops.Assign()
     for parameter in parameters:

@@ -1,4 +1,6 @@
-"""A run folder contains config.json, recipe.toml, metrics.jsonl, TensorBoard's events, checkpoints/ and lock."""
+"""A run folder contains config.json, recipe.toml, metrics.jsonl, TensorBoard's events, checkpoints/
+and lock.
+"""
 
 import contextlib
 import dataclasses
@@ -27,9 +29,12 @@ from resnet_fn.runtime.lock import FolderLock, was_locked
 from resnet_fn.runtime.workers import Workers, broadcast_text
 
 _STEP = re.compile(r"step-(\d{8})")
-# A killed run leaves half-written folders in `checkpoints`, and half-written files in the run folder.
+# A killed run leaves half-written folders in `checkpoints`, and half-written files in the run
+# folder.
 _LEFT = re.compile(r"step-\d{8}\.tmp-(\d+|pruned)")
-_LEFT_FILE = re.compile(r"\.tmp-\d+-[0-9a-f]{8}-(config|recipe|metrics|validation|contents|bad_files)\.\w+")
+_LEFT_FILE = re.compile(
+    r"\.tmp-\d+-[0-9a-f]{8}-(config|recipe|metrics|validation|contents|bad_files)\.\w+"
+)
 # Files that a run writes first. Another program may also have written files of these names.
 _FILES = ("config.json", "recipe.toml", "metrics.jsonl", VALIDATION, CONTENTS)
 
@@ -57,7 +62,10 @@ class RunFolder:
         return sorted(int(match[1]) for match in matches if match)
 
     def newest(self) -> Checkpoint:
-        """Load the newest checkpoint that is not damaged. Prints a warning for each newer, damaged checkpoint."""
+        """Load the newest checkpoint that is not damaged.
+
+        Prints a warning for each newer, damaged checkpoint.
+        """
         updates = self.updates()
         if not updates:
             nearest_run = near_run(self.path, "give a run folder or a checkpoint folder")
@@ -66,26 +74,40 @@ class RunFolder:
             try:
                 return load_checkpoint(self.checkpoint_path(update))
             except CheckpointError as error:
-                print(f"warning: {error}; trying the checkpoint before it", file=sys.stderr, flush=True)
-        raise CheckpointError(f"{self.path}: all {len(updates)} checkpoints are damaged; start a new run")
+                print(
+                    f"warning: {error}; trying the checkpoint before it",
+                    file=sys.stderr,
+                    flush=True,
+                )
+        raise CheckpointError(
+            f"{self.path}: all {len(updates)} checkpoints are damaged; start a new run"
+        )
 
     def best(self) -> Checkpoint:
         """Load the checkpoint with the best value of the monitored metric."""
         best = self.newest().state["best"]
         if best is None:
-            raise CheckpointError(f"{self.path} has no best checkpoint before the first evaluation; use --which last")
+            raise CheckpointError(
+                f"{self.path} has no best checkpoint before the first evaluation; use --which last"
+            )
         return load_checkpoint(self.checkpoint_path(best["update"]))
 
-    def prune(self, newest: int, keep_last: int, keep_every: int = 0, best: int | None = None) -> None:
+    def prune(
+        self, newest: int, keep_last: int, keep_every: int = 0, best: int | None = None
+    ) -> None:
         """Remove incomplete saves, and old checkpoints that are not kept.
 
-        Of the checkpoints up to update `newest`, the last `keep_last` are kept. The checkpoint of update `best` and
-        checkpoints at multiples of `keep_every` are kept too. Damaged checkpoints after `newest` are not removed.
+        Of the checkpoints up to update `newest`, the last `keep_last` are kept. The checkpoint of
+        update `best` and checkpoints at multiples of `keep_every` are kept too. Damaged checkpoints
+        after `newest` are not removed.
         """
         for update in [update for update in self.updates() if update <= newest][:-keep_last]:
             if update != best and not (keep_every and update % keep_every == 0):
-                # The folder is renamed first, because a half-removed folder must not have a checkpoint's name.
-                self.checkpoint_path(update).rename(self.checkpoint_path(update).with_suffix(".tmp-pruned"))
+                # The folder is renamed first, because a half-removed folder must not have a
+                # checkpoint's name.
+                self.checkpoint_path(update).rename(
+                    self.checkpoint_path(update).with_suffix(".tmp-pruned")
+                )
         for path in self.checkpoints.iterdir():
             if _LEFT.fullmatch(path.name):
                 shutil.rmtree(path, ignore_errors=True)
@@ -94,13 +116,18 @@ class RunFolder:
         """Lock an existing run folder, and undo an interrupted replacement of a checkpoint."""
         others = [name for name in _FILES if (self.path / name).exists()]
         if others and not self.updates() and not was_locked(self.path, has_run=bool(self.config())):
-            raise ValueError(f"out_dir: {self.path}/{others[0]} was not written by a run; give another --out-dir")
+            raise ValueError(
+                f"out_dir: {self.path}/{others[0]} was not written by a run; give another --out-dir"
+            )
         if self.checkpoints.is_dir():
             lock.take(self.path)
             recover_interrupted_replace(self.checkpoints)
 
     def reserve(self, workers: Workers, is_new: bool) -> "RunFolder":
-        """Return the run's folder. If `is_new`, rank 0 creates a folder with a free name. Every rank must call this."""
+        """Return the run's folder.
+
+        If `is_new`, rank 0 creates a folder with a free name. Every rank must call this.
+        """
         path = self.path
         if workers.is_main and is_new:
             with contextlib.suppress(OSError):  # `create` reports the error
@@ -119,21 +146,30 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             lock.take(self.path)
             self.checkpoints.mkdir(exist_ok=True)
-            tempfile.TemporaryFile(dir=self.checkpoints).close()  # a folder may exist and still refuse new files
+            # a folder may exist and still refuse new files
+            tempfile.TemporaryFile(dir=self.checkpoints).close()
             check_rename(self.checkpoints)
         except OSError as error:
-            raise ValueError(f"out_dir: {self.path} cannot be written ({error.strerror}); give another path") from None
+            raise ValueError(
+                f"out_dir: {self.path} cannot be written ({error.strerror}); give another path"
+            ) from None
 
     def config(self) -> dict[str, Any]:
         """Return the contents of config.json, or {} if the file is missing or no run wrote it."""
         try:
             config = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):  # RecursionError: JSON that is nested too deeply
+        except (OSError, ValueError, RecursionError):
+            # RecursionError: JSON that is nested too deeply
             return {}
         return config if isinstance(config, dict) and {"recipe", "options"} <= config.keys() else {}
 
-    def write_config(self, recipe: Recipe, options: RunOptions, workers: Workers, recipe_file: str) -> list[str]:
-        """Write config.json and recipe.toml. A recipe.toml that a user has changed is kept, and a note is returned."""
+    def write_config(
+        self, recipe: Recipe, options: RunOptions, workers: Workers, recipe_file: str
+    ) -> list[str]:
+        """Write config.json and recipe.toml.
+
+        A recipe.toml that a user has changed is kept, and a note is returned.
+        """
         from resnet_fn import __version__
 
         packages = {name: installed(name) for name in ("mindspore", "numpy")}
@@ -143,7 +179,8 @@ class RunFolder:
             "workers": workers.size,
             "versions": {"resnet_fn": __version__, **packages, "python": platform.python_version()},
         }
-        for left in self.path.iterdir():  # a killed run left them, because the lock keeps others out
+        # a killed run left them, because the lock keeps others out
+        for left in self.path.iterdir():
             if _LEFT_FILE.fullmatch(left.name):
                 left.unlink()
         path = self.path / "recipe.toml"
@@ -155,7 +192,11 @@ class RunFolder:
         config["recipe_file"] = written
         # config.json is written last: if it exists, recipe.toml does too.
         replace_text(self.path / "config.json", json.dumps(config, indent=1) + "\n")
-        return [f"{path} has been changed since the run wrote it, and stays as it is"] if changed else []
+        return (
+            [f"{path} has been changed since the run wrote it, and stays as it is"]
+            if changed
+            else []
+        )
 
 
 def check_rename(folder: Path) -> None:
@@ -185,7 +226,9 @@ def check_rename(folder: Path) -> None:
 
 
 def recover_interrupted_replace(checkpoints: Path) -> None:
-    """Rename `step-NNNNNNNN.old` back to `step-NNNNNNNN` if a crash interrupted the replacement of a checkpoint."""
+    """Rename `step-NNNNNNNN.old` back to `step-NNNNNNNN` if a crash interrupted the replacement of
+    a checkpoint.
+    """
     for old in checkpoints.glob("step-*.old"):
         folder = old.with_suffix("")
         if not folder.exists():
@@ -219,11 +262,16 @@ def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
 
 
 def earlier_run(weights: str | Path, recipe: Recipe) -> EarlierRun | None:
-    """Return the run whose weights a net starts with, or None if `weights` is not a run or a checkpoint of a run."""
+    """Return the run whose weights a net starts with, or None if `weights` is not a run or a
+    checkpoint of a run.
+    """
     if not weights or not Path(weights).is_dir():
         return None
     before = settings_of(str(weights))["recipe"]
-    settings = [(before.get("split_seed", 0), before.get("group_by", "")), (recipe.split_seed, recipe.group_by)]
+    settings = [
+        (before.get("split_seed", 0), before.get("group_by", "")),
+        (recipe.split_seed, recipe.group_by),
+    ]
     return EarlierRun(locate(Path(weights))[0], settings[0] == settings[1])
 
 

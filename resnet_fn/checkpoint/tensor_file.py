@@ -1,10 +1,12 @@
 """These functions write and read safetensors files (https://github.com/huggingface/safetensors).
 
-A file begins with 8 bytes, the length of the header (little endian). The header is JSON, padded with spaces:
-{name: {"dtype", "shape", "data_offsets"}}. The bytes of the arrays follow without gaps.
+A file begins with 8 bytes, the length of the header (little endian). The header is JSON, padded
+with spaces: {name: {"dtype", "shape", "data_offsets"}}. The bytes of the arrays follow without
+gaps.
 
-The safetensors package only reads files here. The package's writer sorts arrays, and does not sync or hash them.
-To save a ResNet-50 with momentum, the package's writer and a separate hash pass take 1.5 times as long as this module.
+The safetensors package only reads files here. The package's writer sorts arrays, and does not sync
+or hash them. To save a ResNet-50 with momentum, the package's writer and a separate hash pass take
+1.5 times as long as this module.
 """
 
 import hashlib
@@ -20,22 +22,42 @@ import numpy as np
 from resnet_fn.runtime.disk import sha256
 
 _DTYPES = {
-    **{"F64": "float64", "F32": "float32", "F16": "float16", "I64": "int64", "I32": "int32", "I16": "int16"},
-    **{"I8": "int8", "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool"},
+    **{
+        "F64": "float64",
+        "F32": "float32",
+        "F16": "float16",
+        "I64": "int64",
+        "I32": "int32",
+        "I16": "int16",
+    },
+    **{
+        "I8": "int8",
+        "U64": "uint64",
+        "U32": "uint32",
+        "U16": "uint16",
+        "U8": "uint8",
+        "BOOL": "bool",
+    },
 }
 _CODES = {name: code for code, name in _DTYPES.items()}
 _CHUNK = 1 << 16  # number of elements that are hashed at a time
 
 
-def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file that keeps the order of `arrays` and contains `metadata` in the header."""
+def write_safetensors(
+    path: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write a safetensors file that keeps the order of `arrays` and contains `metadata` in the
+    header.
+    """
     with open(path, "wb") as file:
         file.write(_header(arrays, metadata))
         file.writelines(map(_bytes, arrays.values()))
 
 
 def read_safetensors(data: bytes) -> dict[str, np.ndarray]:
-    """Return the arrays of a safetensors file in the order of the file. bfloat16 becomes float32."""
+    """Return the arrays of a safetensors file in the order of the file. bfloat16 becomes
+    float32.
+    """
     from safetensors import SafetensorError, deserialize  # installed with MindSpore
 
     try:
@@ -50,7 +72,10 @@ def read_safetensors(data: bytes) -> dict[str, np.ndarray]:
         elif entry["dtype"] in _DTYPES:
             flat = np.frombuffer(entry["data"], _DTYPES[entry["dtype"]])
         else:
-            raise ValueError(f"{name}: dtype {entry['dtype']} is unknown; known dtypes are {', '.join(_DTYPES)}, BF16")
+            raise ValueError(
+                f"{name}: dtype {entry['dtype']} is unknown; known dtypes are "
+                f"{', '.join(_DTYPES)}, BF16"
+            )
         arrays[name] = flat.reshape(entry["shape"])
     return arrays
 
@@ -87,12 +112,20 @@ def read_metadata(path: Path) -> dict[str, str]:
     return {str(name): str(value) for name, value in metadata.items()}
 
 
-def write_tensor_files(folder: Path, files: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, Any]]:
-    """Write and sync new safetensors files, and return sizes and hashes. Raise ValueError if a value is not finite."""
+def write_tensor_files(
+    folder: Path, files: Mapping[str, Mapping[str, np.ndarray]]
+) -> dict[str, dict[str, Any]]:
+    """Write and sync new safetensors files, and return sizes and hashes.
+
+    Raise ValueError if a value is not finite.
+    """
     headers = {name: _header(arrays) for name, arrays in files.items()}
-    # Two threads hash, so that hashing ends before the disk does. One thread is only about as fast as write().
+    # Two threads hash, so that hashing ends before the disk does. One thread is only about as fast
+    # as write().
     with ThreadPoolExecutor(2) as hashers:
-        described = {name: hashers.map(_describe, arrays, arrays.values()) for name, arrays in files.items()}
+        described = {
+            name: hashers.map(_describe, arrays, arrays.values()) for name, arrays in files.items()
+        }
         for name, arrays in files.items():
             with open(folder / name, "xb") as file:
                 file.write(headers[name])
@@ -111,11 +144,16 @@ def write_tensor_files(folder: Path, files: Mapping[str, Mapping[str, np.ndarray
 
 
 def read_tensor_file(path: Path, expected: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Read a safetensors file and compare it with `expected`, an entry that `write_tensor_files` returned."""
+    """Read a safetensors file and compare it with `expected`, an entry that `write_tensor_files`
+    returned.
+    """
     data = path.read_bytes()
     if len(data) != expected["size"]:
         raise ValueError(f"the file has {len(data)} bytes instead of {expected['size']}")
-    if sha256(memoryview(data)[: 8 + int.from_bytes(data[:8], "little")]) != expected["header_sha256"]:
+    if (
+        sha256(memoryview(data)[: 8 + int.from_bytes(data[:8], "little")])
+        != expected["header_sha256"]
+    ):
         raise ValueError("the sha256 of the header is wrong")
     arrays = read_safetensors(data)
     for name, entry in expected["tensors"].items():
@@ -129,9 +167,15 @@ def _header(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None
     offset = 0
     for name, array in arrays.items():
         if str(array.dtype) not in _CODES:
-            raise ValueError(f"{name}: dtype {array.dtype} cannot be stored; use one of {', '.join(_CODES)}")
+            raise ValueError(
+                f"{name}: dtype {array.dtype} cannot be stored; use one of {', '.join(_CODES)}"
+            )
         end = offset + array.nbytes
-        entries[name] = {"dtype": _CODES[str(array.dtype)], "shape": list(array.shape), "data_offsets": [offset, end]}
+        entries[name] = {
+            "dtype": _CODES[str(array.dtype)],
+            "shape": list(array.shape),
+            "data_offsets": [offset, end],
+        }
         offset = end
     text = json.dumps(entries).encode()
     text += b" " * (-len(text) % 8)
@@ -144,7 +188,8 @@ def _bytes(array: np.ndarray) -> memoryview:
 
 def _describe(name: str, array: np.ndarray) -> dict[str, Any]:
     digest, flat = hashlib.sha256(), array.reshape(-1)
-    for start in range(0, flat.size, _CHUNK):  # each chunk is still in the cache when `isfinite` reads it
+    # each chunk is still in the cache when `isfinite` reads it
+    for start in range(0, flat.size, _CHUNK):
         part = flat[start : start + _CHUNK]
         digest.update(_bytes(part))
         if array.dtype.kind == "f" and not np.isfinite(part).all():

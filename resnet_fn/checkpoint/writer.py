@@ -13,24 +13,40 @@ from resnet_fn.update.state import TrainState
 
 
 class CheckpointWriter:
-    """Writes checkpoints in a background thread. The `with` block ends after all saves, and raises a save's error."""
+    """Writes checkpoints in a background thread.
+
+    The `with` block ends after all saves, and raises a save's error.
+    """
 
     def __init__(self, state: TrainState | None) -> None:
-        self._parameters = (state.weights, state.training) if state else ((), ())  # None: this rank saves nothing
-        self._copies = [copy_arrays(parameters) for parameters in self._parameters]  # allocates memory before training
+        # None: this rank saves nothing
+        self._parameters = (state.weights, state.training) if state else ((), ())
+        # allocates memory before training
+        self._copies = [copy_arrays(parameters) for parameters in self._parameters]
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._saves: list[Future[dict[str, Any]]] = []  # saves that `poll` has not returned yet
 
     def save(self, folder: Path, state: Mapping[str, Any], then: Callable[[], None]) -> None:
-        """Wait for earlier saves, and copy the Parameters. In the background, write the copies and then call `then`."""
+        """Wait for earlier saves, and copy the Parameters.
+
+        In the background, write the copies and then call `then`.
+        """
         began = time.perf_counter()
         self.wait()
-        self._copies = [copy_arrays(*pair) for pair in zip(self._parameters, self._copies, strict=True)]
-        event = {"event": "checkpoint", "update": state["update"], "stall_seconds": time.perf_counter() - began}
+        self._copies = [
+            copy_arrays(*pair) for pair in zip(self._parameters, self._copies, strict=True)
+        ]
+        event = {
+            "event": "checkpoint",
+            "update": state["update"],
+            "stall_seconds": time.perf_counter() - began,
+        }
         self._saves.append(self._thread.submit(self._write, folder, dict(state), then, event))
 
     def poll(self) -> list[dict[str, Any]]:
-        """Return a metrics.jsonl event for each save that ended since the last call, or raise a failed save's error."""
+        """Return a metrics.jsonl event for each save that ended since the last call, or raise a
+        failed save's error.
+        """
         done = [save for save in self._saves if save.done()]
         self._saves = [save for save in self._saves if save not in done]
         return [save.result() for save in done]
@@ -49,7 +65,11 @@ class CheckpointWriter:
             self.wait()
 
     def _write(
-        self, folder: Path, state: Mapping[str, Any], then: Callable[[], None], event: dict[str, Any]
+        self,
+        folder: Path,
+        state: Mapping[str, Any],
+        then: Callable[[], None],
+        event: dict[str, Any],
     ) -> dict[str, Any]:
         began = time.perf_counter()
         weights, training = self._copies

@@ -23,13 +23,22 @@ from resnet_fn.config.packages import how_to_install, versions_line
 _YES_NO = ("true", "false", "yes", "no", "on", "off")
 FORM = "RESNET_FN_FORM"  # environment variable with what the user types before a command's name
 # Arguments of `add_argument` for flags of several commands.
-WHICH: dict[str, Any] = {"choices": ("last", "best"), "default": "last", "help": "checkpoint of a run; default last"}
-ALLOW_NON_FINITE: dict[str, Any] = {"action": "store_true", "help": "accept weights with NaN or infinity"}
+WHICH: dict[str, Any] = {
+    "choices": ("last", "best"),
+    "default": "last",
+    "help": "checkpoint of a run; default last",
+}
+ALLOW_NON_FINITE: dict[str, Any] = {
+    "action": "store_true",
+    "help": "accept weights with NaN or infinity",
+}
 
 
 def as_typed(text: str) -> str:
     """Replace `python -m resnet_fn.` in `text` by what the user typed, for example `resnet_fn `."""
-    return re.sub(r"python -m resnet_fn\.(?=\w)", lambda _: os.environ.get(FORM, "python -m resnet_fn."), text)
+    return re.sub(
+        r"python -m resnet_fn\.(?=\w)", lambda _: os.environ.get(FORM, "python -m resnet_fn."), text
+    )
 
 
 class UsageError(ValueError):
@@ -37,7 +46,10 @@ class UsageError(ValueError):
 
 
 def raise_usage_errors(*faults: tuple[object, str]) -> None:
-    """Take pairs (condition, text). Raise a UsageError with the texts of all true conditions, if there are any."""
+    """Take pairs (condition, text).
+
+    Raise a UsageError with the texts of all true conditions, if there are any.
+    """
     if wrong := [text for is_so, text in faults if is_so]:
         raise UsageError("; ".join(wrong))
 
@@ -52,7 +64,9 @@ def usage_errors() -> Iterator[None]:
 
 
 class Parser(argparse.ArgumentParser):
-    """Parses flags as ArgumentParser does, but `parse` raises a UsageError for a wrong or abbreviated flag."""
+    """Parses flags as ArgumentParser does, but `parse` raises a UsageError for a wrong or
+    abbreviated flag.
+    """
 
     def __init__(self, command: str, description: str, epilog: str = "", usage: str = "") -> None:
         super().__init__(
@@ -61,7 +75,8 @@ class Parser(argparse.ArgumentParser):
             description=as_typed(description),
             epilog=as_typed(epilog),
             allow_abbrev=False,
-            formatter_class=partial(argparse.RawDescriptionHelpFormatter, max_help_position=30),  # fits 80 columns
+            # fits 80 columns
+            formatter_class=partial(argparse.RawDescriptionHelpFormatter, max_help_position=30),
         )
         for kind, expected in ((int, "a whole number"), (float, "a number")):
             self.register("type", kind, partial(_number, kind, expected))
@@ -78,8 +93,14 @@ class Parser(argparse.ArgumentParser):
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
         """Parse `arguments`, or `sys.argv` if `arguments` is None."""
-        parsed, unknown = self.parse_known_intermixed_args(arguments)  # flags may stand between RUN and its images
-        flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+        # flags may stand between RUN and its images
+        parsed, unknown = self.parse_known_intermixed_args(arguments)
+        flags = [
+            flag
+            for action in self._actions
+            for flag in action.option_strings
+            if flag.startswith("--")
+        ]
         words = [word.partition("=")[0] for word in unknown if re.match("-[^0-9.]", word)]
         wrong = [f"unknown argument {word!r}; {hint_for_flag(word, flags)}" for word in words]
         if unknown and not wrong:
@@ -139,9 +160,15 @@ def _number(kind: type, expected: str, text: str) -> Any:
 def add_checkpoint_flags(parser: Parser, positional: bool = True) -> None:
     """Add the flags that choose a trained net, and the argument RUN if `positional` is true."""
     if positional:
-        parser.add_argument("run", nargs="?", metavar="RUN", help="a run folder or a checkpoint folder")
+        parser.add_argument(
+            "run", nargs="?", metavar="RUN", help="a run folder or a checkpoint folder"
+        )
     group = parser.add_argument_group("trained net")
-    same = "run folder or checkpoint folder, in place of RUN" if positional else "a run folder or a checkpoint folder"
+    same = (
+        "run folder or checkpoint folder, in place of RUN"
+        if positional
+        else "a run folder or a checkpoint folder"
+    )
     group.add_argument("--checkpoint", metavar="PATH", help=same)
     group.add_argument("--which", **WHICH)
     averaged = "use averaged weights; default: yes if the run has them"
@@ -152,15 +179,28 @@ def add_checkpoint_flags(parser: Parser, positional: bool = True) -> None:
 def chosen_checkpoint(parsed: argparse.Namespace) -> str:
     """Return the path that the user gave as RUN or as --checkpoint."""
     if bool(parsed.run) == bool(parsed.checkpoint):
-        raise UsageError("give either RUN or --checkpoint RUN, where RUN is a run folder or a checkpoint folder")
+        raise UsageError(
+            "give either RUN or --checkpoint RUN, where RUN is a run folder or a checkpoint folder"
+        )
     return parsed.run or parsed.checkpoint
 
 
 def add_device_flags(parser: Parser) -> argparse._ArgumentGroup:
     """Add the flags --device and --threads, and return their argument group."""
     group = parser.add_argument_group("device")
-    group.add_argument("--device", choices=("CPU", "Ascend"), default="CPU", help="device that computes; default CPU")
-    group.add_argument("--threads", type=int, default=0, metavar="N", help="CPU kernel threads; default 0: all CPUs")
+    group.add_argument(
+        "--device",
+        choices=("CPU", "Ascend"),
+        default="CPU",
+        help="device that computes; default CPU",
+    )
+    group.add_argument(
+        "--threads",
+        type=int,
+        default=0,
+        metavar="N",
+        help="CPU kernel threads; default 0: all CPUs",
+    )
     return group
 
 
@@ -172,17 +212,27 @@ def add_fields(
     shown: Collection[str] = (),
     heading: str = "",
 ) -> None:
-    """Add a flag for each setting of `configs` (a recipe, options or both), except the settings in `skip`.
+    """Add a flag for each setting of `configs` (a recipe, options or both), except the settings in
+    `skip`.
 
-    The help shows the values in `configs`. The settings in `first` are listed first. If `shown` is not empty, the help
-    lists only the settings in `shown`. If `heading` is not empty, it replaces the titles of the settings' groups. A
-    flag that the user does not give is absent from the parsed namespace.
+    The help shows the values in `configs`. The settings in `first` are listed first. If `shown` is
+    not empty, the help lists only the settings in `shown`. If `heading` is not empty, it replaces
+    the titles of the settings' groups. A flag that the user does not give is absent from the parsed
+    namespace.
     """
     groups: dict[str, argparse._ArgumentGroup] = {}
-    fields = [(config, field) for config in configs for field in dataclasses.fields(config) if field.name not in skip]
+    fields = [
+        (config, field)
+        for config in configs
+        for field in dataclasses.fields(config)
+        if field.name not in skip
+    ]
     fields.sort(key=lambda pair: first.index(pair[1].name) if pair[1].name in first else len(first))
     for config, field in fields:
-        name, title = field.name, heading or ("most used" if field.name in first else field.metadata["group"])
+        name, title = (
+            field.name,
+            heading or ("most used" if field.name in first else field.metadata["group"]),
+        )
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
         options: dict[str, Any] = {"default": argparse.SUPPRESS, "dest": name}
@@ -190,8 +240,14 @@ def add_fields(
             options["action"] = argparse.BooleanOptionalAction
         else:
             options["type"] = partial(_convert, type(field.default))
-            options["metavar"] = {int: "N", float: "X", tuple: "X,X"}.get(type(field.default), "NAME")
-        text = explain(field, getattr(config, name)) if not shown or name in shown else argparse.SUPPRESS
+            options["metavar"] = {int: "N", float: "X", tuple: "X,X"}.get(
+                type(field.default), "NAME"
+            )
+        text = (
+            explain(field, getattr(config, name))
+            if not shown or name in shown
+            else argparse.SUPPRESS
+        )
         groups[title].add_argument(f"--{flag_name(name)}", **options, help=text)
         for alias in field.metadata["aliases"]:
             parser.add_argument(f"--{alias}", **options, help=argparse.SUPPRESS)
@@ -199,27 +255,44 @@ def add_fields(
 
 def _convert(wanted: type, text: str) -> Any:
     try:
-        return tuple(float(part) for part in text.split(",") if part) if wanted is tuple else wanted(text)
+        return (
+            tuple(float(part) for part in text.split(",") if part)
+            if wanted is tuple
+            else wanted(text)
+        )
     except ValueError:
-        return text  # `fields.fault` rejects this text later, so that one error lists all wrong settings
+        # `fields.fault` rejects this text later, so that one error lists all wrong settings
+        return text
 
 
 def settings_in(parsed: argparse.Namespace, *settings_classes: type) -> dict[str, Any]:
     """Return the parsed values whose names are fields of `settings_classes`."""
-    names = {field.name for settings_class in settings_classes for field in dataclasses.fields(settings_class)}
+    names = {
+        field.name
+        for settings_class in settings_classes
+        for field in dataclasses.fields(settings_class)
+    }
     return {name: value for name, value in vars(parsed).items() if name in names}
 
 
 def file_to_write(text: str) -> str:
-    """Check that the file `text` can be written, and return `text`. `add_argument` takes this function as `type`."""
+    """Check that the file `text` can be written, and return `text`.
+
+    `add_argument` takes this function as `type`.
+    """
     path = Path(text)
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be written; give a file in a folder that exists")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} cannot be written; give a file in a folder that exists"
+        )
     return text
 
 
 def folder_to_write(text: str) -> str:
-    """Check that the folder `text` can be written or made, and return `text`. `add_argument` takes this as `type`."""
+    """Check that the folder `text` can be written or made, and return `text`.
+
+    `add_argument` takes this as `type`.
+    """
     there = next(place for place in (Path(text), *Path(text).absolute().parents) if place.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written; give another folder")
@@ -234,7 +307,9 @@ def naming(file: str) -> Iterator[None]:
     except BrokenPipeError:  # of stdout
         raise
     except OSError as error:
-        raise ValueError(f"{file}: cannot be written ({error.strerror}); make room, or give another file") from None
+        raise ValueError(
+            f"{file}: cannot be written ({error.strerror}); make room, or give another file"
+        ) from None
 
 
 def write_text(file: str, text: str) -> None:
@@ -243,14 +318,19 @@ def write_text(file: str, text: str) -> None:
         opened.write(text)
 
 
-def run(command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> NoReturn:
+def run(
+    command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None
+) -> NoReturn:
     """Run a command's `main`, print an error as one line on stderr, and exit with the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # file names can have characters that the terminal lacks
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # warnings about odd metadata, which do not change the pixels
+        # file names can have characters that the terminal lacks
+        sys.stdout.reconfigure(errors="backslashreplace")
+    # warnings about odd metadata, which do not change the pixels
+    warnings.filterwarnings("ignore", module=r"PIL\.")
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # train.py and __main__.py block it
+        # train.py and __main__.py block it
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         sys.exit(main(arguments))
     except UsageError as error:
         code, message = 2, str(error)
@@ -275,7 +355,10 @@ def _one_line(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) and (fix := how_to_install(str(error.name))):
         return f"{str(error.name).partition('.')[0]} is not installed; {fix}"
     if "can't start new thread" in str(error):
-        return "the system starts no more threads for this process; raise its limits (ulimit -u, ulimit -v)"
+        return (
+            "the system starts no more threads for this process; raise its limits (ulimit -u, "
+            "ulimit -v)"
+        )
     if isinstance(error, MemoryError):
         return f"out of memory ({first_line(error)}); give smaller images or a smaller batch"
     return f"{type(error).__name__}: {first_line(error)} (--debug shows the traceback)"

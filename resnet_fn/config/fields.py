@@ -1,10 +1,12 @@
-"""This module declares single settings and checks their values. A setting is a field of `Recipe`, for example:
+"""This module declares single settings and checks their values. A setting is a field of `Recipe`,
+for example:
 
     learning_rate: float = setting("batch and learning rate", 0.2, "peak learning rate", above=0, aliases="lr")
 
-The field makes the flags `--learning-rate` and `--lr` with the help "peak learning rate; default 0.2; also --lr".
-A recipe file can call the setting `learning_rate` or `lr`. In Python, write `Recipe(learning_rate=0.1)`. The value -1
-gives the error "learning_rate: -1.0 must be above 0". `rules.RULES` lists settings that depend on other settings.
+The field makes the flags `--learning-rate` and `--lr` with the help "peak learning rate; default
+0.2; also --lr". A recipe file can call the setting `learning_rate` or `lr`. In Python, write
+`Recipe(learning_rate=0.1)`. The value -1 gives the error "learning_rate: -1.0 must be above 0".
+`rules.RULES` lists settings that depend on other settings.
 """
 
 import dataclasses
@@ -15,7 +17,8 @@ from typing import Any
 from resnet_fn.config.foreign_flags import advice_on_setting, advice_on_value
 from resnet_fn.config.hints import closest
 
-YES_NO_AUTO = ["auto", "yes", "no"]  # choices of a setting whose flags are --setting and --no-setting
+# choices of a setting whose flags are --setting and --no-setting
+YES_NO_AUTO = ["auto", "yes", "no"]
 BALANCED = "balanced"  # value of `class_weights` and `sampling`
 OWN = "own"  # value for an own net, data set or loss in `resnet_fn.fit`; no flag accepts it
 
@@ -38,25 +41,44 @@ def setting(
     """Declare a setting, which is a field of the dataclass `Recipe` or `RunOptions`.
 
     Args:
-        default: the default value, an int, float, bool, str or tuple of floats. Values have the default's type.
+        default: the default value, an int, float, bool, str or tuple of floats. Values have the
+            default's type.
         aliases: other names of the flag, separated by spaces.
-        choices: allowed texts, for example "a|b|c". The default is allowed, too. An empty `choices` allows any text.
-        at_least, above, within: bounds of a number, or of each number in a tuple. `within` is an interval, "[0, 1)".
-        per_worker: whether workers may have different values. Workers may always have different paths (`unit` "path").
+        choices: allowed texts, for example "a|b|c". The default is allowed, too. An empty `choices`
+            allows any text.
+        at_least, above, within: bounds of a number, or of each number in a tuple. `within` is an
+            interval, "[0, 1)".
+        per_worker: whether workers may have different values. Workers may always have different
+            paths (`unit` "path").
         off: the value that the setting gets if a rule drops it, because nothing uses it. None: the
             default.
         absent: what a stored run or trace means that lacks the setting, because an older version
             wrote it. None: the default. See `stored`.
     """
-    about: dict[str, Any] = {"group": group, "meaning": meaning, "unit": unit, "aliases": aliases.split()}
-    about |= {"choices": choices.split("|") if choices else [], "at_least": at_least, "above": above, "within": within}
+    about: dict[str, Any] = {
+        "group": group,
+        "meaning": meaning,
+        "unit": unit,
+        "aliases": aliases.split(),
+    }
+    about |= {
+        "choices": choices.split("|") if choices else [],
+        "at_least": at_least,
+        "above": above,
+        "within": within,
+    }
     about["off"] = default if off is None else off
     about["absent"] = default if absent is None else absent
-    return dataclasses.field(default=default, metadata={**about, "per_worker": per_worker or unit == "path"})
+    return dataclasses.field(
+        default=default, metadata={**about, "per_worker": per_worker or unit == "path"}
+    )
 
 
 def as_declared(field: Any, value: Any) -> Any:
-    """Convert a value to its field's type, for example an int to a float. Other values stay unchanged."""
+    """Convert a value to its field's type, for example an int to a float.
+
+    Other values stay unchanged.
+    """
     wanted = type(field.default)
     if wanted is float and type(value) is int:
         return float(value)
@@ -68,18 +90,27 @@ def as_declared(field: Any, value: Any) -> Any:
 
 
 def fault(field: Any, value: Any) -> str:
-    """Return a value's error message, such as "learning_rate: -1.0 must be above 0", or "" if the value is valid."""
-    about, wanted, numbers = field.metadata, type(field.default), value if isinstance(value, tuple) else (value,)
+    """Return a value's error message, such as "learning_rate: -1.0 must be above 0", or "" if the
+    value is valid.
+    """
+    about, wanted, numbers = (
+        field.metadata,
+        type(field.default),
+        value if isinstance(value, tuple) else (value,),
+    )
     wrong = ""
     # `isinstance` would accept True as a whole number, because `bool` is a subclass of `int`.
-    if type(value) is not wanted or (wanted is tuple and any(type(number) is not float for number in value)):
+    if type(value) is not wanted or (
+        wanted is tuple and any(type(number) is not float for number in value)
+    ):
         names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
         wrong = f"is not {names.get(wanted, 'a list of numbers')}"
         wrong += f"; {closest('', _shown(about['choices']))}" * bool(about["choices"])
     elif about["choices"] and value not in (*about["choices"], field.default):
         hint = advice_on_value(field.name, value) or closest(value, _shown(about["choices"]))
         wrong = f"is unknown; {hint}"
-    elif wanted is str and value != value.encode(errors="ignore").decode():  # Python's surrogates stand for bad bytes
+    elif wanted is str and value != value.encode(errors="ignore").decode():
+        # Python's surrogates stand for bad bytes
         wrong = "has bytes that are not UTF-8; rename the file or folder"
     elif wanted in (int, float, tuple):
         wrong = next(filter(None, (_wrong_number(about, number) for number in numbers)), "")
@@ -148,16 +179,26 @@ def hint_for_setting(word: str, known: Mapping[str, str]) -> str:
 
 
 def all_names(*settings_classes: type) -> dict[str, str]:
-    """Map each name and alias of a setting to the setting's name, for example "lr" to "learning_rate"."""
-    fields = [field for settings_class in settings_classes for field in dataclasses.fields(settings_class)]
-    others = {alias.replace("-", "_"): field.name for field in fields for alias in field.metadata["aliases"]}
+    """Map each name and alias of a setting to the setting's name, for example "lr" to
+    "learning_rate".
+    """
+    fields = [
+        field for settings_class in settings_classes for field in dataclasses.fields(settings_class)
+    ]
+    others = {
+        alias.replace("-", "_"): field.name
+        for field in fields
+        for alias in field.metadata["aliases"]
+    }
     return {field.name: field.name for field in fields} | others
 
 
 def explain(field: Any, value: Any) -> str:
-    """Return the help of a setting, such as "peak learning rate, not scaled by workers; default 0.1*; also --lr".
+    """Return the help of a setting, such as "peak learning rate, not scaled by workers; default
+    0.1*; also --lr".
 
-    The help shows `value` as the default. A * marks a value that differs from the field's own default.
+    The help shows `value` as the default. A * marks a value that differs from the field's own
+    default.
     """
     about, shown = field.metadata, show_value(value)
     text = about["meaning"]
@@ -184,4 +225,7 @@ def show_value(value: object) -> str:
 
 def to_dict(config: Any) -> dict[str, Any]:
     """Convert a recipe, options or an `InputSpec` to a dict of JSON types."""
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(config).items()}
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in vars(config).items()
+    }

@@ -8,7 +8,9 @@ _PACKAGES = ("torch", "mindspore", "tensorflow", "keras", "jax")  # those that `
 
 
 def closest(word: str, known: Iterable[str], main: Iterable[str] = ()) -> str:
-    """Suggest names in `known` similar to `word`, or list the names in `main`, or in `known` if `main` is empty."""
+    """Suggest names in `known` similar to `word`, or list the names in `main`, or in `known` if
+    `main` is empty.
+    """
     names = list(known)
     near = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
     if near and len(names) > 4:
@@ -20,13 +22,21 @@ def closest_flag(word: str, flags: Iterable[str]) -> str:
     """Return a hint with the flags that are nearest to an unknown flag."""
     no = "--no-" if word.startswith("--no-") else "--"
     bare = dict.fromkeys(flag.removeprefix("--").removeprefix("no-") for flag in flags)
-    near = difflib.get_close_matches(word.removeprefix(no).lstrip("-").replace("_", "-"), bare, n=3, cutoff=0.6)
+    near = difflib.get_close_matches(
+        word.removeprefix(no).lstrip("-").replace("_", "-"), bare, n=3, cutoff=0.6
+    )
     names = [no + name if no + name in flags else "--" + name for name in near]
-    return f"did you mean {' or '.join(names)}?" if near else "there is no such flag and none like it; see --help"
+    return (
+        f"did you mean {' or '.join(names)}?"
+        if near
+        else "there is no such flag and none like it; see --help"
+    )
 
 
 def near_path(path: str | Path, otherwise: str) -> str:
-    """Return a hint with existing paths that are nearest to a missing path, or `otherwise` if there are none."""
+    """Return a hint with existing paths that are nearest to a missing path, or `otherwise` if there
+    are none.
+    """
     there = wrong = Path(path)
     while not there.exists() and there != there.parent:
         there, wrong = there.parent, there
@@ -38,7 +48,9 @@ def near_path(path: str | Path, otherwise: str) -> str:
 
 
 def near_run(path: Path, otherwise: str) -> str:
-    """Suggest runs or existing paths near `path`, which lacks what the caller needs, or return `otherwise`."""
+    """Suggest runs or existing paths near `path`, which lacks what the caller needs, or return
+    `otherwise`.
+    """
     place = path if path.is_dir() else path.parent
     runs = sorted(str(log.parent) for log in place.glob("*/metrics.jsonl"))
     hint = f"give one of the runs in {place}: {few(runs)}" if runs else otherwise

@@ -1,4 +1,5 @@
-"""This module reads and writes recipe files, in TOML. The line `extends` names a recipe or another recipe file.
+"""This module reads and writes recipe files, in TOML. The line `extends` names a recipe or another
+recipe file.
 
 extends = "imagenet_resnet50_v1"
 epochs = 30
@@ -21,13 +22,18 @@ from resnet_fn.config.settings import Draft, Source, Value, draft_of, unchecked
 
 ENDING = ".toml"
 FORMAT = 1  # the file's format, in the line `format`
-_FIELDS = {field.name: field for config in (Recipe, RunOptions) for field in dataclasses.fields(config)}
+_FIELDS = {
+    field.name: field for config in (Recipe, RunOptions) for field in dataclasses.fields(config)
+}
 _NAMES = all_names(Recipe, RunOptions)
-_OWN_PLACE = ("out_dir", "resume", "allow_other_data", "progress")  # left out of a run's own recipe file
+# left out of a run's own recipe file
+_OWN_PLACE = ("out_dir", "resume", "allow_other_data", "progress")
 
 
 def draft_of_run(settings: Mapping[str, Any]) -> Draft:
-    """Make a draft (unchecked settings) from a run's config.json, without options such as `out_dir`."""
+    """Make a draft (unchecked settings) from a run's config.json, without options such as
+    `out_dir`.
+    """
     recipe = stored_recipe(settings["recipe"])
     check_names(recipe, Recipe)
     check_names(settings["options"], RunOptions, what="options")
@@ -35,12 +41,19 @@ def draft_of_run(settings: Mapping[str, Any]) -> Draft:
     return draft_of(unchecked(Recipe, recipe), unchecked(RunOptions, stored(RunOptions, options)))
 
 
-def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path, ...] = ()) -> Draft:
-    """Read a recipe file and the recipe or file that it extends. `above` holds the files that extend `path`."""
+def read_recipe_file(
+    path: Path, named: Mapping[str, Recipe], above: tuple[Path, ...] = ()
+) -> Draft:
+    """Read a recipe file and the recipe or file that it extends.
+
+    `above` holds the files that extend `path`.
+    """
     entries = read_toml(path)
     number, place = entries.pop("format", (FORMAT, ""))
     if number != FORMAT:
-        raise ValueError(f"{place}: format: {number!r} is not supported; this version reads format {FORMAT}")
+        raise ValueError(
+            f"{place}: format: {number!r} is not supported; this version reads format {FORMAT}"
+        )
     base = draft_of(Recipe(), RunOptions())
     if "extends" in entries:
         word, place = entries.pop("extends")
@@ -56,12 +69,17 @@ def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path,
             hint = hint_for_setting(word.replace("-", "_"), _NAMES)
             raise ValueError(f"{place}: unknown setting {word!r}; {hint}")
         if name in words:
-            raise ValueError(f"{place}: {word}: {values[name].place} has this setting as {words[name]}; keep one line")
+            raise ValueError(
+                f"{place}: {word}: {values[name].place} has this setting as {words[name]}; keep "
+                "one line"
+            )
         words[name], values[name] = word, Value(_FIELDS[name], value, Source.FILE, place)
     return Draft(values, base.notes)
 
 
-def _extended(path: Path, extends: str, named: Mapping[str, Recipe], above: tuple[Path, ...]) -> Draft:
+def _extended(
+    path: Path, extends: str, named: Mapping[str, Recipe], above: tuple[Path, ...]
+) -> Draft:
     if not extends.endswith(ENDING):
         if extends not in named:
             raise ValueError(f"{extends!r} is unknown; {closest(extends, named)}")
@@ -69,12 +87,18 @@ def _extended(path: Path, extends: str, named: Mapping[str, Recipe], above: tupl
     other = path.parent / extends
     if other.resolve() in above:
         raise ValueError(f"{extends} extends itself; name another recipe")
-    draft = read_recipe_file(other, named, above).complete()  # the extended file must be valid by itself
-    return Draft({name: value._replace(source=Source.RECIPE) for name, value in draft.values.items()}, draft.notes)
+    # the extended file must be valid by itself
+    draft = read_recipe_file(other, named, above).complete()
+    return Draft(
+        {name: value._replace(source=Source.RECIPE) for name, value in draft.values.items()},
+        draft.notes,
+    )
 
 
 def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
-    """Read a TOML file, and map each name to its value and its place, for example "mine.toml line 3"."""
+    """Read a TOML file, and map each name to its value and its place, for example "mine.toml line
+    3".
+    """
     try:
         text = path.read_bytes().decode("utf-8-sig", "surrogateescape").replace("\r\n", "\n")
         settings = tomllib.loads(text + "\n")
@@ -84,9 +108,13 @@ def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror}); give a file") from None
     except RecursionError:
-        raise ValueError(f"{path}: is nested too deeply; write one name = value for each setting") from None
+        raise ValueError(
+            f"{path}: is nested too deeply; write one name = value for each setting"
+        ) from None
     except tomllib.TOMLDecodeError as error:
-        how_to_write = "put texts in quotes, write true and false, and write several numbers as [1, 2]"
+        how_to_write = (
+            "put texts in quotes, write true and false, and write several numbers as [1, 2]"
+        )
         raise ValueError(f"{path}: is not a TOML file: {error}; {how_to_write}") from None
     entries = {}
     for word, value in settings.items():
@@ -94,19 +122,28 @@ def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
         match = re.search(rf"^[^\S\n]*(?:[\"']?{key}[\"']?\s*[=.]|\[+\s*{key}\b)", text, re.M)
         place = f"{path} line {text.count(chr(10), 0, match.start() if match else 0) + 1}"
         if isinstance(value, dict):
-            raise ValueError(f"{place}: [{word}]: a recipe file has no sections; write name = value for each setting")
+            raise ValueError(
+                f"{place}: [{word}]: a recipe file has no sections; write name = value for each "
+                "setting"
+            )
         entries[word] = value, place
     return entries
 
 
 def recipe_text(recipe: Recipe, options: RunOptions) -> str:
-    """Return a recipe file's text: the recipe's settings that have an effect, and the options that are not defaults."""
-    idle = dict(draft_of(recipe).with_flags(vars(recipe)).faults)  # settings without effect, which a file may not set
+    """Return a recipe file's text: the recipe's settings that have an effect, and the options that
+    are not defaults.
+    """
+    # settings without effect, which a file may not set
+    idle = dict(draft_of(recipe).with_flags(vars(recipe)).faults)
     values = {name: value for name, value in to_dict(recipe).items() if name not in idle}
     usual = to_dict(RunOptions())
     values |= {k: v for k, v in to_dict(options).items() if v != usual[k] and k not in _OWN_PLACE}
     groups = {_FIELDS[name].metadata["group"]: "" for name in values}
-    for name, value in values.items():  # JSON's values are valid TOML, except DEL, which must be escaped
-        groups[_FIELDS[name].metadata["group"]] += f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
+    # JSON's values are valid TOML, except DEL, which must be escaped
+    for name, value in values.items():
+        groups[_FIELDS[name].metadata["group"]] += (
+            f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
+        )
     parts = (f"\n# {title}\n{lines}" for title, lines in groups.items())
     return f"format = {FORMAT}\n{''.join(parts)}".replace("\x7f", "\\u007f")

@@ -1,4 +1,7 @@
-"""`RULES` lists settings that need certain values of other settings. `settings.Draft` applies the rules in order."""
+"""`RULES` lists settings that need certain values of other settings.
+
+`settings.Draft` applies the rules in order.
+"""
 
 from collections.abc import Callable
 from fnmatch import fnmatchcase
@@ -11,15 +14,20 @@ class Rule(NamedTuple):
     """A rule lists settings that make sense only if a condition holds."""
 
     fields: str  # names of the settings that need the condition, separated by spaces
-    holds: Callable[..., Any]  # the condition, whose parameters have the names of the settings that it reads
-    text: str  # reason and fix, for example "needs --ema"; "{epochs}" in the text is replaced by the value of epochs
+    # the condition, whose parameters have the names of the settings that it reads
+    holds: Callable[..., Any]
+    # reason and fix, for example "needs --ema"; "{epochs}" in the text is replaced by the value of
+    # epochs
+    text: str
     keep: bool = False  # raise an error instead of switching the setting off
-    instead: Any = None  # value for the setting that `holds` reads, if its source is weaker; otherwise an error
+    # value for the setting that `holds` reads, if its source is weaker; otherwise an error
+    instead: Any = None
     of_stored: bool = True  # whether stored runs, too, must obey the rule, which may be newer
 
 
 KEEP = True  # value for `Rule.keep`
-OF_FILES = ("imagefolder", "mindrecord")  # data sets whose images are decoded from files or records during training
+# data sets whose images are decoded from files or records during training
+OF_FILES = ("imagefolder", "mindrecord")
 _ADAM = ("adam", "adamw", "lamb")  # optimizers that average the squares of the gradients
 _FILES = "is for data sets of image files; leave it out"
 _IN_PYTHON = "is only for resnet_fn.fit in Python; give a data set or net of this package"
@@ -27,17 +35,24 @@ _IN_PYTHON = "is only for resnet_fn.fit in Python; give a data set or net of thi
 
 def _trains_head(freeze: str, train_only: str) -> bool:
     def named(path: str, names: str) -> bool:
-        return any(fnmatchcase(word, name.strip()) for name in names.split(",") for word in ("fc", path))
+        return any(
+            fnmatchcase(word, name.strip()) for name in names.split(",") for word in ("fc", path)
+        )
 
     paths = ("fc.weight", "fc.bias")  # matched as in `models.parts.select`
-    return any(not named(path, freeze) and (not train_only or named(path, train_only)) for path in paths)
+    return any(
+        not named(path, freeze) and (not train_only or named(path, train_only)) for path in paths
+    )
 
 
 # Settings that `fit` rejects, because the net and the data are the caller's.
 NOT_OF_FIT = (
-    "image_size repeats max_shift max_rotation max_zoom crop_padding flip policy color_jitter erasing mixup cutmix "
-    "stem norm sync_batchnorm initialisation zero_init_residual drop_path dropout weights reset_head freeze "
-    "train_only precision head_lr_factor layer_decay eval_size mean std data_dir train_list val_list feed"
+    "image_size repeats max_shift max_rotation max_zoom crop_padding flip policy color_jitter "
+    "erasing mixup cutmix "
+    "stem norm sync_batchnorm initialisation zero_init_residual drop_path dropout weights "
+    "reset_head freeze "
+    "train_only precision head_lr_factor layer_decay eval_size mean std data_dir train_list "
+    "val_list feed"
 )
 # A rule that reads a setting stands below the rules that change this setting.
 RULES = (
@@ -47,17 +62,52 @@ RULES = (
         lambda dataset: dataset != OWN,
         "is for this package's data sets and nets; leave it out",
     ),
-    Rule("loss", lambda loss, dataset: loss != OWN or dataset == OWN, "is for resnet_fn.fit; give cross_entropy"),
+    Rule(
+        "loss",
+        lambda loss, dataset: loss != OWN or dataset == OWN,
+        "is for resnet_fn.fit; give cross_entropy",
+    ),
     Rule("dataset", lambda dataset, model: dataset != OWN or model == OWN, _IN_PYTHON, KEEP),
     Rule("model", lambda dataset, model: model != OWN or dataset == OWN, _IN_PYTHON, KEEP),
     # data
-    Rule("monitor", lambda monitor, multi_label: monitor != "map" or multi_label, "needs --multi-label"),
-    Rule("multi_label", lambda dataset: dataset == "imagefolder", "needs --dataset imagefolder", KEEP),
-    Rule("multi_label", lambda loss: loss != "cross_entropy", "needs --loss bce or focal", instead="bce"),
-    Rule("multi_label", lambda label_smoothing: label_smoothing == 0, "needs --label-smoothing 0", instead=0.0),
-    Rule("multi_label", lambda monitor: monitor != "top1", "needs --monitor map, macro_f1 or loss", instead="map"),
-    Rule("multi_label", lambda class_weights: not class_weights, "excludes --class-weights; give one", instead=""),
-    Rule("multi_label", lambda sampling: sampling == "shuffle", "needs --sampling shuffle", instead="shuffle"),
+    Rule(
+        "monitor",
+        lambda monitor, multi_label: monitor != "map" or multi_label,
+        "needs --multi-label",
+    ),
+    Rule(
+        "multi_label", lambda dataset: dataset == "imagefolder", "needs --dataset imagefolder", KEEP
+    ),
+    Rule(
+        "multi_label",
+        lambda loss: loss != "cross_entropy",
+        "needs --loss bce or focal",
+        instead="bce",
+    ),
+    Rule(
+        "multi_label",
+        lambda label_smoothing: label_smoothing == 0,
+        "needs --label-smoothing 0",
+        instead=0.0,
+    ),
+    Rule(
+        "multi_label",
+        lambda monitor: monitor != "top1",
+        "needs --monitor map, macro_f1 or loss",
+        instead="map",
+    ),
+    Rule(
+        "multi_label",
+        lambda class_weights: not class_weights,
+        "excludes --class-weights; give one",
+        instead="",
+    ),
+    Rule(
+        "multi_label",
+        lambda sampling: sampling == "shuffle",
+        "needs --sampling shuffle",
+        instead="shuffle",
+    ),
     Rule(
         "class_weights",
         lambda class_weights, sampling: class_weights != BALANCED or sampling != BALANCED,
@@ -65,9 +115,21 @@ RULES = (
         KEEP,
         of_stored=False,
     ),
-    Rule("validation_share", lambda dataset: dataset == "imagefolder", "is for --dataset imagefolder; leave it out"),
-    Rule("split_seed group_by", lambda dataset: dataset == "imagefolder", "is for --dataset imagefolder; leave it out"),
-    Rule("split_seed group_by", lambda validation_share: validation_share > 0, "needs --validation-share"),
+    Rule(
+        "validation_share",
+        lambda dataset: dataset == "imagefolder",
+        "is for --dataset imagefolder; leave it out",
+    ),
+    Rule(
+        "split_seed group_by",
+        lambda dataset: dataset == "imagefolder",
+        "is for --dataset imagefolder; leave it out",
+    ),
+    Rule(
+        "split_seed group_by",
+        lambda validation_share: validation_share > 0,
+        "needs --validation-share",
+    ),
     Rule("val_list", lambda train_list: train_list, "needs --train-list, too", KEEP),
     Rule(
         "train_list",
@@ -75,14 +137,38 @@ RULES = (
         "needs --val-list FILE, or --validation-share 0.2 to split the list",
         KEEP,
     ),
-    Rule("synthetic_samples synthetic_classes", lambda dataset: dataset == "synthetic", "needs --dataset synthetic"),
-    Rule("on_bad_sample check_files data_threads crop_scale", lambda dataset: dataset in OF_FILES, _FILES),
+    Rule(
+        "synthetic_samples synthetic_classes",
+        lambda dataset: dataset == "synthetic",
+        "needs --dataset synthetic",
+    ),
+    Rule(
+        "on_bad_sample check_files data_threads crop_scale",
+        lambda dataset: dataset in OF_FILES,
+        _FILES,
+    ),
     Rule("eval_resize interpolation", lambda dataset: dataset in OF_FILES, _FILES),
     # images
-    Rule("max_shift max_rotation", lambda dataset: dataset not in OF_FILES, "is for data sets in memory; give 0"),
-    Rule("max_zoom crop_padding", lambda dataset: dataset not in OF_FILES, "is for data sets in memory; give 0"),
-    Rule("policy color_jitter", lambda dataset: dataset != "digits", "needs colour images, which the digits are not"),
-    Rule("policy_ops policy_noise", lambda policy: policy == "randaugment", "needs --policy randaugment"),
+    Rule(
+        "max_shift max_rotation",
+        lambda dataset: dataset not in OF_FILES,
+        "is for data sets in memory; give 0",
+    ),
+    Rule(
+        "max_zoom crop_padding",
+        lambda dataset: dataset not in OF_FILES,
+        "is for data sets in memory; give 0",
+    ),
+    Rule(
+        "policy color_jitter",
+        lambda dataset: dataset != "digits",
+        "needs colour images, which the digits are not",
+    ),
+    Rule(
+        "policy_ops policy_noise",
+        lambda policy: policy == "randaugment",
+        "needs --policy randaugment",
+    ),
     Rule("policy_magnitude", lambda policy: policy == "randaugment", "needs --policy randaugment"),
     Rule(
         "eval_resize",
@@ -95,19 +181,33 @@ RULES = (
         lambda mix_off_epochs, epochs: mix_off_epochs < epochs,
         "needs --mix-off-epochs below epochs ({epochs})",
     ),
-    Rule("mix_off_epochs label_threshold", lambda mixup, cutmix: mixup or cutmix, "needs --mixup or --cutmix"),
+    Rule(
+        "mix_off_epochs label_threshold",
+        lambda mixup, cutmix: mixup or cutmix,
+        "needs --mixup or --cutmix",
+    ),
     Rule("mix_switch", lambda mixup, cutmix: mixup and cutmix, "needs both --mixup and --cutmix"),
     Rule("label_threshold", lambda loss: loss != "cross_entropy", "needs --loss bce or focal"),
     # net and weights
     Rule("sync_batchnorm zero_init_residual", lambda norm: norm == "batch", "needs --norm batch"),
     Rule("which reset_head", lambda weights: weights, "needs weights; give --weights FILE"),
-    Rule("train_only", lambda freeze: not freeze, "cannot be used with --freeze {freeze}; give one of them", KEEP),
-    Rule("head_lr_factor", _trains_head, "needs a last layer that is trained; leave it out, or leave out --freeze"),
+    Rule(
+        "train_only",
+        lambda freeze: not freeze,
+        "cannot be used with --freeze {freeze}; give one of them",
+        KEEP,
+    ),
+    Rule(
+        "head_lr_factor",
+        _trains_head,
+        "needs a last layer that is trained; leave it out, or leave out --freeze",
+    ),
     # updates
     Rule(
         "repeats",
         lambda repeats, batch_size: batch_size % repeats == 0,
-        "does not divide batch {batch_size}; give a batch size that is a multiple of {repeats}, or --repeats 1",
+        "does not divide batch {batch_size}; give a batch size that is a multiple of {repeats}, or "
+        "--repeats 1",
         KEEP,
     ),
     Rule(
@@ -115,14 +215,37 @@ RULES = (
         lambda accumulate, sync_batchnorm: accumulate == 1 or not sync_batchnorm,
         "cannot be used with --sync-batchnorm; give --accumulate 1 or --no-sync-batchnorm",
     ),
-    Rule("nesterov", lambda optimizer: optimizer == "sgd", "is for SGD, not for {optimizer}; give --no-nesterov"),
+    Rule(
+        "nesterov",
+        lambda optimizer: optimizer == "sgd",
+        "is for SGD, not for {optimizer}; give --no-nesterov",
+    ),
     Rule("nesterov", lambda momentum: momentum > 0, "needs momentum above 0; give --no-nesterov"),
     Rule("trust_coefficient", lambda optimizer: optimizer == "lars", "needs --optimizer lars"),
-    Rule("trust_coefficient", lambda weight_decay: weight_decay > 0, "needs weight decay; give --weight-decay above 0"),
-    Rule("beta2 epsilon", lambda optimizer: optimizer in _ADAM, "needs --optimizer adam, adamw or lamb"),
-    Rule("milestones milestone_factor", lambda schedule: schedule == "step", "needs --schedule step"),
-    Rule("schedule", lambda schedule, milestones: schedule != "step" or milestones, "needs --milestones", KEEP),
-    Rule("min_learning_rate", lambda schedule: schedule in ("cosine", "linear"), "needs --schedule cosine or linear"),
+    Rule(
+        "trust_coefficient",
+        lambda weight_decay: weight_decay > 0,
+        "needs weight decay; give --weight-decay above 0",
+    ),
+    Rule(
+        "beta2 epsilon",
+        lambda optimizer: optimizer in _ADAM,
+        "needs --optimizer adam, adamw or lamb",
+    ),
+    Rule(
+        "milestones milestone_factor", lambda schedule: schedule == "step", "needs --schedule step"
+    ),
+    Rule(
+        "schedule",
+        lambda schedule, milestones: schedule != "step" or milestones,
+        "needs --milestones",
+        KEEP,
+    ),
+    Rule(
+        "min_learning_rate",
+        lambda schedule: schedule in ("cosine", "linear"),
+        "needs --schedule cosine or linear",
+    ),
     Rule(
         "min_learning_rate",
         lambda min_learning_rate, learning_rate: min_learning_rate <= learning_rate,
@@ -135,15 +258,29 @@ RULES = (
         "is above epochs {epochs}; give --warmup-epochs {epochs} or less",
         KEEP,
     ),
-    Rule("ema ema_start", lambda ema_start, epochs: ema_start < epochs, "needs --ema-start below epochs ({epochs})"),
+    Rule(
+        "ema ema_start",
+        lambda ema_start, epochs: ema_start < epochs,
+        "needs --ema-start below epochs ({epochs})",
+    ),
     Rule("ema_every ema_start ema_warmup", lambda ema: ema > 0, "needs --ema"),
     Rule(
         "loss",
-        lambda loss, label_smoothing, class_weights: loss != OWN or not (label_smoothing or class_weights),
+        lambda loss, label_smoothing, class_weights: (
+            loss != OWN or not (label_smoothing or class_weights)
+        ),
         "is a function, which takes neither label_smoothing nor class_weights; leave them out",
         KEEP,
     ),
     Rule("smoothing_over", lambda label_smoothing: label_smoothing > 0, "needs --label-smoothing"),
-    Rule("loss_scale loss_scale_interval max_skips", lambda precision: precision == "fp16", "needs --precision fp16"),
-    Rule("fast_math", lambda device: device == "Ascend", "needs --device Ascend; leave it out on a CPU"),
+    Rule(
+        "loss_scale loss_scale_interval max_skips",
+        lambda precision: precision == "fp16",
+        "needs --precision fp16",
+    ),
+    Rule(
+        "fast_math",
+        lambda device: device == "Ascend",
+        "needs --device Ascend; leave it out on a CPU",
+    ),
 )

@@ -1,8 +1,9 @@
 """This module checks settings, and resolves contradictions between them, before a `Recipe` is made.
 
-If two settings contradict each other, the setting from the weaker `Source` is usually dropped, and the run prints a
-line about it. For example, `--recipe imagenet_resnet50_v1 --schedule cosine` drops the recipe's milestones, because a
-flag is stronger than a recipe. `--schedule cosine --milestones 30` is an error, because both settings are flags.
+If two settings contradict each other, the setting from the weaker `Source` is usually dropped, and
+the run prints a line about it. For example, `--recipe imagenet_resnet50_v1 --schedule cosine` drops
+the recipe's milestones, because a flag is stronger than a recipe. `--schedule cosine --milestones
+30` is an error, because both settings are flags.
 """
 
 import dataclasses
@@ -18,9 +19,13 @@ _Settings = TypeVar("_Settings", bound="Settings")
 
 
 class Source(enum.IntEnum):
-    """Orders the sources of a setting's value, weakest first. The user chose the values from `FILE` and `FLAG`."""
+    """Orders the sources of a setting's value, weakest first.
 
-    RECIPE = 0  # a named recipe, a file that the user's file extends, a run that resumes, or a default
+    The user chose the values from `FILE` and `FLAG`.
+    """
+
+    # a named recipe, a file that the user's file extends, a run that resumes, or a default
+    RECIPE = 0
     FILE = 1  # the user's own recipe file
     FLAG = 2  # a flag, or a keyword in Python
 
@@ -40,31 +45,51 @@ class Value(NamedTuple):
 
     @property
     def is_on(self) -> bool:
-        """Return whether the value differs from `off`. A file's or flag's value is also on if not 0, false or empty."""
+        """Return whether the value differs from `off`.
+
+        A file's or flag's value is also on if not 0, false or empty.
+        """
         return self.value != self.off or (self.source >= Source.FILE and bool(self.value))
 
 
 class Draft(NamedTuple):
-    """A draft holds settings and their sources, before a `Recipe` or `RunOptions` is made from them."""
+    """A draft holds settings and their sources, before a `Recipe` or `RunOptions` is made from
+    them.
+    """
 
     values: Mapping[str, Value]
     notes: tuple[str, ...] = ()  # lines about dropped settings
-    # Pairs (setting, error text) for invalid settings, and for settings of a file or flag without effect.
+    # Pairs (setting, error text) for invalid settings, and for settings of a file or flag without
+    # effect.
     faults: tuple[tuple[str, str], ...] = ()
 
     def with_flags(self, given: Mapping[str, Any]) -> "Draft":
-        """Return a draft with the flags `given`. Settings without effect are left out, or are faults: see `RULES`."""
-        flags = {name: Value(self.values[name].field, value, Source.FLAG) for name, value in given.items()}
+        """Return a draft with the flags `given`.
+
+        Settings without effect are left out, or are faults: see `RULES`.
+        """
+        flags = {
+            name: Value(self.values[name].field, value, Source.FLAG)
+            for name, value in given.items()
+        }
         values = {**self.values, **flags}
-        values = {name: value._replace(value=as_declared(value.field, value.value)) for name, value in values.items()}
+        values = {
+            name: value._replace(value=as_declared(value.field, value.value))
+            for name, value in values.items()
+        }
         notes = list(self.notes)
-        faults = [(name, text) for name, value in values.items() if (text := fault(value.field, value.value))]
+        faults = [
+            (name, text)
+            for name, value in values.items()
+            if (text := fault(value.field, value.value))
+        ]
         valid = values.keys() - dict(faults)
         on = {name for name in valid if values[name].is_on}
         for rule in RULES:
             reads = inspect.signature(rule.holds).parameters.keys()
             plain = {name: values[name].value for name in reads & valid}
-            if len(plain) < len(reads) or rule.holds(**plain):  # also skipped if a setting is invalid or missing
+            # also skipped if a setting is invalid or missing
+            if len(plain) < len(reads) or rule.holds(**plain):
                 continue
             of_user = any(values[name].source is not Source.RECIPE for name in reads)
             if not (rule.of_stored or of_user):
@@ -73,12 +98,19 @@ class Draft(NamedTuple):
             reason = text.partition(";")[0]
             for name in [name for name in rule.fields.split() if name in on]:
                 mine = values[name]
-                other = max((read for read in reads if read != name), key=lambda read: values[read].source)
+                other = max(
+                    (read for read in reads if read != name), key=lambda read: values[read].source
+                )
                 its = values[other]
-                if rule.instead is not None and its.source < mine.source:  # set `other` to the value that `name` needs
+                # set `other` to the value that `name` needs
+                if rule.instead is not None and its.source < mine.source:
                     values[other] = its._replace(value=rule.instead, source=mine.source, place="")
                     notes.append(f"{other} {show_value(its.value)} is left out: {name} {reason}")
-                elif not rule.keep and rule.instead is None and mine.source < max(its.source, Source.FILE):
+                elif (
+                    not rule.keep
+                    and rule.instead is None
+                    and mine.source < max(its.source, Source.FILE)
+                ):
                     values[name] = mine._replace(value=mine.off, source=its.source, place="")
                     on.remove(name)
                     usual = (mine.field.default, mine.field.metadata["absent"])
@@ -87,10 +119,17 @@ class Draft(NamedTuple):
                 else:
                     faults.append((name, f"{name}: {mine.value!r} {text}"))
         places = {name: f"{value.place}: " for name, value in values.items() if value.place}
-        return Draft(values, tuple(notes), tuple((name, places.get(name, "") + text) for name, text in faults))
+        return Draft(
+            values,
+            tuple(notes),
+            tuple((name, places.get(name, "") + text) for name, text in faults),
+        )
 
     def complete(self, **given: Any) -> "Draft":
-        """Return this draft with the values `given`, after all checks. Raises a ValueError that lists all errors."""
+        """Return this draft with the values `given`, after all checks.
+
+        Raises a ValueError that lists all errors.
+        """
         draft = self.with_flags(given)
         if draft.faults:
             raise ValueError("; ".join(text for _, text in draft.faults))
@@ -108,22 +147,31 @@ class Draft(NamedTuple):
 class Settings:
     """This base class of `Recipe` and `RunOptions` checks all values in the constructor."""
 
-    # Names of the settings that the user chose: flags, lines of the user's recipe file, and keywords of the constructor
-    # (none if all were given, as by `dataclasses.replace`). `vars` does not have a slot.
+    # Names of the settings that the user chose: flags, lines of the user's recipe file, and
+    # keywords of the constructor (none if all were given, as by `dataclasses.replace`). `vars` does
+    # not have a slot.
     __slots__ = ("typed",)
     typed: ClassVar[frozenset[str]]  # of each instance; ClassVar, so that it is no setting
 
     def __init_subclass__(cls) -> None:
         """Add the help of all fields to the class's docstring."""
-        fields = ((name, field) for name, field in vars(cls).items() if isinstance(field, dataclasses.Field))
-        lines = "".join(f"\n        {name}: {explain(field, field.default)}" for name, field in fields)
+        fields = (
+            (name, field)
+            for name, field in vars(cls).items()
+            if isinstance(field, dataclasses.Field)
+        )
+        lines = "".join(
+            f"\n        {name}: {explain(field, field.default)}" for name, field in fields
+        )
         cls.__doc__ = f"{(cls.__doc__ or '').rstrip()}\n\n    Attributes:{lines}\n"
 
     def __new__(cls, *_: Any, **given: Any) -> Any:
         """Make an instance, and remember which keywords were given."""
         check_names(given, cls)
         new = super().__new__(cls)
-        object.__setattr__(new, "typed", frozenset(given if len(given) < len(dataclasses.fields(cls)) else ()))
+        object.__setattr__(
+            new, "typed", frozenset(given if len(given) < len(dataclasses.fields(cls)) else ())
+        )
         return new
 
     def __getstate__(self) -> dict[str, Any]:
@@ -135,26 +183,43 @@ class Settings:
 
 
 def unchecked(config: type[_Settings], values: Mapping[str, Any]) -> _Settings:
-    """Make an instance of `config` without checks. Missing fields get their defaults, and unknown names are ignored."""
+    """Make an instance of `config` without checks.
+
+    Missing fields get their defaults, and unknown names are ignored.
+    """
     new: _Settings = config.__new__(config)
-    vars(new).update({field.name: values.get(field.name, field.default) for field in dataclasses.fields(config)})
+    vars(new).update(
+        {field.name: values.get(field.name, field.default) for field in dataclasses.fields(config)}
+    )
     return new
 
 
 def typed_in(config: Any) -> dict[str, Any]:
     """Return the settings that were passed to the constructor or differ from their defaults."""
     usual = {field.name: field.default for field in dataclasses.fields(config)}
-    return {name: value for name, value in vars(config).items() if name in config.typed or value != usual[name]}
+    return {
+        name: value
+        for name, value in vars(config).items()
+        if name in config.typed or value != usual[name]
+    }
 
 
 def draft_of(*configs: Any) -> Draft:
-    """Make a draft (unchecked settings) from a recipe, options or both. Each source is `Source.RECIPE`."""
+    """Make a draft (unchecked settings) from a recipe, options or both.
+
+    Each source is `Source.RECIPE`.
+    """
     fields = [(config, field) for config in configs for field in dataclasses.fields(config)]
-    return Draft({field.name: Value(field, getattr(config, field.name)) for config, field in fields})
+    return Draft(
+        {field.name: Value(field, getattr(config, field.name)) for config, field in fields}
+    )
 
 
 def changed(config: Any, **given: Any) -> Any:
-    """Return a copy of `config` with the values `given`. Other settings can change, too: see `Draft.with_flags`."""
+    """Return a copy of `config` with the values `given`.
+
+    Other settings can change, too: see `Draft.with_flags`.
+    """
     check_names(given, type(config))
     new = draft_of(config).complete(**given).make(type(config))
     object.__setattr__(new, "typed", config.typed | given.keys())

@@ -1,4 +1,7 @@
-"""These functions compare workers' settings, data and weights. If one worker calls a function, all must call it."""
+"""These functions compare workers' settings, data and weights.
+
+If one worker calls a function, all must call it.
+"""
 
 import dataclasses
 import hashlib
@@ -23,7 +26,10 @@ _SPLITS = {"train": "training images", "test": "validation images"}
 
 
 def identify(split: Samples) -> dict[str, Any]:
-    """Return a dict of JSON types that identifies a split. A resumed run compares it with the checkpoint's dict."""
+    """Return a dict of JSON types that identifies a split.
+
+    A resumed run compares it with the checkpoint's dict.
+    """
     identity: dict[str, Any] = {"samples": len(split)}
     if isinstance(split, FileSplit | RecordSplit):
         identity["files"] = sha256(split.listing + split.labels.tobytes())
@@ -47,7 +53,9 @@ def require_alike(values: Mapping[str, Any], workers: Workers, fix: str) -> None
 
 
 def check_settings(workers: Workers, *configs: Any, **more: Any) -> None:
-    """Raise ValueError if code, package versions, `more` or shared settings of `configs` differ between workers."""
+    """Raise ValueError if code, package versions, `more` or shared settings of `configs` differ
+    between workers.
+    """
     if workers.size == 1:
         return
     values = {"resnet_fn's code": versions.sources()[:_DIGITS]}
@@ -55,14 +63,21 @@ def check_settings(workers: Workers, *configs: Any, **more: Any) -> None:
     for config in configs:
         fields = [field for field in dataclasses.fields(config) if not field.metadata["per_worker"]]
         values |= {field.name: getattr(config, field.name) for field in fields}
-    require_alike(values | more, workers, "start all workers with the same settings, code and versions")
+    require_alike(
+        values | more, workers, "start all workers with the same settings, code and versions"
+    )
 
 
 def check_data(workers: Workers, dataset: DataSet, splits: Iterable[str]) -> None:
-    """Raise ValueError if classes or samples differ between workers. Image files are compared by name and size."""
+    """Raise ValueError if classes or samples differ between workers.
+
+    Image files are compared by name and size.
+    """
     if workers.size == 1:
         return
-    values = {"classes": _digest(name.encode("utf-8", "surrogateescape") for name in dataset.classes)}
+    values = {
+        "classes": _digest(name.encode("utf-8", "surrogateescape") for name in dataset.classes)
+    }
     for name in splits:
         split: Any = getattr(dataset, name)
         contents = split.images if isinstance(split, Split) else split.listing + split.contents
@@ -70,11 +85,15 @@ def check_data(workers: Workers, dataset: DataSet, splits: Iterable[str]) -> Non
     require_alike(values, workers, "give all workers the same data")
 
 
-def check_state(workers: Workers, parameters: Iterable[Any], class_weights: Iterable[float] = ()) -> None:
+def check_state(
+    workers: Workers, parameters: Iterable[Any], class_weights: Iterable[float] = ()
+) -> None:
     """Raise ValueError if parameters or class weights are not bitwise equal on all workers."""
     if workers.size == 1:
         return
-    state = _digest(part for parameter in parameters for part in (parameter.name.encode(), parameter.numpy()))
+    state = _digest(
+        part for parameter in parameters for part in (parameter.name.encode(), parameter.numpy())
+    )
     values = {"class_weights": _digest([np.array(class_weights)]), "weights and other state": state}
     require_alike(values, workers, "give all workers the same weights and the same checkpoint")
 

@@ -1,7 +1,9 @@
-"""This module augments training images by crop, flip, colour jitter and policies such as RandAugment.
+"""This module augments training images by crop, flip, colour jitter and policies such as
+RandAugment.
 
-Colour jitter and policies compute the same pixels as torchvision on PIL images. The random numbers differ from
-torchvision's. Source: https://github.com/pytorch/vision/blob/v0.28.0/torchvision/transforms/autoaugment.py
+Colour jitter and policies compute the same pixels as torchvision on PIL images. The random numbers
+differ from torchvision's. Source:
+https://github.com/pytorch/vision/blob/v0.28.0/torchvision/transforms/autoaugment.py
 """
 
 import math
@@ -19,10 +21,12 @@ _BLACK = (0, 0, 0)
 
 
 def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: bool) -> np.ndarray:
-    """Pad images with black, and cut out random windows of the original size (arXiv 1512.03385, section 4.2).
+    """Pad images with black, and cut out random windows of the original size (arXiv 1512.03385,
+    section 4.2).
 
-    Images are uint8 [N, H, W, C]. `padding` is in pixels on each side. The columns of `draws`, [N, 3] in [0, 1), choose
-    the window's row, the window's column, and whether to mirror. If `flip` is false, no image is mirrored.
+    Images are uint8 [N, H, W, C]. `padding` is in pixels on each side. The columns of `draws`, [N,
+    3] in [0, 1), choose the window's row, the window's column, and whether to mirror. If `flip` is
+    false, no image is mirrored.
     """
     height, width = images.shape[1:3]
     top, left = ((draws[:, :2] * (2 * padding + 1)).astype(int) - padding).T.tolist()
@@ -31,17 +35,30 @@ def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: boo
     # One slice for each image is four times as fast as one gather over all pixels.
     for image, target, y, x, mirror in zip(images, result, top, left, mirrored, strict=True):
         window = target[:, ::-1] if mirror else target
-        rows, columns = slice(max(-y, 0), min(height - y, height)), slice(max(-x, 0), min(width - x, width))
-        window[rows, columns] = image[rows.start + y : rows.stop + y, columns.start + x : columns.stop + x]
+        rows, columns = (
+            slice(max(-y, 0), min(height - y, height)),
+            slice(max(-x, 0), min(width - x, width)),
+        )
+        window[rows, columns] = image[
+            rows.start + y : rows.stop + y, columns.start + x : columns.stop + x
+        ]
     return result
 
 
 def colour(image: Any, recipe: Recipe, epoch: int, repeat: int, number: int) -> Any:
-    """Apply the recipe's jitter and policy to an image. `epoch`, `repeat` and `number` select the random numbers."""
+    """Apply the recipe's jitter and policy to an image.
+
+    `epoch`, `repeat` and `number` select the random numbers.
+    """
     if recipe.color_jitter:
         # Brightness, contrast and saturation change in random order.
-        rng, most = np.random.default_rng([recipe.seed, epoch, Streams.JITTER, repeat, number]), recipe.color_jitter
-        for place, factor in zip(rng.permutation(len(_JITTERED)), rng.uniform(1 - most, 1 + most, 3), strict=True):
+        rng, most = (
+            np.random.default_rng([recipe.seed, epoch, Streams.JITTER, repeat, number]),
+            recipe.color_jitter,
+        )
+        for place, factor in zip(
+            rng.permutation(len(_JITTERED)), rng.uniform(1 - most, 1 + most, 3), strict=True
+        ):
             image = enhance(image, _JITTERED[place], factor)
     if recipe.policy:
         rng = np.random.default_rng([recipe.seed, epoch, Streams.POLICY, repeat, number])
@@ -57,11 +74,16 @@ def colour_arrays(
     from PIL import Image
 
     places = zip(images, repeats, numbers, strict=True)
-    return np.stack([colour(Image.fromarray(image), recipe, epoch, *place) for image, *place in places])
+    return np.stack(
+        [colour(Image.fromarray(image), recipe, epoch, *place) for image, *place in places]
+    )
 
 
 def enhance(image: Any, name: str, factor: float) -> Any:
-    """Apply a class of Pillow's `ImageEnhance`, such as "Color", to an image. Factor 1 leaves the image unchanged."""
+    """Apply a class of Pillow's `ImageEnhance`, such as "Color", to an image.
+
+    Factor 1 leaves the image unchanged.
+    """
     from PIL import ImageEnhance
 
     return getattr(ImageEnhance, name)(image).enhance(factor)
@@ -84,15 +106,17 @@ def _image_ops(name: str, image: Any, *values: float) -> Any:
     return getattr(ImageOps, name)(image, *values)
 
 
-# Each function takes an RGB PIL image and a magnitude. The magnitude is a shear's tangent, pixels, degrees, a factor
-# minus 1 (Brightness to Sharpness), bits to keep (Posterize), or the lowest level that Solarize inverts.
+# Each function takes an RGB PIL image and a magnitude. The magnitude is a shear's tangent, pixels,
+# degrees, a factor minus 1 (Brightness to Sharpness), bits to keep (Posterize), or the lowest level
+# that Solarize inverts.
 OPERATIONS: dict[str, Callable[[Any, float], Any]] = {
     "Identity": lambda image, _: image,
     "ShearX": lambda image, m: _affine(image, 1, _tangent(m), 0, 0, 1, 0),
     "ShearY": lambda image, m: _affine(image, 1, 0, 0, _tangent(m), 1, 0),
     "TranslateX": lambda image, m: _affine(image, 1, 0, -int(m), 0, 1, 0),
     "TranslateY": lambda image, m: _affine(image, 1, 0, 0, 0, 1, -int(m)),
-    "Rotate": lambda image, degrees: image.rotate(degrees, fillcolor=_BLACK),  # nearest pixel is Pillow's default
+    # nearest pixel is Pillow's default
+    "Rotate": lambda image, degrees: image.rotate(degrees, fillcolor=_BLACK),
     "Brightness": lambda image, m: enhance(image, "Brightness", 1 + m),
     "Color": lambda image, m: enhance(image, "Color", 1 + m),
     "Contrast": lambda image, m: enhance(image, "Contrast", 1 + m),
@@ -109,13 +133,20 @@ _AUTO_BINS = 10
 _WIDEST = {"Shear": 0.99, "Translate": 32.0, "Rotate": 135.0, "Enhance": 0.99}  # TrivialAugmentWide
 _USUAL = {"Shear": 0.3, "Rotate": 30.0, "Enhance": 0.9}  # translation: 150 of 331 pixels
 _SIGNED = {
-    **{"ShearX": "Shear", "ShearY": "Shear", "TranslateX": "Translate", "TranslateY": "Translate", "Rotate": "Rotate"},
+    **{
+        "ShearX": "Shear",
+        "ShearY": "Shear",
+        "TranslateX": "Translate",
+        "TranslateY": "Translate",
+        "Rotate": "Rotate",
+    },
     **dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), "Enhance"),
 }
 # TrivialAugmentWide and RandAugment choose from these operations with equal probability.
 CHOICE = ("Identity", *_SIGNED, "Posterize", "Solarize", "AutoContrast", "Equalize")
 
-# AutoAugment's policies (Cubuk et al., arXiv 1805.09501, tables 7 and 9): operation, probability, level 0..9.
+# AutoAugment's policies (Cubuk et al., arXiv 1805.09501, tables 7 and 9): operation, probability,
+# level 0..9.
 CIFAR10 = """
 Invert 0.1, Contrast 0.2 6;           Rotate 0.7 2, TranslateX 0.3 9;    Sharpness 0.8 1, Sharpness 0.9 3
 ShearY 0.5 8, TranslateY 0.7 9;       AutoContrast 0.5, Equalize 0.9;    ShearY 0.2 7, Posterize 0.3 7
@@ -141,13 +172,19 @@ Equalize 0.8, Equalize 0.6
 
 # Image files (key True) use ImageNet's policy. Sets in memory (key False) use CIFAR-10's policy.
 PAIRS = {
-    of_files: [[operation.split() for operation in pair.split(",")] for pair in re.split("[;\n]", policy.strip())]
+    of_files: [
+        [operation.split() for operation in pair.split(",")]
+        for pair in re.split("[;\n]", policy.strip())
+    ]
     for of_files, policy in ((True, IMAGENET), (False, CIFAR10))
 }
 
 
 def magnitude(name: str, level: int, size: int, policy: str) -> float:
-    """Return an operation's unsigned magnitude at image width `size`. `level` is 0..30, or 0..9 for autoaugment."""
+    """Return an operation's unsigned magnitude at image width `size`.
+
+    `level` is 0..30, or 0..9 for autoaugment.
+    """
     bins, wide = _AUTO_BINS if policy == "autoaugment" else _BINS, policy == "trivialaugment"
     if name in _SIGNED:
         kind = _SIGNED[name]
@@ -161,7 +198,8 @@ def magnitude(name: str, level: int, size: int, policy: str) -> float:
 def choose(settings: Recipe, size: int, rng: np.random.Generator) -> list[tuple[str, float]]:
     """Draw the policy's operations for one image of width `size`, as pairs (name, magnitude).
 
-    TrivialAugmentWide is from arXiv 2103.10158. RandAugment is from arXiv 1909.13719. `policy_noise` is from timm.
+    TrivialAugmentWide is from arXiv 2103.10158. RandAugment is from arXiv 1909.13719.
+    `policy_noise` is from timm.
     """
     policy, chosen = settings.policy, []
     if policy == "autoaugment":
@@ -171,7 +209,11 @@ def choose(settings: Recipe, size: int, rng: np.random.Generator) -> list[tuple[
             if drawn < float(probability):
                 chosen.append((name, int(strength[0]) if strength else 0, negative))
     for _ in range({"trivialaugment": 1, "randaugment": settings.policy_ops}.get(policy, 0)):
-        name, level, negative = CHOICE[rng.integers(len(CHOICE))], int(rng.integers(_BINS)), rng.integers(2)
+        name, level, negative = (
+            CHOICE[rng.integers(len(CHOICE))],
+            int(rng.integers(_BINS)),
+            rng.integers(2),
+        )
         if policy == "randaugment":
             level = settings.policy_magnitude
             if settings.policy_noise:
@@ -184,8 +226,13 @@ def choose(settings: Recipe, size: int, rng: np.random.Generator) -> list[tuple[
 
 
 def _linspace(start: float, end: float, count: int) -> np.ndarray:
-    """Return the values of `torch.linspace` with torch's float32 rounding. NumPy's rounding could change an image."""
+    """Return the values of `torch.linspace` with torch's float32 rounding.
+
+    NumPy's rounding could change an image.
+    """
     first, last = np.float32(start), np.float32(end)
     step, places = float((last - first) / np.float32(count - 1)), np.arange(count)
-    values = np.where(places < count // 2, first + step * places, last - step * (count - 1 - places))
+    values = np.where(
+        places < count // 2, first + step * places, last - step * (count - 1 - places)
+    )
     return values.astype(np.float32)

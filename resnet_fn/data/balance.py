@@ -1,4 +1,6 @@
-"""This module computes class weights for the loss, and sample orders in which all classes are equally frequent."""
+"""This module computes class weights for the loss, and sample orders in which all classes are
+equally frequent.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,7 +47,9 @@ def class_weights(
     return tuple(weights.tolist())
 
 
-def class_balance(sampling: str, weights: Sequence[float], classes: int, labels: np.ndarray) -> list[dict[str, float]]:
+def class_balance(
+    sampling: str, weights: Sequence[float], classes: int, labels: np.ndarray
+) -> list[dict[str, float]]:
     """Return each class's image count, loss weight and uses of an image per epoch.
 
     Returns [] without class weights and balanced sampling.
@@ -67,16 +71,19 @@ def class_balance(sampling: str, weights: Sequence[float], classes: int, labels:
 def describe_balance(rows: Sequence[Mapping[str, float]], classes: Sequence[str]) -> str:
     """Describe the rows of `class_balance` in one line of text."""
     texts = [
-        f"{name} {row['training_images']:,} of weight {row['loss_weight']:.3g}, seen {row['times_seen']:.3g} times"
+        f"{name} {row['training_images']:,} of weight {row['loss_weight']:.3g}, seen "
+        f"{row['times_seen']:.3g} times"
         for name, row in zip(classes, rows, strict=True)
     ]
     return f"images      {few(texts, 10, '; ')}"
 
 
 def balanced_order(rng: np.random.Generator, labels: np.ndarray) -> np.ndarray:
-    """Draw the order of an epoch, int32 [N], in which all classes in `labels`, int [N], are equally frequent.
+    """Draw the order of an epoch, int32 [N], in which all classes in `labels`, int [N], are equally
+    frequent.
 
-    Each of K classes gets about N / K places. Samples of one class occur equally often, up to a difference of 1.
+    Each of K classes gets about N / K places. Samples of one class occur equally often, up to a
+    difference of 1.
     """
     counts = np.unique(labels, return_counts=True)[1]
     by_class = np.split(np.argsort(labels, kind="stable").astype(np.int32), np.cumsum(counts)[:-1])

@@ -1,4 +1,6 @@
-"""This module defines data sets and their splits, checks labels, and makes batches for evaluation."""
+"""This module defines data sets and their splits, checks labels, and makes batches for
+evaluation.
+"""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -17,9 +19,16 @@ class BadSampleError(ValueError):
 
 
 def describe_bad_samples(error: BadSampleError | None, workers: Workers) -> str:
-    """Join the errors of all ranks into one text. Every rank must call this function, also a rank without an error."""
+    """Join the errors of all ranks into one text.
+
+    Every rank must call this function, also a rank without an error.
+    """
     texts = gather_texts(str(error or ""), workers)
-    return "; ".join(f"rank {rank}: {text}" if workers.size > 1 else text for rank, text in enumerate(texts) if text)
+    return "; ".join(
+        f"rank {rank}: {text}" if workers.size > 1 else text
+        for rank, text in enumerate(texts)
+        if text
+    )
 
 
 class Samples(Protocol):
@@ -27,12 +36,16 @@ class Samples(Protocol):
 
     @property
     def labels(self) -> np.ndarray:
-        """Return labels, int32 [N], or zeros and ones, float32 [N, classes], if images can have several classes."""
+        """Return labels, int32 [N], or zeros and ones, float32 [N, classes], if images can have
+        several classes.
+        """
 
     def __len__(self) -> int: ...
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
-        """Yield images for evaluation, float32 [n, C, H, W], for each array of sample numbers, int [n]."""
+        """Yield images for evaluation, float32 [n, C, H, W], for each array of sample numbers, int
+        [n].
+        """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +65,10 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class Arrays(Split):
-    """Holds inputs and targets that a caller passes to `resnet_fn.fit`. The net gets the inputs unchanged."""
+    """Holds inputs and targets that a caller passes to `resnet_fn.fit`.
+
+    The net gets the inputs unchanged.
+    """
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
         """Yield the unchanged inputs for each array of sample numbers."""
@@ -67,7 +83,8 @@ class DataSet:
     test: Samples
     input: InputSpec
     notes: tuple[str, ...] = ()  # lines that the run prints
-    # One line "path, tab, fault" for each image file that was left out. None if bad files are not skipped.
+    # One line "path, tab, fault" for each image file that was left out. None if bad files are not
+    # skipped.
     bad_files: tuple[str, ...] | None = None
     is_split: bool = False  # whether `test` was split off the training files
     validates: bool = True  # whether `test` is the validation split, not other images to score
@@ -75,24 +92,36 @@ class DataSet:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Return the class names in the order of the labels, or () if the targets are not classes."""
+        """Return the class names in the order of the labels, or () if the targets are not
+        classes.
+        """
         return self.input.classes
 
 
 def check_labels(split: Samples, classes: int, name: str) -> None:
-    """Raise ValueError if a label is outside 0..classes−1. Cross-entropy silently ignores label −1."""
+    """Raise ValueError if a label is outside 0..classes−1.
+
+    Cross-entropy silently ignores label −1.
+    """
     if split.labels.ndim == 2:
         return  # labels [N, classes] are made from the class names and cannot be outside
     wrong = np.flatnonzero((split.labels < 0) | (split.labels >= classes))
     if len(wrong):
         index = int(wrong[0])
         fault = f"sample {index} has label {int(split.labels[index])}, outside 0..{classes - 1}"
-        raise ValueError(f"{name}: {fault} (such samples: {len(wrong)}); fix the labels or the number of classes")
+        raise ValueError(
+            f"{name}: {fault} (such samples: {len(wrong)}); fix the labels or the number of classes"
+        )
 
 
-def blank_batch(dataset: DataSet, count: int, size: int, mixes: bool, dtype: str = "float32") -> Batch:
-    """Return a placeholder batch with the shapes of a feed's batch, for a worker whose samples cannot be read."""
-    if isinstance(dataset.train, Arrays):  # this batch is never used, because arrays can always be read
+def blank_batch(
+    dataset: DataSet, count: int, size: int, mixes: bool, dtype: str = "float32"
+) -> Batch:
+    """Return a placeholder batch with the shapes of a feed's batch, for a worker whose samples
+    cannot be read.
+    """
+    # this batch is never used, because arrays can always be read
+    if isinstance(dataset.train, Arrays):
         return dataset.train.images[:count], dataset.train.labels[:count]
     classes, soft = len(dataset.classes), mixes or dataset.train.labels.ndim == 2
     images = np.zeros((count, dataset.input.channels, size, size), dtype)
@@ -102,13 +131,17 @@ def blank_batch(dataset: DataSet, count: int, size: int, mixes: bool, dtype: str
 def eval_batches(
     split: Samples, spec: InputSpec, batch_size: int, workers: Workers = Workers(), block: int = 1
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield this worker's batches of an evaluation: images, labels, and sample numbers, int64 [batch_size].
+    """Yield this worker's batches of an evaluation: images, labels, and sample numbers, int64
+    [batch_size].
 
-    Worker r of W gets blocks r, r + W, … of `block` samples. `batch_size` must be a multiple of `block`, so that
-    batches hold whole blocks. All workers get equally many batches. Free places hold sample 0 and the number −1.
+    Worker r of W gets blocks r, r + W, … of `block` samples. `batch_size` must be a multiple of
+    `block`, so that batches hold whole blocks. All workers get equally many batches. Free places
+    hold sample 0 and the number −1.
     """
     blocks = -(-len(split) // block)
-    local = (np.arange(workers.rank, blocks, workers.size)[:, None] * block + np.arange(block)).ravel()
+    local = (
+        np.arange(workers.rank, blocks, workers.size)[:, None] * block + np.arange(block)
+    ).ravel()
     local = local[local < len(split)]  # only the last block can be short
     most = -(-blocks // workers.size) * block
     indices = np.full(-(-most // batch_size) * batch_size, -1)

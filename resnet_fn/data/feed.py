@@ -1,8 +1,10 @@
-"""A feed makes training batches, whose pixels do not depend on the number of workers, threads or micro-batches.
+"""A feed makes training batches, whose pixels do not depend on the number of workers, threads or
+micro-batches.
 
-order.py chooses the samples, and file_feed.py decodes image files and images in shards. Crop, flip and colour
-(augment.py, preprocess.py) come before normalisation (images.py). Shift, rotation and zoom (images.py) are only for
-data sets in memory, and come after normalisation. Erasing and mixing (mix.py) come last.
+order.py chooses the samples, and file_feed.py decodes image files and images in shards. Crop, flip
+and colour (augment.py, preprocess.py) come before normalisation (images.py). Shift, rotation and
+zoom (images.py) are only for data sets in memory, and come after normalisation. Erasing and mixing
+(mix.py) come last.
 """
 
 from functools import lru_cache
@@ -20,8 +22,11 @@ from resnet_fn.data.order import Batch, Plan
 from resnet_fn.runtime.workers import Workers
 
 
-def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dtype: str = "float32") -> "Feed":
-    """Make a feed, whose method `batch(update)` returns this worker's images and labels for an update.
+def make_feed(
+    dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dtype: str = "float32"
+) -> "Feed":
+    """Make a feed, whose method `batch(update)` returns this worker's images and labels for an
+    update.
 
     Args:
         dataset: the data set to train on.
@@ -30,7 +35,8 @@ def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dt
         dtype: "float32" for normalised images, or "uint8" for images without normalisation.
 
     Raises:
-        ValueError: if the recipe cannot use `dtype`, or if the batch size does not fit the data set and the workers.
+        ValueError: if the recipe cannot use `dtype`, or if the batch size does not fit the data set
+            and the workers.
     """
     check_feed(recipe, dtype)
     if isinstance(dataset.train, Split):
@@ -42,18 +48,26 @@ def check_feed(recipe: Recipe, dtype: str) -> None:
     """Raise ValueError if `dtype` is "uint8" and the recipe needs normalised images."""
     users = "data sets in memory" if not recipe.of_files else "mixup, cutmix and erasing"
     if dtype != "float32" and (not recipe.of_files or recipe.mixes or recipe.erasing):
-        raise ValueError(f"feed: {dtype!r} images are not normalised, but {users} need normalised images; give float32")
+        raise ValueError(
+            f"feed: {dtype!r} images are not normalised, but {users} need normalised images; give "
+            "float32"
+        )
 
 
 class MemoryFeed(Plan):
-    """Makes batches from samples in memory. `batch` and `indices` may run in two threads at the same time."""
+    """Makes batches from samples in memory.
+
+    `batch` and `indices` may run in two threads at the same time.
+    """
 
     _MOST_PREPARED = 64 << 20  # largest number of bytes of normalised images that are kept
 
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers()) -> None:
         super().__init__(recipe, dataset.train.labels, workers)
         self._input, self._split = dataset.input, cast(Split, dataset.train)
-        self._draws = lru_cache(maxsize=1)(lambda epoch: draw_epoch(recipe, epoch, len(dataset.train)))
+        self._draws = lru_cache(maxsize=1)(
+            lambda epoch: draw_epoch(recipe, epoch, len(dataset.train))
+        )
         changes_bytes = recipe.crop_padding or recipe.flip or recipe.colours
         size = len(dataset.train) * dataset.input.channels * recipe.image_size**2 * 4
         self._prepared: np.ndarray | None = None
@@ -72,13 +86,16 @@ class MemoryFeed(Plan):
             update: number of the update, counted from 0.
 
         Returns:
-            Images are float32 [n, C, H, W], and labels are int32 [n]. With mixup, CutMix or several classes per
-            image, labels are float32 [n, classes]. Samples of `Arrays` keep their shapes and dtypes.
+            Images are float32 [n, C, H, W], and labels are int32 [n]. With mixup, CutMix or several
+            classes per image, labels are float32 [n, classes]. Samples of `Arrays` keep their
+            shapes and dtypes.
         """
         recipe, spec = self.recipe, self._input
         epoch, place = divmod(update, self.updates_per_epoch)
         samples, numbers = (share[place] for share in self.epoch(epoch))
-        draws = {name: drawn[self.repeat_numbers, numbers] for name, drawn in self._draws(epoch).items()}
+        draws = {
+            name: drawn[self.repeat_numbers, numbers] for name, drawn in self._draws(epoch).items()
+        }
         if self._prepared is not None:
             images = self._prepared[samples]
         else:

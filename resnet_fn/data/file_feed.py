@@ -28,20 +28,28 @@ class FileFeed(Plan):
     more: the images of two updates, files that wait (`MOST_WAITING`), and a file for each thread.
     """
 
-    def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), as_bytes: bool = False) -> None:
+    def __init__(
+        self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), as_bytes: bool = False
+    ) -> None:
         super().__init__(recipe, dataset.train.labels, workers)
         self._input, self._as_bytes = dataset.input, as_bytes
         self._split = cast(FileSplit | RecordSplit, dataset.train)
         shape = (self.share, 3, recipe.image_size, recipe.image_size)
         self._buffers = Buffers(shape, np.uint8 if as_bytes else np.float32)
         samples = len(self._split)
-        self._erasing = lru_cache(maxsize=1)(lambda epoch: draw_epoch(recipe, epoch, samples, ["erasing"])["erasing"])
+        self._erasing = lru_cache(maxsize=1)(
+            lambda epoch: draw_epoch(recipe, epoch, samples, ["erasing"])["erasing"]
+        )
         self._begun: dict[int, tuple[np.ndarray, Decoding]] = {}  # by update, two at most
         self._decoder: Decoder | None = None
-        limit_arenas(self._split.threads + 2)  # decoding threads, the reading thread, the caller's thread
+        # decoding threads, the reading thread, the caller's thread
+        limit_arenas(self._split.threads + 2)
 
     def batch(self, update: int) -> Batch:
-        """Return this worker's share of a batch. Raises BadSampleError if a sample cannot be read or decoded."""
+        """Return this worker's share of a batch.
+
+        Raises BadSampleError if a sample cannot be read or decoded.
+        """
         try:
             images = self._decoded(update)
         except BaseException:  # unfinished images must not be used
@@ -55,14 +63,21 @@ class FileFeed(Plan):
         batch = images, self.labels[self.indices(update)]
         return erase_and_mix(self.recipe, batch, len(self._input.classes), update, epoch, erasing)
 
-    @cached_property  # hashing takes 0.3 s for a million files, and a checkpoint should not wait for that
+    # hashing takes 0.3 s for a million files, and a checkpoint should not wait for that
+    @cached_property
     def reproducibility_key(self) -> dict[str, Any]:
-        """Return a dict that identifies the data. A resumed run compares the dict with the checkpoint's dict."""
+        """Return a dict that identifies the data.
+
+        A resumed run compares the dict with the checkpoint's dict.
+        """
         feed = "uint8" if self._as_bytes else "float32"
         return {**identify(self._split), "feed": feed}
 
     def close(self) -> None:
-        """End all threads and drop unfinished images. The next call of `batch` starts new threads."""
+        """End all threads and drop unfinished images.
+
+        The next call of `batch` starts new threads.
+        """
         if self._decoder is not None:
             self._decoder.close()
             self._decoder = None
@@ -110,9 +125,13 @@ class FileFeed(Plan):
 
 
 class Buffers:
-    """Reuses arrays that no caller references. With a new array for each batch, a feed would take 7 to 11 % longer."""
+    """Reuses arrays that no caller references.
 
-    _HELD_HERE = 3  # references to an unused array in `take`: the list, the variable and getrefcount's argument
+    With a new array for each batch, a feed would take 7 to 11 % longer.
+    """
+
+    # references to an unused array in `take`: the list, the variable and getrefcount's argument
+    _HELD_HERE = 3
     _MOST = 4  # at most this many arrays are kept
 
     def __init__(self, shape: tuple[int, ...], dtype: type = np.float32) -> None:

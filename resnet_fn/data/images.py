@@ -11,19 +11,26 @@ from resnet_fn.data.order import Streams
 
 
 def prepare(images: np.ndarray, image_size: int, spec: InputSpec) -> np.ndarray:
-    """Resize images, uint8 [N, H, W, C], bilinearly, and normalise them to float32 [N, C, image_size, image_size]."""
+    """Resize images, uint8 [N, H, W, C], bilinearly, and normalise them to float32 [N, C,
+    image_size, image_size].
+    """
     if images.dtype == np.uint8 and images.shape[1:3] == (image_size, image_size):
         planes = images.transpose(0, 3, 1, 2)
         return normalise(planes, spec, np.empty(planes.shape, np.float32))
     mean, std = spec.moments
     scaled = images.astype(np.float32) / spec.full_scale
-    rows, columns = _resize_matrix(images.shape[1], image_size), _resize_matrix(images.shape[2], image_size)
+    rows, columns = (
+        _resize_matrix(images.shape[1], image_size),
+        _resize_matrix(images.shape[2], image_size),
+    )
     resized = np.einsum("ph,nhwc,qw->ncpq", rows, scaled, columns, optimize=True)
     return ((resized - mean[:, None, None]) / std[:, None, None]).astype(np.float32)
 
 
 def normalise(planes: np.ndarray, spec: InputSpec, result: np.ndarray) -> np.ndarray:
-    """Write (planes / full_scale − mean) / std into `result`, float32 [N, C, H, W], and return `result`."""
+    """Write (planes / full_scale − mean) / std into `result`, float32 [N, C, H, W], and return
+    `result`.
+    """
     mean, std = spec.moments
     np.copyto(result, planes)
     result /= np.float32(spec.full_scale)
@@ -33,19 +40,27 @@ def normalise(planes: np.ndarray, spec: InputSpec, result: np.ndarray) -> np.nda
 
 
 def like_float_feed(images: np.ndarray, spec: InputSpec) -> np.ndarray:
-    """Normalise a feed's uint8 images, [N, C, H, W], to float32. Float32 images are returned unchanged."""
-    return images if images.dtype == np.float32 else normalise(images, spec, np.empty(images.shape, np.float32))
+    """Normalise a feed's uint8 images, [N, C, H, W], to float32.
+
+    Float32 images are returned unchanged.
+    """
+    return (
+        images
+        if images.dtype == np.float32
+        else normalise(images, spec, np.empty(images.shape, np.float32))
+    )
 
 
 def _resize_matrix(old: int, new: int) -> np.ndarray:
-    # Row i holds the weights of the source pixels in target pixel i. Pixel i has its centre at (i + 1/2) · old / new.
-    # A source pixel's weight falls from 1 at the centre to 0 at a distance of 1.
+    # Row i holds the weights of the source pixels in target pixel i. Pixel i has its centre at (i +
+    # 1/2) · old / new. A source pixel's weight falls from 1 at the centre to 0 at a distance of 1.
     centre = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)[:, None]
     source = np.arange(old)
     return np.minimum(1 - (centre - source), centre - (source - 1)).clip(0).astype(np.float32)
 
 
-# Each augmentation has the ID of a random stream, the count of numbers per sample, and whether a recipe uses them.
+# Each augmentation has the ID of a random stream, the count of numbers per sample, and whether a
+# recipe uses them.
 _DRAWS: dict[str, tuple[int, int, Callable[[Recipe], Any]]] = {
     "affine": (Streams.AFFINE, 4, lambda r: r.max_shift or r.max_rotation or r.max_zoom),
     "crop": (Streams.CROP, 3, lambda r: r.crop_padding or r.flip),
@@ -53,30 +68,46 @@ _DRAWS: dict[str, tuple[int, int, Callable[[Recipe], Any]]] = {
 }
 
 
-def draw_epoch(recipe: Recipe, epoch: int, samples: int, names: Iterable[str] = _DRAWS) -> dict[str, np.ndarray]:
-    """Draw random numbers 0..1, [repeats, samples, columns], for each augmentation in `names` that the recipe uses."""
+def draw_epoch(
+    recipe: Recipe, epoch: int, samples: int, names: Iterable[str] = _DRAWS
+) -> dict[str, np.ndarray]:
+    """Draw random numbers 0..1, [repeats, samples, columns], for each augmentation in `names` that
+    the recipe uses.
+    """
     return {
-        name: np.random.default_rng([recipe.seed, epoch, stream]).random((recipe.repeats, samples, width))
+        name: np.random.default_rng([recipe.seed, epoch, stream]).random(
+            (recipe.repeats, samples, width)
+        )
         for name, (stream, width, wanted) in _DRAWS.items()
         if name in names and wanted(recipe)
     }
 
 
 def random_affine(
-    images: np.ndarray, draws: np.ndarray, max_shift: float, max_rotation: float, max_zoom: float, fill: np.ndarray
+    images: np.ndarray,
+    draws: np.ndarray,
+    max_shift: float,
+    max_rotation: float,
+    max_zoom: float,
+    fill: np.ndarray,
 ) -> np.ndarray:
-    """Shift, rotate and zoom images, float32 [N, C, H, W], bilinearly. Pixels outside an image are `fill`, [C].
+    """Shift, rotate and zoom images, float32 [N, C, H, W], bilinearly. Pixels outside an image are
+    `fill`, [C].
 
-    The columns of `draws`, [N, 4] in [−1, 1), choose vertical shift, horizontal shift, rotation and zoom. Shifts
-    are whole pixels, and `max_rotation` is in degrees. If `max_zoom` is 0.1, zoom factors are from 0.9 to 1.1.
+    The columns of `draws`, [N, 4] in [−1, 1), choose vertical shift, horizontal shift, rotation and
+    zoom. Shifts are whole pixels, and `max_rotation` is in degrees. If `max_zoom` is 0.1, zoom
+    factors are from 0.9 to 1.1.
     """
     count, channels, height, width = images.shape
     shift = np.round(draws[:, :2] * (max_shift + 0.5)).clip(-max_shift, max_shift)
     angle = np.deg2rad(draws[:, 2] * max_rotation)
     zoom = 1.0 / (1.0 + draws[:, 3] * max_zoom)
-    y, x = np.meshgrid(np.arange(height) - (height - 1) / 2, np.arange(width) - (width - 1) / 2, indexing="ij")
+    y, x = np.meshgrid(
+        np.arange(height) - (height - 1) / 2, np.arange(width) - (width - 1) / 2, indexing="ij"
+    )
     cos, sin = (np.cos(angle) * zoom)[:, None, None], (np.sin(angle) * zoom)[:, None, None]
-    # These are each target pixel's coordinates in the source image, after padding with one pixel of `fill` per side.
+    # These are each target pixel's coordinates in the source image, after padding with one pixel of
+    # `fill` per side.
     source_y = cos * y - sin * x + (height - 1) / 2 + shift[:, 0, None, None] + 1
     source_x = sin * y + cos * x + (width - 1) / 2 + shift[:, 1, None, None] + 1
     source_y, source_x = source_y.clip(0, height + 1), source_x.clip(0, width + 1)
@@ -84,8 +115,14 @@ def random_affine(
     padded[:] = fill[:, None, None]
     padded[:, :, 1:-1, 1:-1] = images
     top, left = np.minimum(source_y.astype(int), height), np.minimum(source_x.astype(int), width)
-    down, right = (source_y - top).astype(np.float32)[:, None], (source_x - left).astype(np.float32)[:, None]
-    sample, channel = np.arange(count)[:, None, None, None], np.arange(channels)[None, :, None, None]
+    down, right = (
+        (source_y - top).astype(np.float32)[:, None],
+        (source_x - left).astype(np.float32)[:, None],
+    )
+    sample, channel = (
+        np.arange(count)[:, None, None, None],
+        np.arange(channels)[None, :, None, None],
+    )
 
     def corner(dy: int, dx: int) -> np.ndarray:
         return padded[sample, channel, top[:, None] + dy, left[:, None] + dx]

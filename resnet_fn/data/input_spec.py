@@ -1,4 +1,7 @@
-"""This module describes the input of a net. Checkpoints contain this description, for example for `load_run`."""
+"""This module describes the input of a net.
+
+Checkpoints contain this description, for example for `load_run`.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -18,7 +21,8 @@ class InputSpec:
     classes: tuple[str, ...]  # class names, in the order of labels and logits
     channels: int
     image_size: int  # height and width of an image in evaluation, in pixels
-    eval_resize: int = 0  # shorter side of an image before the centre crop, in pixels, or 0 to resize without a crop
+    # shorter side of an image before the centre crop, in pixels, or 0 to resize without a crop
+    eval_resize: int = 0
     interpolation: str = "bilinear"  # filter that resizes an image in evaluation, named as in timm
     data_dir: str = ""  # absolute path of the data set's folder, or "" for sets without a folder
     train_list: str = ""  # absolute path of the list of training images, or "" without a list
@@ -34,11 +38,19 @@ class InputSpec:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "InputSpec":
-        """Make an `InputSpec` from the dict that `config.fields.to_dict` returns. Optional fields may be absent."""
-        values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()}
+        """Make an `InputSpec` from the dict that `config.fields.to_dict` returns.
+
+        Optional fields may be absent.
+        """
+        values: dict[str, Any] = {
+            key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()
+        }
         return cls(**values)
 
 
 def renamed(before: Sequence[str], now: Sequence[str]) -> str:
-    """Describe the first class names that differ, for example "'cat' → 'dog'". Return "" if all are equal."""
+    """Describe the first class names that differ, for example "'cat' → 'dog'".
+
+    Return "" if all are equal.
+    """
     return few([f"{old!r} → {new!r}" for old, new in zip_longest(before, now) if old != new])

@@ -9,17 +9,23 @@ from resnet_fn.data.order import Batch, Streams
 
 
 class Mixing(NamedTuple):
-    """Holds an update's mixing weight and, for CutMix, the box that is filled with pixels of another image."""
+    """Holds an update's mixing weight and, for CutMix, the box that is filled with pixels of
+    another image.
+    """
 
     weight: float  # weight of a sample's own label and, with mixup, image (neighbour: 1 − weight)
-    # CutMix fills the box (top, bottom, left, right) with pixels of the neighbour. Mixup has no box.
+    # CutMix fills the box (top, bottom, left, right) with pixels of the neighbour. Mixup has no
+    # box.
     box: tuple[int, int, int, int] | None = None
 
 
 def erase_and_mix(
     recipe: Recipe, batch: Batch, classes: int, update: int, epoch: int, erasing: np.ndarray | None
 ) -> Batch:
-    """Call `erase` with draws `erasing`, [n, 5], unless `erasing` is None. Then apply the recipe's mixup or CutMix."""
+    """Call `erase` with draws `erasing`, [n, 5], unless `erasing` is None.
+
+    Then apply the recipe's mixup or CutMix.
+    """
     images, labels = batch
     if erasing is not None:
         images = erase(images, erasing, recipe.erasing)
@@ -38,29 +44,35 @@ def erase_and_mix(
 def draw_mixing(
     rng: np.random.Generator, mixup: float, cutmix: float, switch: float, height: int, width: int
 ) -> Mixing:
-    """Draw the weight and box of an update for mixup (arXiv 1710.09412) or CutMix (arXiv 1905.04899, equations 1, 2).
+    """Draw the weight and box of an update for mixup (arXiv 1710.09412) or CutMix (arXiv
+    1905.04899, equations 1, 2).
 
-    `mixup` and `cutmix` are each the alpha of a distribution Beta(alpha, alpha), or 0 to turn the method off. If both
-    methods are on, CutMix has the probability `switch`.
+    `mixup` and `cutmix` are each the alpha of a distribution Beta(alpha, alpha), or 0 to turn the
+    method off. If both methods are on, CutMix has the probability `switch`.
     """
     cuts = bool(cutmix) and (not mixup or rng.random() < switch)
     alpha = cutmix if cuts else mixup
     weight = float(rng.beta(alpha, alpha))
     if not cuts:
         return Mixing(weight)
-    # The box covers 1 − weight of the image. The image's border can cut the box, so the real area gives the weight.
+    # The box covers 1 − weight of the image. The image's border can cut the box, so the real area
+    # gives the weight.
     half_y, half_x = int(0.5 * np.sqrt(1 - weight) * height), int(0.5 * np.sqrt(1 - weight) * width)
     y, x = int(rng.integers(height)), int(rng.integers(width))
     top, bottom = max(y - half_y, 0), min(y + half_y, height)
     left, right = max(x - half_x, 0), min(x + half_x, width)
-    return Mixing(1 - (bottom - top) * (right - left) / (height * width), (top, bottom, left, right))
+    return Mixing(
+        1 - (bottom - top) * (right - left) / (height * width), (top, bottom, left, right)
+    )
 
 
-def mix(images: np.ndarray, labels: np.ndarray, classes: int, mixing: Mixing | None) -> tuple[np.ndarray, np.ndarray]:
+def mix(
+    images: np.ndarray, labels: np.ndarray, classes: int, mixing: Mixing | None
+) -> tuple[np.ndarray, np.ndarray]:
     """Mix images in pairs (0 and 1, 2 and 3, …), and mix the labels of each pair.
 
-    Images are float32 [n, C, H, W] with even n. Labels are int32 [n] or float32 [n, classes]. The returned labels are
-    float32 [n, classes]. If `mixing` is None, nothing is mixed.
+    Images are float32 [n, C, H, W] with even n. Labels are int32 [n] or float32 [n, classes]. The
+    returned labels are float32 [n, classes]. If `mixing` is None, nothing is mixed.
     """
     shares = labels
     if labels.ndim == 1:
@@ -85,11 +97,13 @@ def _neighbours(array: np.ndarray) -> np.ndarray:
 
 
 def erase(images: np.ndarray, draws: np.ndarray, probability: float) -> np.ndarray:
-    """Set a random rectangle of some normalised images, [N, C, H, W], to 0 (Zhong et al., arXiv 1708.04896).
+    """Set a random rectangle of some normalised images, [N, C, H, W], to 0 (Zhong et al., arXiv
+    1708.04896).
 
-    The columns of `draws`, [N, 5] in [0, 1), choose whether to erase, the area, the aspect ratio, the row and the
-    column. As in torchvision, the area is drawn from 2 % to 33 % of the image, and the aspect ratio from 0.3 to 3.3.
-    A rectangle that is too high or too wide is clipped to the image. torchvision would draw another rectangle.
+    The columns of `draws`, [N, 5] in [0, 1), choose whether to erase, the area, the aspect ratio,
+    the row and the column. As in torchvision, the area is drawn from 2 % to 33 % of the image, and
+    the aspect ratio from 0.3 to 3.3. A rectangle that is too high or too wide is clipped to the
+    image. torchvision would draw another rectangle.
     """
     chosen = np.flatnonzero(draws[:, 0] < probability)
     if not len(chosen):
@@ -99,7 +113,10 @@ def erase(images: np.ndarray, draws: np.ndarray, probability: float) -> np.ndarr
     for index in chosen:
         area = (0.02 + 0.31 * draws[index, 1]) * height * width
         ratio = np.exp(np.log(0.3) + (np.log(3.3) - np.log(0.3)) * draws[index, 2])
-        tall, wide = min(round(np.sqrt(area * ratio)), height), min(round(np.sqrt(area / ratio)), width)
+        tall, wide = (
+            min(round(np.sqrt(area * ratio)), height),
+            min(round(np.sqrt(area / ratio)), width),
+        )
         top = int(draws[index, 3] * (height - tall + 1))
         left = int(draws[index, 4] * (width - wide + 1))
         images[index, :, top : top + tall, left : left + wide] = 0

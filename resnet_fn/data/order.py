@@ -13,10 +13,14 @@ Batch = tuple[np.ndarray, np.ndarray]  # images and labels
 
 
 class Streams:
-    """Defines a fixed ID for each stream of random numbers. The ID is a part of the stream's seed."""
+    """Defines a fixed ID for each stream of random numbers.
 
-    # The comments list a seed's parts. Streams with the same ID have seeds of different lengths. A changed ID would
-    # change all runs. IDs 6 and 7 are retired. Parity uses 20 and 21. Initial weights use `set_seed(seed + 1)`.
+    The ID is a part of the stream's seed.
+    """
+
+    # The comments list a seed's parts. Streams with the same ID have seeds of different lengths. A
+    # changed ID would change all runs. IDs 6 and 7 are retired. Parity uses 20 and 21. Initial
+    # weights use `set_seed(seed + 1)`.
     ORDER = 1  # seed, epoch, 1: the order of an epoch
     AFFINE = 2  # seed, epoch, 2: shift, rotation and zoom; whole epochs, in memory
     CROP = 3  # seed, epoch, 3: padded crop and flip; whole epochs, in memory
@@ -37,20 +41,26 @@ def split_batch(batch_size: int, workers: int, accumulate: int) -> int:
         return batch_size // parts
     multiple = -(-batch_size // parts) * parts
     wanted = f"a multiple of {workers} workers x {accumulate} micro-batches"
-    raise ValueError(f"batch_size: {batch_size} is not {wanted}; use {multiple}, or another --accumulate")
+    raise ValueError(
+        f"batch_size: {batch_size} is not {wanted}; use {multiple}, or another --accumulate"
+    )
 
 
 def epoch_order(seed: int, epoch: int, samples: int) -> np.ndarray:
     """Return the random order of an epoch, a permutation of 0..samples−1 in int32."""
     # An int32 array gets the same order as permutation(samples), and takes half the memory.
-    return np.random.default_rng([seed, epoch, Streams.ORDER]).permutation(np.arange(samples, dtype=np.int32))
+    return np.random.default_rng([seed, epoch, Streams.ORDER]).permutation(
+        np.arange(samples, dtype=np.int32)
+    )
 
 
 class Plan:
-    """Decides which training samples each update of a run gets. This is the base class of the feeds.
+    """Decides which training samples each update of a run gets. This is the base class of the
+    feeds.
 
-    An epoch has samples // batch_size updates and leaves out the remaining samples. With repeated augmentation (Hoffer
-    et al., arXiv 1901.09335), an update has batch_size / repeats different samples, each of them `repeats` times.
+    An epoch has samples // batch_size updates and leaves out the remaining samples. With repeated
+    augmentation (Hoffer et al., arXiv 1901.09335), an update has batch_size / repeats different
+    samples, each of them `repeats` times.
     """
 
     def __init__(self, recipe: Recipe, labels: np.ndarray, workers: Workers) -> None:
@@ -60,12 +70,19 @@ class Plan:
         self.share = share = size // workers.size  # number of samples of each worker in an update
         self.epoch = lru_cache(maxsize=1)(self._draw)  # thread-safe
         if not self.updates_per_epoch:
-            raise ValueError(f"batch_size: {size} is more than the {samples} training samples; give at most {samples}")
+            raise ValueError(
+                f"batch_size: {size} is more than the {samples} training samples; give at most "
+                f"{samples}"
+            )
         if recipe.mixes and share % 2:
             even = 2 * workers.size * -(-size // (2 * workers.size))
-            raise ValueError(f"batch_size: mixup and cutmix need an even number per worker, not {share}; give {even}")
+            raise ValueError(
+                f"batch_size: mixup and cutmix need an even number per worker, not {share}; give "
+                f"{even}"
+            )
         places = workers.rank * share + np.arange(share)
-        self.repeat_numbers = places // (size // recipe.repeats)  # of each sample, from 0, int64 [share]
+        # of each sample, from 0, int64 [share]
+        self.repeat_numbers = places // (size // recipe.repeats)
 
     def indices(self, update: int) -> np.ndarray:
         """Return the sample numbers of this worker's share of an update, int64 [share]."""
@@ -73,15 +90,24 @@ class Plan:
         return self.epoch(epoch)[0][place].astype(np.int64)
 
     def _draw(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return this worker's sample numbers and numbers that select augmentations, both int32 [updates, share]."""
+        """Return this worker's sample numbers and numbers that select augmentations, both int32
+        [updates, share].
+        """
         recipe, samples = self.recipe, len(self.labels)
         if recipe.sampling != BALANCED:
             order = self._share_of(epoch_order(recipe.seed, epoch, samples))
             return order, order
-        order = balanced_order(np.random.default_rng([recipe.seed, epoch, Streams.BALANCED]), self.labels)
+        order = balanced_order(
+            np.random.default_rng([recipe.seed, epoch, Streams.BALANCED]), self.labels
+        )
         return self._share_of(order), self._share_of(np.arange(samples, dtype=np.int32))
 
     def _share_of(self, order: np.ndarray) -> np.ndarray:
-        different, start = self.recipe.batch_size // self.recipe.repeats, self.workers.rank * self.share
-        unique = order[: self.updates_per_epoch * different].reshape(self.updates_per_epoch, different)
+        different, start = (
+            self.recipe.batch_size // self.recipe.repeats,
+            self.workers.rank * self.share,
+        )
+        unique = order[: self.updates_per_epoch * different].reshape(
+            self.updates_per_epoch, different
+        )
         return np.tile(unique, self.recipe.repeats)[:, start : start + self.share].copy()

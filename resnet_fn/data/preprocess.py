@@ -12,12 +12,16 @@ from resnet_fn.data.augment import colour
 from resnet_fn.data.image_file import open_image
 from resnet_fn.data.order import Streams
 
-_MOST_RESIZED = 50_000_000  # if a resized image had more pixels than this, only its crop is computed
+# if a resized image had more pixels than this, only its crop is computed
+_MOST_RESIZED = 50_000_000
 
 
 @contextlib.contextmanager
 def naming(undecodable: Callable[[int], ValueError], index: int) -> Iterator[None]:
-    """Replace an exception of the `with` block by the error `undecodable(index)`. MemoryError is not replaced."""
+    """Replace an exception of the `with` block by the error `undecodable(index)`.
+
+    MemoryError is not replaced.
+    """
     try:
         yield
     except MemoryError:  # not the sample's fault
@@ -27,7 +31,9 @@ def naming(undecodable: Callable[[int], ValueError], index: int) -> Iterator[Non
 
 
 def open_upright(data: bytes, mode: str = "RGB") -> Any:
-    """Decode a file's bytes to a PIL image of mode "RGB" or "L" (grey), and apply the EXIF orientation."""
+    """Decode a file's bytes to a PIL image of mode "RGB" or "L" (grey), and apply the EXIF
+    orientation.
+    """
     return upright(open_image(data), mode)
 
 
@@ -43,19 +49,24 @@ def upright(image: Any, mode: str = "RGB") -> Any:
     except Exception:  # damaged metadata does not make the pixels bad
         turn = None
     if image.mode.startswith("I"):  # PIL's `convert` would clip these 16-bit pixels at 255
-        image = Image.fromarray(((np.asarray(image).astype(np.int32) + 128) // 257).astype(np.uint8))
+        image = Image.fromarray(
+            ((np.asarray(image).astype(np.int32) + 128) // 257).astype(np.uint8)
+        )
     if turn is not None:
         image = image.transpose(turn)
     return image if image.mode == mode else image.convert(mode)  # `convert` always copies
 
 
-# EXIF orientations, and the PIL `Transpose` that undoes each. torchvision's loader ignores the orientation.
+# EXIF orientations, and the PIL `Transpose` that undoes each. torchvision's loader ignores the
+# orientation.
 _TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 NO_WHITE = "an image of 32-bit or float pixels, so white is not defined; save it with 8 or 16 bits"
 
 
 def has_no_white(image: Any) -> bool:
-    """Return True if a white pixel's value is not defined for a PIL image, for example because pixels are floats."""
+    """Return True if a white pixel's value is not defined for a PIL image, for example because
+    pixels are floats.
+    """
     return image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM"))
 
 
@@ -64,7 +75,9 @@ def eval_pixels(data: bytes, resize: int, crop: int, interpolation: str = "bilin
     return centre_pixels(open_upright(data), resize, crop, interpolation)
 
 
-def centre_pixels(image: Any, resize: int, crop: int, interpolation: str = "bilinear") -> np.ndarray:
+def centre_pixels(
+    image: Any, resize: int, crop: int, interpolation: str = "bilinear"
+) -> np.ndarray:
     """Resize a PIL image's shorter side to `resize` pixels, and crop the centre.
 
     `interpolation` is one of `config.recipe.FILTERS`. If an image shrinks, the filter covers all
@@ -102,8 +115,13 @@ def whole_pixels(image: Any, size: int) -> np.ndarray:
     return np.stack([np.asarray(band) for band in bands], -1)
 
 
-def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number: int) -> np.ndarray:
-    """Decode a file and apply the recipe's random crop, flip and `colour`. Return uint8 [image_size, image_size, 3]."""
+def training_pixels(
+    data: bytes, recipe: Recipe, epoch: int, repeat: int, number: int
+) -> np.ndarray:
+    """Decode a file and apply the recipe's random crop, flip and `colour`.
+
+    Return uint8 [image_size, image_size, 3].
+    """
     from PIL import Image
 
     image, size = open_upright(data), recipe.image_size
@@ -120,10 +138,14 @@ def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number
     return np.asarray(colour(image, recipe, epoch, repeat, number))
 
 
-def draw_box(width: int, height: int, smallest: float, rng: np.random.Generator) -> tuple[int, int, int, int]:
-    """Draw the left, top, right and bottom of a random crop, in pixels (Szegedy et al., arXiv 1409.4842).
+def draw_box(
+    width: int, height: int, smallest: float, rng: np.random.Generator
+) -> tuple[int, int, int, int]:
+    """Draw the left, top, right and bottom of a random crop, in pixels (Szegedy et al., arXiv
+    1409.4842).
 
-    As in torchvision, the share of the image's area is from `smallest` to 1, and the aspect ratio from 3/4 to 4/3.
+    As in torchvision, the share of the image's area is from `smallest` to 1, and the aspect ratio
+    from 3/4 to 4/3.
     """
     lowest, highest = 3 / 4, 4 / 3
     for _ in range(10):

@@ -23,27 +23,73 @@ _EXAMPLES = """examples:
 """
 # (name of the check, function that returns (ok, text), meaning of the result for a user)
 Check = tuple[str, Callable[[], tuple[bool, str]], str]
-Finding = dict[str, Any]  # result of a check: "name", "ok", "found" (the text), "means" (the meaning)
+# result of a check: "name", "ok", "found" (the text), "means" (the meaning)
+Finding = dict[str, Any]
 
 
 def checks(folder: Path, workers: Workers) -> list[Check]:
     """Return all checks. `folder` is an empty folder on the disk where runs will be saved."""
-    from resnet_fn.doctor.arithmetic import all_reduce, batchnorm, clip, convolution, nesterov, overflow, skip, transfer
+    from resnet_fn.doctor.arithmetic import (
+        all_reduce,
+        batchnorm,
+        clip,
+        convolution,
+        nesterov,
+        overflow,
+        skip,
+        transfer,
+    )
     from resnet_fn.doctor.storage import checkpoint, free_space, rename
 
-    several = ("all-reduce", lambda: all_reduce(workers), "workers get right sums; otherwise their weights diverge")
+    several = (
+        "all-reduce",
+        lambda: all_reduce(workers),
+        "workers get right sums; otherwise their weights diverge",
+    )
     return [
-        ("transfer", transfer, "batches reach the device unchanged; otherwise nets train on wrong images"),
-        ("batchnorm", batchnorm, "a weight of 0.1 is right, as in PyTorch; otherwise evaluations are wrong"),
-        ("nesterov", nesterov, "SGD computes the same as torch.optim.SGD; otherwise recipes lose accuracy"),
-        ("convolution", convolution, "exact to float32 and fast; otherwise nets train differently or slowly"),
+        (
+            "transfer",
+            transfer,
+            "batches reach the device unchanged; otherwise nets train on wrong images",
+        ),
+        (
+            "batchnorm",
+            batchnorm,
+            "a weight of 0.1 is right, as in PyTorch; otherwise evaluations are wrong",
+        ),
+        (
+            "nesterov",
+            nesterov,
+            "SGD computes the same as torch.optim.SGD; otherwise recipes lose accuracy",
+        ),
+        (
+            "convolution",
+            convolution,
+            "exact to float32 and fast; otherwise nets train differently or slowly",
+        ),
         ("clip", clip, "gradients are clipped at --clip-norm; otherwise at another norm"),
-        ("overflow", overflow, "--precision fp16 notices overflows; otherwise it trains on wrong gradients"),
+        (
+            "overflow",
+            overflow,
+            "--precision fp16 notices overflows; otherwise it trains on wrong gradients",
+        ),
         ("skip", skip, "a bad batch is skipped; otherwise it destroys the weights"),
         *([several] if workers.size > 1 else []),
-        ("checkpoint", lambda: checkpoint(folder), "a run resumes bit for bit; otherwise a resumed run differs"),
-        ("rename", lambda: rename(folder), "files are whole and have one writer; otherwise they may be cut or mixed"),
-        ("free space", lambda: free_space(folder), "checkpoints fit on the disk; otherwise a run stops"),
+        (
+            "checkpoint",
+            lambda: checkpoint(folder),
+            "a run resumes bit for bit; otherwise a resumed run differs",
+        ),
+        (
+            "rename",
+            lambda: rename(folder),
+            "files are whole and have one writer; otherwise they may be cut or mixed",
+        ),
+        (
+            "free space",
+            lambda: free_space(folder),
+            "checkpoints fit on the disk; otherwise a run stops",
+        ),
     ]
 
 
@@ -59,8 +105,13 @@ def attempt(check: Check) -> Finding:
 
 def on_all_ranks(findings: list[Finding], workers: Workers) -> list[Finding]:
     """Combine the findings of all ranks. A check that failed on any rank has failed."""
-    counts = sum_over_ranks(np.array([not finding["ok"] for finding in findings], np.float32), workers)
-    texts = [f"broken on {count:.0f} of {workers.size} workers (see the log of each worker)" for count in counts]
+    counts = sum_over_ranks(
+        np.array([not finding["ok"] for finding in findings], np.float32), workers
+    )
+    texts = [
+        f"broken on {count:.0f} of {workers.size} workers (see the log of each worker)"
+        for count in counts
+    ]
     return [
         {**finding, "ok": False, "found": text} if count and finding["ok"] else finding
         for finding, count, text in zip(findings, counts, texts, strict=True)
@@ -74,26 +125,48 @@ def line(finding: Finding) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run all checks and print the findings, or list a net's defaults and calls that a later MindSpore may change."""
+    """Run all checks and print the findings, or list a net's defaults and calls that a later
+    MindSpore may change.
+    """
     about = "Test MindSpore, the device and the disk. The exit code is 1 if a check fails."
     flags = cli.Parser("doctor", about, _EXAMPLES, "")
     group = flags.add_argument_group("a port")
-    group.add_argument("net", nargs="?", metavar="FILE:NAME", help="list the net's defaults that will change; no tests")
+    group.add_argument(
+        "net",
+        nargs="?",
+        metavar="FILE:NAME",
+        help="list the net's defaults that will change; no tests",
+    )
     group = flags.add_argument_group("tests")
-    group.add_argument("--out-dir", metavar="DIR", help="folder for the runs; default: the current folder")
+    group.add_argument(
+        "--out-dir", metavar="DIR", help="folder for the runs; default: the current folder"
+    )
     cli.add_device_flags(flags)
     group = flags.add_argument_group("output")
-    group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help="write versions, variables and findings")
+    group.add_argument(
+        "--json",
+        type=cli.file_to_write,
+        metavar="FILE",
+        help="write versions, variables and findings",
+    )
     parsed = flags.parse(arguments)
     alone = bool(parsed.net and (parsed.json or parsed.out_dir))
-    cli.raise_usage_errors((alone, "net: with FILE:NAME no tests run; leave out --json and --out-dir"))
+    cli.raise_usage_errors(
+        (alone, "net: with FILE:NAME no tests run; leave out --json and --out-dir")
+    )
     began, out = time.perf_counter(), Path(parsed.out_dir or ".")
     workers = process.start(parsed.device, parsed.threads)
     if parsed.net:
         from resnet_fn.doctor.port import changing_calls, resting_settings
 
-        lines = [*resting_settings(parsed.net), *changing_calls(Path(parsed.net.rpartition(":")[0]))]
-        print("\n".join(lines) or f"{parsed.net}: nothing depends on a default that a later MindSpore changes")
+        lines = [
+            *resting_settings(parsed.net),
+            *changing_calls(Path(parsed.net.rpartition(":")[0])),
+        ]
+        print(
+            "\n".join(lines)
+            or f"{parsed.net}: nothing depends on a default that a later MindSpore changes"
+        )
         return 0
     if not out.is_dir():
         raise ValueError(f"out_dir: {out} is not a folder; create it, or give another folder")
@@ -104,9 +177,13 @@ def main(arguments: Sequence[str]) -> int:
         with tempfile.TemporaryDirectory(prefix="doctor-", dir=out) as folder:
             local = [attempt(check) for check in checks(Path(folder), workers)]
     except OSError as error:
-        raise ValueError(f"out_dir: {out} cannot be written ({error.strerror}); give another folder") from None
+        raise ValueError(
+            f"out_dir: {out} cannot be written ({error.strerror}); give another folder"
+        ) from None
     findings = on_all_ranks(local, workers)
-    for finding in findings if workers.is_main else [finding for finding in local if not finding["ok"]]:
+    for finding in (
+        findings if workers.is_main else [finding for finding in local if not finding["ok"]]
+    ):
         print(line(finding))
     broken = [finding["name"] for finding in findings if not finding["ok"]]
     barrier(workers)  # when the first worker exits with an error code, msrun ends the others

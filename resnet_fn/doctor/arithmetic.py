@@ -1,4 +1,7 @@
-"""These checks test what MindSpore computes on this machine. Each check returns (ok, a line of text)."""
+"""These checks test what MindSpore computes on this machine.
+
+Each check returns (ok, a line of text).
+"""
 
 import timeit
 
@@ -19,7 +22,8 @@ from resnet_fn.update.step import StepPlan, make_train_step
 
 Answer = tuple[bool, str]
 
-# Largest time of a convolution, divided by the time of a matrix product with as many multiplications. The quotient is
+# Largest time of a convolution, divided by the time of a matrix product with as many
+# multiplications. The quotient is
 # 1 to 2 with oneDNN, up to 15 before MindSpore 2.9, and 110 with oneDNN's reference kernel.
 _SLOW = 40
 
@@ -76,7 +80,10 @@ def convolution() -> Answer:
     calls = (lambda: large(images).numpy(), lambda: product(a, b).numpy())
     seconds, of_product = (min(timeit.repeat(call, repeat=3, number=1)) for call in calls)
     ratio = seconds / of_product
-    return error < 1e-5 and ratio < _SLOW, f"relative error {error:.0e}, {ratio:.1f} x the time of a matrix product"
+    return (
+        error < 1e-5 and ratio < _SLOW,
+        f"relative error {error:.0e}, {ratio:.1f} x the time of a matrix product",
+    )
 
 
 def clip() -> Answer:
@@ -94,20 +101,39 @@ def clip() -> Answer:
         return norm, ours[1], theirs[1]
 
     norm, ours, theirs = (tensor.numpy() for tensor in both(*map(Tensor, arrays)))
-    errors = abs(float(norm) / exact - 1), _relative(ours, arrays[1] / exact), _relative(theirs, arrays[1] / exact)
-    operation = f"ops.clip_by_global_norm {errors[2]:.0e}" if by_operation else "no ops.clip_by_global_norm any more"
-    return max(errors) < 1e-5, f"relative errors: norm {errors[0]:.0e}, clipped {errors[1]:.0e}, {operation}"
+    errors = (
+        abs(float(norm) / exact - 1),
+        _relative(ours, arrays[1] / exact),
+        _relative(theirs, arrays[1] / exact),
+    )
+    operation = (
+        f"ops.clip_by_global_norm {errors[2]:.0e}"
+        if by_operation
+        else "no ops.clip_by_global_norm any more"
+    )
+    return max(
+        errors
+    ) < 1e-5, f"relative errors: norm {errors[0]:.0e}, clipped {errors[1]:.0e}, {operation}"
 
 
 def transfer() -> Answer:
-    """Check that arrays come back unchanged from the device, whether or not they are aligned to 64 bytes."""
+    """Check that arrays come back unchanged from the device, whether or not they are aligned to 64
+    bytes.
+    """
     memory = np.random.default_rng(0).integers(0, 256, 1 << 22, np.uint8)
     begin = -memory.ctypes.data % 64
     places = [(begin + shift, size) for shift in (0, 1, 4, 60) for size in (1, 1000, 999_999)]
     arrays = [memory[place : place + size] for place, size in places]
-    arrays += [memory[place : place + 4 * size].view(np.float32) for place, size in places if place % 4 == begin % 4]
+    arrays += [
+        memory[place : place + 4 * size].view(np.float32)
+        for place, size in places
+        if place % 4 == begin % 4
+    ]
     sent = [Tensor(array) for array in arrays]  # all are under way before the first is read
-    wrong = sum(array.tobytes() != tensor.numpy().tobytes() for array, tensor in zip(arrays, sent, strict=True))
+    wrong = sum(
+        array.tobytes() != tensor.numpy().tobytes()
+        for array, tensor in zip(arrays, sent, strict=True)
+    )
     return not wrong, f"{wrong} of {len(arrays)} arrays come back changed"
 
 
@@ -117,11 +143,16 @@ def all_reduce(workers: Workers) -> Answer:
     total, infinite = sum_over_ranks(np.array([workers.rank + 1.0, bad], np.float32), workers)
     expected = workers.size * (workers.size + 1) / 2
     right = total == expected and not np.isfinite(infinite)
-    return right, f"the sum is {total:g} and should be {expected:g}, infinity arrives as {infinite:g}"
+    return (
+        right,
+        f"the sum is {total:g} and should be {expected:g}, infinity arrives as {infinite:g}",
+    )
 
 
 def overflow() -> Answer:
-    """Check that a float16 overflow is detected in the computation that overflows, and not in the next one."""
+    """Check that a float16 overflow is detected in the computation that overflows, and not in the
+    next one.
+    """
 
     @mindspore.jit
     def square(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -134,7 +165,10 @@ def overflow() -> Answer:
         values.append(float(squared.numpy()[0]))
         noticed.append(not bool(fine.numpy()))
     form = "infinity" if np.isinf(values[0]) else f"{values[0]:g}: this device saturates"
-    return noticed == [True, False], f"300² in float16 is {form}; overflow noticed: {'yes' if noticed[0] else 'no'}"
+    return noticed == [
+        True,
+        False,
+    ], f"300² in float16 is {form}; overflow noticed: {'yes' if noticed[0] else 'no'}"
 
 
 def skip() -> Answer:
@@ -143,7 +177,9 @@ def skip() -> Answer:
     weights = net.trainable_params()
     optimizer = momentum_sgd([(parameter, 0.0) for parameter in weights], 0.9)
     state = make_state(net, optimizer, scaler)
-    step = make_train_step(net, make_loss(0.0), optimizer, state=state, plan=StepPlan(clip_norm=1.0))
+    step = make_train_step(
+        net, make_loss(0.0), optimizer, state=state, plan=StepPlan(clip_norm=1.0)
+    )
     labels, moved, scales = Tensor(np.zeros(2, np.int32)), [], []
     for value in (np.nan, 1.0):
         before = [parameter.numpy().copy() for parameter in weights]
@@ -151,4 +187,8 @@ def skip() -> Answer:
         moved.append(any((a != b.numpy()).any() for a, b in zip(before, weights, strict=True)))
         scales.append(float(scaler.scale.numpy()))
     right = (moved, scales) == ([False, True], [512.0, 512.0])
-    return right, f"with NaN the weights {'moved' if moved[0] else 'stayed'}, the scale went from 1024 to {scales[0]:g}"
+    return (
+        right,
+        f"with NaN the weights {'moved' if moved[0] else 'stayed'}, the scale went from 1024 to "
+        f"{scales[0]:g}",
+    )

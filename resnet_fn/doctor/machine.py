@@ -46,11 +46,19 @@ def lines(machine: dict[str, Any]) -> list[str]:
     """Return the result of `describe_machine` as lines of text."""
     packages, variables = machine["packages"], machine["variables"]
     absent = [name for name in EXTRAS if not packages[name]]
-    threads = f", {machine['threads']} threads on {machine['cpus']} CPUs" if machine["threads"] else ""
+    threads = (
+        f", {machine['threads']} threads on {machine['cpus']} CPUs" if machine["threads"] else ""
+    )
     return [
-        f"versions   resnet_fn {machine['resnet_fn']}, Python {machine['python']}, {machine['system']}",
-        f"packages   {', '.join(f'{name} {version}' for name, version in packages.items() if version)}",
-        *([f"           not installed (some commands need them): {', '.join(absent)}"] if absent else []),
+        f"versions   resnet_fn {machine['resnet_fn']}, Python {machine['python']}, "
+        f"{machine['system']}",
+        "packages   "
+        f"{', '.join(f'{name} {version}' for name, version in packages.items() if version)}",
+        *(
+            [f"           not installed (some commands need them): {', '.join(absent)}"]
+            if absent
+            else []
+        ),
         f"device     {machine['device']}{threads}, worker 0 of {machine['workers']}",
         f"variables  {' '.join(f'{name}={value}' for name, value in variables.items())}",
     ]

@@ -15,32 +15,49 @@ from mindspore import nn
 from resnet_fn.config.hints import few
 from resnet_fn.runtime.user_files import imports_beside, load_function
 
-# New defaults by layer and argument, for changes that `changing_defaults` cannot read in MindSpore's docstrings.
+# New defaults by layer and argument, for changes that `changing_defaults` cannot read in
+# MindSpore's docstrings.
 _SILENT: dict[str, dict[str, str]] = {
-    **{f"Conv{n}d{kind}": {"pad_mode": "0, without `same`"} for n in (1, 2, 3) for kind in ("", "Transpose")},
+    **{
+        f"Conv{n}d{kind}": {"pad_mode": "0, without `same`"}
+        for n in (1, 2, 3)
+        for kind in ("", "Transpose")
+    },
     **{f"{kind}Pool{n}d": {"stride": "kernel_size"} for n in (1, 2, 3) for kind in ("Max", "Avg")},
     "LeakyReLU": {"alpha": "0.01"},
     "SmoothL1Loss": {"reduction": "'mean'"},
     "Embedding": {"embedding_table": "N(0, 1)"},
 }
-_OPPOSITE = {"momentum": "; with a later MindSpore write 0.1, because momentum becomes the weight of the new batch"}
+_OPPOSITE = {
+    "momentum": "; with a later MindSpore write 0.1, because momentum becomes the weight of the "
+    "new batch"
+}
 _METHODS = {
-    "std": "the default divisor n or n - 1 depends on the device; later it is n - 1, and correction replaces ddof",
-    "var": "the default divisor n or n - 1 depends on the device; later it is n - 1, and correction replaces ddof",
+    "std": "the default divisor n or n - 1 depends on the device; later it is n - 1, and "
+    "correction replaces ddof",
+    "var": "the default divisor n or n - 1 depends on the device; later it is n - 1, and "
+    "correction replaces ddof",
     "transpose": "it will swap two dimensions, instead of permuting all dimensions",
     "repeat": "since MindSpore 2.6 it repeats as in PyTorch; before, it repeated each element",
 }
-_FUNCTIONS = re.compile(r"Non-backward|incompatible|semantics|order|will be (?:removed|replaced)|default value", re.I)
+_FUNCTIONS = re.compile(
+    r"Non-backward|incompatible|semantics|order|will be (?:removed|replaced)|default value", re.I
+)
 
 
 def changing_defaults(layer: type[nn.Cell]) -> dict[str, str]:
     """Return {argument: new default} for the defaults of a layer that a later MindSpore changes."""
     text = " ".join((layer.__doc__ or "").partition("Args:")[0].split())
-    changes, now = dict(_SILENT.get(layer.__name__, {})), inspect.signature(layer.__init__).parameters
+    changes, now = (
+        dict(_SILENT.get(layer.__name__, {})),
+        inspect.signature(layer.__init__).parameters,
+    )
     if signature := re.search(rf"``(?:[\w.]*\.)?{layer.__name__}\((.*?)\)``", text):
         with contextlib.suppress(SyntaxError):
             arguments = ast.parse(f"def new({signature[1]}): pass").body[0].args  # type: ignore[attr-defined]
-            names = [argument.arg for argument in arguments.args][-len(arguments.defaults) or len(arguments.args) :]
+            names = [argument.arg for argument in arguments.args][
+                -len(arguments.defaults) or len(arguments.args) :
+            ]
             for name, value in zip(names, arguments.defaults, strict=True):
                 if name in now and isinstance(value, ast.Constant) and value.value is not None:
                     changes |= {name: repr(value.value)} if value.value != now[name].default else {}
@@ -51,8 +68,12 @@ def changing_defaults(layer: type[nn.Cell]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _recorded(layers: dict[type[nn.Cell], dict[str, str]]) -> Iterator[dict[int, tuple[nn.Cell, type, set[str]]]]:
-    """Record instances of `layers` made in the `with` block as {id: (layer, class, names of the given arguments)}."""
+def _recorded(
+    layers: dict[type[nn.Cell], dict[str, str]],
+) -> Iterator[dict[int, tuple[nn.Cell, type, set[str]]]]:
+    """Record instances of `layers` made in the `with` block as {id: (layer, class, names of the
+    given arguments)}.
+    """
     given: dict[int, tuple[nn.Cell, type, set[str]]] = {}
 
     def recording(layer: type[nn.Cell], make: Any) -> Any:
@@ -75,24 +96,39 @@ def _recorded(layers: dict[type[nn.Cell], dict[str, str]]) -> Iterator[dict[int,
 def resting_settings(place: str) -> list[str]:
     """Build a net by calling `place` (FILE:NAME), a function or a class.
 
-    Return a line for each default that layers use and a later MindSpore changes, and for each given Dropout keep_prob.
+    Return a line for each default that layers use and a later MindSpore changes, and for each given
+    Dropout keep_prob.
     """
-    kinds = [kind for kind in vars(nn).values() if isinstance(kind, type) and issubclass(kind, nn.Cell)]
-    layers = {kind: rests for kind in kinds if (rests := changing_defaults(kind))} | {nn.Dropout: {}}
+    kinds = [
+        kind for kind in vars(nn).values() if isinstance(kind, type) and issubclass(kind, nn.Cell)
+    ]
+    layers = {kind: rests for kind in kinds if (rests := changing_defaults(kind))} | {
+        nn.Dropout: {}
+    }
     build = load_function(place, "net")
     with _recorded(layers) as given, imports_beside(place):
         net = build()
     paths = {id(cell): path for path, cell in net.cells_and_names()}
     rows: dict[str, list[str]] = {}
     for key, (cell, layer, words) in given.items():
-        path, name, defaults = paths.get(key, type(cell).__name__), layer.__name__, inspect.signature(layer).parameters
+        path, name, defaults = (
+            paths.get(key, type(cell).__name__),
+            layer.__name__,
+            inspect.signature(layer).parameters,
+        )
         for argument, new in layers[layer].items():
             if argument not in words:
                 old = defaults[argument].default
-                change = f"{argument} uses the default {old!r}, which becomes {new}; write {argument}={old!r}"
+                change = (
+                    f"{argument} uses the default {old!r}, which becomes {new}; write "
+                    f"{argument}={old!r}"
+                )
                 rows.setdefault(f"{name}: {change}{_OPPOSITE.get(argument, '')}", []).append(path)
         if layer is nn.Dropout and "keep_prob" in words:
-            keep = f"{name}: keep_prob (first argument) becomes p, the dropped share; write p={1 - cell.keep_prob:g}"
+            keep = (
+                f"{name}: keep_prob (first argument) becomes p, the dropped share; write "
+                f"p={1 - cell.keep_prob:g}"
+            )
             rows.setdefault(keep, []).append(path)
     return [f"{text} ({few(names)})" for text, names in rows.items()]
 
@@ -103,16 +139,30 @@ def changing_calls(file: Path) -> Iterator[str]:
     for node in ast.walk(tree):
         for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
             name = alias.name if alias.asname else alias.name.partition(".")[0]
-            names[alias.asname or name] = f"{node.module}.{name}" if isinstance(node, ast.ImportFrom) else name
-    for node in sorted((n for n in ast.walk(tree) if isinstance(n, ast.Call)), key=lambda call: call.lineno):
+            names[alias.asname or name] = (
+                f"{node.module}.{name}" if isinstance(node, ast.ImportFrom) else name
+            )
+    for node in sorted(
+        (n for n in ast.walk(tree) if isinstance(n, ast.Call)), key=lambda call: call.lineno
+    ):
         call = ast.unparse(node.func)
         root, dot, rest = call.partition(".")
         full = f"{names[root]}{dot}{rest}" if root in names and "(" not in call else ""
         text = "" if full or not dot else _METHODS.get(call.rpartition(".")[2], "")
         if full.startswith(("mindspore.ops.", "mindspore.mint.")):
-            value: Any = functools.reduce(lambda at, word: getattr(at, word, None), full.split(".")[1:], mindspore)
+            value: Any = functools.reduce(
+                lambda at, word: getattr(at, word, None), full.split(".")[1:], mindspore
+            )
             head = " ".join((getattr(value, "__doc__", None) or "").partition("Args:")[0].split())
-            sentences = [part for part in re.split(r"(?<=\.) (?=[A-Z-])", head) if "after version" in part.lower()]
-            text = next(filter(_FUNCTIONS.search, sentences), "").rpartition("warning:: ")[2].strip(". -")
+            sentences = [
+                part
+                for part in re.split(r"(?<=\.) (?=[A-Z-])", head)
+                if "after version" in part.lower()
+            ]
+            text = (
+                next(filter(_FUNCTIONS.search, sentences), "")
+                .rpartition("warning:: ")[2]
+                .strip(". -")
+            )
         if text:
             yield f"{file.name}:{node.lineno}: {call} may change: {text}"

@@ -20,7 +20,12 @@ def checkpoint(folder: Path) -> tuple[bool, str]:
     weight = Parameter(Tensor(values), name="doctor.saved")
     saved = load_checkpoint(save_checkpoint(folder / "step-00000001", [weight], [], {"update": 1}))
     same = saved.weights["doctor.saved"].tobytes() == values.tobytes()
-    return same, "a checkpoint is read back bit for bit" if same else "a checkpoint is read back with other bits"
+    return (
+        same,
+        "a checkpoint is read back bit for bit"
+        if same
+        else "a checkpoint is read back with other bits",
+    )
 
 
 def rename(folder: Path) -> tuple[bool, str]:
@@ -39,4 +44,7 @@ def rename(folder: Path) -> tuple[bool, str]:
 def free_space(folder: Path) -> tuple[bool, str]:
     """Check that the disk has room for the checkpoints of a run."""
     free = shutil.disk_usage(folder).free / 1e9
-    return free >= _LEAST, f"{free:.1f} GB free; a run keeps up to 5 checkpoints (0.2 GB each for ResNet-50)"
+    return (
+        free >= _LEAST,
+        f"{free:.1f} GB free; a run keeps up to 5 checkpoints (0.2 GB each for ResNet-50)",
+    )

@@ -13,7 +13,13 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.input_spec import renamed
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.evaluation.eval_step import make_eval_step
-from resnet_fn.evaluation.loaded_net import FlipAverage, LoadedNet, load_run, load_weight_file, open_trained_dataset
+from resnet_fn.evaluation.loaded_net import (
+    FlipAverage,
+    LoadedNet,
+    load_run,
+    load_weight_file,
+    open_trained_dataset,
+)
 from resnet_fn.evaluation.scoring import score
 from resnet_fn.evaluation.task import Scores, all_metrics, task_of
 from resnet_fn.runtime import process
@@ -21,7 +27,8 @@ from resnet_fn.runtime.workers import Workers
 from resnet_fn.weights.load import other_classes
 
 TTA = ("none", "flip")
-_ALL_UP_TO = 20_000_000  # samples · classes; above, a report has only probabilities of the likeliest classes
+# samples · classes; above, a report has only probabilities of the likeliest classes
+_ALL_UP_TO = 20_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +38,8 @@ class Evaluation:
     trained: LoadedNet  # the net and its checkpoint
     dataset: DataSet  # the data set, whose split `test` was scored
     scores: Scores  # the scores of each sample of this split, the same on every rank
-    options: dict[str, Any]  # "which", "tta", "image_size", and "ema": whether averaged weights were scored
+    # "which", "tta", "image_size", and "ema": whether averaged weights were scored
+    options: dict[str, Any]
     workers: Workers  # this worker's rank and the number of workers
 
 
@@ -44,8 +52,9 @@ def evaluate(checkpoint: str | Path, which: str = "last", **options: Any) -> dic
         options: keyword arguments of `evaluate_in_detail`.
 
     Returns:
-        A dict with "loss", "top1", "top5", "count" and "macro_f1", the same on every rank. For a multi-label net, "map"
-        (mean average precision) replaces "top1" and "top5". "top1", "top5", "macro_f1" and "map" are in 0..1.
+        A dict with "loss", "top1", "top5", "count" and "macro_f1", the same on every rank. For a
+        multi-label net, "map" (mean average precision) replaces "top1" and "top5". "top1", "top5",
+        "macro_f1" and "map" are in 0..1.
     """
     detail = evaluate_in_detail(checkpoint, which, **options)
     return all_metrics(detail.scores, detail.dataset.test.labels, len(detail.dataset.classes))
@@ -69,31 +78,47 @@ def evaluate_in_detail(
 
     Args:
         checkpoint, which, ema, image_size, device, threads, allow_non_finite: see `load_run`.
-        batch_size: approximate number of samples that a worker reads at a time. Scores do not depend on the batch size.
-        tta: "flip" averages the logits of each image and its mirror image. "none" scores only the image.
+        batch_size: approximate number of samples that a worker reads at a time. Scores do not
+            depend on the batch size.
+        tta: "flip" averages the logits of each image and its mirror image. "none" scores only the
+            image.
         data_dir: folder of the data set, or a folder with other images in class folders, which are
             all scored. If empty, the data set is read from the same folder as in training.
-        val_list: file with a list of the images to score. If empty, the training run's validation set is scored.
+        val_list: file with a list of the images to score. If empty, the training run's validation
+            set is scored.
 
     Raises:
-        CheckpointError: no checkpoint is intact, the checkpoint does not fit its recipe, or `ema` is True and the
-            checkpoint has no averaged weights.
+        CheckpointError: no checkpoint is intact, the checkpoint does not fit its recipe, or `ema`
+            is True and the checkpoint has no averaged weights.
         ValueError: an argument or the data set is invalid, or a sample cannot be read.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size: {batch_size} is too small; give 1 or more")
     if image_size < 0:
-        raise ValueError(f"image_size: {image_size} is negative; give pixels, or 0 for the recipe's size")
+        raise ValueError(
+            f"image_size: {image_size} is negative; give pixels, or 0 for the recipe's size"
+        )
     if tta not in TTA:
         raise ValueError(f"tta: {tta!r} is unknown; {closest(tta, TTA)}")
     workers = process.start(device, threads)
-    check_settings(workers, which=which, tta=tta, ema=ema, image_size=image_size, batch_size=batch_size)
-    trained = load_run(checkpoint, which, ema=ema, image_size=image_size, allow_non_finite=allow_non_finite)
+    check_settings(
+        workers, which=which, tta=tta, ema=ema, image_size=image_size, batch_size=batch_size
+    )
+    trained = load_run(
+        checkpoint, which, ema=ema, image_size=image_size, allow_non_finite=allow_non_finite
+    )
     dataset = open_trained_dataset(trained, data_dir, workers, val_list=val_list)
     check_state(workers, trained.net.get_parameters())
-    step = make_eval_step(FlipAverage(trained.net) if tta == "flip" else trained.net, with_logits=True)
+    step = make_eval_step(
+        FlipAverage(trained.net) if tta == "flip" else trained.net, with_logits=True
+    )
     scores = score(step, dataset, batch_size, workers, all_classes=keeps_all_classes(dataset))
-    options = {"which": which, "tta": tta, "ema": trained.averaged, "image_size": trained.input.image_size}
+    options = {
+        "which": which,
+        "tta": tta,
+        "ema": trained.averaged,
+        "image_size": trained.input.image_size,
+    }
     return Evaluation(trained, dataset, scores, options, workers)
 
 
@@ -122,14 +147,19 @@ def evaluate_weights(
     options: RunOptions = RunOptions(),
     allow_non_finite: bool = False,
 ) -> tuple[Scores, DataSet]:
-    """Evaluate weights on the validation set of a recipe, with the preparation of images that the weights bring.
+    """Evaluate weights on the validation set of a recipe, with the preparation of images that the
+    weights bring.
 
     Settings that the user chose for the recipe are kept, for example `eval_size`.
     """
     workers = process.start(device, threads)
-    check_settings(workers, recipe, which=which, check_files=options.check_files, batch_size=batch_size)
+    check_settings(
+        workers, recipe, which=which, check_files=options.check_files, batch_size=batch_size
+    )
     data = {"data_dir": data_dir, "options": options, "workers": workers, "splits": ("test",)}
-    trained, dataset, source = load_weight_file(file, recipe, which, allow_non_finite=allow_non_finite, **data)
+    trained, dataset, source = load_weight_file(
+        file, recipe, which, allow_non_finite=allow_non_finite, **data
+    )
     check_settings(workers, trained.recipe)  # each worker read its own file
     check_state(workers, trained.net.get_parameters())
     if workers.is_main and (other := other_classes(source, dataset.classes)):

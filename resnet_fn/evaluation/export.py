@@ -1,4 +1,6 @@
-"""`export` writes a trained net to a file, and checks that the file computes the same logits as the net."""
+"""`export` writes a trained net to a file, and checks that the file computes the same logits as the
+net.
+"""
 
 import json
 from collections.abc import Callable
@@ -25,29 +27,39 @@ from resnet_fn.runtime.extras import import_extra
 
 _IMAGES = 128  # number of validation images on which a file is checked
 INPUT, OUTPUT = "images", "logits"  # names of a graph's input and output
-# Largest allowed difference of a logit for each precision, divided by the largest absolute logit (at least 1).
+# Largest allowed difference of a logit for each precision, divided by the largest absolute logit
+# (at least 1).
 TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2}
 
 Forward = Callable[[np.ndarray], np.ndarray]
 
 
 class ExportError(ValueError):
-    """The exported file cannot be run, or its logits differ from the net's. The exported file is not kept."""
+    """The exported file cannot be run, or its logits differ from the net's.
+
+    The exported file is not kept.
+    """
 
 
 def export(
-    run: LoadedNet | str | Path, out: str | Path, batch: int = 0, images: np.ndarray | None = None, data_dir: str = ""
+    run: LoadedNet | str | Path,
+    out: str | Path,
+    batch: int = 0,
+    images: np.ndarray | None = None,
+    data_dir: str = "",
 ) -> dict[str, Any]:
     """Export a net to a file, and compare the logits of the file and the net.
 
     Args:
         run: a run folder (its last checkpoint), a checkpoint folder, or the result of `load_run`.
-        out: the file to write, which ends in .mindir, .onnx or .safetensors (weights only). A description of the net
-            is written beside the file, with ".json" appended to the name.
+        out: the file to write, which ends in .mindir, .onnx or .safetensors (weights only). A
+            description of the net is written beside the file, with ".json" appended to the name.
         batch: batch size of the exported net. If 0, the exported net accepts any batch size.
-        images: float32 [N, C, H, W], for the comparison. If None, the first validation images are used, at most 128,
-            or noise if `data_dir` is empty and the training's data set cannot be read.
-        data_dir: folder of the data set. If empty, the data set is read from the same folder as in training.
+        images: float32 [N, C, H, W], for the comparison. If None, the first validation images are
+            used, at most 128, or noise if `data_dir` is empty and the training's data set cannot be
+            read.
+        data_dir: folder of the data set. If empty, the data set is read from the same folder as in
+            training.
 
     Returns:
         A description of the exported net and of its input as a dict, with a sample picture and its
@@ -55,20 +67,26 @@ def export(
         as metadata, except in MindIR.
 
     Raises:
-        ExportError: the exported file cannot be run, or its logits differ from the net's. No exported file is kept.
-        ValueError: `out` does not end in .mindir, .onnx or .safetensors, or `out` cannot be written.
+        ExportError: the exported file cannot be run, or its logits differ from the net's. No
+            exported file is kept.
+        ValueError: `out` does not end in .mindir, .onnx or .safetensors, or `out` cannot be
+            written.
     """
     out = Path(out)
     kind = out.suffix.removeprefix(".")
     if kind not in _WRITERS:
         ending = out.suffix or "nothing"
-        raise ValueError(f"out: {out} ends in {ending!r}; give a file that ends in .mindir, .onnx or .safetensors")
+        raise ValueError(
+            f"out: {out} ends in {ending!r}; give a file that ends in .mindir, .onnx or "
+            ".safetensors"
+        )
     trained = run if isinstance(run, LoadedNet) else load_run(run)
     compared_on = "validation images" if images is None else "given images"
     if images is None:
         try:
             images = _validation_images(trained, data_dir)
-        except (ValueError, OSError):  # the data set was moved or changed: an export does not depend on it
+        except (ValueError, OSError):
+            # the data set was moved or changed: an export does not depend on it
             if data_dir:
                 raise
             compared_on = "images of noise (the data set cannot be read)"
@@ -83,7 +101,9 @@ def export(
             card["verified"]["compared_on"] = compared_on
             beside.write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
-        raise ValueError(f"out: {out} cannot be written ({error.strerror or error}); give another file") from None
+        raise ValueError(
+            f"out: {out} cannot be written ({error.strerror or error}); give another file"
+        ) from None
     return card
 
 
@@ -95,7 +115,10 @@ def _validation_images(trained: LoadedNet, data_dir: str) -> np.ndarray:
 def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]:
     """Return a description of the exported net as JSON types."""
     spec, meaning = trained.input, task_of(trained.recipe.multi_label).output
-    shape, logits = [batch or None, spec.channels, spec.image_size, spec.image_size], [batch or None, len(spec.classes)]
+    shape, logits = (
+        [batch or None, spec.channels, spec.image_size, spec.image_size],
+        [batch or None, len(spec.classes)],
+    )
     return {
         "format": kind,
         "model": trained.recipe.model,
@@ -117,13 +140,19 @@ def _sample(trained: LoadedNet) -> dict[str, Any]:
 
 
 def compare(trained: LoadedNet, answers: Forward, images: np.ndarray, batch: int) -> dict[str, Any]:
-    """Compare the logits of the exported file with the logits of the net. `answers` runs the file."""
+    """Compare the logits of the exported file with the logits of the net.
+
+    `answers` runs the file.
+    """
     size = batch or len(images)
     rows = max(len(images) // size, 1) * size
-    images = np.resize(images, (rows, *images.shape[1:]))  # whole batches; too few images are repeated
+    # whole batches; too few images are repeated
+    images = np.resize(images, (rows, *images.shape[1:]))
     parts = [images[start : start + size] for start in range(0, rows, size)]
     trained.net.set_train(False)
-    expected = np.concatenate([trained.net(Tensor(part)).numpy().astype(np.float32) for part in parts])
+    expected = np.concatenate(
+        [trained.net(Tensor(part)).numpy().astype(np.float32) for part in parts]
+    )
     if batch == 0:
         # A second batch size tests that the file accepts any batch size.
         parts.append(images[:1])
@@ -132,14 +161,19 @@ def compare(trained: LoadedNet, answers: Forward, images: np.ndarray, batch: int
         logits = np.concatenate([answers(part) for part in parts])
     except Exception as error:
         cause = first_line(error)
-        raise ExportError(f"the file cannot be run ({cause}) and was not kept; set a batch size: --batch N") from None
+        raise ExportError(
+            f"the file cannot be run ({cause}) and was not kept; set a batch size: --batch N"
+        ) from None
     if logits.shape != expected.shape:
-        raise ExportError(f"the exported file's logits have shape {logits.shape}, but must have {expected.shape}")
+        raise ExportError(
+            f"the exported file's logits have shape {logits.shape}, but must have {expected.shape}"
+        )
     difference = float(np.abs(logits - expected).max())
     limit = TOLERANCE[trained.recipe.precision] * max(1.0, float(np.abs(expected).max()))
     if not difference <= limit:
         raise ExportError(
-            f"the exported file's logits differ from the net's by up to {difference:.3g} on {rows} images; "
+            f"the exported file's logits differ from the net's by up to {difference:.3g} on {rows} "
+            "images; "
             f"the largest allowed difference is {limit:.3g}, and no file was kept"
         )
     same = float((logits.argmax(1) == expected.argmax(1)).mean())
@@ -162,11 +196,15 @@ def _export(trained: LoadedNet, file: Path, sample: Tensor, kind: str) -> None:
 
 
 def _texts(card: dict[str, Any]) -> dict[str, str]:
-    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in card.items()}
+    return {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in card.items()
+    }
 
 
 def _save(file: Path, model: Any) -> None:
-    """Name the input "images" and the output "logits" in an ONNX or MindIR model, and write the model to `file`."""
+    """Name the input "images" and the output "logits" in an ONNX or MindIR model, and write the
+    model to `file`.
+    """
     graph = model.graph
     names = {graph.input[0].name: INPUT, graph.output[0].name: OUTPUT}
     for end in (*graph.input, *graph.output):
@@ -181,7 +219,11 @@ def _save(file: Path, model: Any) -> None:
 
 def _write_mindir(trained: LoadedNet, file: Path, card: dict[str, Any]) -> None:
     shape = card["input"]["shape"]
-    sample = Tensor(np.zeros(shape, np.float32)) if shape[0] else Tensor(shape=shape, dtype=mindspore.float32)
+    sample = (
+        Tensor(np.zeros(shape, np.float32))
+        if shape[0]
+        else Tensor(shape=shape, dtype=mindspore.float32)
+    )
     _export(trained, file, sample, "MINDIR")
     _save(file, ModelProto.FromString(file.read_bytes()))
 
@@ -192,10 +234,11 @@ def _read_mindir(file: Path, _: LoadedNet) -> Forward:
 
 
 def _write_onnx(trained: LoadedNet, file: Path, card: dict[str, Any]) -> None:
-    import_extra("onnxruntime", "--format onnx")  # before the export: a missing package is reported at once
+    # before the export: a missing package is reported at once
+    import_extra("onnxruntime", "--format onnx")
     onnx = import_extra("onnx", "--format onnx")
-    # MindSpore's exporter has no dynamic shapes. These nets compute the same for any batch size, so the first dimension
-    # of input and output is made dynamic in the file.
+    # MindSpore's exporter has no dynamic shapes. These nets compute the same for any batch size, so
+    # the first dimension of input and output is made dynamic in the file.
     batch, *shape = card["input"]["shape"]
     _export(trained, file, Tensor(np.zeros((batch or 2, *shape), np.float32)), "ONNX")
     model = onnx.load(str(file))
@@ -217,13 +260,20 @@ def _read_onnx(file: Path, _: LoadedNet) -> Forward:
 
 
 def _write_safetensors(trained: LoadedNet, file: Path, card: dict[str, Any]) -> None:
-    write_safetensors(file, {p.name: p.numpy().astype(np.float32) for p in trained.net.get_parameters()}, _texts(card))
+    write_safetensors(
+        file,
+        {p.name: p.numpy().astype(np.float32) for p in trained.net.get_parameters()},
+        _texts(card),
+    )
 
 
 def _read_safetensors(file: Path, trained: LoadedNet) -> Forward:
     read = mindspore.load_checkpoint(str(file), format="safetensors")
-    net = build_net(trained.recipe, trained.input).set_train(False)  # new: its weights can only come from the file
-    assign_all(tuple(net.get_parameters()), {name: value.numpy() for name, value in read.items()}, file)
+    # new: its weights can only come from the file
+    net = build_net(trained.recipe, trained.input).set_train(False)
+    assign_all(
+        tuple(net.get_parameters()), {name: value.numpy() for name, value in read.items()}, file
+    )
     return lambda images: net(Tensor(images)).numpy().astype(np.float32)
 
 

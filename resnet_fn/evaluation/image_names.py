@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from resnet_fn.config.hints import near_path
-from resnet_fn.data.sources.files import ENDINGS, describe_left_out, how_to_convert, is_image, list_images
+from resnet_fn.data.sources.files import (
+    ENDINGS,
+    describe_left_out,
+    how_to_convert,
+    is_image,
+    list_images,
+)
 
 STDIN = "-"  # in place of a list's path
 _LIST_ENDINGS = (".txt", ".lst", ".list", ".csv", ".tsv")

@@ -49,13 +49,16 @@ class LoadedNet:
 
     @property
     def update(self) -> int:
-        """Return the number of updates that trained the net, or 0 if the weights come from a weight file."""
+        """Return the number of updates that trained the net, or 0 if the weights come from a weight
+        file.
+        """
         return int(self.checkpoint.state["update"]) if self.checkpoint else 0
 
     @functools.cached_property
     def eval_step(self) -> EvalStep:
         """Return the evaluation step of this net, which returns logits and is compiled once."""
-        return make_eval_step(self.net, with_logits=True)  # MindSpore never frees a compiled step's 20 MB
+        # MindSpore never frees a compiled step's 20 MB
+        return make_eval_step(self.net, with_logits=True)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -68,7 +71,8 @@ class LoadedNet:
         return describe_preprocessing(self._file_input)
 
     @property
-    def _file_input(self) -> InputSpec:  # image files have pixels up to 255, whatever the training set has
+    # image files have pixels up to 255, whatever the training set has
+    def _file_input(self) -> InputSpec:
         return dataclasses.replace(self.input, full_scale=255.0)
 
     def preprocess(self, image: Any) -> np.ndarray:
@@ -104,21 +108,24 @@ def load_run(
 ) -> LoadedNet:
     """Build the net of a checkpoint and load its weights.
 
-    The data set is not needed. Example: `run = load_run("runs/first"); run.net(Tensor(run.preprocess("seven.png")))`.
+    The data set is not needed. Example: `run = load_run("runs/first");
+    run.net(Tensor(run.preprocess("seven.png")))`.
 
     Args:
         source: a run folder or a checkpoint folder.
         which: whether the "last" or the "best" checkpoint of a run folder is loaded.
-        ema: whether to load the averaged weights (EMA). If None, they are loaded if the checkpoint contains them.
+        ema: whether to load the averaged weights (EMA). If None, they are loaded if the checkpoint
+            contains them.
         image_size: height and width of the net's input in pixels. If 0, the recipe's size is used.
         precision: precision of the net (see `Recipe`). If empty, the recipe's precision is used.
         allow_non_finite: whether weights may be NaN or infinite.
         device, threads: see `start`.
 
     Raises:
-        ValueError: a weight is NaN or infinite, or the net was passed to `fit`, so that `load_run` cannot build it.
-        CheckpointError: no checkpoint is intact, the checkpoint does not fit its recipe, or `ema` is True and the
-            checkpoint has no averaged weights.
+        ValueError: a weight is NaN or infinite, or the net was passed to `fit`, so that `load_run`
+            cannot build it.
+        CheckpointError: no checkpoint is intact, the checkpoint does not fit its recipe, or `ema`
+            is True and the checkpoint has no averaged weights.
     """
     process.prepare(device, threads)
     checkpoint = find_checkpoint(Path(source), which)
@@ -138,19 +145,29 @@ def load_run(
     net = build_net(recipe, spec)
     averaged = assign_checkpoint(net, checkpoint, ema)
     if not allow_non_finite:
-        check_finite({parameter.name: parameter.numpy() for parameter in net.get_parameters()}, checkpoint.path)
+        check_finite(
+            {parameter.name: parameter.numpy() for parameter in net.get_parameters()},
+            checkpoint.path,
+        )
     return LoadedNet(net.set_train(False), recipe, spec, checkpoint, averaged)
 
 
 def load_weight_file(
-    file: str | Path, recipe: Recipe, which: str = "last", *, allow_non_finite: bool = False, **data: Any
+    file: str | Path,
+    recipe: Recipe,
+    which: str = "last",
+    *,
+    allow_non_finite: bool = False,
+    **data: Any,
 ) -> tuple[LoadedNet, DataSet, WeightFile]:
     """Open the data set of a recipe with `open_dataset`, build the net, and load a weight file.
 
     On worker 0, prints what is read.
     """
     # These two options of a recipe file are for training.
-    data["options"] = dataclasses.replace(data.get("options", RunOptions()), data_threads=0, progress=False)
+    data["options"] = dataclasses.replace(
+        data.get("options", RunOptions()), data_threads=0, progress=False
+    )
     weights = read_weights(file, which)
     recipe, weights = suit_weights(recipe, weights, chosen(recipe))
     if data.get("workers", Workers()).is_main:
@@ -162,10 +179,16 @@ def load_weight_file(
 
 
 def assign_checkpoint(net: nn.Cell, checkpoint: Checkpoint, ema: bool | None = None) -> bool:
-    """Copy a checkpoint's weights to `net`. Return whether averaged weights were copied. For `ema` see `load_run`."""
+    """Copy a checkpoint's weights to `net`.
+
+    Return whether averaged weights were copied. For `ema` see `load_run`.
+    """
     averages = {} if ema is False else averages_of(checkpoint.training)
     if ema and not averages:
-        raise CheckpointError(f"{checkpoint.path}: contains no EMA weights; leave out --ema, or train with --ema 0.999")
+        raise CheckpointError(
+            f"{checkpoint.path}: contains no EMA weights; leave out --ema, or train with --ema "
+            "0.999"
+        )
     assign_all(tuple(net.get_parameters()), {**checkpoint.weights, **averages}, checkpoint.path)
     return bool(averages)
 
@@ -189,18 +212,24 @@ def open_trained_dataset(
         "trained_files": trained.checkpoint.state.get("feed"),
     }
     options = unchecked(RunOptions, {"val_list": val_list, "progress": False})
-    return open_dataset(trained.recipe, data_dir, options=options, workers=workers, splits=splits, **more)
+    return open_dataset(
+        trained.recipe, data_dir, options=options, workers=workers, splits=splits, **more
+    )
 
 
 def open_net(
     source: str | Path, recipe: Recipe | None = None, which: str = "last", **data: Any
 ) -> tuple[LoadedNet, DataSet]:
-    """Load a float32 net from a checkpoint, or from a weight file and a recipe, and open the data set."""
+    """Load a float32 net from a checkpoint, or from a weight file and a recipe, and open the data
+    set.
+    """
     precision = "fp32"  # also if the recipe has fp16, which would add overflows
     if recipe is None:
         trained = load_run(source, which, precision=precision, allow_non_finite=True)
         return trained, open_trained_dataset(trained, splits=("train", "test"), **data)
-    return load_weight_file(source, changed(recipe, precision=precision), allow_non_finite=True, **data)[:2]
+    return load_weight_file(
+        source, changed(recipe, precision=precision), allow_non_finite=True, **data
+    )[:2]
 
 
 class FlipAverage(nn.Cell):

@@ -9,44 +9,65 @@ import numpy as np
 BINS = 15
 _POINTS = 101  # most points of a precision-recall curve
 _CURVES_UP_TO = 100  # most classes for which curves are computed
-_SHOWN, _GALLERY_UP_TO = 3, 30  # best (and worst) images of a class in a gallery; most classes in a gallery
+# best (and worst) images of a class in a gallery; most classes in a gallery
+_SHOWN, _GALLERY_UP_TO = 3, 30
 SAID_FROM = 0.5  # multi-label: lowest probability of a predicted class
 
 
 def confusion_matrix(labels: np.ndarray, predictions: np.ndarray, classes: int) -> np.ndarray:
-    """Count the samples of each true class (row) and predicted class (column), int64 [classes, classes]."""
+    """Count the samples of each true class (row) and predicted class (column), int64 [classes,
+    classes].
+    """
     places = labels.astype(np.int64) * classes + predictions
     return np.bincount(places, minlength=classes * classes).reshape(classes, classes)
 
 
-def class_scores(right: np.ndarray, support: np.ndarray, predicted: np.ndarray) -> dict[str, np.ndarray]:
-    """Compute precision, recall and F1 of each class. The arguments are numbers of samples, int64 [classes].
+def class_scores(
+    right: np.ndarray, support: np.ndarray, predicted: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Compute precision, recall and F1 of each class. The arguments are numbers of samples, int64
+    [classes].
 
-    `support` counts the samples of a class, `predicted` the predictions of the class, `right` the correct predictions.
+    `support` counts the samples of a class, `predicted` the predictions of the class, `right` the
+    correct predictions.
     """
     precision = right / np.maximum(predicted, 1)
     recall = right / np.maximum(support, 1)
     f1 = 2 * right / np.maximum(support + predicted, 1)
-    return {"precision": precision, "recall": recall, "f1": f1, "support": support, "predicted": predicted}
+    return {
+        "precision": precision,
+        "recall": recall,
+        "f1": f1,
+        "support": support,
+        "predicted": predicted,
+    }
 
 
-def averages(scores: dict[str, np.ndarray], every_class: bool = False) -> dict[str, dict[str, float]]:
-    """Compute the mean precision, recall and F1 over the classes, unweighted ("macro") and weighted by support."""
-    there = (scores["support"] + scores["predicted"] > 0) | every_class  # macro: without classes that never occur
+def averages(
+    scores: dict[str, np.ndarray], every_class: bool = False
+) -> dict[str, dict[str, float]]:
+    """Compute the mean precision, recall and F1 over the classes, unweighted ("macro") and weighted
+    by support.
+    """
+    # macro: without classes that never occur
+    there = (scores["support"] + scores["predicted"] > 0) | every_class
     weights = scores["support"] / max(scores["support"].sum(), 1)
     names = ("precision", "recall", "f1")
     return {
-        "macro": {name: float(scores[name][there].mean()) if there.any() else 0.0 for name in names},
+        "macro": {
+            name: float(scores[name][there].mean()) if there.any() else 0.0 for name in names
+        },
         "weighted": {name: float((scores[name] * weights).sum()) for name in names},
     }
 
 
 def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
-    """Compute the expected calibration error (Guo et al., arXiv 1706.04599) with 15 bins of equal width.
+    """Compute the expected calibration error (Guo et al., arXiv 1706.04599) with 15 bins of equal
+    width.
 
-    The error is the mean of |accuracy − confidence| over the bins, weighted by the number of samples in each bin. Both
-    arguments have shape [N]. A confidence at the border of two bins counts in the lower bin. An empty bin has
-    confidence and accuracy None.
+    The error is the mean of |accuracy − confidence| over the bins, weighted by the number of
+    samples in each bin. Both arguments have shape [N]. A confidence at the border of two bins
+    counts in the lower bin. An empty bin has confidence and accuracy None.
     """
     exact = confidence.astype(np.float64)
     edges = np.linspace(0.0, 1.0, BINS + 1)
@@ -54,31 +75,49 @@ def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
     rows, error = [], 0.0
     for index in range(BINS):
         inside = place == index
-        row: dict[str, Any] = {"from": float(edges[index]), "to": float(edges[index + 1]), "count": int(inside.sum())}
+        row: dict[str, Any] = {
+            "from": float(edges[index]),
+            "to": float(edges[index + 1]),
+            "count": int(inside.sum()),
+        }
         row |= {"confidence": None, "accuracy": None}
         if row["count"]:
-            row |= {"confidence": float(exact[inside].mean()), "accuracy": float(right[inside].mean())}
+            row |= {
+                "confidence": float(exact[inside].mean()),
+                "accuracy": float(right[inside].mean()),
+            }
             error += row["count"] / len(exact) * abs(row["accuracy"] - row["confidence"])
         rows.append(row)
     return {"error": error, "bins": rows}
 
 
 def confident_mistakes(confidence: np.ndarray, right: np.ndarray, limit: int) -> np.ndarray:
-    """Return at most `limit` wrong predictions as indices of `confidence.flat`, with the most confident first."""
+    """Return at most `limit` wrong predictions as indices of `confidence.flat`, with the most
+    confident first.
+    """
     wrong = np.flatnonzero(~right)
     return wrong[np.argsort(-confidence.flat[wrong], kind="stable")][:limit]
 
 
 def confused_pairs(labels: np.ndarray, predictions: np.ndarray) -> list[tuple[int, int, int]]:
-    """Return (true class, predicted class, count) for wrong predictions, with the most frequent pair first."""
+    """Return (true class, predicted class, count) for wrong predictions, with the most frequent
+    pair first.
+    """
     wrong = labels != predictions
-    pairs, counts = np.unique(np.stack((labels[wrong], predictions[wrong]), 1), axis=0, return_counts=True)
+    pairs, counts = np.unique(
+        np.stack((labels[wrong], predictions[wrong]), 1), axis=0, return_counts=True
+    )
     order = np.argsort(-counts, kind="stable")
-    return [(a, b, count) for (a, b), count in zip(pairs[order].tolist(), counts[order].tolist(), strict=True)]
+    return [
+        (a, b, count)
+        for (a, b), count in zip(pairs[order].tolist(), counts[order].tolist(), strict=True)
+    ]
 
 
 def precision_recall(positive: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compute precision and recall with each distinct score as the threshold, from the highest to the lowest."""
+    """Compute precision and recall with each distinct score as the threshold, from the highest to
+    the lowest.
+    """
     order = np.argsort(-scores, kind="stable")
     right = np.cumsum(positive[order])
     last = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))  # last place of each score
@@ -86,10 +125,11 @@ def precision_recall(positive: np.ndarray, scores: np.ndarray) -> tuple[np.ndarr
 
 
 def average_precisions(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Compute the average precision of each class, float64 [classes], with NaN for a class without samples.
+    """Compute the average precision of each class, float64 [classes], with NaN for a class without
+    samples.
 
-    As in scikit-learn, the average precision is Σ (R_n − R_n−1) · P_n over the points of the precision-recall curve,
-    with recall R_n and precision P_n at point n.
+    As in scikit-learn, the average precision is Σ (R_n − R_n−1) · P_n over the points of the
+    precision-recall curve, with recall R_n and precision P_n at point n.
     """
     areas = np.full(labels.shape[1], np.nan)
     for index in np.flatnonzero((labels > 0).any(0)):
@@ -99,14 +139,24 @@ def average_precisions(labels: np.ndarray, probabilities: np.ndarray) -> np.ndar
 
 
 def mean_average_precision(areas: np.ndarray) -> float:
-    """Return the mean of `areas`, the average precisions of the classes. NaN values are left out."""
+    """Return the mean of `areas`, the average precisions of the classes.
+
+    NaN values are left out.
+    """
     finite = areas[~np.isnan(areas)]
     return math.fsum(finite) / len(finite) if len(finite) else float("nan")
 
 
-def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> list[dict[str, Any]]:
-    """Compute each class's precision-recall curve (empty without samples). Above 100 classes, all curves are empty."""
-    curves: list[dict[str, Any]] = [{"recall": [], "precision": []} for _ in range(probabilities.shape[1])]
+def precision_recall_curves(
+    positive: np.ndarray, probabilities: np.ndarray
+) -> list[dict[str, Any]]:
+    """Compute each class's precision-recall curve (empty without samples).
+
+    Above 100 classes, all curves are empty.
+    """
+    curves: list[dict[str, Any]] = [
+        {"recall": [], "precision": []} for _ in range(probabilities.shape[1])
+    ]
     for index in np.flatnonzero(positive.any(0) & (len(curves) <= _CURVES_UP_TO)):
         precision, recall = precision_recall(positive[:, index], probabilities[:, index])
         places = np.unique(np.linspace(0, len(recall) - 1, _POINTS).astype(int))
@@ -118,8 +168,9 @@ def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> 
 def gallery(labels: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[int, list[int]]:
     """Select up to 30 classes with the lowest `f1`, and up to 6 samples of each selected class.
 
-    Returns {class: samples}. Up to 3 samples have the smallest `doubt` of the class, and up to 3 have the largest.
-    The samples of a class are sorted by increasing doubt, where NaN counts as the largest doubt.
+    Returns {class: samples}. Up to 3 samples have the smallest `doubt` of the class, and up to 3
+    have the largest. The samples of a class are sorted by increasing doubt, where NaN counts as the
+    largest doubt.
     """
     there = np.unique(labels) if labels.ndim == 1 else np.flatnonzero((labels > 0).any(0))
     doubt = np.broadcast_to(doubt, (len(labels), len(f1)))
@@ -134,10 +185,12 @@ def gallery(labels: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[
 
 
 def threshold_table(positive: np.ndarray, probability: np.ndarray) -> list[dict[str, float | int]]:
-    """Compute precision, recall, F1 and accuracy of a binary classifier at the thresholds 0.05, 0.1, …, 0.95.
+    """Compute precision, recall, F1 and accuracy of a binary classifier at the thresholds 0.05,
+    0.1, …, 0.95.
 
-    `probability` is the probability of the positive class, float [N]. A probability ≥ the threshold is a positive
-    prediction. `predicted` is the number of positive predictions, and `false_alarms` is the false positive rate.
+    `probability` is the probability of the positive class, float [N]. A probability ≥ the threshold
+    is a positive prediction. `predicted` is the number of positive predictions, and `false_alarms`
+    is the false positive rate.
     """
     rows: list[dict[str, float | int]] = []
     for threshold in (number / 20 for number in range(1, 20)):

@@ -1,4 +1,6 @@
-"""`Task` evaluates predictions of one class for each image, or of several classes (multi-label), with NumPy only."""
+"""`Task` evaluates predictions of one class for each image, or of several classes (multi-label),
+with NumPy only.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,13 +18,15 @@ class Scores(NamedTuple):
 
     loss: np.ndarray  # float32 [N], usually cross-entropy without smoothing
     prediction: np.ndarray  # int32 [N], the likeliest class
-    # int32 [N], 0 if the prediction is right. One class an image: the number of classes that rank before the label.
-    # Multi-label: the number of classes that are predicted wrongly.
+    # int32 [N], 0 if the prediction is right. One class an image: the number of classes that rank
+    # before the label. Multi-label: the number of classes that are predicted wrongly.
     rank: np.ndarray
-    # float32 [N, 2, k], the k ≤ 5 likeliest classes and their probabilities (0 if a logit is not finite)
+    # float32 [N, 2, k], the k ≤ 5 likeliest classes and their probabilities (0 if a logit is not
+    # finite)
     top: np.ndarray | None = None  # None if the evaluation step returns no logits
     probabilities: np.ndarray | None = None  # float32 [N, classes]; None if they were not kept
-    areas: np.ndarray | None = None  # float64 [classes], the average precisions; only for multi-label
+    # float64 [classes], the average precisions; only for multi-label
+    areas: np.ndarray | None = None
 
     @property
     def task(self) -> "Task":
@@ -50,22 +54,35 @@ class Task:
         return labels[:, None] == np.arange(classes)
 
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """Convert logits [n, classes] to float64 probabilities, which are 0 if a logit of the row is not finite."""
+        """Convert logits [n, classes] to float64 probabilities, which are 0 if a logit of the row
+        is not finite.
+        """
         finite = np.isfinite(logits).all(1, keepdims=True)
-        return np.where(finite, self._probabilities(np.where(finite, logits.astype(np.float64), 0.0)), 0.0)
+        return np.where(
+            finite, self._probabilities(np.where(finite, logits.astype(np.float64), 0.0)), 0.0
+        )
 
     def _probabilities(self, logits: np.ndarray) -> np.ndarray:
         exponentials = np.exp(logits - logits.max(1, keepdims=True))
         return exponentials / exponentials.sum(1, keepdims=True)
 
     def top_classes(self, logits: np.ndarray, limit: int = TOP) -> np.ndarray:
-        """Return float32 [n, 2k] with the k ≤ `limit` likeliest classes of each row, and then their k probabilities."""
+        """Return float32 [n, 2k] with the k ≤ `limit` likeliest classes of each row, and then their
+        k probabilities.
+        """
         finite = np.isfinite(logits).all(1, keepdims=True)
-        order = np.argsort(-np.where(finite, logits.astype(np.float64), 0.0), axis=1, kind="stable")[:, :limit]
-        return np.concatenate((order, np.take_along_axis(self.probabilities(logits), order, 1)), 1).astype(np.float32)
+        order = np.argsort(
+            -np.where(finite, logits.astype(np.float64), 0.0), axis=1, kind="stable"
+        )[:, :limit]
+        return np.concatenate(
+            (order, np.take_along_axis(self.probabilities(logits), order, 1)), 1
+        ).astype(np.float32)
 
     def complete(self, scores: Scores, labels: np.ndarray) -> Scores:
-        """For a multi-label task, compute `areas` and `rank` from all samples. Otherwise, return `scores` unchanged."""
+        """For a multi-label task, compute `areas` and `rank` from all samples.
+
+        Otherwise, return `scores` unchanged.
+        """
         return scores
 
     def summarise(self, scores: Scores) -> dict[str, float]:
@@ -75,10 +92,16 @@ class Task:
     def by_class(self, scores: Scores, labels: np.ndarray, classes: int) -> dict[str, np.ndarray]:
         """Return precision, recall and F1 of each class (see `metrics.class_scores`)."""
         right = labels[labels == scores.prediction]
-        return metrics.class_scores(*(np.bincount(x, minlength=classes) for x in (right, labels, scores.prediction)))
+        return metrics.class_scores(
+            *(np.bincount(x, minlength=classes) for x in (right, labels, scores.prediction))
+        )
 
-    def averages(self, scores: Scores, labels: np.ndarray, classes: int) -> dict[str, dict[str, float]]:
-        """Return the macro and weighted averages of precision, recall and F1 (see `metrics.averages`)."""
+    def averages(
+        self, scores: Scores, labels: np.ndarray, classes: int
+    ) -> dict[str, dict[str, float]]:
+        """Return the macro and weighted averages of precision, recall and F1 (see
+        `metrics.averages`).
+        """
         return metrics.averages(self.by_class(scores, labels, classes), self.every_class)
 
     def predicted(self, scores: Scores, index: int) -> np.ndarray:
@@ -86,29 +109,54 @@ class Task:
         return scores.prediction[index : index + 1]
 
     def doubt(self, scores: Scores) -> np.ndarray:
-        """Return how unsure the net is of the true class, [N, 1], or (multi-label) of each class, [N, classes]."""
+        """Return how unsure the net is of the true class, [N, 1], or (multi-label) of each class,
+        [N, classes].
+        """
         return scores.loss[:, None]
 
     def of_class(self, scores: Scores, index: int, label: int) -> tuple[float, bool]:
-        """Return the probability of `label`, a true class of the sample, and whether the net predicts this class."""
+        """Return the probability of `label`, a true class of the sample, and whether the net
+        predicts this class.
+        """
         return float(np.exp(-np.float64(scores.loss[index]))), bool(scores.rank[index] < 1)
 
-    def mistakes(self, scores: Scores, labels: np.ndarray, limit: int) -> list[tuple[int, int, float]]:
-        """Return the most confident mistakes as (sample, wrongly predicted or missed class, confidence)."""
+    def mistakes(
+        self, scores: Scores, labels: np.ndarray, limit: int
+    ) -> list[tuple[int, int, float]]:
+        """Return the most confident mistakes as (sample, wrongly predicted or missed class,
+        confidence).
+        """
         confidence = _confidence(scores)
         places = metrics.confident_mistakes(confidence, scores.rank < 1, limit).tolist()
-        return [(place, int(scores.prediction[place]), float(confidence[place])) for place in places]
+        return [
+            (place, int(scores.prediction[place]), float(confidence[place])) for place in places
+        ]
 
     def report(self, scores: Scores, labels: np.ndarray, classes: Sequence[str]) -> dict[str, Any]:
-        """Return report entries that depend on the task. Entries that do not apply to the scores are empty or None."""
-        of_two, small = len(classes) == 2 and scores.probabilities is not None, len(classes) <= _MATRIX_UP_TO
+        """Return report entries that depend on the task.
+
+        Entries that do not apply to the scores are empty or None.
+        """
+        of_two, small = (
+            len(classes) == 2 and scores.probabilities is not None,
+            len(classes) <= _MATRIX_UP_TO,
+        )
         pairs = metrics.confused_pairs(labels, scores.prediction)[: 20 if small else None]
-        matrix = metrics.confusion_matrix(labels, scores.prediction, len(classes)).tolist() if small else None
+        matrix = (
+            metrics.confusion_matrix(labels, scores.prediction, len(classes)).tolist()
+            if small
+            else None
+        )
         return {
-            "thresholds": metrics.threshold_table(labels == 1, scores.every[:, 1]) if of_two else [],
+            "thresholds": metrics.threshold_table(labels == 1, scores.every[:, 1])
+            if of_two
+            else [],
             "calibration": metrics.calibration(_confidence(scores), scores.rank < 1),
             "confusion": matrix,
-            "confused": [{"label": classes[a], "prediction": classes[b], "count": count} for a, b, count in pairs],
+            "confused": [
+                {"label": classes[a], "prediction": classes[b], "count": count}
+                for a, b, count in pairs
+            ],
         }
 
 
@@ -149,12 +197,19 @@ class _AnyClasses(Task):
         probability = float(scores.every[index, label])
         return probability, probability >= metrics.SAID_FROM
 
-    def mistakes(self, scores: Scores, labels: np.ndarray, limit: int) -> list[tuple[int, int, float]]:
-        # The loss, a mean over classes, is not finite if one logit is not; the confidence is then 0.
+    def mistakes(
+        self, scores: Scores, labels: np.ndarray, limit: int
+    ) -> list[tuple[int, int, float]]:
+        # The loss, a mean over classes, is not finite if one logit is not; the confidence is then
+        # 0.
         finite, there = np.isfinite(scores.loss)[:, None], labels > 0
         confidence = np.where(there, 1 - scores.every, scores.every).astype(np.float64) * finite
-        places = metrics.confident_mistakes(confidence, there == (scores.every >= metrics.SAID_FROM), limit).tolist()
-        return [(*divmod(place, labels.shape[1]), float(confidence.flat[place])) for place in places]
+        places = metrics.confident_mistakes(
+            confidence, there == (scores.every >= metrics.SAID_FROM), limit
+        ).tolist()
+        return [
+            (*divmod(place, labels.shape[1]), float(confidence.flat[place])) for place in places
+        ]
 
     def report(self, scores: Scores, labels: np.ndarray, classes: Sequence[str]) -> dict[str, Any]:
         return {"thresholds": [], "calibration": None, "confusion": None, "confused": []}
@@ -180,8 +235,8 @@ def summarise(scores: Scores) -> dict[str, Any]:
         scores: the result of `score`.
 
     Returns:
-        A dict with "loss", "top1", "top5" and "count". For a multi-label net, "map" (mean average precision) replaces
-        "top1" and "top5". "top1", "top5" and "map" are in 0..1.
+        A dict with "loss", "top1", "top5" and "count". For a multi-label net, "map" (mean average
+        precision) replaces "top1" and "top5". "top1", "top5" and "map" are in 0..1.
     """
     count = len(scores.loss)
     loss = float(scores.loss.astype(np.float64).sum() / count)
@@ -189,7 +244,9 @@ def summarise(scores: Scores) -> dict[str, Any]:
 
 
 def all_metrics(scores: Scores, labels: np.ndarray, classes: int) -> dict[str, Any]:
-    """Return the results of `summarise` with "macro_f1", or only loss and count if `classes` is 0."""
+    """Return the results of `summarise` with "macro_f1", or only loss and count if `classes` is
+    0.
+    """
     results = summarise(scores)
     if not classes:  # targets that `resnet_fn.fit` was given are no classes
         return {name: results[name] for name in ("loss", "count")}
@@ -197,7 +254,9 @@ def all_metrics(scores: Scores, labels: np.ndarray, classes: int) -> dict[str, A
 
 
 def describe_scores(results: Mapping[str, Any], classes: Sequence[str]) -> str:
-    """Return the results of `summarise` as text, without top-5 if there are at most five classes."""
+    """Return the results of `summarise` as text, without top-5 if there are at most five
+    classes.
+    """
     titles = {"top1": "top-1", "map": "mAP"} | ({"top5": "top-5"} if len(classes) > TOP else {})
     rates = [f"{title} {results[name]:.2%}" for name, title in titles.items() if name in results]
     return ", ".join((f"loss {results['loss']:.4f}", *rates))

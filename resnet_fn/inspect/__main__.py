@@ -1,4 +1,6 @@
-"""The command `inspect` shows the arrays, activations and gradients of a checkpoint, or compares two checkpoints."""
+"""The command `inspect` shows the arrays, activations and gradients of a checkpoint, or compares
+two checkpoints.
+"""
 
 import argparse
 import contextlib
@@ -17,7 +19,12 @@ from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.inspect.statistics import array_statistics, compare_arrays, comparison_table, statistics_table
+from resnet_fn.inspect.statistics import (
+    array_statistics,
+    compare_arrays,
+    comparison_table,
+    statistics_table,
+)
 from resnet_fn.recipes import load_recipe
 from resnet_fn.runtime import process
 from resnet_fn.runtime.disk import finite_or_null
@@ -35,7 +42,9 @@ Write = Callable[[int, str, str, np.ndarray], None]  # a histogram: update, kind
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the tables that the flags choose, and write histograms (--out-dir) and statistics (--json)."""
+    """Print the tables that the flags choose, and write histograms (--out-dir) and statistics
+    (--json).
+    """
     parsed = _parser().parse(arguments)
     how = _check(parsed)
     process.prepare(parsed.device, parsed.threads)
@@ -45,7 +54,9 @@ def main(arguments: Sequence[str]) -> int:
     with contextlib.closing(board) if board else contextlib.nullcontext():
         write = partial(_add_histogram, board)
         if parsed.other:
-            compared = compare_arrays(*(_read(file, parsed.which).arrays for file in (parsed.checkpoint, parsed.other)))
+            compared = compare_arrays(
+                *(_read(file, parsed.which).arrays for file in (parsed.checkpoint, parsed.other))
+            )
             print("\n".join(comparison_table(compared)))
             result = dataclasses.asdict(compared)
         elif parsed.activations or parsed.gradients:
@@ -53,27 +64,48 @@ def main(arguments: Sequence[str]) -> int:
         else:
             result = _parameters(parsed.checkpoint, parsed.which, write)
     if board and board.error is not None:
-        raise ValueError(f"out_dir: {parsed.out_dir} cannot be written ({board.error.strerror}); make room on the disk")
+        raise ValueError(
+            f"out_dir: {parsed.out_dir} cannot be written ({board.error.strerror}); make room on "
+            "the disk"
+        )
     if parsed.json:
-        cli.write_text(parsed.json, json.dumps(finite_or_null(result), indent=1, allow_nan=False) + "\n")
+        cli.write_text(
+            parsed.json, json.dumps(finite_or_null(result), indent=1, allow_nan=False) + "\n"
+        )
     return 0
 
 
 def _parser() -> cli.Parser:
-    about = "Show the parameters, activations or gradients of a checkpoint, or compare two checkpoints."
+    about = (
+        "Show the parameters, activations or gradients of a checkpoint, or compare two checkpoints."
+    )
     parser = cli.Parser("inspect", about, _EXAMPLES, "CHECKPOINT [OTHER]")
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a run or checkpoint folder, or a weight file")
-    parser.add_argument("other", metavar="OTHER", nargs="?", help="compare with these MindSpore or PyTorch weights")
-    parser.add_argument("--activations", action="store_true", help="show layer outputs on validation images")
-    parser.add_argument("--gradients", action="store_true", help="show gradients on the next training batch")
+    parser.add_argument(
+        "checkpoint", metavar="CHECKPOINT", help="a run or checkpoint folder, or a weight file"
+    )
+    parser.add_argument(
+        "other", metavar="OTHER", nargs="?", help="compare with these MindSpore or PyTorch weights"
+    )
+    parser.add_argument(
+        "--activations", action="store_true", help="show layer outputs on validation images"
+    )
+    parser.add_argument(
+        "--gradients", action="store_true", help="show gradients on the next training batch"
+    )
     parser.add_argument("--batch-size", type=int, metavar="N", help="number of samples; default 32")
     parser.add_argument("--recipe", metavar="NAME", help="recipe (name or file) for a weight file")
     parser.add_argument("--model", metavar="NAME", help="use this net instead of the recipe's net")
     parser.add_argument("--stem", metavar="NAME", help="use this stem instead of the recipe's stem")
-    parser.add_argument("--data-dir", metavar="PATH", help="data set; default: the folder used in training")
+    parser.add_argument(
+        "--data-dir", metavar="PATH", help="data set; default: the folder used in training"
+    )
     parser.add_argument("--which", **cli.WHICH)
-    parser.add_argument("--out-dir", type=cli.folder_to_write, metavar="PATH", help="write TensorBoard histograms")
-    parser.add_argument("--json", type=cli.file_to_write, metavar="FILE", help="write statistics (NaN, inf as null)")
+    parser.add_argument(
+        "--out-dir", type=cli.folder_to_write, metavar="PATH", help="write TensorBoard histograms"
+    )
+    parser.add_argument(
+        "--json", type=cli.file_to_write, metavar="FILE", help="write statistics (NaN, inf as null)"
+    )
     cli.add_device_flags(parser)
     return parser
 
@@ -82,38 +114,68 @@ def _check(parsed: argparse.Namespace) -> dict[str, Any]:
     """Check the flags, and return the keyword arguments of `open_net`."""
     runs, size = parsed.activations or parsed.gradients, parsed.batch_size
     given = [f"--{flag_name(name)}" for name in _OF_A_BATCH if getattr(parsed, name) is not None]
-    changes = {name: getattr(parsed, name) for name in ("model", "stem") if getattr(parsed, name) is not None}
+    changes = {
+        name: getattr(parsed, name)
+        for name in ("model", "stem")
+        if getattr(parsed, name) is not None
+    }
     folder = Path(parsed.checkpoint).is_dir()
-    folders, bare, of_file = folder or Path(f"{parsed.other}").is_dir(), runs and not folder, parsed.recipe or changes
+    folders, bare, of_file = (
+        folder or Path(f"{parsed.other}").is_dir(),
+        runs and not folder,
+        parsed.recipe or changes,
+    )
     one = "--activations, --gradients and --out-dir look at one checkpoint; leave out OTHER"
     cli.raise_usage_errors(
-        (given and not runs, f"{', '.join(given)}: needs --activations or --gradients; give one of them"),
+        (
+            given and not runs,
+            f"{', '.join(given)}: needs --activations or --gradients; give one of them",
+        ),
         (parsed.other and (runs or parsed.out_dir), one),
         (size is not None and size < 1, f"--batch-size: {size} is too small; give 1 or more"),
-        (parsed.which == "best" and not folders, "--which is for run folders only; leave --which out"),
-        (runs and folder and of_file, "--recipe, --model and --stem are for weight files; leave them out"),
-        (bare and not parsed.recipe, "a weight file contains neither the data nor the net; give --recipe NAME"),
+        (
+            parsed.which == "best" and not folders,
+            "--which is for run folders only; leave --which out",
+        ),
+        (
+            runs and folder and of_file,
+            "--recipe, --model and --stem are for weight files; leave them out",
+        ),
+        (
+            bare and not parsed.recipe,
+            "a weight file contains neither the data nor the net; give --recipe NAME",
+        ),
     )
     if not bare:
         return {"which": parsed.which, "data_dir": parsed.data_dir or ""}
     with cli.usage_errors():
         file = load_recipe(parsed.recipe).complete(**changes)
-    return {"recipe": file.make(Recipe), "data_dir": parsed.data_dir or "", "options": file.make(RunOptions)}
+    return {
+        "recipe": file.make(Recipe),
+        "data_dir": parsed.data_dir or "",
+        "options": file.make(RunOptions),
+    }
 
 
 def _add_histogram(board: Any, update: int, kind: str, name: str, values: np.ndarray) -> None:
-    if board and (finite := values[np.isfinite(values)]).size:  # a histogram cannot show NaN and infinity
+    # a histogram cannot show NaN and infinity
+    if board and (finite := values[np.isfinite(values)]).size:
         # TensorBoard's names cannot have brackets: "layer1.0.relu (2)" becomes layer1.0.relu.call2.
         tag = f"{kind}/{name}".replace(" (", ".call").rstrip(")")
         board.add_histogram(tag, finite, update)
 
 
 def _read(file: str, which: str) -> Any:
-    """Read weights from a file or a folder as a `WeightFile`, and print a line about the weights."""
+    """Read weights from a file or a folder as a `WeightFile`, and print a line about the
+    weights.
+    """
     from resnet_fn.weights.load import read_any_weights
 
-    source = read_any_weights(file, which if Path(file).is_dir() else "last")  # one of two may be a file
-    names = {"own": "unknown names", "ours": "this package's names"}.get(source.style, f"{source.style} names")
+    # one of two may be a file
+    source = read_any_weights(file, which if Path(file).is_dir() else "last")
+    names = {"own": "unknown names", "ours": "this package's names"}.get(
+        source.style, f"{source.style} names"
+    )
     average = ", moving average of the weights" if source.averaged else ""
     first = f"{source.path}: {source.model + ', ' if source.model else ''}{names}{average}"
     print(first, *source.notes, sep="\n")
@@ -151,9 +213,19 @@ def _inside(parsed: argparse.Namespace, how: dict[str, Any], write: Write) -> di
         samples = f"{measured.samples} samples of the next batch, loss {measured.loss:.4f}"
         print(f"gradients after update {update}, training mode, {samples}")
         print("\n".join(statistics_table(measured.layers, "gradient at the output of")))
-        print("\n".join(statistics_table(measured.parameters, "gradient of", relative=measured.relative)))
-        total, clip = math.hypot(*(row.norm for row in measured.parameters)), loaded.recipe.clip_norm
-        print(f"global norm {total:.4f}, " + (f"before clipping at {clip:g}" if clip else "not clipped"))
+        print(
+            "\n".join(
+                statistics_table(measured.parameters, "gradient of", relative=measured.relative)
+            )
+        )
+        total, clip = (
+            math.hypot(*(row.norm for row in measured.parameters)),
+            loaded.recipe.clip_norm,
+        )
+        print(
+            f"global norm {total:.4f}, "
+            + (f"before clipping at {clip:g}" if clip else "not clipped")
+        )
         result["gradients"] = dataclasses.asdict(measured)
     return result
 

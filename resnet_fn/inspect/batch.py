@@ -21,7 +21,8 @@ from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import recorded_layers
 from resnet_fn.update.loss import make_loss
 
-# A function that gets the kind, name and values of one array. All arrays together can take gigabytes.
+# A function that gets the kind, name and values of one array. All arrays together can take
+# gigabytes.
 Visitor = Callable[[str, str, np.ndarray], None]
 
 
@@ -31,16 +32,22 @@ class Gradients:
 
     samples: int
     loss: float  # mean loss of the samples, without weight decay
-    layers: list[ArrayStatistics]  # statistics of gradients at the layers' outputs, in execution order
+    # statistics of gradients at the layers' outputs, in execution order
+    layers: list[ArrayStatistics]
     parameters: list[ArrayStatistics]  # statistics of the parameters' gradients, before clipping
     relative: dict[str, float]  # ‖gradient‖ / ‖parameter‖, by the parameter's name
 
 
-def activations(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor) -> tuple[int, list[ArrayStatistics]]:
-    """Return the number of validation samples (at most `limit`), and the statistics of each layer's output."""
+def activations(
+    loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor
+) -> tuple[int, list[ArrayStatistics]]:
+    """Return the number of validation samples (at most `limit`), and the statistics of each layer's
+    output.
+    """
     net = loaded.net
     if loaded.checkpoint:
-        assign_checkpoint(net, loaded.checkpoint)  # the moving average if there is one, as in an evaluation
+        # the moving average if there is one, as in an evaluation
+        assign_checkpoint(net, loaded.checkpoint)
     count = min(limit, len(dataset.test))
     images, _, _ = next(eval_batches(dataset.test, dataset.input, count))
     rows: list[ArrayStatistics] = []
@@ -62,17 +69,27 @@ def gradients(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor) -
         assign_checkpoint(net, loaded.checkpoint, ema=False)
     with contextlib.closing(make_feed(dataset, recipe)) as feed:
         images, labels = (part[:limit] for part in feed.batch(loaded.update))
-    masks = [part if part is None else part[:limit] for part in make_masks(recipe, net)(loaded.update)]
+    masks = [
+        part if part is None else part[:limit] for part in make_masks(recipe, net)(loaded.update)
+    ]
     saved = loaded.checkpoint.state["class_weights"] if loaded.checkpoint else ()
     every_label = dataset.train.labels
-    weights = class_weights(recipe.class_weights, dataset.classes, every_label, recipe.sampling, saved)
+    weights = class_weights(
+        recipe.class_weights, dataset.classes, every_label, recipe.sampling, saved
+    )
     loss = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights)
     layers: dict[str, ArrayStatistics | None] = {}
-    handles = [hook for name, layer in recorded_layers(net) for hook in _add_hooks(name, layer, layers, visit)]
+    handles = [
+        hook
+        for name, layer in recorded_layers(net)
+        for hook in _add_hooks(name, layer, layers, visit)
+    ]
     trained = tuple(net.trainable_params())
     with unchanged(net.get_parameters(), handles):
         net.set_train(True)
-        differentiate = mindspore.value_and_grad(lambda x, y: loss(net(x, *masks), y), None, trained)
+        differentiate = mindspore.value_and_grad(
+            lambda x, y: loss(net(x, *masks), y), None, trained
+        )
         value, of_parameters = differentiate(Tensor(images), Tensor(labels))
     parameters, relative = [], {}
     for parameter, gradient in zip(trained, of_parameters, strict=True):
@@ -80,11 +97,21 @@ def gradients(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor) -
         visit("gradients", parameter.name, gradient.numpy())
         size = float(np.linalg.norm(parameter.numpy().astype(np.float64)))
         relative[parameter.name] = parameters[-1].norm / size if size else math.inf
-    return Gradients(len(images), float(value.numpy()), [row for row in layers.values() if row], parameters, relative)
+    return Gradients(
+        len(images),
+        float(value.numpy()),
+        [row for row in layers.values() if row],
+        parameters,
+        relative,
+    )
 
 
-def _add_hooks(name: str, layer: nn.Cell, rows: dict[str, ArrayStatistics | None], visit: Visitor) -> list[Any]:
-    """Add hooks that put the statistics of the output gradients into `rows`, in the order of the forward pass."""
+def _add_hooks(
+    name: str, layer: nn.Cell, rows: dict[str, ArrayStatistics | None], visit: Visitor
+) -> list[Any]:
+    """Add hooks that put the statistics of the output gradients into `rows`, in the order of the
+    forward pass.
+    """
     titles: list[str] = []
 
     def forward(*_: object) -> None:

@@ -14,7 +14,10 @@ _NAMED = 10  # most printed names of one kind; the JSON file has all names
 
 @dataclasses.dataclass(frozen=True)
 class ArrayStatistics:
-    """The statistics of an array. Mean, std, min, max and norm ignore NaN and infinity (NaN if no value is finite)."""
+    """The statistics of an array.
+
+    Mean, std, min, max and norm ignore NaN and infinity (NaN if no value is finite).
+    """
 
     name: str  # name of the parameter or layer
     shape: tuple[int, ...]
@@ -33,20 +36,41 @@ def array_statistics(name: str, array: np.ndarray) -> ArrayStatistics:
     values = np.asarray(array, np.float64).ravel()
     finite = values[np.isfinite(values)]
     some = finite if finite.size else np.full(1, np.nan)
-    mean, std, least, most, size = map(float, (some.mean(), some.std(), some.min(), some.max(), np.linalg.norm(some)))
+    mean, std, least, most, size = map(
+        float, (some.mean(), some.std(), some.min(), some.max(), np.linalg.norm(some))
+    )
     zeros = float((values == 0).mean()) if values.size else 0.0
     rest, kind = values.size - finite.size, str(array.dtype)
-    return ArrayStatistics(name, tuple(array.shape), kind, mean, std, least, most, size, zeros, rest)
+    return ArrayStatistics(
+        name, tuple(array.shape), kind, mean, std, least, most, size, zeros, rest
+    )
 
 
 def statistics_table(
-    rows: Sequence[ArrayStatistics], title: str, dtype: bool = False, relative: Mapping[str, float] | None = None
+    rows: Sequence[ArrayStatistics],
+    title: str,
+    dtype: bool = False,
+    relative: Mapping[str, float] | None = None,
 ) -> list[str]:
-    """Return the lines of a table with a row for each array. `title` is the head of the first column.
+    """Return the lines of a table with a row for each array. `title` is the head of the first
+    column.
 
-    If `dtype` is True, the table has a column of dtypes. Otherwise, it has a column with the share of zeros.
+    If `dtype` is True, the table has a column of dtypes. Otherwise, it has a column with the share
+    of zeros.
     """
-    cells = [[title, "shape", *["dtype"] * dtype, "mean", "std", "min", "max", "norm", *["zeros"] * (not dtype)]]
+    cells = [
+        [
+            title,
+            "shape",
+            *["dtype"] * dtype,
+            "mean",
+            "std",
+            "min",
+            "max",
+            "norm",
+            *["zeros"] * (not dtype),
+        ]
+    ]
     cells[0] += ["/ weights"] * (relative is not None)
     for row in rows:
         numbers = [row.mean, row.std, row.min, row.max, row.norm]
@@ -61,7 +85,8 @@ def statistics_table(
 class Comparison:
     """The differences between two sets of arrays."""
 
-    differences: list[Difference]  # of arrays with the same name and shape, the largest relative difference first
+    # of arrays with the same name and shape, the largest relative difference first
+    differences: list[Difference]
     same: int  # number of arrays that are equal in both sets
     missing: list[str]  # names that only the second set has
     unexpected: list[str]  # names that only the first set has
@@ -69,11 +94,17 @@ class Comparison:
 
 
 def compare_arrays(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> Comparison:
-    """Compare two sets of arrays by name. At least 10 % of the smaller set must match in name and shape."""
+    """Compare two sets of arrays by name.
+
+    At least 10 % of the smaller set must match in name and shape.
+    """
     both = [name for name in ours if name in theirs]
     alike = dict.fromkeys(name for name in both if ours[name].shape == theirs[name].shape)
     if 10 * len(alike) < min(len(ours), len(theirs)):
-        counts = f"only {len(alike)} of {len(theirs)} arrays match CHECKPOINT's {len(ours)} arrays in name and shape"
+        counts = (
+            f"only {len(alike)} of {len(theirs)} arrays match CHECKPOINT's {len(ours)} arrays "
+            "in name and shape"
+        )
         raise ValueError(f"OTHER: {counts}; give two checkpoints of one net")
     apart = [name for name in alike if not np.array_equal(ours[name], theirs[name], equal_nan=True)]
     differences = [difference(name, ours[name], theirs[name]) for name in apart]
@@ -82,14 +113,26 @@ def compare_arrays(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarr
         same=len(alike) - len(apart),
         missing=[name for name in theirs if name not in ours],
         unexpected=[name for name in ours if name not in theirs],
-        shapes=[f"{name} {ours[name].shape} here, {theirs[name].shape} there" for name in both if name not in alike],
+        shapes=[
+            f"{name} {ours[name].shape} here, {theirs[name].shape} there"
+            for name in both
+            if name not in alike
+        ],
     )
 
 
 def comparison_table(compared: Comparison) -> list[str]:
-    """Return lines of text with the names that only one set has, the differences, and the number of equal arrays."""
-    kinds = {"only in OTHER": compared.missing, "not in OTHER": compared.unexpected, "other shapes": compared.shapes}
-    lines = [f"{kind} ({len(names)}): {few(names, _NAMED)}" for kind, names in kinds.items() if names]
+    """Return lines of text with the names that only one set has, the differences, and the number of
+    equal arrays.
+    """
+    kinds = {
+        "only in OTHER": compared.missing,
+        "not in OTHER": compared.unexpected,
+        "other shapes": compared.shapes,
+    }
+    lines = [
+        f"{kind} ({len(names)}): {few(names, _NAMED)}" for kind, names in kinds.items() if names
+    ]
     if compared.differences:
         cells = [["parameter", "relative", "max abs", "cosine", "here", "there", "at"]]
         for item in compared.differences:

@@ -31,9 +31,12 @@ MODELS: dict[str, Design] = {
     "genet50_minus": Design(Bottleneck, (3, 4, 6, 3), attention="ge-minus"),
     "genet50": Design(Bottleneck, (3, 4, 6, 3), attention="ge"),
     "genet50_plus": Design(Bottleneck, (3, 4, 6, 3), attention="ge-plus"),
-    # resnet8 to resnet110 are from section 4.2 of arXiv 1512.03385, but its shortcuts pad with zeros (option A). Here
-    # the shortcuts are projections (option B).
-    **{f"resnet{6 * n + 2}": Design(BasicBlock, (n, n, n), (16, 32, 64), stem="cifar") for n in (1, 3, 5, 7, 9, 18)},
+    # resnet8 to resnet110 are from section 4.2 of arXiv 1512.03385, but its shortcuts pad with
+    # zeros (option A). Here the shortcuts are projections (option B).
+    **{
+        f"resnet{6 * n + 2}": Design(BasicBlock, (n, n, n), (16, 32, 64), stem="cifar")
+        for n in (1, 3, 5, 7, 9, 18)
+    },
 }
 
 _NORMS = {"batch": batch_norm, "none": lambda channels: nn.Identity()}
@@ -61,17 +64,22 @@ def create_model(
     """Build and initialise a residual network.
 
     Args:
-        name: the net's name. `resnet18` to `resnet152`, `resnext50_32x4d` and `wide_resnet50_2` are torchvision's nets.
-            `se_resnet18` to `se_resnet101` have squeeze-excite. `genet50_minus`, `genet50` and `genet50_plus` have
-            gather-excite. `resnet8`, `resnet20`, `resnet32`, `resnet44`, `resnet56` and `resnet110` are for CIFAR.
+        name: the net's name. `resnet18` to `resnet152`, `resnext50_32x4d` and `wide_resnet50_2` are
+            torchvision's nets. `se_resnet18` to `se_resnet101` have squeeze-excite.
+            `genet50_minus`, `genet50` and `genet50_plus` have gather-excite. `resnet8`, `resnet20`,
+            `resnet32`, `resnet44`, `resnet56` and `resnet110` are for CIFAR.
         num_classes: number of classes.
         in_channels: number of image channels.
-        stem: first layers, "imagenet", "cifar" or "d" (ResNet-D). "" selects the usual stem of `name`.
+        stem: first layers, "imagenet", "cifar" or "d" (ResNet-D). "" selects the usual stem of
+            `name`.
         norm: "batch" for BatchNorm, or "none" for no normalisation.
-        initialisation: "torchvision", "torch", "he_uniform" or "xavier_uniform", seeded by `mindspore.set_seed`.
+        initialisation: "torchvision", "torch", "he_uniform" or "xavier_uniform", seeded by
+            `mindspore.set_seed`.
         zero_init_residual: whether gamma starts at 0 in the last BatchNorm of each block.
-        precision: "fp32", or "fp16" to compute most convolutions and Dense layers in float16 with float32 weights.
-        image_size: height and width of the images in pixels. Only `genet50` and `genet50_plus` depend on `image_size`.
+        precision: "fp32", or "fp16" to compute most convolutions and Dense layers in float16 with
+            float32 weights.
+        image_size: height and width of the images in pixels. Only `genet50` and `genet50_plus`
+            depend on `image_size`.
 
     Returns:
         A net that maps images, float32 [N, in_channels, H, W], to logits [N, num_classes].
@@ -96,13 +104,21 @@ def create_model(
 
 
 def build_net(recipe: Recipe, spec: InputSpec) -> ResNet:
-    """Build a recipe's net, initialise its weights with the recipe's seed, and freeze the parts not to be trained."""
+    """Build a recipe's net, initialise its weights with the recipe's seed, and freeze the parts not
+    to be trained.
+    """
     if recipe.model in ("genet50", "genet50_plus") and recipe.evaluation_size != recipe.image_size:
-        sizes = f"images of {recipe.image_size} pixels, but evaluation uses {recipe.evaluation_size}"
-        raise ValueError(f"model: {recipe.model} fits only {sizes}; give --eval-size {recipe.image_size}")
+        sizes = (
+            f"images of {recipe.image_size} pixels, but evaluation uses {recipe.evaluation_size}"
+        )
+        raise ValueError(
+            f"model: {recipe.model} fits only {sizes}; give --eval-size {recipe.image_size}"
+        )
     mindspore.set_seed(recipe.seed + 1)  # MindSpore reads 0 as "no seed given"
     names = ("stem", "norm", "initialisation", "zero_init_residual", "precision", "image_size")
     options = {name: getattr(recipe, name) for name in names}
-    net = create_model(recipe.model, num_classes=len(spec.classes), in_channels=spec.channels, **options)
+    net = create_model(
+        recipe.model, num_classes=len(spec.classes), in_channels=spec.channels, **options
+    )
     freeze(net, recipe.freeze, recipe.train_only)
     return net

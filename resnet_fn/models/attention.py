@@ -13,7 +13,9 @@ REDUCTION = 16  # r in both papers
 
 
 class Excite(nn.Cell):
-    """Applies ReLU, a 1x1 convolution to C/16 channels, ReLU, and a 1x1 convolution back to C channels."""
+    """Applies ReLU, a 1x1 convolution to C/16 channels, ReLU, and a 1x1 convolution back to C
+    channels.
+    """
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -29,8 +31,9 @@ class Excite(nn.Cell):
 class SqueezeExcite(Excite):
     """Computes x · σ(W₂ relu(W₁ mean(x))) for feature maps x of shape [N, C, H, W].
 
-    The formula joins equations 2 to 4 of Hu et al., arXiv 1709.01507. As in Hu et al., W₁ maps C channels to C/16. For
-    C = 64, W₁ has 4 outputs here, but 8 outputs in timm's `seresnet18` and `seresnet34`.
+    The formula joins equations 2 to 4 of Hu et al., arXiv 1709.01507. As in Hu et al., W₁ maps C
+    channels to C/16. For C = 64, W₁ has 4 outputs here, but 8 outputs in timm's `seresnet18` and
+    `seresnet34`.
     """
 
     standard = False  # see `positions`; also in `GlobalDepthwise` and `GatherExcite`
@@ -38,7 +41,9 @@ class SqueezeExcite(Excite):
     def construct(self, x: Tensor) -> Tensor:
         """Map [N, C, H, W] to [N, C, H, W]."""
         context = mean(x, self.standard)
-        return x * broadcast_hw(ops.sigmoid(self.fc2(self.relu(self.fc1(context)))), x, self.standard)
+        return x * broadcast_hw(
+            ops.sigmoid(self.fc2(self.relu(self.fc1(context)))), x, self.standard
+        )
 
 
 class GlobalDepthwise(nn.Conv2d):
@@ -54,27 +59,35 @@ class GlobalDepthwise(nn.Conv2d):
         channels, _, height, width = self.weight.shape
         if x.shape[2] != height or x.shape[3] != width:
             raise ValueError(
-                f"image_size: the net needs feature maps of {height}x{width}, but got {x.shape[2]}x{x.shape[3]}; "
+                f"image_size: the net needs feature maps of {height}x{width}, but got "
+                f"{x.shape[2]}x{x.shape[3]}; "
                 "create the model with your images' image_size"
             )
-        # A sum of products is faster than a convolution on a CPU, and works with large kernels on a card.
+        # A sum of products is faster than a convolution on a CPU, and works with large kernels on a
+        # card.
         weight = self.weight.reshape((1, channels, height, width))
         return total(x * broadcast_hw(weight, x, self.standard), self.standard)
 
 
 class GatherExcite(nn.Cell):
-    """Computes x · σ(excite(gather(x))). gather reduces each feature map to one value (Hu et al., arXiv 1810.12348).
+    """Computes x · σ(excite(gather(x))). gather reduces each feature map to one value (Hu et al.,
+    arXiv 1810.12348).
 
-    The variant "minus" (θ⁻) gathers by the mean, on maps of any size. The variant "" (θ) gathers by a depthwise
-    convolution as large as the map (`size` x `size`) and BatchNorm. The variant "plus" (θ⁺) adds `Excite`, which begins
-    with a ReLU as in the authors' Caffe models, but not in timm. MindSpore's GENet adds a 3x3 convolution in stage 1.
+    The variant "minus" (θ⁻) gathers by the mean, on maps of any size. The variant "" (θ) gathers by
+    a depthwise convolution as large as the map (`size` x `size`) and BatchNorm. The variant "plus"
+    (θ⁺) adds `Excite`, which begins with a ReLU as in the authors' Caffe models, but not in timm.
+    MindSpore's GENet adds a 3x3 convolution in stage 1.
     """
 
     standard = False
 
     def __init__(self, channels: int, variant: str, size: int, norm: Norm) -> None:
         super().__init__()
-        layers = OrderedDict(conv1=GlobalDepthwise(channels, size), norm1=norm(channels)) if variant != "minus" else {}
+        layers = (
+            OrderedDict(conv1=GlobalDepthwise(channels, size), norm1=norm(channels))
+            if variant != "minus"
+            else {}
+        )
         self.gather = nn.SequentialCell(layers) if layers else None
         self.mlp = Excite(channels) if variant == "plus" else None
 
@@ -87,7 +100,9 @@ class GatherExcite(nn.Cell):
 
 
 def make_gate(attention: str, channels: int, size: int, norm: Norm) -> nn.Cell | None:
-    """Create a block's attention layer: "se", "ge-minus" (θ⁻), "ge" (θ), "ge-plus" (θ⁺), or None for ""."""
+    """Create a block's attention layer: "se", "ge-minus" (θ⁻), "ge" (θ), "ge-plus" (θ⁺), or None
+    for "".
+    """
     if attention == "":
         return None
     if attention == "se":

@@ -1,4 +1,6 @@
-"""This module has a BatchNorm over the samples of all workers, because `nn.SyncBatchNorm` has no CPU kernel."""
+"""This module has a BatchNorm over the samples of all workers, because `nn.SyncBatchNorm` has no
+CPU kernel.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,17 +10,20 @@ from mindspore import Parameter, Tensor, nn, ops
 from resnet_fn.models.positions import broadcast_hw, total
 
 _assign, _sum = ops.Assign(), ops.ReduceSum(keep_dims=True)
-_STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")  # names in nn and mint.nn
+# names in nn and mint.nn
+_STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")
 
 
 class BatchNorm2d(nn.BatchNorm2d):
     """Normalises like `nn.BatchNorm2d`, over the samples of this worker or of all workers.
 
-    The method is algorithm 1 of Ioffe and Szegedy, arXiv 1502.03167. All workers must have the same number of samples.
+    The method is algorithm 1 of Ioffe and Szegedy, arXiv 1502.03167. All workers must have the same
+    number of samples.
     """
 
     ranks = 1  # workers whose samples are normalised together in training
-    all_reduce: Any = None  # sums a tensor over these workers; its gradient must be the sum of the gradients
+    # sums a tensor over these workers; its gradient must be the sum of the gradients
+    all_reduce: Any = None
 
     def construct(self, x: Tensor) -> Tensor:
         """Normalise float32 features of shape [N, C, H, W]."""
@@ -30,17 +35,24 @@ class BatchNorm2d(nn.BatchNorm2d):
         centred = x - broadcast_hw(mean, x)
         variance = self.all_reduce(_sum(total(centred * centred), 0)) / count
         self._move(self.moving_mean, mean)
-        self._move(self.moving_variance, variance * (count / (count - 1)))  # unbiased, as in PyTorch
+        # unbiased, as in PyTorch
+        self._move(self.moving_variance, variance * (count / (count - 1)))
         scale = self.gamma.reshape(1, -1, 1, 1) * ops.rsqrt(variance + self.eps)
         return centred * broadcast_hw(scale, x) + broadcast_hw(self.beta.reshape(1, -1, 1, 1), x)
 
     def _move(self, moving: Tensor, value: Tensor) -> None:
-        # `self.momentum` is the new value's weight, because nn.BatchNorm2d stores 1 minus its argument.
-        _assign(moving, moving * (1.0 - self.momentum) + ops.stop_gradient(value).reshape(-1) * self.momentum)
+        # `self.momentum` is the new value's weight, because nn.BatchNorm2d stores 1 minus its
+        # argument.
+        _assign(
+            moving,
+            moving * (1.0 - self.momentum) + ops.stop_gradient(value).reshape(-1) * self.momentum,
+        )
 
 
 def synchronise(net: nn.Cell, ranks: int, all_reduce: Callable[[Tensor], Tensor]) -> None:
-    """Switch all `BatchNorm2d` layers of a net, except frozen ones, to normalisation over all workers' samples."""
+    """Switch all `BatchNorm2d` layers of a net, except frozen ones, to normalisation over all
+    workers' samples.
+    """
     for _, cell in net.cells_and_names():
         if isinstance(cell, BatchNorm2d) and cell.use_batch_statistics is not False:
             cell.ranks, cell.all_reduce = ranks, all_reduce
@@ -52,8 +64,14 @@ def is_statistic(path: str) -> bool:
 
 
 def batchnorm_statistics(net: nn.Cell) -> tuple[Parameter, ...]:
-    """Return the moving means and variances, float32 [channels], of a net's BatchNorms that are not frozen."""
-    cells = (cell for _, cell in net.cells_and_names() if getattr(cell, "use_batch_statistics", None) is False)
+    """Return the moving means and variances, float32 [channels], of a net's BatchNorms that are not
+    frozen.
+    """
+    cells = (
+        cell
+        for _, cell in net.cells_and_names()
+        if getattr(cell, "use_batch_statistics", None) is False
+    )
     frozen = {id(parameter) for cell in cells for parameter in cell.get_parameters(expand=False)}
     statistics = (parameter for path, parameter in net.parameters_and_names() if is_statistic(path))
     return tuple(parameter for parameter in statistics if id(parameter) not in frozen)

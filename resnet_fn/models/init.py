@@ -1,10 +1,19 @@
-"""This module initialises the parameters of a net as PyTorch, torchvision or MindSpore's scripts do."""
+"""This module initialises the parameters of a net as PyTorch, torchvision or MindSpore's scripts
+do.
+"""
 
 import math
 from collections.abc import Callable
 
 from mindspore import Parameter, nn, ops
-from mindspore.common.initializer import HeNormal, HeUniform, Initializer, TruncatedNormal, Uniform, XavierUniform
+from mindspore.common.initializer import (
+    HeNormal,
+    HeUniform,
+    Initializer,
+    TruncatedNormal,
+    Uniform,
+    XavierUniform,
+)
 from mindspore.common.initializer import initializer as make_initializer
 
 from resnet_fn.models.layers import Dense
@@ -24,8 +33,13 @@ def _truncated_normal(fan_in: int) -> Initializer:
 
 # Each name has functions of fan-in for convolution weights, Dense weights and biases.
 INITIALISATIONS: dict[str, tuple[Callable[[int], Initializer | str], ...]] = {
-    "torchvision": (lambda _: HeNormal(mode="fan_out", nonlinearity="relu"), _uniform_fan_in, _uniform_fan_in),
-    # The defaults of PyTorch's layers. In MindSpore's accuracy-gap guide they gave 92.98 % instead of 91.96 %.
+    "torchvision": (
+        lambda _: HeNormal(mode="fan_out", nonlinearity="relu"),
+        _uniform_fan_in,
+        _uniform_fan_in,
+    ),
+    # The defaults of PyTorch's layers. In MindSpore's accuracy-gap guide they gave 92.98 % instead
+    # of 91.96 %.
     "torch": (_uniform_fan_in, _uniform_fan_in, _uniform_fan_in),
     # As MindSpore's GENet and ResNet scripts.
     "he_uniform": (lambda _: HeUniform(nonlinearity="relu"), _truncated_normal, lambda _: "zeros"),
@@ -36,11 +50,14 @@ INITIALISATIONS: dict[str, tuple[Callable[[int], Initializer | str], ...]] = {
 def initialise(net: nn.Cell, name: str = "torchvision", zero_init_residual: bool = False) -> None:
     """Initialise all Conv2d, Dense and BatchNorm2d layers of a net.
 
-    MindSpore's global seed determines the random numbers. If `zero_init_residual` is true, gamma is 0 in the last
-    BatchNorm of each block, so that residual branches start as zero (arXiv 1706.02677).
+    MindSpore's global seed determines the random numbers. If `zero_init_residual` is true, gamma is
+    0 in the last BatchNorm of each block, so that residual branches start as zero (arXiv
+    1706.02677).
     """
     if name not in INITIALISATIONS:
-        raise ValueError(f"initialisation: {name!r} is unknown; use one of {', '.join(INITIALISATIONS)}")
+        raise ValueError(
+            f"initialisation: {name!r} is unknown; use one of {', '.join(INITIALISATIONS)}"
+        )
     conv_init, dense_init, bias_init = INITIALISATIONS[name]
     cells = [cell for _, cell in net.cells_and_names()]
     for cell in cells:
@@ -52,7 +69,12 @@ def initialise(net: nn.Cell, name: str = "torchvision", zero_init_residual: bool
                 _fill(cell.bias, bias_init(fan_in))
         elif isinstance(cell, nn.BatchNorm2d):
             for parameter in (cell.gamma, cell.beta, cell.moving_mean, cell.moving_variance):
-                _fill(parameter, "ones" if parameter is cell.gamma or parameter is cell.moving_variance else "zeros")
+                _fill(
+                    parameter,
+                    "ones"
+                    if parameter is cell.gamma or parameter is cell.moving_variance
+                    else "zeros",
+                )
     for cell in cells if zero_init_residual else ():
         last = getattr(cell, getattr(cell, "last_norm", ""), None)  # only blocks have one
         if isinstance(last, nn.BatchNorm2d):

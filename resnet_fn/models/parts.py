@@ -18,8 +18,13 @@ def group_of(name: str) -> str:
 
 
 def layer_numbers(paths: Iterable[str]) -> dict[str, int]:
-    """Return a layer number for each parameter. Numbers grow from the stem to `fc`, by one for each block."""
-    layers: dict[str, tuple[int, ...]] = {path: (2 if group_of(path) == HEAD else 0,) for path in paths}
+    """Return a layer number for each parameter.
+
+    Numbers grow from the stem to `fc`, by one for each block.
+    """
+    layers: dict[str, tuple[int, ...]] = {
+        path: (2 if group_of(path) == HEAD else 0,) for path in paths
+    }
     for path in layers:
         if match := re.match(r"layer(\d+)\.(\d+)\.", path):
             layers[path] = 1, int(match[1]), int(match[2])
@@ -30,12 +35,14 @@ def layer_numbers(paths: Iterable[str]) -> dict[str, int]:
 def freeze(net: nn.Cell, frozen: str = "", trained: str = "") -> None:
     """Freeze the parts `frozen` of a net, or all parts except `trained`.
 
-    `frozen` and `trained` are comma-separated names, as in `select`. A BatchNorm whose parameters are all frozen uses
-    its moving statistics in training, and does not change them.
+    `frozen` and `trained` are comma-separated names, as in `select`. A BatchNorm whose parameters
+    are all frozen uses its moving statistics in training, and does not change them.
     """
     if not frozen and not trained:
         return
-    parameters = {path: parameter for path, parameter in net.parameters_and_names() if parameter.requires_grad}
+    parameters = {
+        path: parameter for path, parameter in net.parameters_and_names() if parameter.requires_grad
+    }
     to_freeze = select(parameters, frozen, "freeze") if frozen else set(parameters)
     if trained:
         to_freeze -= select(parameters, trained, "train_only")
@@ -51,18 +58,28 @@ def freeze(net: nn.Cell, frozen: str = "", trained: str = "") -> None:
 def select(paths: Iterable[str], names: str, setting: str) -> set[str]:
     """Return the parameter names in `paths` that match one of the comma-separated `names`.
 
-    A name is a part ("stem"), a module ("layer1"), a parameter ("layer1.0.conv1.weight") or a pattern ("*.bn?").
+    A name is a part ("stem"), a module ("layer1"), a parameter ("layer1.0.conv1.weight") or a
+    pattern ("*.bn?").
     """
     names_of = {}  # names of each parameter: its part, its modules and its own name
     for path in paths:
         parts = path.split(".")
-        names_of[path] = [group_of(path), *(".".join(parts[:count]) for count in range(1, len(parts) + 1))]
+        names_of[path] = [
+            group_of(path),
+            *(".".join(parts[:count]) for count in range(1, len(parts) + 1)),
+        ]
     selected: set[str] = set()
     for name in filter(None, (part.strip() for part in names.split(","))):
-        matching = {path for path, words in names_of.items() if any(fnmatchcase(word, name) for word in words)}
+        matching = {
+            path
+            for path, words in names_of.items()
+            if any(fnmatchcase(word, name) for word in words)
+        }
         if not matching:
             all_words = dict.fromkeys(word for words in names_of.values() for word in words)
             groups = dict.fromkeys(map(group_of, names_of))
-            raise ValueError(f"{setting}: {name!r} is not a part of the net; {closest(name, all_words, groups)}")
+            raise ValueError(
+                f"{setting}: {name!r} is not a part of the net; {closest(name, all_words, groups)}"
+            )
         selected |= matching
     return selected

@@ -1,7 +1,8 @@
 """This module sums feature maps over height and width, and broadcasts values over height and width.
 
-On a CPU, the functions multiply float32 tensors by matrices of ones, because MindSpore's CPU kernels for sums and
-broadcasts are slow (docs/lab.md). If `standard` is true, the functions use MindSpore's own operations.
+On a CPU, the functions multiply float32 tensors by matrices of ones, because MindSpore's CPU
+kernels for sums and broadcasts are slow (docs/lab.md). If `standard` is true, the functions use
+MindSpore's own operations.
 """
 
 import functools
@@ -41,7 +42,10 @@ def mean(x: Tensor, standard: bool = False) -> Tensor:
 
 
 def broadcast_hw(factor: Tensor, x: Tensor, standard: bool = False) -> Tensor:
-    """Return `factor`. On a CPU, broadcast a float32 `factor` to the shape of `x`, unless `standard` is True."""
+    """Return `factor`.
+
+    On a CPU, broadcast a float32 `factor` to the shape of `x`, unless `standard` is True.
+    """
     if standard or not _by_products(factor.dtype):
         return factor
     n, c, height, width = x.shape

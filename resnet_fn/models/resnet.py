@@ -1,4 +1,6 @@
-"""This module defines residual networks (He et al., arXiv 1512.03385) with torchvision's padding."""
+"""This module defines residual networks (He et al., arXiv 1512.03385) with torchvision's
+padding.
+"""
 
 import dataclasses
 from collections.abc import Iterator
@@ -18,21 +20,27 @@ def batch_norm(channels: int) -> nn.Cell:
     return BatchNorm2d(channels, **NORM)
 
 
-def conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1, groups: int = 1) -> Conv2d:
+def conv(
+    in_channels: int, out_channels: int, kernel: int, stride: int = 1, groups: int = 1
+) -> Conv2d:
     """Create a convolution that has no bias and pads every side by (kernel − 1) / 2 pixels."""
-    return Conv2d(in_channels, out_channels, kernel, stride, **conv_arguments((kernel - 1) // 2, groups))
+    return Conv2d(
+        in_channels, out_channels, kernel, stride, **conv_arguments((kernel - 1) // 2, groups)
+    )
 
 
 class MaxPool2d(nn.MaxPool2d):
     """Computes 3x3 maxima at stride 2 with a padding of 1 on every side, as in PyTorch.
 
-    The input must not be negative, because the layer pads with zeros on an Ascend card and in exported nets.
+    The input must not be negative, because the layer pads with zeros on an Ascend card and in
+    exported nets.
     """
 
     def __init__(self) -> None:
         super().__init__(3, 2, **MAX_POOL)
-        # nn.MaxPool2d with padding is MaxPool3DWithArgmax. Ascend cards compute this on their scalar cores, ONNX lacks
-        # it, and MindIR has it for one batch size only. The pad mode `same` would shift the maxima by a pixel.
+        # nn.MaxPool2d with padding is MaxPool3DWithArgmax. Ascend cards compute this on their
+        # scalar cores, ONNX lacks it, and MindIR has it for one batch size only. The pad mode
+        # `same` would shift the maxima by a pixel.
         self.standard = mindspore.get_current_device().device_target == "Ascend"
         self.border = ops.Pad(((0, 0), (0, 0), (1, 1), (1, 1)))
         self.maxima = ops.MaxPool(3, 2, "valid")
@@ -45,8 +53,9 @@ class MaxPool2d(nn.MaxPool2d):
 class Block(nn.Cell):
     """A block adds a residual branch of convolutions and norms to a shortcut.
 
-    `width` is the number of channels between the convolutions. `stride` is the stride of the first 3x3 convolution.
-    `gate` is an attention layer on the residual branch. `downsample` is the projection of the shortcut.
+    `width` is the number of channels between the convolutions. `stride` is the stride of the first
+    3x3 convolution. `gate` is an attention layer on the residual branch. `downsample` is the
+    projection of the shortcut.
     """
 
     def __init__(
@@ -61,7 +70,9 @@ class Block(nn.Cell):
         downsample: nn.Cell | None,
     ) -> None:
         super().__init__()
-        for number, layer in enumerate(self.convolutions(in_channels, width, out_channels, stride, groups), 1):
+        for number, layer in enumerate(
+            self.convolutions(in_channels, width, out_channels, stride, groups), 1
+        ):
             setattr(self, f"conv{number}", layer)
             setattr(self, f"bn{number}", norm(layer.out_channels))
         self.relu = nn.ReLU()
@@ -69,7 +80,10 @@ class Block(nn.Cell):
         self.downsample = downsample
 
     def construct(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Map [N, C, H, W] to [N, C', H', W']. `keep`, of shape [N, 1, 1, 1], multiplies the residual branch."""
+        """Map [N, C, H, W] to [N, C', H', W'].
+
+        `keep`, of shape [N, 1, 1, 1], multiplies the residual branch.
+        """
         shortcut = x if self.downsample is None else self.downsample(x)
         x = self.branch(x)
         if self.se is not None:
@@ -84,10 +98,15 @@ class BasicBlock(Block):
 
     expansion, last_norm = 1, "bn2"
 
-    def convolutions(self, channels: int, width: int, out: int, stride: int, groups: int) -> Iterator[Conv2d]:
+    def convolutions(
+        self, channels: int, width: int, out: int, stride: int, groups: int
+    ) -> Iterator[Conv2d]:
         """Yield the two convolutions."""
         if groups != 1 or width != out:
-            raise ValueError(f"groups: {groups} groups and a width of {width} do not fit BasicBlock; use Bottleneck")
+            raise ValueError(
+                f"groups: {groups} groups and a width of {width} do not fit BasicBlock; use "
+                "Bottleneck"
+            )
         yield conv(channels, out, 3, stride)
         yield conv(out, out, 3)
 
@@ -97,11 +116,16 @@ class BasicBlock(Block):
 
 
 class Bottleneck(Block):
-    """A bottleneck has a 1x1, a 3x3 and a 1x1 convolution. The 3x3 convolution has the stride, as in torchvision."""
+    """A bottleneck has a 1x1, a 3x3 and a 1x1 convolution.
+
+    The 3x3 convolution has the stride, as in torchvision.
+    """
 
     expansion, last_norm = 4, "bn3"
 
-    def convolutions(self, channels: int, width: int, out: int, stride: int, groups: int) -> Iterator[Conv2d]:
+    def convolutions(
+        self, channels: int, width: int, out: int, stride: int, groups: int
+    ) -> Iterator[Conv2d]:
         """Yield the three convolutions."""
         yield conv(channels, width, 1)
         yield conv(width, width, 3, stride, groups)
@@ -119,27 +143,37 @@ class Design:
 
     block: type[BasicBlock] | type[Bottleneck]
     depths: tuple[int, ...]  # number of blocks in each stage
-    # Channels of each stage before the block's expansion. Each stage after the first one begins with stride 2.
+    # Channels of each stage before the block's expansion. Each stage after the first one begins
+    # with stride 2.
     planes: tuple[int, ...] = (64, 128, 256, 512)
-    # "imagenet" is a 7x7 convolution and a 3x3 max-pool, both of stride 2. "cifar" is a 3x3 convolution of stride 1.
-    # "d" (ResNet-D, arXiv 1812.01187, timm's `resnet50d`) is three 3x3 convolutions and the max-pool. Its shortcuts
-    # average 2x2 pixels before a projection of stride 1.
+    # "imagenet" is a 7x7 convolution and a 3x3 max-pool, both of stride 2. "cifar" is a 3x3
+    # convolution of stride 1. "d" (ResNet-D, arXiv 1812.01187, timm's `resnet50d`) is three 3x3
+    # convolutions and the max-pool. Its shortcuts average 2x2 pixels before a projection of stride
+    # 1.
     stem: str = "imagenet"
     groups: int = 1  # groups of the bottleneck's 3x3 convolution (ResNeXt, arXiv 1611.05431)
-    # The bottleneck's width is planes · base_width / 64 · groups. Wide ResNet (arXiv 1605.07146) has 128.
+    # The bottleneck's width is planes · base_width / 64 · groups. Wide ResNet (arXiv 1605.07146)
+    # has 128.
     base_width: int = 64
     attention: str = ""  # name of the attention in each block, as in `make_gate`
 
 
 class ResNet(nn.Cell):
-    """A residual network has a stem, stages of blocks, a mean over height and width, and a Dense layer.
+    """A residual network has a stem, stages of blocks, a mean over height and width, and a Dense
+    layer.
 
-    Layers have torchvision's names, but attention layers, the D stem and its shortcuts have timm's names. Parameters
-    have MindSpore's names, such as `layer1.0.bn1.gamma`. `image_size` is the images' height and width in pixels.
+    Layers have torchvision's names, but attention layers, the D stem and its shortcuts have timm's
+    names. Parameters have MindSpore's names, such as `layer1.0.bn1.gamma`. `image_size` is the
+    images' height and width in pixels.
     """
 
     def __init__(
-        self, design: Design, num_classes: int, in_channels: int = 3, norm: Norm = batch_norm, image_size: int = 224
+        self,
+        design: Design,
+        num_classes: int,
+        in_channels: int = 3,
+        norm: Norm = batch_norm,
+        image_size: int = 224,
     ) -> None:
         super().__init__()
         channels = design.planes[0]
@@ -160,10 +194,13 @@ class ResNet(nn.Cell):
         self.blocks = tuple(block for stage in stages for block in stage)
         self.fc = Dense(channels, num_classes)
 
-    def construct(self, x: Tensor, keep: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+    def construct(
+        self, x: Tensor, keep: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """Map images, float32 [N, in_channels, H, W], to logits [N, num_classes].
 
-        `keep` [N, blocks] multiplies the residual branches. `mask` [N, features] multiplies the input of `fc`.
+        `keep` [N, blocks] multiplies the residual branches. `mask` [N, features] multiplies the
+        input of `fc`.
         """
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         if keep is None:
@@ -182,11 +219,20 @@ def _stem(kind: str, in_channels: int, channels: int, norm: Norm) -> nn.Cell:
     if kind == "imagenet":
         return conv(in_channels, channels, 7, 2)
     half = channels // 2
-    layers = [conv(in_channels, half, 3, 2), norm(half), nn.ReLU(), conv(half, half, 3), norm(half), nn.ReLU()]
+    layers = [
+        conv(in_channels, half, 3, 2),
+        norm(half),
+        nn.ReLU(),
+        conv(half, half, 3),
+        norm(half),
+        nn.ReLU(),
+    ]
     return nn.SequentialCell([*layers, conv(half, channels, 3)])
 
 
-def _stage(design: Design, index: int, channels: int, stride: int, size: int, norm: Norm) -> nn.SequentialCell:
+def _stage(
+    design: Design, index: int, channels: int, stride: int, size: int, norm: Norm
+) -> nn.SequentialCell:
     planes = design.planes[index]
     width = planes * design.base_width // 64 * design.groups
     out = planes * design.block.expansion
@@ -194,14 +240,20 @@ def _stage(design: Design, index: int, channels: int, stride: int, size: int, no
     for _ in range(design.depths[index]):
         # The paper's option B has a projection wherever the shape changes.
         projects = stride != 1 or channels != out
-        downsample = _projection(channels, out, stride, design.stem == "d", norm) if projects else None
+        downsample = (
+            _projection(channels, out, stride, design.stem == "d", norm) if projects else None
+        )
         gate = make_gate(design.attention, out, size, norm)
-        blocks.append(design.block(channels, width, out, stride, design.groups, norm, gate, downsample))
+        blocks.append(
+            design.block(channels, width, out, stride, design.groups, norm, gate, downsample)
+        )
         channels, stride = out, 1
     return nn.SequentialCell(blocks)
 
 
-def _projection(channels: int, out: int, stride: int, average: bool, norm: Norm) -> nn.SequentialCell:
+def _projection(
+    channels: int, out: int, stride: int, average: bool, norm: Norm
+) -> nn.SequentialCell:
     if not average:
         return nn.SequentialCell([conv(channels, out, 1, stride), norm(out)])
     # This pool equals PyTorch's with ceil_mode=True and count_include_pad=False.

@@ -1,15 +1,24 @@
-"""Compare a net and its training step with PyTorch's, stage by stage: python -m resnet_fn.parity."""
+"""Compare a net and its training step with PyTorch's, stage by stage: python -m
+resnet_fn.parity.
+"""
 
 from collections.abc import Sequence
 
 from resnet_fn.config import cli
 from resnet_fn.parity import commands
 
-_COMMANDS = {"record": commands.record, "replay": commands.replay_trace, "compare": commands.compare}
+_COMMANDS = {
+    "record": commands.record,
+    "replay": commands.replay_trace,
+    "compare": commands.compare,
+}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the subcommand `record`, `replay` or `compare`. Without a subcommand, run and compare both nets."""
+    """Run the subcommand `record`, `replay` or `compare`.
+
+    Without a subcommand, run and compare both nets.
+    """
     if arguments and arguments[0] in _COMMANDS:
         return _COMMANDS[arguments[0]](arguments[1:])
     return commands.live(arguments)

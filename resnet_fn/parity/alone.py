@@ -11,9 +11,11 @@ from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.trace import Arrays, Task, Tree, map_tree, split, with_leaves
 
 UPDATES = 100
-KEPT = ("update 1", f"update {UPDATES}")  # the updates after which the changes of all weights are compared
+# the updates after which the changes of all weights are compared
+KEPT = ("update 1", f"update {UPDATES}")
 RATES = [0.1 * 0.98**update for update in range(UPDATES)]
-_PERIOD = 4093  # how many random numbers are drawn for an array; a larger array repeats these numbers
+# how many random numbers are drawn for an array; a larger array repeats these numbers
+_PERIOD = 4093
 _TIMES = (1, 10, 100)  # the net's outputs are multiplied by these factors before a loss is computed
 
 
@@ -30,7 +32,9 @@ SCALES = _draw_scales()
 
 
 def made_up(shapes: Mapping[str, tuple[int, ...]]) -> tuple[Arrays, Arrays]:
-    """Return random float32 weights and gradients, which depend only on the names and shapes in `shapes`."""
+    """Return random float32 weights and gradients, which depend only on the names and shapes in
+    `shapes`.
+    """
     weights: Arrays = {}
     gradients: Arrays = {}
     for name, shape in shapes.items():
@@ -44,31 +48,44 @@ def made_up(shapes: Mapping[str, tuple[int, ...]]) -> tuple[Arrays, Arrays]:
 
 
 def changes_alone(
-    weights: Arrays, gradients: Arrays, update: Callable[[Arrays, float], None], values: Callable[[], Arrays]
+    weights: Arrays,
+    gradients: Arrays,
+    update: Callable[[Arrays, float], None],
+    values: Callable[[], Arrays],
 ) -> dict[str, Arrays]:
     """Run an optimizer on made-up gradients, and return the changes of the weights.
 
-    `update(gradients, rate)` makes one update, and `values()` returns the current weights. For each update in `KEPT`,
-    the result has the weights after this update minus the initial `weights`.
+    `update(gradients, rate)` makes one update, and `values()` returns the current weights. For each
+    update in `KEPT`, the result has the weights after this update minus the initial `weights`.
     """
     changes = {}
     for index, (scale, rate) in enumerate(zip(SCALES, RATES, strict=True)):
-        update({name: np.asarray(array * np.float32(scale)) for name, array in gradients.items()}, rate)
+        update(
+            {name: np.asarray(array * np.float32(scale)) for name, array in gradients.items()}, rate
+        )
         if (title := f"update {index + 1}") in KEPT:
             changes[title] = {name: array - weights[name] for name, array in values().items()}
     return changes
 
 
 def losses_alone(
-    loss: Callable[[Tree, Tree], np.ndarray], outputs: Arrays, task: Task, like: Tree, tensor: Callable[[Any], Any]
+    loss: Callable[[Tree, Tree], np.ndarray],
+    outputs: Arrays,
+    task: Task,
+    like: Tree,
+    tensor: Callable[[Any], Any],
 ) -> dict[str, float]:
-    """Return losses of 1, 10 and 100 × `outputs`, for several batch sizes, by title such as "4 samples, outputs × 10".
+    """Return losses of 1, 10 and 100 × `outputs`, for several batch sizes, by title such as "4
+    samples, outputs × 10".
 
-    `outputs` must come from the first batch's last micro-batch. The labels of this micro-batch are used. `like` has the
-    structure that the loss expects. `tensor` converts an array into a tensor. Losses that raise errors are left out.
+    `outputs` must come from the first batch's last micro-batch. The labels of this micro-batch are
+    used. `like` has the structure that the loss expects. `tensor` converts an array into a tensor.
+    Losses that raise errors are left out.
     """
     labels = split(task.batches[0][1], task.accumulate)[-1]
-    sized = (leaf for leaf in (*(leaf for _, leaf in leaves(labels)), *outputs.values()) if np.ndim(leaf))
+    sized = (
+        leaf for leaf in (*(leaf for _, leaf in leaves(labels)), *outputs.values()) if np.ndim(leaf)
+    )
     count, losses = len(next(sized, ())), dict[str, float]()
     for times, samples in itertools.product(_TIMES, (count, 1, 2 * count)):
 

@@ -1,4 +1,7 @@
-"""Record the torch calls that a module makes, and change chosen calls. This module needs PyTorch."""
+"""Record the torch calls that a module makes, and change chosen calls.
+
+This module needs PyTorch.
+"""
 
 import dataclasses
 import functools
@@ -18,7 +21,8 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 Chosen = dict[int, str]  # the number of a call → the description of its change
-Changes = Iterator[tuple[str, Callable[[], Any]]]  # (description, a function that computes the changed result)
+# (description, a function that computes the changed result)
+Changes = Iterator[tuple[str, Callable[[], Any]]]
 
 _RECENT = 14  # the number of latest calls whose results are tried as arguments
 _ARGUMENTS = {  # the names of the arguments, in order, of functions that have no Python signature
@@ -26,7 +30,8 @@ _ARGUMENTS = {  # the names of the arguments, in order, of functions that have n
     "group_norm": "input num_groups weight bias eps cudnn_enabled",
     "rms_norm": "input normalized_shape weight eps",
     "batch_norm": "input weight bias running_mean running_var training momentum eps cudnn_enabled",
-    "instance_norm": "input weight bias running_mean running_var use_input_stats momentum eps cudnn_enabled",
+    "instance_norm": "input weight bias running_mean running_var use_input_stats momentum eps "
+    "cudnn_enabled",
     "conv": "input weight bias stride padding dilation groups",
     "conv_transpose": "input weight bias stride padding output_padding groups dilation",
     "linear": "input weight bias",
@@ -39,9 +44,16 @@ _ARGUMENTS = {  # the names of the arguments, in order, of functions that have n
     "repeat_interleave": "input repeats dim",
 }
 _HERE = os.path.dirname(__file__)
-# Prefixes of files (torch's, this file, the package's nets) that are never named as the place of a call.
-_INSIDE = (os.path.join(os.path.dirname(torch.__file__), ""), __file__, os.path.join(_HERE, "reference", ""), "<")
-# The files that call the reference and its loss. The search for a call's place in the stack ends at these files.
+# Prefixes of files (torch's, this file, the package's nets) that are never named as the place of a
+# call.
+_INSIDE = (
+    os.path.join(os.path.dirname(torch.__file__), ""),
+    __file__,
+    os.path.join(_HERE, "reference", ""),
+    "<",
+)
+# The files that call the reference and its loss. The search for a call's place in the stack ends at
+# these files.
 _ABOVE = tuple(os.path.join(_HERE, name) for name in ("search.py", "torch_side.py", "trace.py"))
 # Calls that are neither counted nor changed.
 _NOT_COUNTED = """
@@ -49,19 +61,33 @@ _NOT_COUNTED = """
     requires_grad_ backward tolist __bool__ stride ndimension is_complex zero_ _assert __format__ __repr__ numpy
     is_nested __deepcopy__ cpu __int__ __float__ __index__ __reduce_ex__ __hash__ dropout new_zeros
 """
-# In-place calls that are not replaced, because they change a shape or differ from the call without "_".
+# In-place calls that are not replaced, because they change a shape or differ from the call without
+# "_".
 _AS_THEY_ARE = """
     squeeze_ unsqueeze_ transpose_ t_ swapaxes_ swapdims_ resize_ detach_ normal_ copy_ set_
 """
 _SKIPPED, _UNCHANGED = frozenset(_NOT_COUNTED.split()), frozenset(_AS_THEY_ARE.split())
-_WRITING = ("__setitem__", "__ipow__", "__ifloordiv__", "__imod__", "__ixor__", "__iand__", "__ior__")
+_WRITING = (
+    "__setitem__",
+    "__ipow__",
+    "__ifloordiv__",
+    "__imod__",
+    "__ixor__",
+    "__iand__",
+    "__ior__",
+)
 _RENAMED = {
     **dict.fromkeys(("truediv", "divide", "true_divide", "itruediv"), "div"),
     **dict.fromkeys(("rmatmul", "bmm", "mm"), "matmul"),
     **dict.fromkeys(("radd", "iadd"), "add"),
     **dict.fromkeys(("rmul", "imul", "multiply"), "mul"),
     **dict.fromkeys(("isub", "subtract"), "sub"),
-    **{"invert": "logical_not", "bitwise_not": "logical_not", "swapaxes": "transpose", "view": "reshape"},
+    **{
+        "invert": "logical_not",
+        "bitwise_not": "logical_not",
+        "swapaxes": "transpose",
+        "view": "reshape",
+    },
     **{"concat": "cat", "clip": "clamp"},
 }
 
@@ -80,15 +106,23 @@ def _attention(
     is_causal: bool = False,
     **more: Any,
 ) -> Any:
-    """Compute `scaled_dot_product_attention` with separate torch calls, so that each call can be changed."""
+    """Compute `scaled_dot_product_attention` with separate torch calls, so that each call can be
+    changed.
+    """
     scale = more.get("scale")
     if more.get("enable_gqa"):
-        key, value = (one.repeat_interleave(query.shape[-3] // one.shape[-3], -3) for one in (key, value))
+        key, value = (
+            one.repeat_interleave(query.shape[-3] // one.shape[-3], -3) for one in (key, value)
+        )
     scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
         scores = scores.masked_fill(~torch.ones(scores.shape[-2:]).tril().bool(), -math.inf)
     if attn_mask is not None:
-        scores = scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
+        scores = (
+            scores.masked_fill(~attn_mask, -math.inf)
+            if attn_mask.dtype == torch.bool
+            else scores + attn_mask
+        )
     weights = torch.softmax(scores, -1)
     if attn_mask is not None:  # a fully masked row gives 0, as in torch
         weights = weights.masked_fill((scores == -math.inf).all(-1, keepdim=True), 0.0)
@@ -96,9 +130,17 @@ def _attention(
 
 
 def _opened(function: Any) -> Any:
-    """Return a copy of the torch function `function`, so that the torch calls in its Python code are recorded."""
-    never = {name: lambda *_: False for name in function.__globals__ if name.startswith("has_torch_function")}
-    opened = types.FunctionType(function.__code__, {**function.__globals__, **never}, None, function.__defaults__)
+    """Return a copy of the torch function `function`, so that the torch calls in its Python code
+    are recorded.
+    """
+    never = {
+        name: lambda *_: False
+        for name in function.__globals__
+        if name.startswith("has_torch_function")
+    }
+    opened = types.FunctionType(
+        function.__code__, {**function.__globals__, **never}, None, function.__defaults__
+    )
     opened.__kwdefaults__ = function.__kwdefaults__
     return opened
 
@@ -119,7 +161,8 @@ class Call:
     kwargs: dict[str, Any]
     out: Any
     others: Sequence[tuple[str, Any]] = ()  # (description, result) of each of the latest calls
-    asked: Any = None  # the function that the net calls, which may be the in-place variant of `function`
+    # the function that the net calls, which may be the in-place variant of `function`
+    asked: Any = None
 
     @property
     def x(self) -> Any:
@@ -129,7 +172,11 @@ class Call:
     @property
     def kind(self) -> str:
         """The name without the number of dimensions, for example "conv" for "conv2d"."""
-        return self.name.rstrip("123d") if self.name.startswith(("conv", "avg_pool", "max_pool")) else self.name
+        return (
+            self.name.rstrip("123d")
+            if self.name.startswith(("conv", "avg_pool", "max_pool"))
+            else self.name
+        )
 
     @functools.cached_property
     def bound(self) -> dict[str, Any]:
@@ -145,7 +192,9 @@ class Call:
         return self.function(given.pop("input"), **given)
 
     def with_argument(self, place: int, value: Any) -> Any:
-        """Compute the call again with `value` as positional argument number `place`, counted from 0."""
+        """Compute the call again with `value` as positional argument number `place`, counted from
+        0.
+        """
         return self.function(*self.args[:place], value, *self.args[place + 1 :], **self.kwargs)
 
 
@@ -159,30 +208,43 @@ class Calls(TorchFunctionMode):
 
     Args:
         changes: a function that yields the possible changes of a call.
-        base: None, or an earlier run whose results may be reused until the first call that only this run changes.
+        base: None, or an earlier run whose results may be reused until the first call that only
+            this run changes.
         names: a dict from the `id()` of a layer to the layer's name.
         log: whether to record each call, and which earlier calls computed its arguments.
         until: the value of `time.perf_counter()` after which a call raises TimeoutError.
     """
 
     def __init__(
-        self, changes: Any, chosen: Chosen, base: "Calls | None", names: Mapping[int, str], log: bool, until: float
+        self,
+        changes: Any,
+        chosen: Chosen,
+        base: "Calls | None",
+        names: Mapping[int, str],
+        log: bool,
+        until: float,
     ) -> None:
         super().__init__()
         self.changes, self.chosen, self.names, self.log, self.count = changes, chosen, names, log, 0
         self.until = until
         self.calls: dict[int, Call] = {}
-        self.places: dict[int, str] = base.places if base is not None else {}  # of each call: file, line, layer
-        self.parents: dict[int, set[int]] = {}  # of each call: the calls that computed its arguments
-        self.producers: dict[int, set[int]] = defaultdict(set)  # tensor's id → calls that computed it
+        # of each call: file, line, layer
+        self.places: dict[int, str] = base.places if base is not None else {}
+        # of each call: the calls that computed its arguments
+        self.parents: dict[int, set[int]] = {}
+        # tensor's id → calls that computed it
+        self.producers: dict[int, set[int]] = defaultdict(set)
         self.alive: list[Any] = []  # keeps the tensors of `producers`, so that no id is reused
-        self.in_place, self.of_forward = False, 0  # whether a call writes into its argument; calls of forward
+        # whether a call writes into its argument; calls of forward
+        self.in_place, self.of_forward = False, 0
         self.others: list[tuple[str, Any]] = []
         reused = base is not None and not base.in_place and not torch.is_grad_enabled()
         self.base = base.calls if base is not None and reused else {}
         self.first = min(set(chosen) - set(base.chosen if base else ()), default=0)
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         kwargs = kwargs or {}
         if function in _OPENED:
             with self:
@@ -198,13 +260,18 @@ class Calls(TorchFunctionMode):
         number, target = self.count, None
         call = self.base.get(number) if number < self.first else None
         if call is not None and not self._same(call, function, args):
-            self.base, call = {}, None  # the net behaves differently in this run, so nothing is reused from here on
+            # the net behaves differently in this run, so nothing is reused from here on
+            self.base, call = {}, None
         if call is not None:
             out = call.out
         else:
             asked = function
             of_itself = raw.endswith("_") and not raw.endswith("__")
-            plain = (getattr(torch.Tensor, raw[:-1], None) or getattr(torch, raw[:-1], None)) if of_itself else None
+            plain = (
+                (getattr(torch.Tensor, raw[:-1], None) or getattr(torch, raw[:-1], None))
+                if of_itself
+                else None
+            )
             if of_itself and (plain is None or raw in _UNCHANGED):
                 self.in_place = True
             elif of_itself:
@@ -217,9 +284,13 @@ class Calls(TorchFunctionMode):
             parents = self._of((args, kwargs))
             args = (target.clone(), *args[1:]) if target is not None else args
             computed = function(*args, **kwargs)
-            call = Call(_name(function), function, args, kwargs, computed, self.others[-_RECENT:], asked)
+            call = Call(
+                _name(function), function, args, kwargs, computed, self.others[-_RECENT:], asked
+            )
             if number in self.chosen:
-                call.out = next(value() for words, value in self.changes(call) if words == self.chosen[number])
+                call.out = next(
+                    value() for words, value in self.changes(call) if words == self.chosen[number]
+                )
             out = call.out if target is None else target.copy_(call.out)
             if self.log:
                 self.calls[number], self.parents[number] = call, parents
@@ -238,7 +309,9 @@ class Calls(TorchFunctionMode):
     def _of(self, tree: Any) -> set[int]:
         if not self.log:
             return set()
-        tensors = [one for one in torch.utils._pytree.tree_leaves(tree) if isinstance(one, torch.Tensor)]
+        tensors = [
+            one for one in torch.utils._pytree.tree_leaves(tree) if isinstance(one, torch.Tensor)
+        ]
         return set[int]().union(*(self.producers[id(one)] for one in tensors))
 
     def produced(self, tree: Any, calls: set[int]) -> None:
@@ -249,7 +322,9 @@ class Calls(TorchFunctionMode):
                 self.alive.append(leaf)
 
     def region(self, tree: Any) -> list[int]:
-        """Return the numbers of the recorded calls that led to the tensors in `tree`, latest first."""
+        """Return the numbers of the recorded calls that led to the tensors in `tree`, latest
+        first.
+        """
         region, waiting = set[int](), self._of(tree)
         while waiting:
             region |= waiting

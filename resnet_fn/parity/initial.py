@@ -16,41 +16,60 @@ from resnet_fn.parity.trace import Arrays
 
 _BUILDS = 20
 _NUMBERS = 2**22  # the most numbers in all builds together; a larger net is built twice
-_BLOCKS = (2, 3, 4)  # an array's rows are also compared in 2, 3 and 4 blocks, such as the gates of an LSTM
+# an array's rows are also compared in 2, 3 and 4 blocks, such as the gates of an LSTM
+_BLOCKS = (2, 3, 4)
 _BLOCK = 16  # a block with fewer numbers in all builds is not compared
 _CHANCE = 1e-5  # fraction of an array's numbers that may be equal in two draws by chance
-_SIGMAS = 6.0  # how many standard errors pass; 500 comparisons fail by chance once in a million runs
+# how many standard errors pass; 500 comparisons fail by chance once in a million runs
+_SIGMAS = 6.0
 _FEW = 8  # with fewer elements only constants are compared
-_MANY = 1000  # from so many elements on, the kurtosis distinguishes a uniform from a normal distribution
-_ORTHOGONAL, _LARGE = 1e-4, 512  # the largest cosine of two orthogonal rows; the most rows that are compared
+# from so many elements on, the kurtosis distinguishes a uniform from a normal distribution
+_MANY = 1000
+# the largest cosine of two orthogonal rows; the most rows that are compared
+_ORTHOGONAL, _LARGE = 1e-4, 512
 
 
-def several_builds(build: Callable[[], Any], state: Callable[[Any], Arrays], seeds: Mapping[Any, str]) -> list[Arrays]:
-    """Return a net's arrays for each of several seeds. `seeds` maps a module to the name of its seeding function."""
+def several_builds(
+    build: Callable[[], Any], state: Callable[[Any], Arrays], seeds: Mapping[Any, str]
+) -> list[Arrays]:
+    """Return a net's arrays for each of several seeds.
+
+    `seeds` maps a module to the name of its seeding function.
+    """
     functions = {**seeds, random: "seed", np.random: "seed"}
     builds, wanted = list[Arrays](), 2
     while len(builds) < wanted:
         with contextlib.ExitStack() as seeded:
             for module, name in functions.items():
                 getattr(module, name)(len(builds) + 1)
-                # While a net is built, seeding does nothing. A net that seeds itself would be equal in all builds.
+                # While a net is built, seeding does nothing. A net that seeds itself would be equal
+                # in all builds.
                 seeded.enter_context(mock.patch.object(module, name, return_value=None))
             builds.append(state(build()))
-        wanted = max(2, min(_BUILDS, _NUMBERS // max(1, sum(one.size for one in builds[0].values()))))
+        wanted = max(
+            2, min(_BUILDS, _NUMBERS // max(1, sum(one.size for one in builds[0].values())))
+        )
     return builds
 
 
 def initial_stage(
-    ours: Sequence[Arrays], theirs: Sequence[Arrays], seams: Mapping[str, Sequence[int]] | None = None
+    ours: Sequence[Arrays],
+    theirs: Sequence[Arrays],
+    seams: Mapping[str, Sequence[int]] | None = None,
 ) -> Stage:
-    """Compare the initial parameters of both nets. `ours` and `theirs` have a dict for each build, with our names.
+    """Compare the initial parameters of both nets. `ours` and `theirs` have a dict for each build,
+    with our names.
 
-    Elements that are equal in all builds of each side are compared by value, other elements by their distribution.
-    If an array joins several parts, `seams` maps its name to the first row of each part after the first part.
+    Elements that are equal in all builds of each side are compared by value, other elements by
+    their distribution. If an array joins several parts, `seams` maps its name to the first row of
+    each part after the first part.
     """
     stage, several = Stage(INITIALISATION), len(ours) > 1
     for name in theirs[0]:
-        a, b = (np.stack([build[name] for build in side], -1).astype(np.float64) for side in (ours, theirs))
+        a, b = (
+            np.stack([build[name] for build in side], -1).astype(np.float64)
+            for side in (ours, theirs)
+        )
         fixed = [(side == side[..., :1]).all(-1) & several for side in (a, b)]
         both = fixed[0] & fixed[1]
         if both.mean() > _CHANCE:
@@ -68,16 +87,26 @@ def initial_stage(
             if title != name and a[rows].size < _BLOCK:
                 continue
             if several:
-                item = difference(f"{title}: orthogonal", _is_orthogonal(a[rows]), _is_orthogonal(b[rows]))
+                item = difference(
+                    f"{title}: orthogonal", _is_orthogonal(a[rows]), _is_orthogonal(b[rows])
+                )
                 where = "here and not in the reference" if item.ours else "in the reference only"
                 stage.differences.append(item)
-                stage.hints += [f"{title}: its rows are orthogonal {where}"] * (item.verdict == DIFFERS)
+                stage.hints += [f"{title}: its rows are orthogonal {where}"] * (
+                    item.verdict == DIFFERS
+                )
             for one, other, part in _constant_rows(a[rows], b[rows], title):
                 moments = _moments(part, one.ravel(), other.ravel())
                 stage.differences += moments
                 if any(item.verdict == DIFFERS for item in moments):
-                    stage.hints.append(f"{part}: {_words(one)} here, {_words(other)} in the reference")
-            if title == name and not cuts and any(item.verdict == DIFFERS for item in stage.differences[begin:]):
+                    stage.hints.append(
+                        f"{part}: {_words(one)} here, {_words(other)} in the reference"
+                    )
+            if (
+                title == name
+                and not cuts
+                and any(item.verdict == DIFFERS for item in stage.differences[begin:])
+            ):
                 break  # its blocks differ for the same reason
     return stage
 
@@ -85,14 +114,19 @@ def initial_stage(
 def _blocks(name: str, shape: tuple[int, ...], seams: Sequence[int]) -> Iterator[tuple[str, slice]]:
     yield name, slice(None)
     rows = shape[0] if shape else 0
-    equal = [range(0, rows + 1, rows // count) for count in _BLOCKS if rows > count and rows % count == 0]
+    equal = [
+        range(0, rows + 1, rows // count) for count in _BLOCKS if rows > count and rows % count == 0
+    ]
     for ends in [[0, *seams, rows]] if seams else equal:
         for start, end in itertools.pairwise(ends):
             yield f"{name} rows {start}:{end}", slice(start, end)
 
 
 def _is_orthogonal(array: np.ndarray) -> bool:
-    """Return whether all rows, or columns if fewer, are orthogonal in the first build. Shape: [rows, …, builds]."""
+    """Return whether all rows, or columns if fewer, are orthogonal in the first build.
+
+    Shape: [rows, …, builds].
+    """
     if array.ndim < 3:
         return False
     matrix = array[..., 0].reshape(len(array), -1)
@@ -104,8 +138,13 @@ def _is_orthogonal(array: np.ndarray) -> bool:
     return bool(np.abs(cosines - np.eye(len(matrix))).max() < _ORTHOGONAL)
 
 
-def _constant_rows(a: np.ndarray, b: np.ndarray, title: str) -> list[tuple[np.ndarray, np.ndarray, str]]:
-    """Split off single rows that are constant in `a` or `b`. Returns tuples (rows of `a`, rows of `b`, title)."""
+def _constant_rows(
+    a: np.ndarray, b: np.ndarray, title: str
+) -> list[tuple[np.ndarray, np.ndarray, str]]:
+    """Split off single rows that are constant in `a` or `b`.
+
+    Returns tuples (rows of `a`, rows of `b`, title).
+    """
     if a.ndim < 2 or a[0].size < 2 or not (np.ptp(a) and np.ptp(b)):
         return [(a, b, title)]
     same = [np.ptp(array.reshape(len(array), -1), axis=1) == 0 for array in (a, b)]
@@ -119,25 +158,36 @@ def _constant_rows(a: np.ndarray, b: np.ndarray, title: str) -> list[tuple[np.nd
 def _words(values: np.ndarray) -> str:
     if values.std() == 0:
         return f"all {values.flat[0]:.6g}"
-    return f"drawn in {values.min():.3g}..{values.max():.3g} with standard deviation {values.std():.3g}"
+    return (
+        f"drawn in {values.min():.3g}..{values.max():.3g} with standard deviation "
+        f"{values.std():.3g}"
+    )
 
 
 def _moments(name: str, a: np.ndarray, b: np.ndarray) -> list[Difference]:
     count, spread_a, spread_b = len(b), float(a.std()), float(b.std())
     mean, std = ("mean", float(a.mean()), float(b.mean())), ("std", spread_a, spread_b)
-    moments: list[tuple[str, float, float, float, float]] = []  # name, ours, theirs, scale, tolerance
-    if count == 1 and not any(float(f"{value:.3g}") == float(np.float32(value)) for value in (a[0], b[0])):
+    # name, ours, theirs, scale, tolerance
+    moments: list[tuple[str, float, float, float, float]] = []
+    if count == 1 and not any(
+        float(f"{value:.3g}") == float(np.float32(value)) for value in (a[0], b[0])
+    ):
         return []  # a single number may be random, unless it is a round one
     if spread_a == 0 or spread_b == 0:
         moments = [(*mean, 1.0, 1e-6), (*std, spread_b or 1.0, 0.0)]
     elif count >= _FEW:
-        error = _SIGMAS * math.sqrt(2 / count)  # the allowed difference of two means, in standard deviations
+        # the allowed difference of two means, in standard deviations
+        error = _SIGMAS * math.sqrt(2 / count)
         largest = max(spread_a, spread_b)
         moments = [(*mean, largest, error), (*std, largest, min(error / 2**0.5, 0.9))]
         if count >= _MANY:
-            moments.append(("kurtosis", _kurtosis(a), _kurtosis(b), 1.0, _SIGMAS * math.sqrt(48 / count)))
+            moments.append(
+                ("kurtosis", _kurtosis(a), _kurtosis(b), 1.0, _SIGMAS * math.sqrt(48 / count))
+            )
     return [
-        Difference(f"{name} {moment}", abs(x - y), abs(x - y) / scale, math.nan, x, y, (), 0.0, tolerance)
+        Difference(
+            f"{name} {moment}", abs(x - y), abs(x - y) / scale, math.nan, x, y, (), 0.0, tolerance
+        )
         for moment, x, y, scale, tolerance in moments
     ]
 

@@ -1,4 +1,6 @@
-"""Pair the parameters and layers of a net with the reference's, by names or by execution order and shapes."""
+"""Pair the parameters and layers of a net with the reference's, by names or by execution order and
+shapes.
+"""
 
 import dataclasses
 from collections import Counter, defaultdict
@@ -26,7 +28,8 @@ from resnet_fn.parity.trace import Arrays, Recording
 
 _ROUNDS = 8  # the largest distance, in layers, of neighbours that are compared
 Leaves = dict[str, tuple[str, Shape]]  # torch's leaf name → the parameter's full name and its shape
-_SEPARATE = ("q_proj_weight", "k_proj_weight", "v_proj_weight")  # torch's names if the widths of q, k and v differ
+# torch's names if the widths of q, k and v differ
+_SEPARATE = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
 @dataclasses.dataclass
@@ -43,20 +46,24 @@ class Node:
 
 
 class Graph:
-    """A graph of the layers that own parameters. An edge leads to the next such layer that gets a layer's output.
+    """A graph of the layers that own parameters. An edge leads to the next such layer that gets a
+    layer's output.
 
-    Edges are found by comparing an input's bytes with earlier layers' outputs and with the ReLU of these outputs.
+    Edges are found by comparing an input's bytes with earlier layers' outputs and with the ReLU of
+    these outputs.
 
     Args:
-        expand: 0 makes one node for each layer. 1 also makes a node of an attention's output projection. 2 also makes
-            nodes of q, k and v, in an attention or in a dense layer with three times as many outputs as inputs.
+        expand: 0 makes one node for each layer. 1 also makes a node of an attention's output
+            projection. 2 also makes nodes of q, k and v, in an attention or in a dense layer with
+            three times as many outputs as inputs.
         ignore: the names of parameters that are left out.
     """
 
     def __init__(self, layers: Sequence[Layer], expand: int, ignore: Collection[str]) -> None:
         self.nodes: list[Node] = []
         self.feeds: list[int | None] = []
-        self.unary: dict[str, tuple[int, str, int]] = {}  # layer → index of the node that feeds it, kind, number
+        # layer → index of the node that feeds it, kind, number
+        self.unary: dict[str, tuple[int, str, int]] = {}
         origin: dict[str, int | None] = {}
         seen: Counter[tuple[int, str]] = Counter()
         for layer in layers:
@@ -80,8 +87,13 @@ class Graph:
             origin.setdefault(fingerprint(np.maximum(layer.output, 0)), source)
 
     def labels(self, rounds: int = 0) -> list[int]:
-        """Return a number for each node, equal if the nodes and their neighbours within `rounds` edges are alike."""
-        now = [hash((node.kind, tuple(sorted(node.shapes.values())), node.output)) for node in self.nodes]
+        """Return a number for each node, equal if the nodes and their neighbours within `rounds`
+        edges are alike.
+        """
+        now = [
+            hash((node.kind, tuple(sorted(node.shapes.values())), node.output))
+            for node in self.nodes
+        ]
         for _ in range(rounds):
             fed: dict[int, list[int]] = defaultdict(list)
             for index, source in enumerate(self.feeds):
@@ -95,7 +107,10 @@ class Graph:
 
 
 def _feed(node: Node, inputs: list[int | None]) -> int | None:
-    """Return the index of the node that feeds `node`, or None. An attention's key and query may have different ones."""
+    """Return the index of the node that feeds `node`, or None.
+
+    An attention's key and query may have different ones.
+    """
     if node.role == "out" and not node.whole:
         return None
     place = 0 if node.whole else {"k": 1, "v": 2}.get(node.role, 0)
@@ -115,17 +130,33 @@ def _nodes(layer: Layer, expand: int, ignore: Collection[str]) -> list[Node]:
         kind = ""
     output = layer.output.shape if layer.output is not None and not expand else None
     weight = leaves.get("weight", ("", (0, 0, 2)))[1]
-    if expand and kind == "conv" and len(squeezed(weight)) <= 2 and layer.settings.get("groups") == 1:
+    if (
+        expand
+        and kind == "conv"
+        and len(squeezed(weight)) <= 2
+        and layer.settings.get("groups") == 1
+    ):
         kind = "dense"  # a convolution with a kernel of one pixel
     if expand == 2 and kind == "dense" and weight and weight[0] == 3 * weight[-1] > 0:
         return [_part(layer, leaves, one, index, 3) for index, one in enumerate("qkv")]
-    return [Node(layer.name, kind, *_shares(leaves), output, role(layer.name) if kind == "dense" else "")]
+    return [
+        Node(
+            layer.name, kind, *_shares(leaves), output, role(layer.name) if kind == "dense" else ""
+        )
+    ]
 
 
-def _shares(leaves: Leaves, index: int = 0, count: int = 1) -> tuple[dict[str, Part], dict[str, Shape]]:
-    """Return part `index` of `count` equal parts of each parameter, and each part's shape without axes of size 1."""
+def _shares(
+    leaves: Leaves, index: int = 0, count: int = 1
+) -> tuple[dict[str, Part], dict[str, Shape]]:
+    """Return part `index` of `count` equal parts of each parameter, and each part's shape without
+    axes of size 1.
+    """
     parts = {leaf: Part(name, share=(index, count)) for leaf, (name, _) in leaves.items()}
-    sizes = {leaf: shape if count == 1 else (shape[0] // count, *shape[1:]) for leaf, (_, shape) in leaves.items()}
+    sizes = {
+        leaf: shape if count == 1 else (shape[0] // count, *shape[1:])
+        for leaf, (_, shape) in leaves.items()
+    }
     return parts, {leaf: squeezed(shape) for leaf, shape in sizes.items()}
 
 
@@ -144,8 +175,15 @@ def _attention(layer: Layer, leaves: Leaves, expand: int) -> list[Node]:
     nodes = [_part(layer, fused, one, index, len(parts)) for index, one in enumerate(parts)]
     for node, leaf in zip(nodes, _SEPARATE, strict=False):
         if leaf in leaves:  # the weights are separate, their bias is fused
-            node.leaves["weight"], node.shapes["weight"] = Part(leaves[leaf][0]), squeezed(leaves[leaf][1])
-    rest = {leaf: leaf.removeprefix("out_proj.") for leaf in leaves if leaf.startswith(("out_proj.", "bias_"))}
+            node.leaves["weight"], node.shapes["weight"] = (
+                Part(leaves[leaf][0]),
+                squeezed(leaves[leaf][1]),
+            )
+    rest = {
+        leaf: leaf.removeprefix("out_proj.")
+        for leaf in leaves
+        if leaf.startswith(("out_proj.", "bias_"))
+    }
     return [*nodes, _part(layer, picked(rest), "out")]
 
 
@@ -156,10 +194,11 @@ Nodes = list[tuple[int, Node]]  # of one graph: (index in it, node)
 def pair_nodes(
     ours: Sequence[Layer], theirs: Sequence[Layer], ignore: tuple[Collection[str], Collection[str]]
 ) -> tuple[Pairs, list[Node], list[Node], dict[str, str]]:
-    """Pair the nodes of both nets' graphs, with the value of `expand` for which both graphs are most alike.
+    """Pair the nodes of both nets' graphs, with the value of `expand` for which both graphs are
+    most alike.
 
-    Returns (pairs, our unpaired nodes, the reference's unpaired nodes, layers). The dict `layers` maps our layers
-    without parameters to the reference's.
+    Returns (pairs, our unpaired nodes, the reference's unpaired nodes, layers). The dict `layers`
+    maps our layers without parameters to the reference's.
     """
     graphs = []
     for expand in (0, 1, 2):
@@ -193,16 +232,30 @@ def _pair(
     left = [node for index, node in enumerate(a.nodes) if index not in paired]
     rest = [node for index, node in enumerate(b.nodes) if index not in set(paired.values())]
     by_place = {place: name for name, place in b.unary.items()}
-    places = {name: (paired.get(source, -1), kind, number) for name, (source, kind, number) in a.unary.items()}
-    return pairs, left, rest, {name: by_place[place] for name, place in places.items() if place in by_place}
+    places = {
+        name: (paired.get(source, -1), kind, number)
+        for name, (source, kind, number) in a.unary.items()
+    }
+    return (
+        pairs,
+        left,
+        rest,
+        {name: by_place[place] for name, place in places.items() if place in by_place},
+    )
 
 
 def _pair_group(ours: Nodes, theirs: Nodes) -> dict[int, int]:
-    """Pair nodes with equal labels by name, role or order. Returns a dict from our node's index to the reference's."""
+    """Pair nodes with equal labels by name, role or order.
+
+    Returns a dict from our node's index to the reference's.
+    """
     for key in (lambda node: (node.layer, node.role), lambda node: node.role):
         a, b = Counter(key(node) for _, node in ours), Counter(key(node) for _, node in theirs)
         if a == b and (max(a.values(), default=0) == 1 or ("" not in a and len(a) > 1)):
-            ordered = [[index for index, _ in sorted(side, key=lambda pair: key(pair[1]))] for side in (ours, theirs)]
+            ordered = [
+                [index for index, _ in sorted(side, key=lambda pair: key(pair[1]))]
+                for side in (ours, theirs)
+            ]
             return dict(zip(*ordered, strict=True))
     return {one: other for (one, _), (other, _) in zip(ours, theirs, strict=False)}
 
@@ -213,7 +266,8 @@ class Side(NamedTuple):
     shapes: Mapping[str, Shape]  # of all parameters and statistics, by name
     layers: Sequence[Layer] = ()  # one recorded forward pass, on the same inputs for both nets
     tied: Sequence[tuple[str, ...]] = ()  # names that are one array
-    constants: Collection[str] = ()  # arrays that need no counterpart: neither trained nor statistics
+    # arrays that need no counterpart: neither trained nor statistics
+    constants: Collection[str] = ()
 
     def aliases(self, name: str) -> tuple[str, ...]:
         """Return all names of the array `name`, or () if the array has only one name."""
@@ -221,15 +275,18 @@ class Side(NamedTuple):
 
     def without(self, names: Collection[str]) -> "Side":
         """Return a copy without the arrays `names`."""
-        return self._replace(shapes={name: shape for name, shape in self.shapes.items() if name not in names})
+        return self._replace(
+            shapes={name: shape for name, shape in self.shapes.items() if name not in names}
+        )
 
 
 def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> NameMap:
     """Pair the parameters and layers of a net with the reference's.
 
-    Arrays are paired by name if both nets use the same names, apart from names like MindSpore's `gamma` for `weight`.
-    Otherwise layers are paired by kind, shapes and neighbours. Layers that are alike are paired by name or by order.
-    Only `corrections`, which come from --map, can pair a weight with a transposed weight.
+    Arrays are paired by name if both nets use the same names, apart from names like MindSpore's
+    `gamma` for `weight`. Otherwise layers are paired by kind, shapes and neighbours. Layers that
+    are alike are paired by name or by order. Only `corrections`, which come from --map, can pair a
+    weight with a transposed weight.
     """
     fixed, named_layers = resolve(corrections or {}, ours.shapes, theirs.shapes)
     used = {name for source in fixed.values() for name in source.names}
@@ -266,16 +323,30 @@ def fuller_mode(recording: Recording) -> str:
 
 def side_of(recording: Recording, mode: str) -> Side:
     """Return the arrays of a recorded net, and the layers that run in `mode`."""
-    return Side(shapes_of(recording.trace.start), recording.layers[mode], recording.tied, recording.constants)
+    return Side(
+        shapes_of(recording.trace.start),
+        recording.layers[mode],
+        recording.tied,
+        recording.constants,
+    )
 
 
 def _fit(
-    parameters: dict[str, MadeOf], ours: Mapping[str, Shape], theirs: Mapping[str, Shape], fixed: Collection[str]
+    parameters: dict[str, MadeOf],
+    ours: Mapping[str, Shape],
+    theirs: Mapping[str, Shape],
+    fixed: Collection[str],
 ) -> list[str]:
-    """Return a line for each array that does not fit. Add a reshape to `parameters` if only axes of size 1 differ."""
+    """Return a line for each array that does not fit.
+
+    Add a reshape to `parameters` if only axes of size 1 differ.
+    """
     wrong = []
     for name, source in parameters.items():
-        arrays, wanted = {one: np.empty(theirs[one], np.int8) for one in source.names}, tuple(ours[name])
+        arrays, wanted = (
+            {one: np.empty(theirs[one], np.int8) for one in source.names},
+            tuple(ours[name]),
+        )
         try:
             made = np.asarray(source.build(arrays.get)).shape
         except ValueError as error:
@@ -285,21 +356,31 @@ def _fit(
             parameters[name] = dataclasses.replace(source, shape=wanted)
         elif made != wanted:
             correction = f'{{"{name}": {{"from": "{source.names[0]}", "transpose": [1, 0]}}}}'
-            hint = f"; if it is stored transposed, add {correction} to --map" if made == wanted[::-1] else ""
+            hint = (
+                f"; if it is stored transposed, add {correction} to --map"
+                if made == wanted[::-1]
+                else ""
+            )
             wrong.append(f"{name} is {wanted} here, {made} in the reference{hint}")
     return wrong
 
 
 @dataclasses.dataclass(frozen=True)
 class _Pairing:
-    """The arrays of both nets that are still unpaired. `used` names the reference's arrays that --map has paired."""
+    """The arrays of both nets that are still unpaired.
+
+    `used` names the reference's arrays that --map has paired.
+    """
 
     ours: Side
     theirs: Side
     used: set[str]
 
     def by_name(self) -> tuple[dict[str, MadeOf], list[str]]:
-        """Pair arrays by name. Returns the pairs, and one line for each array without a counterpart."""
+        """Pair arrays by name.
+
+        Returns the pairs, and one line for each array without a counterpart.
+        """
         by_name = {
             **{common_name(name): name for name in self.theirs.shapes},
             **{one: one for one in self.theirs.shapes},
@@ -307,7 +388,10 @@ class _Pairing:
         sources, missing = {}, []
         for name, shape in self.ours.shapes.items():
             known = [
-                one for own in (name, *self.ours.aliases(name)) for one in (own, common_name(own)) if one in by_name
+                one
+                for own in (name, *self.ours.aliases(name))
+                for one in (own, common_name(own))
+                if one in by_name
             ]
             if known:
                 sources[name] = whole_array(by_name[known[0]])
@@ -322,20 +406,32 @@ class _Pairing:
         problems = []
         for name, shape in self.theirs.shapes.items():
             others = self.theirs.aliases(name)
-            if name in self.theirs.constants or any(one in taken or one in self.used for one in others):
+            if name in self.theirs.constants or any(
+                one in taken or one in self.used for one in others
+            ):
                 continue
             parts = taken.get(name, set())
             missing = next(({(i, n) for i in range(n)} - parts for _, n in parts), {(0, 1)})
             if missing:
                 which = sorted(index + 1 for index, _ in missing)
                 third = f", part {which[0]} of 3," if parts else ""
-                problems.append(f"the reference's {name} {list(shape)}{third} has no counterpart here")
+                problems.append(
+                    f"the reference's {name} {list(shape)}{third} has no counterpart here"
+                )
         return problems
 
     def by_structure(self) -> tuple[dict[str, MadeOf], dict[str, str], list[str]]:
-        """Pair layers by kind and shapes. Returns paired parameters, paired layers, and one line for each problem."""
+        """Pair layers by kind and shapes.
+
+        Returns paired parameters, paired layers, and one line for each problem.
+        """
         ours, theirs = (
-            {name for one in side.layers for name in one.owned() if {name, *side.aliases(name)}.isdisjoint(side.shapes)}
+            {
+                name
+                for one in side.layers
+                for name in one.owned()
+                if {name, *side.aliases(name)}.isdisjoint(side.shapes)
+            }
             for side in (self.ours, self.theirs)
         )
         first = self._pair((ours, theirs))
@@ -344,10 +440,16 @@ class _Pairing:
         second = self._pair((ours.union(self.ours.constants), theirs.union(self.theirs.constants)))
         return min(first, second, key=lambda attempt: len(attempt[2]))
 
-    def _pair(self, ignore: tuple[set[str], set[str]]) -> tuple[dict[str, MadeOf], dict[str, str], list[str]]:
+    def _pair(
+        self, ignore: tuple[set[str], set[str]]
+    ) -> tuple[dict[str, MadeOf], dict[str, str], list[str]]:
         pairs, left, rest, layers = pair_nodes(self.ours.layers, self.theirs.layers, ignore)
-        problems = [f"{node.layer} {_words(node)} has no counterpart in the reference" for node in left]
-        problems += [f"the reference's {node.layer} {_words(node)} has no counterpart here" for node in rest]
+        problems = [
+            f"{node.layer} {_words(node)} has no counterpart in the reference" for node in left
+        ]
+        problems += [
+            f"the reference's {node.layer} {_words(node)} has no counterpart here" for node in rest
+        ]
         held: dict[str, dict[tuple[int, int], Part]] = defaultdict(dict)
         for node, other in pairs:
             for leaf, part in _leaf_pairs(node, other):
@@ -355,18 +457,31 @@ class _Pairing:
             if all(one.whole or one.role == "out" for one in (node, other)):
                 layers[node.layer] = other.layer
         whole = {name: parts for name, parts in held.items() if len(parts) == next(iter(parts))[1]}
-        sources = {name: joined([parts[share] for share in sorted(parts)]) for name, parts in whole.items()}
+        sources = {
+            name: joined([parts[share] for share in sorted(parts)]) for name, parts in whole.items()
+        }
         self._outside(sources)
         if not problems:
-            lost = [name for name in self.ours.shapes if name not in sources and name not in self.ours.constants]
-            words = "belongs to no layer that runs; rename it as in the reference, or add it to --map"
+            lost = [
+                name
+                for name in self.ours.shapes
+                if name not in sources and name not in self.ours.constants
+            ]
+            words = (
+                "belongs to no layer that runs; rename it as in the reference, or add it to --map"
+            )
             problems = [*(f"{name} {words}" for name in lost), *self._unused(sources)]
         return sources, layers, problems
 
     def _outside(self, sources: dict[str, MadeOf]) -> None:
-        """Pair parameters outside of recorded layers by name or by a unique shape, and add the pairs to `sources`."""
+        """Pair parameters outside of recorded layers by name or by a unique shape, and add the
+        pairs to `sources`.
+        """
         taken = {part.name for source in sources.values() for part in source.parts}
-        ours, theirs = dict(self.ours.without(sources).shapes), dict(self.theirs.without(taken).shapes)
+        ours, theirs = (
+            dict(self.ours.without(sources).shapes),
+            dict(self.theirs.without(taken).shapes),
+        )
         by_name = {common_name(name): name for name in theirs}
         for name in [*ours]:
             if other := by_name.pop(common_name(name), ""):
@@ -381,7 +496,13 @@ def _unique_pairs(ours: Mapping[str, Shape], theirs: Mapping[str, Shape]) -> lis
     sides = []
     for shapes in (ours, theirs):
         counts = Counter(map(squeezed, shapes.values()))
-        sides.append({squeezed(shape): name for name, shape in shapes.items() if counts[squeezed(shape)] == 1})
+        sides.append(
+            {
+                squeezed(shape): name
+                for name, shape in shapes.items()
+                if counts[squeezed(shape)] == 1
+            }
+        )
     return [(name, sides[1][shape]) for shape, name in sides[0].items() if shape in sides[1]]
 
 
@@ -390,10 +511,16 @@ def _words(node: Node) -> str:
 
 
 def _leaf_pairs(ours: Node, theirs: Node) -> list[tuple[str, Part]]:
-    """Pair parameters of two nodes by name or unique shape. Returns pairs (our leaf name, the reference's `Part`)."""
+    """Pair parameters of two nodes by name or unique shape.
+
+    Returns pairs (our leaf name, the reference's `Part`).
+    """
     left, rest = (
         {leaf: shape for leaf, shape in a.shapes.items() if leaf not in b.leaves}
         for a, b in ((ours, theirs), (theirs, ours))
     )
-    pairs = [*((leaf, leaf) for leaf in ours.leaves if leaf in theirs.leaves), *_unique_pairs(left, rest)]
+    pairs = [
+        *((leaf, leaf) for leaf in ours.leaves if leaf in theirs.leaves),
+        *_unique_pairs(left, rest),
+    ]
     return [(leaf, theirs.leaves[other]) for leaf, other in pairs]

@@ -26,19 +26,25 @@ VALUES, GRADIENTS = "values", "gradients"
 
 
 def leaf_name(leaf: str) -> str:
-    """Return PyTorch's word for the last part of a parameter's name, for example "weight" for "gamma"."""
+    """Return PyTorch's word for the last part of a parameter's name, for example "weight" for
+    "gamma".
+    """
     leaf = leaf.removeprefix("bn2d.")  # nn.BatchNorm3d is a cell around a BatchNorm2d
     return _LEAVES.get(leaf, leaf)
 
 
 def common_name(name: str) -> str:
-    """Return a parameter's name with PyTorch's last part, for example "bn.weight" for "bn.gamma"."""
+    """Return a parameter's name with PyTorch's last part, for example "bn.weight" for
+    "bn.gamma".
+    """
     prefix, dot, leaf = name.rpartition(".")
     return f"{prefix.removesuffix('.bn2d')}{dot}{leaf_name(leaf)}"
 
 
 def role(layer: str) -> str:
-    """Return "q", "k" or "v" if a layer has the name of an attention's projection, else an empty string."""
+    """Return "q", "k" or "v" if a layer has the name of an attention's projection, else an empty
+    string.
+    """
     projection = _PROJECTION.match(layer.rpartition(".")[2])
     return projection["role"][0].lower() if projection else ""
 
@@ -48,18 +54,24 @@ class Part:
     """A whole array of the reference, or a piece of one array."""
 
     name: str
-    transpose: tuple[int, ...] | None = None  # the order of the axes, as in `numpy.transpose`; None keeps it
-    rows: tuple[int, int] | None = None  # (start, stop) along `axis`, after the transposition; None takes all
+    # the order of the axes, as in `numpy.transpose`; None keeps it
+    transpose: tuple[int, ...] | None = None
+    # (start, stop) along `axis`, after the transposition; None takes all
+    rows: tuple[int, int] | None = None
     share: tuple[int, int] = (0, 1)  # (index, count): one of `count` equal pieces along `axis`
     axis: int = 0  # the axis of `rows` and `share`
     sign: int = 1  # 1, or -1 for the negative array
 
     def take(self, array: np.ndarray) -> np.ndarray:
-        """Cut this part out of `array`. Raises ValueError if the part does not fit the array's shape."""
+        """Cut this part out of `array`.
+
+        Raises ValueError if the part does not fit the array's shape.
+        """
         if self.transpose is not None:
             if sorted(self.transpose) != list(range(array.ndim)):
                 raise ValueError(
-                    f"transpose {list(self.transpose)} must list each axis of {self.name} {list(array.shape)} once"
+                    f"transpose {list(self.transpose)} must list each axis of {self.name} "
+                    f"{list(array.shape)} once"
                 )
             array = array.transpose(self.transpose)
         index, count = self.share
@@ -70,7 +82,10 @@ class Part:
         size = array.shape[self.axis]
         start, stop = self.rows or (index * size // count, (index + 1) * size // count)
         if not 0 <= start < stop <= size:
-            raise ValueError(f"rows {[start, stop]} must ascend and lie in 0..{size} (axis {self.axis} of {self.name})")
+            raise ValueError(
+                f"rows {[start, stop]} must ascend and lie in 0..{size} (axis {self.axis} of "
+                f"{self.name})"
+            )
         return array.take(range(start, stop), self.axis)
 
     def __str__(self) -> str:
@@ -80,7 +95,9 @@ class Part:
         if self.share[1] > 1:
             words += f" [part {self.share[0] + 1} of {self.share[1]}]"
         if self.rows is not None:
-            words += f" [{self.rows[0]}:{self.rows[1]}]" + (f" of axis {self.axis}" if self.axis else "")
+            words += f" [{self.rows[0]}:{self.rows[1]}]" + (
+                f" of axis {self.axis}" if self.axis else ""
+            )
         return words
 
 
@@ -98,11 +115,14 @@ class MadeOf:
         """The names of the reference's arrays that are used, without repetition."""
         return tuple(dict.fromkeys(part.name for part in self.parts))
 
-    def build(self, find: Callable[[str], np.ndarray | None], what: str = VALUES) -> np.ndarray | None:
+    def build(
+        self, find: Callable[[str], np.ndarray | None], what: str = VALUES
+    ) -> np.ndarray | None:
         """Build our array from the reference's arrays, which `find` returns by name.
 
-        Returns None if `find` returns None for a part. Raises ValueError if the parts do not fit together.
-        If parts are added, the result is their sum if `what` is VALUES, and their mean if `what` is GRADIENTS.
+        Returns None if `find` returns None for a part. Raises ValueError if the parts do not fit
+        together. If parts are added, the result is their sum if `what` is VALUES, and their mean if
+        `what` is GRADIENTS.
         """
         taken = []
         for part in self.parts:
@@ -117,11 +137,18 @@ class MadeOf:
         if self.shape is None:
             return np.ascontiguousarray(array) if array.ndim else array
         if array.size != int(np.prod(self.shape)):
-            raise ValueError(f"{' + '.join(self.names)} {list(array.shape)} cannot be reshaped to {list(self.shape)}")
+            raise ValueError(
+                f"{' + '.join(self.names)} {list(array.shape)} cannot be reshaped to "
+                f"{list(self.shape)}"
+            )
         return np.ascontiguousarray(array).reshape(self.shape)
 
     def __str__(self) -> str:
-        words = f"the sum of {', '.join(map(str, self.parts))}" if self.added else " + ".join(map(str, self.parts))
+        words = (
+            f"the sum of {', '.join(map(str, self.parts))}"
+            if self.added
+            else " + ".join(map(str, self.parts))
+        )
         return words if self.shape is None else f"{words} as {list(self.shape)}"
 
 
@@ -131,12 +158,17 @@ def whole_array(name: str) -> MadeOf:
 
 
 def squeezed(shape: Sequence[int]) -> Shape:
-    """Return a shape without axes of size 1, such as the axis that MindSpore's Conv1d adds to a weight."""
+    """Return a shape without axes of size 1, such as the axis that MindSpore's Conv1d adds to a
+    weight.
+    """
     return tuple(size for size in shape if size != 1)
 
 
 def joined(pieces: Sequence[Part]) -> MadeOf:
-    """Join pieces of arrays along axis 0. If all pieces of an array follow in order, the whole array replaces them."""
+    """Join pieces of arrays along axis 0.
+
+    If all pieces of an array follow in order, the whole array replaces them.
+    """
     parts: list[Part] = []
     rest = list(pieces)
     while rest:
@@ -152,19 +184,27 @@ class NameMap:
     """The pairing of our parameters and layers with the reference's."""
 
     how: str  # "names" or "execution order and shapes"
-    parameters: dict[str, MadeOf]  # our parameter's name → the reference's arrays from which it is built
+    # our parameter's name → the reference's arrays from which it is built
+    parameters: dict[str, MadeOf]
     layers: dict[str, str]  # the MindSpore layer's path → the reference's
-    problems: tuple[str, ...]  # parameters without a counterpart, or of another shape; empty when everything fits
+    # parameters without a counterpart, or of another shape; empty when everything fits
+    problems: tuple[str, ...]
     tied: tuple[tuple[str, ...], ...] = ()  # groups of the reference's names that are one array
 
     def sources(self, name: str) -> tuple[str, ...]:
-        """Return the names of the reference's arrays from which `name` is built. A shared array has its first name."""
+        """Return the names of the reference's arrays from which `name` is built.
+
+        A shared array has its first name.
+        """
         first = {one: group[0] for group in self.tied for one in group}
         names = self.parameters[name].names if name in self.parameters else (name,)
         return tuple(first.get(one, one) for one in names)
 
     def rename(self, theirs: Mapping[str, np.ndarray], what: str = VALUES) -> dict[str, np.ndarray]:
-        """Return the reference's arrays under our names and in our shapes. Missing arrays are left out."""
+        """Return the reference's arrays under our names and in our shapes.
+
+        Missing arrays are left out.
+        """
         find = self._find(theirs)
         built = {name: source.build(find, what) for name, source in self.parameters.items()}
         return {name: array for name, array in built.items() if array is not None}
@@ -173,14 +213,18 @@ class NameMap:
         """For each joined array, return the rows at which the second and later parts begin."""
         find, seams = self._find(theirs), {}
         for name, source in self.parameters.items():
-            taken = [part.take(array) for part in source.parts if (array := find(part.name)) is not None]
+            taken = [
+                part.take(array) for part in source.parts if (array := find(part.name)) is not None
+            ]
             if len(taken) > 1 and not source.join and not source.added:
                 seams[name] = np.cumsum([len(one) for one in taken])[:-1].tolist()
         return seams
 
     def _find(self, theirs: Mapping[str, np.ndarray]) -> Callable[[str], np.ndarray | None]:
         groups = {name: group for group in self.tied for name in group}
-        return lambda name: next((theirs[one] for one in (name, *groups.get(name, ())) if one in theirs), None)
+        return lambda name: next(
+            (theirs[one] for one in (name, *groups.get(name, ())) if one in theirs), None
+        )
 
 
 Corrections = dict[str, MadeOf]
@@ -189,7 +233,10 @@ _PART = ("transpose", "rows", "axis")
 
 
 def read_map(path: str) -> Corrections:
-    """Read the JSON file of --map, whose form docs/parity.md describes. Raises ValueError if the file is invalid."""
+    """Read the JSON file of --map, whose form docs/parity.md describes.
+
+    Raises ValueError if the file is invalid.
+    """
     try:
         text = Path(path).read_text()
         entries = json.loads(text)
@@ -200,7 +247,10 @@ def read_map(path: str) -> Corrections:
         raise ValueError(f"--map: {path} is not valid JSON ({error}); see docs/parity.md") from None
     if not isinstance(entries, dict):
         got = type(entries).__name__
-        raise ValueError(f'--map: {path} must hold an object {{"our name": "reference name"}}, but it holds {got}')
+        raise ValueError(
+            f'--map: {path} must hold an object {{"our name": "reference name"}}, but it holds '
+            f"{got}"
+        )
     corrections: Corrections = {}
     for name, entry in entries.items():
         try:
@@ -218,13 +268,18 @@ def _source(entry: Any) -> MadeOf:
     entry = {"from": entry} if isinstance(entry, str) else entry
     if not isinstance(entry, dict) or "from" not in entry:
         raise ValueError(
-            'an entry must be a name in the reference, {"from": names in the reference, …}, or null (no counterpart)'
+            'an entry must be a name in the reference, {"from": names in the reference, …}, or '
+            "null (no counterpart)"
         )
     for key in entry:
         if key not in ("from", "join", "shape", *_PART):
-            raise ValueError(f"the key {key!r} is unknown; {closest(key, ('from', 'join', 'shape', *_PART))}")
+            raise ValueError(
+                f"the key {key!r} is unknown; {closest(key, ('from', 'join', 'shape', *_PART))}"
+            )
     listed = entry["from"] if isinstance(entry["from"], list) else [entry["from"]]
-    terms = _terms(entry["from"]) if isinstance(entry["from"], str) else [(one, 1) for one in listed]
+    terms = (
+        _terms(entry["from"]) if isinstance(entry["from"], str) else [(one, 1) for one in listed]
+    )
     common = {key: entry[key] for key in _PART if key in entry}
     shape = _whole("shape", entry["shape"], None) if "shape" in entry else None
     join = _whole("join", [entry.get("join", 0)], 1)[0]
@@ -238,14 +293,19 @@ def _terms(text: str) -> list[tuple[str, int]]:
     words = words if words[:1] == ["-"] else ["+", *words]
     signs, names = words[::2], words[1::2]
     if len(signs) != len(names) or not set(signs) <= {"+", "-"} or {"+", "-"} & set(names):
-        raise ValueError(f'"{text}" is neither a name nor a sum; write "b_ih + b_hh", "a - b" or "-scale"')
+        raise ValueError(
+            f'"{text}" is neither a name nor a sum; write "b_ih + b_hh", "a - b" or "-scale"'
+        )
     return [(name, int(f"{sign}1")) for sign, name in zip(signs, names, strict=True)]
 
 
 def _part(got: Any, common: Mapping[str, Any]) -> Part:
     given = {**common, **(got if isinstance(got, dict) else {"name": got})}
     if not isinstance(given.get("name"), str) or not set(given) <= {"name", *_PART}:
-        raise ValueError(f'"from" must be a name, a sum "a + b", or a list of names or {{"name": …}}, not {got!r}')
+        raise ValueError(
+            '"from" must be a name, a sum "a + b", or a list of names or {"name": …}, not '
+            f"{got!r}"
+        )
     rows = _whole("rows", given["rows"], 2) if "rows" in given else None
     transpose = _whole("transpose", given["transpose"], None) if "transpose" in given else None
     axis = _whole("axis", [given.get("axis", 0)], 1)[0]
@@ -253,17 +313,23 @@ def _part(got: Any, common: Mapping[str, Any]) -> Part:
 
 
 def _whole(key: str, values: Any, count: int | None) -> Shape:
-    fits = isinstance(values, list) and all(isinstance(v, int) and not isinstance(v, bool) and v >= 0 for v in values)
+    fits = isinstance(values, list) and all(
+        isinstance(v, int) and not isinstance(v, bool) and v >= 0 for v in values
+    )
     if not fits or (count is not None and len(values) != count):
         expected = "a whole number" if count == 1 else f"a list of {count or 'any'} whole numbers"
-        raise ValueError(f"{key} must be {expected} ≥ 0, but it is {values[0] if count == 1 else values}")
+        raise ValueError(
+            f"{key} must be {expected} ≥ 0, but it is {values[0] if count == 1 else values}"
+        )
     return tuple(values)
 
 
 def resolve(
     corrections: Corrections, ours: Mapping[str, Shape], theirs: Mapping[str, Shape]
 ) -> tuple[Corrections, dict[str, str]]:
-    """Convert `corrections` to corrections of parameters alone, and to a dict (our layer → the reference's layer)."""
+    """Convert `corrections` to corrections of parameters alone, and to a dict (our layer → the
+    reference's layer).
+    """
     sources: Corrections = {}
     layers: dict[str, str] = {}
     for name, source in corrections.items():
@@ -271,7 +337,10 @@ def resolve(
         if name in ours:
             for array in source.names:
                 if array not in theirs:
-                    raise ValueError(f"--map: {name}: the reference has no array {array!r}; {closest(array, theirs)}")
+                    raise ValueError(
+                        f"--map: {name}: the reference has no array {array!r}; "
+                        f"{closest(array, theirs)}"
+                    )
             sources[name] = source
             if len(source.names) == 1 and source == whole_array(source.names[0]):
                 layers[name.rpartition(".")[0]] = source.names[0].rpartition(".")[0]
@@ -279,10 +348,16 @@ def resolve(
             sources |= dict.fromkeys(inside, source)
         elif inside:
             if source != whole_array(source.parts[0].name):
-                raise ValueError(f"--map: {name} is a layer and needs one layer; name one, or map each parameter")
+                raise ValueError(
+                    f"--map: {name} is a layer and needs one layer; name one, or map each parameter"
+                )
             other = source.parts[0].name
             layers[name] = other
-            by_leaf = {leaf_name(one[len(other) + 1 :]): one for one in theirs if one.startswith(f"{other}.")}
+            by_leaf = {
+                leaf_name(one[len(other) + 1 :]): one
+                for one in theirs
+                if one.startswith(f"{other}.")
+            }
             if not by_leaf:
                 nearest = closest(other, _layers(theirs))
                 raise ValueError(f"--map: {name}: the reference has no layer {other!r}; {nearest}")
@@ -292,7 +367,9 @@ def resolve(
         else:
             nearest = closest(name, [*ours, *_layers(ours)])
             raise ValueError(f"--map: {name!r} is not a parameter or a layer of the net; {nearest}")
-    return sources, {ours_layer: layer for ours_layer, layer in layers.items() if ours_layer and layer}
+    return sources, {
+        ours_layer: layer for ours_layer, layer in layers.items() if ours_layer and layer
+    }
 
 
 def _layers(names: Mapping[str, Shape]) -> list[str]:

@@ -1,4 +1,6 @@
-"""Find out why the optimizers differ, by computing updates in the ways in which ports are often wrong."""
+"""Find out why the optimizers differ, by computing updates in the ways in which ports are often
+wrong.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +14,8 @@ from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.optimizer_settings import DECAY, RATE, paired
 from resnet_fn.parity.trace import Arrays, Trace
 
-# How SGD, RMSProp or Adam computes an update. Settings are columns with one number for each parameter.
+# How SGD, RMSProp or Adam computes an update. Settings are columns with one number for each
+# parameter.
 Way = dict[str, Any]
 Words = str | tuple[np.ndarray, ...]  # the text of a cause, or columns of numbers that are printed
 PLACE, CORRECTED, BEGINS = "place of eps", "bias correction", "the first mean square"
@@ -21,7 +24,10 @@ _SOME = 32  # how many numbers of a parameter are compared, beginning with the l
 _ROOT, _INSIDE = "added to the root √v̂", "inside the root, √(v̂ + eps)"
 _BEFORE = "added to √v before its bias correction"
 _DECOUPLING = "decoupled weight decay"
-_COUPLED, _DECOUPLED = "coupled (added to the gradient, as Adam)", "decoupled (taken from the weight, as AdamW)"
+_COUPLED, _DECOUPLED = (
+    "coupled (added to the gradient, as Adam)",
+    "decoupled (taken from the weight, as AdamW)",
+)
 _SWITCHES = {"amsgrad": "amsgrad", "nesterov": "Nesterov momentum", "centered": "centered"}
 # For each setting, the numbers that are tried instead of the reference's number.
 _KEPT = (0.0, 0.5, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)
@@ -33,10 +39,14 @@ _USUAL: dict[str, Sequence[float]] = {
 }
 
 
-def _changes(way: Way, weights: np.ndarray, directions: np.ndarray, shares: np.ndarray) -> Iterator[np.ndarray]:
-    """Compute updates as `way` describes. After each update that `KEPT` names, yield the total change of `weights`.
+def _changes(
+    way: Way, weights: np.ndarray, directions: np.ndarray, shares: np.ndarray
+) -> Iterator[np.ndarray]:
+    """Compute updates as `way` describes. After each update that `KEPT` names, yield the total
+    change of `weights`.
 
-    Each array has a row for each parameter. `directions` has the gradients of update 1. `shares` multiplies the rate.
+    Each array has a row for each parameter. `directions` has the gradients of update 1. `shares`
+    multiplies the rate.
     """
     w, m, v = weights.copy(), np.zeros_like(weights), np.full_like(weights, way[BEGINS])
     mean, highest = np.zeros_like(weights), np.zeros_like(weights)
@@ -44,13 +54,21 @@ def _changes(way: Way, weights: np.ndarray, directions: np.ndarray, shares: np.n
     momentum, eps = way.get("momentum", 0.0), way.get("eps", 0.0)
     for t, (scale, base) in enumerate(zip(SCALES, RATES, strict=True), 1):
         rate, g = base * shares, scale * directions
-        w, g = w - rate * way[_DECOUPLING] * way[DECAY] * w, g + (1 - way[_DECOUPLING]) * way[DECAY] * w
+        w, g = (
+            w - rate * way[_DECOUPLING] * way[DECAY] * w,
+            g + (1 - way[_DECOUPLING]) * way[DECAY] * w,
+        )
         root: Any = 1.0
         if of_v is not None:
             v, mean = of_v * v + (1 - of_v) * g * g, of_v * mean + (1 - of_v) * g
             highest, correction = np.maximum(highest, v), 1 - way[CORRECTED] * of_v**t
-            square = np.where(way["amsgrad"], highest, v) / correction - way["centered"] * mean * mean
-            square, least = np.maximum(square, 0), eps / (correction**0.5 if way[PLACE] == _BEFORE else 1.0)
+            square = (
+                np.where(way["amsgrad"], highest, v) / correction - way["centered"] * mean * mean
+            )
+            square, least = (
+                np.maximum(square, 0),
+                eps / (correction**0.5 if way[PLACE] == _BEFORE else 1.0),
+            )
             root = np.sqrt(square + least) if way[PLACE] == _INSIDE else np.sqrt(square) + least
         if of_m is not None:
             m = of_m * m + (1 - of_m) * g
@@ -64,13 +82,25 @@ def _changes(way: Way, weights: np.ndarray, directions: np.ndarray, shares: np.n
 
 
 def _others(way: Way) -> Iterator[tuple[str, Words, Words, Way]]:
-    """Yield causes to try: tuples (what differs, what our net does, what the reference does, new entries of `way`)."""
+    """Yield causes to try: tuples (what differs, what our net does, what the reference does, new
+    entries of `way`).
+    """
     if "β2" in way:
-        yield "Adam's bias correction", "missing", "m and v are divided by 1 − β^t", {CORRECTED: 0.0}
+        yield (
+            "Adam's bias correction",
+            "missing",
+            "m and v are divided by 1 − β^t",
+            {CORRECTED: 0.0},
+        )
         b1, b2 = betas = way["β1"], way["β2"]
         yield "betas swapped: β1, β2", (b2, b1), betas, {"β1": b2, "β2": b1}
         for x, y in ((1 - b1, b2), (b1, 1 - b2), (1 - b1, 1 - b2)):
-            yield "betas (β is the weight of the old state, not of the new)", (x, y), betas, {"β1": x, "β2": y}
+            yield (
+                "betas (β is the weight of the old state, not of the new)",
+                (x, y),
+                betas,
+                {"β1": x, "β2": y},
+            )
     for word, words in _SWITCHES.items():
         yield words, (way[word] == 0,), (way[word] != 0,), {word: 1 - way[word]}
     if way[DECAY].any():
@@ -96,10 +126,20 @@ def _text(words: Words, index: int) -> str:
     return ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in numbers)
 
 
-def optimizer_causes(ours: Mapping[str, Arrays], theirs: Trace, names: NameMap, differing: list[str]) -> list[str]:
-    """Return one line for each known way in which the optimizers differ in the parameters `differing`."""
-    made = map(names.rename, made_up({name: array.shape for name, array in theirs.gradients.items()}))
-    sides = [*made, *(names.rename(theirs.alone[update]) for update in KEPT), *(ours[update] for update in KEPT)]
+def optimizer_causes(
+    ours: Mapping[str, Arrays], theirs: Trace, names: NameMap, differing: list[str]
+) -> list[str]:
+    """Return one line for each known way in which the optimizers differ in the parameters
+    `differing`.
+    """
+    made = map(
+        names.rename, made_up({name: array.shape for name, array in theirs.gradients.items()})
+    )
+    sides = [
+        *made,
+        *(names.rename(theirs.alone[update]) for update in KEPT),
+        *(ours[update] for update in KEPT),
+    ]
     settings = {word: paired(numbers, names) for word, numbers in theirs.settings.items()}
     rows = {}
     for name in [name for name in differing if name in settings.get(DECAY, {})]:
@@ -108,16 +148,28 @@ def optimizer_causes(ours: Mapping[str, Arrays], theirs: Trace, names: NameMap, 
         rows[name] = flat[:, np.resize(furthest, _SOME)]
     if not rows or not {"β1", "α", "momentum"} & settings.keys():
         return []
-    own = {word: np.array([[numbers.get(name, 0.0)] for name in rows]) for word, numbers in settings.items()}
+    own = {
+        word: np.array([[numbers.get(name, 0.0)] for name in rows])
+        for word, numbers in settings.items()
+    }
     none = np.zeros((len(rows), 1))
-    way = {**dict.fromkeys((*_SWITCHES, "dampening", _DECOUPLING), none), **own, PLACE: _ROOT, BEGINS: 0.0}
+    way = {
+        **dict.fromkeys((*_SWITCHES, "dampening", _DECOUPLING), none),
+        **own,
+        PLACE: _ROOT,
+        BEGINS: 0.0,
+    }
     way[CORRECTED] = float("β1" in way)
     rates = settings.get(RATE, {})
-    shares = np.array([[rates.get(name, 1.0)] for name in rows]) / (max(rates.values(), default=1.0) or 1.0)
+    shares = np.array([[rates.get(name, 1.0)] for name in rows]) / (
+        max(rates.values(), default=1.0) or 1.0
+    )
     weights, directions, *changes = np.stack(list(rows.values()), 1)
 
     def errors(way: Way, wanted: Sequence[np.ndarray]) -> np.ndarray:
-        """Return, for each parameter, the largest relative error of the weight changes by `way` against `wanted`."""
+        """Return, for each parameter, the largest relative error of the weight changes by `way`
+        against `wanted`.
+        """
         with np.errstate(all="ignore"):
             pairs = zip(_changes(way, weights, directions, shares), wanted, strict=True)
             each = [np.linalg.norm(a - b, axis=1) / np.linalg.norm(b, axis=1) for a, b in pairs]
@@ -125,8 +177,13 @@ def optimizer_causes(ours: Mapping[str, Arrays], theirs: Trace, names: NameMap, 
 
     reference, here = changes[: len(KEPT)], changes[len(KEPT) :]
     left = (errors(way, reference) < FITS) & (errors(way, here) >= FITS)
-    fits = [(errors({**way, **other}, here), words) for *words, other in _others(way)] if left.any() else []
-    # Several ways may fit a small parameter: the way that fits most parameters comes first, then the closest way.
+    fits = (
+        [(errors({**way, **other}, here), words) for *words, other in _others(way)]
+        if left.any()
+        else []
+    )
+    # Several ways may fit a small parameter: the way that fits most parameters comes first, then
+    # the closest way.
     fits.sort(key=lambda one: (-(left & (one[0] < FITS)).sum(), one[0][left].min(initial=np.inf)))
     groups: dict[str, list[str]] = defaultdict(list)
     for error, (what, a, b) in fits:

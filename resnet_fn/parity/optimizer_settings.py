@@ -23,7 +23,10 @@ _SAME = 1e-6  # relative: MindSpore keeps numbers in float32
 
 
 def torch_settings(groups: Iterable[Mapping[str, Any]], names: Mapping[int, str]) -> Settings:
-    """Return the settings of a torch optimizer. `names` maps the `id()` of a parameter to its name."""
+    """Return the settings of a torch optimizer.
+
+    `names` maps the `id()` of a parameter to its name.
+    """
     settings: Settings = {}
     for group in groups:
         trained = [names[id(one)] for one in group["params"] if id(one) in names]
@@ -34,43 +37,70 @@ def torch_settings(groups: Iterable[Mapping[str, Any]], names: Mapping[int, str]
 
 
 def mindspore_settings(optimizer: Any, names: Mapping[int, str]) -> Settings:
-    """Return the settings of a MindSpore `nn.Optimizer`. `names` maps the `id()` of a parameter to its name."""
+    """Return the settings of a MindSpore `nn.Optimizer`.
+
+    `names` maps the `id()` of a parameter to its name.
+    """
     count = len(optimizer.parameters)
 
     def of_each(values: Any) -> Iterable[float]:
         spread = values if isinstance(values, tuple) else (values,) * count
-        return (float(value.numpy().item() if hasattr(value, "numpy") else value) for value in spread)
+        return (
+            float(value.numpy().item() if hasattr(value, "numpy") else value) for value in spread
+        )
 
     values = {RATE: of_each(optimizer.learning_rate)}
     if not optimizer.dynamic_weight_decay:
         # Without groups, MindSpore does not decay parameters named gamma and beta.
         pairs = zip(of_each(optimizer.weight_decay), optimizer.decay_flags, strict=True)
         values[DECAY] = (decay if applies else 0.0 for decay, applies in pairs)
-    others = [key for key in _WORDS if key not in ("lr", "weight_decay") and hasattr(optimizer, key)]
+    others = [
+        key for key in _WORDS if key not in ("lr", "weight_decay") and hasattr(optimizer, key)
+    ]
     values |= {_WORDS[key]: of_each(getattr(optimizer, key)) for key in others}
     order = [names[id(parameter)] for parameter in optimizer.parameters]
     return {word: dict(zip(order, numbers, strict=True)) for word, numbers in values.items()}
 
 
-def compare_settings(ours: Settings, theirs: Settings, names: NameMap) -> tuple[list[Difference], list[str]]:
-    """Compare the settings of both optimizers. Returns all comparisons, and lines about settings that differ."""
+def compare_settings(
+    ours: Settings, theirs: Settings, names: NameMap
+) -> tuple[list[Difference], list[str]]:
+    """Compare the settings of both optimizers.
+
+    Returns all comparisons, and lines about settings that differ.
+    """
     differences: list[Difference] = []
     groups: dict[str, list[str]] = defaultdict(list)
     for name in names.parameters if RATE in ours and RATE in theirs else ():
-        updates = [name in ours[RATE], any(source in theirs[RATE] for source in names.sources(name))]
+        updates = [
+            name in ours[RATE],
+            any(source in theirs[RATE] for source in names.sources(name)),
+        ]
         if updates[0] != updates[1]:
             differences.append(difference(f"whether {name} is updated", *updates))
-            groups[f"updated by the optimizer {'here' if updates[0] else 'in the reference'} only"].append(name)
+            groups[
+                f"updated by the optimizer {'here' if updates[0] else 'in the reference'} only"
+            ].append(name)
     for word in [word for word in ours if word in theirs]:
         for name, here in ours[word].items():
-            for there in {theirs[word][source] for source in names.sources(name) if source in theirs[word]}:
+            for there in {
+                theirs[word][source] for source in names.sources(name) if source in theirs[word]
+            }:
                 differences.append(difference(f"{word} of {name}", here, there, tolerance=_SAME))
                 if differences[-1].verdict == DIFFERS:
                     groups[f"{word}: {here:.6g} here, {there:.6g} in the reference"].append(name)
-    return differences, [f"{words} ({len(many)} parameters, first {many[0]})" for words, many in groups.items()]
+    return differences, [
+        f"{words} ({len(many)} parameters, first {many[0]})" for words, many in groups.items()
+    ]
 
 
 def paired(numbers: Mapping[str, float], names: NameMap) -> dict[str, float]:
-    """Map our parameters to a setting of the reference. Parameters with no number or several numbers are left out."""
-    given = {name: {numbers[one] for one in names.sources(name) if one in numbers} for name in names.parameters}
+    """Map our parameters to a setting of the reference.
+
+    Parameters with no number or several numbers are left out.
+    """
+    given = {
+        name: {numbers[one] for one in names.sources(name) if one in numbers}
+        for name in names.parameters
+    }
     return {name: values.pop() for name, values in given.items() if len(values) == 1}

@@ -1,4 +1,6 @@
-"""Compare both sides on probes: runs of the net, and of each layer alone, on other inputs than the batches."""
+"""Compare both sides on probes: runs of the net, and of each layer alone, on other inputs than the
+batches.
+"""
 
 import contextlib
 import copy
@@ -14,7 +16,14 @@ import numpy as np
 
 from resnet_fn.config.hints import few, first_line
 from resnet_fn.parity.layer_outputs import compare_layer, layout
-from resnet_fn.parity.layers.difference import DIFFERS, UNDECIDED, Difference, difference, norm, relative_error
+from resnet_fn.parity.layers.difference import (
+    DIFFERS,
+    UNDECIDED,
+    Difference,
+    difference,
+    norm,
+    relative_error,
+)
 from resnet_fn.parity.layers.layer import TOLERANCE, Layer
 from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.notes import attempt, settings_differences
@@ -26,12 +35,15 @@ FACTORS = {"0.01·x": 0.01, "−x": -1.0, "10·x": 10.0}
 IDS, MASKS = "every id once", "masks inverted"
 TOO_LARGE = "those of other layers fill the memory that probes may have"
 _HELD = 1 << 28  # the most numbers in the probes of all layers of one side
-_LARGEST_BATCH = 1 << 18  # the most numbers in the batch of images from which layers get their inputs
+# the most numbers in the batch of images from which layers get their inputs
+_LARGEST_BATCH = 1 << 18
 _LARGEST = 1 << 22  # a larger embedding table is not probed with every id
-# Layers with inexact kernels on a CPU. tanh is 2e-5 off for inputs times 10, and elu 1e-5 for inputs times 0.001.
+# Layers with inexact kernels on a CPU. tanh is 2e-5 off for inputs times 10, and elu 1e-5 for
+# inputs times 0.001.
 _KERNELS = ("tanh", "tanhshrink", "elu", "rnn", "gru", "lstm", "rnncell", "grucell", "lstmcell")
 _OF_KERNELS = 1e-3  # relative errors up to this are blamed on these kernels
-_UNSEEN = 5e-5  # the same limit if such a function may run outside of layers; only for probes that scale numbers
+# the same limit if such a function may run outside of layers; only for probes that scale numbers
+_UNSEEN = 5e-5
 _WITH_WINDOWS = ("conv", "transposed conv", "maxpool", "avgpool", "upsample")
 Change = Callable[[np.ndarray], np.ndarray]
 Asked = Mapping[str, Collection[str]]  # layer's name ("" for the net) → names of probes to compute
@@ -57,8 +69,8 @@ def compute_probes(
 ) -> Probes:
     """Run the net and each of its layers on probes (changed inputs), and return the results.
 
-    `run` runs the net on inputs. `layers` has pairs (path, layer), and `executions` has their recorded executions. If
-    `asked` is None, all probes are computed.
+    `run` runs the net on inputs. `layers` has pairs (path, layer), and `executions` has their
+    recorded executions. If `asked` is None, all probes are computed.
     """
 
     def compute(given: Tree) -> Arrays:
@@ -74,9 +86,13 @@ def compute_probes(
 
     def hook_of(name: str) -> Callable[..., None]:
         def before(layer: Any, inputs: Any, named: Any) -> None:
-            with contextlib.suppress(TypeError):  # an input that cannot be copied: a cache, which would grow
+            # an input that cannot be copied: a cache, which would grow
+            with contextlib.suppress(TypeError):
                 given = (tuple(inputs), dict(named))
-                calls[name] = calls.get(name) or (layer, _mapped(lambda leaf: np.array(caller.array(leaf)), given))
+                calls[name] = calls.get(name) or (
+                    layer,
+                    _mapped(lambda leaf: np.array(caller.array(leaf)), given),
+                )
 
         return before
 
@@ -101,40 +117,61 @@ def compute_probes(
 
         def outputs(change: Change, layer: Any = layer, given: Tree = given) -> Arrays:
             inputs, named = _mapped(lambda leaf: caller.tensor(change(leaf)), given)
-            # Reads all: an operation may fail only when its result is read, and the next layer would be blamed.
-            read = [caller.array(leaf) for _, leaf in leaves(layer(*inputs, **named)) if hasattr(leaf, "dtype")]
+            # Reads all: an operation may fail only when its result is read, and the next layer
+            # would be blamed.
+            read = [
+                caller.array(leaf)
+                for _, leaf in leaves(layer(*inputs, **named))
+                if hasattr(leaf, "dtype")
+            ]
             return {"output": next(iter(read))}
 
         for title, change in _layer_changes(arrays, recorded[name]).items():
             if asked is None or title in asked[name]:
                 whole = held > _HELD
-                probe = Probe({}, TOO_LARGE) if whole else _probe(partial(outputs, change), (), caller, further)
+                probe = (
+                    Probe({}, TOO_LARGE)
+                    if whole
+                    else _probe(partial(outputs, change), (), caller, further)
+                )
                 held += sum(value.size for value in probe.outputs.values()) if probe else 0
                 probes.setdefault(name, {}).update({title: probe} if probe else {})
     return probes
 
 
 def _few_samples(inputs: Tree, least: int) -> Tree:
-    """Shorten a batch of large images to about `_LARGEST_BATCH` numbers, but to no fewer than `least` samples."""
+    """Shorten a batch of large images to about `_LARGEST_BATCH` numbers, but to no fewer than
+    `least` samples.
+    """
     given = [leaf for leaf in named_leaves(inputs, "").values() if leaf.ndim]
     first = given[0] if given else np.zeros(0)
     if first.ndim < 4 or first.dtype.kind != "f":
         return inputs
     count = max(least, _LARGEST_BATCH * len(first) // max(first.size, 1))
-    return map_tree(lambda leaf: leaf[:count] if leaf.ndim and len(leaf) == len(first) else leaf, inputs)
+    return map_tree(
+        lambda leaf: leaf[:count] if leaf.ndim and len(leaf) == len(first) else leaf, inputs
+    )
 
 
 def _tables(inputs: Tree, executions: Sequence[Layer]) -> dict[str, int]:
-    """Return a dict (input's name → the number of rows in the table of the embedding that takes this input)."""
-    tables = [(one, one.input) for one in executions if one.kind == "embedding" and one.input is not None]
+    """Return a dict (input's name → the number of rows in the table of the embedding that takes
+    this input).
+    """
+    tables = [
+        (one, one.input) for one in executions if one.kind == "embedding" and one.input is not None
+    ]
     rows = dict[str, int]()
-    for (name, leaf), (one, ids) in itertools.product(named_leaves(inputs, "inputs").items(), tables):
+    for (name, leaf), (one, ids) in itertools.product(
+        named_leaves(inputs, "inputs").items(), tables
+    ):
         if leaf.ndim and ids.ndim and np.array_equal(ids[: len(leaf)], leaf):
             rows[name] = min(_rows(one), rows.get(name, _rows(one)))
     return rows
 
 
-def _probe(compute: Callable[[], Arrays], given: Tree, caller: Caller, further: Sequence[float]) -> Probe | None:
+def _probe(
+    compute: Callable[[], Arrays], given: Tree, caller: Caller, further: Sequence[float]
+) -> Probe | None:
     try:
         with caller.calling(given):
             return Probe(compute(), "", further=tuple(further))
@@ -174,27 +211,54 @@ def _layer_changes(arrays: Sequence[np.ndarray], layer: Layer) -> dict[str, Chan
 
     if first.dtype.kind == "f":
         bare = layer.leaf and not layer.parameters  # only such a layer may clip its output
-        changes |= {title: scaled(factor) for title, factor in FACTORS.items() if bare or factor <= 1}
-    elif layer.kind == "embedding" and (rows := _rows(layer)) and math.prod(layer.parameters[0][1]) <= _LARGEST:
-        changes[IDS] = lambda leaf: np.arange(rows, dtype=leaf.dtype).reshape((1,) * (leaf.ndim - 1) + (rows,))
+        changes |= {
+            title: scaled(factor) for title, factor in FACTORS.items() if bare or factor <= 1
+        }
+    elif (
+        layer.kind == "embedding"
+        and (rows := _rows(layer))
+        and math.prod(layer.parameters[0][1]) <= _LARGEST
+    ):
+        changes[IDS] = lambda leaf: np.arange(rows, dtype=leaf.dtype).reshape(
+            (1,) * (leaf.ndim - 1) + (rows,)
+        )
     if first.ndim and len(first) > 1:
-        changes["one sample"] = lambda leaf: leaf[:1] if leaf.ndim and len(leaf) == len(first) else leaf
-    places = [(1,), (2,)] if first.ndim == 3 else [tuple(range(2, first.ndim))] if first.ndim > 3 else []
+        changes["one sample"] = lambda leaf: (
+            leaf[:1] if leaf.ndim and len(leaf) == len(first) else leaf
+        )
+    places = (
+        [(1,), (2,)] if first.ndim == 3 else [tuple(range(2, first.ndim))] if first.ndim > 3 else []
+    )
     for axes in [axes for axes in places if min(first.shape[axis] for axis in axes) > 1]:
 
         def cropped(leaf: np.ndarray, axes: tuple[int, ...] = axes) -> np.ndarray:
-            # Other arguments are cropped along axes of the same size, masks and positions along any of that length.
-            alike = [axis for axis in axes if leaf.ndim == first.ndim and leaf.shape[axis] == first.shape[axis]]
-            as_long = [axis for axis in range(1, leaf.ndim) if axes == (1,) and leaf.shape[axis] == first.shape[1]]
+            # Other arguments are cropped along axes of the same size, masks and positions along any
+            # of that length.
+            alike = [
+                axis
+                for axis in axes
+                if leaf.ndim == first.ndim and leaf.shape[axis] == first.shape[axis]
+            ]
+            as_long = [
+                axis
+                for axis in range(1, leaf.ndim)
+                if axes == (1,) and leaf.shape[axis] == first.shape[1]
+            ]
             own = axes if leaf.shape == first.shape else {*alike, *as_long}
             return leaf[tuple(slice(size - (axis in own)) for axis, size in enumerate(leaf.shape))]
 
-        changes[f"cropped by one along {'axis' if len(axes) == 1 else 'axes'} {', '.join(map(str, axes))}"] = cropped
+        changes[
+            f"cropped by one along {'axis' if len(axes) == 1 else 'axes'} "
+            f"{', '.join(map(str, axes))}"
+        ] = cropped
     return changes
 
 
 def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
-    """Return a dict (name of a probe → the net's changed inputs). `rows` is the result of `_tables`."""
+    """Return a dict (name of a probe → the net's changed inputs).
+
+    `rows` is the result of `_tables`.
+    """
     given = {name: leaf for name, leaf in named_leaves(inputs, "inputs").items() if leaf.ndim}
     masks = {name for name, leaf in given.items() if is_mask(name, leaf)}
     first = next(iter(given.values()), np.zeros(0))
@@ -202,10 +266,16 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
 
     def each(change: Callable[[str, np.ndarray], np.ndarray]) -> Tree:
         names = iter(named_leaves(inputs, "inputs"))
-        return map_tree(lambda leaf: change(next(names), leaf) if leaf.ndim else (next(names), leaf)[1], inputs)
+        return map_tree(
+            lambda leaf: change(next(names), leaf) if leaf.ndim else (next(names), leaf)[1], inputs
+        )
 
     def samples(number: int) -> Tree:
-        return each(lambda name, leaf: leaf.take(range(number), 0, mode="wrap") if len(leaf) == count else leaf)
+        return each(
+            lambda name, leaf: (
+                leaf.take(range(number), 0, mode="wrap") if len(leaf) == count else leaf
+            )
+        )
 
     def sized(times: int, plus: int) -> Tree:
         """Return inputs whose image size or sequence length n becomes `times` · n + `plus`."""
@@ -213,26 +283,37 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
         def change(name: str, leaf: np.ndarray) -> np.ndarray:
             alike = leaf.ndim == first.ndim and leaf.dtype.kind == "f"
             axes = range(2, leaf.ndim * alike) if image else range(1, 2 if alike else leaf.ndim)
-            for axis in [axis for axis in axes if image or leaf.shape[axis : axis + 1] == first.shape[1:2]]:
+            for axis in [
+                axis for axis in axes if image or leaf.shape[axis : axis + 1] == first.shape[1:2]
+            ]:
                 leaf = leaf.take(range(leaf.shape[axis] * times + plus), axis, mode="wrap")
             return leaf
 
         return each(change)
 
     def inverted(name: str, leaf: np.ndarray) -> np.ndarray:
-        if name in masks and leaf.all():  # inverted, it would hide everything: only the last place is hidden
+        # inverted, it would hide everything: only the last place is hidden
+        if name in masks and leaf.all():
             return np.concatenate([leaf[..., :-1], np.zeros_like(leaf[..., -1:])], -1)
         return (1 - leaf).astype(leaf.dtype) if name in masks else leaf
 
     def looked_up(chosen: str, number: int) -> Tree:
-        return each(lambda name, x: np.resize(np.arange(number, dtype=x.dtype), x.shape) if name == chosen else x)
+        return each(
+            lambda name, x: (
+                np.resize(np.arange(number, dtype=x.dtype), x.shape) if name == chosen else x
+            )
+        )
 
-    changes: dict[str, Tree] = {"one sample": samples(1), "n + 1 samples": samples(count + 1)} if count > 1 else {}
+    changes: dict[str, Tree] = (
+        {"one sample": samples(1), "n + 1 samples": samples(count + 1)} if count > 1 else {}
+    )
     if first.ndim > 1 and min(first.shape[2:] if image else first.shape[1:2]) > 1:
         changes |= {"sizes − 1": sized(1, -1), "sizes + 1": sized(1, 1), "sizes × 2": sized(2, 0)}
     numbers = {name for name, leaf in given.items() if leaf.dtype.kind == "f"} - masks
     for title, factor in (("0·x", 0.0), ("−x", -1.0), ("10·x", 10.0)) if numbers else ():
-        changes[title] = each(partial(lambda by, name, x: x * by if name in numbers else x, np.float32(factor)))
+        changes[title] = each(
+            partial(lambda by, name, x: x * by if name in numbers else x, np.float32(factor))
+        )
     changes |= {MASKS: each(inverted)} if masks else {}
     for name, number in rows.items():
         title = IDS if given[name].size >= number else "as many ids as fit"
@@ -241,37 +322,56 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
 
 
 def is_mask(name: str, leaf: np.ndarray) -> bool:
-    """Return whether an input is a mask: an array of bool, of integers 0 and 1, or with "mask" in the name."""
+    """Return whether an input is a mask: an array of bool, of integers 0 and 1, or with "mask" in
+    the name.
+    """
     ones = leaf.size and leaf.dtype.kind in "iu" and bool(np.isin(leaf, (0, 1)).all())
     return leaf.dtype == bool or "mask" in name or bool(ones)
 
 
 def measure(probes: Probes, asked: Asked, others: Probes, times: float) -> None:
-    """Raise each asked probe's rounding to `times` · (relative change from `probes` to `others`) if it is smaller."""
+    """Raise each asked probe's rounding to `times` · (relative change from `probes` to `others`) if
+    it is smaller.
+    """
     for layer, titles in asked.items():
         for title in titles:
             probe, other = probes[layer][title], others.get(layer, {}).get(title)
             for name, value in probe.outputs.items():
                 x = other.outputs.get(name) if other else None
-                error = math.inf if x is None or x.shape != value.shape else times * relative_error(x, value)
+                error = (
+                    math.inf
+                    if x is None or x.shape != value.shape
+                    else times * relative_error(x, value)
+                )
                 probe.rounding[name] = max(error, probe.rounding.get(name, 0.0))
 
 
 def attempted(record: Callable[[], Any], notes: list[str], side: str) -> Any:
-    """Return what `record` returns. If `record` raises an error, return None and add a line to `notes`."""
+    """Return what `record` returns.
+
+    If `record` raises an error, return None and add a line to `notes`.
+    """
     try:
         return record()
     except Exception as error:  # the verdict does not need probes
-        notes.append(f"the probes of {side} failed, so there are none ({type(error).__name__}: {first_line(error)})")
+        notes.append(
+            f"the probes of {side} failed, so there are none ({type(error).__name__}: "
+            f"{first_line(error)})"
+        )
         return None
 
 
 @contextlib.contextmanager
 def same_attributes(layers: Iterable[Any]) -> Iterator[None]:
-    """Restore the attributes of layers after a `with` block, including changed lists, dicts and sets."""
+    """Restore the attributes of layers after a `with` block, including changed lists, dicts and
+    sets.
+    """
     kept = [(vars(layer), dict(vars(layer))) for layer in layers]
     filled = [
-        (value, copy.copy(value)) for _, before in kept for value in before.values() if type(value) in (list, dict, set)
+        (value, copy.copy(value))
+        for _, before in kept
+        for value in before.values()
+        if type(value) in (list, dict, set)
     ]
     try:
         yield
@@ -286,7 +386,9 @@ def same_attributes(layers: Iterable[Any]) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A probe (a run on changed inputs) on which the two sides differ, although they agree on the batches."""
+    """A probe (a run on changed inputs) on which the two sides differ, although they agree on the
+    batches.
+    """
 
     layer: str  # the name of our layer, or `NET`
     probe: str
@@ -299,12 +401,17 @@ class Probed:
     """The results of comparing both sides' probes (runs on changed inputs)."""
 
     findings: list[Finding] = field(default_factory=list)
-    agreed: dict[str, list[str]] = field(default_factory=dict)  # our layer, or `NET` → the probes that agree
-    kernels: list[str] = field(default_factory=list)  # known errors of MindSpore's kernels, a line each
-    left_out: dict[str, str] = field(default_factory=dict)  # probe that compares nothing → the reason
+    # our layer, or `NET` → the probes that agree
+    agreed: dict[str, list[str]] = field(default_factory=dict)
+    # known errors of MindSpore's kernels, a line each
+    kernels: list[str] = field(default_factory=list)
+    # probe that compares nothing → the reason
+    left_out: dict[str, str] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
-        """Return one line for each layer with findings, and one for each known error of MindSpore's kernels."""
+        """Return one line for each layer with findings, and one for each known error of MindSpore's
+        kernels.
+        """
         by_layer: dict[str, list[Finding]] = {}
         for one in self.findings:
             by_layer.setdefault(one.layer, []).append(one)
@@ -315,23 +422,40 @@ class Probed:
         ] + self.kernels
 
 
-def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str], forward: bool) -> Probed:
+def compare_probes(
+    ours: Recording, theirs: Recording, layers: Mapping[str, str], forward: bool
+) -> Probed:
     """Compare both sides' outputs on the recorded probes (runs on changed inputs).
 
-    `layers` maps the net's layers to the reference's. `forward` is True if the nets' outputs agree on the batches.
+    `layers` maps the net's layers to the reference's. `forward` is True if the nets' outputs agree
+    on the batches.
     """
     probed, pairs = Probed(), list[_Pair]()
-    a, b = ({one.name: one for one in side.layers["eval"] if not one.call} for side in (ours, theirs))
+    a, b = (
+        {one.name: one for one in side.layers["eval"] if not one.call} for side in (ours, theirs)
+    )
     known = [name for name, one in a.items() if one.kind in _KERNELS]
     for name, answers in ours.probes.items():
         mine, other = a.get(name), b.get(layers.get(name, ""))
         if mine is None or other is None or mine.output is None or other.output is None:
             continue
         shown = compare_layer("eval", mine, other)
-        differs = {DIFFERS, UNDECIDED} & {shown.output.verdict, shown.input.verdict if shown.input else DIFFERS}
-        if differs or mine.input is None or other.input is None or mine.output.size != other.output.size:
+        differs = {DIFFERS, UNDECIDED} & {
+            shown.output.verdict,
+            shown.input.verdict if shown.input else DIFFERS,
+        }
+        if (
+            differs
+            or mine.input is None
+            or other.input is None
+            or mine.output.size != other.output.size
+        ):
             continue  # probes need layers that agree on equal inputs
-        hints = "; ".join(attempt(settings_differences, mine, other, True)) if mine.leaf and other.leaf else ""
+        hints = (
+            "; ".join(attempt(settings_differences, mine, other, True))
+            if mine.leaf and other.leaf
+            else ""
+        )
         inside = any(f"{one}.".startswith(f"{name}.") for one in known)
         kernels = _OF_KERNELS if inside else _UNSEEN if mine.is_own else 0.0
         for title, probe in theirs.probes.get(other.name, {}).items():
@@ -356,13 +480,18 @@ def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str]
         try:
             theirs.measure_probes(asked)
         except Exception as error:  # then the tolerance alone decides
-            probed.left_out["the rounding of probes"] = f"not measured ({type(error).__name__}: {first_line(error)})"
+            probed.left_out["the rounding of probes"] = (
+                f"not measured ({type(error).__name__}: {first_line(error)})"
+            )
     for pair, (items, words) in compared:
         _judge(probed, pair, items, words)
     probed.findings = [
         one
         for one in probed.findings
-        if not any(one.probe == other.probe and other.layer.startswith(f"{one.layer}.") for other in probed.findings)
+        if not any(
+            one.probe == other.probe and other.layer.startswith(f"{one.layer}.")
+            for other in probed.findings
+        )
     ]
     return probed
 
@@ -380,10 +509,14 @@ class _Pair(NamedTuple):
 
 
 def _compared(probed: Probed, pair: _Pair) -> tuple[list[Difference], str] | None:
-    """Return a probe's differences, and a text if our side fails or its outputs differ in names or shapes, or None."""
+    """Return a probe's differences, and a text if our side fails or its outputs differ in names or
+    shapes, or None.
+    """
     _, _, title, ours, theirs, _, _ = pair
     finite = all(np.isfinite(value).all() for value in theirs.outputs.values())
-    apart = len(ours.further) != len(theirs.further) or not np.allclose(ours.further, theirs.further, rtol=1e-3)
+    apart = len(ours.further) != len(theirs.further) or not np.allclose(
+        ours.further, theirs.further, rtol=1e-3
+    )
     if theirs.error or not finite or apart or ours.error == TOO_LARGE:
         if not pair.name:
             why = "the two sides had different inputs" if apart else "the reference is not finite"
@@ -403,7 +536,10 @@ def _compared(probed: Probed, pair: _Pair) -> tuple[list[Difference], str] | Non
 
 
 def _difference(name: str, ours: np.ndarray, theirs: np.ndarray) -> Difference:
-    """Return the difference of two arrays. If the arrays agree, only the relative error is computed."""
+    """Return the difference of two arrays.
+
+    If the arrays agree, only the relative error is computed.
+    """
     error = relative_error(ours, theirs)
     if error <= TOLERANCE:
         return Difference(name, 0.0, error, 1.0, 0.0, 0.0, (), 0.0, TOLERANCE)
@@ -411,16 +547,24 @@ def _difference(name: str, ours: np.ndarray, theirs: np.ndarray) -> Difference:
 
 
 def _judge(probed: Probed, pair: _Pair, items: Sequence[Difference], words: str) -> None:
-    """Add a probe's result to `probed`: an agreement, a known kernel error or a finding. Skip undecided results."""
+    """Add a probe's result to `probed`: an agreement, a known kernel error or a finding.
+
+    Skip undecided results.
+    """
     name, _, title, _, theirs, kernels, hints = pair
-    measured = [dataclasses.replace(one, rounding=theirs.rounding.get(one.name, 0.0)) for one in items]
+    measured = [
+        dataclasses.replace(one, rounding=theirs.rounding.get(one.name, 0.0)) for one in items
+    ]
     item = max(measured, key=lambda one: (one.verdict == DIFFERS, one.relative), default=None)
     if item and item.verdict == UNDECIDED:
         return
     if item and item.verdict != DIFFERS:
         probed.agreed.setdefault(name, []).append(title)
     elif item and item.relative <= kernels and (kernels > _UNSEEN or title in FACTORS):
-        words = f"a difference of {item.relative:.1e} with {title}, which MindSpore's kernels of tanh and elu can cause"
+        words = (
+            f"a difference of {item.relative:.1e} with {title}, which MindSpore's kernels of "
+            "tanh and elu can cause"
+        )
         probed.kernels.append(f"{name or 'the net'}: {words}")
     else:
         words = item.values() if item else words

@@ -1,4 +1,6 @@
-"""Compare a MindSpore net with a torch module (`compare_step`), or with the recording of a torch module (`replay`)."""
+"""Compare a MindSpore net with a torch module (`compare_step`), or with the recording of a torch
+module (`replay`).
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,7 +11,15 @@ from mindspore import nn
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.ladder import Ladder, compare_recordings
 from resnet_fn.parity.matching import Side, fuller_mode, match, shapes_of, side_of
-from resnet_fn.parity.mindspore_side import Like, first_call, layers_of, record_net, roles_of, run_in, state
+from resnet_fn.parity.mindspore_side import (
+    Like,
+    first_call,
+    layers_of,
+    record_net,
+    roles_of,
+    run_in,
+    state,
+)
 from resnet_fn.parity.name_map import Corrections, NameMap
 from resnet_fn.parity.notes import unmatched_notes
 from resnet_fn.parity.stages import WEIGHTS, Stage, inputs_stage
@@ -30,22 +40,29 @@ def replay(
     quick: bool = False,
     **ours: Any,
 ) -> Ladder:
-    """Copy the reference's weights into a net, repeat the reference's updates, and compare stage by stage.
+    """Copy the reference's weights into a net, repeat the reference's updates, and compare stage by
+    stage.
 
-    `mode` is "graph", or "pynative" to compile nothing. `corrections` pairs parameters and layers by hand. `ours` has
-    `record_net`'s arguments `loss`, `optimizer`, `schedule` and `make_step`. `quick` leaves out probes (runs on changed
-    inputs) and the search for causes. If `initialisation` is False, initial parameters are not compared. `build` makes
-    the net again, to compare the initial parameters of several nets. Afterwards, the net has the reference's weights.
+    `mode` is "graph", or "pynative" to compile nothing. `corrections` pairs parameters and layers
+    by hand. `ours` has `record_net`'s arguments `loss`, `optimizer`, `schedule` and `make_step`.
+    `quick` leaves out probes (runs on changed inputs) and the search for causes. If
+    `initialisation` is False, initial parameters are not compared. `build` makes the net again, to
+    compare the initial parameters of several nets. Afterwards, the net has the reference's weights.
     """
     task = reference.task
     for name, own in (("loss", task.own_loss), ("optimizer", task.own_optimizer)):
         if own and ours.get(name) is None:
-            raise ValueError(f"{name}: the reference has its own {name}; give yours with --our-{name} FILE:FUNCTION")
+            raise ValueError(
+                f"{name}: the reference has its own {name}; give yours with --our-{name} "
+                "FILE:FUNCTION"
+            )
     with run_in(mode):
         names = names_of(net, reference, corrections)
         if names.problems:
             notes = unmatched_notes(layers_of(net, task.first[0], False), reference.layers["eval"])
-            problems = Stage(WEIGHTS, failed="; ".join(names.problems), hints=[*names.problems, *notes])
+            problems = Stage(
+                WEIGHTS, failed="; ".join(names.problems), hints=[*names.problems, *notes]
+            )
             return Ladder([inputs_stage(task.batches, task.batches), problems], [], names, [])
         ours["build"] = build if initialisation and reference.trace.builds else None
         ours["probes"] = bool(reference.probes) and not quick
@@ -76,29 +93,36 @@ def compare_step(
     quick: bool = False,
     **ours: Any,
 ) -> Ladder:
-    """Compare a MindSpore net and its training step with a PyTorch module and a plain PyTorch training loop.
+    """Compare a MindSpore net and its training step with a PyTorch module and a plain PyTorch
+    training loop.
 
-    Both sides start with the reference's weights and use the same batches. PyTorch's side uses the recipe's loss and
-    optimizer, and `clip_grad_norm_`. LARS and LAMB follow their papers. MindSpore's side uses the compiled training
-    step. The reference's untrained BatchNorm statistics are first randomised. Trained parameters whose numbers are all
-    equal, such as gamma, are randomised too.
+    Both sides start with the reference's weights and use the same batches. PyTorch's side uses the
+    recipe's loss and optimizer, and `clip_grad_norm_`. LARS and LAMB follow their papers.
+    MindSpore's side uses the compiled training step. The reference's untrained BatchNorm statistics
+    are first randomised. Trained parameters whose numbers are all equal, such as gamma, are
+    randomised too.
 
     Args:
         net: the MindSpore net. Afterwards the net has the reference's weights.
-        reference: the torch module from which the net was ported. A copy is trained, so the module keeps its weights.
-        batches: one pair (inputs, labels) for each update, all of the same shapes. Inputs and labels are NumPy arrays
-            [n, …] of float32, integers or bool. A tuple of arrays gives positional arguments, a dict keyword arguments.
-        recipe: the settings of training, such as loss and optimizer. The whole schedule is compressed into the updates.
-            A moving average has no warm-up (`ema_warmup`).
+        reference: the torch module from which the net was ported. A copy is trained, so the module
+            keeps its weights.
+        batches: one pair (inputs, labels) for each update, all of the same shapes. Inputs and
+            labels are NumPy arrays [n, …] of float32, integers or bool. A tuple of arrays gives
+            positional arguments, a dict keyword arguments.
+        recipe: the settings of training, such as loss and optimizer. The whole schedule is
+            compressed into the updates. A moving average has no warm-up (`ema_warmup`).
         accumulate: the number of micro-batches in each update, on both sides.
-        reference_loss: PyTorch's loss, a function (outputs, labels) → scalar. The default is the recipe's loss.
-        reference_optimizer: a function of the module that returns a torch optimizer; by default the recipe's.
+        reference_loss: PyTorch's loss, a function (outputs, labels) → scalar. The default is the
+            recipe's loss.
+        reference_optimizer: a function of the module that returns a torch optimizer; by default the
+            recipe's.
         seed: the seed of the random statistics and parameters.
         quick: whether to leave out probes (runs on changed inputs) and the search for causes.
-        ours: further arguments for MindSpore's side. `mode` is "graph", or "pynative" to compile nothing. `loss`,
-            `optimizer` and `schedule` (update number → learning rate) replace those of the recipe. `make_step` replaces
-            `make_train_step`. `initialisation=False` leaves initial parameters out of the comparison. `corrections`
-            pairs names of parameters and layers by hand.
+        ours: further arguments for MindSpore's side. `mode` is "graph", or "pynative" to compile
+            nothing. `loss`, `optimizer` and `schedule` (update number → learning rate) replace
+            those of the recipe. `make_step` replaces `make_train_step`. `initialisation=False`
+            leaves initial parameters out of the comparison. `corrections` pairs names of parameters
+            and layers by hand.
 
     Returns:
         The ladder, which has the result of each stage and the verdict.
@@ -108,21 +132,35 @@ def compare_step(
     """
     from resnet_fn.parity.torch_side import record_reference
 
-    task = Task(recipe, batches, accumulate, seed, reference_loss is not None, reference_optimizer is not None)
-    recording = record_reference(reference, task, reference_loss, reference_optimizer, probes=not quick)
+    task = Task(
+        recipe,
+        batches,
+        accumulate,
+        seed,
+        reference_loss is not None,
+        reference_optimizer is not None,
+    )
+    recording = record_reference(
+        reference, task, reference_loss, reference_optimizer, probes=not quick
+    )
     return replay(recording, net, quick=quick, **ours)
 
 
 def assert_parity(
-    net: nn.Cell, reference: Any, batches: Sequence[Batch] | None = None, recipe: Recipe | None = None, **options: Any
+    net: nn.Cell,
+    reference: Any,
+    batches: Sequence[Batch] | None = None,
+    recipe: Recipe | None = None,
+    **options: Any,
 ) -> Ladder:
     """Check in a test that a net and its training step compute what PyTorch computes.
 
     Args:
         net: the MindSpore net. Afterwards the net has the reference's weights.
-        reference: a torch module, or the path of a trace (a recording that `parity record` wrote). A trace does not
-            need PyTorch.
-        batches: as in `compare_step`. Leave `batches` and `recipe` out for a trace, which has its own.
+        reference: a torch module, or the path of a trace (a recording that `parity record` wrote).
+            A trace does not need PyTorch.
+        batches: as in `compare_step`. Leave `batches` and `recipe` out for a trace, which has its
+            own.
         recipe: as in `compare_step`; by default `Recipe(learning_rate=0.01)`.
         options: further arguments of `compare_step`, or of `replay` for a trace.
 
@@ -130,20 +168,30 @@ def assert_parity(
         The ladder, which has the result of each stage and the verdict.
 
     Raises:
-        AssertionError: the two sides differ, or the verdict is undecided. The message contains the table of stages.
+        AssertionError: the two sides differ, or the verdict is undecided. The message contains the
+            table of stages.
         ValueError: as in `compare_step`.
     """
     from resnet_fn.parity.report import table
 
     if isinstance(reference, str | Path):
         if batches is not None or recipe is not None:
-            raise ValueError("batches, recipe: a trace has its own batches and recipe; leave both out")
+            raise ValueError(
+                "batches, recipe: a trace has its own batches and recipe; leave both out"
+            )
         ladder = replay(load_recording(Path(reference)), net, **options)
     else:
         if batches is None:
-            raise ValueError("batches: a torch module needs batches; give one pair (inputs, labels) for each update")
-        ladder = compare_step(net, reference, batches, recipe or Recipe(learning_rate=_RATE), **options)
+            raise ValueError(
+                "batches: a torch module needs batches; give one pair (inputs, labels) for each "
+                "update"
+            )
+        ladder = compare_step(
+            net, reference, batches, recipe or Recipe(learning_rate=_RATE), **options
+        )
     if not ladder.agrees:
         differs = "differs" if ladder.first_stage else "may differ"
-        raise AssertionError(f"the net {differs} from the reference, as the table shows\n{table(ladder)}")
+        raise AssertionError(
+            f"the net {differs} from the reference, as the table shows\n{table(ladder)}"
+        )
     return ladder

@@ -13,16 +13,21 @@ from resnet_fn.runtime.disk import finite_or_null
 
 VERSION = 3  # of the JSON file; docs/parity.md describes it
 
-_MODES = {"eval": "evaluation mode", "train": "training mode", "dropout": "training mode with dropout"}
+_MODES = {
+    "eval": "evaluation mode",
+    "train": "training mode",
+    "dropout": "training mode with dropout",
+}
 COLUMNS = ("stage", "compared", "max abs", "relative", "cosine", "allowed", "rounding", "verdict")
 _FORM = "{:36} {:>8} {:>9} {:>9} {:>12} {:>8} {:>9}  {}"  # of COLUMNS in the text
 
 
 def table(ladder: Ladder) -> str:
-    """Return the ladder as text: a table with one line for each stage, then the first differences and their causes.
+    """Return the ladder as text: a table with one line for each stage, then the first differences
+    and their causes.
 
-    The column "relative" is ‖ours − reference‖ / ‖reference‖ of the stage's worst array. The column "allowed" is the
-    tolerance. The column "rounding" is the reference's own error against float64.
+    The column "relative" is ‖ours − reference‖ / ‖reference‖ of the stage's worst array. The column
+    "allowed" is the tolerance. The column "rounding" is the reference's own error against float64.
     """
     lines = [_FORM.format(*row) for row in (COLUMNS, *map(cells, ladder.stages))]
     if any(stage.verdict == ROUNDING for stage in ladder.stages):
@@ -30,8 +35,14 @@ def table(ladder: Ladder) -> str:
         lines.append(f"rounding: beyond the tolerance, but no further than {own}")
     if ladder.ties:
         undecided = f"float32 cannot say on which side of 0 {ladder.ties} inputs of a ReLU lie"
-        lines.append(f"          {undecided}, over all batches and updates; rounding includes both cases")
-    uncompiled = [] if ladder.compiled else ["not compiled (--mode pynative): the compiled net may have other errors"]
+        lines.append(
+            f"          {undecided}, over all batches and updates; rounding includes both cases"
+        )
+    uncompiled = (
+        []
+        if ladder.compiled
+        else ["not compiled (--mode pynative): the compiled net may have other errors"]
+    )
     lines += [*ladder.changed, *uncompiled, "", *findings(ladder)]
     if ladder.notes:
         lines += ["settings that differ:", *(f"  {line}" for line in settings(ladder))]
@@ -46,9 +57,17 @@ def cells(stage: Stage) -> list[str]:
     else:
         cosine = "" if math.isnan(worst.cosine) else f"{worst.cosine:.9f}"
         rounding = f"{worst.rounding:.1e}" if worst.rounding else ""
-        numbers = [f"{worst.max_abs:.1e}", f"{worst.relative:.1e}", cosine, f"{worst.tolerance:.0e}", rounding]
+        numbers = [
+            f"{worst.max_abs:.1e}",
+            f"{worst.relative:.1e}",
+            cosine,
+            f"{worst.tolerance:.0e}",
+            rounding,
+        ]
         verdict += f" ({worst.name})" * (len(stage.differences) > 1 and stage.verdict != OK)
-        verdict += "".join(f"; {words}" for words in (stage.note, "" if stage.hints else stage.failed) if words)
+        verdict += "".join(
+            f"; {words}" for words in (stage.note, "" if stage.hints else stage.failed) if words
+        )
     return [stage.name, str(len(stage.differences)), *numbers, verdict]
 
 
@@ -56,14 +75,19 @@ def findings(ladder: Ladder) -> list[str]:
     """Return lines with the verdict and the first differences. Indented lines give the causes."""
     stage = ladder.first_stage
     if stage is None and ladder.undecided:
-        lines = ["verdict: undecided; no stage differs beyond rounding, but these cannot be decided:"]
+        lines = [
+            "verdict: undecided; no stage differs beyond rounding, but these cannot be decided:"
+        ]
     elif stage is None:
         but = ", on these inputs; but some settings differ" if ladder.notes else ""
         within = ""
         if ladder.beyond:
             worst = ladder.beyond[0]
             count = f"{len(ladder.beyond)} array{'s' * (len(ladder.beyond) > 1)}"
-            within = f" within tolerance; {count} beyond rounding: {worst.name} {worst.beyond:.2g} × its limit"
+            within = (
+                f" within tolerance; {count} beyond rounding: {worst.name} {worst.beyond:.2g} "
+                "× its limit"
+            )
         if not ladder.measured:
             within = " by tolerances alone (no side's rounding was measured)"
         how = f"{'' if ladder.compiled else ', not compiled'}{within}{but}"
@@ -78,7 +102,9 @@ def findings(ladder: Ladder) -> list[str]:
         layer = ladder.first_layer
         if layer is None:
             outputs = [item.output for item in ladder.layers]
-            results = [f"undecided; {one.name}: {one.doubt}" for one in outputs if one.verdict == UNDECIDED]
+            results = [
+                f"undecided; {one.name}: {one.doubt}" for one in outputs if one.verdict == UNDECIDED
+            ]
             results += [f"none; {_agreement(ladder)}"] if outputs else []
             lines.append(f"first layer that differs: {[*results, 'not compared'][0]}")
         else:
@@ -98,7 +124,9 @@ def findings(ladder: Ladder) -> list[str]:
 
 def _agreement(ladder: Ladder) -> str:
     compared = Counter(layer.mode for layer in ladder.layers)
-    counts = [f"{compared[mode]} of {count} in {_MODES[mode]}" for mode, count in ladder.ran.items()]
+    counts = [
+        f"{compared[mode]} of {count} in {_MODES[mode]}" for mode, count in ladder.ran.items()
+    ]
     return f"the outputs of layers agree, {', '.join(counts)}"
 
 
@@ -108,7 +136,9 @@ def settings(ladder: Ladder) -> list[str]:
     for note in ladder.notes:
         layer_name, _, words = note.partition(": ")
         groups.setdefault(words, []).append(layer_name)
-    more = {words: f" and {len(names) - 1} more" * (len(names) > 1) for words, names in groups.items()}
+    more = {
+        words: f" and {len(names) - 1} more" * (len(names) > 1) for words, names in groups.items()
+    }
     return [f"{names[0]}{more[words]}: {words}" for words, names in groups.items()]
 
 
@@ -117,11 +147,18 @@ def _stage_lines(title: str, stage: Stage) -> list[str]:
     where = f", {first.name}: {first.values()}" if first else ""
     why = [] if stage.failed in "; ".join(stage.hints) else [f"  {stage.failed}"]
     lines = [f"{title}: {stage.name}{where}", *why, *(f"  {hint}" for hint in stage.hints[:12])]
-    return [*lines, f"  and {len(stage.hints) - 12} more (--json has all)"] if len(stage.hints) > 12 else lines
+    return (
+        [*lines, f"  and {len(stage.hints) - 12} more (--json has all)"]
+        if len(stage.hints) > 12
+        else lines
+    )
 
 
 def name_map(ladder: Ladder) -> str:
-    """Return a text about the pairs of parameters. The pairs are listed, unless all were paired by name."""
+    """Return a text about the pairs of parameters.
+
+    The pairs are listed, unless all were paired by name.
+    """
     names = ladder.names
     head = f"names: {len(names.parameters)} parameters and statistics paired by "
     if names.how == "names":
@@ -171,7 +208,8 @@ def write_json(ladder: Ladder, path: str) -> None:
         },
         "settings": ladder.notes,
         "undecided_relu_inputs": ladder.ties,
-        "beyond_rounding": {one.name: one.beyond for one in reversed(ladder.beyond)},  # of two modes the larger
+        # of two modes the larger
+        "beyond_rounding": {one.name: one.beyond for one in reversed(ladder.beyond)},
         "probes": [
             {**vars(one), "difference": _difference(one.difference) if one.difference else None}
             for one in ladder.probed.findings

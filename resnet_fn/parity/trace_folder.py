@@ -1,9 +1,9 @@
-"""Write and read a trace: a folder with a recording in `manifest.json` and its arrays in `arrays.npz`. Needs NumPy
-only.
+"""Write and read a trace: a folder with a recording in `manifest.json` and its arrays in
+`arrays.npz`. Needs NumPy only.
 
-A trace may come from a stranger. Nothing in a trace is executed, and loading needs no more memory than the files have
-bytes. The manifest contains the SHA-256 of `arrays.npz`, and the SHA-256 of the manifest's other entries. Several
-workers write a folder each (rank-0, rank-1, …).
+A trace may come from a stranger. Nothing in a trace is executed, and loading needs no more memory
+than the files have bytes. The manifest contains the SHA-256 of `arrays.npz`, and the SHA-256 of the
+manifest's other entries. Several workers write a folder each (rank-0, rank-1, …).
 """
 
 import dataclasses
@@ -30,10 +30,19 @@ MANIFEST, ARRAYS = "manifest.json", "arrays.npz"
 # Name of a dataclass → the function that builds an object from the fields.
 _CLASSES: dict[str, Callable[..., Any]] = {
     **{one.__name__: one for one in (Recording, Task, Trace, Drop, Probe)},
-    "Layer": lambda states=(), **fields: Layer(**fields),  # traces of 0.2.0 have `states`, which is not needed
+    # traces of 0.2.0 have `states`, which is not needed
+    "Layer": lambda states=(), **fields: Layer(**fields),
     "Recipe": lambda **fields: recipe_from_dict(fields),
 }
-_MALFORMED = (KeyError, TypeError, IndexError, AttributeError, OSError, ValueError, zipfile.BadZipFile)
+_MALFORMED = (
+    KeyError,
+    TypeError,
+    IndexError,
+    AttributeError,
+    OSError,
+    ValueError,
+    zipfile.BadZipFile,
+)
 
 
 def save_recording(recording: Recording, folder: Path, layers: str = "all") -> int:
@@ -43,8 +52,12 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
     """
     if layers == "none":
         bare: dict[str, Any] = {"input": None, "output": None}
-        kept = {mode: [dataclasses.replace(one, **bare) for one in run] for mode, run in recording.layers.items()}
-        of_net: Probes = {name: one for name, one in recording.probes.items() if not name}  # others need outputs
+        kept = {
+            mode: [dataclasses.replace(one, **bare) for one in run]
+            for mode, run in recording.layers.items()
+        }
+        # others need outputs
+        of_net: Probes = {name: one for name, one in recording.probes.items() if not name}
         recording = dataclasses.replace(recording, layers=kept, probes=of_net)
     widths: Any = [(width, flip()) for width, flip in recording.flipped.items()]
     if recording.measure_probes:
@@ -52,10 +65,14 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
             recording.measure_probes({name: list(one) for name, one in recording.probes.items()})
         except Exception as error:
             why = f"{type(error).__name__}: {first_line(error)}"
-            recording.notes.append(f"the rounding of the probes cannot be measured ({why}), so the trace has no probes")
+            recording.notes.append(
+                f"the rounding of the probes cannot be measured ({why}), so the trace has no probes"
+            )
             recording = dataclasses.replace(recording, probes={})
     arrays: dict[int, tuple[int, np.ndarray]] = {}
-    packed = _pack(dataclasses.replace(recording, flipped=widths, search=None, measure_probes=None), arrays)
+    packed = _pack(
+        dataclasses.replace(recording, flipped=widths, search=None, measure_probes=None), arrays
+    )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -67,12 +84,17 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
                     np.lib.format.write_array(stream, _smallest(array), allow_pickle=False)
         _write_manifest(folder, {"recording": packed, "arrays": sha256_of_file(path)})
     except OSError as error:
-        raise ValueError(f"out: {folder} cannot be written ({error.strerror}); give another folder") from None
+        raise ValueError(
+            f"out: {folder} cannot be written ({error.strerror}); give another folder"
+        ) from None
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
 def save_share(recording: Recording, folder: Path, layers: str, workers: Workers) -> int:
-    """Write the recording of one worker, and return the size of its folder in bytes. Every worker calls this."""
+    """Write the recording of one worker, and return the size of its folder in bytes.
+
+    Every worker calls this.
+    """
     if workers.size == 1:
         return save_recording(recording, folder, layers)
     if (folder / MANIFEST).exists():
@@ -93,10 +115,11 @@ def _write_manifest(folder: Path, content: dict[str, Any]) -> None:
 
 
 def _pack(value: Any, arrays: dict[int, tuple[int, np.ndarray]]) -> Any:
-    """Convert a value to JSON. Arrays are added to `arrays`, which maps the id of an array to (number, array).
+    """Convert a value to JSON. Arrays are added to `arrays`, which maps the id of an array to
+    (number, array).
 
-    Types that JSON lacks become an object with one entry, for example {"tuple": […]}, {"float": "inf"} or {"Layer":
-    {…}}.
+    Types that JSON lacks become an object with one entry, for example {"tuple": […]}, {"float":
+    "inf"} or {"Layer": {…}}.
     """
     if isinstance(value, np.ndarray):
         return {"array": arrays.setdefault(id(value), (len(arrays), value))[0]}
@@ -107,7 +130,10 @@ def _pack(value: Any, arrays: dict[int, tuple[int, np.ndarray]]) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(value)}
     if dataclasses.is_dataclass(value):
-        fields = {field.name: _pack(getattr(value, field.name), arrays) for field in dataclasses.fields(value)}
+        fields = {
+            field.name: _pack(getattr(value, field.name), arrays)
+            for field in dataclasses.fields(value)
+        }
         return {type(value).__name__: fields}
     if not isinstance(value, Mapping):
         return value
@@ -125,10 +151,15 @@ def _smallest(array: np.ndarray) -> np.ndarray:
 
 
 def load_recording(folder: Path) -> Recording:
-    """Read a trace folder. Raises ValueError if a file is missing, damaged or of another version."""
+    """Read a trace folder.
+
+    Raises ValueError if a file is missing, damaged or of another version.
+    """
     path, stored = folder / MANIFEST, folder / ARRAYS
     if not path.is_file():
-        raise ValueError(f"{folder}: there is no {MANIFEST}; give the folder that `parity record --out` wrote")
+        raise ValueError(
+            f"{folder}: there is no {MANIFEST}; give the folder that `parity record --out` wrote"
+        )
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         own = manifest.pop("sha256")
@@ -140,19 +171,29 @@ def load_recording(folder: Path) -> Recording:
         ) from None
     if manifest.get("version") != VERSION:
         got = manifest.get("version")
-        raise ValueError(f"{path}: the trace has version {got}, but this package reads {VERSION}; record it again")
+        raise ValueError(
+            f"{path}: the trace has version {got}, but this package reads {VERSION}; record it "
+            "again"
+        )
     if own != hash_of_manifest(manifest):
         raise ValueError(f"{path}: the file has a wrong SHA-256; record it again")
     if "ranks" in manifest:
         folders = [folder / f"rank-{rank}" for rank in range(len(manifest["ranks"]))]
         recordings = [load_recording(one) for one in folders]
         if manifest["ranks"] != [sha256_of_file(one / MANIFEST) for one in folders]:
-            raise ValueError(f"{folder}: one worker's folder comes from another run than {MANIFEST}; record it again")
+            raise ValueError(
+                f"{folder}: one worker's folder comes from another run than {MANIFEST}; record it "
+                "again"
+            )
         return merge(recordings)
     if not stored.is_file():
-        raise ValueError(f"{stored}: the file is missing; copy the whole folder, or record it again")
+        raise ValueError(
+            f"{stored}: the file is missing; copy the whole folder, or record it again"
+        )
     if sha256_of_file(stored) != manifest.get("arrays"):
-        raise ValueError(f"{stored}: the SHA-256 is not the one in {MANIFEST}; copy or record it again")
+        raise ValueError(
+            f"{stored}: the SHA-256 is not the one in {MANIFEST}; copy or record it again"
+        )
     try:
         _check_members(stored)
         with np.load(stored, allow_pickle=False) as file:
@@ -161,7 +202,9 @@ def load_recording(folder: Path) -> Recording:
         return dataclasses.replace(recording, flipped=flipped)
     except _MALFORMED as error:
         cause = first_line(error)
-        raise ValueError(f"{folder}: this version cannot read the trace ({cause}); record it again") from None
+        raise ValueError(
+            f"{folder}: this version cannot read the trace ({cause}); record it again"
+        ) from None
 
 
 def _check_members(path: Path) -> None:
@@ -169,7 +212,10 @@ def _check_members(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-            raise ValueError(f"{path.name}: the arrays are compressed, but `parity record` does not compress arrays")
+            raise ValueError(
+                f"{path.name}: the arrays are compressed, but `parity record` does not compress "
+                "arrays"
+            )
         if sum(member.file_size for member in members) > path.stat().st_size:
             raise ValueError(f"{path.name}: the arrays are larger than the file")
         for member in members:
@@ -177,11 +223,17 @@ def _check_members(path: Path) -> None:
                 np.lib.format.read_magic(stream)
                 shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
             if math.prod(shape) * dtype.itemsize > member.file_size:
-                raise ValueError(f"{path.name}: array {list(shape)} is larger than the stored {member.file_size} bytes")
+                raise ValueError(
+                    f"{path.name}: array {list(shape)} is larger than the stored "
+                    f"{member.file_size} bytes"
+                )
 
 
 def _unpack(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Convert the result of `_pack` back. Control characters are escaped, because texts may be printed."""
+    """Convert the result of `_pack` back.
+
+    Control characters are escaped, because texts may be printed.
+    """
     if isinstance(value, str):
         return "".join(one if one.isprintable() else repr(one)[1:-1] for one in value)
     if isinstance(value, list):

@@ -28,12 +28,23 @@ def about(name: str) -> str:
 
 
 def details(name: str) -> str:
-    """Format the settings of a recipe or recipe file as text. A * marks values that are not defaults."""
+    """Format the settings of a recipe or recipe file as text.
+
+    A * marks values that are not defaults.
+    """
     file = recipes.load_recipe(name).complete()
     title = [file.values["name"].value] if name not in recipes.RECIPES else [name, about(name)]
     lines = [*title, "", "settings (* differs from the setting's default):"]
-    lines += [_line(file.values[field.name]) for field in dataclasses.fields(Recipe) if field.name != "name"]
-    if given := [file.values[field.name] for field in dataclasses.fields(RunOptions) if file.values[field.name].place]:
+    lines += [
+        _line(file.values[field.name])
+        for field in dataclasses.fields(Recipe)
+        if field.name != "name"
+    ]
+    if given := [
+        file.values[field.name]
+        for field in dataclasses.fields(RunOptions)
+        if file.values[field.name].place
+    ]:
         lines += ["", "how it is run:", *map(_line, given)]
     lines += ["", *file.notes] if file.notes else []
     lines += ["", cli.as_typed(f"python -m resnet_fn.train --recipe {shlex.quote(name)}")]
@@ -50,8 +61,12 @@ def _line(setting: Value) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """List all recipes, or print the settings of one recipe."""
-    flags = cli.Parser("recipes", "List the recipes, or show the settings of one recipe.", _EXAMPLES, "[NAME]")
-    flags.add_argument("name", nargs="?", metavar="NAME", help="the recipe to show, or a recipe file")
+    flags = cli.Parser(
+        "recipes", "List the recipes, or show the settings of one recipe.", _EXAMPLES, "[NAME]"
+    )
+    flags.add_argument(
+        "name", nargs="?", metavar="NAME", help="the recipe to show, or a recipe file"
+    )
     parsed = flags.parse(arguments)
     with cli.usage_errors():
         if parsed.name:
@@ -59,7 +74,10 @@ def main(arguments: Sequence[str]) -> int:
                 print(wrapped(line, indent=_MEANING if line.startswith(" ") else 0))
             return 0
     for name, recipe in recipes.RECIPES.items():
-        print(f"{name}: {recipe.model} on {recipe.dataset}, {recipe.epochs} epochs, batch {recipe.batch_size}")
+        print(
+            f"{name}: {recipe.model} on {recipe.dataset}, {recipe.epochs} epochs, batch "
+            f"{recipe.batch_size}"
+        )
         print(f"    {about(name).partition(chr(10))[0]}")
     return 0
 

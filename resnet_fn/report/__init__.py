@@ -1,1 +1,3 @@
-"""This package writes the report of an evaluation, with metrics, plots, pictures and a table of predictions."""
+"""This package writes the report of an evaluation, with metrics, plots, pictures and a table of
+predictions.
+"""

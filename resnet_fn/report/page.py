@@ -41,10 +41,14 @@ figure img[src*="/png;"] { image-rendering: pixelated; } footer { color: #777; m
   .dense th, .dense td { padding: .15rem .1rem; font-size: .66rem; } .dense th:not(.text) { writing-mode: vertical-rl; }
 }
 """
-_CURVES = "<h2>Precision and recall</h2><p>A curve shows precision and recall of a class at different thresholds.</p>"
+_CURVES = (
+    "<h2>Precision and recall</h2><p>A curve shows precision and recall of a class at "
+    "different thresholds.</p>"
+)
 NO_CLASS = "no class"
 _TABLE_UP_TO = 100  # most classes for which the page shows the confusion matrix
-_ROWS, _COLUMNS = 20, 11  # most rows and columns of a table that a narrow window shows without scrolling
+# most rows and columns of a table that a narrow window shows without scrolling
+_ROWS, _COLUMNS = 20, 11
 
 
 class Pictures(NamedTuple):
@@ -80,7 +84,9 @@ def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) ->
 
 
 def document(title: str, body: Sequence[str], style: str = "") -> str:
-    """Return an HTML document that needs no other file, with the CSS `style` added to the shared CSS."""
+    """Return an HTML document that needs no other file, with the CSS `style` added to the shared
+    CSS.
+    """
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width"><title>{text(title)}</title>\n'
@@ -91,15 +97,30 @@ def document(title: str, body: Sequence[str], style: str = "") -> str:
 def _tiles(report: dict[str, Any]) -> str:
     metrics = [
         *([("top-1", number(report["top1"], ".2%"))] if "top1" in report else []),
-        *([("top-5", number(report["top5"], ".2%"))] if "top5" in report and len(report["classes"]) > 5 else []),
-        # A loss that was given to `fit` has no value for each sample, so the report shows cross-entropy.
+        *(
+            [("top-5", number(report["top5"], ".2%"))]
+            if "top5" in report and len(report["classes"]) > 5
+            else []
+        ),
+        # A loss that was given to `fit` has no value for each sample, so the report shows
+        # cross-entropy.
         ("cross-entropy" if report["recipe"]["loss"] == OWN else "loss", number(report["loss"])),
         ("macro F1", number(report["averages"]["macro"]["f1"])),
-        *([("mean average precision", number(area))] if (area := report["mean_average_precision"]) is not None else []),
-        *([("calibration error", number(calibration["error"]))] if (calibration := report["calibration"]) else []),
+        *(
+            [("mean average precision", number(area))]
+            if (area := report["mean_average_precision"]) is not None
+            else []
+        ),
+        *(
+            [("calibration error", number(calibration["error"]))]
+            if (calibration := report["calibration"])
+            else []
+        ),
         ("validation " * report["data"]["validates"] + _samples(report), f"{report['count']:,}"),
     ]
-    tiles = (f'<div class="tile"><b>{value}</b><span>{name}</span></div>' for name, value in metrics)
+    tiles = (
+        f'<div class="tile"><b>{value}</b><span>{name}</span></div>' for name, value in metrics
+    )
     return '<div class="tiles">' + "".join(tiles) + "</div>"
 
 
@@ -116,21 +137,27 @@ def _facts(report: dict[str, Any]) -> list[str]:
     averaged = ", averaged weights (EMA)" * options["ema"]
     facts = {
         "data": f"{recipe['dataset']}: {images}{len(report['classes'])} classes{folder}",
-        "recipe": f"{recipe['name']}: {recipe['epochs']} epochs, batch size {recipe['batch_size']}, "
+        "recipe": f"{recipe['name']}: {recipe['epochs']} epochs, batch size "
+        f"{recipe['batch_size']}, "
         f"{recipe['optimizer']}, learning rate {recipe['learning_rate']:g}, seed {recipe['seed']}",
         "scored": f"{pixels}test-time augmentation {options['tta']}{averaged}",
     }
     settings = [(text(name), text(value)) for name, value in recipe.items()]
     return [
-        f'<p class="facts">{"<br>".join(f"<b>{name}</b>: {text(value)}" for name, value in facts.items())}</p>',
-        f"<details><summary>All settings</summary>{table(('setting', 'value'), settings, 2)}</details>",
+        "<p "
+        f'class="facts">{"<br>".join(f"<b>{name}</b>: {text(value)}" for name, value in facts.items())}</p>',
+        "<details><summary>All "
+        f"settings</summary>{table(('setting', 'value'), settings, 2)}</details>",
     ]
 
 
 def _run(report: dict[str, Any], pictures: Pictures) -> list[str]:
     if not pictures.curves:
         return []
-    images = (image(f"curves of the {panel[0]}", file) for panel, file in zip(PANELS, pictures.curves, strict=True))
+    images = (
+        image(f"curves of the {panel[0]}", file)
+        for panel, file in zip(PANELS, pictures.curves, strict=True)
+    )
     words = "<h2>The run</h2><p>The dotted line marks the update that this report evaluates.</p>"
     return [words, f'<div class="grid curves">{"".join(images)}</div>']
 
@@ -140,7 +167,10 @@ def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
         return []
     parts = ["<h2>Calibration</h2>"]
     if smoothing := report["checkpoint"]["label_smoothing"]:
-        parts.append(f"<p>Label smoothing {smoothing:g} in training lowers the confidence below the accuracy.</p>")
+        parts.append(
+            f"<p>Label smoothing {smoothing:g} in training lowers the confidence below the "
+            "accuracy.</p>"
+        )
     if "reliability" in plots:
         return [*parts, image("reliability diagram", plots["reliability"])]
     rows = []
@@ -157,20 +187,33 @@ def _confusion(report: dict[str, Any]) -> list[str]:
     names = [text(row["name"]) for row in report["classes"]]
     parts = ["<h2>Confusion matrix</h2>"]
     if len(names) > _TABLE_UP_TO:
-        parts.append("<p>Too large here. report.json has the matrix, or confused pairs for over 1,000 classes.</p>")
+        parts.append(
+            "<p>Too large here. report.json has the matrix, or confused pairs for over 1,000 "
+            "classes.</p>"
+        )
     else:
         parts.append("<p>Rows are true classes, and columns are predicted classes.</p>")
         rows = []
         for row, (name, counts) in enumerate(zip(names, report["confusion"], strict=True)):
-            cells = (_count(count, sum(counts), row == column) for column, count in enumerate(counts))
+            cells = (
+                _count(count, sum(counts), row == column) for column, count in enumerate(counts)
+            )
             rows.append(f"<tr><th>{name}</th>{''.join(cells)}</tr>")
         upright = max(len(row["name"]) for row in report["classes"]) > 3
-        head = "<th></th>" + "".join(f"<th>{f'<span>{name}</span>' if upright else name}</th>" for name in names)
-        matrix = f'<table class="matrix"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+        head = "<th></th>" + "".join(
+            f"<th>{f'<span>{name}</span>' if upright else name}</th>" for name in names
+        )
+        matrix = (
+            "<table "
+            f'class="matrix"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+        )
         parts.append(scrolling(matrix, len(names), len(names)))
     if report["confused"]:
         parts.append("<h2>Most often confused</h2>")
-        pairs = [(text(row["label"]), text(row["prediction"]), str(row["count"])) for row in report["confused"][:20]]
+        pairs = [
+            (text(row["label"]), text(row["prediction"]), str(row["count"]))
+            for row in report["confused"][:20]
+        ]
         parts.append(table(("true", "predicted", "samples"), pairs, text_columns=2))
     return parts
 
@@ -179,7 +222,9 @@ def _count(count: int, of_class: int, right: bool) -> str:
     if not count:
         return "<td></td>"
     share = count / of_class
-    colour = f"background: rgb({'59 111 182' if right else '192 80 77'} / {0.15 + 0.85 * share:.2f})"
+    colour = (
+        f"background: rgb({'59 111 182' if right else '192 80 77'} / {0.15 + 0.85 * share:.2f})"
+    )
     return f'<td style="{colour}{"; color: #fff" * (share > 0.5)}">{count}</td>'
 
 
@@ -187,18 +232,25 @@ def _classes(report: dict[str, Any]) -> list[str]:
     columns = {name: (name, ".4f") for name in ("precision", "recall")}
     columns |= {"f1": ("F1", ".4f"), "support": ("support", "d")}
     if "loss_weight" in report["classes"][0]:
-        columns |= {"training_images": ("training images", ".4g"), "loss_weight": ("weight in the loss", ".4g")}
+        columns |= {
+            "training_images": ("training images", ".4g"),
+            "loss_weight": ("weight in the loss", ".4g"),
+        }
         columns["times_seen"] = ("uses of an image per epoch", ".4g")
     area = report["mean_average_precision"]
     if area is not None:
         columns["average_precision"] = ("average precision", ".4f")
     rows = [  # averages come first: nobody would look for them below a thousand classes
-        {"name": f"{name} average", **values, "support": report["count"]} for name, values in report["averages"].items()
+        {"name": f"{name} average", **values, "support": report["count"]}
+        for name, values in report["averages"].items()
     ]
     rows[0]["average_precision"] = area
     cells = []
     for row in [*rows, *report["classes"]]:
-        values = ("" if row.get(key) is None else number(row[key], form) for key, (_, form) in columns.items())
+        values = (
+            "" if row.get(key) is None else number(row[key], form)
+            for key, (_, form) in columns.items()
+        )
         cells.append([text(row["name"]), *values])
     return ["<h2>Classes</h2>", table(("class", *(title for title, _ in columns.values())), cells)]
 
@@ -222,14 +274,31 @@ def _thresholds(report: dict[str, Any]) -> list[str]:
     keys = ("precision", "recall", "f1", "false_alarms", "accuracy")
     rows = []
     for row in report["thresholds"]:
-        cells = [f"{row['threshold']:.2f}", str(row["predicted"]), *(number(row[key]) for key in keys)]
+        cells = [
+            f"{row['threshold']:.2f}",
+            str(row["predicted"]),
+            *(number(row[key]) for key in keys),
+        ]
         rows.append([f"<b>{cell}</b>" for cell in cells] if row is best else cells)
     return [
         f"<h2>Thresholds for {name}</h2>",
-        f"<p>A sample is predicted as {name} if the probability of {name} is at least the threshold, else as {other}. "
-        f"False alarms are the share of {other} that is predicted as {name}. The row with the largest F1 is bold. "
+        f"<p>A sample is predicted as {name} if the probability of {name} is at least the "
+        f"threshold, else as {other}. "
+        f"False alarms are the share of {other} that is predicted as {name}. The row with the "
+        "largest F1 is bold. "
         "Do not choose a threshold and measure its quality on the same samples.</p>",
-        table(("threshold", f"predicted as {name}", "precision", "recall", "F1", "false alarms", "accuracy"), rows),
+        table(
+            (
+                "threshold",
+                f"predicted as {name}",
+                "precision",
+                "recall",
+                "F1",
+                "false alarms",
+                "accuracy",
+            ),
+            rows,
+        ),
     ]
 
 
@@ -240,16 +309,23 @@ def mistakes(report: dict[str, Any], pictures: Pictures) -> list[str]:
     if not pictures.mistakes:  # no images
         return []
     cells = [
-        f'<figure><div class="pair">{image(row["name"], picture)}{image("heat map of the evidence", heat)}</div>'
+        "<figure><div "
+        f'class="pair">{image(row["name"], picture)}{image("heat map of the evidence", heat)}</div>'
         f"<figcaption><b>{text(row['label'] or NO_CLASS)} → {text(row['prediction'])}</b> "
         f"{number(row['confidence'], '.2%')}<br><span>{text(row['name'])}</span></figcaption></figure>"
-        for row, picture, heat in zip(report["mistakes"], pictures.mistakes, pictures.heatmaps, strict=True)
+        for row, picture, heat in zip(
+            report["mistakes"], pictures.mistakes, pictures.heatmaps, strict=True
+        )
     ]
-    of_none = ' If the prediction is "not X", red shows the evidence for X.' if "map" in report else ""
+    of_none = (
+        ' If the prediction is "not X", red shows the evidence for X.' if "map" in report else ""
+    )
     return [
         f"<h2>The {len(cells)} most confident mistakes</h2>",
-        "<p>The text below an image is: true class → prediction, confidence of the prediction, and name of the image. "
-        f"Red shows the evidence for the prediction (Grad-CAM of the last stage, arXiv 1610.02391).{of_none}</p>",
+        "<p>The text below an image is: true class → prediction, confidence of the prediction, and "
+        "name of the image. "
+        "Red shows the evidence for the prediction (Grad-CAM of the last stage, arXiv "
+        f"1610.02391).{of_none}</p>",
         '<div class="grid mistakes">' + "\n".join(cells) + "</div>",
     ]
 
@@ -262,20 +338,26 @@ def gallery(report: dict[str, Any], pictures: Pictures) -> list[str]:
     which = "each class" if len(shown) == there else f"the {len(shown)} classes with the lowest F1"
     parts = [
         "<h2>Class by class</h2>",
-        f"<p>For {which}, the first images have the highest probability of the class, and the last images the lowest. "
-        "The probability is below the image. If the class is not predicted, an arrow points to the prediction.</p>",
+        f"<p>For {which}, the first images have the highest probability of the class, and the last "
+        "images the lowest. "
+        "The probability is below the image. If the class is not predicted, an arrow points to the "
+        "prediction.</p>",
     ]
     files = iter(pictures.gallery)
     for row in shown:
         cells = []
         for sample in row["samples"]:
             words = number(sample["probability"], ".2%")
-            words += "" if sample["right"] else f" <b>→ {text(sample['prediction'] or NO_CLASS)}</b>"
+            words += (
+                "" if sample["right"] else f" <b>→ {text(sample['prediction'] or NO_CLASS)}</b>"
+            )
             kind = "" if sample["right"] else ' class="wrong"'
             words += f"<br><span>{text(sample['name'])}</span>"
             picture = image(sample["name"], next(files))
             cells.append(f"<figure{kind}>{picture}<figcaption>{words}</figcaption></figure>")
-        parts.append(f'<h3>{text(row["class"])}</h3><div class="grid gallery">' + "\n".join(cells) + "</div>")
+        parts.append(
+            f'<h3>{text(row["class"])}</h3><div class="grid gallery">' + "\n".join(cells) + "</div>"
+        )
     return parts
 
 
@@ -290,20 +372,28 @@ def number(value: float | None, form: str = ".4f") -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
-    """Return a scrolling table of HTML cells, with the first `text_columns` columns aligned left."""
+    """Return a scrolling table of HTML cells, with the first `text_columns` columns aligned
+    left.
+    """
 
     def cells(tag: str, row: Sequence[str]) -> str:
         kinds = ['class="text"' if place < text_columns else "" for place in range(len(row))]
-        return "".join(f"<{tag} {kind}>{cell}</{tag}>" for kind, cell in zip(kinds, row, strict=True))
+        return "".join(
+            f"<{tag} {kind}>{cell}</{tag}>" for kind, cell in zip(kinds, row, strict=True)
+        )
 
     lines = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     head = f"<thead><tr>{cells('th', header)}</tr></thead>"
     dense = ' class="dense"' * (len(header) > 6)
-    return scrolling(f"<table{dense}>{head}\n<tbody>{lines}</tbody></table>", lines.count("<tr>"), len(header))
+    return scrolling(
+        f"<table{dense}>{head}\n<tbody>{lines}</tbody></table>", lines.count("<tr>"), len(header)
+    )
 
 
 def scrolling(content: str, rows: int, columns: int) -> str:
-    """Put HTML content into a scrolling box, with a hint if the content is too large for a narrow window."""
+    """Put HTML content into a scrolling box, with a hint if the content is too large for a narrow
+    window.
+    """
     tall = rows > _ROWS
     hint = '<p class="hint">Scroll to see the whole table.</p>' * (tall or columns > _COLUMNS)
     return f'{hint}<div class="scroll{" tall" * tall}" tabindex="0">{content}</div>'
@@ -312,4 +402,6 @@ def scrolling(content: str, rows: int, columns: int) -> str:
 def image(alt: str, data: bytes) -> str:
     """Return an img tag that contains the image file `data`."""
     kind = "png" if data.startswith(b"\x89PNG") else "jpeg"
-    return f'<img alt="{text(alt)}" src="data:image/{kind};base64,{base64.b64encode(data).decode()}">'
+    return (
+        f'<img alt="{text(alt)}" src="data:image/{kind};base64,{base64.b64encode(data).decode()}">'
+    )

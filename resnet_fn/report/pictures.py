@@ -1,4 +1,6 @@
-"""These functions make pictures of samples, and heat maps of the evidence for a class (Grad-CAM)."""
+"""These functions make pictures of samples, and heat maps of the evidence for a class
+(Grad-CAM).
+"""
 
 import io
 from collections.abc import Sequence
@@ -18,20 +20,32 @@ _HEAT, _OPACITY = np.array([255.0, 40.0, 0.0]), 0.7
 
 
 def sample_name(dataset: DataSet, index: int) -> str:
-    """Return the file name of a validation image, or the number of the image if the data set has no file names."""
+    """Return the file name of a validation image, or the number of the image if the data set has no
+    file names.
+    """
     names = getattr(dataset.test, "names", ())
     return printable(names[index]) if names else f"validation-{index:05d}"
 
 
 def sample_pictures(dataset: DataSet, indices: list[int]) -> list[bytes]:
-    """Return validation images, cropped as in evaluation, as PNG files if they are small, or else as JPEG files."""
+    """Return validation images, cropped as in evaluation, as PNG files if they are small, or else
+    as JPEG files.
+    """
     from PIL import Image
 
     mean, std = (values[:, None, None] for values in dataset.input.moments)
     pictures = []
     for images in dataset.test.eval_images([np.array([index]) for index in indices], dataset.input):
-        pixels = (np.clip(images[0] * std + mean, 0, 1) * 255).round().astype(np.uint8).transpose(1, 2, 0)
-        image, file = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels), io.BytesIO()
+        pixels = (
+            (np.clip(images[0] * std + mean, 0, 1) * 255)
+            .round()
+            .astype(np.uint8)
+            .transpose(1, 2, 0)
+        )
+        image, file = (
+            Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels),
+            io.BytesIO(),
+        )
         image.save(file, "PNG" if image.width <= _PNG_UP_TO else "JPEG", quality=90)
         pictures.append(file.getvalue())
     return pictures
@@ -40,7 +54,8 @@ def sample_pictures(dataset: DataSet, indices: list[int]) -> list[bytes]:
 def class_maps(net: nn.Cell, images: np.ndarray, classes: Sequence[int]) -> np.ndarray:
     """Compute heat maps of the evidence for a class in each image with Grad-CAM (arXiv 1610.02391).
 
-    `net` is a `ResNet`, and `images` are float32 [n, C, H, W]. Returns float32 [n, h, w] from 0 to 1.
+    `net` is a `ResNet`, and `images` are float32 [n, C, H, W]. Returns float32 [n, h, w] from 0 to
+    1.
     """
     net.set_train(False)
     features: list[np.ndarray] = []
@@ -54,21 +69,27 @@ def class_maps(net: nn.Cell, images: np.ndarray, classes: Sequence[int]) -> np.n
             net(Tensor(images[start : start + _AT_A_TIME]))
     finally:
         handle.remove()
-    # Grad-CAM without a gradient: after the mean over H and W and the Dense layer, a logit's gradient by a channel of
-    # the last stage is the channel's weight / (H · W).
+    # Grad-CAM without a gradient: after the mean over H and W and the Dense layer, a logit's
+    # gradient by a channel of the last stage is the channel's weight / (H · W).
     weights = net.fc.weight.numpy().astype(np.float32)[list(classes)]
     maps = np.maximum(np.einsum("nk,nkhw->nhw", weights, np.concatenate(features)), 0)
     return maps / np.maximum(maps.max((1, 2), keepdims=True), np.float32(1e-12))
 
 
 def heat_picture(picture: bytes, heat: np.ndarray) -> bytes:
-    """Draw a heat map, float32 [h, w] from 0 to 1, in red over an image file, and keep the file format."""
+    """Draw a heat map, float32 [h, w] from 0 to 1, in red over an image file, and keep the file
+    format.
+    """
     from PIL import Image
 
     image = open_image(picture)
     kind, pixels = image.format, np.asarray(image.convert("RGB"), np.float64)
-    large = np.asarray(Image.fromarray(heat).resize(image.size, Image.Resampling.BILINEAR), np.float64)
+    large = np.asarray(
+        Image.fromarray(heat).resize(image.size, Image.Resampling.BILINEAR), np.float64
+    )
     share = _OPACITY * large.clip(0, 1)[:, :, None]
     file = io.BytesIO()
-    Image.fromarray((pixels * (1 - share) + _HEAT * share).round().astype(np.uint8)).save(file, kind, quality=90)
+    Image.fromarray((pixels * (1 - share) + _HEAT * share).round().astype(np.uint8)).save(
+        file, kind, quality=90
+    )
     return file.getvalue()

@@ -31,7 +31,11 @@ Events = Sequence[dict[str, Any]]  # the events of a run's metrics.jsonl
 # title, axis label, (event, field, line style) of each curve
 PANELS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
     ("loss", "loss", (("train", "loss", "-"), ("eval", "loss", "o-"))),
-    ("accuracy", "top-1 or mAP", (("train", "accuracy", "-"), ("eval", "top1", "o-"), ("eval", "map", "o-"))),
+    (
+        "accuracy",
+        "top-1 or mAP",
+        (("train", "accuracy", "-"), ("eval", "top1", "o-"), ("eval", "map", "o-")),
+    ),
     ("learning rate", "learning rate", (("train", "lr", "-"),)),
 )
 
@@ -42,19 +46,25 @@ def available() -> bool:
 
 
 def plain(name: str) -> str:
-    """Escape dollar signs in a name, because matplotlib typesets text between dollar signs as mathematics."""
+    """Escape dollar signs in a name, because matplotlib typesets text between dollar signs as
+    mathematics.
+    """
     return name.replace("$", r"\$")
 
 
 def plain_numbers(*every: "Axis") -> None:
-    """Format the numbers of axes as 20,000 or 0.00001, without powers of ten and without a common offset."""
+    """Format the numbers of axes as 20,000 or 0.00001, without powers of ten and without a common
+    offset.
+    """
     for axis in every:
         axis.set_major_formatter(lambda value, _: f"{value:,.10f}".rstrip("0").rstrip("."))
         axis.set_minor_formatter(lambda value, _: "")
 
 
 def draw_all(report: dict[str, Any]) -> dict[str, bytes]:
-    """Draw the plots of a report as PNG files, or return an empty dict if matplotlib is not installed."""
+    """Draw the plots of a report as PNG files, or return an empty dict if matplotlib is not
+    installed.
+    """
     if not available():
         return {}
     drawn = {}
@@ -77,9 +87,21 @@ def plot_reliability(calibration: dict[str, Any]) -> "Figure":
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     upper.bar(middle, accuracy, width * 0.92, color=_BLUE, label="accuracy")
     confidence = [row["confidence"] for row in rows]
-    upper.plot(confidence, accuracy, "o", color="black", ms=3, clip_on=False, label="mean confidence and accuracy")
+    upper.plot(
+        confidence,
+        accuracy,
+        "o",
+        color="black",
+        ms=3,
+        clip_on=False,
+        label="mean confidence and accuracy",
+    )
     upper.plot([0, 1], [0, 1], "--", color=_RED, label="perfectly calibrated")
-    upper.set(ylabel="accuracy", ylim=(0, 1), title=f"expected calibration error {calibration['error']:.4f}")
+    upper.set(
+        ylabel="accuracy",
+        ylim=(0, 1),
+        title=f"expected calibration error {calibration['error']:.4f}",
+    )
     figure.legend(loc="outside lower center", ncols=2)
     lower.bar(middle, [row["count"] for row in rows], width * 0.92, color=_GREY)
     lower.set(xlabel="confidence", ylabel="samples", yscale="log", xlim=(0, 1), ylim=(0.5, None))
@@ -88,7 +110,9 @@ def plot_reliability(calibration: dict[str, Any]) -> "Figure":
 
 
 def plot_curves(report: dict[str, Any]) -> "Figure":
-    """Plot the precision-recall curve of each class, in colours for up to 10 classes and in grey for more."""
+    """Plot the precision-recall curve of each class, in colours for up to 10 classes and in grey
+    for more.
+    """
     from matplotlib.figure import Figure
 
     curves = [curve for curve in report["curves"] if curve["recall"]]
@@ -100,7 +124,13 @@ def plot_curves(report: dict[str, Any]) -> "Figure":
         recall, precision = [0.0, *curve["recall"]], [curve["precision"][0], *curve["precision"]]
         axes.plot(recall, precision, drawstyle="steps-pre", lw=1.2, clip_on=False, **style)
     area = report["mean_average_precision"]
-    axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1), title=f"mean average precision {area:.4f}")
+    axes.set(
+        xlabel="recall",
+        ylabel="precision",
+        xlim=(0, 1),
+        ylim=(0, 1),
+        title=f"mean average precision {area:.4f}",
+    )
     axes.grid(alpha=0.3)
     return figure
 
@@ -124,7 +154,10 @@ def png(figure: "Figure") -> bytes:
 
 
 def draw_run(events: Events, update: int) -> list[bytes]:
-    """Draw a run's plots (`PANELS`) as PNG files, with a dotted line at `update`. Without matplotlib, return []."""
+    """Draw a run's plots (`PANELS`) as PNG files, with a dotted line at `update`.
+
+    Without matplotlib, return [].
+    """
     if not available() or not events:
         return []
     from matplotlib.figure import Figure
@@ -140,9 +173,14 @@ def draw_run(events: Events, update: int) -> list[bytes]:
 
 
 def draw_panel(axes: "Axes", panel: int, lines: Mapping[str, Sequence[Events]]) -> None:
-    """Draw one of the `PANELS`. If a name in `lines` has several runs, draw the mean ± standard deviation."""
+    """Draw one of the `PANELS`.
+
+    If a name in `lines` has several runs, draw the mean ± standard deviation.
+    """
     title, quantity, curves = PANELS[panel]
-    axes.set_title(title + " (thin line: training, dots: validation)" * (len(curves) > 1), fontsize=10)
+    axes.set_title(
+        title + " (thin line: training, dots: validation)" * (len(curves) > 1), fontsize=10
+    )
     axes.set(xlabel="update", ylabel=quantity)
     axes.grid(alpha=0.3)
     plain_numbers(axes.xaxis, axes.yaxis)
@@ -152,14 +190,30 @@ def draw_panel(axes: "Axes", panel: int, lines: Mapping[str, Sequence[Events]]) 
             thin = kind == "train" and len(curves) > 1
             width, alpha, label = (0.8, 0.6, None) if thin else (1.5, 1.0, plain(name))
             mean = values.mean(0)
-            axes.plot(updates, mean, style, color=f"C{index}", lw=width, alpha=alpha, markersize=3, label=label)
+            axes.plot(
+                updates,
+                mean,
+                style,
+                color=f"C{index}",
+                lw=width,
+                alpha=alpha,
+                markersize=3,
+                label=label,
+            )
             if len(runs) > 1:
                 deviation = values.std(0, ddof=1)
-                axes.fill_between(updates, mean - deviation, mean + deviation, color=f"C{index}", alpha=0.2, lw=0)
+                axes.fill_between(
+                    updates, mean - deviation, mean + deviation, color=f"C{index}", alpha=0.2, lw=0
+                )
 
 
 def _values(runs: Sequence[Events], kind: str, field: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the updates [n] at which each run has an event `kind` with `field`, and `field`'s values [runs, n]."""
-    rows = [{e["update"]: e[field] for e in events if e["event"] == kind and field in e} for events in runs]
+    """Return the updates [n] at which each run has an event `kind` with `field`, and `field`'s
+    values [runs, n].
+    """
+    rows = [
+        {e["update"]: e[field] for e in events if e["event"] == kind and field in e}
+        for events in runs
+    ]
     updates = sorted(set.intersection(*map(set, rows)))
     return np.array(updates), np.array([[row[update] for update in updates] for row in rows], float)

@@ -1,4 +1,7 @@
-"""`run_table` compares groups of runs. Runs are in one group if their recipes differ only in the seed or the name."""
+"""`run_table` compares groups of runs.
+
+Runs are in one group if their recipes differ only in the seed or the name.
+"""
 
 import json
 import os
@@ -18,14 +21,18 @@ _DATA = ("data_dir", "train_list", "val_list")  # options that must not differ w
 
 
 class EvaluatedRun(NamedTuple):
-    """A run that was evaluated: its recipe with the paths of the data, and one dict for each evaluation."""
+    """A run that was evaluated: its recipe with the paths of the data, and one dict for each
+    evaluation.
+    """
 
     recipe: dict[str, Any]
     evaluations: list[dict[str, Any]]
 
 
 def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> EvaluatedRun:
-    """Read the recipe of a run from `folder`, and select the evaluations from `events`, the log of the run."""
+    """Read the recipe of a run from `folder`, and select the evaluations from `events`, the log of
+    the run.
+    """
     config = RunFolder(folder).config()
     if not config:
         raise ValueError(f"{folder}: contains no config.json; give a run folder")
@@ -40,17 +47,27 @@ def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> EvaluatedRun:
 
 
 def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
-    """Group runs {run: recipe} whose recipes differ only in the seed or the name, and return {title of group: runs}."""
+    """Group runs {run: recipe} whose recipes differ only in the seed or the name, and return {title
+    of group: runs}.
+    """
     groups: dict[str, list[str]] = {}
     for name, recipe in recipes.items():
-        key = json.dumps({setting: value for setting, value in recipe.items() if setting not in _ALIKE})
-        if recipe.get("dataset") == OWN:  # nothing shows whether two runs have the same net and arrays
+        key = json.dumps(
+            {setting: value for setting, value in recipe.items() if setting not in _ALIKE}
+        )
+        # nothing shows whether two runs have the same net and arrays
+        if recipe.get("dataset") == OWN:
             key = name
         groups.setdefault(key, []).append(name)
     first = [recipes[names[0]] for names in groups.values()]
     keys = dict.fromkeys(key for recipe in first for key in recipe if key not in _ALIKE)
-    differing = [key for key in keys if any(recipe.get(key) != first[0].get(key) for recipe in first)]
-    settings = [[f"{key} {show_value(recipe.get(key, '')) or 'none'}" for key in differing] for recipe in first]
+    differing = [
+        key for key in keys if any(recipe.get(key) != first[0].get(key) for recipe in first)
+    ]
+    settings = [
+        [f"{key} {show_value(recipe.get(key, '')) or 'none'}" for key in differing]
+        for recipe in first
+    ]
     titles = {}
     for recipe, by, names in zip(first, settings, groups.values(), strict=True):
         title = f"{recipe['name']} {names[0]}" if recipe.get("dataset") == OWN else recipe["name"]
@@ -59,19 +76,31 @@ def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
 
 
 def different_updates(last: Mapping[str, int]) -> list[str]:
-    """Return a list with a warning if the updates in `last` ({run: last update}) differ, else an empty list."""
+    """Return a list with a warning if the updates in `last` ({run: last update}) differ, else an
+    empty list.
+    """
     where = ", ".join(f"{name} at {update}" for name, update in last.items())
-    return [f"warning: the runs of one recipe have different last updates: {where}"] * (len({*last.values()}) > 1)
+    return [f"warning: the runs of one recipe have different last updates: {where}"] * (
+        len({*last.values()}) > 1
+    )
 
 
 def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
-    """Return the lines of the table, and warnings about groups with equal seeds or different numbers of updates."""
+    """Return the lines of the table, and warnings about groups with equal seeds or different
+    numbers of updates.
+    """
     tasks = {name: task_of(run.recipe.get("multi_label")) for name, run in runs.items()}
     (name, task), *others = tasks.items()
     if other := next((other for _, other in others if other is not task), None):
-        raise ValueError(f"{name}: the metric is {task.title}, but other runs have {other.title}; make two tables")
+        raise ValueError(
+            f"{name}: the metric is {task.title}, but other runs have {other.title}; make two "
+            "tables"
+        )
     metric, title = task.metric, task.title
-    rows, notes = [("recipe", "runs", "seeds", "update", f"last {title}", f"best {title}", "last loss")], []
+    rows, notes = (
+        [("recipe", "runs", "seeds", "update", f"last {title}", f"best {title}", "last loss")],
+        [],
+    )
     for label, names in group_runs({name: run.recipe for name, run in runs.items()}).items():
         members = [runs[name] for name in names]
         last = [run.evaluations[-1] for run in members]
@@ -79,13 +108,31 @@ def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
         seeds = [run.recipe["seed"] for run in members]
         notes += different_updates(dict(zip(names, updates, strict=True)))
         if len(set(seeds)) < len(seeds):
-            notes.append(f"warning: {', '.join(names)} have the same recipe, and some of them the same seed")
-        values = [[event[metric] for event in run.evaluations if metric in event] for run in members]
-        best = [max((value for value in row if value is not None), default=None) for row in values if row]
+            notes.append(
+                f"warning: {', '.join(names)} have the same recipe, and some of them the same seed"
+            )
+        values = [
+            [event[metric] for event in run.evaluations if metric in event] for run in members
+        ]
+        best = [
+            max((value for value in row if value is not None), default=None)
+            for row in values
+            if row
+        ]
         reached = str(updates[0]) if len(set(updates)) == 1 else f"{min(updates)}..{max(updates)}"
         final = _mean([event[metric] for event in last if metric in event], 100, "%")
         loss = _mean([event.get("loss") for event in last])
-        rows.append((label, str(len(names)), ",".join(map(str, seeds)), reached, final, _mean(best, 100, "%"), loss))
+        rows.append(
+            (
+                label,
+                str(len(names)),
+                ",".join(map(str, seeds)),
+                reached,
+                final,
+                _mean(best, 100, "%"),
+                loss,
+            )
+        )
     return aligned(rows, "   "), notes
 
 

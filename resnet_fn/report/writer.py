@@ -1,6 +1,7 @@
 """This module writes the report of an evaluation: report.json, predictions.csv and report.html.
 
-The files do not depend on the batch size or the number of workers. A report's date is the checkpoint's date.
+The files do not depend on the batch size or the number of workers. A report's date is the
+checkpoint's date.
 """
 
 import csv
@@ -30,7 +31,9 @@ MISTAKES = 36
 
 
 def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
-    """Write the files of the report on rank 0, and return the contents of report.json on every rank."""
+    """Write the files of the report on rank 0, and return the contents of report.json on every
+    rank.
+    """
     report = build_report(evaluation)
     if evaluation.workers.is_main:
         files = {
@@ -43,7 +46,9 @@ def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
             for name, text in files.items():
                 (folder / name).write_text(text, encoding="utf-8")
         except OSError as error:
-            raise ValueError(f"report: {folder} cannot be written ({error.strerror}); give another folder") from None
+            raise ValueError(
+                f"report: {folder} cannot be written ({error.strerror}); give another folder"
+            ) from None
     return report
 
 
@@ -62,15 +67,22 @@ def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
         places = [np.array([index]) for index, _, _ in mistakes]
         images = np.concatenate([*dataset.test.eval_images(places, dataset.input)])
         # A missed class X, "not X" in the report, gets the map of the evidence for X.
-        maps = class_maps(evaluation.trained.net, images, [predicted for _, predicted, _ in mistakes])
-        heatmaps = [heat_picture(picture, heat) for picture, heat in zip(of_mistakes, maps, strict=True)]
+        maps = class_maps(
+            evaluation.trained.net, images, [predicted for _, predicted, _ in mistakes]
+        )
+        heatmaps = [
+            heat_picture(picture, heat) for picture, heat in zip(of_mistakes, maps, strict=True)
+        ]
     return Pictures(of_mistakes, heatmaps, sample_pictures(dataset, shown), curves)
 
 
 def build_report(evaluation: Evaluation) -> dict[str, Any]:
     """Return the contents of report.json, in which None replaces values that are not finite."""
     scores, trained, task = evaluation.scores, evaluation.trained, evaluation.scores.task
-    classes, labels = [printable(name) for name in trained.input.classes], evaluation.dataset.test.labels
+    classes, labels = (
+        [printable(name) for name in trained.input.classes],
+        evaluation.dataset.test.labels,
+    )
     by_class = task.by_class(scores, labels, len(classes))
     assert trained.checkpoint
     state = trained.checkpoint.state
@@ -80,7 +92,11 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
     if scores.probabilities is not None:
         positive = task.positive(labels, len(classes))
         curves = metrics.precision_recall_curves(positive, scores.probabilities)
-        areas = metrics.average_precisions(positive, scores.probabilities) if scores.areas is None else scores.areas
+        areas = (
+            metrics.average_precisions(positive, scores.probabilities)
+            if scores.areas is None
+            else scores.areas
+        )
     return {
         **finite_or_null(summarise(scores)),
         "checkpoint": {
@@ -90,7 +106,9 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
             "model": trained.recipe.model,
             "dataset": trained.recipe.dataset,
             "label_smoothing": trained.recipe.label_smoothing,
-            "date": time.strftime("%Y-%m-%d", time.gmtime(written.stat().st_mtime)) if written.exists() else "",
+            "date": time.strftime("%Y-%m-%d", time.gmtime(written.stat().st_mtime))
+            if written.exists()
+            else "",
         },
         "data": {
             "folder": evaluation.dataset.input.data_dir,
@@ -107,14 +125,21 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
                 **balance[index],
                 "average_precision": area,
             }
-            for index, (name, area) in enumerate(zip(classes, finite_or_null(areas.tolist()), strict=True))
+            for index, (name, area) in enumerate(
+                zip(classes, finite_or_null(areas.tolist()), strict=True)
+            )
         ],
         "mean_average_precision": finite_or_null(metrics.mean_average_precision(areas)),
         "curves": curves,
         **task.report(scores, labels, classes),
         "gallery": [
-            {"class": classes[label], "samples": [_sample(evaluation, index, label, classes) for index in samples]}
-            for label, samples in metrics.gallery(labels, task.doubt(scores), by_class["f1"].tolist()).items()
+            {
+                "class": classes[label],
+                "samples": [_sample(evaluation, index, label, classes) for index in samples],
+            }
+            for label, samples in metrics.gallery(
+                labels, task.doubt(scores), by_class["f1"].tolist()
+            ).items()
         ],
         "mistakes": [
             {
@@ -130,7 +155,8 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _classes_of(evaluation: Evaluation, index: int) -> np.ndarray:
-    one = evaluation.dataset.test.labels[index : index + 1]  # for all samples it would be [N, classes]
+    # for all samples it would be [N, classes]
+    one = evaluation.dataset.test.labels[index : index + 1]
     return np.flatnonzero(evaluation.scores.task.positive(one, len(evaluation.dataset.classes)))
 
 
@@ -138,7 +164,9 @@ def _names(chosen: np.ndarray, classes: Sequence[str]) -> str:
     return ";".join(classes[place] for place in chosen)
 
 
-def _sample(evaluation: Evaluation, index: int, label: int, classes: Sequence[str]) -> dict[str, Any]:
+def _sample(
+    evaluation: Evaluation, index: int, label: int, classes: Sequence[str]
+) -> dict[str, Any]:
     scores, task = evaluation.scores, evaluation.scores.task
     probability, right = task.of_class(scores, index, label)
     return {
@@ -152,17 +180,25 @@ def _sample(evaluation: Evaluation, index: int, label: int, classes: Sequence[st
 
 def predictions_csv(evaluation: Evaluation) -> str:
     """Return CSV text with a row for each validation sample, in the order of the data set."""
-    scores, classes = evaluation.scores, [printable(name) for name in evaluation.trained.input.classes]
+    scores, classes = (
+        evaluation.scores,
+        [printable(name) for name in evaluation.trained.input.classes],
+    )
     top, task = scores.top, scores.task
     assert top is not None
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     places = range(top.shape[2])
     header = ["index", "name", "label", "prediction", "right", "loss", task.wrong_by]
-    writer.writerow(header + [f"{what}{place + 1}" for place in places for what in ("class", "probability")])
+    writer.writerow(
+        header + [f"{what}{place + 1}" for place in places for what in ("class", "probability")]
+    )
     for index in range(len(scores.rank)):
         row: list[object] = [index, sample_name(evaluation.dataset, index)]
-        row += [_names(chosen, classes) for chosen in (_classes_of(evaluation, index), task.predicted(scores, index))]
+        row += [
+            _names(chosen, classes)
+            for chosen in (_classes_of(evaluation, index), task.predicted(scores, index))
+        ]
         row += [int(scores.rank[index] < 1), f"{scores.loss[index]:.6g}", int(scores.rank[index])]
         for place in places:
             row += [classes[int(top[index, 0, place])], f"{top[index, 1, place]:.6g}"]

@@ -40,7 +40,14 @@ from resnet_fn.update.loss_scale import make_scaler
 from resnet_fn.update.optimizer import make_fast_optimizer
 from resnet_fn.update.schedule import Schedule, make_schedule
 from resnet_fn.update.state import TrainState, make_state
-from resnet_fn.update.step import StepPlan, TrainStep, accuracy, accuracy_by_class, make_train_step, no_metric
+from resnet_fn.update.step import (
+    StepPlan,
+    TrainStep,
+    accuracy,
+    accuracy_by_class,
+    make_train_step,
+    no_metric,
+)
 from resnet_fn.weights.load import read_start, start_from
 from resnet_fn.weights.published import describe_random_start
 
@@ -50,7 +57,8 @@ class Progress:
     """Holds a run's progress, which a checkpoint stores beside the tensors."""
 
     update: int = 0  # updates done
-    best: dict[str, Any] | None = None  # the best evaluation: "update", the monitored metric, and "top1" if it exists
+    # the best evaluation: "update", the monitored metric, and "top1" if it exists
+    best: dict[str, Any] | None = None
     last: dict[str, Any] | None = None  # the latest evaluation; None before the first
     without_gain: int = 0  # number of evaluations since the last improvement
 
@@ -60,7 +68,9 @@ class Progress:
         return self.last is not None and self.last["update"] == self.update
 
     def update_best(self, monitor: str, metrics: Mapping[str, Any]) -> None:
-        """Record an evaluation as the best if its loss is finite and no earlier evaluation was better."""
+        """Record an evaluation as the best if its loss is finite and no earlier evaluation was
+        better.
+        """
         value, best = metrics[monitor], None if self.best is None else self.best[monitor]
         self.without_gain += 1
         if not metrics["loss"] < math.inf:  # infinity or NaN
@@ -100,21 +110,27 @@ class Run:
     rate_factor: float  # factor of the learning rate in logs and tables: see `shown_factor`
     total: int  # number of updates of the whole run
     class_weights: tuple[float, ...]  # weight of each class in the loss; (): all equal
-    class_balance: list[dict[str, float]]  # a row for each class, if classes are balanced: see `balance.class_balance`
+    # a row for each class, if classes are balanced: see `balance.class_balance`
+    class_balance: list[dict[str, float]]
     validation_set: dict[str, Any]  # identifies the validation set, which a resumed run compares
     notes: list[str]  # lines for the run's header
     stop_request: StopRequest  # records the signals that this process gets
     prefetcher: Prefetcher  # prepares the feed's batches, one update ahead
     writer: CheckpointWriter  # writes checkpoints in the background
     norms: LayerNorms  # measures the norms of layers
-    # Writes the log and shows progress; silent until the run's folder exists, and on all ranks except 0.
+    # Writes the log and shows progress; silent until the run's folder exists, and on all ranks
+    # except 0.
     telemetry: Telemetry = dataclasses.field(default_factory=SilentTelemetry)
-    pace: Pace = dataclasses.field(default_factory=Pace)  # the losses and times of the current epoch
-    progress: Progress = dataclasses.field(default_factory=Progress)  # updates done, best and last evaluation
+    # the losses and times of the current epoch
+    pace: Pace = dataclasses.field(default_factory=Pace)
+    # updates done, best and last evaluation
+    progress: Progress = dataclasses.field(default_factory=Progress)
 
     @property
     def evaluation_is_due(self) -> bool:
-        """Return whether the run has ended an epoch whose evaluation is due and was not made yet."""
+        """Return whether the run has ended an epoch whose evaluation is due and was not made
+        yet.
+        """
         update = self.progress.update
         epochs, rest = divmod(update, self.feed.updates_per_epoch)
         if update == 0 or rest or self.progress.is_evaluated:
@@ -124,7 +140,10 @@ class Run:
     @property
     def is_over(self) -> bool:
         """Return whether all updates are done, or the recipe's `patience` is exhausted."""
-        return self.progress.update >= self.total or 0 < self.recipe.patience <= self.progress.without_gain
+        return (
+            self.progress.update >= self.total
+            or 0 < self.recipe.patience <= self.progress.without_gain
+        )
 
 
 def build_run(
@@ -138,10 +157,12 @@ def build_run(
 ) -> Run:
     """Build all parts of a run at update 0. `restore` loads `checkpoint` into the run later.
 
-    The file `recipe.weights` is not read if `checkpoint` or `own` is given. If the recipe names no model, this weights
-    file determines the model. `own` replaces the recipe's net and data. `own.loss`, if any, replaces the recipe's loss.
+    The file `recipe.weights` is not read if `checkpoint` or `own` is given. If the recipe names no
+    model, this weights file determines the model. `own` replaces the recipe's net and data.
+    `own.loss`, if any, replaces the recipe's loss.
     """
-    draft_of(recipe, RunOptions()).complete(**typed_in(options))  # options that have no effect are an error
+    # options that have no effect are an error
+    draft_of(recipe, RunOptions()).complete(**typed_in(options))
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     check_feed(recipe, options.feed)
     source = None
@@ -155,11 +176,15 @@ def build_run(
     places: dict[str, Any] = {"run": resumed, "weights_of": weights_of}
     if checkpoint:
         places["classes"] = checkpoint.state["dataset"]["classes"]
-    dataset = own.dataset if own else open_dataset(recipe, options=options, workers=workers, **places)
+    dataset = (
+        own.dataset if own else open_dataset(recipe, options=options, workers=workers, **places)
+    )
     own_loss = own.loss if own else None
     feed = make_feed(dataset, recipe, workers, options.feed)
     total = recipe.epochs * feed.updates_per_epoch
-    blank = blank_batch(dataset, recipe.batch_size // workers.size, recipe.image_size, recipe.mixes, options.feed)
+    blank = blank_batch(
+        dataset, recipe.batch_size // workers.size, recipe.image_size, recipe.mixes, options.feed
+    )
     saved = checkpoint.state["class_weights"] if checkpoint else ()
     labels = dataset.train.labels
     weights = class_weights(recipe.class_weights, dataset.classes, labels, recipe.sampling, saved)
@@ -194,12 +219,17 @@ def build_run(
         state=state,
         train_step=make_train_step(
             net,
-            own_loss or make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights),
+            own_loss
+            or make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights),
             optimizer,
             state=state,
             metric=metric if dataset.classes else no_metric,
             workers=with_all_reduce(workers),
-            plan=StepPlan(recipe.clip_norm, options.accumulate, dataset.input if options.feed == "uint8" else None),
+            plan=StepPlan(
+                recipe.clip_norm,
+                options.accumulate,
+                dataset.input if options.feed == "uint8" else None,
+            ),
             jit=jit,
         ),
         eval_step=make_eval_step(net, task_of(recipe.multi_label).needs_logits, jit, own_loss),
@@ -214,5 +244,9 @@ def build_run(
         stop_request=stop_request,
         prefetcher=Prefetcher(feed, total, blank),
         writer=CheckpointWriter(state if workers.is_main else None),
-        norms=LayerNorms(state.trained, options.norms_every, (lambda name: name.split(".")[0]) if own else group_of),
+        norms=LayerNorms(
+            state.trained,
+            options.norms_every,
+            (lambda name: name.split(".")[0]) if own else group_of,
+        ),
     )

@@ -1,4 +1,6 @@
-"""These functions make the lines that a run prints: a header, a table row for each epoch, and the best result."""
+"""These functions make the lines that a run prints: a header, a table row for each epoch, and the
+best result.
+"""
 
 import math
 import time
@@ -19,17 +21,29 @@ from resnet_fn.run.build import Run
 from resnet_fn.runtime.console import printable, wrapped
 from resnet_fn.runtime.process import kernel_threads
 
-_TITLES = {"top1": "val top-1", "map": "val mAP", "macro_f1": "macro F1"}  # titles of the metrics' columns
+# titles of the metrics' columns
+_TITLES = {"top1": "val top-1", "map": "val mAP", "macro_f1": "macro F1"}
 
 
 def header(run: Run, start: Path | None) -> list[str]:
-    """Return the lines to print before the first update. `start` is the checkpoint from which the run resumes."""
+    """Return the lines to print before the first update.
+
+    `start` is the checkpoint from which the run resumes.
+    """
     recipe, dataset, options, progress = run.recipe, run.dataset, run.options, run.progress
     values = sum(math.prod(p.shape) for p in run.state.weights if not is_statistic(p.name))
     trained = sum(math.prod(p.shape) for p in run.state.weights if p.requires_grad)
-    changes = ", ".join(f"{name} {show_value(value) or 'none'}" for name, value in differences(recipe).items())
-    threads = f", {_count(kernel_threads(options.threads), 'thread')}" if options.device == "CPU" else ""
-    rest = 0 if recipe.sampling == BALANCED or recipe.repeats > 1 else len(dataset.train) % recipe.batch_size
+    changes = ", ".join(
+        f"{name} {show_value(value) or 'none'}" for name, value in differences(recipe).items()
+    )
+    threads = (
+        f", {_count(kernel_threads(options.threads), 'thread')}" if options.device == "CPU" else ""
+    )
+    rest = (
+        0
+        if recipe.sampling == BALANCED or recipe.repeats > 1
+        else len(dataset.train) % recipe.batch_size
+    )
     size = f"{recipe.image_size}x{recipe.image_size}"
     if isinstance(dataset.train, Arrays):
         size = f"inputs {dataset.train.images.dtype} {list(dataset.train.images.shape[1:])}"
@@ -40,10 +54,12 @@ def header(run: Run, start: Path | None) -> list[str]:
         classes = f"{_count(len(dataset.classes), 'class', 'classes')} ({few(names)}), "
     left_out = f"; each epoch leaves out {rest:,} {what}" * bool(rest)
     lines = [
-        f"net         {recipe.model}, {values:,} parameters{f', {trained:,} of them trained' * (trained < values)}",
+        f"net         {recipe.model}, {values:,} "
+        f"parameters{f', {trained:,} of them trained' * (trained < values)}",
         f"data        {recipe.dataset}: {_images(run, what)}, {classes}{size}",
         f"recipe      {recipe.name}{' with ' * bool(changes)}{changes}",
-        f"updates     {run.total:,} of {recipe.batch_size} {what}, {run.feed.updates_per_epoch:,} an epoch{left_out}",
+        f"updates     {run.total:,} of {recipe.batch_size} {what}, {run.feed.updates_per_epoch:,} "
+        f"an epoch{left_out}",
         f"device      {options.device}{threads}, {_count(run.workers.size, 'worker')}",
         f"run folder  {run.folder.path}",
         *run.notes,
@@ -52,7 +68,11 @@ def header(run: Run, start: Path | None) -> list[str]:
     ]
     if run.is_over and progress.is_evaluated:
         early = progress.update < run.total
-        done = f"the run ended after update {progress.update}" if early else f"all {run.total:,} updates are done"
+        done = (
+            f"the run ended after update {progress.update}"
+            if early
+            else f"all {run.total:,} updates are done"
+        )
         lines.append(f"complete: {done}")
     return [wrapped(line, indent=12) for line in lines]
 
@@ -73,7 +93,9 @@ def _images(run: Run, what: str) -> str:
 
 
 def epoch_lines(run: Run) -> str:
-    """Return the table row of the epoch that has ended, and clear its losses and times in `run.pace`."""
+    """Return the table row of the epoch that has ended, and clear its losses and times in
+    `run.pace`.
+    """
     recipe, progress, pace = run.recipe, run.progress, run.pace
     scores = progress.last if progress.last and progress.is_evaluated else {}
     seconds, left = time.perf_counter() - pace.began, run.total - progress.update
@@ -84,7 +106,11 @@ def epoch_lines(run: Run) -> str:
     rows = [
         ("epoch", 7, f"{progress.update // run.feed.updates_per_epoch}/{recipe.epochs}"),
         ("train loss", 10, f"{np.mean(pace.losses):.4f}" if pace.losses else "-"),
-        *([("train acc", 9, f"{np.mean(pace.accuracies):.2%}" if pace.losses else "-")] if run.dataset.classes else []),
+        *(
+            [("train acc", 9, f"{np.mean(pace.accuracies):.2%}" if pace.losses else "-")]
+            if run.dataset.classes
+            else []
+        ),
         ("val loss", 8, f"{scores['loss']:.4f}" if scores else "-"),
         *((_TITLES[name], 9, f"{scores[name]:.2%}" if scores else "-") for name in names),
         ("lr", 8, f"{run.schedule(progress.update - 1) * run.rate_factor:.3g}"),
@@ -100,9 +126,13 @@ def epoch_lines(run: Run) -> str:
 
 
 def describe_best(monitor: str, best: Mapping[str, Any], last: Mapping[str, Any]) -> str:
-    """Describe the best and the last evaluation, for example "best top-1 97.50% (update 110), last 97.22%"."""
+    """Describe the best and the last evaluation, for example "best top-1 97.50% (update 110), last
+    97.22%".
+    """
     name = _TITLES.get(monitor, monitor).removeprefix("val ")
-    best_value, last_value = (f"{row[monitor]:{'.4f' if monitor == 'loss' else '.2%'}}" for row in (best, last))
+    best_value, last_value = (
+        f"{row[monitor]:{'.4f' if monitor == 'loss' else '.2%'}}" for row in (best, last)
+    )
     return f"best {name} {best_value} (update {best['update']}), last {last_value}"
 
 

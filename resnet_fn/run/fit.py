@@ -17,7 +17,13 @@ from resnet_fn.config.rules import NOT_OF_FIT
 from resnet_fn.data.agreement import check_data
 from resnet_fn.data.dataset import Arrays, DataSet, check_labels
 from resnet_fn.data.input_spec import InputSpec
-from resnet_fn.data.sources.arrays import are_classes, check_arrays, describe, digest, how_to_make_classes
+from resnet_fn.data.sources.arrays import (
+    are_classes,
+    check_arrays,
+    describe,
+    digest,
+    how_to_make_classes,
+)
 from resnet_fn.evaluation.eval_step import make_eval_step
 from resnet_fn.evaluation.evaluate import Evaluation, keeps_all_classes
 from resnet_fn.evaluation.loaded_net import LoadedNet, assign_checkpoint
@@ -30,39 +36,55 @@ from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers, gather_texts
 from resnet_fn.update.loss import Loss
 
-_OF_RECIPES = ("model", "dataset", "multi_label", "which", "loss_scale", "loss_scale_interval", "max_skips")
+_OF_RECIPES = (
+    "model",
+    "dataset",
+    "multi_label",
+    "which",
+    "loss_scale",
+    "loss_scale_interval",
+    "max_skips",
+)
 
 
 def fit(
-    net: nn.Cell, train: Sequence[Any], validation: Sequence[Any], loss: Loss | str = "cross_entropy", **settings: Any
+    net: nn.Cell,
+    train: Sequence[Any],
+    validation: Sequence[Any],
+    loss: Loss | str = "cross_entropy",
+    **settings: Any,
 ) -> loop.TrainResult:
     """Train a net of your own on arrays, with the same loop, run folder and checkpoints as `train`.
 
         result = resnet_fn.fit(net, (x, y), (val_x, val_y), epochs=5, learning_rate=0.1, out_dir="runs/mine")
 
-    A later call with the same arguments, including `out_dir`, resumes the run, and computes the same bits as a run
-    without a stop. With dropout, the bits differ, because a checkpoint cannot restore MindSpore's random numbers.
+    A later call with the same arguments, including `out_dir`, resumes the run, and computes the
+    same bits as a run without a stop. With dropout, the bits differ, because a checkpoint cannot
+    restore MindSpore's random numbers.
 
     Args:
-        net: the net, which is trained in place. Parameters with `requires_grad = False` are not trained. On a CPU,
-            `fit` may move the parameters to new memory. Functions compiled before `fit` still read the old memory.
-        train: inputs and targets, two NumPy arrays [N, …]. Arrays of float64 are converted to float32. Integer targets
-            [N] are classes. Other targets need a loss of your own.
+        net: the net, which is trained in place. Parameters with `requires_grad = False` are not
+            trained. On a CPU, `fit` may move the parameters to new memory. Functions compiled
+            before `fit` still read the old memory.
+        train: inputs and targets, two NumPy arrays [N, …]. Arrays of float64 are converted to
+            float32. Integer targets [N] are classes. Other targets need a loss of your own.
         validation: inputs and targets for validation, in the format of the argument `train`.
-        loss: a value of `Recipe.loss`, or a function of (outputs, targets) that returns the mean loss over the samples,
-            a scalar tensor. Use a `def` or an nn.Cell. MindSpore can compile a lambda only if it
-            has a line of its own.
-        settings: fields of `Recipe` and `RunOptions`, except those for this package's own nets and images.
+        loss: a value of `Recipe.loss`, or a function of (outputs, targets) that returns the mean
+            loss over the samples, a scalar tensor. Use a `def` or an nn.Cell. MindSpore can compile
+            a lambda only if it has a line of its own.
+        settings: fields of `Recipe` and `RunOptions`, except those for this package's own nets and
+            images.
 
     Returns:
-        The result of `train`. Afterwards, `net` has the weights of the last update. To load the best weights, call
-        `load_weights(net, result.best_checkpoint)`. If the targets are classes, the run folder gets a `report` of the
-        best checkpoint. The loss in the report is the cross-entropy. Each call writes the report anew, unless a signal
-        stops the run. The run folder contains neither the net nor the arrays.
+        The result of `train`. Afterwards, `net` has the weights of the last update. To load the
+        best weights, call `load_weights(net, result.best_checkpoint)`. If the targets are classes,
+        the run folder gets a `report` of the best checkpoint. The loss in the report is the
+        cross-entropy. Each call writes the report anew, unless a signal stops the run. The run
+        folder contains neither the net nor the arrays.
 
     Raises:
-        ValueError: if settings or arrays are invalid, or if the net or the loss fails in a trial call with two samples
-            before the first update. For other errors, see `train`.
+        ValueError: if settings or arrays are invalid, or if the net or the loss fails in a trial
+            call with two samples before the first update. For other errors, see `train`.
     """
     check_net(net)
     check_loss(loss)
@@ -74,7 +96,9 @@ def fit(
     if classes:
         check_labels(splits[0], len(classes), "train")
         check_labels(splits[1], len(classes), "validation")
-    spec = InputSpec(name=OWN, classes=classes, channels=0, image_size=0, full_scale=1.0, mean=(), std=())
+    spec = InputSpec(
+        name=OWN, classes=classes, channels=0, image_size=0, full_scale=1.0, mean=(), std=()
+    )
     dataset = DataSet(*splits, spec, notes=_notes(net), digest=digest(*splits))
     own = Own(net, dataset, None if own_loss is None else in_float32(own_loss))
     check_data(workers, own.dataset, ("train", "test"))
@@ -84,13 +108,19 @@ def fit(
     return result
 
 
-def _read_settings(split: Arrays, loss: Loss | str, settings: dict[str, Any]) -> tuple[Recipe, RunOptions]:
+def _read_settings(
+    split: Arrays, loss: Loss | str, settings: dict[str, Any]
+) -> tuple[Recipe, RunOptions]:
     given = {"name": "fit", **settings}
     for name in _OF_RECIPES:
         if name in given:
-            raise ValueError(f"{name}: this setting is only for this package's data sets and nets; leave it out")
+            raise ValueError(
+                f"{name}: this setting is only for this package's data sets and nets; leave it out"
+            )
     if given.get("monitor") == "map":
-        raise ValueError("monitor: 'map' needs images with several labels; give top1, macro_f1 or loss")
+        raise ValueError(
+            "monitor: 'map' needs images with several labels; give top1, macro_f1 or loss"
+        )
     check_names(given, Recipe, RunOptions, what="fit", useless={*_OF_RECIPES, *NOT_OF_FIT.split()})
     if not are_classes(split.labels):
         got = describe(split.labels)
@@ -99,11 +129,16 @@ def _read_settings(split: Arrays, loss: Loss | str, settings: dict[str, Any]) ->
             raise ValueError(f"train: targets are {got}, but {loss} takes integers [N]; {fix}")
         for name, allowed in (("monitor", "loss"), ("sampling", "shuffle")):
             if given.setdefault(name, allowed) != allowed:
-                raise ValueError(f"{name}: {given[name]!r} needs classes, but targets are {got}; give {allowed!r}")
+                raise ValueError(
+                    f"{name}: {given[name]!r} needs classes, but targets are {got}; give "
+                    f"{allowed!r}"
+                )
     if not isinstance(loss, str):
         given.setdefault("label_smoothing", 0.0)
     given |= {"model": OWN, "dataset": OWN, "loss": loss if isinstance(loss, str) else OWN}
-    options = {name: given.pop(name) for name in [*given] if name in RunOptions.__dataclass_fields__}
+    options = {
+        name: given.pop(name) for name in [*given] if name in RunOptions.__dataclass_fields__
+    }
     return Recipe(**given), RunOptions(**options)
 
 
@@ -115,12 +150,20 @@ def _notes(net: nn.Cell) -> tuple[str, ...]:
             rate = getattr(cell, "p", None)
             if rate or (rate is None and getattr(cell, "keep_prob", 1.0) < 1):
                 names.append(name or type(cell).__name__)
-    why = "a checkpoint cannot restore MindSpore's random numbers, so a resumed run differs from one without a stop"
+    why = (
+        "a checkpoint cannot restore MindSpore's random numbers, so a resumed run differs from "
+        "one without a stop"
+    )
     return (f"warning: dropout in {few(names)}: {why}",) if names else ()
 
 
-def _report(own: Own, recipe: Recipe, options: RunOptions, workers: Workers, result: loop.TrainResult) -> None:
-    """Write the report of the best checkpoint, or print a warning. Afterwards the net has its last weights again."""
+def _report(
+    own: Own, recipe: Recipe, options: RunOptions, workers: Workers, result: loop.TrainResult
+) -> None:
+    """Write the report of the best checkpoint, or print a warning.
+
+    Afterwards the net has its last weights again.
+    """
     assert result.best_checkpoint is not None
     fault = ""
     try:
@@ -135,11 +178,21 @@ def _report(own: Own, recipe: Recipe, options: RunOptions, workers: Workers, res
     try:
         averaged = assign_checkpoint(own.net, checkpoint)
         trained = LoadedNet(own.net, recipe, own.dataset.input, checkpoint, averaged)
-        step = make_eval_step(own.net, with_logits=True, jit=mindspore.jit if options.mode == "graph" else None)
-        scores = score(step, own.dataset, options.eval_batch_size, workers, all_classes=keeps_all_classes(own.dataset))
+        step = make_eval_step(
+            own.net, with_logits=True, jit=mindspore.jit if options.mode == "graph" else None
+        )
+        scores = score(
+            step,
+            own.dataset,
+            options.eval_batch_size,
+            workers,
+            all_classes=keeps_all_classes(own.dataset),
+        )
         how = {"which": "best", "tta": "none", "ema": averaged, "image_size": 0}
         try:  # the run is complete: an error here must not lose its result
-            write_report(Evaluation(trained, own.dataset, scores, how, workers), result.run / "report")
+            write_report(
+                Evaluation(trained, own.dataset, scores, how, workers), result.run / "report"
+            )
         except ValueError as error:
             _warn(str(error), workers)
     finally:

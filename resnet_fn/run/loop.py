@@ -48,7 +48,8 @@ class TrainResult:
     updates: int  # updates done
     last: dict[str, Any] | None  # the last evaluation
     best: dict[str, Any] | None  # the best evaluation
-    stopped: int = 0  # the number of the signal that ended the run early, with a checkpoint saved; 0 if none did
+    # the number of the signal that ended the run early, with a checkpoint saved; 0 if none did
+    stopped: int = 0
 
     @property
     def best_checkpoint(self) -> Path | None:
@@ -59,16 +60,24 @@ class TrainResult:
     def history(self) -> dict[str, list[dict[str, Any]]]:
         """The log of the run, from metrics.jsonl, as {"train": [...], "eval": [...]}.
 
-        The lists contain a dict for each logged update and evaluation (docs/monitoring.md). NaN and infinity are None.
+        The lists contain a dict for each logged update and evaluation (docs/monitoring.md). NaN and
+        infinity are None.
         """
         events = read_log(self.run / "metrics.jsonl")
-        return {kind: [event for event in events if event["event"] == kind] for kind in ("train", "eval")}
+        return {
+            kind: [event for event in events if event["event"] == kind]
+            for kind in ("train", "eval")
+        }
 
 
 def train(
-    recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Sequence[str] = (), own: Own | None = None
+    recipe: Recipe | str,
+    options: RunOptions = RunOptions(),
+    left_out: Sequence[str] = (),
+    own: Own | None = None,
 ) -> TrainResult:
-    """Train a recipe, or resume the run that `options.resume` and `options.out_dir` choose (`find_start`).
+    """Train a recipe, or resume the run that `options.resume` and `options.out_dir` choose
+    (`find_start`).
 
     The run is evaluated after each `recipe.eval_every`-th epoch, and after the last one.
     `checkpoint_every` decides when a checkpoint is saved. Under msrun every worker calls this
@@ -77,35 +86,45 @@ def train(
     after an evaluation's current batch. Before the first update or evaluation, a signal ends the
     process.
 
-    `save` in run/resume.py writes a checkpoint. Besides values for reports, a checkpoint contains these parts:
+    `save` in run/resume.py writes a checkpoint. Besides values for reports, a checkpoint contains
+    these parts:
 
-    - `Run.state` as tensors: the net's parameters, BatchNorm's statistics, the optimizer's state, the loss scaler's
-      state and the moving average. An update passes only these to the next one (`TrainState` in update/state.py).
-    - `Run.progress` as JSON: number of updates, last and best evaluation, evaluations without improvement.
-    - Values that a resume compares, as JSON: the recipe, the data set's classes and samples, class weights from a file.
-    - Values whose change on a resume gives a note, as JSON: workers, micro-batches, kernels, image dtype (`--feed`).
+    - `Run.state` as tensors: the net's parameters, BatchNorm's statistics, the optimizer's state,
+      the loss scaler's state and the moving average. An update passes only these to the next one
+      (`TrainState` in update/state.py).
+    - `Run.progress` as JSON: number of updates, last and best evaluation, evaluations without
+      improvement.
+    - Values that a resume compares, as JSON: the recipe, the data set's classes and samples, class
+      weights from a file.
+    - Values whose change on a resume gives a note, as JSON: workers, micro-batches, kernels, image
+      dtype (`--feed`).
 
-    A resume needs no other state: data order, augmentation, masks and learning rate follow from the recipe, the data
-    set and the update's number. Equal bits also need equal values of the last point, and at most 4 threads
-    (docs/reliability.md). Dropout layers of the caller's own net draw numbers that a checkpoint cannot restore.
+    A resume needs no other state: data order, augmentation, masks and learning rate follow from the
+    recipe, the data set and the update's number. Equal bits also need equal values of the last
+    point, and at most 4 threads (docs/reliability.md). Dropout layers of the caller's own net draw
+    numbers that a checkpoint cannot restore.
 
     Args:
         recipe: a recipe, the name of a recipe in `recipes.RECIPES`, or a recipe file.
-        options: settings of how the run is computed and stored. Options in a recipe file replace the defaults.
-        left_out: lines that the run prints at its start, about settings of the recipe that are ignored.
+        options: settings of how the run is computed and stored. Options in a recipe file replace
+            the defaults.
+        left_out: lines that the run prints at its start, about settings of the recipe that are
+            ignored.
         own: the caller's own net, data set and loss, as `fit` passes them.
 
     Raises:
         ValueError: a setting, the data or the weights cannot work; raised before the first update.
         BadSampleError: a sample cannot be read.
-        NotFiniteError: loss, gradients or statistics are not finite; with fp16, in `max_skips` updates in a row.
+        NotFiniteError: loss, gradients or statistics are not finite; with fp16, in `max_skips`
+            updates in a row.
         OSError, CheckpointError: a file could not be written, or a checkpoint could not be read.
     """
     began = time.perf_counter()
     if isinstance(recipe, str):
         file = load_recipe(recipe).complete(**typed_in(options))
         recipe, options, left_out = file.make(Recipe), file.make(RunOptions), file.notes
-    # This comes before anything is written, because in msrun's scheduler process the call never returns.
+    # This comes before anything is written, because in msrun's scheduler process the call never
+    # returns.
     workers = process.start(options.device, options.threads, options.fast_math)
     with StopRequest() as stop_request, FolderLock() as lock:
         check_settings(workers, recipe, options)
@@ -122,12 +141,20 @@ def train(
         run.folder = folder.reserve(workers, is_new=not (options.out_dir or checkpoint))
         if workers.is_main:
             run.folder.create(lock)
-            run.notes += run.folder.write_config(run.recipe, options, workers, recipe_text(run.recipe, options))
+            run.notes += run.folder.write_config(
+                run.recipe, options, workers, recipe_text(run.recipe, options)
+            )
             write_bad_files(run.folder.path, run.dataset)
             write_split(run.folder.path, run.dataset, is_new=not checkpoint)
             run.telemetry = Telemetry(run.folder.path, run.recipe, options, start, run.total)
-        # These are closed from right to left: the prefetcher reads the feed, and the log learns of a save that failed.
-        with contextlib.closing(run.feed), run.telemetry as log, run.writer, contextlib.closing(run.prefetcher):
+        # These are closed from right to left: the prefetcher reads the feed, and the log learns of
+        # a save that failed.
+        with (
+            contextlib.closing(run.feed),
+            run.telemetry as log,
+            run.writer,
+            contextlib.closing(run.prefetcher),
+        ):
             log.say("\n".join(header(run, checkpoint.path if checkpoint else None)))
             if options.mode == "graph" and not run.is_over:
                 log.say("compiling…")
@@ -135,16 +162,22 @@ def train(
             if run.progress.update > start and not stopped:
                 log.say(f"total time {clock(time.perf_counter() - began)}")
         barrier(workers)  # a worker that ended while another still writes would end the whole job
-    return TrainResult(run.folder.path, run.progress.update, run.progress.last, run.progress.best, stopped)
+    return TrainResult(
+        run.folder.path, run.progress.update, run.progress.last, run.progress.best, stopped
+    )
 
 
 @process.ending_mixed_precision()
 def run_epochs(run: Run) -> int:
-    """Train and evaluate until the run is over. Returns the number of the signal that ended it early, or 0."""
+    """Train and evaluate until the run is over.
+
+    Returns the number of the signal that ended it early, or 0.
+    """
     progress, log = run.progress, run.telemetry
     stopped = 0
     while not stopped:
-        # This comes first because a resumed run may have stopped at the end of an epoch, before its evaluation.
+        # This comes first because a resumed run may have stopped at the end of an epoch, before its
+        # evaluation.
         if run.evaluation_is_due:
             if stopped := evaluate_epoch(run):
                 break
@@ -161,7 +194,10 @@ def run_epochs(run: Run) -> int:
         log.say(f"{signal.Signals(stopped).name}: stopping after update {progress.update}")
     elif progress.update < run.total:
         log.end_early()
-        log.say(f"early stop: {run.recipe.monitor} has not improved for {progress.without_gain} evaluations")
+        log.say(
+            f"early stop: {run.recipe.monitor} has not improved for {progress.without_gain} "
+            "evaluations"
+        )
     run.writer.wait()
     log.checkpointed(run.writer.poll())
     return stopped
@@ -175,7 +211,8 @@ def end_epoch(run: Run) -> None:
 
 
 def train_epoch(run: Run) -> int:
-    """Make the remaining updates of the epoch. Returns the number of the signal that ended it early, or 0.
+    """Make the remaining updates of the epoch. Returns the number of the signal that ended it
+    early, or 0.
 
     The docstring of update/step.py lists the order of an update, which `run.train_step` makes.
     """
@@ -185,21 +222,25 @@ def train_epoch(run: Run) -> int:
     allowed_skips = options.max_skips if run.recipe.precision == "fp16" else 1
     began = time.perf_counter()
     for update in range(progress.update, end):
-        # The rate depends on the recipe, the number of updates in an epoch, and the update's number. Updates are
-        # counted from 0, and skipped ones count, too. In the warm-up the rate is learning_rate · (update + 1) / warmup.
-        # Then half a cosine or a line falls from `learning_rate`, and would reach `min_learning_rate` at update
-        # `run.total`, one after the last. Other schedules: steps at `milestones`, constant. See update/schedule.py.
+        # The rate depends on the recipe, the number of updates in an epoch, and the update's
+        # number. Updates are counted from 0, and skipped ones count, too. In the warm-up the rate
+        # is learning_rate · (update + 1) / warmup. Then half a cosine or a line falls from
+        # `learning_rate`, and would reach `min_learning_rate` at update `run.total`, one after the
+        # last. Other schedules: steps at `milestones`, constant. See update/schedule.py.
         learning_rate = run.schedule(update)
         batch, (images, labels), data_seconds, error = run.prefetcher.get(update)
         run.prefetcher.start(update + 1)  # in a thread, while the device computes
         run.norms.before(update + 1)
-        # The flags carry one number for each of SIGNALS. If the batch could not be read, it is blank and "withheld":
-        # this rank takes part in the update as the others do, and no rank applies it.
+        # The flags carry one number for each of SIGNALS. If the batch could not be read, it is
+        # blank and "withheld": this rank takes part in the update as the others do, and no rank
+        # applies it.
         flags = make_flags(run.stop_request.stop_flags(), withheld=error is not None)
         result = run.train_step(images, labels, learning_rate, flags, *run.masks(update))
-        run.stop_request.install_handlers()  # now that the step is compiled, a signal saves a checkpoint first
+        # now that the step is compiled, a signal saves a checkpoint first
+        run.stop_request.install_handlers()
         done = fetch(result)
-        report, skipped_in_row = done.report, int(done.scaler[2])  # the report is the same on all workers
+        # the report is the same on all workers
+        report, skipped_in_row = done.report, int(done.scaler[2])
         if report.withheld:
             stop_bad_sample(run, error)
         progress.update = update + 1
@@ -215,20 +256,34 @@ def train_epoch(run: Run) -> int:
             return signal_number
         # After the last update of an epoch, `run_epochs` evaluates first if an evaluation is due.
         # Then `end_epoch` saves.
-        if options.checkpoint_every and progress.update % options.checkpoint_every == 0 and progress.update < end:
+        if (
+            options.checkpoint_every
+            and progress.update % options.checkpoint_every == 0
+            and progress.update < end
+        ):
             save(run)
     return 0
 
 
 def fetch(result: StepResult) -> StepResult:
     """Wait for the results of an update, and return them, except `squares`, as NumPy arrays."""
-    return result._replace(**{name: getattr(result, name).numpy() for name in ("packed", "grad_norm", "scaler")})
+    return result._replace(
+        **{name: getattr(result, name).numpy() for name in ("packed", "grad_norm", "scaler")}
+    )
 
 
 def log_update(
-    run: Run, done: StepResult, epoch: int, learning_rate: float, seconds: float, data_seconds: float
+    run: Run,
+    done: StepResult,
+    epoch: int,
+    learning_rate: float,
+    seconds: float,
+    data_seconds: float,
 ) -> None:
-    """Advance the bar. Log every `log_every`th update, and each update that ends an epoch, is skipped or has norms."""
+    """Advance the bar.
+
+    Log every `log_every`th update, and each update that ends an epoch, is skipped or has norms.
+    """
     update = run.progress.update
     loss_scale, skipped, skipped_in_row = done.scaler.tolist()
     norms = run.norms.after(done.squares)
@@ -255,20 +310,25 @@ def log_update(
 
 
 def evaluate_epoch(run: Run) -> int:
-    """Evaluate on the whole validation set, record the result, and note whether it is the best so far.
+    """Evaluate on the whole validation set, record the result, and note whether it is the best so
+    far.
 
-    Returns the number of a signal that ended the evaluation on all ranks, or 0. After a signal, a resume repeats it.
+    Returns the number of a signal that ended the evaluation on all ranks, or 0. After a signal, a
+    resume repeats it.
     """
     progress, dataset = run.progress, run.dataset
     run.stop_request.install_handlers()
     size, flags = run.options.eval_batch_size, run.stop_request.stop_flags
     try:
         with averaged(run.state.average):
-            scores = score(run.eval_step, dataset, size, run.workers, flags, fills=run.recipe.loss != OWN)
+            scores = score(
+                run.eval_step, dataset, size, run.workers, flags, fills=run.recipe.loss != OWN
+            )
             metrics = all_metrics(scores, dataset.test.labels, len(dataset.classes))
     except StoppedError as signalled:
         return signalled.number
-    except Exception as error:  # outside `averaged`, so that the net has its own weights again, which are saved
+    except Exception as error:
+        # outside `averaged`, so that the net has its own weights again, which are saved
         stop_evaluation(run, error)
     epoch = (progress.update - 1) // run.feed.updates_per_epoch
     progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **metrics}

@@ -1,4 +1,6 @@
-"""`Prefetcher` prepares the next update's batch in a thread, while the device computes the current update."""
+"""`Prefetcher` prepares the next update's batch in a thread, while the device computes the current
+update.
+"""
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,7 +26,10 @@ class Prepared(NamedTuple):
 
 
 class Prefetcher:
-    """Prepares the next batch of a feed in a thread. A batch that cannot be read is replaced by the batch `blank`."""
+    """Prepares the next batch of a feed in a thread.
+
+    A batch that cannot be read is replaced by the batch `blank`.
+    """
 
     def __init__(self, feed: Feed, total: int, blank: Batch) -> None:
         self._feed, self._total, self._blank = feed, total, blank
@@ -33,13 +38,19 @@ class Prefetcher:
         self._prepared: dict[int, Future[Prepared]] = {}  # by update, one at most
 
     def get(self, update: int) -> Prepared:
-        """Return the batch of an update. If `start` was not called for this update, the batch is prepared now."""
+        """Return the batch of an update.
+
+        If `start` was not called for this update, the batch is prepared now.
+        """
         if update not in self._prepared:
             self.start(update)
-        return self._prepared.pop(update).result()  # no reference is kept, so that a later batch can reuse the memory
+        # no reference is kept, so that a later batch can reuse the memory
+        return self._prepared.pop(update).result()
 
     def start(self, update: int) -> None:
-        """Start to prepare the batch of `update` in a thread, or do nothing if the run ends before `update`."""
+        """Start to prepare the batch of `update` in a thread, or do nothing if the run ends before
+        `update`.
+        """
         if update < self._total:
             self._prepared = {update: self._thread.submit(self._prepare, update)}
 
@@ -58,8 +69,11 @@ class Prefetcher:
 
 
 def to_device(array: np.ndarray, card: bool = False) -> Any:
-    """Return a tensor that shares the memory of a contiguous `array`, or a copy of `array` for a card.
+    """Return a tensor that shares the memory of a contiguous `array`, or a copy of `array` for a
+    card.
 
-    Do not write to `array` while MindSpore may read it. A compiled function may read `array` until its next call.
+    Do not write to `array` while MindSpore may read it. A compiled function may read `array` until
+    its next call.
     """
-    return Tensor(array) if card else mindspore.from_numpy(array)  # a card needs a copy: see docs/ascend.md
+    # a card needs a copy: see docs/ascend.md
+    return Tensor(array) if card else mindspore.from_numpy(array)

@@ -1,4 +1,6 @@
-"""These functions save a checkpoint, choose the checkpoint from which a run starts, and load that checkpoint."""
+"""These functions save a checkpoint, choose the checkpoint from which a run starts, and load that
+checkpoint.
+"""
 
 import dataclasses
 import functools
@@ -30,7 +32,9 @@ from resnet_fn.weights.preparation import typed_preparation
 
 
 def save(run: Run) -> None:
-    """Write a checkpoint on rank 0 in the background, and then remove checkpoints that are no longer kept."""
+    """Write a checkpoint on rank 0 in the background, and then remove checkpoints that are no
+    longer kept.
+    """
     if not run.workers.is_main:
         return
     progress, options = run.progress, run.options
@@ -38,10 +42,11 @@ def save(run: Run) -> None:
         # The run's progress: the fields of `Progress` (run/build.py).
         **finite_or_null(dataclasses.asdict(progress)),
         "epoch": progress.update // run.feed.updates_per_epoch,
-        # Values that a resume compares, in `check_same_recipe`, `data_notes`, `validation_notes`, `layout_notes` and
-        # `restore`.
+        # Values that a resume compares, in `check_same_recipe`, `data_notes`, `validation_notes`,
+        # `layout_notes` and `restore`.
         "recipe": to_dict(run.recipe),
-        "dataset": to_dict(run.dataset.input),  # classes and preprocessing, which evaluation and export need, too
+        # classes and preprocessing, which evaluation and export need, too
+        "dataset": to_dict(run.dataset.input),
         "feed": run.feed.reproducibility_key,
         "validation": run.validation_set,
         "parallel_layout": parallel_layout(options, run.workers),
@@ -50,14 +55,19 @@ def save(run: Run) -> None:
         "class_balance": run.class_balance,
     }
     best = progress.best["update"] if progress.best else None
-    prune = functools.partial(run.folder.prune, progress.update, options.keep_last, options.keep_every, best)
+    prune = functools.partial(
+        run.folder.prune, progress.update, options.keep_last, options.keep_every, best
+    )
     run.telemetry.flush()
     # The writer adds the tensors of `run.state`, which `build_run` has passed to it.
     run.writer.save(run.folder.checkpoint_path(progress.update), saved, prune)
 
 
 def save_is_due(progress: Progress, every: int, is_over: bool) -> bool:
-    """Return whether the run saves a checkpoint at the end of an epoch. `every` is `RunOptions.checkpoint_every`."""
+    """Return whether the run saves a checkpoint at the end of an epoch.
+
+    `every` is `RunOptions.checkpoint_every`.
+    """
     is_best = progress.best is not None and progress.best["update"] == progress.update
     return not every or progress.update % every == 0 or is_best or is_over
 
@@ -65,7 +75,8 @@ def save_is_due(progress: Progress, every: int, is_over: bool) -> bool:
 def find_start(
     recipe: Recipe, options: RunOptions, workers: Workers, lock: FolderLock
 ) -> tuple[RunFolder, Checkpoint | None]:
-    """Return the run folder, and the checkpoint from which the run starts, or None for a start at update 0.
+    """Return the run folder, and the checkpoint from which the run starts, or None for a start at
+    update 0.
 
     The start depends on `options.resume`:
         auto: the newest checkpoint in `out_dir`, or update 0 if there is no checkpoint.
@@ -73,54 +84,72 @@ def find_start(
         a run folder: the newest checkpoint in this folder.
         a checkpoint: the named checkpoint, or ValueError if its run has newer checkpoints.
 
-    `recipe.epochs` may differ from the value in the checkpoint only if `resume` names a run or checkpoint. Without
-    `out_dir`, the run folder is the resumed run's folder, or a new folder runs/<recipe>-<time>. Rank 0 chooses for all
-    ranks. If the chosen folder has checkpoints, rank 0 locks it. This function does not make a new folder.
+    `recipe.epochs` may differ from the value in the checkpoint only if `resume` names a run or
+    checkpoint. Without `out_dir`, the run folder is the resumed run's folder, or a new folder
+    runs/<recipe>-<time>. Rank 0 chooses for all ranks. If the chosen folder has checkpoints, rank 0
+    locks it. This function does not make a new folder.
     """
     text = ""
-    if workers.is_main:  # an error here ends rank 0, and so the other workers, which wait in the broadcast
+    # an error here ends rank 0, and so the other workers, which wait in the broadcast
+    if workers.is_main:
         folder, checkpoint = _choose(recipe, options, lock)
         best = checkpoint.state["best"] if checkpoint else None
         if best and not folder.checkpoint_path(best["update"]).exists():
             lost = f"warning: the best checkpoint, after update {best['update']}, is missing"
             print(lost, file=sys.stderr, flush=True)
-            best = None  # `restore` then records the evaluation of this checkpoint, if there is one, as the best
+            # `restore` then records the evaluation of this checkpoint, if there is one, as the best
+            best = None
         text = json.dumps([str(folder.path), str(checkpoint.path) if checkpoint else "", best])
     path, start, best = json.loads(broadcast_text(text, workers))
     if not workers.is_main:
         folder = RunFolder(Path(path))
         if start and not Path(start).exists():
-            raise CheckpointError(f"{start}: not found on rank {workers.rank}; put the run folder on a shared disk")
+            raise CheckpointError(
+                f"{start}: not found on rank {workers.rank}; put the run folder on a shared disk"
+            )
         checkpoint = load_checkpoint(Path(start)) if start else None
     if checkpoint:
         checkpoint.state["best"] = best  # the same on all ranks
     return folder, checkpoint
 
 
-def _choose(recipe: Recipe, options: RunOptions, lock: FolderLock) -> tuple[RunFolder, Checkpoint | None]:
-    named = None if options.resume in ("auto", "never") else Path(options.resume)  # a run or a checkpoint
+def _choose(
+    recipe: Recipe, options: RunOptions, lock: FolderLock
+) -> tuple[RunFolder, Checkpoint | None]:
+    # a run or a checkpoint
+    named = None if options.resume in ("auto", "never") else Path(options.resume)
     if named:
         folder = RunFolder(locate(named)[0])
         _check_named(named, folder, options.out_dir)
     else:
-        folder = RunFolder(Path(options.out_dir or f"runs/{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}"))
+        folder = RunFolder(
+            Path(options.out_dir or f"runs/{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}")
+        )
     folder.open(lock)
     newest = max(folder.updates(), default=0)
     if newest and options.resume == "never":
-        raise ValueError(f"out_dir: {folder.path} already holds a run; give another --out-dir or --resume auto")
+        raise ValueError(
+            f"out_dir: {folder.path} already holds a run; give another --out-dir or --resume auto"
+        )
     if not newest and not named:
         return folder, None
     checkpoint = find_checkpoint(named) if named else folder.newest()
     update = checkpoint.state["update"]
-    if checkpoint.path == named and newest > update:  # to continue would mix two histories in one folder
+    # to continue would mix two histories in one folder
+    if checkpoint.path == named and newest > update:
         fix = _how_to_branch(folder, "NEW", update)
-        raise ValueError(f"resume: {folder.path} has checkpoints after {named.name}, up to update {newest}; {fix}")
+        raise ValueError(
+            f"resume: {folder.path} has checkpoints after {named.name}, up to update {newest}; "
+            f"{fix}"
+        )
     check_same_recipe(checkpoint, recipe, may_differ=("name", "epochs") if named else ("name",))
     return folder, checkpoint
 
 
 def _check_named(named: Path, run: RunFolder, out_dir: str) -> None:
-    """Check that `named` (a run or a checkpoint) lies in the folder `run`, and that `out_dir`, if given, is `run`."""
+    """Check that `named` (a run or a checkpoint) lies in the folder `run`, and that `out_dir`, if
+    given, is `run`.
+    """
     to = out_dir or "NEW"
     if locate(named)[1] and named.resolve().parent != run.checkpoints.resolve():
         place = RunFolder(Path(to)).checkpoint_path(find_checkpoint(named).state["update"])
@@ -136,25 +165,40 @@ def _check_named(named: Path, run: RunFolder, out_dir: str) -> None:
 
 
 def _how_to_branch(run: RunFolder, to: str, update: int) -> str:
-    """Return, for an error message, the shell commands that copy a run to `to` without checkpoints after `update`."""
-    newer = [RunFolder(Path(to)).checkpoint_path(number) for number in run.updates() if number > update]
+    """Return, for an error message, the shell commands that copy a run to `to` without checkpoints
+    after `update`.
+    """
+    newer = [
+        RunFolder(Path(to)).checkpoint_path(number) for number in run.updates() if number > update
+    ]
     copy = _shell(["cp", "-r", f"{run.path}/.", to], ["rm", "-r", *newer] if newer else [])
-    return f"to start from update {update}, copy the run: {copy}; then --resume {shlex.quote(to)}, without --out-dir"
+    return (
+        f"to start from update {update}, copy the run: {copy}; then --resume {shlex.quote(to)}, "
+        "without --out-dir"
+    )
 
 
 def _shell(*commands: Sequence[object]) -> str:
     return " && ".join(shlex.join(map(str, words)) for words in commands if words)
 
 
-def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequence[str] = ("name",)) -> None:
-    """Raise ValueError if a field of the recipe, except `may_differ`, differs from the checkpoint's recipe."""
+def check_same_recipe(
+    checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequence[str] = ("name",)
+) -> None:
+    """Raise ValueError if a field of the recipe, except `may_differ`, differs from the checkpoint's
+    recipe.
+    """
     ours, theirs = to_dict(recipe), to_dict(recipe_from_dict(checkpoint.state["recipe"]))
     ours |= {name: theirs[name] for name in _new_settings(recipe, checkpoint)}
     if recipe.weights:  # these settings come from the weights, unless the user chose them
         given = typed_preparation(recipe, chosen(recipe))
         ours |= {name: theirs[name] for name in PREPARATION if name not in given}
     if not recipe.model:  # the weights determined the model when the run began
-        ours |= {"model": theirs["model"], "norm": theirs["norm"], "stem": recipe.stem or theirs["stem"]}
+        ours |= {
+            "model": theirs["model"],
+            "norm": theirs["norm"],
+            "stem": recipe.stem or theirs["stem"],
+        }
     keys = [key for key in ours if key not in may_differ and ours[key] != theirs[key]]
     if not keys:
         return
@@ -164,21 +208,29 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequen
         fix = "call fit with the old settings, or give another out_dir for a new run"
         longer = f"call fit(…, resume={run!r}, epochs={recipe.epochs}), without out_dir"
     else:
-        fix = f"give --resume {run} alone to keep the old settings, or another --out-dir without --resume for a new run"
+        fix = (
+            f"give --resume {run} alone to keep the old settings, or another --out-dir without "
+            "--resume for a new run"
+        )
         longer = f"give --resume {shlex.quote(run)} --epochs {recipe.epochs}, without --out-dir"
     if keys == ["epochs"]:
         fix = f"{fix}; for more epochs of this run {longer}"
-    raise ValueError(f"resume: {checkpoint.path} was made with other settings ({differences}); {fix}")
+    raise ValueError(
+        f"resume: {checkpoint.path} was made with other settings ({differences}); {fix}"
+    )
 
 
 def _new_settings(recipe: Recipe, checkpoint: Checkpoint) -> list[str]:
-    """Return the settings that the checkpoint, which is older, lacks and the user did not choose."""
+    """Return the settings that the checkpoint, which is older, lacks and the user did not
+    choose.
+    """
     known = {*checkpoint.state["recipe"], *chosen(recipe)}
     return [name for name in to_dict(recipe) if name not in known]
 
 
 def resumed_recipe(recipe: Recipe, checkpoint: Checkpoint) -> tuple[Recipe, list[str]]:
-    """Return the recipe with which a run goes on, and notes on settings that are newer than the run.
+    """Return the recipe with which a run goes on, and notes on settings that are newer than the
+    run.
 
     `recipe` is the caller's, after `check_same_recipe`. Its name and its epochs are kept.
     """
@@ -193,7 +245,9 @@ def resumed_recipe(recipe: Recipe, checkpoint: Checkpoint) -> tuple[Recipe, list
 
 
 def restore(run: Run, checkpoint: Checkpoint) -> None:
-    """Load a checkpoint into a newly built run, and add notes about changed data and settings to `run.notes`."""
+    """Load a checkpoint into a newly built run, and add notes about changed data and settings to
+    `run.notes`.
+    """
     saved = checkpoint.state
     run.notes += data_notes(saved, run.dataset.classes, run.feed, run.options.allow_other_data)
     run.notes += validation_notes(saved.get("validation"), run.validation_set)
@@ -203,11 +257,16 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     setting = run.recipe.class_weights
     if setting not in ("", BALANCED) and saved["class_weights"] != list(run.class_weights):
         fix = "restore the file, or start another run"
-        raise ValueError(f"class_weights: the file {setting} has changed since {checkpoint.path}; {fix}")
+        raise ValueError(
+            f"class_weights: the file {setting} has changed since {checkpoint.path}; {fix}"
+        )
     # JSON has no NaN, so `save` wrote null.
-    last = saved["last"] and {name: math.nan if value is None else value for name, value in saved["last"].items()}
+    last = saved["last"] and {
+        name: math.nan if value is None else value for name, value in saved["last"].items()
+    }
     run.progress = progress = Progress(saved["update"], saved["best"], last, saved["without_gain"])
-    if last and progress.is_evaluated and not progress.best:  # the best checkpoint is missing, so take this one
+    # the best checkpoint is missing, so take this one
+    if last and progress.is_evaluated and not progress.best:
         progress.update_best(run.recipe.monitor, last)
         progress.without_gain = saved["without_gain"]  # this number already counts the evaluation
 
@@ -219,14 +278,23 @@ def epochs_notes(update: int, then: int, run: Run) -> list[str]:
         return []
     if update > run.total:
         done = update / run.feed.updates_per_epoch
-        raise ValueError(f"epochs: {now} is less than the {done:.4g} epochs that the run has done; give more epochs")
+        raise ValueError(
+            f"epochs: {now} is less than the {done:.4g} epochs that the run has done; give more "
+            "epochs"
+        )
     mixing = "; mix_off_epochs counts back from the new end" * bool(run.recipe.mix_off_epochs)
     rate = run.schedule(update) * run.rate_factor
-    return [f"resuming with epochs {now} instead of {then}: the learning rate is {rate:.3g}{mixing}"]
+    return [
+        f"resuming with epochs {now} instead of {then}: the learning rate is {rate:.3g}{mixing}"
+    ]
 
 
-def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, allow_other: bool) -> list[str]:
-    """Return notes about differences between the run's data and the data in `saved`, the state of a checkpoint."""
+def data_notes(
+    saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, allow_other: bool
+) -> list[str]:
+    """Return notes about differences between the run's data and the data in `saved`, the state of a
+    checkpoint.
+    """
     now, then = feed.reproducibility_key, saved["feed"]
     changes = renamed(saved["dataset"]["classes"], classes)
     differences = _differences(then, now, [f"classes {changes}"] if changes else [])
@@ -237,25 +305,37 @@ def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, all
             fix = "call fit with the same arrays, another out_dir, or allow_other_data=True"
         is_older = "validation" not in saved  # the state of version 0.2.0
         if is_older and "files" in then and then["samples"] != now["samples"]:
-            news = "reads .jfif, .jpe, .jp2 and .avif files, and no images in folders such as @eaDir"
+            news = (
+                "reads .jfif, .jpe, .jp2 and .avif files, and no images in folders such as @eaDir"
+            )
             other_data += f". Unlike the version that began the run, this one {news}"
         raise ValueError(f"resume: {other_data}; {fix}")
     notes = [f"resuming with {other_data}"] if differences else []
     if then.get("feed") != now.get("feed"):
-        notes.append(f"resuming with --feed {now['feed']} instead of {then['feed']}: some bits of the results differ")
+        notes.append(
+            f"resuming with --feed {now['feed']} instead of {then['feed']}: some bits of the "
+            "results differ"
+        )
     return notes
 
 
 def validation_notes(then: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list[str]:
-    """Return a list with a warning if the validation set has changed. Older checkpoints have no `then`."""
+    """Return a list with a warning if the validation set has changed.
+
+    Older checkpoints have no `then`.
+    """
     differences = _differences(then, now) if then else []
     other_set = f"another validation set than the checkpoint's ({', '.join(differences)})"
     effect = "metrics before and after are of different images, also the best checkpoint's"
     return [f"warning: resuming with {other_set}: {effect}"] if differences else []
 
 
-def _differences(then: Mapping[str, Any], now: Mapping[str, Any], known: Sequence[str] = ()) -> list[str]:
-    """Return `known` and a difference of the numbers of samples, or else one of names or contents, if there is one."""
+def _differences(
+    then: Mapping[str, Any], now: Mapping[str, Any], known: Sequence[str] = ()
+) -> list[str]:
+    """Return `known` and a difference of the numbers of samples, or else one of names or contents,
+    if there is one.
+    """
     differences = list(known)
     if then["samples"] != now["samples"]:
         differences.append(f"samples {then['samples']} → {now['samples']}")
@@ -264,26 +344,48 @@ def _differences(then: Mapping[str, Any], now: Mapping[str, Any], known: Sequenc
         "contents": "other contents of files with the same names",
         "arrays": "other values in the training or validation arrays",
     }
-    return differences or [text for name, text in contents.items() if then.get(name) != now.get(name)][:1]
+    return (
+        differences
+        or [text for name, text in contents.items() if then.get(name) != now.get(name)][:1]
+    )
 
 
 def parallel_layout(options: RunOptions, workers: Workers) -> dict[str, Any]:
-    """Return settings and versions that can change the results of an update, as a dict of JSON types."""
-    kernels = {"mode": options.mode, "fast-math": "on" if options.fast_math else "off", **kernel_environment()}
+    """Return settings and versions that can change the results of an update, as a dict of JSON
+    types.
+    """
+    kernels = {
+        "mode": options.mode,
+        "fast-math": "on" if options.fast_math else "off",
+        **kernel_environment(),
+    }
     return {"workers": workers.size, "micro-batches": options.accumulate, **kernels}
 
 
 def layout_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Compare two `parallel_layout` results. Return notes on differences and on more than `EXACT_THREADS` threads."""
+    """Compare two `parallel_layout` results.
+
+    Return notes on differences and on more than `EXACT_THREADS` threads.
+    """
     notes = []
     for name in (name for name in now if now[name] != then[name]):
         setting, effect = f"{name} {now[name]}", "some bits of the results may differ"
         if name in ("workers", "micro-batches"):
             setting = f"{now[name]} {name}"
-            effect = "samples stay the same, but results differ; BatchNorm normalises each part of a batch separately"
+            effect = (
+                "samples stay the same, but results differ; BatchNorm normalises each part of "
+                "a batch separately"
+            )
         notes.append(f"resuming with {setting} instead of {then[name]}: {effect}")
-    # This note does not need a difference: with more threads, MindSpore splits convolutions by measured times.
+    # This note does not need a difference: with more threads, MindSpore splits convolutions by
+    # measured times.
     if (threads := min(now["thread count"], now["CPU count"])) > EXACT_THREADS:
-        note = f"resuming with {threads} threads: MindSpore splits work by measured times, so some bits may differ"
-        notes.append(f"{note}; a run with --threads {EXACT_THREADS} or fewer keeps the same bits when resumed")
+        note = (
+            f"resuming with {threads} threads: MindSpore splits work by measured times, so some "
+            "bits may differ"
+        )
+        notes.append(
+            f"{note}; a run with --threads {EXACT_THREADS} or fewer keeps the same bits when "
+            "resumed"
+        )
     return notes

@@ -1,1 +1,3 @@
-"""This package sets up the process: device, CPU threads, signals and the connection to other workers."""
+"""This package sets up the process: device, CPU threads, signals and the connection to other
+workers.
+"""

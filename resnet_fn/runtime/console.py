@@ -1,4 +1,6 @@
-"""These functions format text for the terminal, let a process outlive the terminal, and return the typed command."""
+"""These functions format text for the terminal, let a process outlive the terminal, and return the
+typed command.
+"""
 
 import json
 import os
@@ -11,11 +13,15 @@ from typing import Any
 
 from resnet_fn.runtime.parent import msrun_command
 
-LAUNCHED_BY = "RESNET_FN_LAUNCHED_BY"  # in a worker's environment: the words of the launcher's command, as JSON
+# in a worker's environment: the words of the launcher's command, as JSON
+LAUNCHED_BY = "RESNET_FN_LAUNCHED_BY"
 
 
 class _Lossy:
-    """Wraps an output stream. If a write fails, no OSError is raised, and the descriptor then leads to /dev/null."""
+    """Wraps an output stream.
+
+    If a write fails, no OSError is raised, and the descriptor then leads to /dev/null.
+    """
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -39,28 +45,39 @@ class _Lossy:
 def outlive_console() -> None:
     """Let this process continue when stdout or stderr is closed or can no longer be written."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
-        pass  # if stdin, stdout or stderr is closed, the next opened file would get its number and its output
+        # if stdin, stdout or stderr is closed, the next opened file would get its number and its
+        # output
+        pass
     os.close(descriptor)
     for name in ("stdout", "stderr"):
         setattr(sys, name, _Lossy(getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")))  # noqa: SIM115
 
 
 def wrapped(text: str, indent: int) -> str:
-    """Wrap `text` to the terminal's width, with later lines indented. Without a terminal, return `text` unchanged."""
+    """Wrap `text` to the terminal's width, with later lines indented.
+
+    Without a terminal, return `text` unchanged.
+    """
     if not sys.stdout.isatty():
         return text
     width, later = shutil.get_terminal_size().columns, " " * indent
-    return textwrap.fill(text, width, subsequent_indent=later, break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(
+        text, width, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def aligned(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
-    """Return the lines of a table whose first column is aligned left and whose other columns are aligned right."""
+    """Return the lines of a table whose first column is aligned left and whose other columns are
+    aligned right.
+    """
     first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
     return [gap.join([row[0].ljust(first), *map(str.rjust, row[1:], others)]) for row in rows]
 
 
 def installed_program() -> str:
-    """Return the name or path of the installed command `resnet_fn` if it started this process, else ""."""
+    """Return the name or path of the installed command `resnet_fn` if it started this process, else
+    "".
+    """
     path = sys.argv[0]
     if Path(path).name != "resnet_fn":
         return ""
@@ -68,7 +85,10 @@ def installed_program() -> str:
 
 
 def typed_command() -> list[str]:
-    """Return the words of the typed command. In a worker, this is the msrun or `resnet_fn.launch` command."""
+    """Return the words of the typed command.
+
+    In a worker, this is the msrun or `resnet_fn.launch` command.
+    """
     if "MS_ROLE" not in os.environ:  # msrun did not start this process
         program = installed_program()
         return [program, *sys.argv[1:]] if program else sys.orig_argv
@@ -81,5 +101,7 @@ def typed_command() -> list[str]:
 
 
 def printable(name: str) -> str:
-    """Return a file's name in which bytes that are not UTF-8 are written as escapes, such as "\\xff"."""
+    """Return a file's name in which bytes that are not UTF-8 are written as escapes, such as
+    "\\xff".
+    """
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

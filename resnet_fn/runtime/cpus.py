@@ -1,4 +1,6 @@
-"""These functions count the CPUs of this process and divide them among the workers of this machine."""
+"""These functions count the CPUs of this process and divide them among the workers of this
+machine.
+"""
 
 import contextlib
 import os
@@ -9,7 +11,8 @@ from pathlib import Path
 
 _JOB = ("MS_ROLE", "MS_SCHED_HOST", "MS_SCHED_PORT")  # equal in all workers of a job
 _counted: set[int] = set()  # CPUs that this process could use before `keep_to_one_cpu`
-_PLACE = ("MS_NODE_ID", "DEVICE_ID")  # variables that differ between a job's workers; child processes inherit them
+# variables that differ between a job's workers; child processes inherit them
+_PLACE = ("MS_NODE_ID", "DEVICE_ID")
 
 
 def processor() -> str:
@@ -22,19 +25,25 @@ def processor() -> str:
 
 
 def cpu_count() -> int:
-    """Return the number of CPUs that this process may use. `keep_to_one_cpu` does not lower this number."""
+    """Return the number of CPUs that this process may use.
+
+    `keep_to_one_cpu` does not lower this number.
+    """
     return min(len(_counted or os.sched_getaffinity(0)), cpu_quota())
 
 
 def cpu_quota(root: Path = Path("/")) -> int:
-    """Return how many CPUs the cgroups (v1 or v2) of this process allow, or `sys.maxsize` if there is no limit."""
+    """Return how many CPUs the cgroups (v1 or v2) of this process allow, or `sys.maxsize` if there
+    is no limit.
+    """
     quota = sys.maxsize
     with contextlib.suppress(OSError):  # no /proc: not Linux
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             if not controllers or "cpu" in controllers.split(","):
                 mount = root / "sys/fs/cgroup" / controllers
-                place = mount / path.lstrip("/")  # in a container this may be a path of the host, which does not exist
+                # in a container this may be a path of the host, which does not exist
+                place = mount / path.lstrip("/")
                 for folder in (place, *place.parents[: len(place.parts) - len(mount.parts)]):
                     quota = min(quota, _quota_of(folder))
     return quota
@@ -45,29 +54,40 @@ def _quota_of(folder: Path) -> int:
         if (file := folder / "cpu.max").exists():
             time, period = map(int, file.read_text().split())
         else:
-            time, period = (int((folder / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+            time, period = (
+                int((folder / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period")
+            )
         return max(1, time // period) if time > 0 else sys.maxsize
     return sys.maxsize
 
 
 def cpu_share() -> int:
-    """Return this worker's number of CPUs, at least 1. Call this when all workers have started (`workers.join`)."""
+    """Return this worker's number of CPUs, at least 1.
+
+    Call this when all workers have started (`workers.join`).
+    """
     mine = os.sched_getaffinity(0)
     masks = list(local_workers().values()) or [mine]  # the running workers of this machine
     return min(shared(mine, masks), max(1, cpu_quota() // len(masks)))
 
 
 def shared(mine: Collection[int], masks: Collection[Collection[int]]) -> int:
-    """Return how many CPUs a worker with affinity mask `mine` gets. A CPU that is in n of the `masks` counts 1/n."""
+    """Return how many CPUs a worker with affinity mask `mine` gets.
+
+    A CPU that is in n of the `masks` counts 1/n.
+    """
     return max(1, int(sum(1 / sum(cpu in mask for mask in masks) for cpu in mine) + 1e-9))
 
 
 def keep_to_one_cpu() -> None:
-    """Bind this worker to its own CPU if all workers of this machine have the same CPUs, and as many as workers."""
+    """Bind this worker to its own CPU if all workers of this machine have the same CPUs, and as
+    many as workers.
+    """
     cpus, workers = os.sched_getaffinity(0), local_workers()
     own = {place: {cpu} for place, cpu in zip(sorted(workers), sorted(cpus), strict=False)}
-    # A process that may use two CPUs computes with at least two threads, which would disturb the other workers.
-    # Workers that are bound already have one CPU. Other masks mean that somebody else divided the CPUs.
+    # A process that may use two CPUs computes with at least two threads, which would disturb the
+    # other workers. Workers that are bound already have one CPU. Other masks mean that somebody
+    # else divided the CPUs.
     if len(workers) == len(cpus) and all(workers[place] in (cpus, own[place]) for place in workers):
         _counted.update(cpus)
         for thread in os.listdir("/proc/self/task"):  # all-reduce already has threads
@@ -80,7 +100,9 @@ def _place(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def local_workers() -> dict[tuple[str, ...], set[int]]:
-    """Return the affinity masks of this job's workers on this machine, keyed by node id and device id."""
+    """Return the affinity masks of this job's workers on this machine, keyed by node id and device
+    id.
+    """
     if "MS_ROLE" not in os.environ:  # msrun did not start this process
         return {}
     job = {name: os.environ.get(name) for name in _JOB}
@@ -90,5 +112,7 @@ def local_workers() -> dict[tuple[str, ...], set[int]]:
             words = (entry.partition("=") for entry in os.fsdecode(path.read_bytes()).split("\0"))
             environment = {name: value for name, _, value in words}
             if all(environment.get(name) == value for name, value in job.items()):
-                masks.setdefault(_place(environment), set()).update(os.sched_getaffinity(int(path.parent.name)))
+                masks.setdefault(_place(environment), set()).update(
+                    os.sched_getaffinity(int(path.parent.name))
+                )
     return masks

@@ -87,8 +87,14 @@ def file_system(path: Path) -> str:
 
 
 def no_room(path: Path, error: OSError, run: Path) -> OSError:
-    """Return an OSError for a failed save of `path`. The message explains how to resume the run in folder `run`."""
-    fix = f"make room on the disk, and run the same command with --out-dir {run} to resume from the last checkpoint"
+    """Return an OSError for a failed save of `path`.
+
+    The message explains how to resume the run in folder `run`.
+    """
+    fix = (
+        f"make room on the disk, and run the same command with --out-dir {run} to resume from "
+        "the last checkpoint"
+    )
     return OSError(f"{path}: cannot be saved ({error.strerror or error}); {fix}")
 
 
@@ -103,7 +109,8 @@ def saving(path: Path, run: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
-    """Let a `with` block write a temporary file, and then replace the file `path` by the temporary file.
+    """Let a `with` block write a temporary file, and then replace the file `path` by the temporary
+    file.
 
     Yields the path of the temporary file. If the block raises an error, `path` stays as it was.
     """

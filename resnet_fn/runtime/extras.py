@@ -8,7 +8,10 @@ from resnet_fn.config.packages import how_to_install
 
 
 def import_extra(module: str, purpose: str) -> Any:
-    """Import a package that only some commands need. `purpose` begins the error message, as in "writing .pth files"."""
+    """Import a package that only some commands need.
+
+    `purpose` begins the error message, as in "writing .pth files".
+    """
     try:
         return importlib.import_module(module)
     except ImportError as error:

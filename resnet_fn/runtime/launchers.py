@@ -31,7 +31,8 @@ _SHELL = "SLURM_PTY_PORT"  # of the shell that srun --pty gives, in which users 
 def check_launcher() -> None:
     """Raise ValueError if another launcher than msrun started several processes.
 
-    Commands whose processes need not join, such as `predict` on parts of a folder, do not call this.
+    Commands whose processes need not join, such as `predict` on parts of a folder, do not call
+    this.
     """
     if "MS_ROLE" in os.environ:
         return
@@ -61,7 +62,9 @@ def _how_to_launch(count: int, machines: int) -> str:
 
 
 def check_pod() -> None:
-    """Raise ValueError if MindCluster's operator, which sets MS_ROLE as msrun does, started one worker of several."""
+    """Raise ValueError if MindCluster's operator, which sets MS_ROLE as msrun does, started one
+    worker of several.
+    """
     # msrun always sets MS_TOPO_TIMEOUT.
     if (count := _number("MS_LOCAL_WORKER")) > 1 and "MS_TOPO_TIMEOUT" not in os.environ:
         fix = "change the pod's command to python -m resnet_fn.launch -- FLAGS, with the same FLAGS"

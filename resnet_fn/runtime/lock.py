@@ -14,8 +14,9 @@ _HOLDER = "process "
 def was_locked(folder: Path, has_run: bool = False) -> bool:
     """Return whether a run has written the lock file in `folder`.
 
-    A loss of power can empty the file. If the folder has a run (`has_run`), this function therefore returns True for an
-    empty file. Do not call this function while this process holds the lock, because reading the file releases the lock.
+    A loss of power can empty the file. If the folder has a run (`has_run`), this function therefore
+    returns True for an empty file. Do not call this function while this process holds the lock,
+    because reading the file releases the lock.
     """
     try:
         text = (folder / "lock").read_text(encoding="utf-8", errors="replace")
@@ -27,7 +28,8 @@ def was_locked(folder: Path, has_run: bool = False) -> bool:
 class FolderLock:
     """Locks a folder in `take`, and releases the lock at the end of the `with` block.
 
-    The end of the process releases the lock too. Forked processes do not hold the lock. The lock works over NFS.
+    The end of the process releases the lock too. Forked processes do not hold the lock. The lock
+    works over NFS.
     """
 
     def __init__(self) -> None:
@@ -42,24 +44,35 @@ class FolderLock:
             # The file stays open as long as the lock is held.
             file = open(folder / "lock", "a+", encoding="utf-8", errors="replace")  # noqa: SIM115
         except OSError as error:
-            raise ValueError(f"out_dir: {folder} cannot be written ({error.strerror}); give another folder") from None
+            raise ValueError(
+                f"out_dir: {folder} cannot be written ({error.strerror}); give another folder"
+            ) from None
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             file.seek(0)
             holder = file.read() or "another process"
             file.close()
-            raise ValueError(f"out_dir: {folder} is in use by {holder}; wait, or give another --out-dir") from None
+            raise ValueError(
+                f"out_dir: {folder} is in use by {holder}; wait, or give another --out-dir"
+            ) from None
         except OSError as error:
-            warning = f"warning: {folder} cannot be locked ({error.strerror}); start no other run there"
+            warning = (
+                f"warning: {folder} cannot be locked ({error.strerror}); start no other run there"
+            )
             print(warning, file=sys.stderr, flush=True)
             locked = False
         file.seek(0)
         if (text := file.read().strip("\0")) and not text.startswith(_HOLDER):
             file.close()
-            raise ValueError(f"out_dir: {folder}/lock was not written by a run; give another --out-dir")
+            raise ValueError(
+                f"out_dir: {folder}/lock was not written by a run; give another --out-dir"
+            )
         file.truncate(0)
-        file.write(f"{_HOLDER}{os.getpid()} on {platform.node()} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
+        file.write(
+            f"{_HOLDER}{os.getpid()} on {platform.node()} since "
+            f"{time.strftime('%Y-%m-%d %H:%M:%S')}"
+        )
         file.flush()
         self._file = file
         return locked

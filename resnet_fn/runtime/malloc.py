@@ -3,8 +3,10 @@
 import ctypes
 import os
 
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8  # constants of glibc's malloc.h
-_LARGEST, _LARGEST_MMAP, _AT_A_TIME = 2**31 - 1, 32 << 20, 256 << 20  # bytes; glibc refuses a higher mmap threshold
+# constants of glibc's malloc.h
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
+# bytes; glibc refuses a higher mmap threshold
+_LARGEST, _LARGEST_MMAP, _AT_A_TIME = 2**31 - 1, 32 << 20, 256 << 20
 
 
 def limit_arenas(limit: int) -> None:
@@ -14,8 +16,12 @@ def limit_arenas(limit: int) -> None:
 
 
 def keep_freed() -> None:
-    """Make malloc keep freed memory for later tensors, because the kernel provides new memory slowly."""
-    _set((_M_MMAP_THRESHOLD, _LARGEST_MMAP), (_M_TRIM_THRESHOLD, _LARGEST), (_M_TOP_PAD, _AT_A_TIME))
+    """Make malloc keep freed memory for later tensors, because the kernel provides new memory
+    slowly.
+    """
+    _set(
+        (_M_MMAP_THRESHOLD, _LARGEST_MMAP), (_M_TRIM_THRESHOLD, _LARGEST), (_M_TOP_PAD, _AT_A_TIME)
+    )
 
 
 def _set(*options: tuple[int, int]) -> None:

@@ -18,7 +18,10 @@ _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
 def claim_port(address: str, port: int) -> int:
-    """Return `port`, or a free port if `port` is 0. Raises OSError if the port cannot be used at `address`."""
+    """Return `port`, or a free port if `port` is 0.
+
+    Raises OSError if the port cannot be used at `address`.
+    """
     family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
@@ -27,7 +30,10 @@ def claim_port(address: str, port: int) -> int:
 
 
 def shell_code(status: int) -> int:
-    """Return the exit code for a status from `os.waitpid`. A process that signal n killed has code 128 + n."""
+    """Return the exit code for a status from `os.waitpid`.
+
+    A process that signal n killed has code 128 + n.
+    """
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
@@ -40,17 +46,28 @@ def describe_exit(code: int) -> str:
 
 
 class WorkerProcesses:
-    """Starts and watches this machine's workers and, on machine 0, MindSpore's scheduler process."""
+    """Starts and watches this machine's workers and, on machine 0, MindSpore's scheduler
+    process.
+    """
 
     def __init__(self) -> None:
         self._inherited = set(parent.children(os.getpid()))  # children started before the launcher
         self.running: dict[int, str] = {}  # process id → name: scheduler, worker_0, worker_1, …
-        self.ended: dict[str, int] = {}  # name → exit code, see `shell_code`, in the order in which they ended
+        # name → exit code, see `shell_code`, in the order in which they ended
+        self.ended: dict[str, int] = {}
 
     def start(
-        self, flags: Sequence[object], ranks: range, command: Sequence[str], logs: Path, variables: Mapping[str, str]
+        self,
+        flags: Sequence[object],
+        ranks: range,
+        command: Sequence[str],
+        logs: Path,
+        variables: Mapping[str, str],
     ) -> None:
-        """Start `command` on `ranks` with msrun, which gets `flags`. `variables` are added to the environment."""
+        """Start `command` on `ranks` with msrun, which gets `flags`.
+
+        `variables` are added to the environment.
+        """
         # msrun looks for `python` on PATH: it must find this one.
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
         msrun = shutil.which("msrun", path=path)
@@ -58,9 +75,11 @@ class WorkerProcesses:
             raise ValueError("msrun is not on PATH; run pip install mindspore")
         become = ("python", Path(parent.__file__).absolute(), os.getpid(), *command)
         words = [str(word) for word in (msrun, *flags, "--log_dir", logs, *become)]
-        # Without `--join True`, msrun ends when the workers run. This process then becomes the parent of the workers.
+        # Without `--join True`, msrun ends when the workers run. This process then becomes the
+        # parent of the workers.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        # The workers get their own session, so that Ctrl-C reaches them only once, through this process.
+        # The workers get their own session, so that Ctrl-C reaches them only once, through this
+        # process.
         environment = {**os.environ, **variables, "PATH": path}
         done = subprocess.run(words, env=environment, capture_output=True, start_new_session=True)
         started = self._children()
@@ -73,7 +92,8 @@ class WorkerProcesses:
     def _children(self) -> list[int]:
         """Return the process ids of the children that msrun started."""
         below = [pid for pid in parent.children(os.getpid()) if pid not in self._inherited]
-        return [pid for pid in below if os.getsid(pid) != os.getsid(0)]  # msrun started them in another session
+        # msrun started them in another session
+        return [pid for pid in below if os.getsid(pid) != os.getsid(0)]
 
     def send(self, number: int) -> None:
         """Send a signal to each running worker. The scheduler does not get the signal."""

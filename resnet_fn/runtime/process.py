@@ -30,19 +30,26 @@ started: dict[str, Any] = {}  # what `start` has set; MindSpore does not report 
 
 
 def prepare_environment() -> None:
-    """Set environment variables that MindSpore reads during import, unless the user has set them."""
-    # GLOG levels: 0 debug, 1 info, 2 warning, 3 error. MindSpore's C++ warnings do not help users of a recipe.
+    """Set environment variables that MindSpore reads during import, unless the user has set
+    them.
+    """
+    # GLOG levels: 0 debug, 1 info, 2 warning, 3 error. MindSpore's C++ warnings do not help users
+    # of a recipe.
     os.environ.setdefault("GLOG_v", "3")
-    # A failed compilation writes rank_0/om/analyze_fail.ir below MS_OM_PATH, by default the current folder.
+    # A failed compilation writes rank_0/om/analyze_fail.ir below MS_OM_PATH, by default the current
+    # folder.
     if "MS_OM_PATH" not in os.environ:
         os.environ["MS_OM_PATH"] = _private_folder()
-    # All-reduce on CPU fails after 30 s by default. Ranks may wait longer, for example for rank 0's checkpoint.
+    # All-reduce on CPU fails after 30 s by default. Ranks may wait longer, for example for rank 0's
+    # checkpoint.
     os.environ.setdefault("MS_CPU_COMM_OP_TIMEOUT", "600")
     if not glob.glob("/dev/davinci*"):  # no card
-        # Compiled functions then compute in the calling thread, which otherwise spins on a core (docs/mindspore.md).
+        # Compiled functions then compute in the calling thread, which otherwise spins on a core
+        # (docs/mindspore.md).
         os.environ.setdefault("MS_DEV_HOST_BLOCKING_RUN", "1")
     if versions.at_least(2, 9) and _has_avx512():
-        # From MindSpore 2.9 on, oneDNN computes 3x3 convolutions with AVX-512 by a slow reference kernel.
+        # From MindSpore 2.9 on, oneDNN computes 3x3 convolutions with AVX-512 by a slow reference
+        # kernel.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 
 
@@ -58,8 +65,12 @@ def _private_folder() -> str:
 
 
 def _has_avx512() -> bool:
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="ascii", errors="replace") as cpuinfo:
-        return any(line.startswith("flags") and " avx512f " in line + " " for line in cpuinfo)  # on x86 only
+    with (
+        contextlib.suppress(OSError),
+        open("/proc/cpuinfo", encoding="ascii", errors="replace") as cpuinfo,
+    ):
+        # on x86 only
+        return any(line.startswith("flags") and " avx512f " in line + " " for line in cpuinfo)
     return False
 
 
@@ -69,18 +80,27 @@ def kernel_threads(threads: int) -> int:
 
 
 def set_once(setting: Callable[[Any], None], value: object) -> None:
-    """Call the MindSpore function `setting`, which accepts one call per process. Warn if it was called before."""
+    """Call the MindSpore function `setting`, which accepts one call per process.
+
+    Warn if it was called before.
+    """
     try:
         setting(value)
     except RuntimeError as error:
         if "repeatedly" not in str(error):
             raise
-        line = f"warning: {setting.__name__} was called before resnet_fn.start; the earlier value is kept, not {value}"
+        line = (
+            f"warning: {setting.__name__} was called before resnet_fn.start; the earlier value "
+            f"is kept, not {value}"
+        )
         print(line, file=sys.stderr, flush=True)
 
 
 def kernel_environment() -> dict[str, Any]:
-    """Return settings that can change rounding, such as device and thread count. Call this function after `start`."""
+    """Return settings that can change rounding, such as device and thread count.
+
+    Call this function after `start`.
+    """
     return {
         "device": started["device"],
         "CPU count": started.get("cpus", 0),
@@ -93,32 +113,42 @@ def kernel_environment() -> dict[str, Any]:
 
 
 def use_exact_kernels() -> None:
-    """Make an Ascend card compute reproducibly and in float32. Call this before `communication.init`."""
+    """Make an Ascend card compute reproducibly and in float32.
+
+    Call this before `communication.init`.
+    """
     import mindspore
     from mindspore.device_context.ascend import op_precision
 
     set_once(mindspore.set_deterministic, True)
-    set_once(op_precision.conv_allow_hf32, False)  # convolutions round to HF32 by default, matrix products do not
+    # convolutions round to HF32 by default, matrix products do not
+    set_once(op_precision.conv_allow_hf32, False)
     set_once(op_precision.matmul_allow_hf32, False)
 
 
 def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Workers":
-    """Choose the device and the CPU threads, and join the other workers if msrun started this process.
+    """Choose the device and the CPU threads, and join the other workers if msrun started this
+    process.
 
-    Call this function before the first MindSpore operation, and before your script writes files. msrun also runs the
-    script in a scheduler process, in which `start` never returns. Further calls change nothing.
+    Call this function before the first MindSpore operation, and before your script writes files.
+    msrun also runs the script in a scheduler process, in which `start` never returns. Further calls
+    change nothing.
 
     Args:
-        device: "CPU" or "Ascend". The default, "", is the device of an earlier call, or the CPU in the first call.
-        threads: Number of CPU threads that compute kernels. 0 means this process's share of the CPUs.
-        fast_math: If True, an Ascend card may compute in HF32 (shorter floats), and results may vary between runs.
+        device: "CPU" or "Ascend". The default, "", is the device of an earlier call, or the CPU in
+            the first call.
+        threads: Number of CPU threads that compute kernels. 0 means this process's share of the
+            CPUs.
+        fast_math: If True, an Ascend card may compute in HF32 (shorter floats), and results may
+            vary between runs.
 
     Returns:
         The rank of this worker and the number of workers.
 
     Raises:
         ValueError: If `device` or `threads` is invalid, or if an earlier call chose another value.
-        ValueError: If MindSpore's compile cache is on, because the cache gives wrong results (docs/lab.md).
+        ValueError: If MindSpore's compile cache is on, because the cache gives wrong results
+            (docs/lab.md).
         ValueError: If another launcher than msrun started several processes, which cannot join.
     """
     check_launcher()
@@ -137,12 +167,20 @@ def prepare(device: str = "", threads: int = 0, fast_math: bool = False) -> "Wor
     from resnet_fn.runtime.workers import join
 
     if context("enable_compile_cache"):
-        raise ValueError(f"set_context(enable_compile_cache=True) {gives_wrong_values}; leave it out")
+        raise ValueError(
+            f"set_context(enable_compile_cache=True) {gives_wrong_values}; leave it out"
+        )
     if started.get("device", device) != device:
-        raise ValueError(f"device: this process already uses {started['device']}; start another process for {device}")
+        raise ValueError(
+            f"device: this process already uses {started['device']}; start another process for "
+            f"{device}"
+        )
     if "device" in started:
         if device == "CPU" and threads not in (0, current := started["threads"]):
-            raise ValueError(f"threads: this process already uses {current}; leave threads out, or start a new process")
+            raise ValueError(
+                f"threads: this process already uses {current}; leave threads out, or start a new "
+                "process"
+            )
         return join(device)
     if os.environ.get("RANK_ID", "0") == "0":  # msrun gives each worker its rank
         for warning in versions.warnings():
@@ -150,9 +188,12 @@ def prepare(device: str = "", threads: int = 0, fast_math: bool = False) -> "Wor
     try:
         mindspore.set_device(device)
     except (RuntimeError, ValueError) as error:
-        # After the first operation no device can be chosen. This is no error if the wanted device is in use.
+        # After the first operation no device can be chosen. This is no error if the wanted device
+        # is in use.
         if mindspore.get_current_device().device_target != device:
-            raise ValueError(f"device: {device!r} is not available here ({first_line(error)}); use CPU") from None
+            raise ValueError(
+                f"device: {device!r} is not available here ({first_line(error)}); use CPU"
+            ) from None
     if device == "CPU":
         from mindspore.device_context.cpu import op_tuning
 
@@ -176,16 +217,20 @@ def context(name: str) -> Any:
 
 @contextlib.contextmanager
 def ending_mixed_precision() -> Iterator[None]:
-    """If a cell with `to_float` raises an error in a `with` block, end the mixed precision that MindSpore leaves on.
+    """If a cell with `to_float` raises an error in a `with` block, end the mixed precision that
+    MindSpore leaves on.
 
-    If the cell is not compiled, MindSpore would compute all later operations of this process in the cell's precision.
+    If the cell is not compiled, MindSpore would compute all later operations of this process in the
+    cell's precision.
     """
     try:
         yield
     except Exception:
         import mindspore
         from mindspore import Tensor, ops
-        from mindspore._c_expression import MixedPrecisionType  # MindSpore has no public function for this
+
+        # MindSpore has no public function for this
+        from mindspore._c_expression import MixedPrecisionType
         from mindspore.common.api import _pynative_executor
 
         ones = [Tensor([1.0], dtype) for dtype in (mindspore.float16, mindspore.float32)]

@@ -14,7 +14,8 @@ from resnet_fn.runtime.signals import SIGNALS, heeded, in_main_thread
 
 _PATIENCE = 20.0  # seconds, as long as MindSpore itself tries to reconnect to a lost scheduler
 _CONNECT = 5.0
-_AFTER_WORKERS = 10.0  # seconds in which MindSpore's scheduler should notice that all workers have ended
+# seconds in which MindSpore's scheduler should notice that all workers have ended
+_AFTER_WORKERS = 10.0
 
 
 def _address() -> tuple[str, int]:
@@ -32,22 +33,28 @@ def check_port() -> None:
                 os.kill(pid, signal.SIGTERM)
         # If a job fails, msrun shows the scheduler's lines that contain the word Error.
         cause = f"{type(error).__name__}: {error.strerror}"
-        raise ValueError(f"master port {port} at {host} cannot be used ({cause}); give another --master_port") from None
+        raise ValueError(
+            f"master port {port} at {host} cannot be used ({cause}); give another --master_port"
+        ) from None
 
 
 def wait_for_workers_then_exit() -> None:
-    """Fork a child process that becomes MindSpore's scheduler, and wait in this process until the child ends.
+    """Fork a child process that becomes MindSpore's scheduler, and wait in this process until the
+    child ends.
 
-    Only the child returns. After a signal, the child runs until the local workers, which may save, have ended.
-    Outside the main thread, nothing happens. Call this function before any thread starts: a fork copies no threads.
+    Only the child returns. After a signal, the child runs until the local workers, which may save,
+    have ended. Outside the main thread, nothing happens. Call this function before any thread
+    starts: a fork copies no threads.
     """
     if not in_main_thread():
         return
     here, asked = os.getpid(), list[int]()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if SIGCHLD were ignored, the child's exit code would be lost
+    # if SIGCHLD were ignored, the child's exit code would be lost
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number in heeded():
         signal.signal(number, lambda got, _: asked.append(got))
-    # MindSpore's scheduler holds the GIL until it ends, so that no signal handler could run in its process.
+    # MindSpore's scheduler holds the GIL until it ends, so that no signal handler could run in its
+    # process.
     child = os.fork()
     if not child:
         for number in SIGNALS:
@@ -86,8 +93,9 @@ def end_with_scheduler() -> None:
 
 
 def _wait_for_loss(signals: int) -> None:
-    # Within 30 s of a loss MindSpore sends SIGTERM to this process. `StopRequest` only records the signal, and an
-    # all-reduce waits for MS_CPU_COMM_OP_TIMEOUT. After a SIGTERM, this thread therefore tests the connection.
+    # Within 30 s of a loss MindSpore sends SIGTERM to this process. `StopRequest` only records the
+    # signal, and an all-reduce waits for MS_CPU_COMM_OP_TIMEOUT. After a SIGTERM, this thread
+    # therefore tests the connection.
     while signal.SIGTERM not in os.read(signals, 1):
         pass
     answered = time.monotonic()
@@ -97,5 +105,8 @@ def _wait_for_loss(signals: int) -> None:
             socket.create_connection(_address(), timeout=_CONNECT).close()
             answered = time.monotonic()
     host, port = _address()
-    os.write(2, f"error: msrun's scheduler at {host}, port {port} does not answer; check that machine\n".encode())
+    os.write(
+        2,
+        f"error: msrun's scheduler at {host}, port {port} does not answer; check that machine\n".encode(),
+    )
     os._exit(1)

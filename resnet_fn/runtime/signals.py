@@ -12,8 +12,15 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def heeded() -> list[signal.Signals]:
-    """Return `SIGNALS`. SIGHUP is left out if this process ignores SIGHUP, for example under nohup."""
-    return [number for number in SIGNALS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
+    """Return `SIGNALS`.
+
+    SIGHUP is left out if this process ignores SIGHUP, for example under nohup.
+    """
+    return [
+        number
+        for number in SIGNALS
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
+    ]
 
 
 def in_main_thread() -> bool:
@@ -22,7 +29,8 @@ def in_main_thread() -> bool:
 
 
 class StopRequest:
-    """Records the first of `SIGNALS` that arrives between `install_handlers` and the end of the `with` block.
+    """Records the first of `SIGNALS` that arrives between `install_handlers` and the end of the
+    `with` block.
 
     Outside the main thread no signal is recorded, because Python allows no signal handlers there.
     """
@@ -36,8 +44,9 @@ class StopRequest:
 
     def __enter__(self) -> "StopRequest":
         self._open = True
-        # While MindSpore compiles or runs a function, it turns a SIGINT into a SIGTERM. Commands therefore block SIGINT
-        # before NumPy and MindSpore start threads, and a thread here waits for SIGINT.
+        # While MindSpore compiles or runs a function, it turns a SIGINT into a SIGTERM. Commands
+        # therefore block SIGINT before NumPy and MindSpore start threads, and a thread here waits
+        # for SIGINT.
         if in_main_thread() and signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()):
             self._listener = threading.Thread(target=self._listen, name="sigint", daemon=True)
             self._listener.start()
@@ -65,7 +74,8 @@ class StopRequest:
                 return
             if not self._taken:
                 os.write(2, b"interrupted before the first update: there is nothing to save\n")
-                os._exit(128 + signal.SIGINT)  # the main thread may be in MindSpore's compiler for minutes
+                # the main thread may be in MindSpore's compiler for minutes
+                os._exit(128 + signal.SIGINT)
             self._note(number, None)
 
     def _note(self, number: int, _: FrameType | None) -> None:
@@ -73,10 +83,17 @@ class StopRequest:
             self._asked[SIGNALS.index(signal.Signals(number))] = 1
 
     def stop_flags(self) -> np.ndarray:
-        """Return float32 [3], a number for each of `SIGNALS`: 1 for the recorded signal, and 0 for the others."""
+        """Return float32 [3], a number for each of `SIGNALS`: 1 for the recorded signal, and 0 for
+        the others.
+        """
         return self._asked.copy()
 
 
 def agreed_signal(stop_flags: np.ndarray) -> int:
-    """Return the first of `SIGNALS` that any rank has recorded, or 0. `stop_flags` is the sum of all ranks' flags."""
-    return next((int(number) for number, count in zip(SIGNALS, stop_flags, strict=True) if count > 0), 0)
+    """Return the first of `SIGNALS` that any rank has recorded, or 0.
+
+    `stop_flags` is the sum of all ranks' flags.
+    """
+    return next(
+        (int(number) for number, count in zip(SIGNALS, stop_flags, strict=True) if count > 0), 0
+    )

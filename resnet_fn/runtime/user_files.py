@@ -1,4 +1,7 @@
-"""This module loads the user's Python files. Modules of the same name in different folders stay separate."""
+"""This module loads the user's Python files.
+
+Modules of the same name in different folders stay separate.
+"""
 
 import contextlib
 import importlib.util
@@ -13,7 +16,8 @@ from resnet_fn.config.hints import first_line, near_path
 from resnet_fn.config.packages import how_to_install, is_importable
 
 _loaded: dict[Path, ModuleType] = {}  # by resolved path
-_imported: dict[Path, dict[str, ModuleType]] = {}  # by folder: modules that the folder's files imported from it
+# by folder: modules that the folder's files imported from it
+_imported: dict[Path, dict[str, ModuleType]] = {}
 _paths: dict[Path, list[str]] = {}  # by folder: the folder, and what its files added to sys.path
 
 
@@ -21,7 +25,8 @@ _paths: dict[Path, list[str]] = {}  # by folder: the folder, and what its files 
 def imports_beside(*places: str | None) -> Iterator[None]:
     """Let imports inside a `with` block search the folders of the files in `places` first.
 
-    A place is "FILE.py:FUNCTION". At the end of the block, modules from these folders are taken out of `sys.modules`.
+    A place is "FILE.py:FUNCTION". At the end of the block, modules from these folders are taken out
+    of `sys.modules`.
     """
     files = [Path(place.rpartition(":")[0]).resolve() for place in places if place and ":" in place]
     folders = list(dict.fromkeys(file.parent for file in files))
@@ -38,16 +43,21 @@ def imports_beside(*places: str | None) -> Iterator[None]:
         for folder in folders:
             _paths[folder] += added
             inside = {Path(path).resolve() for path in _paths[folder]}
-            tops = {name for name in new if "." not in name and _place(sys.modules.get(name)) in inside}
+            tops = {
+                name for name in new if "." not in name and _place(sys.modules.get(name)) in inside
+            }
             here = [name for name in new if name.partition(".")[0] in tops]
-            _imported[folder] |= {name: sys.modules.pop(name) for name in here}  # a later block puts them back
+            # a later block puts them back
+            _imported[folder] |= {name: sys.modules.pop(name) for name in here}
             sys.modules.update((name, known[name]) for name in here if name in known)
             new = [name for name in new if name not in here]
         sys.path[:] = before
 
 
 def _place(module: ModuleType | None) -> Path | None:
-    place = next(iter(getattr(module, "__path__", None) or ()), None) or getattr(module, "__file__", None)
+    place = next(iter(getattr(module, "__path__", None) or ()), None) or getattr(
+        module, "__file__", None
+    )
     return Path(place).resolve().parent if place else None
 
 
@@ -61,15 +71,24 @@ def _import_fault(error: Exception) -> str:
 
 
 def load_function(place: str, flag: str) -> Any:
-    """Return the function at `place`, such as "nets/mine.py:build". Error messages begin with `flag`."""
+    """Return the function at `place`, such as "nets/mine.py:build".
+
+    Error messages begin with `flag`.
+    """
     path, _, name = place.rpartition(":")
     if not path.endswith(".py") or not name:
-        raise UsageError(f"{flag}: {place!r} is not FILE.py:FUNCTION; give for example nets/mine.py:build")
+        raise UsageError(
+            f"{flag}: {place!r} is not FILE.py:FUNCTION; give for example nets/mine.py:build"
+        )
     if not Path(path).is_file():
-        raise UsageError(f"{flag}: there is no file {path}; {near_path(path, 'give FILE.py:FUNCTION')}")
+        raise UsageError(
+            f"{flag}: there is no file {path}; {near_path(path, 'give FILE.py:FUNCTION')}"
+        )
     resolved = Path(path).resolve()
     if resolved not in _loaded:
-        spec = importlib.util.spec_from_file_location(f"resnet_fn_user_{len(_loaded)}_{resolved.stem}", resolved)
+        spec = importlib.util.spec_from_file_location(
+            f"resnet_fn_user_{len(_loaded)}_{resolved.stem}", resolved
+        )
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)

@@ -11,11 +11,14 @@ RUN_ON = ("2.7.2", "2.8.0", "2.9.0", "2.10.0")  # scripts/test_versions.sh runs 
 def sources() -> str:
     """Return one SHA-256 hash over the Python files of this package."""
     files = sorted(Path(__file__).parent.parent.rglob("*.py"))
-    return sha256(b"".join(sha256(file.read_bytes()).encode() for file in files if file.is_file()))  # no editor's lock
+    # no editor's lock
+    return sha256(b"".join(sha256(file.read_bytes()).encode() for file in files if file.is_file()))
 
 
 def at_least(major: int, minor: int, package: str = "mindspore") -> bool:
-    """Return True if the installed version is at least major.minor, or if the version is unknown."""
+    """Return True if the installed version is at least major.minor, or if the version is
+    unknown.
+    """
     words = installed(package).split(".")
     return not words[0].isdigit() or (int(words[0]), int(words[1])) >= (major, minor)
 
@@ -27,5 +30,8 @@ def warnings() -> list[str]:
         untried = f"was never tried with this package ({', '.join(RUN_ON)} were)"
         lines.append(f"warning: MindSpore {version} {untried}; run python -m resnet_fn.doctor")
     if not at_least(9, 1, "pillow"):
-        lines.append(f"warning: Pillow {installed('pillow')} is too old to read images; run pip install 'pillow>=9.1'")
+        lines.append(
+            f"warning: Pillow {installed('pillow')} is too old to read images; run pip install "
+            "'pillow>=9.1'"
+        )
     return lines

@@ -18,7 +18,8 @@ class Workers(NamedTuple):
     Attributes:
         rank: Number of this worker, from 0.
         size: Number of workers.
-        all_reduce: Function that sums tensors over all workers; None before `with_all_reduce`, or for one worker.
+        all_reduce: Function that sums tensors over all workers; None before `with_all_reduce`, or
+            for one worker.
     """
 
     rank: int = 0
@@ -32,7 +33,10 @@ class Workers(NamedTuple):
 
 
 def join(device: str = "CPU") -> Workers:
-    """Join the other workers if msrun started this process. The call never returns in msrun's scheduler process."""
+    """Join the other workers if msrun started this process.
+
+    The call never returns in msrun's scheduler process.
+    """
     global _joined
     if _joined is None:
         _joined = _join(device) if "MS_ROLE" in os.environ else Workers()
@@ -61,7 +65,10 @@ def _join(device: str) -> Workers:
 
 
 def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
-    """Sum a float32 array over all ranks. Sums of integers up to 2^24 are exact. Every rank must call this."""
+    """Sum a float32 array over all ranks.
+
+    Sums of integers up to 2^24 are exact. Every rank must call this.
+    """
     if workers.size == 1:
         return values
     from mindspore import Tensor, ops
@@ -70,8 +77,12 @@ def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
 
 
 def exchange_numbers(values: np.ndarray, workers: Workers) -> np.ndarray:
-    """Sum int64 arrays of all ranks. Each number is below 2^48 on one rank, else 0. Every rank must call this."""
-    halves = np.stack(np.divmod(values, 2**24)).astype(np.float32)  # float32 holds the 24 bits of each half exactly
+    """Sum int64 arrays of all ranks.
+
+    Each number is below 2^48 on one rank, else 0. Every rank must call this.
+    """
+    # float32 holds the 24 bits of each half exactly
+    halves = np.stack(np.divmod(values, 2**24)).astype(np.float32)
     upper, lower = sum_over_ranks(halves, workers).astype(np.int64)
     return upper * 2**24 + lower
 
@@ -86,7 +97,8 @@ def gather_texts(text: str, workers: Workers) -> list[str]:
     if workers.size == 1:
         return [text]
     data = text.encode("utf-8", "surrogateescape")  # a path may contain bytes that are not UTF-8
-    lengths = np.zeros(workers.size, np.int64)  # first, because all ranks must sum arrays of one shape
+    # first, because all ranks must sum arrays of one shape
+    lengths = np.zeros(workers.size, np.int64)
     lengths[workers.rank] = len(data)
     lengths = exchange_numbers(lengths, workers)
     rows = np.zeros((workers.size, max(1, *lengths)), np.float32)

@@ -1,4 +1,6 @@
-"""This package writes metrics.jsonl (a run's log) and TensorBoard events, and shows the progress bar."""
+"""This package writes metrics.jsonl (a run's log) and TensorBoard events, and shows the progress
+bar.
+"""
 
 import json
 import sys
@@ -7,7 +9,10 @@ from typing import Any
 
 
 def read_log(log: Path) -> list[dict[str, Any]]:
-    """Return the events of a metrics.jsonl file. Warn of damaged lines, but not of an incomplete last line."""
+    """Return the events of a metrics.jsonl file.
+
+    Warn of damaged lines, but not of an incomplete last line.
+    """
     events = []
     for number, line in enumerate(log.read_bytes().splitlines(keepends=True), 1):
         try:
@@ -16,5 +21,9 @@ def read_log(log: Path) -> list[dict[str, Any]]:
                 events.append(event)
         except (ValueError, KeyError, TypeError):
             if line.endswith(b"\n"):
-                print(f"warning: {log}: line {number} is damaged and was left out", file=sys.stderr, flush=True)
+                print(
+                    f"warning: {log}: line {number} is damaged and was left out",
+                    file=sys.stderr,
+                    flush=True,
+                )
     return events

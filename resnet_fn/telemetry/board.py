@@ -17,7 +17,8 @@ from resnet_fn.recipes import RECIPES
 from resnet_fn.runtime.console import printable
 from resnet_fn.runtime.disk import no_room
 
-# If torch is installed, tensorboardX imports it only to accept torch's tensors, which takes 1.2 s and 180 MB.
+# If torch is installed, tensorboardX imports it only to accept torch's tensors, which takes 1.2 s
+# and 180 MB.
 if _no_torch := "torch" not in sys.modules:
     sys.modules["torch"] = None  # type: ignore[assignment]  # makes `import torch` fail
 try:
@@ -40,7 +41,10 @@ SCALARS = {
         "grad_norm": "train/gradient_norm",
         "loss_scale": "train/loss_scale",
         "skipped": "train/skipped_updates",
-        **{name: f"train_system/{name}" for name in ("images_per_second", "data_seconds", "step_seconds", "memory_mb")},
+        **{
+            name: f"train_system/{name}"
+            for name in ("images_per_second", "data_seconds", "step_seconds", "memory_mb")
+        },
     },
     "eval": {name: f"eval/{name}" for name in ("loss", "top1", "top5", "macro_f1", "map")},
     "checkpoint": {"stall_seconds": "train_system/checkpoint_stall_seconds"},
@@ -116,7 +120,10 @@ class EventFile:
 
 
 class Board:
-    """Writes a run's TensorBoard events after update `start`. Older events after `start` (if 0, all) are hidden."""
+    """Writes a run's TensorBoard events after update `start`.
+
+    Older events after `start` (if 0, all) are hidden.
+    """
 
     def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int) -> None:
         self._folder = folder
@@ -127,7 +134,10 @@ class Board:
             self._add_config(recipe, options)
 
     def scalars(self, event: Mapping[str, Any]) -> None:
-        """Add the fields of an event that `SCALARS` lists. Raises an OSError if earlier events could not be written."""
+        """Add the fields of an event that `SCALARS` lists.
+
+        Raises an OSError if earlier events could not be written.
+        """
         self._check()
         for field, name in SCALARS[event["event"]].items():
             if event.get(field) is not None and field not in self._hidden:
@@ -141,18 +151,27 @@ class Board:
                 self._file.add(summary.scalar(f"train_{kind}_norm/{group}", value), update)
 
     def batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
-        """Add the first images of the run and their labels. An error is printed as a warning and not raised."""
+        """Add the first images of the run and their labels.
+
+        An error is printed as a warning and not raised.
+        """
         try:
             text = _describe_batch(images, labels, classes)
             self._file.add(summary.text("config/first_batch", text), 0)
-            # Large images would take a second to encode, and the digits' 8 pixels could not be seen.
+            # Large images would take a second to encode, and the digits' 8 pixels could not be
+            # seen.
             step, times = -(-images.shape[-1] // _SIDE), max(1, _SIDE // images.shape[-1])
             shown = images[:_SHOWN, :, ::step, ::step].repeat(times, axis=2).repeat(times, axis=3)
-            grey = shown / 5.0 + 0.5  # a fixed scale, so that a wrong normalisation shows: -2.5 is black
+            # a fixed scale, so that a wrong normalisation shows: -2.5 is black
+            grey = shown / 5.0 + 0.5
             pixels = np.clip(grey, 0, 1)
             self._file.add(summary.image("train/first_batch", pixels, dataformats="NCHW"), 0)
         except Exception as error:
-            print(f"warning: first batch not shown in TensorBoard: {first_line(error)}", file=sys.stderr, flush=True)
+            print(
+                f"warning: first batch not shown in TensorBoard: {first_line(error)}",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def flush(self) -> None:
         """Write the events that are in memory. Raises an OSError if events could not be written."""
@@ -160,7 +179,10 @@ class Board:
         self._check()
 
     def close(self, whole: bool) -> None:
-        """Write all events and close the file. A write error is raised only if the run is complete (`whole`)."""
+        """Write all events and close the file.
+
+        A write error is raised only if the run is complete (`whole`).
+        """
         if whole and self._session_end is not None:
             self._file.add(self._session_end, 0)
         self._file.close()
@@ -177,24 +199,36 @@ class Board:
         recipes = summary.text("config/recipe", _table(recipe, named or Recipe(), title))
         self._file.add(recipes, 0)
         self._file.add(summary.text("config/options", _table(options, RunOptions(), "default")), 0)
-        values = {k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in vars(recipe).items()}
-        # Without the description of an experiment, TensorBoard makes one from all runs. It then shows settings that
-        # differ first, and the last point of each curve as a metric.
+        values = {
+            k: v if isinstance(v, bool | int | float | str) else str(v)
+            for k, v in vars(recipe).items()
+        }
+        # Without the description of an experiment, TensorBoard makes one from all runs. It then
+        # shows settings that differ first, and the last point of each curve as a metric.
         _, begin, self._session_end = summary.hparams(values, {})
         self._file.add(begin, 0)
 
 
 def _describe_batch(images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> str:
-    lines = [f"- channel {c}: mean {x.mean():.2f} ± {x.std():.2f}" for c, x in enumerate(images.swapaxes(0, 1))]
+    lines = [
+        f"- channel {c}: mean {x.mean():.2f} ± {x.std():.2f}"
+        for c, x in enumerate(images.swapaxes(0, 1))
+    ]
     for number, label in enumerate(labels[:_SHOWN], 1):
-        shares = {label: 1.0} if labels.ndim == 1 else {place: label[place] for place in np.flatnonzero(label)}
+        shares = (
+            {label: 1.0}
+            if labels.ndim == 1
+            else {place: label[place] for place in np.flatnonzero(label)}
+        )
         names = (f"{printable(classes[place])} {share:.0%}" for place, share in shares.items())
         lines.append(f"- image {number}: {', '.join(names) or 'no class'}")
     return "\n".join(lines)
 
 
 def _table(config: Recipe | RunOptions, base: Recipe | RunOptions, title: str) -> str:
-    """Return all settings as a Markdown table, in which settings that differ from `base` come first."""
+    """Return all settings as a Markdown table, in which settings that differ from `base` come
+    first.
+    """
     changed, same = [], []
     for name, value in vars(config).items():
         usual = getattr(base, name)

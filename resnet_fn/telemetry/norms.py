@@ -10,26 +10,38 @@ from resnet_fn.models.parts import group_of
 
 
 class LayerNorms:
-    """Measures norms once in `every` updates (0: never). `group` maps the name of a weight to a group of layers."""
+    """Measures norms once in `every` updates (0: never).
 
-    def __init__(self, trained: Sequence[Parameter], every: int, group: Callable[[str], str] = group_of) -> None:
+    `group` maps the name of a weight to a group of layers.
+    """
+
+    def __init__(
+        self, trained: Sequence[Parameter], every: int, group: Callable[[str], str] = group_of
+    ) -> None:
         self._weights = trained
         self._groups = [group(parameter.name) for parameter in self._weights]
         self._every = every
         self._before: list[np.ndarray] = []
 
     def before(self, update: int) -> None:
-        """Copy the weights before `update` (counted from 1) if the norms of this update are measured."""
+        """Copy the weights before `update` (counted from 1) if the norms of this update are
+        measured.
+        """
         if self._every > 0 and update % self._every == 0:
             self._before = [parameter.numpy().copy() for parameter in self._weights]
 
     def after(self, squares: Tensor) -> dict[str, dict[str, float]]:
-        """Return 2-norms {kind: {group: norm}}, or {} if the update is not measured. For `squares` see `StepResult`."""
+        """Return 2-norms {kind: {group: norm}}, or {} if the update is not measured.
+
+        For `squares` see `StepResult`.
+        """
         if not self._before:
             return {}
         gradients = squares.numpy()
         if len(gradients) > len(self._weights):
-            starts = np.cumsum([0, *(math.prod(parameter.shape) for parameter in self._weights[:-1])])
+            starts = np.cumsum(
+                [0, *(math.prod(parameter.shape) for parameter in self._weights[:-1])]
+            )
             gradients = np.add.reduceat(gradients.astype(np.float64), starts)
         after = [parameter.numpy() for parameter in self._weights]
         changed = [_square(new - old) for new, old in zip(after, self._before, strict=True)]
@@ -44,7 +56,9 @@ class LayerNorms:
         sums: dict[str, float] = {}
         for group, square in zip(self._groups, squares, strict=True):
             sums[group] = sums.get(group, 0.0) + square
-        return {group: math.sqrt(value) if value >= 0 else math.nan for group, value in sums.items()}
+        return {
+            group: math.sqrt(value) if value >= 0 else math.nan for group, value in sums.items()
+        }
 
 
 def _square(array: np.ndarray) -> float:

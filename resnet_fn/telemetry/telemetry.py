@@ -1,4 +1,6 @@
-"""`Telemetry` writes metrics.jsonl and TensorBoard events and shows the progress bar, all on rank 0."""
+"""`Telemetry` writes metrics.jsonl and TensorBoard events and shows the progress bar, all on rank
+0.
+"""
 
 import contextlib
 import json
@@ -18,13 +20,15 @@ from resnet_fn.telemetry import read_log
 from resnet_fn.telemetry.board import Board
 
 PAUSE = 60.0  # seconds between two printed lines if there is no progress bar
-BAR = "{desc}{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"  # fits into 80 columns
+# fits into 80 columns
+BAR = "{desc}{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
 
 
 class Pace:
     """Collects the losses, accuracies and durations of the updates of the current epoch.
 
-    The time of the process's first update includes compilation, and is stored in `compiling` instead of `seconds`.
+    The time of the process's first update includes compilation, and is stored in `compiling`
+    instead of `seconds`.
     """
 
     def __init__(self) -> None:
@@ -50,20 +54,39 @@ class Pace:
 
 
 class Telemetry:
-    """Writes the events of a run to its folder and shows the progress bar. Use `Telemetry` in a `with` block."""
+    """Writes the events of a run to its folder and shows the progress bar.
 
-    def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int, total: int) -> None:
+    Use `Telemetry` in a `with` block.
+    """
+
+    def __init__(
+        self, folder: Path, recipe: Recipe, options: RunOptions, start: int, total: int
+    ) -> None:
         """Open the log of a run of `total` updates, of which `start` are done."""
         self._folder = folder
         log = folder / "metrics.jsonl"
         if log.exists():  # it keeps the events up to update `start`
-            replace_text(log, "".join(json.dumps(event) + "\n" for event in read_log(log) if event["update"] <= start))
+            replace_text(
+                log,
+                "".join(
+                    json.dumps(event) + "\n" for event in read_log(log) if event["update"] <= start
+                ),
+            )
         self._log = open(log, "a", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
         self._board = Board(folder, recipe, options, start)
         self._left = total - start
         hidden = None if options.progress else True  # None: hidden if stderr is no terminal
-        self._bar = tqdm(total=total, initial=start, unit="update", disable=hidden, dynamic_ncols=True, bar_format=BAR)
-        self._next_line = time.monotonic() + PAUSE if options.progress and self._bar.disable else float("inf")
+        self._bar = tqdm(
+            total=total,
+            initial=start,
+            unit="update",
+            disable=hidden,
+            dynamic_ncols=True,
+            bar_format=BAR,
+        )
+        self._next_line = (
+            time.monotonic() + PAUSE if options.progress and self._bar.disable else float("inf")
+        )
 
     def __enter__(self) -> "Telemetry":
         return self
@@ -80,7 +103,9 @@ class Telemetry:
             self._board.close(whole=error is None and self._left == 0)
 
     def first_batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
-        """Show the first batch in TensorBoard, with images float32 [n, C, H, W] as the net gets them."""
+        """Show the first batch in TensorBoard, with images float32 [n, C, H, W] as the net gets
+        them.
+        """
         self._board.batch(images, labels, classes)
 
     def advance(self, epoch: int, epochs: int, event: dict[str, Any] | None) -> None:
@@ -96,7 +121,10 @@ class Telemetry:
             if time.monotonic() > self._next_line:
                 self._next_line = time.monotonic() + PAUSE
                 accuracy = f"acc {event['accuracy']:.1%}, " if "accuracy" in event else ""
-                self.say(f"{place}, update {event['update']}: {loss}, {accuracy}lr {event['lr']:.4g}, {rate}")
+                self.say(
+                    f"{place}, update {event['update']}: {loss}, {accuracy}lr {event['lr']:.4g}, "
+                    f"{rate}"
+                )
         self._left -= 1
         self._bar.update()
 

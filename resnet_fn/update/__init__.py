@@ -1,1 +1,3 @@
-"""This package computes one update of a net: loss, gradients, optimizer, learning rate and moving average."""
+"""This package computes one update of a net: loss, gradients, optimizer, learning rate and moving
+average.
+"""

@@ -1,4 +1,6 @@
-"""This module keeps a moving average of a net's weights, which evaluations use instead of the weights."""
+"""This module keeps a moving average of a net's weights, which evaluations use instead of the
+weights.
+"""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,39 +21,51 @@ _assign = ops.Assign()
 class MovingAverage(NamedTuple):
     """Holds the exponential moving average of a net's weights (Polyak and Juditsky, 1992)."""
 
-    averages: tuple[Parameter, ...]  # the averages, `ema.<parameter>` for each parameter of `followed`
+    # the averages, `ema.<parameter>` for each parameter of `followed`
+    averages: tuple[Parameter, ...]
     followed: tuple[Parameter, ...]  # the net's parameters that are averaged
     count: Parameter  # number of applied updates so far, float32 scalar
-    new_weight: Tensor  # 1 − decay, float32 scalar: average ← decay · average + (1 − decay) · parameter
+    # 1 − decay, float32 scalar: average ← decay · average + (1 − decay) · parameter
+    new_weight: Tensor
     every: int  # number of applied updates from one move of the average to the next
     start: int  # number of first applied updates in which the average is only a copy of the weights
     warmup: bool = False  # whether first moves have a smaller decay: see `moving_average`
 
 
 def moving_average(
-    parameters: Iterable[Parameter], decay: float, every: int = 1, start: int = 0, warmup: bool = False
+    parameters: Iterable[Parameter],
+    decay: float,
+    every: int = 1,
+    start: int = 0,
+    warmup: bool = False,
 ) -> MovingAverage:
-    """Make a moving average of a net's parameters. At first, the average is a copy of the parameters.
+    """Make a moving average of a net's parameters. At first, the average is a copy of the
+    parameters.
 
     Args:
-        parameters: the float32 parameters to average. The parameters should include BatchNorm's moving statistics, as
-            in torchvision's ExponentialMovingAverage with `use_buffers`.
+        parameters: the float32 parameters to average. The parameters should include BatchNorm's
+            moving statistics, as in torchvision's ExponentialMovingAverage with `use_buffers`.
         decay: weight of the old average, 0 <= decay < 1.
         every: number of applied (not skipped) updates from one move of the average to the next.
-        start: number of applied updates, at the start of training, in which the average only copies the parameters.
+        start: number of applied updates, at the start of training, in which the average only copies
+            the parameters.
         warmup: whether move n = 0, 1, … after `start` has the decay min(decay, (1 + n) / (10 + n)),
             as TensorFlow's ExponentialMovingAverage with `num_updates`. Without a warm-up, the part
             decay ** n of the average is the first parameters, after n moves.
     """
     parameters = tuple(parameters)
-    averages = tuple(Parameter(Tensor(p.numpy()), name=_PREFIX + p.name, requires_grad=False) for p in parameters)
+    averages = tuple(
+        Parameter(Tensor(p.numpy()), name=_PREFIX + p.name, requires_grad=False) for p in parameters
+    )
     count = Parameter(Tensor(np.float32(0)), name=_COUNT, requires_grad=False)
     new_weight = Tensor(1.0 - decay, mindspore.float32)
     return MovingAverage(averages, parameters, count, new_weight, every, start, warmup)
 
 
 def make_average(net: nn.Cell, recipe: Recipe, updates_per_epoch: float) -> MovingAverage | None:
-    """Make the moving average of a net's parameters that are not frozen, or return None if `recipe.ema` is 0."""
+    """Make the moving average of a net's parameters that are not frozen, or return None if
+    `recipe.ema` is 0.
+    """
     if not recipe.ema:
         return None
     statistics = {id(parameter) for parameter in batchnorm_statistics(net)}
@@ -72,7 +86,9 @@ def describe_average(average: MovingAverage, decay: float, updates: int) -> str:
         return f"warning: {cause}: the average never moves in {updates} updates; give less"
     if average.warmup:
         last = min(decay, moves / (9 + moves))
-        return f"ema {decay:g} is not reached in {moves} moves: the last one has the decay {last:.3g}"
+        return (
+            f"ema {decay:g} is not reached in {moves} moves: the last one has the decay {last:.3g}"
+        )
     why = f"{of_first:.1%} of the average is the first weights after all {moves} moves"
     return f"warning: ema {decay:g}: with this decay, {why}; give --ema-warmup"
 
@@ -86,10 +102,14 @@ def move_average(
     start: int,
     warmup: bool = False,
 ) -> Tensor:
-    """Count an applied update; move the average if `every` or `start` requires it. Arguments: see `MovingAverage`."""
+    """Count an applied update; move the average if `every` or `start` requires it.
+
+    Arguments: see `MovingAverage`.
+    """
     now = count + 1.0
     _assign(count, now)
-    # Each branch returns a value that is used, because MindSpore drops a branch that returns no value.
+    # Each branch returns a value that is used, because MindSpore drops a branch that returns no
+    # value.
     weight = new_weight
     if warmup:  # a constant, decided at compilation
         # The number of earlier moves after `start`, in an update that moves the average.
@@ -102,7 +122,9 @@ def move_average(
     return now
 
 
-def _move(averages: Parameters, followed: Parameters, now: Tensor, new_weight: Tensor, start: int) -> Tensor:
+def _move(
+    averages: Parameters, followed: Parameters, now: Tensor, new_weight: Tensor, start: int
+) -> Tensor:
     weight = ops.where(now <= start, ops.ones_like(new_weight), new_weight)
     map_tensors(ops.partial(_follow, weight), averages, followed)
     return now
@@ -115,7 +137,10 @@ def _follow(weight: Tensor, average: Parameter, parameter: Parameter) -> Tensor:
 
 @contextlib.contextmanager
 def averaged(average: MovingAverage | None) -> Iterator[None]:
-    """Assign the averages to the net's parameters inside a `with` block. Compiled functions read the averages, too."""
+    """Assign the averages to the net's parameters inside a `with` block.
+
+    Compiled functions read the averages, too.
+    """
     if average is None:
         yield
         return
@@ -131,5 +156,11 @@ def averaged(average: MovingAverage | None) -> Iterator[None]:
 
 
 def averages_of(training: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return a dict from parameter names to averaged weights, taken from a checkpoint's `training` arrays."""
-    return {name.removeprefix(_PREFIX): array for name, array in training.items() if name.startswith(_PREFIX)}
+    """Return a dict from parameter names to averaged weights, taken from a checkpoint's `training`
+    arrays.
+    """
+    return {
+        name.removeprefix(_PREFIX): array
+        for name, array in training.items()
+        if name.startswith(_PREFIX)
+    }

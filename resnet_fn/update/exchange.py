@@ -1,6 +1,7 @@
 """This module makes and reads the report, a small vector that the workers sum in each update.
 
-The report is a float32 vector of length 3 + number of flags + number of workers. The report contains, in this order:
+The report is a float32 vector of length 3 + number of flags + number of workers. The report
+contains, in this order:
 
     loss: the mean over the whole batch, before the update.
     metric: the mean over the whole batch, before the update.
@@ -26,7 +27,9 @@ _depend = ops.Depend()
 
 
 class Report(NamedTuple):
-    """Holds the parts of a report (the small vector that workers sum), as tensors or NumPy arrays."""
+    """Holds the parts of a report (the small vector that workers sum), as tensors or NumPy
+    arrays.
+    """
 
     loss: Any  # scalar
     metric: Any  # scalar
@@ -40,7 +43,8 @@ def make_flags(more: Sequence[float] | np.ndarray = (), withheld: bool = False) 
 
     Args:
         more: k values of your choice, where k may be 0. `StepResult.report.flags` has their sums.
-        withheld: whether this worker has no samples for the update, so that no worker applies the update.
+        withheld: whether this worker has no samples for the update, so that no worker applies the
+            update.
 
     Returns:
         float32 [1 + k].
@@ -56,8 +60,9 @@ def stack_means(loss: Tensor, metric: Tensor) -> Tensor:
 def pack(means: Tensor, flags: Tensor, finite: Tensor, one_hot: Tensor) -> Tensor:
     """Make this worker's report (the small vector that the workers sum).
 
-    `means` has the loss and the metric, divided by the number of workers. `finite` (bool scalar) is False if this
-    worker has a loss, gradient or statistic that is not finite. `one_hot` is float32 [workers], with 1 at its rank.
+    `means` has the loss and the metric, divided by the number of workers. `finite` (bool scalar) is
+    False if this worker has a loss, gradient or statistic that is not finite. `one_hot` is float32
+    [workers], with 1 at its rank.
     """
     return ops.concat((means, flags, one_hot * (1.0 - finite.astype(mindspore.float32))))
 
@@ -69,7 +74,9 @@ def unpack(report: Any, workers: int) -> Report:
 
 
 def all_finite(report: Tensor, norm: Tensor, workers: int) -> Tensor:
-    """Return, as a bool scalar tensor, whether loss and `norm` are finite and the report's `not_finite` is all 0."""
+    """Return, as a bool scalar tensor, whether loss and `norm` are finite and the report's
+    `not_finite` is all 0.
+    """
     return ops.logical_and(is_finite(report[0], norm), report[-workers:].sum() == 0)
 
 
@@ -79,18 +86,22 @@ def none_withheld(report: Tensor) -> Tensor:
 
 
 def with_all_reduce(workers: Workers) -> Workers:
-    """Return a copy of `workers` with a function in the field `all_reduce`, which sums tensors over the workers.
+    """Return a copy of `workers` with a function in the field `all_reduce`, which sums tensors over
+    the workers.
 
-    A training step calls `all_reduce`. If there is only one worker, `workers` is returned unchanged.
+    A training step calls `all_reduce`. If there is only one worker, `workers` is returned
+    unchanged.
     """
     if workers.size == 1:
         return workers
-    reduce_sum = ops.AllReduce(ops.ReduceOp.SUM)  # one call for each tensor, which on a CPU is as fast as buckets
+    # one call for each tensor, which on a CPU is as fast as buckets
+    reduce_sum = ops.AllReduce(ops.ReduceOp.SUM)
     blocks = mindspore.get_current_device().device_target == "CPU"
 
     def all_reduce(tensors: Gradients) -> Gradients:
-        # On a CPU, a collective blocks. During the backward pass, each collective would wait for the slowest worker, so
-        # all wait for the first layer's gradient, which is ready last. On a card, collectives run during the pass.
+        # On a CPU, a collective blocks. During the backward pass, each collective would wait for
+        # the slowest worker, so all wait for the first layer's gradient, which is ready last. On a
+        # card, collectives run during the pass.
         if blocks:
             tensors = map_tensors(ops.partial(_after, tensors[0]), tensors)
         return map_tensors(reduce_sum, tensors)
@@ -102,8 +113,13 @@ def _after(event: Tensor, value: Tensor) -> Tensor:
     return _depend(value, event)
 
 
-def mean_over_workers(statistics: Parameters, mean_factor: float, all_reduce: Reduce, after: Tensor) -> Gradients:
-    """Compute the mean of BatchNorm's moving statistics over the workers. `mean_factor` is 1 / number of workers."""
+def mean_over_workers(
+    statistics: Parameters, mean_factor: float, all_reduce: Reduce, after: Tensor
+) -> Gradients:
+    """Compute the mean of BatchNorm's moving statistics over the workers.
+
+    `mean_factor` is 1 / number of workers.
+    """
     if not statistics:
         return ()
     # The sum waits until `after` is computed, because a collective blocks: see `with_all_reduce`.

@@ -11,19 +11,27 @@ from resnet_fn.models.parts import HEAD, group_of, layer_numbers
 
 _NORM_LAYERS = (
     *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.LayerNorm, nn.GroupNorm),
-    *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, mint.nn.LayerNorm, mint.nn.GroupNorm),
+    *(
+        nn.InstanceNorm1d,
+        nn.InstanceNorm2d,
+        nn.InstanceNorm3d,
+        mint.nn.LayerNorm,
+        mint.nn.GroupNorm,
+    ),
     *(mint.nn.BatchNorm1d, mint.nn.BatchNorm2d, mint.nn.BatchNorm3d, mint.nn.SyncBatchNorm),
 )
 
-# Parameters in the order of the gradients. Each is alone or in a tuple: (parameter, weight decay[, rate factor]).
+# Parameters in the order of the gradients. Each is alone or in a tuple: (parameter, weight decay[,
+# rate factor]).
 Groups = Sequence[Parameter | tuple[Parameter, float] | tuple[Parameter, float, float]]
 
 
 def parameter_groups(recipe: Recipe, net: nn.Cell) -> list[tuple[Parameter, float, float]]:
-    """Combine each of `net.trainable_params()` with the recipe's weight decay and a factor of the learning rate.
+    """Combine each of `net.trainable_params()` with the recipe's weight decay and a factor of the
+    learning rate.
 
-    The last layer has the rate factor `head_lr_factor`. The stem, or a block, with n blocks after it has
-    `layer_decay`^(n + 1), as in BEiT (arXiv 2106.08254) and timm.
+    The last layer has the rate factor `head_lr_factor`. The stem, or a block, with n blocks after
+    it has `layer_decay`^(n + 1), as in BEiT (arXiv 2106.08254) and timm.
     """
     numbers = layer_numbers([parameter.name for parameter in net.get_parameters()])
     last = max(numbers.values())
@@ -65,17 +73,22 @@ def _span(first: str, last: str) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def weight_decay_groups(net: nn.Cell, weight_decay: float, decay_all: bool = False) -> list[tuple[Parameter, float]]:
-    """Pair each trainable parameter with its weight decay, in the order of `net.trainable_params()`.
+def weight_decay_groups(
+    net: nn.Cell, weight_decay: float, decay_all: bool = False
+) -> list[tuple[Parameter, float]]:
+    """Pair each trainable parameter with its weight decay, in the order of
+    `net.trainable_params()`.
 
-    Biases and the parameters of norm layers get a weight decay of 0, unless `decay_all` is True. Norm layers are
-    recognised by their class, so that a layer scale named `gamma` is decayed like other weights.
+    Biases and the parameters of norm layers get a weight decay of 0, unless `decay_all` is True.
+    Norm layers are recognised by their class, so that a layer scale named `gamma` is decayed like
+    other weights.
     """
     spared = {
         id(parameter)
         for _, cell in net.cells_and_names()
         for leaf, parameter in cell.parameters_and_names(expand=False)
-        if isinstance(cell, _NORM_LAYERS) or re.fullmatch("bias|bias_.*|.*_bias", leaf)  # bias_ih_l0, in_proj_bias
+        # bias_ih_l0, in_proj_bias
+        if isinstance(cell, _NORM_LAYERS) or re.fullmatch("bias|bias_.*|.*_bias", leaf)
     }
     return [
         (parameter, weight_decay if decay_all or id(parameter) not in spared else 0.0)
@@ -84,16 +97,21 @@ def weight_decay_groups(net: nn.Cell, weight_decay: float, decay_all: bool = Fal
 
 
 def unzip_groups(groups: Groups) -> tuple[Any, ...]:
-    """Split groups into three tuples: parameters, weight decays (default 0) and learning-rate factors (default 1)."""
+    """Split groups into three tuples: parameters, weight decays (default 0) and learning-rate
+    factors (default 1).
+    """
     rows: Any = [groups] if isinstance(groups, nn.Cell) else groups
     rows = [(row, 0.0) if isinstance(row, Parameter) else row for row in rows]
     for row in rows:
         if not isinstance(row, tuple) or not isinstance(row[0], Parameter):
             fix = "give net.trainable_params(), or weight_decay_groups(net, 5e-4)"
-            raise ValueError(f"groups: {type(row).__name__} is neither a Parameter nor (Parameter, decay); {fix}")
+            raise ValueError(
+                f"groups: {type(row).__name__} is neither a Parameter nor (Parameter, decay); {fix}"
+            )
     return tuple(zip(*((*row, 1.0)[:3] for row in rows), strict=True)) or ((), (), ())
 
 
 def scaled(learning_rate: Tensor, factor: float) -> Tensor:
     """Return learning_rate · factor."""
-    return learning_rate if factor == 1.0 else learning_rate * factor  # for factor 1, no operation is compiled
+    # for factor 1, no operation is compiled
+    return learning_rate if factor == 1.0 else learning_rate * factor

@@ -13,13 +13,15 @@ def _scalar(value: float, name: str) -> Parameter:
 
 @mindspore.jit_class
 class DynamicLossScaler:
-    """Adjusts the loss scale as `torch.amp.GradScaler` does, and keeps the scale between a floor and a ceiling.
+    """Adjusts the loss scale as `torch.amp.GradScaler` does, and keeps the scale between a floor
+    and a ceiling.
 
     The attributes are float32 scalar Parameters, which every checkpoint contains.
 
     Args:
         initial: the first scale.
-        growth_factor: multiplies the scale after `growth_interval` finite updates in a row; 1 for a static scale.
+        growth_factor: multiplies the scale after `growth_interval` finite updates in a row; 1 for a
+            static scale.
         backoff_factor: multiplies the scale after an update that overflows; 1 for a static scale.
         growth_interval: number of finite updates in a row after which the scale grows.
         floor, ceiling: the smallest and the largest scale.
@@ -44,15 +46,26 @@ class DynamicLossScaler:
         ceiling: float = 2.0**24,
     ) -> None:
         if growth_factor < 1:
-            raise ValueError(f"growth_factor: {growth_factor} would shrink the scale; give 1 or more")
+            raise ValueError(
+                f"growth_factor: {growth_factor} would shrink the scale; give 1 or more"
+            )
         if not 0 < backoff_factor <= 1:
             raise ValueError(f"backoff_factor: {backoff_factor} is not in (0, 1]; give 0.5")
         if growth_interval < 1:
-            raise ValueError(f"growth_interval: {growth_interval} is not a positive number of updates; give 1 or more")
+            raise ValueError(
+                f"growth_interval: {growth_interval} is not a positive number of updates; give 1 "
+                "or more"
+            )
         if not 0 < floor <= initial <= ceiling:
             limits = f"floor {floor} and ceiling {ceiling}"
-            raise ValueError(f"initial: {initial} must be between {limits}, and the floor must be above 0")
-        self.growth_factor, self.backoff_factor, self.growth_interval = growth_factor, backoff_factor, growth_interval
+            raise ValueError(
+                f"initial: {initial} must be between {limits}, and the floor must be above 0"
+            )
+        self.growth_factor, self.backoff_factor, self.growth_interval = (
+            growth_factor,
+            backoff_factor,
+            growth_interval,
+        )
         self.floor, self.ceiling = floor, ceiling
         self.scale = _scalar(initial, "scaler.scale")
         self.good_updates = _scalar(0, "scaler.good_updates")
@@ -61,7 +74,10 @@ class DynamicLossScaler:
 
     @classmethod
     def off(cls) -> "DynamicLossScaler":
-        """Make a scaler for float32. The scale is always 1, but the scaler still counts skipped updates."""
+        """Make a scaler for float32.
+
+        The scale is always 1, but the scaler still counts skipped updates.
+        """
         return cls(initial=1.0, growth_factor=1.0, backoff_factor=1.0, ceiling=1.0)
 
     def state(self) -> tuple[Parameter, ...]:
@@ -71,9 +87,10 @@ class DynamicLossScaler:
     def adjust(self, applied: Tensor, complete: Tensor | None = None) -> Tensor:
         """Adjust the scale and the counts after an update.
 
-        `applied` is True if the update was applied. `complete` is True (or None) if every worker had samples.
-        Both are bool scalars. If `complete` is False, no state changes.
-        Returns float32 [3]: the scale that this update used, and the new values of `skipped` and `skipped_in_row`.
+        `applied` is True if the update was applied. `complete` is True (or None) if every worker
+        had samples. Both are bool scalars. If `complete` is False, no state changes. Returns
+        float32 [3]: the scale that this update used, and the new values of `skipped` and
+        `skipped_in_row`.
         """
         used = self.scale * 1.0  # a copy: the Parameter is assigned below
         finite = applied.astype(mindspore.float32)
@@ -94,7 +111,9 @@ class DynamicLossScaler:
 
 
 def make_scaler(precision: str, initial: float, growth_interval: int) -> DynamicLossScaler:
-    """Make a dynamic loss scaler if `precision` is "fp16", else a scaler with a constant scale of 1."""
+    """Make a dynamic loss scaler if `precision` is "fp16", else a scaler with a constant scale of
+    1.
+    """
     if precision != "fp16":
         return DynamicLossScaler.off()
     return DynamicLossScaler(initial, growth_interval=growth_interval)

@@ -14,7 +14,8 @@ from resnet_fn.update.groups import Groups, parameter_groups, scaled, unzip_grou
 from resnet_fn.update.state import Optimizer, check_decays, make_buffers, zeros_like
 from resnet_fn.update.vectors import over_vectors
 
-_MOST = 2**20  # most elements of a net that uses vectors; to join the gradients of larger nets takes too long
+# most elements of a net that uses vectors; to join the gradients of larger nets takes too long
+_MOST = 2**20
 
 
 def make_optimizer(recipe: Recipe, net: nn.Cell, groups: Groups | None = None) -> Optimizer:
@@ -34,22 +35,28 @@ def make_optimizer(recipe: Recipe, net: nn.Cell, groups: Groups | None = None) -
 
 
 def make_fast_optimizer(recipe: Recipe, net: nn.Cell) -> Optimizer:
-    """Make the optimizer that a recipe names, in a form that is fast for small nets on a CPU (see `vectors.py`)."""
+    """Make the optimizer that a recipe names, in a form that is fast for small nets on a CPU (see
+    `vectors.py`).
+    """
     parameters = net.trainable_params()
     small = sum(math.prod(parameter.shape) for parameter in parameters) <= _MOST
-    # LARS and LAMB need each parameter's norm. A moving average must read the weights after they are updated, but a
-    # compiled function may reorder both, because it treats a vector and the vector's views as different memory.
+    # LARS and LAMB need each parameter's norm. A moving average must read the weights after they
+    # are updated, but a compiled function may reorder both, because it treats a vector and the
+    # vector's views as different memory.
     elementwise = recipe.optimizer in ("sgd", "adam", "adamw") and not recipe.ema
     plain = all(parameter.dtype == mindspore.float32 for parameter in parameters)
     if small and elementwise and plain and mindspore.get_current_device().device_target == "CPU":
-        return over_vectors(functools.partial(make_optimizer, recipe, net), parameter_groups(recipe, net))
+        return over_vectors(
+            functools.partial(make_optimizer, recipe, net), parameter_groups(recipe, net)
+        )
     return make_optimizer(recipe, net)
 
 
 def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) -> Optimizer:
     """Make SGD with momentum and coupled weight decay, as `torch.optim.SGD` with dampening 0.
 
-    g ← g + decay · p;  v ← momentum · v + g;  p ← p − lr · (g + momentum · v)  with Nesterov, else  p ← p − lr · v.
+    g ← g + decay · p; v ← momentum · v + g; p ← p − lr · (g + momentum · v) with Nesterov, else p ←
+    p − lr · v.
 
     Args:
         groups: the parameters, for example from `weight_decay_groups` or `parameter_groups`.
@@ -57,19 +64,23 @@ def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) 
         nesterov: whether to use Nesterov's form (Sutskever et al., 2013).
 
     Returns:
-        An `Optimizer` with a float32 buffer `momentum.<parameter>` (v) for each parameter, zeros at first.
+        An `Optimizer` with a float32 buffer `momentum.<parameter>` (v) for each parameter, zeros at
+        first.
 
     Raises:
         ValueError: if `momentum` is not in [0, 1), or if `nesterov` is True and `momentum` is 0.
     """
     check_decays(momentum=momentum)
     if nesterov and momentum == 0:
-        raise ValueError("nesterov: momentum must be above 0, but it is 0; give --momentum 0.9 or --no-nesterov")
+        raise ValueError(
+            "nesterov: momentum must be above 0, but it is 0; give --momentum 0.9 or --no-nesterov"
+        )
     parameters, decays, factors = unzip_groups(groups)
     buffers = make_buffers(parameters, "momentum")
-    # On a CPU, ops.SGD is correct. There ops.ApplyMomentum silently ignores Nesterov, and mint.optim.SGD updates
-    # nothing. A `stat` of zeros turns off the special first step of ops.SGD. The CPU kernel needs a `stat` with the
-    # parameter's shape but does not write to `stat`, so parameters with the same shape share one `stat`.
+    # On a CPU, ops.SGD is correct. There ops.ApplyMomentum silently ignores Nesterov, and
+    # mint.optim.SGD updates nothing. A `stat` of zeros turns off the special first step of ops.SGD.
+    # The CPU kernel needs a `stat` with the parameter's shape but does not write to `stat`, so
+    # parameters with the same shape share one `stat`.
     stats: dict[tuple[int, ...], Parameter] = {}
     for index, parameter in enumerate(parameters):
         if parameter.shape not in stats:
@@ -82,6 +93,8 @@ def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) 
     def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         for index in range(len(parameters)):
             rate = scaled(learning_rate, factors[index])
-            kernels[index](parameters[index], gradients[index], rate, buffers[index], coefficient, zeros[index])
+            kernels[index](
+                parameters[index], gradients[index], rate, buffers[index], coefficient, zeros[index]
+            )
 
     return Optimizer(buffers, update)

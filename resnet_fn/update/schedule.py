@@ -9,10 +9,12 @@ Schedule = Callable[[int], float]
 
 
 def cosine_warmup(step: int, total: int, warmup: int, peak: float, floor: float = 0.0) -> float:
-    """Return the learning rate of an update, with linear warm-up and then half a cosine (arXiv 1608.03983).
+    """Return the learning rate of an update, with linear warm-up and then half a cosine (arXiv
+    1608.03983).
 
-    If step < warmup, lr = peak · (step + 1) / warmup. If step >= total, lr = floor. If warmup <= step < total,
-    lr = floor + (peak − floor) · (1 + cos(π · t)) / 2, with t = (step − warmup) / (total − warmup).
+    If step < warmup, lr = peak · (step + 1) / warmup. If step >= total, lr = floor. If warmup <=
+    step < total, lr = floor + (peak − floor) · (1 + cos(π · t)) / 2, with t = (step − warmup) /
+    (total − warmup).
 
     Args:
         step: the update's number, from 0.
@@ -26,7 +28,9 @@ def cosine_warmup(step: int, total: int, warmup: int, peak: float, floor: float 
     """
     _check(step, total, warmup)
     if floor > peak:
-        raise ValueError(f"floor: {floor} is above the peak {peak}; give a floor between 0 and {peak}")
+        raise ValueError(
+            f"floor: {floor} is above the peak {peak}; give a floor between 0 and {peak}"
+        )
     if step < warmup:
         return _warmup(step, warmup, peak)
     if step >= total:
@@ -36,7 +40,9 @@ def cosine_warmup(step: int, total: int, warmup: int, peak: float, floor: float 
 
 
 def linear_warmup(step: int, total: int, warmup: int, peak: float, floor: float = 0.0) -> float:
-    """Return the learning rate of an update, with linear warm-up to `peak` and then a straight line to `floor`."""
+    """Return the learning rate of an update, with linear warm-up to `peak` and then a straight line
+    to `floor`.
+    """
     _check(step, total, warmup)
     if step < warmup:
         return _warmup(step, warmup, peak)
@@ -47,8 +53,12 @@ def _warmup(step: int, warmup: int, peak: float) -> float:
     return peak * (step + 1) / warmup  # above 0 for update 0; `peak` for update `warmup - 1`
 
 
-def step_warmup(step: int, warmup: int, peak: float, milestones: Sequence[int], factor: float = 0.1) -> float:
-    """Return the learning rate: linear warm-up to `peak`, then `peak` times `factor` for each milestone <= `step`."""
+def step_warmup(
+    step: int, warmup: int, peak: float, milestones: Sequence[int], factor: float = 0.1
+) -> float:
+    """Return the learning rate: linear warm-up to `peak`, then `peak` times `factor` for each
+    milestone <= `step`.
+    """
     if step < warmup:
         return _warmup(step, warmup, peak)
     return peak * factor ** sum(step >= milestone for milestone in milestones)
@@ -58,12 +68,20 @@ def _check(step: int, total: int, warmup: int) -> None:
     if step < 0:
         raise ValueError(f"step: {step} is negative; give an update's number, 0 or above")
     if not 0 <= warmup <= total:
-        raise ValueError(f"warmup: {warmup} updates do not fit into a run of {total} updates; give 0 to {total}")
+        raise ValueError(
+            f"warmup: {warmup} updates do not fit into a run of {total} updates; give 0 to {total}"
+        )
 
 
 def make_schedule(recipe: Recipe, updates_per_epoch: float) -> Schedule:
-    """Make the function that computes the recipe's learning rate from an update's number. Numbers start at 0."""
-    total, warmup = round(recipe.epochs * updates_per_epoch), round(recipe.warmup_epochs * updates_per_epoch)
+    """Make the function that computes the recipe's learning rate from an update's number.
+
+    Numbers start at 0.
+    """
+    total, warmup = (
+        round(recipe.epochs * updates_per_epoch),
+        round(recipe.warmup_epochs * updates_per_epoch),
+    )
     milestones = [round(epoch * updates_per_epoch) for epoch in recipe.milestones]
     peak, floor = recipe.learning_rate, recipe.min_learning_rate
     schedules: dict[str, Schedule] = {

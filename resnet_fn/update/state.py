@@ -19,15 +19,21 @@ def _as_they_are(gradients: Gradients) -> Gradients:
 
 
 class Optimizer(NamedTuple):
-    """Holds an optimizer's state, and a function that updates the weights and this state in place."""
+    """Holds an optimizer's state, and a function that updates the weights and this state in
+    place.
+    """
 
     state: tuple[Parameter, ...]  # the optimizer's Parameters, which a checkpoint contains
-    update: Callable[[Gradients, Tensor], None]  # (gradients from `join`, learning rate as a float32 scalar tensor)
-    # The weights in the order of their gradients; () for the net's trainable parameters in their order.
+    # (gradients from `join`, learning rate as a float32 scalar tensor)
+    update: Callable[[Gradients, Tensor], None]
+    # The weights in the order of their gradients; () for the net's trainable parameters in their
+    # order.
     trained: tuple[Parameter, ...] = ()
-    # Converts gradients of `trained` to the gradients that `update` takes: unchanged, or joined to a few vectors.
+    # Converts gradients of `trained` to the gradients that `update` takes: unchanged, or joined to
+    # a few vectors.
     join: Callable[[Gradients], Gradients] = _as_they_are
-    attach: Callable[[], None] = lambda: None  # must be called before each compiled function: see `vectors.py`
+    # must be called before each compiled function: see `vectors.py`
+    attach: Callable[[], None] = lambda: None
 
 
 def check_decays(**values: float) -> None:
@@ -43,25 +49,33 @@ class TrainState:
 
     weights: tuple[Parameter, ...]  # all Parameters of the net, including BatchNorm's statistics
     trained: tuple[Parameter, ...]  # the weights that have a gradient, in the optimizer's order
-    statistics: tuple[Parameter, ...]  # BatchNorm's moving statistics that training changes, float32 [channels] each
+    # BatchNorm's moving statistics that training changes, float32 [channels] each
+    statistics: tuple[Parameter, ...]
     optimizer: tuple[Parameter, ...]  # the optimizer's Parameters
     scaler: DynamicLossScaler  # the loss scaler, which has four scalar Parameters
-    average: MovingAverage | None = None  # the moving average of the weights, which is evaluated if there is one
+    # the moving average of the weights, which is evaluated if there is one
+    average: MovingAverage | None = None
 
     @property
     def training(self) -> tuple[Parameter, ...]:
-        """Return all Parameters except the weights: those of the optimizer, the loss scaler and the moving average."""
+        """Return all Parameters except the weights: those of the optimizer, the loss scaler and the
+        moving average.
+        """
         average = (*self.average.averages, self.average.count) if self.average else ()
         return (*self.optimizer, *self.scaler.state(), *average)
 
 
 def make_state(
-    net: nn.Cell, optimizer: Optimizer, scaler: DynamicLossScaler | None = None, average: MovingAverage | None = None
+    net: nn.Cell,
+    optimizer: Optimizer,
+    scaler: DynamicLossScaler | None = None,
+    average: MovingAverage | None = None,
 ) -> TrainState:
     """Collect the state of a net and its optimizer.
 
     Args:
-        optimizer: an optimizer that was made for `net.trainable_params()`, in the order of this list.
+        optimizer: an optimizer that was made for `net.trainable_params()`, in the order of this
+            list.
         scaler: the loss scaler; None for a constant scale of 1.
         average: the result of `moving_average`; None for no average.
     """
@@ -78,7 +92,8 @@ def make_state(
 class FixedMemory:
     """Checks that Parameters still have the memory that a compiled function reads.
 
-    On a CPU, `set_data` and `load_param_into_net` give a Parameter new memory, which a compiled function does not read.
+    On a CPU, `set_data` and `load_param_into_net` give a Parameter new memory, which a compiled
+    function does not read.
     """
 
     def __init__(self, parameters: Iterable[Parameter]) -> None:
@@ -86,25 +101,33 @@ class FixedMemory:
         self._addresses: list[int] = []
 
     def check(self) -> None:
-        """Raise ValueError if the memory address of a Parameter has changed since the first call of `check`."""
+        """Raise ValueError if the memory address of a Parameter has changed since the first call of
+        `check`.
+        """
         addresses = [parameter.data_ptr() for parameter in self._parameters]
         if addresses != self._addresses:
             if self._addresses:
                 pairs = zip(self._parameters, self._addresses, addresses, strict=True)
                 names = [parameter.name for parameter, before, now in pairs if before != now]
                 raise ValueError(
-                    f"{few(names)}: set_data or load_param_into_net gave these Parameters new memory; use "
-                    "resnet_fn.load_weights or ops.assign instead, or call make_train_step or make_eval_step again"
+                    f"{few(names)}: set_data or load_param_into_net gave these Parameters new "
+                    "memory; use "
+                    "resnet_fn.load_weights or ops.assign instead, or call make_train_step or "
+                    "make_eval_step again"
                 )
             self._addresses = addresses
 
 
 def make_buffers(parameters: Parameters, prefix: str) -> tuple[Parameter, ...]:
-    """Make a Parameter `<prefix>.<parameter>` of zeros for each parameter, with the same shape and dtype."""
+    """Make a Parameter `<prefix>.<parameter>` of zeros for each parameter, with the same shape and
+    dtype.
+    """
     return tuple(zeros_like(parameter, f"{prefix}.{parameter.name}") for parameter in parameters)
 
 
 def zeros_like(parameter: Parameter, name: str) -> Parameter:
     """Make a Parameter of zeros with the shape and dtype of `parameter`."""
     # `initializer` does not touch the memory, which starts faster.
-    return Parameter(initializer("zeros", parameter.shape, parameter.dtype), name=name, requires_grad=False)
+    return Parameter(
+        initializer("zeros", parameter.shape, parameter.dtype), name=name, requires_grad=False
+    )

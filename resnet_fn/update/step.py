@@ -3,40 +3,50 @@
 Of the following seven steps of an update, the function `apply` makes steps 3 to 7:
 
     1  copy BatchNorm's moving statistics
-    2  compute the scaled loss and its gradients; with micro-batches, add up those of all micro-batches
-    3  unscale and average the gradients; test whether this worker's loss, BatchNorm statistics and gradients are finite
-       (with several workers and not on a card, only the first gradient: step 4's sums show if others are not finite)
-    4  with several workers, all-reduce: sum the gradients, the report and BatchNorm's statistics over the workers
-    5  decide: apply the update if each worker had samples and passed step 3's test, and the summed loss and gradients
-       are finite
-    6  if the update is applied: clip by global norm, optimize, set BatchNorm's statistics to their mean over workers,
-       update the moving average of the weights and of BatchNorm's statistics
-       if the update is skipped: restore BatchNorm's statistics, which alone have changed, from the copy of step 1
+    2  compute the scaled loss and its gradients; with micro-batches, add up those of all
+       micro-batches
+    3  unscale and average the gradients; test whether this worker's loss, BatchNorm statistics and
+       gradients are finite (with several workers and not on a card, only the first gradient: step
+       4's sums show if others are not finite)
+    4  with several workers, all-reduce: sum the gradients, the report and BatchNorm's statistics
+       over the workers
+    5  decide: apply the update if each worker had samples and passed step 3's test, and the summed
+       loss and gradients are finite
+    6  if the update is applied: clip by global norm, optimize, set BatchNorm's statistics to their
+       mean over workers, update the moving average of the weights and of BatchNorm's statistics;
+       if the update is skipped: restore BatchNorm's statistics, which alone have changed, from the
+       copy of step 1
     7  adjust the loss scale, unless a worker had no samples; return the results
 
-Collectives: with several workers, an update makes one all-reduce for each gradient, one for the report, and one for all
-of BatchNorm's statistics together. The number of all-reduces is the same for a skipped update and for any number of
-micro-batches. If a net has no BatchNorm, or only frozen ones, an update makes one all-reduce fewer. On a CPU,
-`make_fast_optimizer` joins the gradients of a small float32 net to a few vectors, for SGD, Adam or AdamW without a
-moving average. Each vector of gradients has one all-reduce. On a card, without micro-batches, the gradients'
-all-reduces may run during the backward pass. With `sync_batchnorm`, a BatchNorm that is not frozen adds two all-reduces
-to the forward pass (sums of x, then of squared deviations) and two to the backward pass. `sync_batchnorm` does not work
-with micro-batches.
+Collectives: with several workers, an update makes one all-reduce for each gradient, one for the
+report, and one for all of BatchNorm's statistics together. The number of all-reduces is the same
+for a skipped update and for any number of micro-batches. If a net has no BatchNorm, or only frozen
+ones, an update makes one all-reduce fewer. On a CPU, `make_fast_optimizer` joins the gradients of a
+small float32 net to a few vectors, for SGD, Adam or AdamW without a moving average. Each vector of
+gradients has one all-reduce. On a card, without micro-batches, the gradients' all-reduces may run
+during the backward pass. With `sync_batchnorm`, a BatchNorm that is not frozen adds two all-reduces
+to the forward pass (sums of x, then of squared deviations) and two to the backward pass.
+`sync_batchnorm` does not work with micro-batches.
 
-The report is a small vector: the loss, the metric, the number of workers without samples (`withheld`), the caller's
-flags (signals that were received), and which workers failed the test of step 3. `exchange.py` defines it.
+The report is a small vector: the loss, the metric, the number of workers without samples
+(`withheld`), the caller's flags (signals that were received), and which workers failed the test of
+step 3. `exchange.py` defines it.
 
-BatchNorm: every forward pass moves the statistics, so K micro-batches move them K times in an update. Each worker moves
-the statistics with its own samples (with `sync_batchnorm`, with all workers' samples). The mean of the statistics over
-the workers is taken once, at the end of the update. The statistics of frozen BatchNorms do not change.
+BatchNorm: every forward pass moves the statistics, so K micro-batches move them K times in an
+update. Each worker moves the statistics with its own samples (with `sync_batchnorm`, with all
+workers' samples). The mean of the statistics over the workers is taken once, at the end of the
+update. The statistics of frozen BatchNorms do not change.
 
-Learning rate: an argument of the step. `schedule.py` computes the rate from the update's number. The optimizer
-multiplies the rate by each parameter's factor, which `groups.py` computes from `layer_decay` and `head_lr_factor`.
+Learning rate: an argument of the step. `schedule.py` computes the rate from the update's number.
+The optimizer multiplies the rate by each parameter's factor, which `groups.py` computes from
+`layer_decay` and `head_lr_factor`.
 
-Checkpoint: `TrainState` (`state.py`) is all that an update passes to the next one, so a checkpoint must hold all of it.
+Checkpoint: `TrainState` (`state.py`) is all that an update passes to the next one, so a checkpoint
+must hold all of it.
 
-Compilation: an update is one compiled function. With micro-batches, an update calls the compiled functions `begin`
-once, `add` for each micro-batch and `finish` once, so that memory does not grow with the number of micro-batches.
+Compilation: an update is one compiled function. With micro-batches, an update calls the compiled
+functions `begin` once, `add` for each micro-batch and `finish` once, so that memory does not grow
+with the number of micro-batches.
 """
 
 from collections.abc import Callable
@@ -78,8 +88,10 @@ class StepPlan(NamedTuple):
     Attributes:
         clip_norm: largest allowed global norm of the gradients. 0 means no clipping.
         micro_batches: number of parts into which this worker's samples are split.
-        normalise: mean and standard deviation for images that arrive as bytes; None for normalised images.
-        ascend: whether to compile the code for Ascend cards. A CPU can run this code, too. None: True only on a card.
+        normalise: mean and standard deviation for images that arrive as bytes; None for normalised
+            images.
+        ascend: whether to compile the code for Ascend cards. A CPU can run this code, too. None:
+            True only on a card.
     """
 
     clip_norm: float = 0.0
@@ -92,11 +104,14 @@ class StepResult(NamedTuple):
     """The results of an update, as tensors.
 
     Attributes:
-        packed: float32 [3 + k + workers], the report with k flags, summed over the workers. `report` names its entries.
+        packed: float32 [3 + k + workers], the report with k flags, summed over the workers.
+            `report` names its entries.
         grad_norm: float32 scalar, the global norm of the gradients before clipping.
-        scaler: float32 [3]: this update's loss scale, and the loss scaler's new `skipped` and `skipped_in_row`.
-        squares: float32, the squared norm of each gradient before clipping, in the order of `TrainState.trained`.
-            If gradients are joined to vectors, `squares` holds the square of each element instead.
+        scaler: float32 [3]: this update's loss scale, and the loss scaler's new `skipped` and
+            `skipped_in_row`.
+        squares: float32, the squared norm of each gradient before clipping, in the order of
+            `TrainState.trained`. If gradients are joined to vectors, `squares` holds the square of
+            each element instead.
         workers: the number of workers that shared the update.
     """
 
@@ -118,7 +133,9 @@ class StepResult(NamedTuple):
 
     @property
     def accuracy(self) -> Tensor:
-        """Return the mean of the metric (by default the accuracy) over the whole batch, as a float32 scalar."""
+        """Return the mean of the metric (by default the accuracy) over the whole batch, as a
+        float32 scalar.
+        """
         return self.report.metric
 
 
@@ -129,7 +146,8 @@ TrainStep = Callable[..., StepResult]
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     """Compute the fraction of samples whose largest logit belongs to the labelled class.
 
-    `labels` are class numbers [N] or soft labels [N, C]. The largest soft label marks the sample's class.
+    `labels` are class numbers [N] or soft labels [N, C]. The largest soft label marks the sample's
+    class.
     """
     if labels.ndim == 2:
         labels = labels.argmax(1)
@@ -137,7 +155,8 @@ def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def accuracy_by_class(logits: Tensor, labels: Tensor) -> Tensor:
-    """Compute the fraction of correct (sample, class) pairs, for `logits` and `labels` of shape [N, C].
+    """Compute the fraction of correct (sample, class) pairs, for `logits` and `labels` of shape [N,
+    C].
 
     A pair is correct if `logit >= 0` and `label > 0.5` are both true or both false.
     """
@@ -170,70 +189,96 @@ def make_train_step(
         metric: a function (logits, labels) → a mean over the batch, for example the accuracy.
         workers: the workers that share the update. Several workers need `with_all_reduce(workers)`.
         plan: clipping, micro-batches, normalisation and device.
-        jit: the compiling function, by default `mindspore.jit`. If `jit` is None, print and pdb work inside the step.
+        jit: the compiling function, by default `mindspore.jit`. If `jit` is None, print and pdb
+            work inside the step.
 
     Returns:
-        A function `train_step(images, labels, learning_rate, flags=None, *masks)` that returns a `StepResult`.
-        `train_step` sets the net to training mode. `images`, `labels`, `flags` and `masks` are this worker's own:
+        A function `train_step(images, labels, learning_rate, flags=None, *masks)` that returns a
+        `StepResult`. `train_step` sets the net to training mode. `images`, `labels`, `flags` and
+        `masks` are this worker's own:
 
-        images: float32 [n, C, H, W], or uint8 with `plan.normalise`. n is a multiple of the number of micro-batches.
-            Images may be a tuple of tensors if the net takes one, and labels if the loss and the metric take one.
+        images: float32 [n, C, H, W], or uint8 with `plan.normalise`. n is a multiple of the number
+            of micro-batches. Images may be a tuple of tensors if the net takes one, and labels if
+            the loss and the metric take one.
         labels: what `loss` takes, [n] or [n, …].
         learning_rate: a float or a float32 scalar tensor, the same on all workers.
         flags: numbers from `make_flags`, which are summed over the workers.
         masks: masks for dropout and stochastic depth from `make_masks`, each [n, …].
 
-        If a loss, a gradient or a BatchNorm statistic is not finite on any worker, only the loss scaler changes. If a
-        worker has no samples, nothing changes.
+        If a loss, a gradient or a BatchNorm statistic is not finite on any worker, only the loss
+        scaler changes. If a worker has no samples, nothing changes.
 
     Raises:
-        ValueError: if `plan` is invalid, or if several workers have no all-reduce. `train_step` raises ValueError if
-            the micro-batches cannot be equal, or if on a CPU `set_data` has replaced memory that the compiled step
-            reads (`FixedMemory`).
+        ValueError: if `plan` is invalid, or if several workers have no all-reduce. `train_step`
+            raises ValueError if the micro-batches cannot be equal, or if on a CPU `set_data` has
+            replaced memory that the compiled step reads (`FixedMemory`).
     """
     check_plan(plan, workers)
     state = state or make_state(net, optimizer)
-    # Compiled functions cannot read NamedTuples and dataclasses, so everything that they use is unpacked here.
-    join, optimize, all_reduce, scaler = optimizer.join, optimizer.update, workers.all_reduce, state.scaler
+    # Compiled functions cannot read NamedTuples and dataclasses, so everything that they use is
+    # unpacked here.
+    join, optimize, all_reduce, scaler = (
+        optimizer.join,
+        optimizer.update,
+        workers.all_reduce,
+        state.scaler,
+    )
     trained, statistics = state.trained, state.statistics
-    averages, *average_arguments = state.average or ((),)  # `move_average` takes a `MovingAverage`'s fields
+    # `move_average` takes a `MovingAverage`'s fields
+    averages, *average_arguments = state.average or ((),)
     size, micro_batches, clip_norm = workers.size, plan.micro_batches, plan.clip_norm
     one_hot = Tensor(np.eye(size, dtype=np.float32)[workers.rank])
     # A sum over micro-batches and workers, times this, is the mean over the whole batch.
     mean_factor = 1.0 / (micro_batches * size)
-    # A forward pass changes BatchNorm's statistics before it is clear whether the update is applied. If it is skipped,
-    # this copy restores them, so that no NaN stays in them.
-    statistics_before = tuple(Parameter(Tensor(p.numpy()), f"before.{p.name}", requires_grad=False) for p in statistics)
-    # Some cards return their largest number instead of infinity, and set a status register. The step clears it before
-    # the forward pass and reads it after the backward pass. `clear_overflow` returns its input to keep this order.
+    # A forward pass changes BatchNorm's statistics before it is clear whether the update is
+    # applied. If it is skipped, this copy restores them, so that no NaN stays in them.
+    statistics_before = tuple(
+        Parameter(Tensor(p.numpy()), f"before.{p.name}", requires_grad=False) for p in statistics
+    )
+    # Some cards return their largest number instead of infinity, and set a status register. The
+    # step clears it before the forward pass and reads it after the backward pass. `clear_overflow`
+    # returns its input to keep this order.
     ascend = on_ascend() if plan.ascend is None else plan.ascend
-    by_operation = ascend and hasattr(ops, "clip_by_global_norm")  # MindSpore 2.10 announces the removal
+    # MindSpore 2.10 announces the removal
+    by_operation = ascend and hasattr(ops, "clip_by_global_norm")
     constants = () if plan.normalise is None else normalisation(plan.normalise)
     compiled = jit or (lambda function: function)
 
-    def scaled_loss(images: Tensor, labels: Tensor, scale: Tensor, *masks: Tensor) -> tuple[Tensor, Tensor]:
+    def scaled_loss(
+        images: Tensor, labels: Tensor, scale: Tensor, *masks: Tensor
+    ) -> tuple[Tensor, Tensor]:
         logits = net(images, *masks)
         value = loss(logits, labels)
-        # A second metric is computed here, by a function that is another argument of `make_train_step`, and passed to
-        # `stack_means`. In exchange.py it needs `MEANS` + 1, and an entry in `stack_means`, `Report` and `unpack`, not
-        # in `pack`. In this file it needs a property of `StepResult`, in run/build.py the argument, and in
-        # run/loop.log_update a line for the log. docs/design.md ("Where do I change …") lists where else to show it.
+        # A second metric is computed here, by a function that is another argument of
+        # `make_train_step`, and passed to `stack_means`. In exchange.py it needs `MEANS` + 1, and
+        # an entry in `stack_means`, `Report` and `unpack`, not in `pack`. In this file it needs a
+        # property of `StepResult`, in run/build.py the argument, and in run/loop.log_update a line
+        # for the log. docs/design.md ("Where do I change …") lists where else to show it.
         return value * scale, exchange.stack_means(value, metric(logits, labels))
 
     differentiate = mindspore.value_and_grad(scaled_loss, None, trained, has_aux=True)
 
-    def means_and_gradients(images: Tensor, labels: Tensor, *masks: Tensor) -> tuple[Tensor, Gradients]:
+    def means_and_gradients(
+        images: Tensor, labels: Tensor, *masks: Tensor
+    ) -> tuple[Tensor, Gradients]:
         if constants:
             images = normalise(images, constants)
         (_, means), gradients = differentiate(images, labels, scaler.scale, *masks)
         return means, join(gradients)
 
     def apply(mean_sums: Tensor, gradient_sums: Gradients, flags: Tensor, rate: Tensor) -> Results:
-        """Make the update, or skip it. `mean_sums` and `gradient_sums` are sums over this worker's micro-batches."""
-        means, gradients = mean_sums * mean_factor, unscale(gradient_sums, mean_factor / scaler.scale)
-        # Are this worker's numbers finite? This is checked before the all-reduce, which spreads a NaN to all workers.
-        # Of the gradients, each of several workers checks only the first one. The backward pass computes it last, from
-        # those of later layers, so their NaN has usually spread into it. `all_finite` checks the sums of all gradients.
+        """Make the update, or skip it.
+
+        `mean_sums` and `gradient_sums` are sums over this worker's micro-batches.
+        """
+        means, gradients = (
+            mean_sums * mean_factor,
+            unscale(gradient_sums, mean_factor / scaler.scale),
+        )
+        # Are this worker's numbers finite? This is checked before the all-reduce, which spreads a
+        # NaN to all workers. Of the gradients, each of several workers checks only the first one.
+        # The backward pass computes it last, from those of later layers, so their NaN has usually
+        # spread into it. `all_finite` checks the sums of all gradients.
         squared = squared_norms(gradients if all_reduce is None else gradients[:1], ascend)
         norm = norm_of(squared)
         local_finite = is_finite(means[0], norm, statistics)
@@ -246,7 +291,8 @@ def make_train_step(
             squared = squared_norms(gradients, ascend)
             norm = norm_of(squared)
             finite = exchange.all_finite(report, norm, size)
-            # This is not in the branch below, because a collective inside a branch was never tried on a card.
+            # This is not in the branch below, because a collective inside a branch was never tried
+            # on a card.
             statistics_mean = exchange.mean_over_workers(statistics, 1.0 / size, all_reduce, report)
         # From here on all workers have the same numbers, so all of them decide alike.
         complete = exchange.none_withheld(report)
@@ -259,7 +305,8 @@ def make_train_step(
                 move_average(averages, *average_arguments)
         else:
             assign_tensors(statistics, statistics_before)
-        is_joined = len(gradients) < len(trained)  # if so, telemetry/norms.py sums the squares of each parameter
+        # if so, telemetry/norms.py sums the squares of each parameter
+        is_joined = len(gradients) < len(trained)
         squares = ops.square(ops.concat(gradients)) if is_joined else squared
         return report, norm, scaler.adjust(applied, complete), squares  # a plain tuple: see above
 
@@ -274,12 +321,17 @@ def make_train_step(
 
     else:
         # Joined weights have the shapes of joined gradients.
-        gradient_sums = tuple(zeros_like(gradient, f"sum.{number}") for number, gradient in enumerate(join(trained)))
-        mean_sums = Parameter(Tensor(np.zeros(exchange.MEANS, np.float32)), name="sum.means", requires_grad=False)
+        gradient_sums = tuple(
+            zeros_like(gradient, f"sum.{number}") for number, gradient in enumerate(join(trained))
+        )
+        mean_sums = Parameter(
+            Tensor(np.zeros(exchange.MEANS, np.float32)), name="sum.means", requires_grad=False
+        )
 
-        # `begin` and `add` return a constant. A compiled function that returns nothing loses some of its operations.
-        # After one that returns a tensor, the next call may wait for that tensor in a busy loop, which takes a core
-        # from the kernels. On a card `begin` must return a tensor, so that the status register is cleared.
+        # `begin` and `add` return a constant. A compiled function that returns nothing loses some
+        # of its operations. After one that returns a tensor, the next call may wait for that tensor
+        # in a busy loop, which takes a core from the kernels. On a card `begin` must return a
+        # tensor, so that the status register is cleared.
         @compiled
         def begin() -> Tensor | int:
             assign_tensors(statistics_before, statistics)
@@ -295,7 +347,8 @@ def make_train_step(
 
         @compiled
         def finish(rate: Tensor, flags: Tensor) -> Results:
-            return apply(mean_sums * 1.0, map_tensors(_read, gradient_sums), flags, rate)  # * 1.0: a copy
+            # * 1.0: a copy
+            return apply(mean_sums * 1.0, map_tensors(_read, gradient_sums), flags, rate)
 
         def update(rate: Tensor, flags: Tensor, *inputs: Any) -> Results:
             begin()
@@ -307,12 +360,18 @@ def make_train_step(
     memory = FixedMemory(() if on_ascend() or jit is None else (*state.weights, *state.training))
 
     def train_step(
-        images: Any, labels: Any, learning_rate: Tensor | float, flags: Tensor | None = None, *masks: Tensor | None
+        images: Any,
+        labels: Any,
+        learning_rate: Tensor | float,
+        flags: Tensor | None = None,
+        *masks: Tensor | None,
     ) -> StepResult:
-        optimizer.attach()  # weights share their memory with the joined vectors again, if `set_data` has replaced it
+        # weights share their memory with the joined vectors again, if `set_data` has replaced it
+        optimizer.attach()
         memory.check()
         net.set_train(True)  # matters when a function is compiled, at its first call
-        if not isinstance(learning_rate, Tensor):  # each new Python number would compile the function again
+        # each new Python number would compile the function again
+        if not isinstance(learning_rate, Tensor):
             learning_rate = Tensor(learning_rate, mindspore.float32)
         flags = no_flags if flags is None else flags
         inputs = (as_variables(images), as_variables(labels), *masks)
@@ -325,7 +384,9 @@ def make_train_step(
 def check_plan(plan: StepPlan, workers: Workers) -> None:
     """Raise ValueError if a setting is out of range, or if workers would train apart."""
     if not plan.clip_norm >= 0:  # NaN, too
-        raise ValueError(f"clip_norm: {plan.clip_norm} is below 0; give a norm, or 0 for no clipping")
+        raise ValueError(
+            f"clip_norm: {plan.clip_norm} is below 0; give a norm, or 0 for no clipping"
+        )
     if plan.micro_batches < 1:
         raise ValueError(f"micro_batches: {plan.micro_batches} is too small; give 1 or more")
     if workers.size > 1 and workers.all_reduce is None:
@@ -334,12 +395,16 @@ def check_plan(plan: StepPlan, workers: Workers) -> None:
 
 
 def as_variables(samples: Any) -> Any:
-    """Mark a tuple as mutable, because compiled functions treat the tensors of a plain tuple as constants."""
+    """Mark a tuple as mutable, because compiled functions treat the tensors of a plain tuple as
+    constants.
+    """
     return mindspore.mutable(samples) if isinstance(samples, tuple) else samples
 
 
 def rows(samples: Any, number: int, micro_batches: int) -> Any:
-    """Return the rows of micro-batch `number`, counted from 0, of a tensor or of each tensor in a tuple."""
+    """Return the rows of micro-batch `number`, counted from 0, of a tensor or of each tensor in a
+    tuple.
+    """
     if samples is None:
         return None
     if isinstance(samples, tuple):
@@ -347,7 +412,10 @@ def rows(samples: Any, number: int, micro_batches: int) -> Any:
     size, rest = divmod(samples.shape[0], micro_batches)
     if rest:
         fix = f"give a multiple of {micro_batches}"
-        raise ValueError(f"micro_batches: {samples.shape[0]} samples do not make {micro_batches} equal parts; {fix}")
+        raise ValueError(
+            f"micro_batches: {samples.shape[0]} samples do not make {micro_batches} equal parts; "
+            f"{fix}"
+        )
     return samples[number * size : (number + 1) * size]
 
 

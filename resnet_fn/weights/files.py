@@ -53,7 +53,9 @@ def read_arrays(path: Path) -> Contents:
 def _open(path: Path) -> Mapping[str, Any]:
     """Return what a file contains by name: arrays, or for PyTorch `TorchTensor` and `Unread`."""
     if not path.exists():
-        raise ValueError(f"{path} does not exist; {near_path(path, 'give a weight file or a checkpoint folder')}")
+        raise ValueError(
+            f"{path} does not exist; {near_path(path, 'give a weight file or a checkpoint folder')}"
+        )
     fix = f"give a {', '.join(_ENDINGS_READ)} file or a checkpoint folder"
     if not path.is_file():
         raise ValueError(f"{path} is no weight file; {fix}")
@@ -89,7 +91,9 @@ def _not_intact(path: Path, kind: str, error: Exception) -> ValueError:
 
 
 def _other_kind(start: bytes) -> str:
-    """Return what is wrong with a file whose first bytes are not those of weights, and a fix, or "" for other files."""
+    """Return what is wrong with a file whose first bytes are not those of weights, and a fix, or ""
+    for other files.
+    """
     if not start.strip(b"\0"):
         return "is empty or begins with zeros; copy the file again"
     for magic, kind_and_fix in _OTHER_KINDS.items():
@@ -97,7 +101,8 @@ def _other_kind(start: bytes) -> str:
             return kind_and_fix
     if start[257:262] == b"ustar":
         return "is a tar archive; unpack it with tar xf, and give the weight file in it"
-    if set(start) & {*range(9), *range(14, 32)}:  # each weight format has such bytes, but text has none
+    # each weight format has such bytes, but text has none
+    if set(start) & {*range(9), *range(14, 32)}:
         return ""
     if start.startswith(b"version https://git-lfs"):
         return "is a Git LFS pointer, not the file itself; run git lfs pull"
@@ -116,7 +121,9 @@ def write_arrays(
     """
     path = Path(path)
     if path.suffix not in ENDINGS:
-        raise ValueError(f"{path} cannot be written as weights; give a name that ends in {', '.join(ENDINGS)}")
+        raise ValueError(
+            f"{path} cannot be written as weights; give a name that ends in {', '.join(ENDINGS)}"
+        )
     try:
         with replace_file(path) as file:
             if path.suffix == ".safetensors":
@@ -126,7 +133,9 @@ def write_arrays(
             else:
                 _write_pth(file, arrays)
     except OSError as error:
-        raise ValueError(f"{path} cannot be written ({error.strerror or error}); give another file") from None
+        raise ValueError(
+            f"{path} cannot be written ({error.strerror or error}); give another file"
+        ) from None
 
 
 def _read_safetensors(path: Path) -> Arrays:
@@ -143,7 +152,11 @@ def _read_ckpt(path: Path) -> Arrays:
         read = mindspore.load_checkpoint(str(path))
     except (ValueError, RuntimeError, TypeError, OSError) as error:
         raise _not_intact(path, ".ckpt", error) from None
-    return {name: parameter.numpy() for name, parameter in read.items() if isinstance(parameter, mindspore.Parameter)}
+    return {
+        name: parameter.numpy()
+        for name, parameter in read.items()
+        if isinstance(parameter, mindspore.Parameter)
+    }
 
 
 def _read_torch(path: Path) -> dict[str, Any]:
@@ -161,11 +174,16 @@ def _read_torch(path: Path) -> dict[str, Any]:
 def _write_ckpt(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     import mindspore
 
-    records = [{"name": name, "data": mindspore.Tensor(np.array(array))} for name, array in arrays.items()]
+    records = [
+        {"name": name, "data": mindspore.Tensor(np.array(array))} for name, array in arrays.items()
+    ]
     mindspore.save_checkpoint(records, str(path))
 
 
 def _write_pth(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     torch = import_extra("torch", f"writing {path.suffix} files")
-    with open(path, "wb") as file:  # with a path, torch.save would write the path's name into the file
-        torch.save({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}, file)
+    # with a path, torch.save would write the path's name into the file
+    with open(path, "wb") as file:
+        torch.save(
+            {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}, file
+        )

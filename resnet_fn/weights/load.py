@@ -1,4 +1,6 @@
-"""These functions read weights of this and other projects, load weights into a net, and convert weight files."""
+"""These functions read weights of this and other projects, load weights into a net, and convert
+weight files.
+"""
 
 import dataclasses
 import json
@@ -56,7 +58,8 @@ class WeightFile:
 def read_weights(file: File, which: str = "last") -> WeightFile:
     """Read a weight file, a checkpoint folder, a run folder, or published weights by their name.
 
-    `which` selects a run folder's "last" or "best" checkpoint. Moving averages, if any, replace a checkpoint's weights.
+    `which` selects a run folder's "last" or "best" checkpoint. Moving averages, if any, replace a
+    checkpoint's weights.
     """
     source = read_any_weights(file, which)
     if source.useless:
@@ -65,13 +68,18 @@ def read_weights(file: File, which: str = "last") -> WeightFile:
 
 
 def read_any_weights(file: File, which: str = "last") -> WeightFile:
-    """Read weights as `read_weights` does, even if this package's nets cannot use them. Unknown names are kept."""
+    """Read weights as `read_weights` does, even if this package's nets cannot use them.
+
+    Unknown names are kept.
+    """
     path = published_file(str(file)) if is_published_name(str(file)) else Path(file)
     if path.is_dir():
         return _read_checkpoint(find_checkpoint(path, which))
     read = read_arrays(path)
     if which != "last":
-        raise ValueError(f"which: {which!r} is for run folders, but {path} is a file; leave out which={which!r}")
+        raise ValueError(
+            f"which: {which!r} is for run folders, but {path} is a file; leave out which={which!r}"
+        )
     notes = tuple(f"            {note}" for note in (*read.notes, *_checkpoint_around(path)))
     classes = _exported_classes(path)
     about: dict[str, Any] = {"averaged": read.averaged, "classes": classes, "notes": notes}
@@ -150,7 +158,8 @@ def load_weights(
 ) -> None:
     """Load weights and BatchNorm statistics from a file into a net, completely or not at all.
 
-    Prints a warning to stderr if `net` may give other outputs than the net that the weights were saved from.
+    Prints a warning to stderr if `net` may give other outputs than the net that the weights were
+    saved from.
 
     Args:
         net: Net of this package, or another net that `fit` trained.
@@ -160,7 +169,8 @@ def load_weights(
         allow_non_finite: If True, NaN and infinity are accepted.
 
     Raises:
-        WeightsError: If an array is missing, unexpected or of another shape, or if our nets cannot use the weights.
+        WeightsError: If an array is missing, unexpected or of another shape, or if our nets cannot
+            use the weights.
         ValueError: If the file cannot be read, or if an array contains NaN or infinity.
     """
     source = file if isinstance(file, WeightFile) else read_weights(file)
@@ -168,7 +178,9 @@ def load_weights(
     parameters = {parameter.name: parameter for parameter in net.get_parameters()}
     parameters = {name: p for name, p in parameters.items() if not name.startswith(left_out)}
     arrays = {name: array for name, array in source.arrays.items() if not name.startswith(left_out)}
-    check_fit({name: parameter.shape for name, parameter in parameters.items()}, arrays, str(source.path))
+    check_fit(
+        {name: parameter.shape for name, parameter in parameters.items()}, arrays, str(source.path)
+    )
     if not allow_non_finite:
         check_finite(arrays, source.path)
     for warning in filter(None, (source.warning, _other_function(net, source.model))):
@@ -177,7 +189,10 @@ def load_weights(
 
 
 def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
-    """Return the recipe. If the recipe has no model, take the model, the norm and a missing stem from the weights."""
+    """Return the recipe.
+
+    If the recipe has no model, take the model, the norm and a missing stem from the weights.
+    """
     if recipe.model:
         return recipe
     if source is None:
@@ -193,7 +208,9 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
     if source.style == "ours" and not source.model and (unsure := ambiguity(model["name"])):
         print(f"warning: {source.path}: {unsure}", file=sys.stderr, flush=True)
     stem = "" if model["stem"] == MODELS[model["name"]].stem else model["stem"]
-    return dataclasses.replace(recipe, model=model["name"], stem=recipe.stem or stem, norm=model["norm"])
+    return dataclasses.replace(
+        recipe, model=model["name"], stem=recipe.stem or stem, norm=model["norm"]
+    )
 
 
 def read_start(recipe: Recipe, chosen: Collection[str]) -> tuple[Recipe, WeightFile | None]:
@@ -232,13 +249,16 @@ def start_from(
 ) -> list[str]:
     """Load weights into a net before training, and return lines that describe the weights.
 
-    The last layer of the net is not changed if the weights are for other classes, or if the recipe sets `reset_head`.
+    The last layer of the net is not changed if the weights are for other classes, or if the recipe
+    sets `reset_head`.
     """
     other = other_classes(source, classes)
     try:
         load_weights(net, source, recipe.reset_head or bool(other))
     except WeightsError as error:
-        raise WeightsError(f"weights: {_difference(net, source, recipe.model, recipe.weights) or error}") from None
+        raise WeightsError(
+            f"weights: {_difference(net, source, recipe.model, recipe.weights) or error}"
+        ) from None
     if new := other or ("as --reset-head wants" if recipe.reset_head else ""):
         return describe_source(source, f"{new}: the last layer is new")
     unnamed = f"for {len(classes):,} classes without names"
@@ -254,17 +274,25 @@ def describe_source(source: WeightFile, head: str = "") -> list[str]:
 
 
 def convert_weights(
-    source: File, target: File, to: str = "ours", model: str = "", allow_non_finite: bool = False, which: str = "last"
+    source: File,
+    target: File,
+    to: str = "ours",
+    model: str = "",
+    allow_non_finite: bool = False,
+    which: str = "last",
 ) -> dict[str, Any]:
-    """Read weights in any known naming style, and write the same values under the names of the style `to`.
+    """Read weights in any known naming style, and write the same values under the names of the
+    style `to`.
 
     If class names and the preparation of images are known, a safetensors file contains them, too.
 
     Args:
         source: Weight file, checkpoint folder or run folder, as in `load_weights`.
         target: File to write, which ends in `.safetensors`, `.ckpt`, `.pth` or `.pt`.
-        to: Naming style to write, one of "ours", "torchvision" (also timm), "mindcv" and "official".
-        model: Model name. If empty, the model is read from a checkpoint, or else recognised from names and shapes.
+        to: Naming style to write, one of "ours", "torchvision" (also timm), "mindcv" and
+            "official".
+        model: Model name. If empty, the model is read from a checkpoint, or else recognised from
+            names and shapes.
         allow_non_finite: If True, NaN and infinity are accepted.
         which: Checkpoint of a run folder, "last" or "best".
 
@@ -273,8 +301,9 @@ def convert_weights(
         "notes": lines about what was renamed or left out, "warnings": texts}
 
     Raises:
-        ValueError: If a file cannot be read or written, `to` or `model` is unknown, the model is not recognised, an
-            array does not fit or is not finite, or nets of the style `to` or of this package cannot use the weights.
+        ValueError: If a file cannot be read or written, `to` or `model` is unknown, the model is
+            not recognised, an array does not fit or is not finite, or nets of the style `to` or of
+            this package cannot use the weights.
     """
     if to not in STYLES:
         raise ValueError(f"to: {to!r} is unknown; {closest(to, STYLES)}")
@@ -282,8 +311,13 @@ def convert_weights(
     try:
         net_options = recognise_model(read.arrays, model or read.model)
     except WeightsError as error:
-        raise WeightsError(f"{source}: {error}" + ("" if model else "; name the model with --model")) from None
-    shapes = {parameter.name: parameter.shape for parameter in create_model(**net_options).get_parameters()}
+        raise WeightsError(
+            f"{source}: {error}" + ("" if model else "; name the model with --model")
+        ) from None
+    shapes = {
+        parameter.name: parameter.shape
+        for parameter in create_model(**net_options).get_parameters()
+    }
     check_fit(shapes, read.arrays, str(source))
     if not allow_non_finite:
         check_finite(read.arrays, source)
@@ -302,7 +336,9 @@ def convert_weights(
 
 
 def _difference(net: nn.Cell, source: WeightFile, model: str, path: str) -> str:
-    """Return an error if the weights' model is unknown or its parameters, stem or norm do not fit `net`, else ""."""
+    """Return an error if the weights' model is unknown or its parameters, stem or norm do not fit
+    `net`, else "".
+    """
     ours = recognise_model({parameter.name: parameter for parameter in net.get_parameters()}, model)
     try:
         theirs = recognise_model(source.arrays)
@@ -313,16 +349,23 @@ def _difference(net: nn.Cell, source: WeightFile, model: str, path: str) -> str:
         return f"{path} contains weights of {name}, but the net is {model}; give --model {name}"
     for key in ("stem", "norm"):
         if theirs[key] != ours[key]:
-            return f"{path} has the {key} {theirs[key]!r}, but the net has {ours[key]!r}; give --{key} {theirs[key]}"
+            return (
+                f"{path} has the {key} {theirs[key]!r}, but the net has {ours[key]!r}; give "
+                f"--{key} {theirs[key]}"
+            )
     channels = theirs["in_channels"]
     if channels != ours["in_channels"]:
-        channel_counts = f"{channels} channel{'s' * (channels > 1)}, but the data set has {ours['in_channels']}"
+        channel_counts = (
+            f"{channels} channel{'s' * (channels > 1)}, but the data set has {ours['in_channels']}"
+        )
         return f"{path} is for images of {channel_counts}; give other weights"
     return ""
 
 
 def other_classes(source: WeightFile, classes: Sequence[str]) -> str:
-    """Describe how the classes of the weights differ from `classes`, or return "" if no difference is known."""
+    """Describe how the classes of the weights differ from `classes`, or return "" if no difference
+    is known.
+    """
     layers = [name for name in source.arrays if name.startswith(f"{HEAD}.")]
     if f"{HEAD}.weight" not in layers:
         parts = f"with a last layer of other parts ({few(layers)})"
@@ -338,13 +381,20 @@ def other_classes(source: WeightFile, classes: Sequence[str]) -> str:
 
 
 def _other_function(net: nn.Cell, model: str) -> str:
-    """Return a warning if only one of `net` and `model` (the model of the weights) is genet50_minus, else ""."""
+    """Return a warning if only one of `net` and `model` (the model of the weights) is
+    genet50_minus, else "".
+    """
     minus, plain = "genet50_minus", same_parameters("genet50_minus")[0]
     gates = (cell for _, cell in net.cells_and_names() if isinstance(cell, GatherExcite))
     gated = any(not list(cell.get_parameters()) for cell in gates)
     if gated and model != minus:
         origin = f"are of {model}" if model else f"may be of {plain}"
-        return f"these weights {origin}, but this net has the gates of {minus}, which have no parameters"
+        return (
+            f"these weights {origin}, but this net has the gates of {minus}, which have no "
+            "parameters"
+        )
     if not gated and model == minus:
-        return f"these weights are of {minus}, but this net lacks the gates, which have no parameters"
+        return (
+            f"these weights are of {minus}, but this net lacks the gates, which have no parameters"
+        )
     return ""

@@ -1,7 +1,10 @@
-"""A ResNet's parameters have different names in this package, torchvision, MindCV and official MindSpore.
+"""A ResNet's parameters have different names in this package, torchvision, MindCV and official
+MindSpore.
 
-This package has names such as `bn1.moving_mean`, `layer2.0.downsample.0.weight` and `fc.bias`. The others differ:
-    - torchvision and timm name the arrays of a BatchNorm layer `weight`, `bias`, `running_mean` and `running_var`.
+This package has names such as `bn1.moving_mean`, `layer2.0.downsample.0.weight` and `fc.bias`. The
+others differ:
+    - torchvision and timm name the arrays of a BatchNorm layer `weight`, `bias`, `running_mean` and
+      `running_var`.
     - MindCV has `down_sample` for `downsample`, and `classifier` for `fc`.
     - Official MindSpore has `down_sample_layer` for `downsample`, and `end_point` for `fc`.
     - Official MindSpore has `bn1d` and `bn2d` for `bn1` and `bn2` in a BasicBlock.
@@ -13,7 +16,12 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 STYLES = ("ours", "torchvision", "mindcv", "official")
-LEAVES = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
+LEAVES = {
+    "gamma": "weight",
+    "beta": "bias",
+    "moving_mean": "running_mean",
+    "moving_variance": "running_var",
+}
 _DOWNSAMPLE = {"mindcv": "down_sample", "official": "down_sample_layer"}
 _HEAD = {"mindcv": "classifier", "official": "end_point"}
 # Names that training frameworks keep beside the weights.
@@ -40,7 +48,10 @@ def strip_extras(names: Iterable[str]) -> list[str]:
 
 
 def rename(name: str, style: str, basic: bool) -> str:
-    """Translate one of our names to the naming style `style`. `basic` means that the net has BasicBlocks."""
+    """Translate one of our names to the naming style `style`.
+
+    `basic` means that the net has BasicBlocks.
+    """
     stem, _, leaf = name.rpartition(".")
     if style == "torchvision":
         return f"{stem}.{LEAVES.get(leaf, leaf)}"
@@ -66,36 +77,65 @@ def recognise_style(names: Iterable[str]) -> str:
     if "conv1" in first and any(name.startswith("layer1.") for name in names):
         return "ours"
     examples = ", ".join(sorted(names)[:3]) or "none at all"
-    raise ValueError(f"names such as {examples} belong to no known naming style ({', '.join(STYLES)})")
+    raise ValueError(
+        f"names such as {examples} belong to no known naming style ({', '.join(STYLES)})"
+    )
 
 
 def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
     """Return a dict from a file's names to our names, without the names of optimizer state."""
     names = strip_extras(names)
     if style == "torchvision":  # a module with a running mean is a norm layer
-        norms = {name.rpartition(".")[0] for name in names if name.endswith((".running_mean", ".running_var"))}
+        norms = {
+            name.rpartition(".")[0]
+            for name in names
+            if name.endswith((".running_mean", ".running_var"))
+        }
         back = {new: old for old, new in LEAVES.items()}
         split = ((name, *name.rpartition(".")[::2]) for name in names)
-        return {name: f"{stem}.{back.get(leaf, leaf)}" if stem in norms else name for name, stem, leaf in split}
+        return {
+            name: f"{stem}.{back.get(leaf, leaf)}" if stem in norms else name
+            for name, stem, leaf in split
+        }
     ours = {name: name for name in names}
     if style in _DOWNSAMPLE:
         for name in names:
-            ours[name] = re.sub(rf"^{_HEAD[style]}\.", "fc.", name.replace(f".{_DOWNSAMPLE[style]}.", ".downsample."))
+            ours[name] = re.sub(
+                rf"^{_HEAD[style]}\.",
+                "fc.",
+                name.replace(f".{_DOWNSAMPLE[style]}.", ".downsample."),
+            )
     if style == "official":
-        ours = {name: re.sub(r"(layer\d+\.\d+\.bn[12])d\.", r"\1.", new) for name, new in ours.items()}
+        ours = {
+            name: re.sub(r"(layer\d+\.\d+\.bn[12])d\.", r"\1.", new) for name, new in ours.items()
+        }
     return ours
 
 
 def differences(style: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, bool]:
-    """Return how nets of `style` differ from ours, or "", and whether these nets and ours cannot share weights."""
+    """Return how nets of `style` differ from ours, or "", and whether these nets and ours cannot
+    share weights.
+    """
     stem = arrays.get("conv1.weight")
-    if style == "mindcv" and stem is not None and stem.shape[2:3] == (7,):  # only then a max-pool follows
-        return "MindCV's stem max-pool pads only right and below, ours all sides, so features shift one pixel", False
+    # only then a max-pool follows
+    if style == "mindcv" and stem is not None and stem.shape[2:3] == (7,):
+        return (
+            "MindCV's stem max-pool pads only right and below, ours all sides, so features shift "
+            "one pixel",
+            False,
+        )
     if style == "official" and not is_basic(arrays):
         return (
-            "official MindSpore ResNet-50, 101 and 152 pad strided convolutions with `same` instead of equally on all "
+            "official MindSpore ResNet-50, 101 and 152 pad strided convolutions with `same` "
+            "instead of equally on all "
             "sides, and have BatchNorm eps 1e-4 instead of 1e-5"
         ), True
-    if style == "torchvision" and all(any(part in name for name in arrays) for part in (".se.gather.", ".se.mlp.")):
-        return "timm's gather-excite has no ReLU between gather and excite; ours follows the authors' models", False
+    if style == "torchvision" and all(
+        any(part in name for name in arrays) for part in (".se.gather.", ".se.mlp.")
+    ):
+        return (
+            "timm's gather-excite has no ReLU between gather and excite; ours follows the authors' "
+            "models",
+            False,
+        )
     return "", False

@@ -37,7 +37,8 @@ _RELEASED = {
 _BY_HASH = {digits: row for row, hashes in _RELEASED.items() for digits in hashes.split()}
 _TIMM_CROP = 0.875  # timm's crop_pct, if a file has none
 _UNKNOWN = (
-    "preparation as in the recipe, because nothing beside these weights describes it; to change it, "
+    "preparation as in the recipe, because nothing beside these weights describes it; to change "
+    "it, "
     "give --mean, --std, --interpolation, --eval-resize"
 )
 
@@ -61,7 +62,9 @@ class Preparation:
         return int(size / self.crop + 1e-6)
 
     def as_spec(self) -> dict[str, Any]:
-        """Return the values in evaluation, named as in `InputSpec`, so that `of_export` reads them."""
+        """Return the values in evaluation, named as in `InputSpec`, so that `of_export` reads
+        them.
+        """
         spec = {name: getattr(self, name) for name in ("mean", "std", "interpolation")}
         size = self.eval_size
         return {**spec, "image_size": size, "eval_resize": self.resize(size) if self.crop else 0}
@@ -143,9 +146,9 @@ def take_over(
 ) -> tuple[Recipe, list[str]]:
     """Return the recipe with the preparation of its weights, and lines with what is from where.
 
-    A setting in `chosen`, the user's, stays, and others follow it: with `--image-size 128`, evaluation
-    has 128 pixels, too, and the crop keeps the weights' share of an image. A recipe that has one
-    size for training and another for evaluation keeps its size for training.
+    A setting in `chosen`, the user's, stays, and others follow it: with `--image-size 128`,
+    evaluation has 128 pixels, too, and the crop keeps the weights' share of an image. A recipe that
+    has one size for training and another for evaluation keeps its size for training.
     """
     typed = typed_preparation(recipe, chosen)
     if source is None:

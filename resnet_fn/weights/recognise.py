@@ -23,7 +23,8 @@ class WeightsError(ValueError):
 def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[str, Any]:
     """Return the arguments of `create_model` for a net that fits the weights in `arrays`.
 
-    The arrays have this package's names. If `model` is empty, the model is recognised from names and shapes.
+    The arrays have this package's names. If `model` is empty, the model is recognised from names
+    and shapes.
     """
     if model and model not in MODELS:
         raise ValueError(f"model: {model!r} is unknown; {closest(model, MODELS)}")
@@ -32,58 +33,95 @@ def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[s
     stem = "d" if deep else "imagenet" if first.shape[-1] == 7 else "cifar"
     gather = "layer1.0.se.gather.conv1.weight"
     return {
-        "name": model or _name(arrays, _array(arrays, "conv1.6.weight").shape[0] if deep else first.shape[0]),
+        "name": model
+        or _name(arrays, _array(arrays, "conv1.6.weight").shape[0] if deep else first.shape[0]),
         "num_classes": _array(arrays, "fc.weight", 2).shape[0] if "fc.weight" in arrays else 1000,
         "in_channels": first.shape[1],
         "stem": stem,
         "norm": "batch" if "bn1.gamma" in arrays else "none",
-        "image_size": 224 if gather not in arrays else _array(arrays, gather).shape[-1] * (1 if stem == "cifar" else 4),
+        "image_size": 224
+        if gather not in arrays
+        else _array(arrays, gather).shape[-1] * (1 if stem == "cifar" else 4),
     }
 
 
 def same_parameters(name: str) -> tuple[str, ...]:
     """Return the other models that have the same parameters as model `name`."""
-    return tuple(other for other in MODELS if other != name and _parameters(other) == _parameters(name))
+    return tuple(
+        other for other in MODELS if other != name and _parameters(other) == _parameters(name)
+    )
 
 
-def check_fit(wanted: Mapping[str, Sequence[int]], arrays: Mapping[str, np.ndarray], file: str) -> None:
-    """Raise WeightsError if names or shapes of `arrays` differ from `wanted`. The message lists all differences."""
+def check_fit(
+    wanted: Mapping[str, Sequence[int]], arrays: Mapping[str, np.ndarray], file: str
+) -> None:
+    """Raise WeightsError if names or shapes of `arrays` differ from `wanted`.
+
+    The message lists all differences.
+    """
     if faults := misfits(wanted, arrays):
         differences = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in faults.items())
         only_head = all(name.startswith(f"{HEAD}.") for names in faults.values() for name in names)
-        head = "train with --weights FILE to make a new head, or keep the net's own head with reset_head=True"
-        fix = f"give weights for these classes, {head}" if only_head else "give the model of these weights"
+        head = (
+            "train with --weights FILE to make a new head, or keep the net's own head with "
+            "reset_head=True"
+        )
+        fix = (
+            f"give weights for these classes, {head}"
+            if only_head
+            else "give the model of these weights"
+        )
         raise WeightsError(f"{file} does not fit the net ({differences}); {fix}")
 
 
 def ambiguity(name: str) -> str:
     """Return a warning if another model has the same parameters as model `name`, else ""."""
     names = " and ".join((name, *same_parameters(name)))
-    text = f"{names} have the same parameters; these weights are read as {name}, so give --model NAME for another model"
+    text = (
+        f"{names} have the same parameters; these weights are read as {name}, so give --model "
+        "NAME for another model"
+    )
     return text if names != name else ""
 
 
 def _parameters(name: str) -> tuple[Any, ...]:
     design = MODELS[name]
     attention = "" if design.attention == "ge-minus" else design.attention
-    return design.block, design.depths, design.planes, design.groups, design.base_width, design.stem, attention
+    return (
+        design.block,
+        design.depths,
+        design.planes,
+        design.groups,
+        design.base_width,
+        design.stem,
+        attention,
+    )
 
 
 def _name(arrays: Mapping[str, np.ndarray], stem_channels: int) -> str:
     blocks = [(int(match[1]), int(match[2])) for match in map(_BLOCK.match, arrays) if match]
     stages = range(1, 1 + max((stage for stage, _ in blocks), default=0))
-    depths = tuple(1 + max((number for stage, number in blocks if stage == wanted), default=-1) for wanted in stages)
+    depths = tuple(
+        1 + max((number for stage, number in blocks if stage == wanted), default=-1)
+        for wanted in stages
+    )
     basic, attention = is_basic(arrays), _attention(arrays)
     planes = _array(arrays, "layer1.0.conv1.weight").shape[0]
     width, per_group = _array(arrays, "layer1.0.conv2.weight").shape[:2]
     for name, design in MODELS.items():
         if (
-            (design.depths, design.block is BasicBlock, design.planes[0]) == (depths, basic, stem_channels)
-            and planes == width == design.planes[0] * (1 if basic else design.base_width * design.groups / 64)
+            (design.depths, design.block is BasicBlock, design.planes[0])
+            == (depths, basic, stem_channels)
+            and planes
+            == width
+            == design.planes[0] * (1 if basic else design.base_width * design.groups / 64)
             and (design.attention, design.groups) == (attention, width // per_group)
         ):
             return name
-    kind = f"{'-'.join(map(str, depths))} {'two-convolution' if basic else 'bottleneck'} blocks of width {width}"
+    kind = (
+        f"{'-'.join(map(str, depths))} {'two-convolution' if basic else 'bottleneck'} blocks of "
+        f"width {width}"
+    )
     gates = f" and {attention} attention" if attention else ""
     raise WeightsError(f"no model has {kind} with {stem_channels} stem channels{gates}")
 
@@ -99,7 +137,9 @@ def _attention(arrays: Mapping[str, np.ndarray]) -> str:
 
 def _array(arrays: Mapping[str, np.ndarray], name: str, dimensions: int = 4) -> np.ndarray:
     if name not in arrays:
-        raise WeightsError(f"the weights contain no {name}, so no ResNet of this package fits; give other weights")
+        raise WeightsError(
+            f"the weights contain no {name}, so no ResNet of this package fits; give other weights"
+        )
     shape = arrays[name].shape
     if len(shape) != dimensions:
         fault = f"has the shape {list(shape)}, not {dimensions} dimensions"

@@ -199,8 +199,9 @@ def read_torch_file(path: Path) -> dict[str, Any]:
 def read_torch_settings(path: Path) -> dict[str, Any]:
     """Return what a training script saved beside the tensors.
 
-    "arch" is the net's name, and "args" are the script's settings, as the scripts of PyTorch's examples, torchvision
-    and timm save them. Raises TorchFileError if the file is damaged, compressed, or of another kind.
+    "arch" is the net's name, and "args" are the script's settings, as the scripts of PyTorch's
+    examples, torchvision and timm save them. Raises TorchFileError if the file is damaged,
+    compressed, or of another kind.
     """
     contents = _read(path)
     saved = contents if isinstance(contents, dict) else {}

@@ -1,4 +1,6 @@
-"""A net of the audit on both sides: arguments by their places, one tensor of logits; and its loss."""
+"""A net of the audit on both sides: arguments by their places, one tensor of logits; and its
+loss.
+"""
 
 import importlib
 
@@ -11,9 +13,15 @@ from mindspore import nn, ops
 
 from nets import FRAMES, KINDS, LENGTH, NETS, batches
 
-_MANY = {"ForCausalLM": LENGTH, "LMHeadModel": LENGTH, "ForMaskedLM": LENGTH, "ForConditionalGeneration": FRAMES}
+_MANY = {
+    "ForCausalLM": LENGTH,
+    "LMHeadModel": LENGTH,
+    "ForMaskedLM": LENGTH,
+    "ForConditionalGeneration": FRAMES,
+}
 mint_cpu.install()
-ports = importlib.import_module("mindone.transformers")  # it binds functions of mint that are replaced by now
+# it binds functions of mint that are replaced by now
+ports = importlib.import_module("mindone.transformers")
 
 
 def _config(name, dropout, changes):
@@ -49,7 +57,9 @@ class Theirs(torch.nn.Module):
         self.net, self.names = getattr(transformers, head + self.task)(config), KINDS[kind]
 
     def forward(self, *inputs):
-        return _logits(self.net(**dict(zip(self.names, inputs, strict=True)), return_dict=True), self.task)
+        return _logits(
+            self.net(**dict(zip(self.names, inputs, strict=True)), return_dict=True), self.task
+        )
 
 
 class Ours(nn.Cell):
@@ -61,7 +71,9 @@ class Ours(nn.Cell):
         self.net, self.names = getattr(ports, head + self.task)(config), KINDS[kind]
 
     def construct(self, *inputs):
-        return _logits(self.net(**dict(zip(self.names, inputs, strict=True)), return_dict=True), self.task)
+        return _logits(
+            self.net(**dict(zip(self.names, inputs, strict=True)), return_dict=True), self.task
+        )
 
 
 def inputs_of(name):
@@ -80,7 +92,9 @@ def loss(logits, labels):
 
 
 def build(name, dropout=True, seed=0, repair=None, **changes):
-    """(MindSpore's net, torch's), each with its own random weights; `changes` of both configurations."""
+    """(MindSpore's net, torch's), each with its own random weights; `changes` of both
+    configurations.
+    """
     torch.manual_seed(seed)
     np.random.seed(seed)
     mindspore.set_seed(seed + 1)

@@ -1,4 +1,6 @@
-"""Faults of MindSpore 2.10.0 on a CPU, each beside what is right; prints the table of docs/audit.md."""
+"""Faults of MindSpore 2.10.0 on a CPU, each beside what is right; prints the table of
+docs/audit.md.
+"""
 
 import mindspore as ms
 import numpy as np

@@ -1,6 +1,8 @@
-"""A stand-in for what `mindspore.mint` lacks on a CPU (MindSpore 2.10 has no kernel for a third of it there).
+"""A stand-in for what `mindspore.mint` lacks on a CPU (MindSpore 2.10 has no kernel for a third of
+it there).
 
-Only what the audit's nets call, by operations that have kernels and right gradients. It says nothing about a card.
+Only what the audit's nets call, by operations that have kernels and right gradients. It says
+nothing about a card.
 """
 
 import mindspore as ms
@@ -48,7 +50,8 @@ def embedding(input, weight, padding_idx=None):
     output = ops.gather(weight, input.astype(ms.int32), 0)
     if padding_idx is None:
         return output
-    keeps = (input != padding_idx).astype(weight.dtype).expand_dims(-1)  # the padding row has no gradient
+    # the padding row has no gradient
+    keeps = (input != padding_idx).astype(weight.dtype).expand_dims(-1)
     return output * keeps + ops.stop_gradient(output) * (1 - keeps)
 
 
@@ -59,26 +62,38 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
         pads = [side for one in total for side in (one // 2, one - one // 2)]
     else:
         pads = [one for one in _pair(padding) for _ in range(2)]
-    output = ops.Conv2D(weight.shape[0], size, 1, "pad", tuple(pads), stride, dilation, groups)(input, weight)
+    output = ops.Conv2D(weight.shape[0], size, 1, "pad", tuple(pads), stride, dilation, groups)(
+        input, weight
+    )
     return output if bias is None else output + _channels(bias, output)
 
 
 def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     sizes = [one if isinstance(one, str) else _pair(one)[-1] for one in (stride, padding, dilation)]
     stride, padding, dilation = (
-        one if isinstance(one, str) else (first, one) for one, first in zip(sizes, (1, 0, 1), strict=True)
+        one if isinstance(one, str) else (first, one)
+        for one, first in zip(sizes, (1, 0, 1), strict=True)
     )
-    return conv2d(input.expand_dims(2), weight.expand_dims(2), bias, stride, padding, dilation, groups).squeeze(2)
+    return conv2d(
+        input.expand_dims(2), weight.expand_dims(2), bias, stride, padding, dilation, groups
+    ).squeeze(2)
 
 
 def max_pool2d(input, kernel_size, stride=None, padding=0):
     rows, columns = _pair(padding)
-    padded = ops.pad(input, (columns, columns, rows, rows), "constant", -3e38) if rows or columns else input
+    padded = (
+        ops.pad(input, (columns, columns, rows, rows), "constant", -3e38)
+        if rows or columns
+        else input
+    )
     return ops.MaxPool(_pair(kernel_size), _pair(stride or kernel_size), "valid")(padded)
 
 
 def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
-    pool, (rows, columns) = ops.AvgPool(_pair(kernel_size), _pair(stride or kernel_size), "valid"), _pair(padding)
+    pool, (rows, columns) = (
+        ops.AvgPool(_pair(kernel_size), _pair(stride or kernel_size), "valid"),
+        _pair(padding),
+    )
     pads = (columns, columns, rows, rows)
     output = pool(ops.pad(input, pads))
     return output if count_include_pad else output / pool(ops.pad(ops.ones_like(input), pads))
@@ -91,7 +106,11 @@ def adaptive_avg_pool(input, output_size):
 
 def gelu(input, approximate="none"):
     if approximate == "tanh":
-        return 0.5 * input * (1 + ops.tanh(0.7978845608028654 * (input + 0.044715 * input * input * input)))
+        return (
+            0.5
+            * input
+            * (1 + ops.tanh(0.7978845608028654 * (input + 0.044715 * input * input * input)))
+        )
     return input * 0.5 * (1 + ops.erf(input * 0.7071067811865476))
 
 
@@ -133,7 +152,9 @@ def linspace(start, end, steps, *, dtype=None):
 
 
 def full(size, fill_value, *, dtype=None):
-    return ops.full(size, fill_value, dtype=dtype or (ms.int64 if isinstance(fill_value, int) else ms.float32))
+    return ops.full(
+        size, fill_value, dtype=dtype or (ms.int64 if isinstance(fill_value, int) else ms.float32)
+    )
 
 
 def cumsum(input, dim, dtype=None):
@@ -143,7 +164,9 @@ def cumsum(input, dim, dtype=None):
 
 
 def roll(input, shifts, dims):
-    for shift, dim in zip(np.atleast_1d(shifts).tolist(), np.atleast_1d(dims).tolist(), strict=True):
+    for shift, dim in zip(
+        np.atleast_1d(shifts).tolist(), np.atleast_1d(dims).tolist(), strict=True
+    ):
         if shift := shift % input.shape[dim]:
             first, last = ops.split(input, (input.shape[dim] - shift, shift), dim)
             input = ops.cat((last, first), dim)
@@ -157,16 +180,21 @@ def einsum(equation, *operands):
     product = 1
     for term, operand in zip(terms, operands, strict=True):
         sizes = dict(zip(term, operand.shape, strict=True))
-        placed = operand.transpose(tuple(sorted(range(len(term)), key=lambda i: order.index(term[i]))))
+        placed = operand.transpose(
+            tuple(sorted(range(len(term)), key=lambda i: order.index(term[i])))
+        )
         product = product * placed.reshape(tuple(sizes.get(letter, 1) for letter in order))
     summed = tuple(range(len(right), len(order)))
     return product.sum(summed) if summed else product
 
 
 def interpolate(input, size, mode="nearest", align_corners=None):
-    for axis, count in zip((-2, -1), size, strict=True):  # a matrix along each axis: what torch makes of an identity
+    # a matrix along each axis: what torch makes of an identity
+    for axis, count in zip((-2, -1), size, strict=True):
         eye = torch.eye(input.shape[axis])[None, None]
-        matrix = torch.nn.functional.interpolate(eye, (eye.shape[-2], count), mode=mode, align_corners=align_corners)
+        matrix = torch.nn.functional.interpolate(
+            eye, (eye.shape[-2], count), mode=mode, align_corners=align_corners
+        )
         moved = input.swapaxes(axis, -1)
         input = ops.matmul(moved, Tensor(matrix[0, 0].numpy())).swapaxes(axis, -1)
     return input
@@ -190,8 +218,14 @@ def _like(make):
 
 
 _FUNCTIONAL = {
-    **{one.__name__: one for one in (layer_norm, group_norm, batch_norm, embedding, conv2d, conv1d, max_pool2d, gelu)},
-    **{one.__name__: one for one in (avg_pool2d, dropout, softmax, softplus, pad, normalize, interpolate)},
+    **{
+        one.__name__: one
+        for one in (layer_norm, group_norm, batch_norm, embedding, conv2d, conv1d, max_pool2d, gelu)
+    },
+    **{
+        one.__name__: one
+        for one in (avg_pool2d, dropout, softmax, softplus, pad, normalize, interpolate)
+    },
     "adaptive_avg_pool2d": adaptive_avg_pool,
     "adaptive_avg_pool1d": adaptive_avg_pool,
     "relu6": lambda input, inplace=False: ops.relu6(input),
@@ -204,10 +238,15 @@ _MINT = {
     "randn": _random(np.random.normal),
     "rand": _random(np.random.uniform),
     "stack": lambda tensors, dim=0: ops.stack(tuple(tensors), dim),
-    "split": lambda tensor, size, dim=0: ops.split(tensor, size, dim),  # mint's has a wrong gradient (bugs.py)
+    # mint's has a wrong gradient (bugs.py)
+    "split": lambda tensor, size, dim=0: ops.split(tensor, size, dim),
     "tril": lambda input, diagonal=0: ops.tril(input, diagonal),
-    "repeat_interleave": lambda input, repeats, dim=None, **_: ops.repeat_interleave(input, repeats, dim),
-    "argmax": lambda input, dim=None, keepdim=False: ops.argmax(input, dim, keepdim).astype(ms.int64),
+    "repeat_interleave": lambda input, repeats, dim=None, **_: ops.repeat_interleave(
+        input, repeats, dim
+    ),
+    "argmax": lambda input, dim=None, keepdim=False: ops.argmax(input, dim, keepdim).astype(
+        ms.int64
+    ),
     "mm": lambda input, other: ops.matmul(input, other),
     "addmm": lambda input, a, b: input + ops.matmul(a, b),
     "log2": lambda input: ops.log(input) / 0.6931471805599453,
@@ -223,7 +262,9 @@ _LAYERS = {
     "Conv2d": lambda c, x: conv2d(x, c.weight, c.bias, c.stride, c.padding, c.dilation, c.groups),
     "Conv1d": lambda c, x: conv1d(x, c.weight, c.bias, c.stride, c.padding, c.dilation, c.groups),
     "MaxPool2d": lambda c, x: max_pool2d(x, c.kernel_size, c.stride, c.padding),
-    "AvgPool2d": lambda c, x: avg_pool2d(x, c.kernel_size, c.stride, c.padding, c.ceil_mode, c.count_include_pad),
+    "AvgPool2d": lambda c, x: avg_pool2d(
+        x, c.kernel_size, c.stride, c.padding, c.ceil_mode, c.count_include_pad
+    ),
     "AdaptiveAvgPool2d": lambda c, x: adaptive_avg_pool(x, c.output_size),
     "AdaptiveAvgPool1d": lambda c, x: adaptive_avg_pool(x, c.output_size),
     "Dropout": lambda c, x: dropout(x, c.p, c.training),
@@ -238,22 +279,32 @@ def _write(tensor, values):
     whole, index = getattr(tensor, "row_of", (tensor, ...))
     array = whole.asnumpy().copy()
     array[index] = new.asnumpy()
-    (whole.set_data if isinstance(whole, ms.Parameter) else whole.assign_value)(Tensor(array, whole.dtype))
+    (whole.set_data if isinstance(whole, ms.Parameter) else whole.assign_value)(
+        Tensor(array, whole.dtype)
+    )
     return tensor
 
 
 def _strided(given):
-    """`x[:, ::2]` by gathering rows: the gradient of MindSpore's own fails on a CPU (mindspore_bugs.py)."""
+    """`x[:, ::2]` by gathering rows: the gradient of MindSpore's own fails on a CPU
+    (mindspore_bugs.py).
+    """
 
     def item(self, key):
         keys = key if isinstance(key, tuple) else (key,)
-        steps = [axis for axis, one in enumerate(keys) if isinstance(one, slice) and one.step not in (None, 1)]
+        steps = [
+            axis
+            for axis, one in enumerate(keys)
+            if isinstance(one, slice) and one.step not in (None, 1)
+        ]
         if not steps or not all(isinstance(one, slice) for one in keys):
             return given(self, key)
         for axis in steps:
             rows = np.arange(self.shape[axis])[keys[axis]].astype(np.int32)
             self = ops.gather(self, Tensor(rows), axis)
-        return given(self, tuple(slice(None) if axis in steps else one for axis, one in enumerate(keys)))
+        return given(
+            self, tuple(slice(None) if axis in steps else one for axis, one in enumerate(keys))
+        )
 
     return item
 
@@ -270,7 +321,8 @@ def install():
     for name, function in _LAYERS.items():
         getattr(mint.nn, name).construct = _construct(function)
     ops.rms_norm, ops.roll, Tensor.roll = rms_norm, roll, roll
-    # mindone was written for MindSpore 2.6, in which `data` was no copy: `zeros_(layer.bias.data)` fills the bias.
+    # mindone was written for MindSpore 2.6, in which `data` was no copy: `zeros_(layer.bias.data)`
+    # fills the bias.
     ms.Parameter.data = property(lambda self: self)
     row = ms.Parameter.__getitem__
     Tensor.__getitem__ = _strided(Tensor.__getitem__)
@@ -289,10 +341,16 @@ def install():
 
     mint.nn.Conv2d.__init__ = init
     draw = np.random
-    Tensor.normal_ = lambda self, mean=0.0, std=1.0, **_: _write(self, draw.normal(mean, std, self.shape))
-    Tensor.uniform_ = lambda self, low=0.0, high=1.0, **_: _write(self, draw.uniform(low, high, self.shape))
+    Tensor.normal_ = lambda self, mean=0.0, std=1.0, **_: _write(
+        self, draw.normal(mean, std, self.shape)
+    )
+    Tensor.uniform_ = lambda self, low=0.0, high=1.0, **_: _write(
+        self, draw.uniform(low, high, self.shape)
+    )
     Tensor.zero_ = lambda self: _write(self, 0.0)
     Tensor.fill_ = lambda self, value: _write(self, value)
     Tensor.floor_ = lambda self: _write(self, np.floor(self.asnumpy()))
     Tensor.clone = lambda self: ops.logical_or(self, self) if self.dtype == ms.bool_ else self * 1
-    Tensor.repeat = lambda self, *sizes: ops.tile(self, sizes[0] if isinstance(sizes[0], tuple | list) else sizes)
+    Tensor.repeat = lambda self, *sizes: ops.tile(
+        self, sizes[0] if isinstance(sizes[0], tuple | list) else sizes
+    )

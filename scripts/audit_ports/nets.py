@@ -4,25 +4,63 @@ import numpy as np
 
 TOKENS, LENGTH, FRAMES, CLASSES, BATCH = 50, 8, 6, 4, 8
 _SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-_WIDTHS = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+_WIDTHS = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+}
 _TEXT = {"vocab_size": TOKENS, **_WIDTHS, "max_position_embeddings": 40}
 _BERT = {**_TEXT, "num_labels": CLASSES}
 _LLAMA = {**_TEXT, **_SPECIAL, "num_key_value_heads": 2}
 _GPT = {"vocab_size": TOKENS, "bos_token_id": 1, "eos_token_id": 2}
 _PATCHES = {"image_size": 32, "patch_size": 8, **_WIDTHS}
 _VIT = {**_PATCHES, "num_labels": CLASSES}
-_HEADS = {f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in (("layers", 2), ("attention_heads", 4))}
-_BART = {"vocab_size": TOKENS, "d_model": 32, **_HEADS, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, **_SPECIAL}
+_HEADS = {
+    f"{side}_{what}": n
+    for side in ("encoder", "decoder")
+    for what, n in (("layers", 2), ("attention_heads", 4))
+}
+_BART = {
+    "vocab_size": TOKENS,
+    "d_model": 32,
+    **_HEADS,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    **_SPECIAL,
+}
 _BART_ = {**_BART, "max_position_embeddings": 40, "decoder_start_token_id": 2}
 _CLIP = {"text_config": {**_TEXT, **_SPECIAL}, "vision_config": _PATCHES}
 _CLIP = {key: {**config, "projection_dim": 16} for key, config in _CLIP.items()}
 _TWO = {"hidden_sizes": [16, 32], "depths": [2, 2], "num_labels": CLASSES}
 _FOUR = {"hidden_sizes": [16, 16, 32, 32], "depths": [1, 1, 2, 1], "num_labels": CLASSES}
-_PYRAMID = {**_TWO, "depths": [1, 1], "num_encoder_blocks": 2, "num_attention_heads": [1, 2], "mlp_ratios": [2, 2]}
-_CONV = {"conv_dim": (16, 16), "conv_stride": (5, 2), "conv_kernel": (10, 3), "num_feat_extract_layers": 2}
-_SOUND = {**_BERT, "vocab_size": 12, **_CONV, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
+_PYRAMID = {
+    **_TWO,
+    "depths": [1, 1],
+    "num_encoder_blocks": 2,
+    "num_attention_heads": [1, 2],
+    "mlp_ratios": [2, 2],
+}
+_CONV = {
+    "conv_dim": (16, 16),
+    "conv_stride": (5, 2),
+    "conv_kernel": (10, 3),
+    "num_feat_extract_layers": 2,
+}
+_SOUND = {
+    **_BERT,
+    "vocab_size": 12,
+    **_CONV,
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 4,
+}
 _WAVE = {**_SOUND, "mask_time_prob": 0.0}  # else each side masks what its own random numbers say
-_LOCAL = {"attention_types": [[["global", "local"], 1]], "window_size": 4, "num_layers": 2, "num_heads": 4}
+_LOCAL = {
+    "attention_types": [[["global", "local"], 1]],
+    "window_size": 4,
+    "num_layers": 2,
+    "num_heads": 4,
+}
 
 # name: (the class without what its suffix "for" adds, what for, its settings, kind of inputs)
 NETS = {
@@ -37,9 +75,19 @@ NETS = {
         {**_BERT, "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "type_vocab_size": 0},
         "text",
     ),
-    "squeezebert": ("SqueezeBert", "ForSequenceClassification", {**_BERT, "embedding_size": 32}, "text"),
+    "squeezebert": (
+        "SqueezeBert",
+        "ForSequenceClassification",
+        {**_BERT, "embedding_size": 32},
+        "text",
+    ),
     "fnet": ("FNet", "ForSequenceClassification", _BERT, "ids"),
-    "gpt2": ("GPT2", "LMHeadModel", {**_GPT, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 40}, "text"),
+    "gpt2": (
+        "GPT2",
+        "LMHeadModel",
+        {**_GPT, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 40},
+        "text",
+    ),
     "gpt_neo": ("GPTNeo", "ForCausalLM", {**_TEXT, **_GPT, **_LOCAL}, "text"),
     "opt": ("OPT", "ForCausalLM", {**_LLAMA, "ffn_dim": 64, "word_embed_proj_dim": 32}, "text"),
     "falcon": ("Falcon", "ForCausalLM", {**_WIDTHS, **_GPT}, "text"),
@@ -53,7 +101,14 @@ NETS = {
     "t5": (
         "T5",
         "ForConditionalGeneration",
-        {"vocab_size": TOKENS, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4},
+        {
+            "vocab_size": TOKENS,
+            "d_model": 32,
+            "d_kv": 8,
+            "d_ff": 64,
+            "num_layers": 2,
+            "num_heads": 4,
+        },
         "two sequences",
     ),
     "bart": ("Bart", "ForConditionalGeneration", _BART_, "two sequences"),
@@ -64,12 +119,24 @@ NETS = {
     "swin": (
         "Swin",
         "ForImageClassification",
-        {**_VIT, "patch_size": 4, "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4},
+        {
+            **_VIT,
+            "patch_size": 4,
+            "embed_dim": 16,
+            "depths": [2, 2],
+            "num_heads": [2, 4],
+            "window_size": 4,
+        },
         "image",
     ),
     "convnext": ("ConvNext", "ForImageClassification", _FOUR, "image"),
     "resnet": ("ResNet", "ForImageClassification", {**_TWO, "embedding_size": 16}, "image"),
-    "regnet": ("RegNet", "ForImageClassification", {**_TWO, "embedding_size": 16, "groups_width": 8}, "image"),
+    "regnet": (
+        "RegNet",
+        "ForImageClassification",
+        {**_TWO, "embedding_size": 16, "groups_width": 8},
+        "image",
+    ),
     "mobilenet_v2": (
         "MobileNetV2",
         "ForImageClassification",
@@ -85,14 +152,27 @@ NETS = {
     "pvt": (
         "Pvt",
         "ForImageClassification",
-        {**_PYRAMID, "image_size": 32, "sequence_reduction_ratios": [2, 1], "patch_sizes": [4, 2], "strides": [4, 2]},
+        {
+            **_PYRAMID,
+            "image_size": 32,
+            "sequence_reduction_ratios": [2, 1],
+            "patch_sizes": [4, 2],
+            "strides": [4, 2],
+        },
         "image",
     ),
     "poolformer": ("PoolFormer", "ForImageClassification", _FOUR, "image"),
     "focalnet": (
         "FocalNet",
         "ForImageClassification",
-        {**_TWO, "image_size": 32, "embed_dim": 16, "depths": [1, 2], "focal_levels": [2, 2], "focal_windows": [3, 3]},
+        {
+            **_TWO,
+            "image_size": 32,
+            "embed_dim": 16,
+            "depths": [1, 2],
+            "focal_levels": [2, 2],
+            "focal_windows": [3, 3],
+        },
         "image",
     ),
     "clip": ("CLIP", "Model", {**_CLIP, "projection_dim": 16}, "text and image"),
@@ -108,7 +188,10 @@ NETS = {
         "spectrum",
     ),
 }
-_NORMED = {"weight_g": "parametrizations.weight.original0", "weight_v": "parametrizations.weight.original1"}
+_NORMED = {
+    "weight_g": "parametrizations.weight.original0",
+    "weight_v": "parametrizations.weight.original1",
+}
 _NORMED = {**_NORMED, "weight_norm_cell.weight": None, "weight_norm_cell.bias": "bias"}
 
 
@@ -133,7 +216,8 @@ KINDS = {
 
 
 def batches(kind, many, updates=3):
-    """Inputs by name and labels, for each update; sentences of several lengths are padded, one is full.
+    """Inputs by name and labels, for each update; sentences of several lengths are padded, one is
+    full.
 
     `many`: labels of each sequence, one for each position, or of each sample.
     """
@@ -156,14 +240,28 @@ def batches(kind, many, updates=3):
         }
         labels = rng.integers(0, CLASSES, (BATCH, many) if many else BATCH).astype(np.int32)
         inputs = {name: values[name] for name in KINDS[kind]}
-        made.append(({k: v.astype(np.float32) if v.dtype.kind == "f" else v for k, v in inputs.items()}, labels))
+        made.append(
+            (
+                {k: v.astype(np.float32) if v.dtype.kind == "f" else v for k, v in inputs.items()},
+                labels,
+            )
+        )
     return made
 
 
-# Where a port is wrong: `bert:677` is a line of mindone 0.5.0's transformers/models/bert/modeling_bert.py. What begins
-# otherwise has an `_init_weights` that does nothing, asks for a class that the net does not contain (`deberta_v2`), or
-# is that of an older transformers (`mamba`).
-_EMPTY = {"clip": 406, "t5": 611, "poolformer": 275, "resnet": 273, "timesformer": 472, "gpt2": 459, "regnet": 287}
+# Where a port is wrong: `bert:677` is a line of mindone 0.5.0's
+# transformers/models/bert/modeling_bert.py. What begins otherwise has an `_init_weights` that does
+# nothing, asks for a class that the net does not contain (`deberta_v2`), or is that of an older
+# transformers (`mamba`).
+_EMPTY = {
+    "clip": 406,
+    "t5": 611,
+    "poolformer": 275,
+    "resnet": 273,
+    "timesformer": 472,
+    "gpt2": 459,
+    "regnet": 287,
+}
 _EMPTY |= {"focalnet": 630, "siglip": 381, "deit": 479, "pvt": 465, "deberta_v2": 712, "mamba": 279}
 _SOUND_NORM = ("utils/weight_norm.py:46",)
 WHERE = {

@@ -1,7 +1,9 @@
-"""The ladder on ports of mindone, each verdict beside that of an independent check: the table of docs/audit.md.
+"""The ladder on ports of mindone, each verdict beside that of an independent check: the table of
+docs/audit.md.
 
-scripts/audit_ports/install.sh VENV, then VENV/bin/python scripts/audit_ports/run.py [NET …]. MindSpore's mint has few
-kernels on a CPU: `mint_cpu` stands in for it, and the ladder runs with `--mode pynative`.
+scripts/audit_ports/install.sh VENV, then VENV/bin/python scripts/audit_ports/run.py [NET …].
+MindSpore's mint has few kernels on a CPU: `mint_cpu` stands in for it, and the ladder runs with
+`--mode pynative`.
 """
 
 import argparse
@@ -34,7 +36,11 @@ def ladder_of(name, folder):
     recipe = ladder_recipe(recipes.recipe("digits"), 8, None, {"optimizer": "adamw"})
     names = folder / f"{name}.map.json"
     names.write_text(json.dumps(MAPS.get(name, {})))
-    options = {"reference_loss": adapter.loss, "loss": adapter.loss, "corrections": read_map(str(names))}
+    options = {
+        "reference_loss": adapter.loss,
+        "loss": adapter.loss,
+        "corrections": read_map(str(names)),
+    }
     return compare_step(net, module, adapter.inputs_of(name), recipe, mode="pynative", **options)
 
 
@@ -63,17 +69,31 @@ def run_one(name, folder):
 
 
 def _line(error):
-    return f"{type(error).__name__}: {next((one for one in str(error).splitlines() if one.strip('- ')), '')}"
+    return (
+        f"{type(error).__name__}: "
+        f"{next((one for one in str(error).splitlines() if one.strip('- ')), '')}"
+    )
 
 
 def summary(ladder):
-    """Verdict, place and cause of a ladder: what differs with the reference's weights, and what the net begins with."""
+    """Verdict, place and cause of a ladder: what differs with the reference's weights, and what the
+    net begins with.
+    """
     computed = ladder.first_computed
-    began = [stage for stage in ladder.stages if stage.verdict == "DIFFERS" and stage.name == "initialisation"]
+    began = [
+        stage
+        for stage in ladder.stages
+        if stage.verdict == "DIFFERS" and stage.name == "initialisation"
+    ]
     kinds = ["differs"] * bool(computed) + ["begins otherwise"] * bool(began)
-    words = [f"{one.name}: {'; '.join(one.hints[:1]) or one.failed or one.first.name}" for one in began]
+    words = [
+        f"{one.name}: {'; '.join(one.hints[:1]) or one.failed or one.first.name}" for one in began
+    ]
     if computed:
-        words = [f"{computed.name}: {'; '.join(computed.hints[:2]) or computed.failed or computed.first.name}"]
+        words = [
+            f"{computed.name}: "
+            f"{'; '.join(computed.hints[:2]) or computed.failed or computed.first.name}"
+        ]
         layer = ladder.first_layer
         words += [f"`{layer.name}` {'; '.join(layer.hints[:1])}"] if layer else []
     if ladder.undecided and not kinds:
@@ -87,31 +107,50 @@ def is_true(row):
     An undecided one accuses nobody: it is true of a correct net.
     """
     if row["verdict"] == "failed":  # rightly, if the net itself fails, of the same
-        return any(one.startswith(_FAILS) and one.removeprefix(_FAILS) in row["words"] for one in row["computes"])
+        return any(
+            one.startswith(_FAILS) and one.removeprefix(_FAILS) in row["words"]
+            for one in row["computes"]
+        )
     kinds = row["verdict"].split(", ")
-    wrong = [kind for kind, key in (("differs", "computes"), ("begins otherwise", "begins")) if row[key]]
+    wrong = [
+        kind for kind, key in (("differs", "computes"), ("begins otherwise", "begins")) if row[key]
+    ]
     return kinds == (wrong or ["same"]) or (kinds == ["undecided"] and not wrong)
 
 
 def print_faults(names):
-    """The table of what is wrong where, each with what the check finds before and after it is put right."""
+    """The table of what is wrong where, each with what the check finds before and after it is put
+    right.
+    """
     import check
 
     print("| net | in mindone | the check finds | put right |\n|---|---|---|---|")
     for name in names or check.FAULTS:
         words, how, _ = check.FAULTS[name]
         found = []
-        for right in ((), ("right",)):  # in processes of their own: what fails in one shows in what follows
+        # in processes of their own: what fails in one shows in what follows
+        for right in ((), ("right",)):
             command = [sys.executable, check.__file__, name, *right]
             ended = subprocess.run(command, capture_output=True, text=True, check=False)
             output = ended.stderr if ended.returncode else ended.stdout
             found.append(f"{_FAILS * bool(ended.returncode)}{output.strip().splitlines()[-1]}")
-        print(f"| `{name}` | `{WHERE[name][0]}`: {words} | {found[0]} | {how}: {found[1]} |", flush=True)
+        print(
+            f"| `{name}` | `{WHERE[name][0]}`: {words} | {found[0]} | {how}: {found[1]} |",
+            flush=True,
+        )
 
 
 def table(rows):
     """The Markdown table of {name: row}."""
-    head = ("net", "verdict", "true?", "the check finds", "where", "seconds", "what the ladder prints")
+    head = (
+        "net",
+        "verdict",
+        "true?",
+        "the check finds",
+        "where",
+        "seconds",
+        "what the ladder prints",
+    )
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name, row in rows.items():
         places = ", ".join(f"`{place}`" for place in WHERE.get(name, ()))
@@ -119,15 +158,25 @@ def table(rows):
         found = "; ".join(dict.fromkeys(found)) or "nothing"
         cells = (f"`{name}`", row["verdict"], "yes" if is_true(row) else "**no**", found, places)
         cells = [cell.replace("|", "/") for cell in (*cells, f"{row['seconds']:.0f}", row["words"])]
-        lines.append(f"| {' | '.join(cell if len(cell) < 130 else f'{cell[:130]}…' for cell in cells)} |")
+        lines.append(
+            f"| {' | '.join(cell if len(cell) < 130 else f'{cell[:130]}…' for cell in cells)} |"
+        )
     return "\n".join(lines)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NET", help=f"default all of: {', '.join(NETS)}")
-    parser.add_argument("--keep", metavar="FOLDER", help="keep each net's result here; what is there is not run again")
-    parser.add_argument("--faults", action="store_true", help="prove each fault of mindone by putting it right")
+    parser.add_argument(
+        "names", nargs="*", metavar="NET", help=f"default all of: {', '.join(NETS)}"
+    )
+    parser.add_argument(
+        "--keep",
+        metavar="FOLDER",
+        help="keep each net's result here; what is there is not run again",
+    )
+    parser.add_argument(
+        "--faults", action="store_true", help="prove each fault of mindone by putting it right"
+    )
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.faults:
@@ -143,8 +192,14 @@ def main():
         for name in [one for one in names if not (folder / f"{one}.json").exists()]:
             command = [sys.executable, __file__, name, "--one", "--keep", str(folder)]
             try:
-                ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_MOST)
-                words = "done" if (folder / f"{name}.json").exists() else ended.stderr.strip().splitlines()[-1]
+                ended = subprocess.run(
+                    command, capture_output=True, text=True, check=False, timeout=_MOST
+                )
+                words = (
+                    "done"
+                    if (folder / f"{name}.json").exists()
+                    else ended.stderr.strip().splitlines()[-1]
+                )
             except subprocess.TimeoutExpired:
                 words = f"stopped after {_MOST} s"
             print(f"{name}: {words}", file=sys.stderr, flush=True)

@@ -1,4 +1,5 @@
-"""Time to an accuracy: whole processes on the digits, ours against the same net, data and recipe in PyTorch.
+"""Time to an accuracy: whole processes on the digits, ours against the same net, data and recipe in
+PyTorch.
 
 PyTorch's process is this module: `python accuracy.py SEED LOG`.
 """
@@ -37,20 +38,35 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     for seed in range(options.rounds):
         for kind in list(seconds)[:: -1 if seed % 2 else 1]:
             seconds[kind].append(_train(kind, seed, options.target))
-    middle = {kind: statistics.median([math.inf if v is None else v for v in s]) for kind, s in seconds.items()}
+    middle = {
+        kind: statistics.median([math.inf if v is None else v for v in s])
+        for kind, s in seconds.items()
+    }
     if math.isinf(max(middle.values())):
-        raise ValueError(f"most of the runs never reach {options.target}: {seconds}; give another --target")
+        raise ValueError(
+            f"most of the runs never reach {options.target}: {seconds}; give another --target"
+        )
     ratio = {kind: value / middle["ours"] for kind, value in middle.items() if kind != "ours"}
     return {"target": options.target, "seconds": seconds, "ratio": ratio}
 
 
 def _train(kind: str, seed: int, target: float) -> float | None:
-    """Start one side's process, and end it when an evaluation reaches the target; the seconds, or None."""
+    """Start one side's process, and end it when an evaluation reaches the target; the seconds, or
+    None.
+    """
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:
         log = Path(folder, "metrics.jsonl")
         words = [__file__, str(seed), str(log)]
         if kind != "torch":
-            words = ["-m", "resnet_fn.train", "--seed", str(seed), "--out-dir", folder, "--no-progress"]
+            words = [
+                "-m",
+                "resnet_fn.train",
+                "--seed",
+                str(seed),
+                "--out-dir",
+                folder,
+                "--no-progress",
+            ]
         began = time.perf_counter()
         process = subprocess.Popen(
             [sys.executable, *words],
@@ -72,14 +88,20 @@ def _train(kind: str, seed: int, target: float) -> float | None:
 
 
 def reached(log: Path, target: float) -> bool:
-    """Whether a log, which may be in the middle of a line, has an evaluation of at least `target` top-1."""
+    """Whether a log, which may be in the middle of a line, has an evaluation of at least `target`
+    top-1.
+    """
     lines = log.read_text().splitlines(keepends=True) if log.exists() else []
-    evaluations = (json.loads(line) for line in lines if '"event": "eval"' in line and line.endswith("\n"))
+    evaluations = (
+        json.loads(line) for line in lines if '"event": "eval"' in line and line.endswith("\n")
+    )
     return any(event["top1"] >= target for event in evaluations)
 
 
 def torch_digits(seed: int, log: str) -> None:
-    """The digits recipe in PyTorch, with our data and schedule; appends each epoch's evaluation to `log` as JSON."""
+    """The digits recipe in PyTorch, with our data and schedule; appends each epoch's evaluation to
+    `log` as JSON.
+    """
     as_their_users("torch")
     torch = import_extra("torch", "time-to-accuracy")
     from resnet_fn.parity.reference.nets import reference_net
@@ -94,7 +116,11 @@ def torch_digits(seed: int, log: str) -> None:
     for update in range(recipe.epochs * feed.updates_per_epoch):
         images, labels = feed.batch(update)
         net.train()
-        step(torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(labels), schedule(update))
+        step(
+            torch.from_numpy(np.ascontiguousarray(images)),
+            torch.from_numpy(labels),
+            schedule(update),
+        )
         if (update + 1) % feed.updates_per_epoch == 0:
             with open(log, "a", encoding="utf-8") as file:
                 event = {"event": "eval", "update": update + 1, "top1": torch_top1(net, digits)}

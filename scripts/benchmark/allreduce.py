@@ -1,4 +1,5 @@
-"""The cost of several workers: the step with and without its all-reduce, and many workers against one.
+"""The cost of several workers: the step with and without its all-reduce, and many workers against
+one.
 
 Each worker is this module: `python allreduce.py NET ROUNDS RESULT_FILE`.
 """
@@ -44,7 +45,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         command += [__file__, options.net, str(options.rounds), str(result)]
         done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
         if done.returncode:
-            raise ValueError(f"allreduce: the workers failed ({done.stderr.strip().splitlines()[-1]})")
+            raise ValueError(
+                f"allreduce: the workers failed ({done.stderr.strip().splitlines()[-1]})"
+            )
         together = json.loads(result.read_text())
     measure_alone()
     seconds = {kind: statistics.median(values) for kind, values in alone.items()}
@@ -70,7 +73,9 @@ def _one_process(spec: dict[str, Any], rounds: int, cores: set[int]) -> list[flo
 
 
 def measure(net_name: str, rounds: int, workers: Workers) -> dict[str, Any]:
-    """One worker: the step alone (nothing exchanged) and with the all-reduce in turns, on all ranks at once."""
+    """One worker: the step alone (nothing exchanged) and with the all-reduce in turns, on all ranks
+    at once.
+    """
     spec = specification(net_name, threads=1)
     alone, shared = our_step(build(spec), spec), our_step(build(spec), spec, workers)
     runs = {"alone": timed(alone), "shared": timed(shared)}

@@ -1,4 +1,6 @@
-"""Images/s of the data pipelines (files, records, arrays) against PyTorch's DataLoader, if it is installed."""
+"""Images/s of the data pipelines (files, records, arrays) against PyTorch's DataLoader, if it is
+installed.
+"""
 
 import argparse
 import contextlib
@@ -27,7 +29,14 @@ FLAGS = {
     "batch-size": (64, "images of a batch"),
     "threads": (0, "of both loaders; 0: all CPUs"),
 }
-CIFAR = Recipe(dataset="synthetic", synthetic_samples=10240, image_size=32, batch_size=128, crop_padding=4, flip=True)
+CIFAR = Recipe(
+    dataset="synthetic",
+    synthetic_samples=10240,
+    image_size=32,
+    batch_size=128,
+    crop_padding=4,
+    flip=True,
+)
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -35,7 +44,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     if options.images < 64:
         raise ValueError(f"--images: {options.images} is too small; give 64 or more")
     threads = data_threads(options.threads)
-    with tempfile.TemporaryDirectory(prefix="resnet_fn-benchmark-") as temporary, contextlib.ExitStack() as stack:
+    with (
+        tempfile.TemporaryDirectory(prefix="resnet_fn-benchmark-") as temporary,
+        contextlib.ExitStack() as stack,
+    ):
         images = Path(temporary, "images")
         write_folder(images, options.images)
         runs = _runs(Path(temporary), options.batch_size, threads)
@@ -69,7 +81,9 @@ def _runs(root: Path, batch_size: int, threads: int) -> dict[str, Run]:
         runs[name] = _epochs(dataset, recipe)
     pictures = open_dataset(CIFAR)
     runs["cifar"] = _epochs(pictures, CIFAR)
-    runs["cifar, trivialaugment"] = _epochs(pictures, dataclasses.replace(CIFAR, policy="trivialaugment"))
+    runs["cifar, trivialaugment"] = _epochs(
+        pictures, dataclasses.replace(CIFAR, policy="trivialaugment")
+    )
     return runs
 
 
@@ -77,7 +91,9 @@ def _epochs(dataset: DataSet, recipe: Recipe) -> Run:
     """A function that reads epoch after epoch and returns the seconds per image of each."""
     feed, updates = make_feed(dataset, recipe), itertools.count()
     read = timed(lambda: [len(feed.batch(next(updates))[0]) for _ in range(feed.updates_per_epoch)])
-    return lambda epochs: [seconds / (feed.updates_per_epoch * recipe.batch_size) for seconds in read(epochs)]
+    return lambda epochs: [
+        seconds / (feed.updates_per_epoch * recipe.batch_size) for seconds in read(epochs)
+    ]
 
 
 def _best_workers(spec: dict[str, Any], limit: int) -> int:

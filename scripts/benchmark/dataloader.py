@@ -1,8 +1,9 @@
 """The loader to compare with: PyTorch's DataLoader over torchvision's transforms of PIL images.
 
-The transforms are those of https://github.com/pytorch/vision/tree/v0.28.0/torchvision, call by call, without its
-checks; a test compares the pixels bit for bit. torchvision need not be installed. The loader needs a process of its
-own: PyTorch forks its workers, which MindSpore's threads would not survive.
+The transforms are those of https://github.com/pytorch/vision/tree/v0.28.0/torchvision, call by
+call, without its checks; a test compares the pixels bit for bit. torchvision need not be installed.
+The loader needs a process of its own: PyTorch forks its workers, which MindSpore's threads would
+not survive.
 """
 
 import math
@@ -19,22 +20,31 @@ torch = import_extra("torch", "this comparison")
 
 
 def photograph(path: Path) -> Any:
-    """A JPEG through RandomResizedCrop(224), RandomHorizontalFlip, ToTensor, Normalize: float32 [3, 224, 224]."""
+    """A JPEG through RandomResizedCrop(224), RandomHorizontalFlip, ToTensor, Normalize: float32 [3,
+    224, 224].
+    """
     from PIL import Image
 
     with open(path, "rb") as file:  # pil_loader
         image = Image.open(file).convert("RGB")
     left, top, wide, tall = _box(*image.size)
     # resized_crop: a crop, then PIL's resize, which antialiases.
-    crop = image.crop((left, top, left + wide, top + tall)).resize((224, 224), Image.Resampling.BILINEAR)
+    crop = image.crop((left, top, left + wide, top + tall)).resize(
+        (224, 224), Image.Resampling.BILINEAR
+    )
     if torch.rand(1) < 0.5:
         crop = crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     # to_tensor: np.array(copy=True), view, permute + contiguous, to float32, div (not in place).
-    tensor = torch.from_numpy(np.array(crop, np.uint8, copy=True)).view(crop.size[1], crop.size[0], 3)
+    tensor = torch.from_numpy(np.array(crop, np.uint8, copy=True)).view(
+        crop.size[1], crop.size[0], 3
+    )
     tensor = tensor.permute((2, 0, 1)).contiguous().to(dtype=torch.float32).div(255)
-    # normalize: clone (inplace=False), the constants as tensors each time, a test of std, two operations in place.
+    # normalize: clone (inplace=False), the constants as tensors each time, a test of std, two
+    # operations in place.
     tensor = tensor.clone()
-    mean, std = (torch.as_tensor(values, dtype=tensor.dtype) for values in (IMAGENET_MEAN, IMAGENET_STD))
+    mean, std = (
+        torch.as_tensor(values, dtype=tensor.dtype) for values in (IMAGENET_MEAN, IMAGENET_STD)
+    )
     if (std == 0).any():
         raise ValueError("std: has a zero")
     return tensor.sub_(mean.view(-1, 1, 1)).div_(std.view(-1, 1, 1))
@@ -69,7 +79,9 @@ class Photographs:
 
 
 def read_epochs(folder: str, batch_size: int, workers: int) -> Run:
-    """A function that reads epochs of a folder of photographs and returns the seconds per image of each."""
+    """A function that reads epochs of a folder of photographs and returns the seconds per image of
+    each.
+    """
     torch.set_num_threads(1)
     loader = torch.utils.data.DataLoader(
         Photographs(Path(folder, "train")),

@@ -1,6 +1,7 @@
 """Measuring in turns: A works while B waits, so that both see the same machine.
 
-Each side may be a process, with memory, thread pools and environment of its own, that runs steps on request.
+Each side may be a process, with memory, thread pools and environment of its own, that runs steps on
+request.
 """
 
 import contextlib
@@ -31,7 +32,9 @@ def timed(step: Callable[[], object]) -> Run:
 
 
 def interleave(runs: Mapping[str, Run], rounds: int, steps: int = 1) -> dict[str, list[float]]:
-    """Run all in turns, `steps` steps each, every other round in reverse; the median seconds of a step by round."""
+    """Run all in turns, `steps` steps each, every other round in reverse; the median seconds of a
+    step by round.
+    """
     medians: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(rounds):
         for name in list(runs)[:: -1 if number % 2 else 1]:
@@ -40,21 +43,28 @@ def interleave(runs: Mapping[str, Run], rounds: int, steps: int = 1) -> dict[str
 
 
 def ratios(medians: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
-    """The others' seconds over ours, round by round: {"torch": {"median", "min", "max"}}; above 1 ours is faster."""
+    """The others' seconds over ours, round by round: {"torch": {"median", "min", "max"}}; above 1
+    ours is faster.
+    """
     result = {}
     for name, seconds in medians.items():
         if name != "ours":
             pairs = [theirs / ours for ours, theirs in zip(medians["ours"], seconds, strict=True)]
-            result[name] = {"median": statistics.median(pairs), "min": min(pairs), "max": max(pairs)}
+            result[name] = {
+                "median": statistics.median(pairs),
+                "min": min(pairs),
+                "max": max(pairs),
+            }
     return result
 
 
 class Side:
-    """A process of `sides.KINDS[kind]` that runs steps on request; as a context manager it ends the process.
+    """A process of `sides.KINDS[kind]` that runs steps on request; as a context manager it ends the
+    process.
 
     Attributes:
-        facts: "ready_seconds" from the process's start to the end of its first step, "first_step_seconds" of that step,
-            "peak_bytes" of its memory so far.
+        facts: "ready_seconds" from the process's start to the end of its first step,
+            "first_step_seconds" of that step, "peak_bytes" of its memory so far.
         log: lines that it printed beside its answers.
     """
 

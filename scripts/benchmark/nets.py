@@ -1,4 +1,6 @@
-"""The nets that are measured, the flags that choose one, and the update that every side computes."""
+"""The nets that are measured, the flags that choose one, and the update that every side
+computes.
+"""
 
 from typing import Any
 
@@ -7,13 +9,37 @@ from resnet_fn.config.recipe import Recipe
 _IMAGENET = {"stem": "imagenet", "batch_size": 8, "image_size": 224, "steps": 2, "classes": 1000}
 # name: model, stem, batch size, image size, steps of one turn; 10 classes unless given
 NETS: dict[str, dict[str, Any]] = {
-    "resnet18-cifar": {"model": "resnet18", "stem": "cifar", "batch_size": 32, "image_size": 32, "steps": 3},
+    "resnet18-cifar": {
+        "model": "resnet18",
+        "stem": "cifar",
+        "batch_size": 32,
+        "image_size": 32,
+        "steps": 3,
+    },
     "resnet50-224": {"model": "resnet50", **_IMAGENET},
     "se_resnet50-224": {"model": "se_resnet50", **_IMAGENET},
     "genet50_plus-224": {"model": "genet50_plus", **_IMAGENET},
-    "resnet20-cifar": {"model": "resnet20", "stem": "cifar", "batch_size": 128, "image_size": 32, "steps": 6},
-    "resnet20-digits": {"model": "resnet20", "stem": "cifar", "batch_size": 64, "image_size": 16, "steps": 20},
-    "resnet8-digits": {"model": "resnet8", "stem": "cifar", "batch_size": 64, "image_size": 16, "steps": 40},
+    "resnet20-cifar": {
+        "model": "resnet20",
+        "stem": "cifar",
+        "batch_size": 128,
+        "image_size": 32,
+        "steps": 6,
+    },
+    "resnet20-digits": {
+        "model": "resnet20",
+        "stem": "cifar",
+        "batch_size": 64,
+        "image_size": 16,
+        "steps": 20,
+    },
+    "resnet8-digits": {
+        "model": "resnet8",
+        "stem": "cifar",
+        "batch_size": 64,
+        "image_size": 16,
+        "steps": 40,
+    },
 }
 NET = {"net": ("resnet18-cifar", ", ".join(NETS)), "rounds": (5, "turns of each side")}
 THREADS = {"threads": (0, "CPU threads of each; 0: its own default")}
@@ -32,7 +58,9 @@ def specification(net: str, threads: int) -> dict[str, Any]:
 
 
 def recipe(spec: dict[str, Any]) -> Recipe:
-    """The update that every side computes: `Recipe`'s own optimizer, clipping and label smoothing."""
+    """The update that every side computes: `Recipe`'s own optimizer, clipping and label
+    smoothing.
+    """
     fields = {name: spec[name] for name in ("model", "stem", "batch_size", "image_size")}
     return Recipe(dataset="synthetic", learning_rate=0.1, **fields)
 

@@ -1,4 +1,5 @@
-"""The sides of a comparison: the same net, batch and update in this package, PyTorch and `Model.train`.
+"""The sides of a comparison: the same net, batch and update in this package, PyTorch and
+`Model.train`.
 
 Run as a process by `interleave.Side`: `python sides.py KIND SPEC`.
 """
@@ -63,19 +64,26 @@ def ours(spec: dict[str, Any]) -> Run:
 
 
 def torch_step(net: Any, chosen: Recipe, forward: Any) -> Callable[[Any, Any, float], None]:
-    """PyTorch's update: SGD, clip_grad_norm_, cross_entropy. `forward` computes the logits of `net`."""
+    """PyTorch's update: SGD, clip_grad_norm_, cross_entropy.
+
+    `forward` computes the logits of `net`.
+    """
     torch = import_extra("torch", "this comparison")
     from resnet_fn.parity.reference.training import decay_groups
 
     groups = decay_groups(net, chosen.weight_decay)
-    optimizer = torch.optim.SGD(groups, chosen.learning_rate, chosen.momentum, nesterov=chosen.nesterov)
+    optimizer = torch.optim.SGD(
+        groups, chosen.learning_rate, chosen.momentum, nesterov=chosen.nesterov
+    )
 
     def step(images: Any, labels: Any, learning_rate: float) -> None:
         for group in optimizer.param_groups:
             group["lr"] = learning_rate
         optimizer.zero_grad()
         smoothing = chosen.label_smoothing
-        loss = torch.nn.functional.cross_entropy(forward(images), labels.long(), label_smoothing=smoothing)
+        loss = torch.nn.functional.cross_entropy(
+            forward(images), labels.long(), label_smoothing=smoothing
+        )
         loss.backward()
         torch.nn.utils.clip_grad_norm_(net.parameters(), chosen.clip_norm)
         optimizer.step()
@@ -106,7 +114,9 @@ def torch_eager(spec: dict[str, Any], compiled: bool = False, channels_last: boo
 
 
 def model_train(spec: dict[str, Any]) -> Run:
-    """MindSpore's own `Model.train`: the same loss, SGD and clipping, MindSpore's own convolutions."""
+    """MindSpore's own `Model.train`: the same loss, SGD and clipping, MindSpore's own
+    convolutions.
+    """
     process.start("CPU", spec["threads"])
     import mindspore
     from mindspore import Tensor, nn, ops
@@ -142,7 +152,9 @@ def model_train(spec: dict[str, Any]) -> Run:
             run_context.original_args().net_outputs.asnumpy()
             times.append(time.perf_counter())
 
-        dataset = mindspore.dataset.GeneratorDataset([batch(spec)] * steps, ["images", "labels"], shuffle=False)
+        dataset = mindspore.dataset.GeneratorDataset(
+            [batch(spec)] * steps, ["images", "labels"], shuffle=False
+        )
         callback = mindspore.LambdaCallback(on_train_step_end=note)
         model.train(1, dataset, callbacks=[callback], dataset_sink_mode=False)
         return np.diff(times).tolist()
@@ -169,9 +181,11 @@ KINDS: dict[str, Callable[[dict[str, Any]], Run]] = {
 
 
 def as_their_users(kind: str) -> None:
-    """Unset the variables that `import resnet_fn` sets and users of the other side do not; before its library loads.
+    """Unset the variables that `import resnet_fn` sets and users of the other side do not; before
+    its library loads.
 
-    `Model.train` keeps the cap on oneDNN, in its favour: without it its convolutions would take a reference kernel.
+    `Model.train` keeps the cap on oneDNN, in its favour: without it its convolutions would take a
+    reference kernel.
     """
     if kind.startswith("torch"):
         os.environ.pop("ONEDNN_MAX_CPU_ISA", None)
@@ -191,7 +205,10 @@ def serve(kind: str, spec: dict[str, Any]) -> None:
     run = KINDS[kind](spec)
     for line in sys.stdin:
         seconds = run(int(line))
-        print("answer " + json.dumps({"seconds": seconds, "facts": {"peak_bytes": peak_memory()}}), flush=True)
+        print(
+            "answer " + json.dumps({"seconds": seconds, "facts": {"peak_bytes": peak_memory()}}),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

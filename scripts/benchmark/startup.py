@@ -1,4 +1,6 @@
-"""Seconds from the command to the end of the first update: start Python, import, build, compile, compute."""
+"""Seconds from the command to the end of the first update: start Python, import, build, compile,
+compute.
+"""
 
 import argparse
 import statistics

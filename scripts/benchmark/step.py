@@ -12,10 +12,17 @@ DESCRIPTION = """The training step against others, in turns. ratio: our images/s
 all rounds; rounds: the least and the most of them; processes: the ratio of each start of both sides (MindSpore chooses
 the threads of a kernel in its first launches and keeps them). peak_mib: peak memory of each side's first process,
 imports and compiling included; memory: ours over the others'."""
-OTHERS = ("torch_channels_last", "torch_channels_last_compile", "torch", "torch_compile", "model_train")
+OTHERS = (
+    "torch_channels_last",
+    "torch_channels_last_compile",
+    "torch",
+    "torch_compile",
+    "model_train",
+)
 AGAINST = {"against": (OTHERS[0], f"others, with commas: {', '.join(OTHERS)}")}
 FLAGS = {**NET, "processes": (3, "starts of each side"), **AGAINST, **THREADS}
-WARM_UP = 35  # steps of each process before it is measured: after that no kernel changes its threads
+# steps of each process before it is measured: after that no kernel changes its threads
+WARM_UP = 35
 
 
 def sides_of(options: argparse.Namespace) -> tuple[str, ...]:
@@ -49,7 +56,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "net": options.net,
         "spec": spec,
-        "images_per_second": {kind: spec["batch_size"] / statistics.median(s) for kind, s in seconds.items()},
+        "images_per_second": {
+            kind: spec["batch_size"] / statistics.median(s) for kind, s in seconds.items()
+        },
         "step_seconds": seconds,
         "ratio": {kind: value["median"] for kind, value in spread.items()},
         "rounds": spread,

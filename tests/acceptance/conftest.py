@@ -1,8 +1,10 @@
-"""What a machine must be able to do, tried by the package's own commands; a folder to send says what came of it.
+"""What a machine must be able to do, tried by the package's own commands; a folder to send says
+what came of it.
 
     python -m pytest tests/acceptance --device Ascend --out accepted
 
-One process, which starts no device: each command has it to itself. `python -m pytest` does not collect these tests.
+One process, which starts no device: each command has it to itself. `python -m pytest` does not
+collect these tests.
 """
 
 import json
@@ -28,8 +30,15 @@ LONGEST = 1800.0  # seconds: a command that takes longer hangs
 
 def pytest_addoption(parser):
     group = parser.getgroup("acceptance")
-    group.addoption("--device", default="CPU", choices=("CPU", "Ascend"), help="of every command; default CPU")
-    group.addoption("--workers", type=int, default=2, help="of checks that need several; default 2; 1: not tried")
+    group.addoption(
+        "--device", default="CPU", choices=("CPU", "Ascend"), help="of every command; default CPU"
+    )
+    group.addoption(
+        "--workers",
+        type=int,
+        default=2,
+        help="of checks that need several; default 2; 1: not tried",
+    )
     group.addoption("--out", default="accepted", help="a new folder, to be sent; default accepted")
 
 
@@ -66,20 +75,27 @@ class Check:
     def launch(self, command, *words):
         """The same on several workers."""
         words = ("python", "-m", f"resnet_fn.{command}", *words, "--device", self.device)
-        return self._wait(["-m", "resnet_fn.launch", "--workers", str(self.workers), "--", *words], (0,))
+        return self._wait(
+            ["-m", "resnet_fn.launch", "--workers", str(self.workers), "--", *words], (0,)
+        )
 
     def train_and_kill(self, run, update, *words):
-        """Train, and end the process with SIGKILL when a checkpoint of `update` or a later one is there.
+        """Train, and end the process with SIGKILL when a checkpoint of `update` or a later one is
+        there.
 
         Returns:
             The newest checkpoint's update.
         """
-        process = self._start(["-m", "resnet_fn.train", *words, "--out-dir", run, "--device", self.device])
+        process = self._start(
+            ["-m", "resnet_fn.train", *words, "--out-dir", run, "--device", self.device]
+        )
         deadline = time.monotonic() + LONGEST
         try:
             while (newest := max(RunFolder(self.folder / run).updates(), default=0)) < update:
                 running = process.poll() is None and time.monotonic() < deadline
-                assert running, f"{self.typed[-1]}: ended or hung before update {update} ({self.last_error()})"
+                assert running, (
+                    f"{self.typed[-1]}: ended or hung before update {update} ({self.last_error()})"
+                )
                 time.sleep(0.002)
         finally:
             process.kill()
@@ -88,7 +104,11 @@ class Check:
 
     def events(self, run, kind="train"):
         """What a run has logged."""
-        return [event for event in read_log(self.folder / run / "metrics.jsonl") if event["event"] == kind]
+        return [
+            event
+            for event in read_log(self.folder / run / "metrics.jsonl")
+            if event["event"] == kind
+        ]
 
     def last_error(self):
         """What the last command named as its error; its last line where it named none."""
@@ -97,14 +117,18 @@ class Check:
 
     def _start(self, words):
         self.typed.append(shlex.join(["python", *words]))
-        source = str(Path(resnet_fn.__file__).parents[1])  # from this checkout, wherever the commands run
+        # from this checkout, wherever the commands run
+        source = str(Path(resnet_fn.__file__).parents[1])
         with open(self.log, "ab") as log:
             log.write(f"$ {self.typed[-1]}\n".encode())
             log.flush()
             return subprocess.Popen(
                 [sys.executable, *words],
                 cwd=self.folder,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")]),
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -154,16 +178,24 @@ class Kit:
     def write(self):
         """Write the report; what the trainings wrote goes where all is well."""
         file = self.out / "doctor.json"
-        machine = json.loads(file.read_text()) if file.exists() else describe_machine(self.device, 0, Workers())
+        machine = (
+            json.loads(file.read_text())
+            if file.exists()
+            else describe_machine(self.device, 0, Workers())
+        )
         result = {
-            "machine": {name: value for name, value in machine.items() if name not in ("findings", "broken")},
+            "machine": {
+                name: value for name, value in machine.items() if name not in ("findings", "broken")
+            },
             "workers": self.workers,
             "checks": self.checks,
             "broken": [check["name"] for check in self.checks if check["ok"] is False],
             "not_tried": [check["name"] for check in self.checks if check["ok"] is None],
             "seconds": time.perf_counter() - self.began,
         }
-        (self.out / "acceptance.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        (self.out / "acceptance.json").write_text(
+            json.dumps(result, indent=1) + "\n", encoding="utf-8"
+        )
         (self.out / "acceptance.md").write_text(page(result), encoding="utf-8")
         for check in self.checks:
             if check["ok"] is not False and not (result["broken"] and check["name"] == "golden"):
@@ -173,12 +205,16 @@ class Kit:
 
 
 def reason(report):
-    """Why a test was skipped, or the first line of what a failed one says; empty where all is well."""
+    """Why a test was skipped, or the first line of what a failed one says; empty where all is
+    well.
+    """
     if report.passed:
         return ""
     if report.skipped:
         return report.longrepr[-1].removeprefix("Skipped: ")
-    message = getattr(getattr(report.longrepr, "reprcrash", None), "message", "") or report.longreprtext
+    message = (
+        getattr(getattr(report.longrepr, "reprcrash", None), "message", "") or report.longreprtext
+    )
     return message.removeprefix("AssertionError: ").partition("\n")[0]
 
 
@@ -191,12 +227,16 @@ def page(result):
         rows.append(f"| {check['name']} | {verdict} | {cell} | {check['seconds']:.0f} |")
         typed = "\n".join(f"    {command}" for command in check["commands"])
         details.append(
-            f"### {check['name']}: {verdict}\n\n{check['means']}\n\nlogs/{check['name']}.log, of\n\n{typed}\n"
+            f"### {check['name']}: {verdict}\n\n{check['means']}\n\nlogs/{check['name']}.log, "
+            f"of\n\n{typed}\n"
         )
     good = sum(check["ok"] is True for check in result["checks"])
     broken = f"; BROKEN: {', '.join(result['broken'])}" if result["broken"] else ""
     skipped = f"; not tried: {', '.join(result['not_tried'])}" if result["not_tried"] else ""
-    head = f"# Acceptance\n\n{good} of {len(result['checks'])} ok, in {result['seconds']:.0f} s{broken}{skipped}\n"
+    head = (
+        f"# Acceptance\n\n{good} of {len(result['checks'])} ok, in {result['seconds']:.0f} "
+        f"s{broken}{skipped}\n"
+    )
     machine = "\n".join(f"    {line}" for line in lines(result["machine"]))
     table = "\n".join(["| check | verdict | found | seconds |", "|---|---|---|---|", *rows])
     return "\n".join([head, machine, "", table, "", "## Each check", "", *details])
@@ -219,8 +259,12 @@ def check(kit, request):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield
-    if "check" in item.funcargs and (call.when == "call" or (call.when == "setup" and not report.passed)):
-        item.config.stash[KIT].note(item.funcargs["check"], report, " ".join(item.function.__doc__.split()))
+    if "check" in item.funcargs and (
+        call.when == "call" or (call.when == "setup" and not report.passed)
+    ):
+        item.config.stash[KIT].note(
+            item.funcargs["check"], report, " ".join(item.function.__doc__.split())
+        )
     return report
 
 

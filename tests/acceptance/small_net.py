@@ -19,7 +19,9 @@ _DEPTHS, _PLANES, _CLASSES = (1, 1), (4, 8), 10
 
 
 def build() -> nn.Cell:
-    """float32 [N, 3, H, W] to logits [N, 10]: 7x7 stem, max-pool, two bottlenecks, the second of stride 2."""
+    """float32 [N, 3, H, W] to logits [N, 10]: 7x7 stem, max-pool, two bottlenecks, the second of
+    stride 2.
+    """
     net = ResNet(Design(Bottleneck, _DEPTHS, _PLANES), _CLASSES)
     initialise(net, "torchvision", False)
     use_winograd(net)
@@ -43,5 +45,13 @@ if __name__ == "__main__":
 
     trace = Path(__file__).with_name("trace")
     shutil.rmtree(trace, ignore_errors=True)
-    words = ["record", "--reference", f"{__file__}:reference", "--image-size", "16", "--out", str(trace)]
+    words = [
+        "record",
+        "--reference",
+        f"{__file__}:reference",
+        "--image-size",
+        "16",
+        "--out",
+        str(trace),
+    ]
     cli.run("parity", main, words)

@@ -32,7 +32,10 @@ def test_poisoned_state_is_never_saved(tmp_path, raises_line, poison):
     poisoned = arrays()
     poisoned["layer1.0.conv1.weight"][1, 2, 0, 0] = poison
     for weights, training in ((poisoned, arrays()), (arrays(), poisoned)):
-        with raises_line("was not saved, because layer1.0.conv1.weight contains NaN or infinity", kind=CheckpointError):
+        with raises_line(
+            "was not saved, because layer1.0.conv1.weight contains NaN or infinity",
+            kind=CheckpointError,
+        ):
             write_checkpoint(tmp_path / "step-00000002", weights, training, STATE)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
 
@@ -47,7 +50,9 @@ def test_a_save_that_fails_leaves_what_was_there(tmp_path):
     write(tmp_path, 1, seed=3)
     with pytest.raises(TypeError):
         write_checkpoint(tmp_path / "step-00000001", arrays(), arrays(), {"update": object()})
-    assert np.array_equal(load_checkpoint(tmp_path / "step-00000001").weights["half"], arrays(3)["half"])
+    assert np.array_equal(
+        load_checkpoint(tmp_path / "step-00000001").weights["half"], arrays(3)["half"]
+    )
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -57,13 +62,17 @@ def sign(folder, **body):
     (folder / "manifest.json").write_text(json.dumps(body))
 
 
-def test_another_format_is_rejected_in_one_line_and_no_earlier_checkpoint_is_tried(tmp_path, capsys, raises_line):
+def test_another_format_is_rejected_in_one_line_and_no_earlier_checkpoint_is_tried(
+    tmp_path, capsys, raises_line
+):
     run = RunFolder(tmp_path)
     run.checkpoints.mkdir()
     for update in (1, 2):
         folder = write(run.checkpoints, update)
         sign(folder, format=1, files={})
-    with raises_line(f"{folder} has format 1, but this version reads format 2; ", "start a new run"):
+    with raises_line(
+        f"{folder} has format 1, but this version reads format 2; ", "start a new run"
+    ):
         run.newest()
     assert capsys.readouterr().err == ""
 
@@ -74,5 +83,7 @@ def test_a_manifest_without_its_keys_is_damaged(tmp_path, files):
     sign(folder, format=2, **({} if files is None else {"files": files}))
     for text in ((folder / "manifest.json").read_text(), "[" * 100_000):
         (folder / "manifest.json").write_text(text)
-        with pytest.raises(CheckpointError, match=r"manifest\.json is damaged \(not a manifest\); use another"):
+        with pytest.raises(
+            CheckpointError, match=r"manifest\.json is damaged \(not a manifest\); use another"
+        ):
             load_checkpoint(folder)

@@ -15,14 +15,19 @@ RECIPE = Recipe(batch_size=240)
 def test_runs_that_start_in_one_second_get_folders_of_their_own():
     run = RunFolder(Path("runs/digits-20260102-030405"))
     names = [run.reserve(Workers(), is_new=True).path.name for _ in range(3)]
-    assert names == ["digits-20260102-030405", "digits-20260102-030405-2", "digits-20260102-030405-3"]
+    assert names == [
+        "digits-20260102-030405",
+        "digits-20260102-030405-2",
+        "digits-20260102-030405-3",
+    ]
 
 
 def test_what_a_killed_process_left_of_its_settings_goes(lock):
     run = RunFolder(Path("run"))
     run.create(lock)
     Path("run/.tmp-1-0123abcd-recipe.toml").write_text("half of")
-    others = [".tmp-1-0123abcd-net.onnx", ".tmp-mine"]  # an export's that is being written, the user's
+    # an export's that is being written, the user's
+    others = [".tmp-1-0123abcd-net.onnx", ".tmp-mine"]
     for name in others:
         Path("run", name).touch()
     assert run.write_config(Recipe(), RunOptions(), Workers(), 'extends = "digits"\n') == []
@@ -93,7 +98,9 @@ def test_pruning_keeps_the_newest_the_best_and_every_nth(checkpoint):
 
 
 def test_pruning_never_removes_what_was_just_written(checkpoint):
-    """Damaged later ones, which a resumed run is about to make again, do not count among the newest."""
+    """Damaged later ones, which a resumed run is about to make again, do not count among the
+    newest.
+    """
     run = RunFolder(Path("run"))
     checkpoint("run", 1, 2, 3, 7, 8, 9)
     run.prune(3, keep_last=2)

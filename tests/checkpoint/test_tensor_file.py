@@ -58,7 +58,9 @@ def test_a_header_that_is_not_intact_has_no_metadata(data, tmp_path):
 
 
 def test_a_dtype_without_a_code_is_named(tmp_path):
-    with pytest.raises(ValueError, match="wide: dtype complex64 cannot be stored; use one of float64, float32"):
+    with pytest.raises(
+        ValueError, match="wide: dtype complex64 cannot be stored; use one of float64, float32"
+    ):
         write_safetensors(tmp_path / "a", {"wide": np.zeros(2, np.complex64)})
 
 
@@ -74,11 +76,17 @@ def test_bfloat16_becomes_float32():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (file_of({"a": entry([2], [0, 8]), "b": entry([2], [4, 12])}, bytes(12)), "invalid offset for tensor `b`"),
+        (
+            file_of({"a": entry([2], [0, 8]), "b": entry([2], [4, 12])}, bytes(12)),
+            "invalid offset for tensor `b`",
+        ),
         (file_of({"a": entry([3], [0, 8])}, bytes(8)), "info mismatch|invalid offset|shape"),
         (file_of({"a": entry([2], [0, 8])}, bytes(8), 2**62), "header too large"),
         (file_of({"a": entry([2], [0, 8])}, bytes(9)), "not fully covered"),
-        (file_of({"a": entry([1], [0, 8], "C64")}, bytes(8)), "a: dtype C64 is unknown; known dtypes are F64, F32"),
+        (
+            file_of({"a": entry([1], [0, 8], "C64")}, bytes(8)),
+            "a: dtype C64 is unknown; known dtypes are F64, F32",
+        ),
         (b"", "header too small"),
     ],
 )

@@ -38,7 +38,9 @@ def held_disk(monkeypatch):
     gate.set()
 
 
-def test_training_goes_on_while_the_disk_is_slow_and_does_not_change_what_is_saved(tmp_path, state, held_disk):
+def test_training_goes_on_while_the_disk_is_slow_and_does_not_change_what_is_saved(
+    tmp_path, state, held_disk
+):
     folder, pruned = tmp_path / "step-00000003", []
     with CheckpointWriter(state) as writer:
         writer.save(folder, STATE, lambda: pruned.append(folder.exists()))
@@ -73,7 +75,9 @@ def test_an_error_surfaces_at_the_next_poll_or_at_the_end(tmp_path, state):
     with CheckpointWriter(state) as writer:
         writer.save(tmp_path / "file" / "step-00000003", STATE, lambda: None)
         wait(writer._saves)
-        with pytest.raises(OSError, match=r"cannot be saved \(Not a directory\); make room.*--out-dir"):
+        with pytest.raises(
+            OSError, match=r"cannot be saved \(Not a directory\); make room.*--out-dir"
+        ):
             writer.poll()
         assert writer.poll() == [], "once"
     with pytest.raises(OSError, match="cannot be saved"), CheckpointWriter(state) as writer:

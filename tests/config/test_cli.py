@@ -55,19 +55,30 @@ def test_any_error_is_a_sentence_and_exit_code_1(error, text, capsys):
 
 
 def test_help_lists_the_settings_that_are_used_most_and_help_all_every_one(capsys):
-    every = [name.replace("_", "-") for config in (Recipe, RunOptions) for name in config.__dataclass_fields__]
+    every = [
+        name.replace("_", "-")
+        for config in (Recipe, RunOptions)
+        for name in config.__dataclass_fields__
+    ]
     listed = {}
     for flag in ("--help", "--help-all"):
         with pytest.raises(SystemExit):
             parse([flag])
         text = capsys.readouterr().out
         assert "--help-all " in text
-        listed[flag] = [name for name in re.findall(r"^  --([a-z\d-]+)", text, re.M) if name in every]
+        listed[flag] = [
+            name for name in re.findall(r"^  --([a-z\d-]+)", text, re.M) if name in every
+        ]
     assert sorted(listed["--help-all"]) == sorted(name for name in every if name != "name")
     assert 30 <= len(listed["--help"]) <= 40
     first = "dataset data-dir model weights epochs batch-size learning-rate seed out-dir resume"
     assert " ".join(listed["--help"][:10]) == first
-    assert parse(["--policy-ops", "3", "--policy", "randaugment", "--dataset", "cifar10"])[0].policy_ops == 3
+    assert (
+        parse(["--policy-ops", "3", "--policy", "randaugment", "--dataset", "cifar10"])[
+            0
+        ].policy_ops
+        == 3
+    )
     assert parse(["--recipe", "finetune", "--no-check-files"])[1].check_files == "no"
 
 

@@ -1,4 +1,6 @@
-"""What people type who come from another project: each flag gets the flag here, or one honest line."""
+"""What people type who come from another project: each flag gets the flag here, or one honest
+line.
+"""
 
 import importlib
 import re
@@ -15,7 +17,8 @@ from resnet_fn.recipes import load_recipe
 from resnet_fn.train import parse
 
 COMMANDS = ("train", "launch", "evaluate", "predict", "export", "pack")
-# timm's train.py and torchvision's references/classification/train.py, whole, except what train has itself.
+# timm's train.py and torchvision's references/classification/train.py, whole, except what train has
+# itself.
 TIMM = """--val-split --train-split --class-map --initial-checkpoint --no-resume-opt --num-classes --gp
     --input-size --crop-pct -b -vb --channels-last --torchscript --fuser --grad-checkpointing --opt-eps --opt-betas
     --clip-grad --clip-mode --lr-noise --lr-cycle-mul --lr-k-decay --warmup-lr --start-epoch --decay-milestones
@@ -63,10 +66,14 @@ def test_every_flag_in_an_advice_exists(flags_of):
             flags = set() if name == "recipes" else of_commands[name]
             assert set(re.findall(r"--[a-z][a-z-]*", rest)) <= flags, advice
         fitting = [flags for flags in of_commands.values() if set(flags_in(advice)) <= flags]
-        assert any(f"--{word}" not in flags for flags in fitting), f"--{word} exists wherever {advice!r} could be given"
+        assert any(f"--{word}" not in flags for flags in fitting), (
+            f"--{word} exists wherever {advice!r} could be given"
+        )
 
 
-@pytest.mark.parametrize("theirs", [TIMM, TORCHVISION, MINDCV, OTHERS], ids=["timm", "torchvision", "mindcv", "others"])
+@pytest.mark.parametrize(
+    "theirs", [TIMM, TORCHVISION, MINDCV, OTHERS], ids=["timm", "torchvision", "mindcv", "others"]
+)
 def test_every_flag_of_another_project_gets_a_hint(theirs, raises_line):
     for word in theirs.split():
         with raises_line(f"unknown argument '{word}'; ", kind=cli.UsageError):
@@ -155,7 +162,9 @@ def test_a_net_of_another_project_names_the_net(name, fix, raises_line):
 def test_an_unknown_net_is_an_error_before_the_data(raises_line, tmp_path):
     """A data set can take minutes to read; here it does not even exist."""
     with raises_line("model: 'resnet50d'", "--stem d"):
-        module("train").main(["--recipe", "finetune", "--data-dir", str(tmp_path / "none"), "--model", "resnet50d"])
+        module("train").main(
+            ["--recipe", "finetune", "--data-dir", str(tmp_path / "none"), "--model", "resnet50d"]
+        )
 
 
 def test_settings_in_python_and_in_files_get_the_same_advice(raises_line, write_recipe):

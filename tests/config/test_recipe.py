@@ -19,8 +19,14 @@ from resnet_fn.train import parse
 @pytest.mark.parametrize(
     ("flags", "fields"),
     [
-        (["--lr", "0.3", "--wd=0", "--bs", "32"], {"learning_rate": 0.3, "weight_decay": 0.0, "batch_size": 32}),
-        (["--opt", "adamw", "--beta1", "0.8", "--eps", "0.1"], {"optimizer": "adamw", "momentum": 0.8, "epsilon": 0.1}),
+        (
+            ["--lr", "0.3", "--wd=0", "--bs", "32"],
+            {"learning_rate": 0.3, "weight_decay": 0.0, "batch_size": 32},
+        ),
+        (
+            ["--opt", "adamw", "--beta1", "0.8", "--eps", "0.1"],
+            {"optimizer": "adamw", "momentum": 0.8, "epsilon": 0.1},
+        ),
         (
             ["--recipe", "imagenet_resnet50_v1", "--milestones", "30,60.5", "--no-nesterov"],
             {"milestones": (30.0, 60.5)},
@@ -42,7 +48,9 @@ def test_the_worked_example_is_true(says):
     assert f'"{caught.value}"' in about.replace("\n", " ")
 
 
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda config: pickle.loads(pickle.dumps(config))])
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda config: pickle.loads(pickle.dumps(config))]
+)
 def test_settings_can_be_copied(copied):
     options = RunOptions(log_every=1, keep_last=5)
     assert copied(options) == options == dataclasses.replace(options) == changed(copied(options))
@@ -52,11 +60,17 @@ def test_settings_can_be_copied(copied):
 @pytest.mark.parametrize(
     ("make", "parts"),
     [
-        (lambda: dataclasses.replace(Recipe(), lerning_rate=0.1), "recipe: |'lerning_rate'|did you mean learning_rate"),
+        (
+            lambda: dataclasses.replace(Recipe(), lerning_rate=0.1),
+            "recipe: |'lerning_rate'|did you mean learning_rate",
+        ),
         (lambda: Recipe(lr=0.1), "recipe: |'lr'|did you mean learning_rate"),
         (lambda: Recipe(leraning_rate=0.1), "recipe: |'leraning_rate'|did you mean learning_rate"),
         (lambda: recipes.finetune(head_lr=0.1), "recipe: |'head_lr'|give head_lr_factor"),
-        (lambda: recipe_from_dict({"batchsize": 3}), "recipe: |'batchsize'|did you mean batch_size"),
+        (
+            lambda: recipe_from_dict({"batchsize": 3}),
+            "recipe: |'batchsize'|did you mean batch_size",
+        ),
         (lambda: RunOptions(device="GPU"), "device: 'GPU' |CPU, Ascend"),
     ],
 )
@@ -68,7 +82,9 @@ def test_unknown_names_and_wrong_options_are_named(make, parts, raises_line):
 @pytest.mark.parametrize("rate", [0.1, 0.07, 0.2, 1e-6])
 @pytest.mark.parametrize("learning_rate", [0.01, 0.03, 0.0013])
 def test_a_stored_rate_of_the_last_layer_keeps_its_bits(rate, learning_rate):
-    """The step multiplies the float32 rate by the factor's float32: the factor is the old quotient."""
+    """The step multiplies the float32 rate by the factor's float32: the factor is the old
+    quotient.
+    """
     stored = to_dict(recipes.finetune(learning_rate=learning_rate))
     del stored["head_lr_factor"]
     assert recipe_from_dict({**stored, "head_learning_rate": 0.0}).head_lr_factor == 1
@@ -78,7 +94,11 @@ def test_a_stored_rate_of_the_last_layer_keeps_its_bits(rate, learning_rate):
 
 
 def test_the_last_layers_rate_follows_the_learning_rate(raises_line):
-    assert recipes.finetune().head_lr_factor == 10 == recipes.finetune(learning_rate=1e-6).head_lr_factor
+    assert (
+        recipes.finetune().head_lr_factor
+        == 10
+        == recipes.finetune(learning_rate=1e-6).head_lr_factor
+    )
     for flags in (["--head-lr", "0.1"], ["--head-learning-rate=0.1"]):
         with raises_line(flags[0].partition("=")[0], "give --head-lr-factor", "--learning-rate"):
             parse(["--recipe", "finetune", *flags])
@@ -99,7 +119,10 @@ def test_a_stored_average_without_the_setting_has_no_warm_up():
 
 
 def test_the_docstring_explains_each_field():
-    assert "\n    learning_rate: peak learning rate, not scaled by workers; default 0.2; " in inspect.getdoc(Recipe)
+    assert (
+        "\n    learning_rate: peak learning rate, not scaled by workers; default 0.2; "
+        in inspect.getdoc(Recipe)
+    )
     for config in (Recipe, RunOptions):
         for field in dataclasses.fields(config):
             assert field.metadata["meaning"], field.name
@@ -118,7 +141,10 @@ def test_sgds_learning_rate_for_adam_is_warned_of(says):
     adam = Recipe(optimizer="adamw", nesterov=False, learning_rate=0.2)
     says(*adam.notes, "warning: ", "learning_rate 0.2", "0.001")
     assert dataclasses.replace(adam, learning_rate=1e-3).notes == ()
-    lars, lamb = (Recipe(optimizer=name, learning_rate=1e-3, weight_decay=0.0).notes for name in ("lars", "lamb"))
+    lars, lamb = (
+        Recipe(optimizer=name, learning_rate=1e-3, weight_decay=0.0).notes
+        for name in ("lars", "lamb")
+    )
     assert (lars[0].split()[-1], lamb[0].split()[-1]) == ("SGD", "Adam")
 
 
@@ -133,12 +159,21 @@ def test_sgds_learning_rate_for_adam_is_warned_of(says):
         ({"learning_rate": float("nan")}, "learning_rate: nan|give a number"),
         ({"warmup_epochs": 30.0}, "warmup_epochs: 30.0|epochs 20"),
         ({"schedule": "step", "milestones": (5.0, -1.0)}, "milestones: (5.0, -1.0)|above 0"),
-        ({"schedule": "step", "milestones": ("5", "a")}, "milestones: ('5', 'a')|a list of numbers"),
-        ({"schedule": "step", "milestones": (5.0,), "milestone_factor": 10.0}, "milestone_factor: 10.0|(0, 1)"),
+        (
+            {"schedule": "step", "milestones": ("5", "a")},
+            "milestones: ('5', 'a')|a list of numbers",
+        ),
+        (
+            {"schedule": "step", "milestones": (5.0,), "milestone_factor": 10.0},
+            "milestone_factor: 10.0|(0, 1)",
+        ),
         ({"dataset": "imagefolder", "crop_padding": 4}, "crop_padding: 4|sets in memory; give 0"),
         ({"policy": "trivialaugment"}, "policy: 'trivialaugment'|colour images|digits"),
         ({"repeats": 7}, "repeats: 7|64"),
-        ({"dataset": "imagefolder", "eval_size": 64, "eval_resize": 60}, "eval_resize: 60|below|64|give 0"),
+        (
+            {"dataset": "imagefolder", "eval_size": 64, "eval_resize": 60},
+            "eval_resize: 60|below|64|give 0",
+        ),
     ],
 )
 def test_recipe_names_field_value_and_fix(fields, parts, raises_line):
@@ -147,19 +182,30 @@ def test_recipe_names_field_value_and_fix(fields, parts, raises_line):
 
 
 def test_every_recipe_survives_json():
-    for recipe in (*recipes.RECIPES.values(), Recipe(schedule="step", milestones=(30.0, 60.0), epochs=90)):
+    for recipe in (
+        *recipes.RECIPES.values(),
+        Recipe(schedule="step", milestones=(30.0, 60.0), epochs=90),
+    ):
         assert recipe_from_dict(to_dict(recipe)) == recipe
-    assert recipe_from_dict({"optimizer": "lamb", "nesterov": True, "policy_ops": 3}) == Recipe(optimizer="lamb")
+    assert recipe_from_dict({"optimizer": "lamb", "nesterov": True, "policy_ops": 3}) == Recipe(
+        optimizer="lamb"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NewerSettings(Settings):
     kept: int = setting("group", 1, "a setting of all versions")
     added: int = setting("group", 2, "a newer setting, whose default changes results", absent=7)
-    points: tuple[float, ...] = setting("group", (3.0,), "a newer setting, whose default is the old behaviour")
+    points: tuple[float, ...] = setting(
+        "group", (3.0,), "a newer setting, whose default is the old behaviour"
+    )
 
 
 def test_a_missing_stored_setting_means_its_absent_value():
     assert stored(NewerSettings, {"kept": 5}) == {"kept": 5, "added": 7, "points": [3.0]}
-    assert stored(NewerSettings, {"kept": 5, "added": 6, "points": []}) == {"kept": 5, "added": 6, "points": []}
+    assert stored(NewerSettings, {"kept": 5, "added": 6, "points": []}) == {
+        "kept": 5,
+        "added": 6,
+        "points": [],
+    }
     assert NewerSettings().added == 2

@@ -37,8 +37,16 @@ def write(text, name="mine.toml"):
 
 def test_a_file_is_its_settings_over_those_of_what_it_extends():
     write(MINE)
-    changes = {"epochs": 40, "milestones": (20.0, 30.5), "learning_rate": 1.0, "weight_decay": 1e-4, "nesterov": True}
-    expected = dataclasses.replace(RECIPES["cifar10_resnet18"], name="mine", schedule="step", **changes)
+    changes = {
+        "epochs": 40,
+        "milestones": (20.0, 30.5),
+        "learning_rate": 1.0,
+        "weight_decay": 1e-4,
+        "nesterov": True,
+    }
+    expected = dataclasses.replace(
+        RECIPES["cifar10_resnet18"], name="mine", schedule="step", **changes
+    )
     recipe, options, _ = parse(["--recipe", "mine.toml"])
     assert recipe == expected == load_recipe("mine.toml").complete().make(Recipe)
     assert type(recipe.learning_rate) is type(recipe.milestones[0]) is float
@@ -48,8 +56,15 @@ def test_a_file_is_its_settings_over_those_of_what_it_extends():
 def test_flags_win_over_the_file_and_the_file_over_what_it_extends():
     write(MINE)
     write('extends = "../mine.toml"; epochs = 35; name = "ours"', "further/yours.toml")
-    recipe, options, _ = parse(["--recipe", "further/yours.toml", "--lr", "0.5", "--data-dir", "elsewhere"])
-    assert (recipe.name, recipe.epochs, recipe.learning_rate, recipe.weight_decay) == ("ours", 35, 0.5, 1e-4)
+    recipe, options, _ = parse(
+        ["--recipe", "further/yours.toml", "--lr", "0.5", "--data-dir", "elsewhere"]
+    )
+    assert (recipe.name, recipe.epochs, recipe.learning_rate, recipe.weight_decay) == (
+        "ours",
+        35,
+        0.5,
+        1e-4,
+    )
     assert (options.data_dir, options.log_every) == ("elsewhere", 5)
 
 
@@ -73,22 +88,35 @@ def test_what_a_file_leaves_without_effect_of_what_it_extends_is_left_out():
         ("milestones = 3", "mine.toml line 1: milestones: 3|a list of numbers"),
         (
             '"policy_ops" = 3; fast-math = true',
-            "mine.toml line 1: policy_ops: 3|--policy randaugment; mine.toml line 2: fast_math: True|--device Ascend",
+            "mine.toml line 1: policy_ops: 3|--policy randaugment; mine.toml line 2: fast_math: "
+            "True|--device Ascend",
         ),
-        ('optimizer = "adam"; nesterov = true', "mine.toml line 2: nesterov: True|for SGD|--no-nesterov"),
+        (
+            'optimizer = "adam"; nesterov = true',
+            "mine.toml line 2: nesterov: True|for SGD|--no-nesterov",
+        ),
         ("seed = 1; format = 2", "mine.toml line 2: format: 2|1"),
         ('extends = "digit"', "mine.toml line 1: extends: 'digit'|did you mean digits"),
         ("extends = 3", "mine.toml line 1: extends: '3' is unknown"),
         ('extends = "none.toml"', "mine.toml line 1: extends: none.toml|did you mean mine.toml"),
-        ('extends = "mine.toml"', "mine.toml line 1: extends: mine.toml|itself; name another recipe"),
+        (
+            'extends = "mine.toml"',
+            "mine.toml line 1: extends: mine.toml|itself; name another recipe",
+        ),
         ("[data]; flip = true", "mine.toml line 1: |[data]|no sections|name = value"),
         ("seed = 1; model = resnet50", "mine.toml: |Invalid value|line 2, column 9|quotes"),
         ("flip = True", "mine.toml: |Invalid value|line 1, column 8|true and false"),
         ("seed = 1; seed = 2", "mine.toml: |Cannot overwrite|line 2"),
         ("milestones = [1,;  2", "mine.toml: |Unclosed array"),
         ("seed = " + "[" * 100_000, "mine.toml: |nested too deeply; write one name = value"),
-        ("lr = 1; ; learning-rate = 2", "mine.toml line 3: learning-rate: |line 1|lr; keep one line"),
-        ('extends = "finetune"; multi_label = true; loss = "cross_entropy"', "mine.toml line 2: multi_label: True|bce"),
+        (
+            "lr = 1; ; learning-rate = 2",
+            "mine.toml line 3: learning-rate: |line 1|lr; keep one line",
+        ),
+        (
+            'extends = "finetune"; multi_label = true; loss = "cross_entropy"',
+            "mine.toml line 2: multi_label: True|bce",
+        ),
     ],
 )
 def test_mistakes_have_their_line(text, parts, raises_line):
@@ -117,13 +145,18 @@ def test_what_gave_way_is_named_if_it_was_typed_and_has_no_line_any_more():
 def test_each_value_has_its_line():
     write('# b = 1; a = 1; ; "b" = [;  2, 3]   # c = 4;   c-d = "x = 5"; \'e\' = 1e-3')
     values, lines = {"a": 1, "b": [2, 3], "c-d": "x = 5", "e": 1e-3}, (2, 4, 6, 7)
-    expected = {word: (values[word], f"mine.toml line {line}") for word, line in zip(values, lines, strict=True)}
+    expected = {
+        word: (values[word], f"mine.toml line {line}")
+        for word, line in zip(values, lines, strict=True)
+    }
     assert read_toml(Path("mine.toml")) == expected
 
 
 def test_a_flag_may_give_what_the_file_lacks_and_may_take_away_what_it_needs():
     write('reset_head = true; policy = "randaugment"; policy_ops = 3; dataset = "cifar10"')
-    with pytest.raises(UsageError, match=r"^mine.toml line 1: reset_head: True needs weights; give --weights FILE$"):
+    with pytest.raises(
+        UsageError, match=r"^mine.toml line 1: reset_head: True needs weights; give --weights FILE$"
+    ):
         parse(["--recipe", "mine.toml"])
     recipe, _, left_out = parse(["--recipe", "mine.toml", "--weights", "net.pth", "--policy", ""])
     assert (recipe.reset_head, recipe.policy, recipe.policy_ops) == (True, "", 2)
@@ -133,21 +166,28 @@ def test_a_flag_may_give_what_the_file_lacks_and_may_take_away_what_it_needs():
 def test_what_is_extended_must_be_whole():
     write("epochs = 3; reset_head = true", "base.toml")
     write('extends = "base.toml"; weights = "net.pth"')
-    with pytest.raises(UsageError, match=r"^mine.toml line 1: extends: base.toml line 2: reset_head: True needs"):
+    with pytest.raises(
+        UsageError, match=r"^mine.toml line 1: extends: base.toml line 2: reset_head: True needs"
+    ):
         parse(["--recipe", "mine.toml"])
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_what_a_run_writes_is_the_same_recipe(name):
     odd = 'C:\\new "ü" \x7f\t\n#😀'  # a path may hold anything
-    recipe, options = RECIPES[name], RunOptions(data_dir=odd, accumulate=2, out_dir="runs/one", resume="never")
+    recipe, options = (
+        RECIPES[name],
+        RunOptions(data_dir=odd, accumulate=2, out_dir="runs/one", resume="never"),
+    )
     Path("recipe.toml").write_text(recipe_text(recipe, options), encoding="utf-8")
     again = read_recipe_file(Path("recipe.toml"), RECIPES).complete()
     expected = recipe, RunOptions(data_dir=odd, accumulate=2), ()
     assert (again.make(Recipe), again.make(RunOptions), again.notes) == expected
 
 
-@pytest.mark.parametrize("words", ["cifar100_resnet18 --schedule cosine", "imagenet_resnet50_v2 --epochs 5"])
+@pytest.mark.parametrize(
+    "words", ["cifar100_resnet18 --schedule cosine", "imagenet_resnet50_v2 --epochs 5"]
+)
 def test_what_a_run_writes_is_the_same_recipe_where_something_was_left_out(words):
     recipe, options, left_out = parse(["--recipe", *words.split()])
     Path("recipe.toml").write_text(recipe_text(recipe, options))
@@ -160,7 +200,10 @@ def test_a_file_gives_way_to_flags(raises_line):
     recipe, _, left_out = parse(["--recipe", "mine.toml", "--multi-label"])
     assert (recipe.loss, recipe.sampling) == ("bce", "shuffle")
     assert "sampling balanced is left out: multi_label needs --sampling shuffle" in left_out
-    write('extends = "finetune"; multi_label = true; loss = "bce"; label_smoothing = 0; monitor = "map"')
+    write(
+        'extends = "finetune"; multi_label = true; loss = "bce"; label_smoothing = 0; monitor = '
+        '"map"'
+    )
     assert parse(["--recipe", "mine.toml"])[0].multi_label
     for flag, value in (("--loss", "cross_entropy"), ("--sampling", "balanced")):
         with raises_line("mine.toml line 2: multi_label: True needs", flag, kind=UsageError):
@@ -171,10 +214,15 @@ def test_a_run_resumes_without_the_options_that_have_no_effect_by_todays_rules()
     """Nobody typed them: they are the run's. What they need may have been added since."""
     options = {**to_dict(RunOptions()), "max_skips": 50, "data_threads": 2, "log_every": 3}
     Path("run").mkdir()
-    Path("run/config.json").write_text(json.dumps({"recipe": to_dict(Recipe()), "options": options}))
+    Path("run/config.json").write_text(
+        json.dumps({"recipe": to_dict(Recipe()), "options": options})
+    )
     _, resumed, left_out = parse(["--resume", "run"])
     assert resumed == RunOptions(resume="run", log_every=3)
-    assert [line.partition(" is left out: it ")[0] for line in left_out] == ["data_threads 2", "max_skips 50"]
+    assert [line.partition(" is left out: it ")[0] for line in left_out] == [
+        "data_threads 2",
+        "max_skips 50",
+    ]
     with pytest.raises(UsageError, match=r"^data_threads: 2 is for data sets of image files"):
         parse(["--resume", "run", "--data-threads", "2"])
 

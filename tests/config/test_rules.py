@@ -24,13 +24,17 @@ def test_the_table_reads_from_top_to_bottom():
 
 
 WITHOUT_EFFECT = (
-    "--policy-ops 2|--beta2 0.999|--ema-every 1|--ema-warmup|--trust-coefficient 0.001|--loss-scale 64|"
+    "--policy-ops 2|--beta2 0.999|--ema-every 1|--ema-warmup|--trust-coefficient "
+    "0.001|--loss-scale 64|"
     "--crop-scale 0.08|--mix-off-epochs 3|--milestone-factor 0.1|--synthetic-classes 10|"
     "--smoothing-over others --label-smoothing 0|"
-    "--policy-noise 1|--label-threshold 0.2|--validation-share 0.2|--color-jitter 0.1|--reset-head|--beta2 0|"
-    "--zero-init-residual --norm none|--on-bad-sample skip|--data-threads 2|--check-files|--max-skips 20|"
+    "--policy-noise 1|--label-threshold 0.2|--validation-share 0.2|--color-jitter "
+    "0.1|--reset-head|--beta2 0|"
+    "--zero-init-residual --norm none|--on-bad-sample skip|--data-threads "
+    "2|--check-files|--max-skips 20|"
     "--trust-coefficient 0.1 --optimizer lars --weight-decay 0|--head-lr-factor 2 --freeze stem,fc|"
-    "--head-lr-factor 2 --train-only layer?|--ema-start 20 --ema 0.9|--mix-off-epochs 20 --mixup 0.2|"
+    "--head-lr-factor 2 --train-only layer?|--ema-start 20 --ema 0.9|--mix-off-epochs 20 --mixup "
+    "0.2|"
     "--fast-math|--which best|--monitor map|--val-list x|--train-list x"
 )
 
@@ -42,7 +46,9 @@ def test_a_setting_without_effect_is_rejected_where_it_was_typed_though_it_be_th
         parse(words.split())
 
 
-@pytest.mark.parametrize("words", ["--train-only *.bias", "--freeze fc.weight", "--train-only fc.weight"])
+@pytest.mark.parametrize(
+    "words", ["--train-only *.bias", "--freeze fc.weight", "--train-only fc.weight"]
+)
 def test_a_last_layer_of_which_one_parameter_is_trained_has_a_learning_rate(words):
     assert parse(["--head-lr-factor", "2", *words.split()])[0].head_lr_factor == 2
 
@@ -53,11 +59,13 @@ def test_a_last_layer_of_which_one_parameter_is_trained_has_a_learning_rate(word
         ("--epochs x --milestones 30;60", "epochs: 'x'|milestones: '30;60' is not"),
         (
             "--batch-size y --loss-scale 64 --keep-last 1 --trust-coefficient 0.1",
-            "batch_size: 'y'|keep_last: 1|2 or more|trust_coefficient: 0.1|lars|loss_scale: 64.0|--precision fp16",
+            "batch_size: 'y'|keep_last: 1|2 or more|trust_coefficient: 0.1|lars|loss_scale: "
+            "64.0|--precision fp16",
         ),
         (
             "--recipe imagenet_resnet50_v2 --bs 6",
-            "repeats: 4 does not divide batch 6|give a batch size that is a multiple of 4, or --repeats 1",
+            "repeats: 4 does not divide batch 6|give a batch size that is a multiple of 4, or "
+            "--repeats 1",
         ),
         (
             "--recipe imagenet_resnet50_v2 --epochs 3",
@@ -67,17 +75,32 @@ def test_a_last_layer_of_which_one_parameter_is_trained_has_a_learning_rate(word
             "--recipe finetune --class-weights balanced --sampling balanced",
             "class_weights: 'balanced'|--sampling balanced|give one of them",
         ),
-        ("--recipe finetune --multi-label --class-weights balanced", "multi_label: True|--class-weights"),
-        ("--recipe finetune --freeze stem --train-only fc", "train_only: 'fc'|--freeze stem|give one"),
+        (
+            "--recipe finetune --multi-label --class-weights balanced",
+            "multi_label: True|--class-weights",
+        ),
+        (
+            "--recipe finetune --freeze stem --train-only fc",
+            "train_only: 'fc'|--freeze stem|give one",
+        ),
         ("--multi-label", "multi_label: True|--dataset imagefolder"),
-        ("--mixup 0.2 --epochs 3 --mix-off-epochs 3", "mixup: 0.2 needs --mix-off-epochs below epochs (3)"),
+        (
+            "--mixup 0.2 --epochs 3 --mix-off-epochs 3",
+            "mixup: 0.2 needs --mix-off-epochs below epochs (3)",
+        ),
         ("--val-list x", "val_list: 'x' needs --train-list"),
         ("--train-list x", "train_list: 'x' needs --val-list FILE|--validation-share 0.2"),
-        ("--min-learning-rate 9", "min_learning_rate: 9.0 is above learning_rate|give a smaller --min-learning-rate"),
+        (
+            "--min-learning-rate 9",
+            "min_learning_rate: 9.0 is above learning_rate|give a smaller --min-learning-rate",
+        ),
         ("--recipe imagenet_resnet50_v1 --milestones", "schedule: 'step'|needs --milestones"),
         ("--dataset own", "dataset: 'own'|resnet_fn.fit"),
         ("--model own", "model: 'own'|resnet_fn.fit|give a data set or net"),
-        ("--optimizer lars --weight-decay 0 --trust-coefficient 0.1", "trust_coefficient: 0.1|--weight-decay above 0"),
+        (
+            "--optimizer lars --weight-decay 0 --trust-coefficient 0.1",
+            "trust_coefficient: 0.1|--weight-decay above 0",
+        ),
         ("--sync-batchnorm --accumulate 2", "accumulate: 2|--accumulate 1|--no-sync-batchnorm"),
     ],
 )
@@ -97,7 +120,10 @@ def test_a_stored_run_with_balanced_weights_and_sampling_is_read():
 def test_no_rule_reads_a_value_that_cannot_be():
     for words, fault in (
         ("--epochs x --warmup-epochs 30", "epochs: 'x'"),
-        ("--dataset imagenet --crop-scale 0.5", "dataset: 'imagenet' is unknown; did you mean imagefolder"),
+        (
+            "--dataset imagenet --crop-scale 0.5",
+            "dataset: 'imagenet' is unknown; did you mean imagefolder",
+        ),
     ):
         with pytest.raises(UsageError, match=f"^{fault}") as caught:
             parse(words.split())
@@ -116,7 +142,8 @@ def test_several_classes_an_image_set_what_they_need_where_nothing_else_was_type
         assert files == changed(Recipe(dataset="imagefolder", **given), multi_label=True)
     assert (files.loss, files.label_smoothing, files.monitor) == ("bce", 0.0, "map")
     with pytest.raises(ValueError, match=r"^multi_label: True needs --loss bce or focal$"):
-        Recipe(dataset="imagefolder", multi_label=True, loss="cross_entropy")  # typed, though it is the default
+        # typed, though it is the default
+        Recipe(dataset="imagefolder", multi_label=True, loss="cross_entropy")
 
 
 @pytest.mark.parametrize(
@@ -126,26 +153,33 @@ def test_several_classes_an_image_set_what_they_need_where_nothing_else_was_type
         ("--opt lars", {"nesterov": False}),
         ("--recipe imagenet_resnet50_v1 --sched cosine", {"milestones": ()}),
         ("--recipe imagenet_resnet50_v2 --image-size 300 --eval-size 0", {"eval_resize": 0}),
-        # one leads to the next: without colours no policy, and without a policy no noise in its strength
+        # one leads to the next: without colours no policy, and without a policy no noise in its
+        # strength
         ("--recipe imagenet_resnet50_a3 --dataset digits", {"policy": "", "policy_noise": 0.0}),
         ("--recipe imagenet_resnet50_a3 --mixup 0 --cutmix 0", {"label_threshold": 0.0}),
         ("--recipe imagenet_resnet50_a3 --policy=", {"policy_magnitude": 9, "policy_noise": 0.0}),
         ("--recipe finetune --freeze fc.*", {"head_lr_factor": 1.0}),
-        ("--recipe imagenet_resnet50_v2 --epochs 5", {"ema": 0.0, "ema_start": 0.0, "ema_every": 1}),
+        (
+            "--recipe imagenet_resnet50_v2 --epochs 5",
+            {"ema": 0.0, "ema_start": 0.0, "ema_every": 1},
+        ),
     ],
 )
 def test_what_only_the_recipe_brought_is_left_out_and_named_where_nothing_can_use_it(flags, off):
     recipe, _, left_out = parse(flags.split())
     assert {name: getattr(recipe, name) for name in off} == off
     named = {line.partition(" ")[0] for line in left_out}
-    assert named >= {name for name in off if name != "nesterov"}  # which is a default, not the recipe's
+    # which is a default, not the recipe's
+    assert named >= {name for name in off if name != "nesterov"}
     assert all(" is left out: it " in line for line in left_out)
 
 
 def test_a_keyword_counts_as_typed_and_so_does_what_is_not_its_default():
     assert not Recipe(optimizer="adamw").nesterov
     for fields in ({"policy_ops": 3}, {"policy_ops": 2}):
-        with pytest.raises(ValueError, match=f"policy_ops: {fields['policy_ops']} needs --policy randaugment"):
+        with pytest.raises(
+            ValueError, match=f"policy_ops: {fields['policy_ops']} needs --policy randaugment"
+        ):
             Recipe(**fields)
     a3 = recipes.recipe("imagenet_resnet50_a3")
     with pytest.raises(ValueError, match="policy_magnitude: 18 needs --policy randaugment"):

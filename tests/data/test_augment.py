@@ -5,7 +5,15 @@ import pytest
 from PIL import Image
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.augment import CHOICE, OPERATIONS, PAIRS, choose, colour, colour_arrays, magnitude
+from resnet_fn.data.augment import (
+    CHOICE,
+    OPERATIONS,
+    PAIRS,
+    choose,
+    colour,
+    colour_arrays,
+    magnitude,
+)
 
 # A magnitude that does something, and one of the other sign.
 SIGNED = {
@@ -18,14 +26,20 @@ OTHERS = {"Posterize": (8.0, 4.0, 2.0), "Solarize": (255.0, 127.5, 0.0)}
 
 
 def magnitudes(name):
-    return [sign * value for value in SIGNED.get(name, ()) for sign in (1, -1)] or OTHERS.get(name, (0.0,))
+    return [sign * value for value in SIGNED.get(name, ()) for sign in (1, -1)] or OTHERS.get(
+        name, (0.0,)
+    )
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_pixels_are_torchvisions(name, make_photograph, torchvision):
     reference = torchvision.transforms.autoaugment
     nearest = torchvision.transforms.InterpolationMode.NEAREST
-    for picture in (make_photograph(1, 64, 64), make_photograph(2, 53, 53), Image.new("RGB", (9, 9), (7, 7, 7))):
+    for picture in (
+        make_photograph(1, 64, 64),
+        make_photograph(2, 53, 53),
+        Image.new("RGB", (9, 9), (7, 7, 7)),
+    ):
         for strength in magnitudes(name):
             theirs = reference._apply_op(picture, name, strength, nearest, None)
             assert OPERATIONS[name](picture, strength).tobytes() == theirs.tobytes(), strength
@@ -49,17 +63,27 @@ def test_magnitudes_are_torchvisions(size, torchvision):
             levels = range(len(values)) if values.ndim else [0]
             expected = [float(values[level]) if values.ndim else 0.0 for level in levels]
             ours = [magnitude(name, level, size, policy) for level in levels]
-            np.testing.assert_array_max_ulp(np.float32(ours), np.float32(expected), 1)  # torch's depend on the CPU
-            assert [int(value) for value in ours] == [int(value) for value in expected], (policy, name)
+            # torch's depend on the CPU
+            np.testing.assert_array_max_ulp(np.float32(ours), np.float32(expected), 1)
+            assert [int(value) for value in ours] == [int(value) for value in expected], (
+                policy,
+                name,
+            )
             assert signed == (name[:5] in ("Shear", "Trans") or name in ("Rotate", *CHOICE[6:10]))
         assert set(CHOICE) == {"Identity", *space} - {"Invert"}
 
 
 def test_autoaugments_pairs_are_torchvisions_of_each_kind_of_set(torchvision):
     module = torchvision.transforms.autoaugment
-    for of_files, kind in ((True, module.AutoAugmentPolicy.IMAGENET), (False, module.AutoAugmentPolicy.CIFAR10)):
+    for of_files, kind in (
+        (True, module.AutoAugmentPolicy.IMAGENET),
+        (False, module.AutoAugmentPolicy.CIFAR10),
+    ):
         ours = [
-            tuple((name, float(share), int(level[0]) if level else None) for name, share, *level in pair)
+            tuple(
+                (name, float(share), int(level[0]) if level else None)
+                for name, share, *level in pair
+            )
             for pair in PAIRS[of_files]
         ]
         assert ours == module.AutoAugment()._get_policies(kind)
@@ -72,7 +96,8 @@ def test_trivialaugment_takes_one_operation_each_as_likely_at_any_strength():
     assert {len(operations) for operations in chosen} == {1}
     counts = Counter(operations[0][0] for operations in chosen)
     assert set(counts) == set(CHOICE)
-    assert 320 < min(counts.values()) <= max(counts.values()) < 480  # 400 each, standard deviation 19
+    # 400 each, standard deviation 19
+    assert 320 < min(counts.values()) <= max(counts.values()) < 480
     rotations = [operations[0][1] for operations in chosen if operations[0][0] == "Rotate"]
     assert abs(np.mean(rotations)) < 12  # both ways
     assert np.max(np.abs(rotations)) == 135
@@ -82,13 +107,18 @@ def test_trivialaugment_takes_one_operation_each_as_likely_at_any_strength():
 def test_randaugment_has_one_strength_or_a_normal_one_for_each_operation():
     chosen = picks(500, policy="randaugment", policy_ops=3, policy_magnitude=12)
     assert {len(operations) for operations in chosen} == {3}
-    assert {abs(value) for operations in chosen for name, value in operations if name == "Rotate"} == {12.0}
+    assert {
+        abs(value) for operations in chosen for name, value in operations if name == "Rotate"
+    } == {12.0}
     noisy = picks(3000, policy="randaugment", policy_magnitude=12, policy_noise=1.5)
-    levels = [abs(value) for operations in noisy for name, value in operations if name == "Rotate"]  # degrees = levels
+    # degrees = levels
+    levels = [abs(value) for operations in noisy for name, value in operations if name == "Rotate"]
     assert np.mean(levels) == pytest.approx(12, abs=0.3)
     assert np.std(levels) == pytest.approx(1.5, abs=0.25)
     widest = picks(300, policy="randaugment", policy_magnitude=30, policy_noise=30.0)
-    assert all(abs(value) <= 30 for operations in widest for name, value in operations if name == "Rotate")
+    assert all(
+        abs(value) <= 30 for operations in widest for name, value in operations if name == "Rotate"
+    )
 
 
 def test_autoaugment_leaves_operations_out_as_often_as_its_pairs_say():
@@ -101,16 +131,28 @@ def test_autoaugment_leaves_operations_out_as_often_as_its_pairs_say():
 def test_arrays_in_memory_get_the_colours_of_a_photograph_with_the_same_numbers(make_photograph):
     pictures = [make_photograph(number, 32, 32) for number in range(6)]
     arrays = np.stack([np.asarray(picture) for picture in pictures])
-    for fields in ({"policy": "trivialaugment"}, {"policy": "randaugment", "color_jitter": 0.3}, {"color_jitter": 0.5}):
+    for fields in (
+        {"policy": "trivialaugment"},
+        {"policy": "randaugment", "color_jitter": 0.3},
+        {"color_jitter": 0.5},
+    ):
         recipe = Recipe(dataset="synthetic", image_size=32, seed=5, **fields)
         coloured = colour_arrays(arrays, recipe, 2, [0, 0, 0, 1, 1, 1], range(6))
         for number, picture in enumerate(pictures):
-            assert coloured[number].tobytes() == colour(picture, recipe, 2, number // 3, number).tobytes()
+            assert (
+                coloured[number].tobytes()
+                == colour(picture, recipe, 2, number // 3, number).tobytes()
+            )
         assert coloured.tobytes() != arrays.tobytes()
 
 
 def test_small_images_take_cifars_own_autoaugment():
-    small, large = (Recipe(dataset=name, policy="autoaugment") for name in ("synthetic", "imagefolder"))
+    small, large = (
+        Recipe(dataset=name, policy="autoaugment") for name in ("synthetic", "imagefolder")
+    )
     generators = [np.random.default_rng(seed) for seed in range(300)]
-    chosen = [{name for rng in generators for name, _ in choose(recipe, 32, rng)} for recipe in (small, large)]
+    chosen = [
+        {name for rng in generators for name, _ in choose(recipe, 32, rng)}
+        for recipe in (small, large)
+    ]
     assert "TranslateY" in chosen[0] - chosen[1]

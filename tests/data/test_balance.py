@@ -81,9 +81,14 @@ def test_the_balance_is_listed_class_by_class():
     assert [row["loss_weight"] for row in weighted] == list(weights)
     assert {row["times_seen"] for row in weighted} == {1.0}
     sampled = class_balance("balanced", (), 3, LABELS[:90])  # of the third class there is none
-    assert [list(row.values()) for row in sampled] == [[60, 1.0, 0.75], [30, 1.0, 1.5], [0, 1.0, 0.0]]
+    assert [list(row.values()) for row in sampled] == [
+        [60, 1.0, 0.75],
+        [30, 1.0, 1.5],
+        [0, 1.0, 0.0],
+    ]
     assert describe_balance(sampled[:2], CLASSES[:2]) == (
-        "images      bee 60 of weight 1, seen 0.75 times; cat with a space 30 of weight 1, seen 1.5 times"
+        "images      bee 60 of weight 1, seen 0.75 times; cat with a space 30 of weight 1, seen "
+        "1.5 times"
     )
 
 

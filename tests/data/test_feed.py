@@ -13,8 +13,16 @@ from resnet_fn.data.sources.scan import check_files
 from resnet_fn.runtime.workers import Workers
 
 PICTURES = make_synthetic(samples=64, classes=5, image_size=16)
-CHANGES = {"crop_padding": 2, "flip": True, "policy": "trivialaugment", "color_jitter": 0.3, "erasing": 0.4}
-AUGMENTED = Recipe(dataset="synthetic", image_size=16, batch_size=24, epochs=4, mixup=0.2, cutmix=1.0, **CHANGES)
+CHANGES = {
+    "crop_padding": 2,
+    "flip": True,
+    "policy": "trivialaugment",
+    "color_jitter": 0.3,
+    "erasing": 0.4,
+}
+AUGMENTED = Recipe(
+    dataset="synthetic", image_size=16, batch_size=24, epochs=4, mixup=0.2, cutmix=1.0, **CHANGES
+)
 
 
 def test_an_epoch_visits_no_sample_twice():
@@ -34,13 +42,20 @@ def test_batches_made_in_another_thread_while_indices_are_asked_for_are_the_same
             future = pool.submit(feed.batch, update)
             asked = feed.indices(max(update - 1, 0))
             assert future.result()[0].tobytes() == expected[update]
-            assert asked.tolist() == MemoryFeed(PICTURES, recipe).indices(max(update - 1, 0)).tolist()
+            assert (
+                asked.tolist() == MemoryFeed(PICTURES, recipe).indices(max(update - 1, 0)).tolist()
+            )
 
 
-@pytest.mark.parametrize("fields", [{}, {"repeats": 3}, {"policy": "randaugment"}, {"policy": "autoaugment"}])
+@pytest.mark.parametrize(
+    "fields", [{}, {"repeats": 3}, {"policy": "randaugment"}, {"policy": "autoaugment"}]
+)
 def test_workers_share_an_augmented_and_mixed_update_without_changing_it(fields):
     recipe = dataclasses.replace(AUGMENTED, **fields)
-    whole, shares = MemoryFeed(PICTURES, recipe), [MemoryFeed(PICTURES, recipe, Workers(rank, 4)) for rank in range(4)]
+    whole, shares = (
+        MemoryFeed(PICTURES, recipe),
+        [MemoryFeed(PICTURES, recipe, Workers(rank, 4)) for rank in range(4)],
+    )
     for update in (0, 1, 5):
         images, labels = whole.batch(update)
         parts = [share.batch(update) for share in shares]
@@ -99,4 +114,7 @@ def test_bytes_are_what_the_other_feed_normalises(folder):
 )
 def test_bytes_are_rejected_if_images_must_be_normalised_before(fields, needs, raises_line):
     with raises_line("feed: 'uint8'", needs, "give float32"):
-        check_feed(Recipe(**{"dataset": "imagefolder", "image_size": 24, "batch_size": 4, **fields}), "uint8")
+        check_feed(
+            Recipe(**{"dataset": "imagefolder", "image_size": 24, "batch_size": 4, **fields}),
+            "uint8",
+        )

@@ -15,7 +15,9 @@ from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.data.sources.scan import check_files
 from resnet_fn.runtime.workers import Workers
 
-RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4, flip=True, erasing=0.5, epochs=3)
+RECIPE = Recipe(
+    dataset="imagefolder", image_size=24, batch_size=4, flip=True, erasing=0.5, epochs=3
+)
 
 
 @pytest.fixture
@@ -56,16 +58,22 @@ def test_pixels_are_the_same_for_any_threads_workers_and_resume(photographs, fie
     plain = make_feed(photographs, dataclasses.replace(RECIPE, batch_size=8))
     assert walk[3].tobytes() != plain.batch(3)[0].tobytes()
     for threads in (2, 3):
-        assert bytes_of(make_feed(on_threads(photographs, threads), recipe), range(4)) == bytes_of(feed, range(4))
+        assert bytes_of(make_feed(on_threads(photographs, threads), recipe), range(4)) == bytes_of(
+            feed, range(4)
+        )
     assert len({images.tobytes() for images in walk}) == 4
     for updates in (range(1, 4), range(2, 4), [3, 1, 3]):
         resumed = bytes_of(make_feed(photographs, recipe), updates)
         assert resumed == [walk[update].tobytes() for update in updates]
     for workers in (2, 4):
-        shares = [make_feed(on_threads(photographs, 2), recipe, Workers(rank, workers)) for rank in range(workers)]
+        shares = [
+            make_feed(on_threads(photographs, 2), recipe, Workers(rank, workers))
+            for rank in range(workers)
+        ]
         for update in (3, 0):
             parts = [share.batch(update)[0] for share in shares]
-            # CutMix draws one box for an update and mixes neighbours, so the shares are the batch there too.
+            # CutMix draws one box for an update and mixes neighbours, so the shares are the batch
+            # there too.
             assert np.concatenate(parts).tobytes() == walk[update].tobytes()
 
 
@@ -90,9 +98,16 @@ def test_a_resume_costs_nothing_that_was_seen(photographs):
 
 
 def test_erasing_draws_what_the_whole_epochs_numbers_say(photographs):
-    """The numbers of a sample are found without those before: the bits of a generator that walked through them."""
-    recipe = dataclasses.replace(RECIPE, batch_size=6, repeats=3, erasing=1.0, flip=False, crop_scale=1.0)
-    feed, plain = make_feed(photographs, recipe), make_feed(photographs, dataclasses.replace(recipe, erasing=0.0))
+    """The numbers of a sample are found without those before: the bits of a generator that walked
+    through them.
+    """
+    recipe = dataclasses.replace(
+        RECIPE, batch_size=6, repeats=3, erasing=1.0, flip=False, crop_scale=1.0
+    )
+    feed, plain = (
+        make_feed(photographs, recipe),
+        make_feed(photographs, dataclasses.replace(recipe, erasing=0.0)),
+    )
     draws = np.random.default_rng([recipe.seed, 1, 4]).random((3, 21, 5))
     for update in (3, 5):
         chosen = draws[[0, 0, 1, 1, 2, 2], feed.indices(update)]
@@ -113,7 +128,9 @@ def test_repeated_augmentation_shows_each_image_several_times_but_never_beside_i
 
 
 def as_kind(split: FileSplit, kind: type[FileSplit], **changes) -> FileSplit:
-    return kind(**{field.name: getattr(split, field.name) for field in dataclasses.fields(split)} | changes)
+    return kind(
+        **{field.name: getattr(split, field.name) for field in dataclasses.fields(split)} | changes
+    )
 
 
 class BreakingSplit(FileSplit):
@@ -131,7 +148,9 @@ FAILURES: list[BaseException] = []
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt(), MemoryError()])
 def test_after_whatever_failed_the_right_images_come(photographs, failure):
-    feed = make_feed(dataclasses.replace(photographs, train=as_kind(photographs.train, BreakingSplit)), RECIPE)
+    feed = make_feed(
+        dataclasses.replace(photographs, train=as_kind(photographs.train, BreakingSplit)), RECIPE
+    )
     FAILURES.append(failure)
     with pytest.raises(type(failure)):
         bytes_of(feed, range(5))
@@ -143,7 +162,9 @@ def test_samples_of_another_update_are_rejected(photographs):
         def stream(self, order):
             return super().stream(order[:6])
 
-    feed = make_feed(dataclasses.replace(photographs, train=as_kind(photographs.train, ShortSplit)), RECIPE)
+    feed = make_feed(
+        dataclasses.replace(photographs, train=as_kind(photographs.train, ShortSplit)), RECIPE
+    )
     feed.batch(0)
     expected = feed.indices(1)[2]
     with pytest.raises(RuntimeError, match=rf"returned sample None instead of {expected}$"):
@@ -169,7 +190,10 @@ def test_a_disk_with_2_ms_of_latency_does_not_cap_a_worker(photographs):
 
     def seconds(kind):
         split = tiled(photographs.train, kind)
-        feed = make_feed(dataclasses.replace(photographs, train=split), dataclasses.replace(RECIPE, batch_size=100))
+        feed = make_feed(
+            dataclasses.replace(photographs, train=split),
+            dataclasses.replace(RECIPE, batch_size=100),
+        )
         feed.batch(0)
         began = time.perf_counter()
         for update in range(1, 10):
@@ -199,7 +223,9 @@ class CountingSplit(FileSplit):
 
 def test_it_reads_and_decodes_a_bounded_window_ahead(photographs):
     many = tiled(photographs.train, CountingSplit)
-    feed = make_feed(dataclasses.replace(photographs, train=many), dataclasses.replace(RECIPE, batch_size=10))
+    feed = make_feed(
+        dataclasses.replace(photographs, train=many), dataclasses.replace(RECIPE, batch_size=10)
+    )
     assert len(many) == 1050
     feed.batch(0)
     time.sleep(0.2)
@@ -220,7 +246,9 @@ def photographs_of_8_mb(photographs):
 
 @pytest.fixture
 def peak():
-    """peak() is the largest number of bytes that Python and NumPy have held, since the test began."""
+    """peak() is the largest number of bytes that Python and NumPy have held, since the test
+    began.
+    """
     tracemalloc.start()
     yield lambda: tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -242,7 +270,9 @@ def test_an_evaluation_of_large_files_holds_256_mb(photographs_of_8_mb, peak):
 
 def test_a_feed_of_large_batches_holds_two(photographs, peak):
     recipe = dataclasses.replace(RECIPE, batch_size=300, image_size=224, flip=False, erasing=0.0)
-    feed = make_feed(dataclasses.replace(photographs, train=tiled(photographs.train, FileSplit)), recipe)
+    feed = make_feed(
+        dataclasses.replace(photographs, train=tiled(photographs.train, FileSplit)), recipe
+    )
     for update in range(3):
         feed.batch(update)  # a caller that still held the one before would hold a third
     feed.close()
@@ -255,7 +285,8 @@ def tasks() -> int:
 
 
 def test_no_thread_is_left_behind_after_an_end_a_break_or_a_failure(photographs, wait_until):
-    bytes_of(make_feed(photographs, RECIPE), range(10))  # threads that the library starts once and keeps
+    # threads that the library starts once and keeps
+    bytes_of(make_feed(photographs, RECIPE), range(10))
     before = tasks()
     for _ in range(5):
         feed = make_feed(photographs, RECIPE)
@@ -268,14 +299,17 @@ def test_no_thread_is_left_behind_after_an_end_a_break_or_a_failure(photographs,
 
 
 def test_a_script_that_closes_nothing_ends_without_a_word(folder, python):
-    """After a few updates, and in the middle of an evaluation: Python empties its modules before it drops the rest."""
+    """After a few updates, and in the middle of an evaluation: Python empties its modules before it
+    drops the rest.
+    """
     code = (
         "import sys, resnet_fn, numpy as np; resnet_fn.start()\n"
         "recipe = resnet_fn.Recipe(dataset='imagefolder', image_size=24, batch_size=4)\n"
         "dataset = resnet_fn.open_dataset(recipe, sys.argv[1])\n"
         "feed = resnet_fn.make_feed(dataset, recipe)\n"
         "feed.batch(0)\n"
-        "images = dataset.test.eval_images([np.arange(3), np.arange(3, 6), np.arange(6, 9)], dataset.input)\n"
+        "images = dataset.test.eval_images([np.arange(3), np.arange(3, 6), np.arange(6, 9)], "
+        "dataset.input)\n"
         "print(next(images).shape)"
     )
     done = python("-c", code, folder)

@@ -17,7 +17,9 @@ def test_prepare_normalises_and_resizes():
     flat = prepare(np.full((1, 8, 8, 1), 16, np.uint8), 16, spec)
     np.testing.assert_allclose(flat, 2.0, rtol=1e-6)
     ramp = np.arange(4, dtype=np.uint8).reshape(1, 1, 4, 1).repeat(4, axis=1)
-    doubled = prepare(ramp, 8, dataclasses.replace(spec, full_scale=1.0, mean=(0.0,), std=(1.0,)))[0, 0, 3]
+    doubled = prepare(ramp, 8, dataclasses.replace(spec, full_scale=1.0, mean=(0.0,), std=(1.0,)))[
+        0, 0, 3
+    ]
     # half-pixel centres: target i lies at (i + 1/2) / 2 − 1/2, clamped at the border
     np.testing.assert_allclose(doubled, [0, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3], atol=1e-6)
 
@@ -25,11 +27,16 @@ def test_prepare_normalises_and_resizes():
 def test_normalisation_is_torchvisions_bit_for_bit():
     torch = pytest.importorskip("torch")
     planes = np.random.default_rng(0).integers(0, 256, (4, 3, 24, 24), dtype=np.uint8)
-    mean, std = np.array((0.485, 0.456, 0.406), np.float32), np.array((0.229, 0.224, 0.225), np.float32)
+    mean, std = (
+        np.array((0.485, 0.456, 0.406), np.float32),
+        np.array((0.229, 0.224, 0.225), np.float32),
+    )
     spec = color_spec("", (), mean.tolist(), std.tolist())
     ours = normalise(planes, spec, np.empty(planes.shape, np.float32))
     theirs = torch.from_numpy(planes).float().div(255)
-    theirs = theirs.sub_(torch.from_numpy(mean)[:, None, None]).div_(torch.from_numpy(std)[:, None, None])
+    theirs = theirs.sub_(torch.from_numpy(mean)[:, None, None]).div_(
+        torch.from_numpy(std)[:, None, None]
+    )
     assert ours.tobytes() == theirs.numpy().tobytes()
 
 
@@ -38,7 +45,8 @@ def test_crop_cuts_the_window_that_the_draws_name():
     draws = np.array([[0.5, 0.5, 0.9], [0.0, 0.99, 0.1]])
     cut = crop_and_flip(images, draws, padding=1, flip=True)
     assert cut[0].tolist() == images[0].tolist()  # the middle of 3 places, not mirrored
-    expected = np.zeros((5, 4, 1), np.uint8)  # one up, two right of the padded corner, then mirrored
+    # one up, two right of the padded corner, then mirrored
+    expected = np.zeros((5, 4, 1), np.uint8)
     expected[1:, :3] = images[1][:4, 1:]
     assert cut[1].tolist() == expected[:, ::-1].tolist()
     turned = crop_and_flip(images, np.array([[0, 0, 0.49], [0, 0, 0.5]]), 0, True)
@@ -76,8 +84,13 @@ def test_an_epochs_numbers_are_those_of_its_streams():
     """What a recipe does not use is not drawn, and what it uses does not move by it."""
     recipe = Recipe(dataset="synthetic", seed=4, flip=True, erasing=0.5, repeats=2, batch_size=8)
     drawn = draw_epoch(recipe, 3, 10)
-    assert {name: numbers.shape for name, numbers in drawn.items()} == {"crop": (2, 10, 3), "erasing": (2, 10, 5)}
+    assert {name: numbers.shape for name, numbers in drawn.items()} == {
+        "crop": (2, 10, 3),
+        "erasing": (2, 10, 5),
+    }
     assert drawn["crop"].tobytes() == np.random.default_rng([4, 3, 3]).random((2, 10, 3)).tobytes()
-    alone = draw_epoch(Recipe(dataset="synthetic", seed=4, erasing=0.5, repeats=2, batch_size=8), 3, 10)
+    alone = draw_epoch(
+        Recipe(dataset="synthetic", seed=4, erasing=0.5, repeats=2, batch_size=8), 3, 10
+    )
     assert list(alone) == ["erasing"]
     assert alone["erasing"].tobytes() == drawn["erasing"].tobytes()

@@ -5,7 +5,10 @@ from resnet_fn.data.mix import Mixing, draw_mixing, erase, mix
 
 def test_mixup_is_the_papers_equation():
     rng = np.random.default_rng(0)
-    images, labels = rng.normal(size=(4, 3, 6, 6)).astype(np.float32), np.array([0, 1, 2, 2], np.int32)
+    images, labels = (
+        rng.normal(size=(4, 3, 6, 6)).astype(np.float32),
+        np.array([0, 1, 2, 2], np.int32),
+    )
     mixed, soft = mix(images, labels, 3, Mixing(0.75))
     partner = [1, 0, 3, 2]
     np.testing.assert_allclose(mixed, 0.75 * images + 0.25 * images[partner], rtol=1e-6, atol=1e-7)
@@ -33,7 +36,9 @@ def test_the_switch_chooses_and_beta_is_beta():
     weights = np.array([m.weight for m in drawn if m.box is None])
     assert abs(weights.mean() - 0.5) < 0.03
     assert abs(weights.var() - 1 / (4 * (2 * 0.2 + 1))) < 0.015  # variance of Beta(0.2, 0.2)
-    assert all(draw_mixing(np.random.default_rng(s), 0.2, 0.0, 1.0, 8, 8).box is None for s in range(20))
+    assert all(
+        draw_mixing(np.random.default_rng(s), 0.2, 0.0, 1.0, 8, 8).box is None for s in range(20)
+    )
 
 
 def test_erasing_covers_its_share_of_some_images():
@@ -44,6 +49,7 @@ def test_erasing_covers_its_share_of_some_images():
     assert ((gone > 0) == (draws[:, 0] < 0.25)).all()
     assert gone[gone > 0].min() > 0.01
     assert gone.max() < 0.36
-    assert abs(gone[gone > 0].mean() - 0.175) < 0.015  # the middle of 2 % and 33 %, less what does not fit
+    # the middle of 2 % and 33 %, less what does not fit
+    assert abs(gone[gone > 0].mean() - 0.175) < 0.015
     assert images.min() == 1  # the input is untouched
     assert erase(images, draws, 0.0) is images

@@ -14,7 +14,8 @@ def test_order_is_a_permutation_from_seed_and_epoch_alone():
     assert sorted(first) == list(range(1437))
     assert (first == epoch_order(7, 3, 1437)).all()
     assert first.dtype == np.int32
-    assert (first == np.random.default_rng([7, 3, 1]).permutation(1437)).all()  # the order of earlier versions
+    # the order of earlier versions
+    assert (first == np.random.default_rng([7, 3, 1]).permutation(1437)).all()
     assert (first != epoch_order(7, 4, 1437)).any()
     assert (first != epoch_order(8, 3, 1437)).any()
     balanced = Plan(Recipe(batch_size=97, sampling="balanced"), LABELS, Workers()).epoch(3)[0]

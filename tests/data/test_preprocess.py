@@ -18,15 +18,24 @@ from resnet_fn.evaluation.picture import open_picture
 def samples(make_photograph, encode):
     """Four JPEGs of several sizes, upright and wide."""
     sizes = ((500, 375), (333, 500), (256, 256), (640, 427))
-    return [encode(make_photograph(number, *size), quality=75 + 5 * number) for number, size in enumerate(sizes)]
+    return [
+        encode(make_photograph(number, *size), quality=75 + 5 * number)
+        for number, size in enumerate(sizes)
+    ]
 
 
-@pytest.mark.parametrize(("resize", "crop"), [(236, 224), (232, 224), (256, 225), (33, 32), (224, 224)])
-def test_resize_and_centre_crop_are_torchvisions_where_sizes_are_odd(resize, crop, torchvision, samples):
+@pytest.mark.parametrize(
+    ("resize", "crop"), [(236, 224), (232, 224), (256, 225), (33, 32), (224, 224)]
+)
+def test_resize_and_centre_crop_are_torchvisions_where_sizes_are_odd(
+    resize, crop, torchvision, samples
+):
     transforms = torchvision.transforms
     both = transforms.Compose([transforms.Resize(resize), transforms.CenterCrop(crop)])
     for data in samples:
-        np.testing.assert_array_equal(eval_pixels(data, resize, crop), np.asarray(both(open_upright(data))))
+        np.testing.assert_array_equal(
+            eval_pixels(data, resize, crop), np.asarray(both(open_upright(data)))
+        )
 
 
 @pytest.mark.parametrize("filter_", FILTERS)
@@ -44,11 +53,21 @@ def test_extreme_shapes(encode):
     whole = np.asarray(long.resize((256 * 800, 256), Image.BILINEAR))
     middle = (whole.shape[1] - 224) // 2
     # More than 50 million pixels if it were resized whole: only the crop is computed.
-    assert np.abs(eval_pixels(data, 256, 224).astype(int) - whole[16:240, middle : middle + 224]).max() <= 1
+    assert (
+        np.abs(eval_pixels(data, 256, 224).astype(int) - whole[16:240, middle : middle + 224]).max()
+        <= 1
+    )
 
 
 KINDS = [
-    *(("RGB", "JPEG"), ("L", "JPEG"), ("CMYK", "JPEG"), ("RGB", "WEBP"), ("RGBA", "WEBP"), ("RGB", "TIFF")),
+    *(
+        ("RGB", "JPEG"),
+        ("L", "JPEG"),
+        ("CMYK", "JPEG"),
+        ("RGB", "WEBP"),
+        ("RGBA", "WEBP"),
+        ("RGB", "TIFF"),
+    ),
     *((mode, "PNG") for mode in ("RGB", "L", "P", "RGBA", "LA", "1")),
 ]
 
@@ -57,7 +76,9 @@ KINDS = [
 def test_training_evaluation_and_prediction_see_the_same_upright_picture(
     orientation, make_photograph, encode, tmp_path
 ):
-    """Any mode and format as Pillow reads it, turned by EXIF; 0, which means nothing, and 1 change nothing."""
+    """Any mode and format as Pillow reads it, turned by EXIF; 0, which means nothing, and 1 change
+    nothing.
+    """
     exif = Image.Exif()
     exif[0x112] = orientation
     for mode, kind in KINDS:
@@ -78,7 +99,9 @@ def test_training_evaluation_and_prediction_see_the_same_upright_picture(
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
 def test_16_bits_are_scaled_not_cut(kind, encode, tmp_path):
-    """PIL's own convert makes all above 255 white; where no white is defined, the file is a bad one."""
+    """PIL's own convert makes all above 255 white; where no white is defined, the file is a bad
+    one.
+    """
     grey = np.uint16([[0, 128, 129, 29298], [51914, 65278, 65407, 65535]])
     path = tmp_path / "a"
     path.write_bytes(encode(Image.fromarray(grey), kind))
@@ -96,7 +119,13 @@ def test_16_bits_are_scaled_not_cut(kind, encode, tmp_path):
 def test_odd_metadata_are_no_fault_of_the_pixels(make_photograph, encode):
     picture = make_photograph(3)
     upright = np.asarray(open_upright(encode(picture)))
-    for exif in (b"", b"Exif", b"Exif\0\0garbage", b"Exif\0\0MM\0*\0\0\0\x08\0\x09", bytes(range(200))):
+    for exif in (
+        b"",
+        b"Exif",
+        b"Exif\0\0garbage",
+        b"Exif\0\0MM\0*\0\0\0\x08\0\x09",
+        bytes(range(200)),
+    ):
         assert np.array_equal(open_upright(encode(picture, exif=exif)), upright)
     for value in (9, 77, 65535):
         odd = Image.Exif()
@@ -105,12 +134,16 @@ def test_odd_metadata_are_no_fault_of_the_pixels(make_photograph, encode):
 
 
 def test_threads_that_decode_leave_the_processs_warnings_alone(make_photograph, encode, tmp_path):
-    """Filters that are changed and put back in threads end up changed: one puts back what another had changed."""
+    """Filters that are changed and put back in threads end up changed: one puts back what another
+    had changed.
+    """
     data = encode(make_photograph(1))
     (tmp_path / "a.jpg").write_bytes(data)
     before = list(warnings.filters)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: (open_upright(data), examine(str(tmp_path / "a.jpg"))), range(2000)))
+        list(
+            pool.map(lambda _: (open_upright(data), examine(str(tmp_path / "a.jpg"))), range(2000))
+        )
     assert warnings.filters == before
 
 
@@ -121,7 +154,9 @@ def drawn(kind, number=5):
     return np.random.default_rng([3, 2, kind, 1, number])
 
 
-def test_crop_flip_and_colours_are_torchvisions_pixel_for_pixel(make_photograph, encode, torchvision):
+def test_crop_flip_and_colours_are_torchvisions_pixel_for_pixel(
+    make_photograph, encode, torchvision
+):
     transforms, autoaugment = torchvision.transforms, torchvision.transforms.autoaugment
     functional, nearest = transforms.functional, transforms.InterpolationMode.NEAREST
     for number in range(12):
@@ -129,7 +164,9 @@ def test_crop_flip_and_colours_are_torchvisions_pixel_for_pixel(make_photograph,
         image, rng = Image.open(io.BytesIO(data)).convert("RGB"), drawn(8)
         left, top, right, bottom = draw_box(*image.size, RECIPE.crop_scale, rng)
         mirrored = rng.random() < 0.5
-        expected = functional.resized_crop(image, top, left, bottom - top, right - left, [48, 48], antialias=True)
+        expected = functional.resized_crop(
+            image, top, left, bottom - top, right - left, [48, 48], antialias=True
+        )
         if mirrored:
             expected = functional.hflip(expected)
         assert training_pixels(data, RECIPE, 2, 1, 5).tobytes() == expected.tobytes()
@@ -140,7 +177,11 @@ def test_crop_flip_and_colours_are_torchvisions_pixel_for_pixel(make_photograph,
                 image = autoaugment._apply_op(image, name, magnitude, nearest, None)
             assert training_pixels(data, recipe, 2, 1, 5).tobytes() == image.tobytes()
         rng, image = drawn(9), expected
-        adjust = (functional.adjust_brightness, functional.adjust_contrast, functional.adjust_saturation)
+        adjust = (
+            functional.adjust_brightness,
+            functional.adjust_contrast,
+            functional.adjust_saturation,
+        )
         for place, factor in zip(rng.permutation(3), rng.uniform(0.6, 1.4, 3), strict=True):
             image = adjust[place](image, factor)
         jittered = training_pixels(data, dataclasses.replace(RECIPE, color_jitter=0.4), 2, 1, 5)
@@ -160,14 +201,20 @@ def test_boxes_are_whole_inside_and_of_the_areas_and_ratios_asked_for():
     assert area.max() < 1.01
     assert 0.74 < ratio.min() < 0.76
     assert 1.32 < ratio.max() < 1.35
-    assert np.mean(np.log(ratio[area < 0.5])) == pytest.approx(0, abs=0.02)  # log-uniform where all fit
+    # log-uniform where all fit
+    assert np.mean(np.log(ratio[area < 0.5])) == pytest.approx(0, abs=0.02)
     centred = (left + right)[area < 0.5].mean() / 1000, (top + bottom)[area < 0.5].mean() / 750
     assert centred == pytest.approx((0.5, 0.5), abs=0.02)
 
 
 @pytest.mark.parametrize(
     ("size", "box"),
-    [((1000, 10), (493, 0, 506, 10)), ((10, 1000), (0, 493, 10, 506)), ((1, 1), (0, 0, 1, 1)), ((1, 9), (0, 4, 1, 5))],
+    [
+        ((1000, 10), (493, 0, 506, 10)),
+        ((10, 1000), (0, 493, 10, 506)),
+        ((1, 1), (0, 0, 1, 1)),
+        ((1, 9), (0, 4, 1, 5)),
+    ],
 )
 def test_where_no_box_fits_it_is_the_middle(size, box):
     assert draw_box(*size, 1.0, np.random.default_rng(0)) == box

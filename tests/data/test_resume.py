@@ -14,31 +14,79 @@ from resnet_fn.runtime.workers import Workers
 from resnet_fn.train import parse
 
 FLAGS = (
-    *("--dataset", "imagefolder", "--image-size", "16", "--model", "resnet8", "--batch-size", "4", "--epochs", "4"),
-    *("--max-shift", "0", "--max-rotation", "0", "--max-zoom", "0", "--flip", "--policy", "trivialaugment"),
-    *("--cutmix", "1", "--erasing", "0.3", "--ema", "0.8", "--checkpoint-every", "2", "--keep-last", "9"),
+    *(
+        "--dataset",
+        "imagefolder",
+        "--image-size",
+        "16",
+        "--model",
+        "resnet8",
+        "--batch-size",
+        "4",
+        "--epochs",
+        "4",
+    ),
+    *(
+        "--max-shift",
+        "0",
+        "--max-rotation",
+        "0",
+        "--max-zoom",
+        "0",
+        "--flip",
+        "--policy",
+        "trivialaugment",
+    ),
+    *(
+        "--cutmix",
+        "1",
+        "--erasing",
+        "0.3",
+        "--ema",
+        "0.8",
+        "--checkpoint-every",
+        "2",
+        "--keep-last",
+        "9",
+    ),
     *("--data-threads", "1", "--no-progress"),
 )
 
 
 @pytest.mark.usefixtures("device")
-def test_a_class_folder_that_was_renamed_is_refused_before_anything_changes(folder, capsys, raises_line):
+def test_a_class_folder_that_was_renamed_is_refused_before_anything_changes(
+    folder, capsys, raises_line
+):
     """The classes are sorted by name: "zebra" puts the others' labels one lower."""
     from resnet_fn import train
 
     def run(*more: str) -> None:
-        words = [*FLAGS, "--epochs", "1", "--mode", "pynative", "--data-dir", str(folder), "--out-dir", "run"]
+        words = [
+            *FLAGS,
+            "--epochs",
+            "1",
+            "--mode",
+            "pynative",
+            "--data-dir",
+            str(folder),
+            "--out-dir",
+            "run",
+        ]
         train(*parse([*words, *more]))
 
     run()
     for half in ("train", "val"):
         (folder / half / "bee").rename(folder / half / "zebra")
-    before = {path: path.stat().st_mtime_ns for path in Path("run").rglob("*") if path.name != "lock"}
+    before = {
+        path: path.stat().st_mtime_ns for path in Path("run").rglob("*") if path.name != "lock"
+    }
     difference = "classes 'bee' → 'cat with a space', 'cat with a space' → 'zebra'"
     text = f"another training set than the checkpoint's ({difference})"
     with raises_line("resume: ", text, "give the same data"):
         run()
-    assert {path: path.stat().st_mtime_ns for path in Path("run").rglob("*") if path.name != "lock"} == before
+    assert {
+        path: path.stat().st_mtime_ns for path in Path("run").rglob("*") if path.name != "lock"
+    } == before
     run("--allow-other-data")
     assert f"resuming with {text}\n" in capsys.readouterr().out
 
@@ -61,7 +109,8 @@ def test_the_key_is_the_sets_and_not_the_machines(photographs):
     feed, other = make_feed(two, RECIPE, Workers(0, 2)), make_feed(photographs, RECIPE)
     labels, names = photographs.train.labels, "\0".join(photographs.train.names).encode()
     assert feed.reproducibility_key == other.reproducibility_key
-    assert feed.reproducibility_key is feed.reproducibility_key  # once a run: it hashes the names of all files
+    # once a run: it hashes the names of all files
+    assert feed.reproducibility_key is feed.reproducibility_key
     assert feed.reproducibility_key == {
         "samples": 21,
         "files": hashlib.sha256(names + labels.tobytes()).hexdigest(),
@@ -86,7 +135,9 @@ def test_a_resume_with_other_data_is_rejected_or_noted(photographs, raises_line)
             data_notes(state, classes, feed, False)
         assert data_notes(state, classes, feed, True) == [f"resuming with {text}"]
     older = saved({**known, "samples": 20}, classes)  # as of version 0.2.0
-    with raises_line("samples 20 → 21", "Unlike the version that began the run, this one reads .jfif"):
+    with raises_line(
+        "samples 20 → 21", "Unlike the version that began the run, this one reads .jfif"
+    ):
         data_notes(older, classes, feed, False)
     turned = dataclasses.replace(photographs.train, labels=photographs.train.labels[::-1].copy())
     other = make_feed(dataclasses.replace(photographs, train=turned), RECIPE)
@@ -101,7 +152,9 @@ def test_two_class_folders_swapped_whole_are_noticed(dataset, folder, raises_lin
         if dataset == "mindrecord":
             pack.main([str(folder), out, "--shards", "1", "--threads", "1", "--no-progress"])
         recipe = dataclasses.replace(RECIPE, dataset=dataset)
-        return make_feed(open_dataset(recipe, out if dataset == "mindrecord" else str(folder)), recipe)
+        return make_feed(
+            open_dataset(recipe, out if dataset == "mindrecord" else str(folder)), recipe
+        )
 
     before = feed_of("one").reproducibility_key
     for old, new in (("bee", "x"), ("éléphant", "bee"), ("x", "éléphant")):

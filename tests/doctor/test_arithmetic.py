@@ -14,21 +14,30 @@ def test_a_copy_that_loses_bytes_of_an_array_that_is_not_aligned(monkeypatch):
     ok, text = arithmetic.transfer()
     assert (ok, bool(re.fullmatch(r"0 of \d+ arrays come back changed", text))) == (True, True)
     real = arithmetic.Tensor
-    monkeypatch.setattr(arithmetic, "Tensor", lambda a: real(a if a.ctypes.data % 64 == 0 else np.zeros_like(a)))
+    monkeypatch.setattr(
+        arithmetic, "Tensor", lambda a: real(a if a.ctypes.data % 64 == 0 else np.zeros_like(a))
+    )
     ok, text = arithmetic.transfer()
-    assert (ok, bool(re.fullmatch(r"[1-9]\d* of \d+ arrays come back changed", text))) == (False, True)
+    assert (ok, bool(re.fullmatch(r"[1-9]\d* of \d+ arrays come back changed", text))) == (
+        False,
+        True,
+    )
 
 
 def test_an_inverted_momentum(monkeypatch):
     assert arithmetic.batchnorm() == (True, "a batch has weight 0.1 in the moving mean")
-    monkeypatch.setattr(arithmetic, "batch_norm", lambda channels: nn.BatchNorm2d(channels, momentum=0.1))
+    monkeypatch.setattr(
+        arithmetic, "batch_norm", lambda channels: nn.BatchNorm2d(channels, momentum=0.1)
+    )
     assert arithmetic.batchnorm() == (False, "a batch has weight 0.9 in the moving mean")
 
 
 def test_a_nesterov_that_is_ignored(monkeypatch):
     assert arithmetic.nesterov()[0]
     real = arithmetic.momentum_sgd
-    monkeypatch.setattr(arithmetic, "momentum_sgd", lambda groups, momentum, nesterov: real(groups, momentum, False))
+    monkeypatch.setattr(
+        arithmetic, "momentum_sgd", lambda groups, momentum, nesterov: real(groups, momentum, False)
+    )
     ok, text = arithmetic.nesterov()
     assert (ok, text.endswith("from float64 after two updates")) == (False, True)
 
@@ -45,7 +54,10 @@ def test_a_convolution_in_less_than_float32(monkeypatch):
 
     monkeypatch.setattr(arithmetic, "conv", Half)
     ok, text = arithmetic.convolution()
-    assert (ok, text.startswith(tuple(f"relative error {n}e-04," for n in (1, 2, 3)))) == (False, True)
+    assert (ok, text.startswith(tuple(f"relative error {n}e-04," for n in (1, 2, 3)))) == (
+        False,
+        True,
+    )
 
 
 def test_an_overflow_that_nobody_notices(monkeypatch):
@@ -60,4 +72,7 @@ def test_an_overflow_that_nobody_notices(monkeypatch):
 
 def test_clip_and_skip():
     assert arithmetic.clip()[0]
-    assert arithmetic.skip() == (True, "with NaN the weights stayed, the scale went from 1024 to 512")
+    assert arithmetic.skip() == (
+        True,
+        "with NaN the weights stayed, the scale went from 1024 to 512",
+    )

@@ -19,7 +19,9 @@ NAMES = [
 @pytest.fixture(scope="module")
 def report(tmp_path_factory, python):
     folder = tmp_path_factory.mktemp("doctor")
-    done = python("-m", "resnet_fn.doctor", "--json", "doctor.json", cwd=folder, HCCL_CONNECT_TIMEOUT="600")
+    done = python(
+        "-m", "resnet_fn.doctor", "--json", "doctor.json", cwd=folder, HCCL_CONNECT_TIMEOUT="600"
+    )
     assert os.listdir(folder) == ["doctor.json"]
     return done.stdout, json.loads((folder / "doctor.json").read_text())
 
@@ -30,9 +32,13 @@ def test_this_machine_passes_and_its_versions_are_listed(report):
     output, written = report
     assert [finding["name"] for finding in written["findings"]] == NAMES
     assert written["broken"] == []
-    assert output.splitlines()[-1].startswith("10 of 10 ok, in ")  # a sum of one worker cannot be wrong: not shown
+    # a sum of one worker cannot be wrong: not shown
+    assert output.splitlines()[-1].startswith("10 of 10 ok, in ")
     for finding in written["findings"]:
-        assert f"ok      {finding['name']:12} {finding['found']}\n{'':20} {finding['means']}\n" in output
+        assert (
+            f"ok      {finding['name']:12} {finding['found']}\n{'':20} {finding['means']}\n"
+            in output
+        )
     assert written["packages"]["mindspore"] == mindspore.__version__
     assert f"mindspore {mindspore.__version__}" in output
     assert written["variables"]["HCCL_CONNECT_TIMEOUT"] == "600"
@@ -61,7 +67,10 @@ def test_what_raises_is_broken():
 
 def test_a_folder_that_is_not_there_is_an_error_and_leaves_nothing(tmp_path, python, says):
     done = python("-m", "resnet_fn.doctor", "--out-dir", "absent", code=1)
-    says(done.stderr, "doctor: error: out_dir: absent is not a folder; create it, or give another folder")
+    says(
+        done.stderr,
+        "doctor: error: out_dir: absent is not a folder; create it, or give another folder",
+    )
     assert os.listdir(tmp_path) == []
 
 
@@ -78,7 +87,9 @@ def test_absent(check):
 
 def test_the_report_of_acceptance_says_what_is_broken(tmp_path, pytestconfig, python):
     shutil.copy(pytestconfig.rootpath / "tests/acceptance/conftest.py", tmp_path)
-    (tmp_path / "test_checks.py").write_text(CHECKS.replace("(check):", '(check):\n    """What it means."""'))
+    (tmp_path / "test_checks.py").write_text(
+        CHECKS.replace("(check):", '(check):\n    """What it means."""')
+    )
     command = ["-m", "pytest", "--rootdir", ".", "-p", "no:cacheprovider", ".", "--out", "accepted"]
     source = os.pathsep.join([str(pytestconfig.rootpath), os.environ.get("PYTHONPATH", "")])
     python(*command, code=1, PYTHONPATH=source)
@@ -87,20 +98,27 @@ def test_the_report_of_acceptance_says_what_is_broken(tmp_path, pytestconfig, py
     assert "BROKEN: bad; not tried: absent" in report
     assert "| golden | ok | fine \\| well |" in report
     assert (
-        "| bad | BROKEN | python -m resnet_fn.train --batch-sise 3 --device CPU: exit code 2: train: error: " in report
+        "| bad | BROKEN | python -m resnet_fn.train --batch-sise 3 --device CPU: exit code 2: "
+        "train: error: " in report
     )
     assert sorted(os.listdir(tmp_path / "accepted/work")) == ["bad", "golden"]
-    assert json.loads((tmp_path / "accepted/acceptance.json").read_text())["checks"][0]["numbers"] == {"rate": 1.5}
+    assert json.loads((tmp_path / "accepted/acceptance.json").read_text())["checks"][0][
+        "numbers"
+    ] == {"rate": 1.5}
 
 
 @pytest.mark.slow
 def test_a_convolution_on_the_reference_kernel_is_named(tmp_path, python):
-    """ONEDNN_MAX_CPU_ISA is what keeps convolutions fast: overridden by the user, the doctor says what it costs."""
+    """ONEDNN_MAX_CPU_ISA is what keeps convolutions fast: overridden by the user, the doctor says
+    what it costs.
+    """
     if " avx512f " not in Path("/proc/cpuinfo").read_text():
         pytest.skip("oneDNN takes its reference kernel on AVX-512 machines only")
     if not at_least(2, 9):
         pytest.skip("MindSpore 2.7 and 2.8 do not")
-    done = python("-m", "resnet_fn.doctor", "--out-dir", tmp_path, code=1, ONEDNN_MAX_CPU_ISA="DEFAULT")
+    done = python(
+        "-m", "resnet_fn.doctor", "--out-dir", tmp_path, code=1, ONEDNN_MAX_CPU_ISA="DEFAULT"
+    )
     assert done.stderr == "doctor: error: broken: convolution\n"
     assert "BROKEN  convolution" in done.stdout
 

@@ -4,7 +4,9 @@ from mindspore import nn
 
 from resnet_fn.doctor.port import changing_defaults
 
-pytestmark = pytest.mark.skipif(mindspore.__version__ != "2.10.0", reason="other docstrings announce other changes")
+pytestmark = pytest.mark.skipif(
+    mindspore.__version__ != "2.10.0", reason="other docstrings announce other changes"
+)
 
 PORT = """
 import numpy as np
@@ -37,7 +39,11 @@ WRITTEN = {
 @pytest.mark.parametrize(
     ("layer", "argument", "new"),
     [
-        *((nn.BatchNorm2d, "momentum", "0.1"), (nn.Conv2d, "has_bias", "True"), (nn.LayerNorm, "epsilon", "1e-5")),
+        *(
+            (nn.BatchNorm2d, "momentum", "0.1"),
+            (nn.Conv2d, "has_bias", "True"),
+            (nn.LayerNorm, "epsilon", "1e-5"),
+        ),
         *((nn.AvgPool2d, "stride", "kernel_size"), (nn.InstanceNorm2d, "affine", "False")),
     ],
 )
@@ -52,7 +58,11 @@ def test_what_rests_on_a_default_is_named_with_what_to_write(python, tmp_path):
         *(("Conv2d", "write pad_mode='same' (conv)"), ("Conv2d", "write has_bias=False (conv)")),
         ("BatchNorm2d", "write momentum=0.9; with a later MindSpore write 0.1,", "(norm)"),
         *(("MaxPool2d", "write stride=1 (pool)"), ("LeakyReLU", "write alpha=0.2 (act)")),
-        *(("Dropout", "write p=0.1 (drop)"), ("port.py:17", "ops.select may change"), ("port.py:17", "n - 1")),
+        *(
+            ("Dropout", "write p=0.1 (drop)"),
+            ("port.py:17", "ops.select may change"),
+            ("port.py:17", "n - 1"),
+        ),
     ):
         assert any(all(word in line for word in words) for line in lines), words
     assert len(lines) == 9
@@ -60,4 +70,7 @@ def test_what_rests_on_a_default_is_named_with_what_to_write(python, tmp_path):
 
 def test_what_is_written_is_no_finding(python, tmp_path):
     (tmp_path / "port.py").write_text(PORT.format(**WRITTEN))
-    assert "nothing depends on a default" in python("-m", "resnet_fn.doctor", "port.py:Net", cwd=tmp_path).stdout
+    assert (
+        "nothing depends on a default"
+        in python("-m", "resnet_fn.doctor", "port.py:Net", cwd=tmp_path).stdout
+    )

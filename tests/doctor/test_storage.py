@@ -14,4 +14,7 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "lockf", refuse)
-    assert storage.rename(tmp_path) == (False, "a file was replaced: True, the folder was locked: False")
+    assert storage.rename(tmp_path) == (
+        False,
+        "a file was replaced: True, the folder was locked: False",
+    )

@@ -29,7 +29,9 @@ def write_run(folder, **settings):
     averaged = [mindspore.Parameter(p * 0.5, name=f"ema.{p.name}") for p in net.trainable_params()]
     state = {"update": 5, "epoch": 0, "best": {"top1": 0.1, "update": 5}, "last": None}
     state |= {"recipe": to_dict(recipe), "dataset": to_dict(dataset.input)}
-    save_checkpoint(folder / "checkpoints/step-00000005", list(net.get_parameters()), averaged, state)
+    save_checkpoint(
+        folder / "checkpoints/step-00000005", list(net.get_parameters()), averaged, state
+    )
     return folder
 
 
@@ -90,7 +92,9 @@ def main():
     """main("predict", *arguments) runs a command in this process and returns its exit code."""
 
     def run_command(command, *arguments):
-        return importlib.import_module(f"resnet_fn.{command}").main([str(argument) for argument in arguments])
+        return importlib.import_module(f"resnet_fn.{command}").main(
+            [str(argument) for argument in arguments]
+        )
 
     return run_command
 

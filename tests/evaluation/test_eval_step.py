@@ -25,7 +25,9 @@ def test_ranks_ties_and_broken_logits():
 
 def test_with_several_classes_the_loss_is_each_classs_own():
     step = make_eval_step(_Fixed())
-    logits = np.array([[1, 3, 2], [-9, 0, 9], [1, 2, 3], [np.nan, 0, 0], [np.inf, 0, 0]], np.float32)
+    logits = np.array(
+        [[1, 3, 2], [-9, 0, 9], [1, 2, 3], [np.nan, 0, 0], [np.inf, 0, 0]], np.float32
+    )
     labels = np.array([[1, 0, 1], [0, 1, 1], [0, 0, 0], [1, 0, 0], [1, 0, 0]], np.float32)
     result = step(Tensor(logits[:, None, None]), Tensor(labels))
     probability = 1 / (1 + np.exp(-logits[:3].astype(np.float64)))

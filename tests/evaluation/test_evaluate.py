@@ -20,17 +20,24 @@ def test_each_evaluation_option_has_its_effect(run):
     assert evaluate(run, image_size=16)["loss"] != plain["loss"]
     with pytest.raises(ValueError, match=r"^tta: 'flipp' is unknown; "):
         evaluate(run, tta="flipp")
-    with pytest.raises(ValueError, match=r"^image_size: -1 is negative; give pixels, or 0 for the recipe's size$"):
+    with pytest.raises(
+        ValueError, match=r"^image_size: -1 is negative; give pixels, or 0 for the recipe's size$"
+    ):
         evaluate(run, image_size=-1)
 
 
-def test_of_a_run_folder_as_weights_it_says_which_checkpoint_and_what_classes(run, main, capsys, write_recipe):
+def test_of_a_run_folder_as_weights_it_says_which_checkpoint_and_what_classes(
+    run, main, capsys, write_recipe
+):
     best = load_checkpoint(run / "checkpoints/step-00000005")
     spec = best.state["dataset"] | {"classes": list("1023456789")}
     last = run / "checkpoints/step-00000006"
     write_checkpoint(last, best.weights, best.training, best.state | {"update": 6, "dataset": spec})
     recipe = write_recipe({"model": "resnet8", "image_size": 8})
-    other = f"warning: {last}: the last layer is for these classes in another order, '1' → '0', '0' → '1'; the net"
+    other = (
+        f"warning: {last}: the last layer is for these classes in another order, '1' → '0', "
+        "'0' → '1'; the net"
+    )
     for which, path, warning in (("last", last, other), ("best", best.path, "")):
         flags = ("--recipe", recipe, "--json", "result.json", "--which", which)
         assert main("evaluate", "--weights", run, *flags) == 0
@@ -51,10 +58,24 @@ def test_evaluation_gives_the_scores_of_training(trained_run):
 
 
 @pytest.mark.slow
-def test_reports_are_the_same_bytes_for_any_batch_size_and_number_of_workers(trained_run, msrun, main):
+def test_reports_are_the_same_bytes_for_any_batch_size_and_number_of_workers(
+    trained_run, msrun, main
+):
     for name, size in (("one", 256), ("two", 7)):
-        assert main("evaluate", "--checkpoint", trained_run, "--report", name, "--batch-size", size) == 0
-    command = ("-m", "resnet_fn.evaluate", "--checkpoint", str(trained_run), "--report", "workers", "--threads", "3")
+        assert (
+            main("evaluate", "--checkpoint", trained_run, "--report", name, "--batch-size", size)
+            == 0
+        )
+    command = (
+        "-m",
+        "resnet_fn.evaluate",
+        "--checkpoint",
+        str(trained_run),
+        "--report",
+        "workers",
+        "--threads",
+        "3",
+    )
     msrun(2, *command)
     for file in ("report.html", "report.json", "predictions.csv"):
         first = Path("one", file).read_bytes()
@@ -65,20 +86,32 @@ def test_reports_are_the_same_bytes_for_any_batch_size_and_number_of_workers(tra
 SMALL = {"dataset": "imagefolder", "model": "resnet8", "image_size": 8, "eval_resize": 8}
 
 
-def test_a_weight_file_is_scored_with_the_check_of_files_of_the_recipe_file(folder, write_recipe, main):
+def test_a_weight_file_is_scored_with_the_check_of_files_of_the_recipe_file(
+    folder, write_recipe, main
+):
     mindspore.save_checkpoint(create_model("resnet8", num_classes=3), "net.ckpt")
     bad = folder / "val" / "bee" / "00 ü.JPEG"
     bad.write_bytes(bad.read_bytes()[:300])
-    for check, message in (("auto", "1 of 9 validation files are bad"), ("no", "00 ü.JPEG: cannot be decoded")):
+    for check, message in (
+        ("auto", "1 of 9 validation files are bad"),
+        ("no", "00 ü.JPEG: cannot be decoded"),
+    ):
         recipe = write_recipe({**SMALL, "data_dir": str(folder), "check_files": check})
         with pytest.raises(ValueError, match=message):
             main("evaluate", "--weights", "net.ckpt", "--recipe", recipe)
-    assert sorted(path.name for path in folder.iterdir()) == ["train", "val"]  # nothing beside the data
+    # nothing beside the data
+    assert sorted(path.name for path in folder.iterdir()) == ["train", "val"]
 
 
-def test_weights_for_other_classes_are_rejected_with_what_can_be_done(folder, write_recipe, main, raises_line):
+def test_weights_for_other_classes_are_rejected_with_what_can_be_done(
+    folder, write_recipe, main, raises_line
+):
     mindspore.save_checkpoint(create_model("resnet8", num_classes=4), "net.ckpt")
     # More threads than there are CPUs here: how fast training reads is not for an evaluation.
     recipe = write_recipe({**SMALL, "data_dir": str(folder), "data_threads": 9999})
-    with raises_line("net.ckpt ", "fc.weight (4, 64) instead of (3, 64)", "train with --weights FILE to make a new"):
+    with raises_line(
+        "net.ckpt ",
+        "fc.weight (4, 64) instead of (3, 64)",
+        "train with --weights FILE to make a new",
+    ):
         main("evaluate", "--weights", "net.ckpt", "--recipe", recipe)

@@ -24,7 +24,9 @@ def images(count=70, size=8):
     from resnet_fn.data.dataset import eval_batches
 
     digits = load_digits()
-    return next(eval_batches(digits.test, dataclasses.replace(digits.input, image_size=size), count))[0]
+    return next(
+        eval_batches(digits.test, dataclasses.replace(digits.input, image_size=size), count)
+    )[0]
 
 
 @pytest.mark.parametrize("kind", ["mindir", "onnx", "safetensors"])
@@ -40,7 +42,10 @@ def test_exported_files_answer_as_the_net(run, kind, batch):
     assert sorted(os.listdir("out")) == [f"net.{kind}", f"net.{kind}.json"]
     assert json.loads(Path("out", f"net.{kind}.json").read_text()) == card
     assert card["classes"] == list("0123456789")
-    assert (card["preprocessing"]["mean"], card["preprocessing"]["full_scale"]) == ([0.305386], 255.0)
+    assert (card["preprocessing"]["mean"], card["preprocessing"]["full_scale"]) == (
+        [0.305386],
+        255.0,
+    )
     assert card["input"]["shape"] == [batch or None, 1, 8, 8]
     assert card["verified"]["images"] == (10 if batch else 12)
     assert card["verified"]["largest_difference"] <= 1e-5
@@ -60,12 +65,16 @@ def documented():
 
 @pytest.mark.parametrize("size", [8, pytest.param(16, marks=pytest.mark.slow)])
 def test_an_image_file_answers_by_the_documented_steps_as_predict_says(run, digits_png, size):
-    """From a PNG through onnxruntime; of the net's own size, of others, which are resized, turned, with 16 bits."""
+    """From a PNG through onnxruntime; of the net's own size, of others, which are resized, turned,
+    with 16 bits.
+    """
     trained = load_run(run, image_size=size)
     export(trained, Path("net.onnx"), 0, images(12, size))
     digits_png.joinpath("05.png").rename("digit.png")
     names = documented()
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (31, 13, 3), np.uint8)).save("other.png")
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (31, 13, 3), np.uint8)).save(
+        "other.png"
+    )
     noise, exif = np.random.default_rng(1).integers(0, 65536, (9, 13), np.uint16), Image.Exif()
     exif[0x112] = 6
     Image.fromarray(noise).save("deep.png")
@@ -74,19 +83,25 @@ def test_an_image_file_answers_by_the_documented_steps_as_predict_says(run, digi
         (logits,) = names["session"].run(["logits"], {"images": names["read_image"](file)})
         (result,) = predict(trained, [Path(file)], top=10)
         expected = {likely["index"]: likely["probability"] for likely in result["top"]}
-        assert [expected[index] for index in range(10)] == pytest.approx(softmax(logits[0].astype(float)), abs=1e-6)
+        assert [expected[index] for index in range(10)] == pytest.approx(
+            softmax(logits[0].astype(float)), abs=1e-6
+        )
 
 
 @pytest.mark.parametrize(
     "settings",
     [
         {"model": "resnet8", "stem": "imagenet"},  # each family's own net: tests/acceptance
-        pytest.param({"model": "resnet18", "stem": "imagenet", "precision": "fp16"}, marks=pytest.mark.slow),
+        pytest.param(
+            {"model": "resnet18", "stem": "imagenet", "precision": "fp16"}, marks=pytest.mark.slow
+        ),
     ],
     ids=lambda settings: " ".join(settings.values()),
 )
 def test_a_net_with_imagenets_stem_answers_from_its_files(make_run, digits_png, settings):
-    """Its max-pool is another operation in a file; the net itself predicts the same bits before and after."""
+    """Its max-pool is another operation in a file; the net itself predicts the same bits before and
+    after.
+    """
     trained = load_run(make_run(**settings, image_size=64), image_size=64)
     digits_png.joinpath("05.png").rename("digit.png")
     before = predict(trained, "digit.png", top=10)
@@ -105,7 +120,9 @@ def test_the_description_is_inside_the_file_too(run):
     card = export(run, "net.onnx")
     assert card["preprocessing"] == trained.preprocessing
     assert card["verified"]["images"] == 128
-    with pytest.raises(ValueError, match=r"^out: net.pb ends in '.pb'; give a file that ends in .mindir, .onnx or"):
+    with pytest.raises(
+        ValueError, match=r"^out: net.pb ends in '.pb'; give a file that ends in .mindir, .onnx or"
+    ):
         export(run, "net.pb")
     model = onnx.load("net.onnx")
     # Standard convolutions, not the matrix products that compute them here.
@@ -133,7 +150,9 @@ def test_a_file_that_answers_otherwise_is_not_kept(run, monkeypatch):
         mindspore.ops.assign(trained.net.fc.bias, trained.net.fc.bias + 0.01)
 
     monkeypatch.setitem(exporting._WRITERS, "safetensors", write)
-    with pytest.raises(ExportError, match=r"logits differ from the net's by up to 0\.01 .* no file was kept$"):
+    with pytest.raises(
+        ExportError, match=r"logits differ from the net's by up to 0\.01 .* no file was kept$"
+    ):
         export(trained, Path("out/net.safetensors"), 0, images(4))
     assert os.listdir("out") == []
 
@@ -146,6 +165,8 @@ def test_comparison_refuses_what_is_not_finite_or_fails(run):
     def fails(part):
         raise RuntimeError("shapes do not fit")
 
-    with pytest.raises(ExportError, match=r"cannot be run \(shapes do not fit\) and was not kept; set a batch size"):
+    with pytest.raises(
+        ExportError, match=r"cannot be run \(shapes do not fit\) and was not kept; set a batch size"
+    ):
         compare(trained, fails, images(4), 0)
     assert describe_export(trained, "mindir", 3)["output"]["shape"] == [3, 10]

@@ -29,7 +29,9 @@ def sha256(data):
 
 @pytest.fixture
 def poisoned():
-    """A run whose checkpoint has a NaN with a valid hash: this package never saves one, but a file may hold it."""
+    """A run whose checkpoint has a NaN with a valid hash: this package never saves one, but a file
+    may hold it.
+    """
     train(RECIPE, OPTIONS)
     step = Path("run/checkpoints/step-00000005")
     data = bytearray((step / "weights.safetensors").read_bytes())
@@ -38,14 +40,18 @@ def poisoned():
     data[start + begin : start + begin + 4] = np.float32(np.nan).tobytes()
     (step / "weights.safetensors").write_bytes(data)
     manifest = json.loads((step / "manifest.json").read_text())
-    manifest["files"]["weights.safetensors"]["tensors"]["fc.bias"]["sha256"] = sha256(data[start + begin : start + end])
+    manifest["files"]["weights.safetensors"]["tensors"]["fc.bias"]["sha256"] = sha256(
+        data[start + begin : start + end]
+    )
     del manifest["sha256"]
     manifest["sha256"] = sha256(json.dumps(manifest, sort_keys=True).encode())
     (step / "manifest.json").write_text(json.dumps(manifest))
     return step
 
 
-def test_a_checkpoint_that_is_not_finite_is_rejected_and_inspect_shows_it(poisoned, capsys, raises_line):
+def test_a_checkpoint_that_is_not_finite_is_rejected_and_inspect_shows_it(
+    poisoned, capsys, raises_line
+):
     Path("image.png").write_bytes(b"is not even looked at")
     for use in (
         lambda: load_run("run"),
@@ -67,9 +73,14 @@ def test_a_checkpoint_that_is_not_finite_is_rejected_and_inspect_shows_it(poison
 def test_ema_where_there_is_none_is_an_error_with_the_fix(run):
     trained = load_run(run)
     save_checkpoint(
-        Path("bare/checkpoints/step-00000005"), list(trained.net.get_parameters()), [], trained.checkpoint.state
+        Path("bare/checkpoints/step-00000005"),
+        list(trained.net.get_parameters()),
+        [],
+        trained.checkpoint.state,
     )
-    with pytest.raises(CheckpointError, match=r"step-00000005: contains no EMA weights; leave out --ema, or"):
+    with pytest.raises(
+        CheckpointError, match=r"step-00000005: contains no EMA weights; leave out --ema, or"
+    ):
         load_run("bare", ema=True)
 
 

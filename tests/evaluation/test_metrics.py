@@ -12,7 +12,9 @@ from resnet_fn.evaluation.task import ANY_CLASSES, ONE_CLASS, Scores, describe_s
 
 @pytest.fixture(scope="module")
 def guesses():
-    """Labels, logits of a middling classifier, predictions; class 6 is never there, class 5 never predicted."""
+    """Labels, logits of a middling classifier, predictions; class 6 is never there, class 5 never
+    predicted.
+    """
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 6, 500)
     logits = rng.standard_normal((500, 7))
@@ -26,11 +28,15 @@ def test_class_scores_are_scikit_learns(guesses):
     confusion = metrics.confusion_matrix(labels, predictions, 7)
     assert (confusion == sklearn.confusion_matrix(labels, predictions, labels=range(7))).all()
     ours = ONE_CLASS.by_class(Scores(np.float32(0), predictions, np.int32(0)), labels, 7)
-    theirs = sklearn.precision_recall_fscore_support(labels, predictions, labels=range(7), zero_division=0)
+    theirs = sklearn.precision_recall_fscore_support(
+        labels, predictions, labels=range(7), zero_division=0
+    )
     for name, values in zip(("precision", "recall", "f1", "support"), theirs, strict=True):
         np.testing.assert_allclose(ours[name], values, rtol=1e-12, err_msg=name)
     for kind, values in metrics.averages(ours).items():
-        expected = sklearn.precision_recall_fscore_support(labels, predictions, average=kind, zero_division=0)
+        expected = sklearn.precision_recall_fscore_support(
+            labels, predictions, average=kind, zero_division=0
+        )
         assert list(values.values()) == pytest.approx(expected[:3], rel=1e-12), kind
 
 
@@ -48,7 +54,10 @@ def test_calibration_is_scikit_learns(guesses):
 
 
 def test_mistakes_and_confused_pairs_are_in_order():
-    confidence, right = np.array([0.5, 0.9, 0.9, 0.7, 0.9]), np.array([False, False, True, False, False])
+    confidence, right = (
+        np.array([0.5, 0.9, 0.9, 0.7, 0.9]),
+        np.array([False, False, True, False, False]),
+    )
     assert metrics.confident_mistakes(confidence, right, 3).tolist() == [1, 4, 3]
     labels = np.array([0, 0, 1, 1, 1, 1, 1, 1, 1, 2], np.int32)
     predictions = np.array([1, 1, 0, 0, 0, 0, 0, 2, 2, 2], np.int32)
@@ -61,7 +70,9 @@ def test_what_a_report_holds_grows_with_samples_and_classes_not_with_the_classes
     rng, classes = np.random.default_rng(2), 4000
     labels, predictions = (rng.integers(0, classes, 6000, np.int32) for _ in range(2))
     top = np.stack((predictions, np.full(6000, 0.5)), 1)[:, :, None].astype(np.float32)
-    scores = Scores(np.ones(6000, np.float32), predictions, (labels != predictions).astype(np.int32), top)
+    scores = Scores(
+        np.ones(6000, np.float32), predictions, (labels != predictions).astype(np.int32), top
+    )
     names = [str(number) for number in range(classes)]
     tracemalloc.start()
     report = ONE_CLASS.report(scores, labels, names)
@@ -73,7 +84,10 @@ def test_what_a_report_holds_grows_with_samples_and_classes_not_with_the_classes
     assert sum(row["count"] for row in report["confused"]) == (labels != predictions).sum()
     counts = {(row["label"], row["prediction"]): row["count"] for row in report["confused"]}
     label, prediction = labels[0].item(), predictions[0].item()
-    assert counts[str(label), str(prediction)] == ((labels == label) & (predictions == prediction)).sum()
+    assert (
+        counts[str(label), str(prediction)]
+        == ((labels == label) & (predictions == prediction)).sum()
+    )
     assert f1 == pytest.approx(sklearn.f1_score(labels, predictions, average="macro"), rel=1e-12)
 
 
@@ -92,7 +106,12 @@ def test_the_threshold_table_is_scikit_learns():
         assert row["accuracy"] == sklearn.accuracy_score(positive, taken)
         assert row["false_alarms"] == (taken & ~positive).sum() / (~positive).sum()
     nothing = metrics.threshold_table(np.zeros(3, bool), np.zeros(3))[0]
-    assert (nothing["precision"], nothing["recall"], nothing["f1"], nothing["accuracy"]) == (0, 0, 0, 1)
+    assert (nothing["precision"], nothing["recall"], nothing["f1"], nothing["accuracy"]) == (
+        0,
+        0,
+        0,
+        1,
+    )
 
 
 def test_mean_average_precision_is_scikit_learns_ties_and_absent_classes_included():
@@ -110,13 +129,18 @@ def test_mean_average_precision_is_scikit_learns_ties_and_absent_classes_include
 def test_scores_of_several_classes_are_each_classs_own():
     labels = np.float32([[1, 1, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0]])
     probabilities = np.float32([[0.9, 0.4, 0.1], [0.5, 0.7, 0.2], [0.6, 0.8, 0.3], [0.1, 0.2, 0.4]])
-    scores = ANY_CLASSES.by_class(Scores(np.float32(0), np.int32(0), np.int32(0), None, probabilities), labels, 3)
+    scores = ANY_CLASSES.by_class(
+        Scores(np.float32(0), np.int32(0), np.int32(0), None, probabilities), labels, 3
+    )
     theirs = sklearn.precision_recall_fscore_support(labels, probabilities >= 0.5, zero_division=0)
     for name, values in zip(("precision", "recall", "f1", "support"), theirs, strict=True):
         np.testing.assert_allclose(scores[name], values, rtol=1e-12, err_msg=name)
     assert scores["predicted"].tolist() == [3, 2, 0]
-    for kind, values in metrics.averages(scores, every_class=True).items():  # the absent class counts, as 0
-        expected = sklearn.precision_recall_fscore_support(labels, probabilities >= 0.5, average=kind, zero_division=0)
+    # the absent class counts, as 0
+    for kind, values in metrics.averages(scores, every_class=True).items():
+        expected = sklearn.precision_recall_fscore_support(
+            labels, probabilities >= 0.5, average=kind, zero_division=0
+        )
         assert list(values.values()) == pytest.approx(expected[:3], rel=1e-12), kind
 
 
@@ -131,7 +155,9 @@ def test_curves_are_scikit_learns_ties_included():
     probabilities[np.arange(90), labels] += np.float32(0.2)
     curves = metrics.precision_recall_curves(of_class(labels, 4), probabilities)
     for index in range(3):
-        precision, recall, _ = sklearn.precision_recall_curve(labels == index, probabilities[:, index])
+        precision, recall, _ = sklearn.precision_recall_curve(
+            labels == index, probabilities[:, index]
+        )
         np.testing.assert_allclose(curves[index]["precision"][::-1], precision[:-1], atol=1e-6)
         np.testing.assert_allclose(curves[index]["recall"][::-1], recall[:-1], atol=1e-6)
     assert curves[3] == {"recall": [], "precision": []}
@@ -153,7 +179,9 @@ def test_the_gallery_is_the_surest_and_the_worst_of_each_class():
     loss = np.array([5, 1, 7, 2, 8, 3, 6, 4, 0.4, 0.1, np.nan, 0.3, 9], np.float32)
     shown = metrics.gallery(labels, loss[:, None], [0.5, 0.9, 0.0, 0.1])
     assert shown == {0: [1, 3, 5, 6, 2, 4], 1: [9, 11, 8, 10], 3: [12]}
-    many = metrics.gallery(np.eye(40, dtype=bool), np.zeros((40, 1)), [1 - k / 40 for k in range(40)])
+    many = metrics.gallery(
+        np.eye(40, dtype=bool), np.zeros((40, 1)), [1 - k / 40 for k in range(40)]
+    )
     assert list(many) == list(range(10, 40))  # the 30 weakest
 
 
@@ -168,7 +196,8 @@ def test_wrong_statements_are_classes_predicted_or_missed_the_most_confident_fir
     wrong = [(0, 0, 0.875), (0, 1, 0.75), (1, 2, 0.625), (1, 1, 0.5)]
     for limit in (9, 2):
         assert mistakes(positive, probabilities, [0.5, 0.5], limit) == wrong[:limit]
-    assert metrics.gallery(positive, -probabilities, [0.0, 0.0, 0.0]) == {0: [0], 2: [0, 1]}  # each by its own class
+    # each by its own class
+    assert metrics.gallery(positive, -probabilities, [0.0, 0.0, 0.0]) == {0: [0], 2: [0, 1]}
 
 
 def test_top_classes_are_the_softmax_in_order():
@@ -184,12 +213,22 @@ def test_top_5_needs_more_than_five_classes():
     metrics = {"loss": 1.5, "top1": 0.5, "top5": 1.0, "count": 4}
     assert describe_scores(metrics, "abcde") == "loss 1.5000, top-1 50.00%"
     assert describe_scores(metrics, "abcdef") == "loss 1.5000, top-1 50.00%, top-5 100.00%"
-    assert describe_scores({"loss": 0.5, "map": 0.25, "count": 4}, "abcdef") == "loss 0.5000, mAP 25.00%"
+    assert (
+        describe_scores({"loss": 0.5, "map": 0.25, "count": 4}, "abcdef")
+        == "loss 0.5000, mAP 25.00%"
+    )
 
 
 def test_probabilities_of_several_classes_keep_their_digits_at_both_ends():
     logits = np.float32([[0, -80, 30], [np.nan, 1, 0]])
     probabilities = ANY_CLASSES.probabilities(logits)
-    np.testing.assert_allclose(probabilities[0], [0.5, np.exp(-80.0), 1 / (1 + np.exp(-30.0))], rtol=1e-12)
+    np.testing.assert_allclose(
+        probabilities[0], [0.5, np.exp(-80.0), 1 / (1 + np.exp(-30.0))], rtol=1e-12
+    )
     assert probabilities[1].tolist() == [0, 0, 0]
-    assert ANY_CLASSES.top_classes(logits, 2)[0].tolist() == [2, 0, np.float32(probabilities[0, 2]), 0.5]
+    assert ANY_CLASSES.top_classes(logits, 2)[0].tolist() == [
+        2,
+        0,
+        np.float32(probabilities[0, 2]),
+        0.5,
+    ]

@@ -30,17 +30,25 @@ def test_a_prediction_does_not_depend_on_company(run, digits_png):
     assert predict(trained, files)[67] == predict(trained, [files[67]])[0]
     assert predict(str(run), files[67]) == predict(trained, [files[67]])
     logits = trained.net(Tensor(trained.preprocess(files[67]))).asnumpy()[0]
-    assert trained.classes[logits.argmax()] == predict(trained, files[67], top=1)[0]["top"][0]["class"]
+    assert (
+        trained.classes[logits.argmax()] == predict(trained, files[67], top=1)[0]["top"][0]["class"]
+    )
 
 
 def test_a_loaded_net_is_compiled_once(run, digits_png):
-    """MindSpore keeps what it compiles until the process ends: 15 MB in each call, where each compiles."""
+    """MindSpore keeps what it compiles until the process ends: 15 MB in each call, where each
+    compiles.
+    """
     trained, files = load_run(run), find_images([digits_png])
     first = predict(trained, files)
     predict(trained, files)
 
     def resident():
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+        return (
+            int(Path("/proc/self/statm").read_text().split()[1])
+            * os.sysconf("SC_PAGE_SIZE")
+            / 2**20
+        )
 
     before = resident()
     for _ in range(4):
@@ -65,7 +73,9 @@ def test_what_is_no_regular_file_is_a_bad_file_and_never_opened(run, digits_png)
     assert len(results) == 74
     errors = {result["file"]: result["error"] for result in results if "error" in result}
     assert list(errors) == ["images/05a.png", "images/05b.png", "images/05d.png", "/dev/zero"]
-    for file, reason in zip(errors, ("not a regular file", "No such file", "not a regular", "not a reg"), strict=True):
+    for file, reason in zip(
+        errors, ("not a regular file", "No such file", "not a regular", "not a reg"), strict=True
+    ):
         assert errors[file].startswith(f"{file}: cannot be read ({reason}")
 
 
@@ -92,7 +102,9 @@ def test_a_bad_file_is_named_and_the_others_go_on(run, digits_png):
 
 
 def test_a_table_of_all_files_the_least_certain_first(run, digits_png, capsys, main, rows_of):
-    """The figures of `predict`; whoever looks through a folder begins where the net doubts; no file is missing."""
+    """The figures of `predict`; whoever looks through a folder begins where the net doubts; no file
+    is missing.
+    """
     Path("images/a,b ü.png").write_bytes(b"no picture")
     results = predict(load_run(run), find_images([digits_png]), top=3)
     for flags in (["by name.csv"], ["out.csv", "--sort", "doubt"]):
@@ -130,7 +142,9 @@ def test_predict_is_the_report(trained_run, detail, photographs, capsys, main, r
     results = predict(load_run(trained_run), find_images([photographs / "val"]), top=3)
     for result, row in zip(results, rows, strict=True):
         assert result["file"].endswith(row["name"])
-        assert [likely["class"] for likely in result["top"]] == [row[f"class{place}"] for place in (1, 2, 3)]
+        assert [likely["class"] for likely in result["top"]] == [
+            row[f"class{place}"] for place in (1, 2, 3)
+        ]
         assert [f"{likely['probability']:.6g}" for likely in result["top"]] == [
             row[f"probability{place}"] for place in (1, 2, 3)
         ]
@@ -138,10 +152,14 @@ def test_predict_is_the_report(trained_run, detail, photographs, capsys, main, r
     assert main("predict", trained_run, results[40]["file"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     top = results[40]["top"]
-    assert line == f"{results[40]['file']}   " + "   ".join(f"{x['class']} {x['probability']:6.2%}" for x in top)
+    assert line == f"{results[40]['file']}   " + "   ".join(
+        f"{x['class']} {x['probability']:6.2%}" for x in top
+    )
     assert main("predict", "--checkpoint", trained_run, "--json", photographs / "val" / "bee") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [json.loads(line)["file"] for line in lines] == [result["file"] for result in results[:30]]
+    assert [json.loads(line)["file"] for line in lines] == [
+        result["file"] for result in results[:30]
+    ]
 
 
 def test_a_name_that_is_not_utf8_is_printed_in_escapes(run, digits_png, python):
@@ -306,7 +324,9 @@ def test_names_of_print0_may_have_line_breaks(digits_png):
 
 
 def test_names_in_a_list_may_be_strange(run, digits_png, capsys, main, monkeypatch):
-    """Spaces, commas, a leading #, bytes that are not UTF-8; a folder and a missing file are named."""
+    """Spaces, commas, a leading #, bytes that are not UTF-8; a folder and a missing file are
+    named.
+    """
     names = ["a b 7.png", "c,d;e.png", "#1.png", " f.png", os.fsdecode(b"\xff.png")]
     for name in names:
         os.rename(f"images/{names.index(name):02d}.png", name)
@@ -325,7 +345,9 @@ def test_a_list_that_names_nothing_is_an_error(run, digits_png, main):
     Path("empty").write_text("# none\n")
     with pytest.raises(ValueError, match=r"^empty: names no images; write the path"):
         main("predict", run, "--list", "empty")
-    with pytest.raises(ValueError, match=r"^zzzzzzzzzzzz.txt: does not exist; give a list of images"):
+    with pytest.raises(
+        ValueError, match=r"^zzzzzzzzzzzz.txt: does not exist; give a list of images"
+    ):
         main("predict", run, "zzzzzzzzzzzz.txt")
 
 

@@ -1,4 +1,6 @@
-"""Runs of two workers, started by `python -m resnet_fn.launch` or by msrun alone, for the tests of both."""
+"""Runs of two workers, started by `python -m resnet_fn.launch` or by msrun alone, for the tests of
+both.
+"""
 
 import subprocess
 import sys
@@ -8,11 +10,27 @@ import pytest
 
 from resnet_fn.checkpoint.run_folder import RunFolder
 
-FLAGS = ["--model", "resnet8", "--norm", "none", "--image-size", "8", "--batch-size", "120", "--epochs", "2"]
-# 11 updates an epoch. Compiling takes most of such a run; what is tested while it compiles asks for `--mode graph`.
+FLAGS = [
+    "--model",
+    "resnet8",
+    "--norm",
+    "none",
+    "--image-size",
+    "8",
+    "--batch-size",
+    "120",
+    "--epochs",
+    "2",
+]
+# 11 updates an epoch. Compiling takes most of such a run; what is tested while it compiles asks for
+#    `--mode graph`.
 RUN = [*FLAGS, "--checkpoint-every", "1", "--threads", "1", "--no-progress", "--mode", "pynative"]
-# What to start a process with that may use all CPUs, where tests keep to one: NumPy has a thread of its own for each.
-ALL_CPUS = "import os, sys; os.sched_setaffinity(0, range(os.cpu_count())); os.execv(sys.argv[1], sys.argv[1:])"
+# What to start a process with that may use all CPUs, where tests keep to one: NumPy has a thread of
+# its own for each.
+ALL_CPUS = (
+    "import os, sys; os.sched_setaffinity(0, range(os.cpu_count())); os.execv(sys.argv[1], "
+    "sys.argv[1:])"
+)
 
 
 class Launcher:
@@ -22,7 +40,8 @@ class Launcher:
         self.msrun, self.processes, self.wait_until = msrun, processes, wait_until
 
     def start(self, folder, *words, options=(), inside=(), more=()):
-        """Start the launcher; the run's name is in every worker's command line, by which they can be found.
+        """Start the launcher; the run's name is in every worker's command line, by which they can
+        be found.
 
         Args:
             words: a command in place of resnet_fn.train.
@@ -30,17 +49,31 @@ class Launcher:
             inside: what the launcher is started with, `ip netns exec …`.
             more: more flags of the command.
         """
-        command = [*inside, sys.executable, "-m", "resnet_fn.launch", "--workers", "2", *options, "--", *words]
+        command = [
+            *inside,
+            sys.executable,
+            "-m",
+            "resnet_fn.launch",
+            "--workers",
+            "2",
+            *options,
+            "--",
+            *words,
+        ]
         words = [*command, *RUN, *more, "--out-dir", str(folder)]
         return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def train(self, *more, command=("-m", "resnet_fn.train"), inside=(), **popen):
         """Start training in one process, with these flags more."""
         words = [*inside, sys.executable, *map(str, command), *RUN, *map(str, more)]
-        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **popen)
+        return subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **popen
+        )
 
     def finish(self, *arguments, code=0, seconds=200, **options):
-        """Start the launcher as `start` does; what it printed, once it has ended with this exit code."""
+        """Start the launcher as `start` does; what it printed, once it has ended with this exit
+        code.
+        """
         process = self.start(*arguments, **options)
         output, _ = process.communicate(timeout=seconds)
         assert process.returncode == code, output
@@ -54,7 +87,11 @@ class Launcher:
     def workers_of(self, folder):
         """The pids of the training processes themselves, the scheduler's too."""
         others = ("resnet_fn.launch", "bin/msrun")
-        return [pid for pid, words in self.processes(folder).items() if not any(other in words for other in others)]
+        return [
+            pid
+            for pid, words in self.processes(folder).items()
+            if not any(other in words for other in others)
+        ]
 
     def worker(self, folder, rank):
         """The pid of a rank's training process; None while it is not there."""
@@ -70,7 +107,9 @@ class Launcher:
     def rank_of(pid):
         """The rank that msrun gave a process; None for the scheduler."""
         environment = dict(
-            entry.split(b"=", 1) for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") if b"=" in entry
+            entry.split(b"=", 1)
+            for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            if b"=" in entry
         )
         return None if environment.get(b"MS_ROLE") != b"MS_WORKER" else int(environment[b"RANK_ID"])
 

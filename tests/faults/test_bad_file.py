@@ -14,9 +14,18 @@ from resnet_fn.data.feed import make_feed
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.run.loop import train
 
-# 21 photographs, 5 updates. An average and momentum would keep what an update that is not applied had left there.
-# Nothing is compiled, which takes a fifth of the time. (A compiled step withholds: tests/update/test_step.py.)
-RECIPE = Recipe(dataset="imagefolder", model="resnet8", image_size=16, batch_size=4, epochs=1, flip=True, ema=0.8)
+# 21 photographs, 5 updates. An average and momentum would keep what an update that is not applied
+# had left there. Nothing is compiled, which takes a fifth of the time. (A compiled step withholds:
+# tests/update/test_step.py.)
+RECIPE = Recipe(
+    dataset="imagefolder",
+    model="resnet8",
+    image_size=16,
+    batch_size=4,
+    epochs=1,
+    flip=True,
+    ema=0.8,
+)
 OPTIONS = {"mode": "pynative", "check_files": "no", "progress": False}
 
 
@@ -28,14 +37,26 @@ def file_of(folder, update):
 
 @pytest.mark.usefixtures("device")
 def test_a_run_ends_at_a_bad_file_and_goes_on_when_it_is_repaired(folder, last_state, raises_line):
-    """In micro-batches. Without a single update there is nothing to save; a file of another size is other data."""
+    """In micro-batches.
+
+    Without a single update there is nothing to save; a file of another size is other data.
+    """
     options = RunOptions(data_dir=str(folder), out_dir="run", accumulate=2, **OPTIONS)
     for update, left in ((0, []), (3, [3])):
         path = file_of(folder, update)
         good = path.read_bytes()
         path.write_bytes(good[:99])
-        kept = f"the checkpoint after update {update} is saved" if update else "there is no checkpoint yet"
-        parts = (f"update {update + 1}: ", f"{path}: cannot be decoded", "the update was not applied", kept)
+        kept = (
+            f"the checkpoint after update {update} is saved"
+            if update
+            else "there is no checkpoint yet"
+        )
+        parts = (
+            f"update {update + 1}: ",
+            f"{path}: cannot be decoded",
+            "the update was not applied",
+            kept,
+        )
         with raises_line(*parts, kind=BadSampleError):
             train(RECIPE, options)
         path.write_bytes(good)
@@ -49,13 +70,19 @@ def test_a_run_ends_at_a_bad_file_and_goes_on_when_it_is_repaired(folder, last_s
 
 @pytest.mark.usefixtures("device")
 def test_a_bad_validation_file_costs_no_epoch(folder, events, last_state, raises_line):
-    """The first evaluation meets it, and each resumed run again, without an update between; then it is repaired."""
+    """The first evaluation meets it, and each resumed run again, without an update between; then it
+    is repaired.
+    """
     options = RunOptions(data_dir=str(folder), out_dir="run", **OPTIONS)
     path = max((folder / "val").rglob("*.JPEG"))
     good = path.read_bytes()
     path.write_bytes(good[:99])
     for _ in range(2):
-        parts = ("evaluation after update 5: ", f"{path}: cannot be decoded", "checkpoint after update 5 is saved")
+        parts = (
+            "evaluation after update 5: ",
+            f"{path}: cannot be decoded",
+            "checkpoint after update 5 is saved",
+        )
         with raises_line(*parts, kind=BadSampleError):
             train(RECIPE, options)
         assert RunFolder(Path("run")).updates() == [5]
@@ -71,8 +98,20 @@ def two_workers(python):
     """two_workers(data_dir, code) trains in "run"; what each worker printed."""
 
     def run(data_dir, code=0):
-        Path("bad.toml").write_text(recipe_text(RECIPE, RunOptions(data_dir=str(data_dir), **OPTIONS)))
-        words = ("--workers", "2", "--log-dir", "logs", "--", "--recipe", "bad.toml", "--out-dir", "run")
+        Path("bad.toml").write_text(
+            recipe_text(RECIPE, RunOptions(data_dir=str(data_dir), **OPTIONS))
+        )
+        words = (
+            "--workers",
+            "2",
+            "--log-dir",
+            "logs",
+            "--",
+            "--recipe",
+            "bad.toml",
+            "--out-dir",
+            "run",
+        )
         python("-m", "resnet_fn.launch", *words, code=code, seconds=300)
         return [Path(f"logs/worker_{rank}.log").read_text() for rank in range(2)]
 
@@ -81,10 +120,12 @@ def two_workers(python):
 
 @pytest.mark.slow
 def test_a_bad_file_of_one_worker_ends_both(photographs, two_workers, last_state):
-    """With one code, in training and in evaluation, of whose blocks of 64 files rank 1 has the second.
+    """With one code, in training and in evaluation, of whose blocks of 64 files rank 1 has the
+    second.
 
-    Rank 0, whose samples were good, says whose were not. Names are bytes, of any encoding. Repaired, it goes on, to the
-    bits that are one worker's above and two workers' in test_launcher.py.
+    Rank 0, whose samples were good, says whose were not. Names are bytes, of any encoding.
+    Repaired, it goes on, to the bits that are one worker's above and two workers' in
+    test_launcher.py.
     """
     folder = Path("data").absolute()
     shutil.copytree(photographs, folder)

@@ -9,8 +9,29 @@ import pytest
 
 from resnet_fn.checkpoint.run_folder import RunFolder
 
-RECIPE = ["--model", "resnet8", "--norm", "none", "--image-size", "8", "--batch-size", "240", "--epochs", "2"]
-TRAIN = ["-m", "resnet_fn.train", *RECIPE, "--threads", "1", "--mode", "pynative", "--out-dir", "run"]
+RECIPE = [
+    "--model",
+    "resnet8",
+    "--norm",
+    "none",
+    "--image-size",
+    "8",
+    "--batch-size",
+    "240",
+    "--epochs",
+    "2",
+]
+TRAIN = [
+    "-m",
+    "resnet_fn.train",
+    *RECIPE,
+    "--threads",
+    "1",
+    "--mode",
+    "pynative",
+    "--out-dir",
+    "run",
+]
 
 
 @pytest.mark.parametrize(
@@ -34,7 +55,9 @@ def test_a_console_that_is_full_or_gone_costs_nothing(redirection):
 
 @pytest.mark.slow
 def test_under_nohup_a_hangup_means_nothing(launcher):
-    process = launcher.train("--out-dir", "run", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    process = launcher.train(
+        "--out-dir", "run", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    )
     launcher.wait_for_update(Path("run"), process, 1)
     os.kill(process.pid, signal.SIGHUP)
     output, _ = process.communicate(timeout=120)

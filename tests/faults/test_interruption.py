@@ -1,4 +1,6 @@
-"""Real training processes, ended in every way there is: the resumed run ends with the unbroken run's bits."""
+"""Real training processes, ended in every way there is: the resumed run ends with the unbroken
+run's bits.
+"""
 
 import os
 import random
@@ -15,7 +17,18 @@ from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.runtime import process
 
 # Two micro-batches an update, five updates an epoch, 30 in all, a checkpoint after each.
-RECIPE = ["--model", "resnet8", "--image-size", "8", "--batch-size", "240", "--epochs", "6", "--accumulate", "2"]
+RECIPE = [
+    "--model",
+    "resnet8",
+    "--image-size",
+    "8",
+    "--batch-size",
+    "240",
+    "--epochs",
+    "6",
+    "--accumulate",
+    "2",
+]
 RUN = [*RECIPE, "--checkpoint-every", "1", "--keep-last", "2", "--threads", "1", "--no-progress"]
 
 
@@ -33,7 +46,9 @@ def start(folder, more=()):
 
 @pytest.fixture(scope="module")
 def finish(python):
-    return lambda folder, more=(), inside=(): python(*[*inside, *command(folder, more)][1:], seconds=300).stdout
+    return lambda folder, more=(), inside=(): (
+        python(*[*inside, *command(folder, more)][1:], seconds=300).stdout
+    )
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +58,27 @@ def curve(events):
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments_it_goes_on_bit_for_bit(launcher, finish, curve, last_state, tmp_path):
-    """Five processes of a fine-tuning, each killed with SIGKILL soon after its first checkpoint, then one to the end.
+def test_killed_at_random_moments_it_goes_on_bit_for_bit(
+    launcher, finish, curve, last_state, tmp_path
+):
+    """Five processes of a fine-tuning, each killed with SIGKILL soon after its first checkpoint,
+    then one to the end.
 
-    AdamW, frozen parts, rates by layer, what is left out at random, class weights, balanced sampling, patience.
-    Nothing is compiled, which each of the seven processes would do anew. (Compiled: tests/run/test_loop.py and
-    tests/acceptance. What a death in a save leaves of a checkpoint: test_damage.py.)
+    AdamW, frozen parts, rates by layer, what is left out at random, class weights, balanced
+    sampling, patience. Nothing is compiled, which each of the seven processes would do anew.
+    (Compiled: tests/run/test_loop.py and tests/acceptance. What a death in a save leaves of a
+    checkpoint: test_damage.py.)
     """
-    flags = ["--optimizer", "adamw", "--learning-rate", "0.005", "--freeze", "stem,layer1", "--layer-decay", "0.75"]
+    flags = [
+        "--optimizer",
+        "adamw",
+        "--learning-rate",
+        "0.005",
+        "--freeze",
+        "stem,layer1",
+        "--layer-decay",
+        "0.75",
+    ]
     flags += ["--drop-path", "0.3", "--dropout", "0.2", "--sampling", "balanced"]
     flags += ["--class-weights", str(tmp_path / "weights.txt")]
     rows = (f"{label} {1 + label % 3}\n" for label in range(10))
@@ -73,9 +101,12 @@ def test_killed_at_random_moments_it_goes_on_bit_for_bit(launcher, finish, curve
 
 
 @pytest.mark.slow
-def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(curve, last_state, tmp_path, monkeypatch):
-    """A signal while an update's micro-batches or an evaluation's batches are computed, two more while the checkpoint
-    is written; resumed. Nothing is compiled, which each of the eleven runs would do anew."""
+def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(
+    curve, last_state, tmp_path, monkeypatch
+):
+    """A signal while an update's micro-batches or an evaluation's batches are computed, two more
+    while the checkpoint is written; resumed. Nothing is compiled, which each of the eleven runs
+    would do anew."""
     from resnet_fn import train
     from resnet_fn.checkpoint import folder as checkpoint
     from resnet_fn.evaluation import scoring
@@ -83,7 +114,8 @@ def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(curve, last_stat
     from resnet_fn.run.prefetch import Prefetcher
     from resnet_fn.train import parse
 
-    flags = [*RUN, "--dataset", "synthetic", "--synthetic-samples", "40", "--batch-size", "8"]  # as many updates
+    # as many updates
+    flags = [*RUN, "--dataset", "synthetic", "--synthetic-samples", "40", "--batch-size", "8"]
     flags += ["--checkpoint-every", "0", "--mode", "pynative"]
     recipe, options, _ = parse([*flags, "--out-dir", str(tmp_path / "run")])
     process.start("CPU", options.threads)
@@ -99,7 +131,8 @@ def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(curve, last_stat
                 sent = True
 
     def fetch_then_signal(result):
-        signal_in("results")  # the flags of this update are exchanged already: the next one reports it
+        # the flags of this update are exchanged already: the next one reports it
+        signal_in("results")
         return fetch(result)
 
     def get_then_signal(self, update):
@@ -120,12 +153,25 @@ def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(curve, last_stat
     monkeypatch.setattr(Prefetcher, "get", get_then_signal)
     monkeypatch.setattr(checkpoint.os, "fsync", signal_then_fsync)
     monkeypatch.setattr(scoring, "eval_batches", eval_batches_then_signal)
-    # A signal before a process's first update would end it at once, this one too: so each run does two updates, or
-    # evaluates. The numbers: at which of these moments in its run, and after which update it stops.
-    stops = [("results", 1, 2), ("results", 1, 4), ("take 5", 1, 6), ("results", 1, 8), ("results", 1, 10)]
-    stops += [("evaluation", 1, 10), ("evaluation", 2, 15), ("results", 5, 20), ("evaluation", 3, 30)]
+    # A signal before a process's first update would end it at once, this one too: so each run does
+    # two updates, or evaluates. The numbers: at which of these moments in its run, and after which
+    # update it stops.
+    stops = [
+        ("results", 1, 2),
+        ("results", 1, 4),
+        ("take 5", 1, 6),
+        ("results", 1, 8),
+        ("results", 1, 10),
+    ]
+    stops += [
+        ("evaluation", 1, 10),
+        ("evaluation", 2, 15),
+        ("results", 5, 20),
+        ("evaluation", 3, 30),
+    ]
     for place, left, update in stops:  # noqa: B007 (read by the functions above)
-        sent, number = False, signal.SIGTERM  # of a SIGINT MindSpore may make one, where the command does not block it
+        # of a SIGINT MindSpore may make one, where the command does not block it
+        sent, number = False, signal.SIGTERM
         result = train(recipe, options)
         newest = RunFolder(result.run).newest().state
         assert (result.stopped, result.updates, newest["update"]) == (number, update, update)
@@ -157,9 +203,14 @@ def end_at_once(process, number, code):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
-def test_signals_before_the_first_update_end_it_at_once(wait_until, installed, all_cpus, number, code, tmp_path):
-    """In a list of images that never ends, then while the first update is compiled: there is nothing to save.
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)]
+)
+def test_signals_before_the_first_update_end_it_at_once(
+    wait_until, installed, all_cpus, number, code, tmp_path
+):
+    """In a list of images that never ends, then while the first update is compiled: there is
+    nothing to save.
 
     On all CPUs, where NumPy has threads, one of which may get a Ctrl-C.
     """
@@ -168,7 +219,9 @@ def test_signals_before_the_first_update_end_it_at_once(wait_until, installed, a
     (tmp_path / "val.txt").write_text("a.jpg 0\nb.jpg 1\n")
     flags = ["--dataset", "imagefolder", "--data-dir", str(tmp_path), "--image-size", "8"]
     flags += ["--train-list", str(fifo), "--val-list", str(tmp_path / "val.txt")]
-    process = popen([sys.executable, "-m", "resnet_fn.train", *flags, "--out-dir", str(tmp_path / "files")])
+    process = popen(
+        [sys.executable, "-m", "resnet_fn.train", *flags, "--out-dir", str(tmp_path / "files")]
+    )
     writer = wait_until(lambda: open_pipe(fifo), 120, process)
     end_at_once(process, number, code)
     os.close(writer)
@@ -178,7 +231,10 @@ def test_signals_before_the_first_update_end_it_at_once(wait_until, installed, a
     wait_until((tmp_path / "run" / "config.json").exists, 120, process)
     output = end_at_once(process, number, code)
     if number == signal.SIGINT:
-        assert output.splitlines()[-1] == "interrupted before the first update: there is nothing to save"
+        assert (
+            output.splitlines()[-1]
+            == "interrupted before the first update: there is nothing to save"
+        )
     assert RunFolder(tmp_path / "run").updates() == []
     assert not list((tmp_path / "run").rglob("*tmp*"))
 
@@ -196,7 +252,9 @@ print("stopped by", result.stopped, "after", result.updates)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mask", "numbers"), [("blocked", "2"), ("open", "2|15")])
-def test_ctrl_c_in_a_script_saves_and_the_script_goes_on(mask, numbers, launcher, all_cpus, tmp_path):
+def test_ctrl_c_in_a_script_saves_and_the_script_goes_on(
+    mask, numbers, launcher, all_cpus, tmp_path
+):
     run = tmp_path / "run"
     process = popen([*all_cpus, sys.executable, "-c", SCRIPT, str(run), mask])
     launcher.wait_for_update(run, process)
@@ -218,7 +276,8 @@ def test_ctrl_c_ends_the_reading_of_flags(installed):
 
 @pytest.mark.slow
 def test_exit_codes_of_signals(launcher, finish, installed, all_cpus, last_state, tmp_path):
-    """SIGTERM: 143, SIGINT: 130, SIGHUP: 129, within the 30 s that a pre-emption leaves; the same command goes on.
+    """SIGTERM: 143, SIGINT: 130, SIGHUP: 129, within the 30 s that a pre-emption leaves; the same
+    command goes on.
 
     On all CPUs, as above. (Two workers: test_launcher.py.)
     """

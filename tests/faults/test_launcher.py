@@ -1,4 +1,7 @@
-"""resnet_fn.launch with real workers: signals, deaths, ports; nobody is left behind. (Two machines: test_machines.)"""
+"""resnet_fn.launch with real workers: signals, deaths, ports; nobody is left behind.
+
+(Two machines: test_machines.)
+"""
 
 import os
 import re
@@ -38,14 +41,18 @@ def stop_before_the_first_update(launcher, run):
 
 
 def stop_in_evaluation(launcher, run):
-    """Rank 1 alone gets a SIGTERM in the first epoch's evaluation: both leave it, with that epoch's checkpoint."""
+    """Rank 1 alone gets a SIGTERM in the first epoch's evaluation: both leave it, with that epoch's
+    checkpoint.
+    """
     output = launcher.finish(run, "python", FAULTY, "term-in-evaluation", "1", code=143)
     assert "SIGTERM: stopping after update 11" in output
     assert RunFolder(run).newest().state["last"] is None
 
 
 def fail_in_evaluation(launcher, run):
-    """Rank 0's first evaluation fails, while rank 1 waits for it: the epoch is saved all the same."""
+    """Rank 0's first evaluation fails, while rank 1 waits for it: the epoch is saved all the
+    same.
+    """
     output = launcher.finish(run, "python", FAULTY, "error-in-evaluation", "0", code=1)
     assert "launch: worker 0 ended with exit code 1; its log ends:\n" in output
     assert "train: error: disk: Input/output error" in output
@@ -79,11 +86,15 @@ def die_in_save(launcher, run):
 def nan_on_one_rank(launcher, run):
     """One NaN on rank 1 only, in update 8: both ranks stop before it is applied."""
     output = launcher.finish(run, "python", FAULTY, "nan-batch", "1", code=1)
-    indices = MemoryFeed(load_digits(), Recipe(image_size=8, batch_size=120), Workers(1, 2)).indices(7)
+    indices = MemoryFeed(
+        load_digits(), Recipe(image_size=8, batch_size=120), Workers(1, 2)
+    ).indices(7)
     assert (
-        f"train: error: update 8: loss or gradients are not finite on rank 1, samples {indices[5]}; the batch is kept "
+        "train: error: update 8: loss or gradients are not finite on rank 1, samples "
+        f"{indices[5]}; the batch is kept "
         f"in {run}: not-finite-00000008-rank-1.npz; the update was not applied; "
-        f"last good checkpoint: {run}/checkpoints/step-00000007; fix the data or lower the learning rate"
+        f"last good checkpoint: {run}/checkpoints/step-00000007; fix the data or lower the "
+        "learning rate"
     ) in output
     kept = np.load(run / "not-finite-00000008-rank-1.npz")
     assert kept["indices"].tolist() == indices.tolist()
@@ -117,8 +128,12 @@ def kill_the_launcher(launcher, run):
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_two_workers_through_every_fault_and_on(launcher, unbroken_pair, events, all_cpus, tmp_path, last_state):
-    """One run of two workers, ended in ten ways, nobody left behind after any; then it ends as if unbroken."""
+def test_two_workers_through_every_fault_and_on(
+    launcher, unbroken_pair, events, all_cpus, tmp_path, last_state
+):
+    """One run of two workers, ended in ten ways, nobody left behind after any; then it ends as if
+    unbroken.
+    """
     run = tmp_path / "run"
     for fault in (
         stop_before_the_first_update,
@@ -129,7 +144,8 @@ def test_two_workers_through_every_fault_and_on(launcher, unbroken_pair, events,
         fail_in_evaluation,
         stop_in_evaluation,
         kill_the_launcher,
-        partial(stop_by_signal, number=signal.SIGINT, inside=all_cpus),  # of which a thread of NumPy's may get it
+        # of which a thread of NumPy's may get it
+        partial(stop_by_signal, number=signal.SIGINT, inside=all_cpus),
         partial(stop_by_signal, number=signal.SIGHUP),  # its terminal is closed
     ):
         fault(launcher, run)
@@ -157,8 +173,19 @@ def test_an_earlier_jobs_scheduler_log_is_none_of_this_jobs(launcher, tmp_path):
     """On a machine without a scheduler, whose folder of logs held one before."""
     Path("logs").mkdir()
     Path("logs/scheduler.log").write_text("The node: 1 is timed out")
-    options = ["--nnodes", "2", "--node-rank", "1", "--master-addr", "192.0.2.1", "--master-port", "8118"]
-    output = launcher.finish(tmp_path / "run", "python", "-c", "", options=[*options, "--log-dir", "logs"])
+    options = [
+        "--nnodes",
+        "2",
+        "--node-rank",
+        "1",
+        "--master-addr",
+        "192.0.2.1",
+        "--master-port",
+        "8118",
+    ]
+    output = launcher.finish(
+        tmp_path / "run", "python", "-c", "", options=[*options, "--log-dir", "logs"]
+    )
     assert "launch: no heartbeat" not in output
 
 
@@ -183,15 +210,23 @@ if os.environ["MS_ROLE"] == "MS_WORKER":
 
 @pytest.mark.parametrize("starter", ["with a child", "without SIGCHLD", "as PID 1"])
 def test_however_it_was_started_its_workers_alone_are_its_own(launcher, tmp_path, starter):
-    """As PID 1 it is in a container. A worker's death is named with its signal; a child that it inherited lives on."""
+    """As PID 1 it is in a container.
+
+    A worker's death is named with its signal; a child that it inherited lives on.
+    """
     inside = [sys.executable, "-c", STARTER, starter]
     if starter == "as PID 1":
         inside = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
-        if shutil.which("unshare") is None or subprocess.run([*inside, "true"], stderr=subprocess.DEVNULL).returncode:
+        if (
+            shutil.which("unshare") is None
+            or subprocess.run([*inside, "true"], stderr=subprocess.DEVNULL).returncode
+        ):
             pytest.skip("no process namespaces here")
     command, code = ("python", "-c", DYING), 128 + signal.SIGSEGV
     output = launcher.finish(tmp_path / "run", *command, inside=inside, code=code, seconds=60)
-    assert re.search(r"^launch: worker [01] ended with exit code 139 \(SIGSEGV\); its log ends:$", output, re.M)
+    assert re.search(
+        r"^launch: worker [01] ended with exit code 139 \(SIGSEGV\); its log ends:$", output, re.M
+    )
     assert f"typed: {sys.executable} -m resnet_fn.launch --workers 2 --\n" in output
     assert "[INFO]" not in output
     if child := re.search(r"^child (\d+)$", output, re.M):
@@ -214,13 +249,19 @@ barrier(workers)
 
 @pytest.mark.slow
 def test_a_worker_that_stands_still_is_named_and_waited_for_as_long_as_asked(launcher, tmp_path):
-    """For 18 s, while the other waits for it in an all-reduce; two jobs at once, of another patience each."""
+    """For 18 s, while the other waits for it in an all-reduce; two jobs at once, of another
+    patience each.
+    """
     jobs = {}
     for patience in ("10", "40"):
         inside = ["env", f"MS_NODE_TIMEOUT={patience}"]
-        jobs[patience] = launcher.start(tmp_path / patience, "python", "-c", STANDING, inside=inside)
+        jobs[patience] = launcher.start(
+            tmp_path / patience, "python", "-c", STANDING, inside=inside
+        )
     outputs = {patience: job.communicate(timeout=200)[0] for patience, job in jobs.items()}
-    assert {patience: job.returncode for patience, job in jobs.items()} == {"10": 1, "40": 0}, outputs
+    assert {patience: job.returncode for patience, job in jobs.items()} == {"10": 1, "40": 0}, (
+        outputs
+    )
     words = "launch: no heartbeat of worker 1 for 10 s: "
     assert [patience for patience, output in outputs.items() if words in output] == ["10"], outputs
     assert not launcher.processes(tmp_path)
@@ -228,7 +269,12 @@ def test_a_worker_that_stands_still_is_named_and_waited_for_as_long_as_asked(lau
 
 def test_a_reader_that_leaves_ends_nothing(launcher, tmp_path):
     """`… | head -1`: the job goes on to its own end, with its own exit code."""
-    words = ["import sys, time", "print('first', flush=True)", "time.sleep(1)", "print('second', flush=True)"]
+    words = [
+        "import sys, time",
+        "print('first', flush=True)",
+        "time.sleep(1)",
+        "print('second', flush=True)",
+    ]
     code = "; ".join([*words, "time.sleep(1)", "open(sys.argv[1] + '.end', 'w').close()"])
     process = launcher.start(tmp_path / "run", "python", "-c", code, str(tmp_path / "run"))
     assert process.stdout.readline() == "first\n"

@@ -24,7 +24,19 @@ def two_machines():
     try:
         steps = [
             ["netns", "add", names[1]],
-            ["link", "add", devices[0], "netns", names[0], "type", "veth", "peer", devices[1], "netns", names[1]],
+            [
+                "link",
+                "add",
+                devices[0],
+                "netns",
+                names[0],
+                "type",
+                "veth",
+                "peer",
+                devices[1],
+                "netns",
+                names[1],
+            ],
         ]
         for node in range(2):
             steps += [
@@ -58,7 +70,9 @@ def launch_on(launcher, machines, run, logs):
 
 def kill_machine(name):
     """Everything that runs on it, at once."""
-    pids = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=True).stdout.split()
+    pids = subprocess.run(
+        ["ip", "netns", "pids", name], capture_output=True, text=True, check=True
+    ).stdout.split()
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):  # it has ended with its parent
             os.kill(int(pid), signal.SIGKILL)
@@ -67,8 +81,8 @@ def kill_machine(name):
 @pytest.mark.slow
 @pytest.mark.alone
 def test_two_machines(launcher, unbroken_pair, two_machines, tmp_path, last_state):
-    """A worker on each of two machines. When either dies, MindSpore's cluster ends the other's job, not at once;
-    then both go on, and end with one machine's bits."""
+    """A worker on each of two machines. When either dies, MindSpore's cluster ends the other's job,
+    not at once; then both go on, and end with one machine's bits."""
     run = tmp_path / "run"
     for dead, message in (
         (1, "launch: no heartbeat of worker 1 for 10 s: "),

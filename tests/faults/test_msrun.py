@@ -1,4 +1,6 @@
-"""msrun as README writes it, without our launcher: what becomes of its workers when it ends, or cannot start."""
+"""msrun as README writes it, without our launcher: what becomes of its workers when it ends, or
+cannot start.
+"""
 
 import os
 import signal
@@ -31,14 +33,18 @@ def test_workers_save_and_end_when_msrun_dies(launcher, unbroken_pair, tmp_path,
 
 @pytest.mark.slow
 def test_nobody_stays_when_msrun_dies_before_the_workers_have_joined(launcher, tmp_path):
-    """Nobody tells the scheduler then that they have left; the `tail` processes look like workers."""
+    """Nobody tells the scheduler then that they have left; the `tail` processes look like
+    workers.
+    """
     run = tmp_path / "run"
     msrun = launcher.start_msrun(run, claim_port("127.0.0.1", 0))
-    launcher.wait_until(lambda: len(launcher.workers_of(run)) >= 4)  # two workers, and two of the scheduler
+    # two workers, and two of the scheduler
+    launcher.wait_until(lambda: len(launcher.workers_of(run)) >= 4)
     msrun.kill()
     msrun.wait()
     try:
-        launcher.wait_for_nobody(run, seconds=30)  # they may still import; then the scheduler stays for 10 s
+        # they may still import; then the scheduler stays for 10 s
+        launcher.wait_for_nobody(run, seconds=30)
     finally:
         end_tails()
     assert not RunFolder(run).updates()
@@ -53,7 +59,10 @@ def test_a_taken_port_is_shown_on_the_screen(launcher, tmp_path):
         msrun = launcher.start_msrun(tmp_path / "run", port)
         assert msrun.wait(timeout=120) == 1
     assert time.monotonic() - began < 60
-    assert f"train: error: master port {port} at 127.0.0.1 cannot be used" in Path("msrun.txt").read_text()
+    assert (
+        f"train: error: master port {port} at 127.0.0.1 cannot be used"
+        in Path("msrun.txt").read_text()
+    )
     launcher.wait_for_nobody(tmp_path / "run")
 
 
@@ -61,7 +70,10 @@ def end_tails():
     """msrun leaves behind the `tail` processes that show the logs."""
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            if path.joinpath("cwd").readlink() == Path.cwd() and b"tail" in path.joinpath("cmdline").read_bytes():
+            if (
+                path.joinpath("cwd").readlink() == Path.cwd()
+                and b"tail" in path.joinpath("cmdline").read_bytes()
+            ):
                 os.kill(int(path.name), signal.SIGKILL)
         except OSError:
             continue

@@ -1,4 +1,6 @@
-"""Numbers going wrong, and what is refused before anything is computed: real runs, the fault in the data."""
+"""Numbers going wrong, and what is refused before anything is computed: real runs, the fault in the
+data.
+"""
 
 import dataclasses
 import os
@@ -39,14 +41,17 @@ def poison(monkeypatch, updates):
 
 @pytest.mark.slow
 def test_fp32_stops_before_the_optimizer(monkeypatch, last_state):
-    """Update 3 of 5 is not applied, not saved; without the fault the run goes on from update 2, bit for bit."""
+    """Update 3 of 5 is not applied, not saved; without the fault the run goes on from update 2, bit
+    for bit.
+    """
     with monkeypatch.context() as fault:
         poison(fault, {3})
         with pytest.raises(NotFiniteError) as caught:
             train(TINY, UNCOMPILED)
     indices = MemoryFeed(load_digits(), TINY).indices(2)
     assert str(caught.value) == (
-        f"update 3: loss or gradients are not finite on rank 0, samples {indices[2]}; the batch is kept in run: "
+        f"update 3: loss or gradients are not finite on rank 0, samples {indices[2]}; the batch is "
+        "kept in run: "
         "not-finite-00000003-rank-0.npz; the update was not applied; last good checkpoint: "
         "run/checkpoints/step-00000002; fix the data or lower the learning rate"
     )
@@ -63,20 +68,33 @@ def test_fp32_stops_before_the_optimizer(monkeypatch, last_state):
 def test_fp16_skips_halves_counts_and_stops_after_too_many_in_a_row(monkeypatch, raises_line):
     poison(monkeypatch, {2, 4, 5})
     row = "update 5: 2 updates in a row were skipped, in spite of loss scaling; loss or gradients"
-    with raises_line(row, "last good checkpoint: run/checkpoints/step-00000004", kind=NotFiniteError):
-        train(dataclasses.replace(TINY, precision="fp16"), dataclasses.replace(UNCOMPILED, max_skips=2))
+    with raises_line(
+        row, "last good checkpoint: run/checkpoints/step-00000004", kind=NotFiniteError
+    ):
+        train(
+            dataclasses.replace(TINY, precision="fp16"),
+            dataclasses.replace(UNCOMPILED, max_skips=2),
+        )
     run = RunFolder(Path("run"))
     fields = ("scaler.scale", "scaler.skipped", "scaler.skipped_in_row")
     scalers = {
-        u: tuple(load_checkpoint(run.checkpoint_path(u)).training[field] for field in fields) for u in run.updates()
+        u: tuple(load_checkpoint(run.checkpoint_path(u)).training[field] for field in fields)
+        for u in run.updates()
     }
     assert scalers == {2: (32768, 1, 1), 3: (32768, 1, 0), 4: (16384, 2, 1)}
 
 
 def test_weights_that_run_away_are_never_saved(raises_line):
-    """Finite gradients and a huge decay times a huge learning rate: the weights themselves overflow."""
-    wild = dataclasses.replace(TINY, learning_rate=3.4e38, weight_decay=1e3, clip_norm=0.0, schedule="constant")
-    with raises_line("/checkpoints/step-00000001 was not saved, because conv1.weight contains", kind=CheckpointError):
+    """Finite gradients and a huge decay times a huge learning rate: the weights themselves
+    overflow.
+    """
+    wild = dataclasses.replace(
+        TINY, learning_rate=3.4e38, weight_decay=1e3, clip_norm=0.0, schedule="constant"
+    )
+    with raises_line(
+        "/checkpoints/step-00000001 was not saved, because conv1.weight contains",
+        kind=CheckpointError,
+    ):
         train(wild, UNCOMPILED)
     assert os.listdir("run/checkpoints") == []
 
@@ -84,7 +102,13 @@ def test_weights_that_run_away_are_never_saved(raises_line):
 def test_an_evaluation_that_is_not_finite_is_saved_and_gone_on_from():
     """float16: after a huge update 1 all logits are infinite, and update 2 is skipped."""
     wild = dataclasses.replace(
-        TINY, batch_size=1437, epochs=2, precision="fp16", learning_rate=1e6, weight_decay=0.0, clip_norm=0.0
+        TINY,
+        batch_size=1437,
+        epochs=2,
+        precision="fp16",
+        learning_rate=1e6,
+        weight_decay=0.0,
+        clip_norm=0.0,
     )
     assert np.isnan(train(wild, UNCOMPILED).last["loss"])
     run = RunFolder(Path("run"))
@@ -111,7 +135,8 @@ def test_a_full_disk_surfaces_and_loses_nothing(room, full, launcher):
         assert process.returncode == code, output
         if code:
             assert output.splitlines()[-1] == (
-                f"train: error: run/{full}: cannot be saved (File too large); make room on the disk, and run the same "
+                f"train: error: run/{full}: cannot be saved (File too large); make room on the "
+                "disk, and run the same "
                 "command with --out-dir run to resume from the last checkpoint"
             )
             assert os.listdir("run/checkpoints") == []

@@ -58,7 +58,9 @@ def test_the_printed_line_goes_on_without_an_out_dir(launcher, wait_until, tmp_p
     launcher.wait_for_update(first, process, 1)
     line, update = stop(process)
     assert line == shlex.join([*process.args, "--resume", str(first)])
-    again = subprocess.Popen(line, shell=True, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    again = subprocess.Popen(
+        line, shell=True, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
     launcher.wait_for_update(first, again, update)
     os.killpg(again.pid, signal.SIGKILL)
     assert f"resuming after update {update} from {first}/checkpoints/" in again.communicate()[0]

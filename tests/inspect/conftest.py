@@ -16,14 +16,21 @@ Arrays = dict[str, np.ndarray]
 
 @pytest.fixture
 def write_resnet8() -> Callable[..., Arrays]:
-    """write_resnet8(file, style, **changes) writes a resnet8 for the digits, the same at every call."""
+    """write_resnet8(file, style, **changes) writes a resnet8 for the digits, the same at every
+    call.
+    """
 
     def write(file: str, style: str = "ours", **changes: np.ndarray) -> Arrays:
         rng = np.random.default_rng(0)
         net = create_model("resnet8", num_classes=10, in_channels=1)
-        arrays = {p.name: (rng.random(p.shape) * 0.1 + 0.2).astype(np.float32) for p in net.get_parameters()}
+        arrays = {
+            p.name: (rng.random(p.shape) * 0.1 + 0.2).astype(np.float32)
+            for p in net.get_parameters()
+        }
         arrays |= {name: array - 0.25 for name, array in arrays.items() if name.endswith("weight")}
-        arrays = {name: changes.get(name, array).astype(np.float32) for name, array in arrays.items()}
+        arrays = {
+            name: changes.get(name, array).astype(np.float32) for name, array in arrays.items()
+        }
         write_arrays(file, {rename(name, style, True): array for name, array in arrays.items()})
         return arrays
 
@@ -32,7 +39,11 @@ def write_resnet8() -> Callable[..., Arrays]:
 
 @pytest.fixture
 def resnet8(write_resnet8: Callable[..., Arrays]) -> tuple[LoadedNet, DataSet, Arrays]:
-    """That file's net, looked into in float32 whatever the recipe's precision, the digits, and the arrays."""
+    """That file's net, looked into in float32 whatever the recipe's precision, the digits, and the
+    arrays.
+    """
     arrays = write_resnet8("a.safetensors")
-    use = dataclasses.replace(recipe("digits"), model="resnet8", label_smoothing=0.0, precision="fp16")
+    use = dataclasses.replace(
+        recipe("digits"), model="resnet8", label_smoothing=0.0, precision="fp16"
+    )
     return *open_net("a.safetensors", use), arrays

@@ -23,7 +23,11 @@ def test_command_shows_every_parameter(write_resnet8, capsys):
     assert rows.keys() == arrays.keys()
     weight = arrays["layer2.0.conv1.weight"].astype(np.float64)
     expected = weight.mean(), weight.std(), weight.min(), weight.max(), (weight**2).sum() ** 0.5
-    assert rows["layer2.0.conv1.weight"] == ["32x16x3x3", "float32", *(f"{value:.3e}" for value in expected)]
+    assert rows["layer2.0.conv1.weight"] == [
+        "32x16x3x3",
+        "float32",
+        *(f"{value:.3e}" for value in expected),
+    ]
     with pytest.raises(ValueError, match=r"^/dev/full: cannot be written \(No space left"):
         inspect.main(["a.safetensors", "--json", "/dev/full"])
     stored = {row["name"]: row for row in json.loads(Path("a.json").read_text())["parameters"]}
@@ -45,7 +49,9 @@ def test_command_compares_frameworks(write_resnet8, capsys):
 
 def test_another_net_ends_in_one_line(write_resnet8, raises_line):
     write_resnet8("a.safetensors")
-    write_arrays("b.safetensors", {f"encoder.{place}": np.ones(2, np.float32) for place in range(3)})
+    write_arrays(
+        "b.safetensors", {f"encoder.{place}": np.ones(2, np.float32) for place in range(3)}
+    )
     with raises_line("OTHER: only 0 of 3 arrays match CHECKPOINT's 47 arrays in name and shape"):
         inspect.main(["a.safetensors", "b.safetensors"])
 
@@ -65,7 +71,11 @@ def tag(kind: str, name: str) -> str:
 
 def test_histograms_hold_the_arrays(write_resnet8, capsys, board_events):
     def histograms(folder: str) -> dict[str, object]:
-        return {value.tag: value.histo for event in board_events(folder) for value in event.summary.value}
+        return {
+            value.tag: value.histo
+            for event in board_events(folder)
+            for value in event.summary.value
+        }
 
     arrays = write_resnet8("a.safetensors")
     assert inspect.main(["a.safetensors", "--out-dir", "weights"]) == 0
@@ -73,10 +83,23 @@ def test_histograms_hold_the_arrays(write_resnet8, capsys, board_events):
     assert found.keys() == {f"weights/{name}" for name in arrays}
     weight = arrays["fc.weight"].astype(np.float64)
     histogram = found["weights/fc.weight"]
-    assert (histogram.num, histogram.min, histogram.max) == (weight.size, weight.min(), weight.max())
+    assert (histogram.num, histogram.min, histogram.max) == (
+        weight.size,
+        weight.min(),
+        weight.max(),
+    )
     assert histogram.sum == pytest.approx(weight.sum(), rel=1e-4)
     capsys.readouterr()
-    flags = ["--activations", "--gradients", "--batch-size", "3", "--out-dir", "inside", "--json", "a.json"]
+    flags = [
+        "--activations",
+        "--gradients",
+        "--batch-size",
+        "3",
+        "--out-dir",
+        "inside",
+        "--json",
+        "a.json",
+    ]
     assert inspect.main(["a.safetensors", *flags, "--recipe", "digits", "--model", "resnet8"]) == 0
     shown = capsys.readouterr().out
     assert "activations after update 0, evaluation mode, 3 validation images" in shown
@@ -85,7 +108,11 @@ def test_histograms_hold_the_arrays(write_resnet8, capsys, board_events):
     stored = json.loads(Path("a.json").read_text())
     for row in stored["activations"]:
         histogram = found.pop(tag("activations", row["name"]))
-        assert (histogram.num, histogram.min, histogram.max) == (np.prod(row["shape"]), row["min"], row["max"])
+        assert (histogram.num, histogram.min, histogram.max) == (
+            np.prod(row["shape"]),
+            row["min"],
+            row["max"],
+        )
     for kind, rows in (("gradients", "parameters"), ("output_gradients", "layers")):
         for row in stored["gradients"][rows]:
             assert found.pop(tag(kind, row["name"])).max == row["max"]
@@ -96,23 +123,43 @@ def test_a_recipe_file_says_which_lists(folder, write_recipe):
     net = create_model("resnet8", num_classes=2, in_channels=3)
     write_arrays("b.safetensors", {p.name: p.asnumpy() for p in net.get_parameters()})
     for half in ("train", "val"):
-        rows = [f"{path.relative_to(folder)}\t{path.parent.name}" for path in sorted(folder.glob(f"{half}/[bc]*/*"))]
+        rows = [
+            f"{path.relative_to(folder)}\t{path.parent.name}"
+            for path in sorted(folder.glob(f"{half}/[bc]*/*"))
+        ]
         Path(f"{half}.txt").write_text("\n".join(rows))
     settings = {"extends": "finetune", "model": "resnet8", "data_dir": str(folder)}
     settings |= {"train_list": "train.txt", "val_list": "val.txt"}
     settings |= {"image_size": 24, "eval_size": 24, "eval_resize": 32}
     recipe = write_recipe(settings)
-    assert inspect.main(["b.safetensors", "--activations", "--batch-size", "2", "--recipe", recipe]) == 0
+    assert (
+        inspect.main(["b.safetensors", "--activations", "--batch-size", "2", "--recipe", recipe])
+        == 0
+    )
 
 
 def test_differences_are_largest_first():
-    ours = {name: np.ones(4) for name in "abc"} | {"d": np.ones(2), "e": np.ones(1), "n": np.array([np.nan])}
-    theirs = {**ours, "a": np.array([1, 1, 1, 1.1]), "b": np.array([1, 1, 1, 3.0]), "d": np.ones(3), "f": np.ones(1)}
+    ours = {name: np.ones(4) for name in "abc"} | {
+        "d": np.ones(2),
+        "e": np.ones(1),
+        "n": np.array([np.nan]),
+    }
+    theirs = {
+        **ours,
+        "a": np.array([1, 1, 1, 1.1]),
+        "b": np.array([1, 1, 1, 3.0]),
+        "d": np.ones(3),
+        "f": np.ones(1),
+    }
     del theirs["e"]
     found = compare_arrays(ours, theirs)
     assert [item.name for item in found.differences] == ["b", "a"]
     assert found.differences[0].relative == pytest.approx(2 / 12**0.5)
-    assert (found.differences[0].ours, found.differences[0].theirs, found.differences[0].place) == (1.0, 3.0, (3,))
+    assert (found.differences[0].ours, found.differences[0].theirs, found.differences[0].place) == (
+        1.0,
+        3.0,
+        (3,),
+    )
     assert (found.same, found.missing, found.unexpected) == (2, ["f"], ["e"])
     assert found.shapes == ["d (2,) here, (3,) there"]
     assert comparison_table(found)[-1] == "2 of 4 common parameters are equal"

@@ -1,4 +1,6 @@
-"""BatchNorm over two workers, of which the other has the same samples, is BatchNorm over these samples twice."""
+"""BatchNorm over two workers, of which the other has the same samples, is BatchNorm over these
+samples twice.
+"""
 
 import mindspore
 import numpy as np
@@ -17,7 +19,9 @@ def double(tensor):
 
 
 def gradients(x, weights, gamma, ranks):
-    """A weighed sum of what the cell gives and its gradients, by samples and parameters; then the moving statistics."""
+    """A weighed sum of what the cell gives and its gradients, by samples and parameters; then the
+    moving statistics.
+    """
     cell = BatchNorm2d(3, momentum=0.9)
     ops.assign(cell.gamma, Tensor(gamma))
     cell.set_train(True)
@@ -28,15 +32,20 @@ def gradients(x, weights, gamma, ranks):
     def weighed(x):
         return (cell(x) * weights).sum()
 
-    value, (of_x, of_parameters) = mindspore.value_and_grad(weighed, 0, cell.trainable_params())(Tensor(x))
+    value, (of_x, of_parameters) = mindspore.value_and_grad(weighed, 0, cell.trainable_params())(
+        Tensor(x)
+    )
     return [value, *of_parameters], of_x, [cell.moving_mean, cell.moving_variance]
 
 
 def test_two_ranks_are_one_with_their_samples():
     rng = np.random.default_rng(0)
-    x = (rng.normal(size=(4, 3, 5, 5)) + 30).astype(np.float32)  # a mean that E[x²] - E[x]² would not survive
+    # a mean that E[x²] - E[x]² would not survive
+    x = (rng.normal(size=(4, 3, 5, 5)) + 30).astype(np.float32)
     weights, gamma = (rng.normal(size=shape).astype(np.float32) for shape in (x.shape, 3))
-    sums, of_x, moving = gradients(np.concatenate([x, x]), np.concatenate([weights, weights]), gamma, 1)
+    sums, of_x, moving = gradients(
+        np.concatenate([x, x]), np.concatenate([weights, weights]), gamma, 1
+    )
     own_sums, own_of_x, own_moving = gradients(x, weights, gamma, 2)
     for both, one in zip(sums, own_sums, strict=True):
         np.testing.assert_allclose(2 * one.asnumpy(), both.asnumpy(), rtol=1e-4, atol=1e-4)

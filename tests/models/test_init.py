@@ -31,12 +31,20 @@ def test_zero_init_residual_makes_blocks_the_identity():
 
 
 @pytest.mark.parametrize("kind", ["torchvision", "torch"])
-@pytest.mark.parametrize(("sizes", "groups"), [((256, 512, 3), 1), ((512, 512, 3), 32), ((512, 1000), 1)])
+@pytest.mark.parametrize(
+    ("sizes", "groups"), [((256, 512, 3), 1), ((512, 512, 3), 32), ((512, 1000), 1)]
+)
 def test_initialisation_has_torchs_distribution(kind, sizes, groups):
-    """Mean and standard deviation within five standard errors, range alike; bias included; two sizes: Dense."""
+    """Mean and standard deviation within five standard errors, range alike; bias included; two
+    sizes: Dense.
+    """
     torch = pytest.importorskip("torch", reason="torch's own initialisation is the expectation")
     is_dense = len(sizes) == 2
-    own = nn.Dense(*sizes) if is_dense else nn.Conv2d(*sizes, pad_mode="valid", group=groups, has_bias=True)
+    own = (
+        nn.Dense(*sizes)
+        if is_dense
+        else nn.Conv2d(*sizes, pad_mode="valid", group=groups, has_bias=True)
+    )
     other = torch.nn.Linear(*sizes) if is_dense else torch.nn.Conv2d(*sizes, groups=groups)
     mindspore.set_seed(1)
     torch.manual_seed(1)
@@ -45,7 +53,10 @@ def test_initialisation_has_torchs_distribution(kind, sizes, groups):
     if kind == "torchvision" and isinstance(other, torch.nn.Conv2d):
         torch.nn.init.kaiming_normal_(other.weight, mode="fan_out", nonlinearity="relu")
     for ours, expected in ((own.weight, other.weight), (own.bias, other.bias)):
-        a, b = ours.asnumpy().ravel().astype(np.float64), expected.detach().numpy().ravel().astype(np.float64)
+        a, b = (
+            ours.asnumpy().ravel().astype(np.float64),
+            expected.detach().numpy().ravel().astype(np.float64),
+        )
         error = 5 * b.std() * np.sqrt(2 / len(b))
         assert abs(a.mean() - b.mean()) < error
         assert abs(a.std() - b.std()) < error

@@ -70,7 +70,9 @@ def test_a_block_that_is_left_out_is_its_shortcut_and_ones_change_nothing():
     x = net.layer3(nn.ReLU()(net.layer2[0].downsample(x)))
     np.testing.assert_allclose(output[1], net.fc(x.mean((2, 3))).asnumpy()[1], rtol=1e-5, atol=1e-6)
     half = net(images, None, mask * 0.5).asnumpy() - net.fc.bias.asnumpy()
-    np.testing.assert_allclose(2 * half, net(images).asnumpy() - net.fc.bias.asnumpy(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        2 * half, net(images).asnumpy() - net.fc.bias.asnumpy(), rtol=1e-4, atol=1e-6
+    )
 
 
 SPEC = color_spec("", (), IMAGENET_MEAN, IMAGENET_STD)
@@ -88,7 +90,11 @@ def test_an_update_from_bytes_equals_one_from_normalised_images_to_rounding():
             rng = np.random.default_rng(seed)
             images = rng.integers(0, 256, (8, 3, 6, 5), dtype=np.uint8)
             labels = Tensor(rng.integers(0, 4, 8).astype(np.int32))
-            given = images if as_bytes else normalise_on_host(images, SPEC, np.empty(images.shape, np.float32))
+            given = (
+                images
+                if as_bytes
+                else normalise_on_host(images, SPEC, np.empty(images.shape, np.float32))
+            )
             losses.append(float(step(Tensor(given), labels, 0.1).loss))
         weights.append([p.asnumpy() for p in net.get_parameters()])
     np.testing.assert_allclose(losses[3:], losses[:3], rtol=1e-6)

@@ -20,21 +20,22 @@ pytestmark = pytest.mark.usefixtures("device")
         ("resnet18", 11_689_512),
         ("resnet34", 21_797_672),
         ("resnet50", 25_557_032),
-        # timm's resnet50d, 25.58 M: the stem has 3·32·9 + 32·32·9 + 32·64·9 = 28,512 weights and 128 of BatchNorm
-        # instead of 64·3·49 = 9,408
+        # timm's resnet50d, 25.58 M: the stem has 3·32·9 + 32·32·9 + 32·64·9 = 28,512 weights and
+        # 128 of BatchNorm instead of 64·3·49 = 9,408
         ("resnet50 d", 25_557_032 + 28_512 + 128 - 9_408),
         # R50 with each 3x3 in 32 groups at twice the width, or at twice the width
         ("resnext50_32x4d", 25_028_904),
         pytest.param("wide_resnet50_2", 68_883_240, marks=pytest.mark.slow),
-        # SE: C²/8 weights and 17·C/16 biases in a block of C channels. R18, two blocks each of 64, 128, 256, 512:
-        # 2·(512 + 2,048 + 8,192 + 32,768) = 87,040 and 2·17/16·960 = 2,040
+        # SE: C²/8 weights and 17·C/16 biases in a block of C channels. R18, two blocks each of 64,
+        # 128, 256, 512: 2·(512 + 2,048 + 8,192 + 32,768) = 87,040 and 2·17/16·960 = 2,040
         ("se_resnet18", 11_689_512 + 87_040 + 2_040),
-        # R50: 3·8,192 + 4·32,768 + 6·131,072 + 3·524,288 weights, 17/16 · 15,104 biases; timm publishes 28.09 M
+        # R50: 3·8,192 + 4·32,768 + 6·131,072 + 3·524,288 weights, 17/16 · 15,104 biases; timm
+        # publishes 28.09 M
         ("se_resnet50", 25_557_032 + 2_514_944 + 16_048),
         pytest.param("se_resnet101", 49_326_872, marks=pytest.mark.slow),  # timm: 49.33 M
-        # θ⁻ adds nothing. θ: 3·256·56² + 4·512·28² + 6·1,024·14² + 3·2,048·7² = 5,519,360 weights and
-        # 2·15,104 of BatchNorm; θ⁺ the excite of SE. With statistics (2 for each of R50's 26,560 and the gathers'
-        # 15,104 channels) 31.19 and 33.72 M: the paper's 31.2 and 33.7.
+        # θ⁻ adds nothing. θ: 3·256·56² + 4·512·28² + 6·1,024·14² + 3·2,048·7² = 5,519,360 weights
+        # and 2·15,104 of BatchNorm; θ⁺ the excite of SE. With statistics (2 for each of R50's
+        # 26,560 and the gathers' 15,104 channels) 31.19 and 33.72 M: the paper's 31.2 and 33.7.
         ("genet50_minus", 25_557_032),
         ("genet50", 25_557_032 + 5_519_360 + 30_208),
         ("genet50_plus", 25_557_032 + 5_519_360 + 30_208 + 2_514_944 + 16_048),
@@ -44,7 +45,10 @@ pytestmark = pytest.mark.usefixtures("device")
 )
 def test_imagenet_parameter_counts(name, count):
     name, _, stem = name.partition(" ")
-    assert sum(parameter.size for parameter in create_model(name, stem=stem).trainable_params()) == count
+    assert (
+        sum(parameter.size for parameter in create_model(name, stem=stem).trainable_params())
+        == count
+    )
 
 
 @pytest.mark.parametrize(("depth", "option_a"), [(20, 269_722), (110, 1_727_962)])
@@ -66,8 +70,11 @@ def test_float16_keeps_gathers_in_float32():
 def test_gather_fits_its_own_image_size_only():
     net = create_model("genet50", num_classes=3, image_size=32)
     net.set_train(False)
-    assert net(Tensor(np.zeros((1, 3, 31, 31), np.float32))).shape == (1, 3)  # also 8x8 after the stem
-    with pytest.raises(ValueError, match="needs feature maps of 8x8, but got 16x16; create the model with your"):
+    # also 8x8 after the stem
+    assert net(Tensor(np.zeros((1, 3, 31, 31), np.float32))).shape == (1, 3)
+    with pytest.raises(
+        ValueError, match="needs feature maps of 8x8, but got 16x16; create the model with your"
+    ):
         net(Tensor(np.zeros((1, 3, 64, 64), np.float32)))
 
 
@@ -96,7 +103,10 @@ def test_unknown_models_and_evaluation_at_a_size_that_does_not_fit_are_rejected(
     with pytest.raises(ValueError, match="model: 'resnet5' is unknown; did you mean resnet56 or"):
         create_model("resnet5")
     recipe = Recipe(model="genet50", image_size=32, eval_size=48)
-    message = r"^model: genet50 fits only images of 32 pixels, but evaluation uses 48; give --eval-size 32$"
+    message = (
+        r"^model: genet50 fits only images of 32 pixels, but evaluation uses 48; give "
+        r"--eval-size 32$"
+    )
     with pytest.raises(ValueError, match=message):
         build_net(recipe, SPEC)
 

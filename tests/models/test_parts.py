@@ -1,4 +1,7 @@
-"""Names and patterns of parts, and what freezing takes from a net. (Mistakes: tests/test_mistakes.py.)"""
+"""Names and patterns of parts, and what freezing takes from a net.
+
+(Mistakes: tests/test_mistakes.py.)
+"""
 
 import pytest
 from mindspore import nn
@@ -19,22 +22,35 @@ def trained(net):
 
 
 def frozen_norms(net):
-    return [name for name, cell in net.cells_and_names() if getattr(cell, "use_batch_statistics", None) is False]
+    return [
+        name
+        for name, cell in net.cells_and_names()
+        if getattr(cell, "use_batch_statistics", None) is False
+    ]
 
 
 def test_names_modules_groups_and_patterns(net):
     paths = trained(net)
     assert select(paths, "stem", "freeze") == {"conv1.weight", "bn1.gamma", "bn1.beta"}
-    assert select(paths, "layer1", "freeze") == {path for path in paths if path.startswith("layer1.")}
-    assert select(paths, "layer1.0.conv1, fc.bias", "freeze") == {"layer1.0.conv1.weight", "fc.bias"}
+    assert select(paths, "layer1", "freeze") == {
+        path for path in paths if path.startswith("layer1.")
+    }
+    assert select(paths, "layer1.0.conv1, fc.bias", "freeze") == {
+        "layer1.0.conv1.weight",
+        "fc.bias",
+    }
     assert select(paths, "*.bn?,bn1", "freeze") == {path for path in paths if "bn" in path}
-    assert select(paths, "layer[12]", "freeze") == {path for path in paths if group_of(path) in ("layer1", "layer2")}
+    assert select(paths, "layer[12]", "freeze") == {
+        path for path in paths if group_of(path) in ("layer1", "layer2")
+    }
 
 
 def test_the_patterns_of_the_documentation_freeze_every_batchnorm(net):
     freeze(net, "bn1,*.bn?,*.downsample.1")
     assert not [name for name in trained(net) if name.endswith(("gamma", "beta"))]
-    assert len(frozen_norms(net)) == sum(isinstance(cell, nn.BatchNorm2d) for _, cell in net.cells_and_names())
+    assert len(frozen_norms(net)) == sum(
+        isinstance(cell, nn.BatchNorm2d) for _, cell in net.cells_and_names()
+    )
 
 
 def test_a_batchnorm_with_a_trained_part_is_not_frozen(net):

@@ -1,4 +1,6 @@
-"""Sums over positions and values spread over them: their equations, their gradients, and no buffers that stay."""
+"""Sums over positions and values spread over them: their equations, their gradients, and no buffers
+that stay.
+"""
 
 from pathlib import Path
 
@@ -33,13 +35,18 @@ def test_values_and_both_gradients_are_the_products(shape, standard):
 @pytest.mark.parametrize(("function", "count"), [(total, 1), (mean, 35)])
 def test_sums_and_means_are_those_of_the_positions(function, count, standard):
     rng = np.random.default_rng(0)
-    x, given = rng.normal(size=(3, 4, 5, 7)).astype(np.float32), rng.normal(size=(3, 4, 1, 1)).astype(np.float32)
+    x, given = (
+        rng.normal(size=(3, 4, 5, 7)).astype(np.float32),
+        rng.normal(size=(3, 4, 1, 1)).astype(np.float32),
+    )
 
     def weighted(x):
         sums = function(x, standard)
         return (sums * Tensor(given)).sum(), sums
 
-    (_, sums), of_x = mindspore.jit(mindspore.value_and_grad(weighted, 0, None, has_aux=True))(Tensor(x))
+    (_, sums), of_x = mindspore.jit(mindspore.value_and_grad(weighted, 0, None, has_aux=True))(
+        Tensor(x)
+    )
     expected = x.astype(np.float64).sum((2, 3), keepdims=True) / count
     np.testing.assert_allclose(sums.asnumpy(), expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(of_x.asnumpy(), np.broadcast_to(given / count, x.shape), rtol=1e-6)

@@ -14,7 +14,8 @@ pytestmark = pytest.mark.usefixtures("device")
 def test_a_card_pools_what_a_cpu_does(size):
     rng = np.random.default_rng(size)
     x = rng.normal(size=(2, 3, size, size)).astype(np.float32)
-    x[0, 0] = -1.0  # windows where all is 0 after the ReLU: the border's zero may win, and has no gradient to lose
+    # windows where all is 0 after the ReLU: the border's zero may win, and has no gradient to lose
+    x[0, 0] = -1.0
     out = -(-size // 2)
     weights = Tensor(rng.normal(size=(2, 3, out, out)).astype(np.float32))
     results = []
@@ -37,5 +38,9 @@ def test_a_card_pools_what_a_cpu_does(size):
     assert (ours == cards).all()
     np.testing.assert_allclose(card_gradient, our_gradient, atol=1e-6)
     padded = np.pad(np.maximum(x, 0), ((0, 0), (0, 0), (1, 1), (1, 1)))
-    windows = [padded[:, :, i : i + 2 * out - 1 : 2, j : j + 2 * out - 1 : 2] for i in range(3) for j in range(3)]
+    windows = [
+        padded[:, :, i : i + 2 * out - 1 : 2, j : j + 2 * out - 1 : 2]
+        for i in range(3)
+        for j in range(3)
+    ]
     assert (ours == np.max(windows, axis=0)).all()

@@ -13,7 +13,9 @@ pytestmark = pytest.mark.usefixtures("device")
 
 
 def direct(x, weight, given):
-    """The convolution and its gradients in float64: outputs [N, O, H, W], gradient of x, gradient of the weight."""
+    """The convolution and its gradients in float64: outputs [N, O, H, W], gradient of x, gradient
+    of the weight.
+    """
     n, _, height, width = x.shape
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
     weight, given = weight.astype(np.float64), given.astype(np.float64)
@@ -23,7 +25,9 @@ def direct(x, weight, given):
         for j in range(3):
             part = padded[:, :, i : i + height, j : j + width]
             out += np.einsum("nchw,oc->nohw", part, weight[:, :, i, j])
-            of_x[:, :, i : i + height, j : j + width] += np.einsum("nohw,oc->nchw", given, weight[:, :, i, j])
+            of_x[:, :, i : i + height, j : j + width] += np.einsum(
+                "nohw,oc->nchw", given, weight[:, :, i, j]
+            )
             of_weight[:, :, i, j] = np.einsum("nohw,nchw->oc", given, part)
     return out, of_x[:, :, 1:-1, 1:-1], of_weight
 
@@ -32,7 +36,9 @@ def relative(actual, expected):
     return np.sqrt(((actual.asnumpy() - expected) ** 2).mean() / (expected**2).mean())
 
 
-@pytest.mark.parametrize("shape", [(4, 16, 24, 16, 16), (3, 64, 32, 9, 14), (2, 128, 64, 7, 7), (5, 32, 32, 2, 1)])
+@pytest.mark.parametrize(
+    "shape", [(4, 16, 24, 16, 16), (3, 64, 32, 9, 14), (2, 128, 64, 7, 7), (5, 32, 32, 2, 1)]
+)
 def test_outputs_and_gradients_are_those_of_the_convolution(shape):
     n, c, o, height, width = shape
     rng = np.random.default_rng(0)
@@ -48,7 +54,8 @@ def test_outputs_and_gradients_are_those_of_the_convolution(shape):
         return mindspore.jit(mindspore.value_and_grad(total, (0, 1), None, has_aux=True))
 
     expected = direct(x, weight, given)
-    for function, limit in ((convolve, 2.5e-6), (standard, 1e-6)):  # measured: 0.6e-6 to 1.6e-6, 0.1e-6 to 0.4e-6
+    # measured: 0.6e-6 to 1.6e-6, 0.1e-6 to 0.4e-6
+    for function, limit in ((convolve, 2.5e-6), (standard, 1e-6)):
         (_, y), (of_x, of_weight) = weighted(function)(Tensor(x), Tensor(weight))
         for actual, wanted in zip((y, of_x, of_weight), expected, strict=True):
             assert relative(actual, wanted) < limit, function
@@ -56,13 +63,19 @@ def test_outputs_and_gradients_are_those_of_the_convolution(shape):
 
 
 def by_winograd(net):
-    return {name for name, cell in net.cells_and_names() if isinstance(cell, Conv2d) and cell.winograd}
+    return {
+        name for name, cell in net.cells_and_names() if isinstance(cell, Conv2d) and cell.winograd
+    }
 
 
 def test_only_what_fits_is_computed_so():
     net = create_model("resnet8", num_classes=3)
-    fitting = {f"layer{stage}.0.conv{k}" for stage in (1, 2, 3) for k in (1, 2)} - {"layer2.0.conv1", "layer3.0.conv1"}
-    assert by_winograd(net) == fitting  # not the stem of 3 channels, not what strides, not the 1x1 projections
+    fitting = {f"layer{stage}.0.conv{k}" for stage in (1, 2, 3) for k in (1, 2)} - {
+        "layer2.0.conv1",
+        "layer3.0.conv1",
+    }
+    # not the stem of 3 channels, not what strides, not the 1x1 projections
+    assert by_winograd(net) == fitting
     assert not by_winograd(create_model("resnet8", precision="fp16"))
     assert by_winograd(create_model("resnext50_32x4d", image_size=32)) == set()  # 32 groups
     assert len(by_winograd(create_model("resnet50", image_size=32))) == 13
@@ -76,13 +89,17 @@ def test_only_what_fits_is_computed_so():
 
 def by_products(net):
     """The cells that compute by matrix products."""
-    gates = {name for name, cell in net.cells_and_names() if getattr(cell, "standard", None) is False}
+    gates = {
+        name for name, cell in net.cells_and_names() if getattr(cell, "standard", None) is False
+    }
     return by_winograd(net), gates
 
 
 @pytest.mark.parametrize(("gate", "gates"), [("", 0), ("se", 2), ("ge-minus", 2), ("ge-plus", 4)])
 def test_all_operations_are_mindspores_and_end(gate, gates):
-    net = ResNet(Design(BasicBlock, (1, 1), (16, 32), stem="cifar", attention=gate), 3, image_size=16)
+    net = ResNet(
+        Design(BasicBlock, (1, 1), (16, 32), stem="cifar", attention=gate), 3, image_size=16
+    )
     net.set_train(False)
     use_winograd(net)
     images = Tensor(np.random.default_rng(0).normal(size=(2, 3, 16, 16)).astype(np.float32))

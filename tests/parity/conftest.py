@@ -1,4 +1,6 @@
-"""What several tests of the ladder share: torch and its seed, the tables in docs/parity.md, a pair's matching."""
+"""What several tests of the ladder share: torch and its seed, the tables in docs/parity.md, a
+pair's matching.
+"""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -22,18 +24,25 @@ def torch() -> Any:
 
 @pytest.fixture
 def table_in_docs() -> Callable[[str, str], list[str]]:
-    """table_in_docs(file, end): the lines of the table in docs/parity.md that a test file writes."""
+    """table_in_docs(file, end): the lines of the table in docs/parity.md that a test file
+    writes.
+    """
 
     def lines(file: str, end: str) -> list[str]:
         page = (Path(__file__).parents[2] / "docs" / "parity.md").read_text(encoding="utf-8")
-        return page.partition(f"{Path(file).name} -->\n")[2].partition(f"\n<!-- end of {end} -->")[0].split("\n")
+        return (
+            page.partition(f"{Path(file).name} -->\n")[2]
+            .partition(f"\n<!-- end of {end} -->")[0]
+            .split("\n")
+        )
 
     return lines
 
 
 @pytest.fixture(scope="session")
 def paired(torch: Any) -> Callable[..., Any]:
-    """paired(net, module, inputs, modes): which is which, and both nets' layers, of the net with the module's weights.
+    """paired(net, module, inputs, modes): which is which, and both nets' layers, of the net with
+    the module's weights.
 
     Layers are of these modes, by default evaluation and training, as compare_layers takes them.
     """
@@ -42,7 +51,12 @@ def paired(torch: Any) -> Callable[..., Any]:
 
     def side_of(side: Any, net: Any, inputs: Any) -> Side:
         roles = side.roles_of(net)
-        return Side(shapes_of(side.state(net)), side.layers_of(net, inputs, False), roles["tied"], roles["constants"])
+        return Side(
+            shapes_of(side.state(net)),
+            side.layers_of(net, inputs, False),
+            roles["tied"],
+            roles["constants"],
+        )
 
     def pair(net: Any, module: Any, inputs: Any, modes: Sequence[str] = ("eval", "train")) -> Any:
         def layers_of(side: Any, net: Any) -> Any:

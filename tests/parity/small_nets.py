@@ -1,4 +1,6 @@
-"""Small nets that tests compare: layers in a row before a dense layer, or a function of them, in both frameworks."""
+"""Small nets that tests compare: layers in a row before a dense layer, or a function of them, in
+both frameworks.
+"""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -25,7 +27,9 @@ from resnet_fn.parity.torch_side import record_reference  # noqa: E402, F401 (im
 t = torch.nn
 
 SGD = dataclasses.replace(recipe("digits"), clip_norm=0.0, label_smoothing=0.0, learning_rate=0.02)
-ADAMW = dataclasses.replace(SGD, optimizer="adamw", nesterov=False, learning_rate=1e-3, weight_decay=0.05)
+ADAMW = dataclasses.replace(
+    SGD, optimizer="adamw", nesterov=False, learning_rate=1e-3, weight_decay=0.05
+)
 
 
 def draw(*shape: int) -> np.ndarray:
@@ -50,7 +54,9 @@ def ones(*shape: int) -> Parameter:
 
 
 class Theirs(t.Module):
-    """Layers in a row, or one, and a dense layer; what is spatial, or a sequence, is averaged before it."""
+    """Layers in a row, or one, and a dense layer; what is spatial, or a sequence, is averaged
+    before it.
+    """
 
     def __init__(self, *layers: Any, width: int = 8, classes: int = 3) -> None:
         super().__init__()
@@ -85,11 +91,15 @@ class DropPath(t.Module):
     def forward(self, x: Any) -> Any:
         if not (self.drop_prob and self.training):
             return x
-        return x * (torch.rand((len(x), *[1] * (x.ndim - 1))) >= self.drop_prob) / (1 - self.drop_prob)
+        return (
+            x * (torch.rand((len(x), *[1] * (x.ndim - 1))) >= self.drop_prob) / (1 - self.drop_prob)
+        )
 
 
 class PortedPath(nn.Cell):
-    """Drop-path as in MindCV, a dropout layer inside; perhaps without the factor of what it keeps."""
+    """Drop-path as in MindCV, a dropout layer inside; perhaps without the factor of what it
+    keeps.
+    """
 
     def __init__(self, share: float, scales: bool = True) -> None:
         super().__init__()
@@ -112,7 +122,9 @@ def cell(construct: Callable[..., Any], **parts: Any) -> nn.Cell:
 
 
 def theirs(forward: Callable[..., Any], *layers: Any, **parts: Any) -> Any:
-    """`Theirs` with another function; `parts` are its further parameters and layers, or another `head`."""
+    """`Theirs` with another function; `parts` are its further parameters and layers, or another
+    `head`.
+    """
     return _with(type("Net", (Theirs,), {"forward": forward})(*layers), parts)
 
 
@@ -145,8 +157,16 @@ def batches():
     return [(draw.normal(size=(4, 8)).astype(np.float32), np.array([0, 1, 2, 0], np.int32))]
 """
 FRAMEWORKS = {
-    "torch": {"imports": "import torch\nfrom torch import nn", "base": "Module", "method": "forward"},
-    "mindspore": {"imports": "from mindspore import Parameter, Tensor, nn, ops", "base": "Cell", "method": "construct"},
+    "torch": {
+        "imports": "import torch\nfrom torch import nn",
+        "base": "Module",
+        "method": "forward",
+    },
+    "mindspore": {
+        "imports": "from mindspore import Parameter, Tensor, nn, ops",
+        "base": "Cell",
+        "method": "construct",
+    },
 }
 
 
@@ -157,10 +177,18 @@ def write_net(path: str, framework: str, layers: str, body: str, imports: str = 
     Path(path).write_text(imports + text)
 
 
-def ladder_of(net: nn.Cell, module: Any, batches: Sequence[Batch], use: Any = SGD, **options: Any) -> Ladder:
-    """The ladder, by default uncompiled and without initial values, probes and a search for causes."""
+def ladder_of(
+    net: nn.Cell, module: Any, batches: Sequence[Batch], use: Any = SGD, **options: Any
+) -> Ladder:
+    """The ladder, by default uncompiled and without initial values, probes and a search for
+    causes.
+    """
     return compare_step(
-        net, module, batches, use, **{"initialisation": False, "quick": True, "mode": "pynative", **options}
+        net,
+        module,
+        batches,
+        use,
+        **{"initialisation": False, "quick": True, "mode": "pynative", **options},
     )
 
 
@@ -169,7 +197,9 @@ def stage_of(ladder: Ladder, name: str) -> Stage:
     return stage
 
 
-def agrees(net: nn.Cell, module: Any, batches: Sequence[Batch], use: Any = SGD, **options: Any) -> Ladder:
+def agrees(
+    net: nn.Cell, module: Any, batches: Sequence[Batch], use: Any = SGD, **options: Any
+) -> Ladder:
     """The ladder of a right port."""
     ladder = ladder_of(net, module, batches, use, **options)
     assert ladder.agrees, table(ladder)
@@ -180,7 +210,9 @@ def agrees(net: nn.Cell, module: Any, batches: Sequence[Batch], use: Any = SGD, 
 def own_step(
     change: Callable[..., Any], each: Callable[..., Any] = lambda gradients, plan: gradients
 ) -> Callable[..., Any]:
-    """A step as people write it, which changes gradients: of each micro-batch, and their sums before the optimizer."""
+    """A step as people write it, which changes gradients: of each micro-batch, and their sums
+    before the optimizer.
+    """
 
     def make_step(net, loss, optimizer, *, plan, **_others):
         differentiate = mindspore.value_and_grad(
@@ -194,7 +226,11 @@ def own_step(
                 part, gradients = differentiate(x, y)
                 value += part / plan.micro_batches
                 gradients = each(gradients, plan)
-                sums = gradients if sums is None else [s + g for s, g in zip(sums, gradients, strict=True)]
+                sums = (
+                    gradients
+                    if sums is None
+                    else [s + g for s, g in zip(sums, gradients, strict=True)]
+                )
             gradients = change(net, sums, plan)
             optimizer.update(gradients, rate)
             return SimpleNamespace(loss=value, grad_norm=global_norm(gradients))

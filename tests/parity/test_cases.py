@@ -1,7 +1,8 @@
-"""Bugs of real ports, from the histories of mindnlp, mindone, mindcv and others, as pairs of small nets.
+"""Bugs of real ports, from the histories of mindnlp, mindone, mindcv and others, as pairs of small
+nets.
 
-Each row has the commits that had the bug or corrected it; the code here is written anew. docs/parity.md has the table:
-what the ladder answers, or why it cannot.
+Each row has the commits that had the bug or corrected it; the code here is written anew.
+docs/parity.md has the table: what the ladder answers, or why it cannot.
 """
 
 import dataclasses
@@ -26,7 +27,9 @@ F = torch.nn.functional
 pytestmark = pytest.mark.usefixtures("device")
 
 
-def inputs(*shape: int, classes: int = 5, scale: float = 1.0, masked: bool = False, updates: int = 3) -> Any:
+def inputs(
+    *shape: int, classes: int = 5, scale: float = 1.0, masked: bool = False, updates: int = 3
+) -> Any:
     """Batches of eight samples; `masked`: beside them which positions are there."""
     rng, made = np.random.default_rng(0), []
     for _ in range(updates):
@@ -84,7 +87,8 @@ def lost_mask(batches: Any = MASKED) -> Ladder:
 
     def construct(self, x, mask):
         scores = ops.bmm(self.q(x), self.k(x).swapaxes(1, 2)) / 4
-        ops.masked_fill(scores, ops.logical_not(mask).expand_dims(1), -1e9)  # a new tensor, which nobody takes
+        # a new tensor, which nobody takes
+        ops.masked_fill(scores, ops.logical_not(mask).expand_dims(1), -1e9)
         return self.head(ops.bmm(ops.softmax(scores, -1), self.v(x)).mean(1))
 
     return climb(theirs(forward, **linears(*"qkv")), ours(construct, **denses(*"qkv")), batches)
@@ -97,10 +101,14 @@ def norm_of_each_frame() -> Ladder:
     def construct(self, x):
         b, c, f, h, w = x.shape
         x = self.norm(x.transpose(0, 2, 1, 3, 4).reshape(b * f, c, h, w))
-        return self.head(ops.relu(x.reshape(b, f, c, h, w).transpose(0, 2, 1, 3, 4)).mean((2, 3, 4)))
+        return self.head(
+            ops.relu(x.reshape(b, f, c, h, w).transpose(0, 2, 1, 3, 4)).mean((2, 3, 4))
+        )
 
     net = ours(construct, norm=nn.GroupNorm(4, 8), head=nn.Dense(8, 5))
-    return climb(theirs(forward, norm=t.GroupNorm(4, 8), head=t.Linear(8, 5)), net, inputs(8, 3, 6, 6))
+    return climb(
+        theirs(forward, norm=t.GroupNorm(4, 8), head=t.Linear(8, 5)), net, inputs(8, 3, 6, 6)
+    )
 
 
 def other_pools() -> Ladder:
@@ -109,18 +117,31 @@ def other_pools() -> Ladder:
         return self.head((self.pool(x) + self.down(x)).mean((2, 3)))
 
     pools = {"pool": t.AvgPool2d(3, 2, 1), "down": t.AvgPool2d(2, 2)}
-    module = theirs(forward, stem=t.Conv2d(3, 8, 3, 2, 1, bias=False), **pools, head=t.Linear(8, 10))
-    pools = {"pool": nn.AvgPool2d(3, 2, pad_mode="same"), "down": nn.MaxPool2d(2, 2, pad_mode="same")}
-    return climb(module, ours(forward, stem=nn.Conv2d(3, 8, 3, 2), **pools, head=nn.Dense(8, 10)), IMAGES)
+    module = theirs(
+        forward, stem=t.Conv2d(3, 8, 3, 2, 1, bias=False), **pools, head=t.Linear(8, 10)
+    )
+    pools = {
+        "pool": nn.AvgPool2d(3, 2, pad_mode="same"),
+        "down": nn.MaxPool2d(2, 2, pad_mode="same"),
+    }
+    return climb(
+        module, ours(forward, stem=nn.Conv2d(3, 8, 3, 2), **pools, head=nn.Dense(8, 10)), IMAGES
+    )
 
 
 def batch_statistics() -> Ladder:
     def forward(self, x):
         return self.head(self.norm(self.conv(x)).sigmoid().mean((2, 3)))
 
-    module = theirs(forward, conv=t.Conv2d(3, 8, 3, 1, 1), norm=t.BatchNorm2d(8), head=t.Linear(8, 10))
+    module = theirs(
+        forward, conv=t.Conv2d(3, 8, 3, 1, 1), norm=t.BatchNorm2d(8), head=t.Linear(8, 10)
+    )
     norm = nn.BatchNorm2d(8, use_batch_statistics=True)
-    return climb(module, ours(forward, conv=nn.Conv2d(3, 8, 3, has_bias=True), norm=norm, head=nn.Dense(8, 10)), IMAGES)
+    return climb(
+        module,
+        ours(forward, conv=nn.Conv2d(3, 8, 3, has_bias=True), norm=norm, head=nn.Dense(8, 10)),
+        IMAGES,
+    )
 
 
 def repeated_otherwise() -> Ladder:
@@ -129,7 +150,8 @@ def repeated_otherwise() -> Ladder:
         return y[: x.shape[0]] + y[x.shape[0] :]
 
     def construct(self, x):
-        c = ops.repeat_interleave(self.cond(x[:, 0]), 2, 0)  # what Tensor.repeat(2, axis=0) meant before 2.6
+        # what Tensor.repeat(2, axis=0) meant before 2.6
+        c = ops.repeat_interleave(self.cond(x[:, 0]), 2, 0)
         y = self.head(ops.cat([x.mean(1), x.amax(1)]) + c)
         return y[: x.shape[0]] + y[x.shape[0] :]
 
@@ -145,7 +167,9 @@ def projection_not_transposed() -> Ladder:
 
     module = theirs(forward, text_projection=t.Linear(16, 16, bias=False), head=t.Linear(16, 5))
     projection = Parameter(Tensor(np.zeros((16, 16), np.float32)), name="text_projection")
-    return climb(module, ours(construct, text_projection=projection, head=nn.Dense(16, 5)), SENTENCES)
+    return climb(
+        module, ours(construct, text_projection=projection, head=nn.Dense(16, 5)), SENTENCES
+    )
 
 
 def sample_for_mode() -> Ladder:
@@ -170,7 +194,9 @@ def smallest_in_half_precision(precision: str = "fp16") -> Ladder:
         scores = ops.bmm(self.q(x), self.k(x).swapaxes(1, 2)) / 4
         smallest = Tensor(np.finfo(np.float32).min, mindspore.float32).astype(scores.dtype)
         scores = scores + (1 - mask.expand_dims(1).astype(scores.dtype)) * smallest
-        return self.head(ops.bmm(ops.softmax(scores, -1), self.v(x)).mean(1).astype(mindspore.float32))
+        return self.head(
+            ops.bmm(ops.softmax(scores, -1), self.v(x)).mean(1).astype(mindspore.float32)
+        )
 
     net = ours(construct, **denses(*"qkv"))
     for name in "qkv":
@@ -187,7 +213,9 @@ def log_of_sum(scale: float = 10.0) -> Ladder:
         return self.head(ops.log(ops.exp(20 * self.q(x)).sum(-1)))
 
     module = theirs(forward, q=t.Linear(16, 16), head=t.Linear(6, 5))
-    return climb(module, ours(construct, q=nn.Dense(16, 16), head=nn.Dense(6, 5)), inputs(6, 16, scale=scale))
+    return climb(
+        module, ours(construct, q=nn.Dense(16, 16), head=nn.Dense(6, 5)), inputs(6, 16, scale=scale)
+    )
 
 
 def deviation_by_n() -> Ladder:
@@ -209,11 +237,16 @@ def experts_in_another_order() -> Ladder:
         p, i = ops.topk(ops.softmax(self.gate(x), -1), 2)
         flat = i.swapaxes(0, 1).reshape(-1)  # by expert, then by sample
         y = ops.bmm(ops.cat([x, x]).expand_dims(1), self.w[flat]).squeeze(1)
-        return self.head((y.reshape(-1, 2, 16) * p.expand_dims(-1)).sum(1))  # right: reshape(2, -1, 16).swapaxes(0, 1)
+        # right: reshape(2, -1, 16).swapaxes(0, 1)
+        return self.head((y.reshape(-1, 2, 16) * p.expand_dims(-1)).sum(1))
 
     w = np.random.default_rng(0).standard_normal((4, 16, 16)).astype(np.float32) / 4
-    module = theirs(forward, gate=t.Linear(16, 4), w=t.Parameter(torch.from_numpy(w)), head=t.Linear(16, 5))
-    net = ours(construct, gate=nn.Dense(16, 4), w=Parameter(Tensor(w), name="w"), head=nn.Dense(16, 5))
+    module = theirs(
+        forward, gate=t.Linear(16, 4), w=t.Parameter(torch.from_numpy(w)), head=t.Linear(16, 5)
+    )
+    net = ours(
+        construct, gate=nn.Dense(16, 4), w=Parameter(Tensor(w), name="w"), head=nn.Dense(16, 5)
+    )
     return climb(module, net, SENTENCES)
 
 
@@ -249,8 +282,11 @@ def patches_of_zeros() -> Ladder:
 
     module = theirs(forward, proj=t.Conv2d(3, 16, 4, 4), head=t.Linear(16, 10))
     t.init.xavier_uniform_(module.proj.weight.data.view(16, -1))
-    net = ours(forward, proj=nn.Conv2d(3, 16, 4, 4, pad_mode="valid", has_bias=True), head=nn.Dense(16, 10))
-    # initializer(…) is lazy: its reshape was of memory that nothing had filled. MindSpore 2.10 raises an error there.
+    net = ours(
+        forward, proj=nn.Conv2d(3, 16, 4, 4, pad_mode="valid", has_bias=True), head=nn.Dense(16, 10)
+    )
+    # initializer(…) is lazy: its reshape was of memory that nothing had filled. MindSpore 2.10
+    # raises an error there.
     net.proj.weight.set_data(Tensor(np.zeros(net.proj.weight.shape, np.float32)))
     return climb(module, net, IMAGES, initialisation=True)
 
@@ -259,12 +295,20 @@ def other_range() -> Ladder:
     def forward(self, x):
         return self.head((self.norm(self.conv(x)) + x[:, :1]).sigmoid().mean((2, 3)))
 
-    module = theirs(forward, conv=t.Conv2d(3, 8, 3, 1, 1, bias=False), norm=t.BatchNorm2d(8), head=t.Linear(8, 10))
+    module = theirs(
+        forward,
+        conv=t.Conv2d(3, 8, 3, 1, 1, bias=False),
+        norm=t.BatchNorm2d(8),
+        head=t.Linear(8, 10),
+    )
     t.init.uniform_(module.conv.weight, 0.0, 0.2)
     t.init.zeros_(module.norm.weight)
     conv = nn.Conv2d(3, 8, 3, weight_init=Uniform(0.2))  # -0.2 … 0.2
     return climb(
-        module, ours(forward, conv=conv, norm=nn.BatchNorm2d(8), head=nn.Dense(8, 10)), IMAGES, initialisation=True
+        module,
+        ours(forward, conv=conv, norm=nn.BatchNorm2d(8), head=nn.Dense(8, 10)),
+        IMAGES,
+        initialisation=True,
     )
 
 
@@ -274,12 +318,16 @@ def pooled(**options: Any) -> Ladder:
     def forward(self, x):
         return self.head(self.q(x).tanh().mean(1))
 
-    return climb(theirs(forward, **linears("q")), ours(forward, **denses("q")), SENTENCES, **options)
+    return climb(
+        theirs(forward, **linears("q")), ours(forward, **denses("q")), SENTENCES, **options
+    )
 
 
 def loss_of_probabilities() -> Ladder:
     def loss(logits, labels):
-        target = ops.one_hot(labels, 5, Tensor(1.0, mindspore.float32), Tensor(0.0, mindspore.float32))
+        target = ops.one_hot(
+            labels, 5, Tensor(1.0, mindspore.float32), Tensor(0.0, mindspore.float32)
+        )
         return ops.binary_cross_entropy(logits, target, ops.ones_like(target))
 
     def their_loss(logits, labels):
@@ -296,13 +344,18 @@ def loss_in_half_precision() -> Ladder:
 
 
 def mean_of_means() -> Ladder:
-    batches = [(x, np.where(np.arange(6) < 1 + np.arange(8)[:, None] % 6, y[:, None], -100)) for x, y in SENTENCES]
+    batches = [
+        (x, np.where(np.arange(6) < 1 + np.arange(8)[:, None] % 6, y[:, None], -100))
+        for x, y in SENTENCES
+    ]
 
     def forward(self, x):
         return self.head(self.q(x).tanh())
 
     def loss(logits, labels):
-        return ops.cross_entropy(logits.reshape(-1, 5), labels.astype(mindspore.int32).reshape(-1), ignore_index=-100)
+        return ops.cross_entropy(
+            logits.reshape(-1, 5), labels.astype(mindspore.int32).reshape(-1), ignore_index=-100
+        )
 
     def their_loss(logits, labels):
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten().long())
@@ -336,7 +389,12 @@ def rate_too_few() -> Ladder:
         rates = [lr * 0.1**i for i, _ in enumerate(milestones)]  # the first is lr: one rate too few
         return nn.piecewise_constant_lr(list(milestones), rates)[min(update, milestones[-1] - 1)]
 
-    drops = {"schedule": "step", "milestones": (1.0, 2.0), "milestone_factor": 0.1, "min_learning_rate": 0.0}
+    drops = {
+        "schedule": "step",
+        "milestones": (1.0, 2.0),
+        "milestone_factor": 0.1,
+        "min_learning_rate": 0.0,
+    }
     use = dataclasses.replace(SGD, epochs=3, warmup_epochs=0.0, **drops)
     return pooled(use=use, schedule=faulty)
 
@@ -344,74 +402,102 @@ def rate_too_few() -> Ladder:
 def clipped_by_the_square() -> Ladder:
     def by_square(net, gradients, plan):
         total = sum((one * one).sum() for one in gradients)  # the norm is its root
-        factor = ops.minimum(plan.clip_norm / (total + 1e-6), ops.ones_like(total)) if plan.clip_norm else 1.0
+        factor = (
+            ops.minimum(plan.clip_norm / (total + 1e-6), ops.ones_like(total))
+            if plan.clip_norm
+            else 1.0
+        )
         return [one * factor for one in gradients]
 
     return pooled(use=dataclasses.replace(SGD, clip_norm=0.05), make_step=own_step(by_square))
 
 
-# "bug | commits | first stage | cause, as it is named, or in brackets why there is none | what stands at the
-# line of the reference that is named with it": function
+# "bug | commits | first stage | cause, as it is named, or in brackets why there is none | what
+# stands at the line of the reference that is named with it": function
 CASES: dict[str, Callable[[], Ladder]] = {
-    "attention's scores divided by d in place of √d | mindnlp 2d0f1bfab | eval forward | multiplied by 0.25^2 for "
+    "attention's scores divided by d in place of √d | mindnlp 2d0f1bfab | eval forward | "
+    "multiplied by 0.25^2 for "
     "multiplied by 0.25 here | `F.scaled_dot_product_attention(`": attention_twice_divided,
     "QuickGELU ported as nn.GELU | mindone 150bd8b9 | eval forward | tanh GELU of the first factor "
     "instead of the product here | `torch.sigmoid(1.702 * h)`": quick_gelu,
-    "`masked_fill` whose result is lost (seven commits) | mindone f572e1fc, mindnlp 5f753e513, c0c5ad87a, "
-    "5d2c998e3, b414a073a, 13b12d15f, 2404655e2 | eval forward | no mask here | `scores.masked_fill(`": lost_mask,
+    "`masked_fill` whose result is lost (seven commits) | mindone f572e1fc, mindnlp 5f753e513, "
+    "c0c5ad87a, "
+    "5d2c998e3, b414a073a, 13b12d15f, 2404655e2 | eval forward | no mask here | "
+    "`scores.masked_fill(`": lost_mask,
     "… with batches that have no padding | – | agrees | (a batch must contain padding) | ": partial(
         lost_mask, WITHOUT_PADDING
     ),
-    "GroupNorm of each frame in place of the clip | mindone 8a34dcb5 | eval forward | each frame (axis 2) alone "
+    "GroupNorm of each frame in place of the clip | mindone 8a34dcb5 | eval forward | each frame "
+    "(axis 2) alone "
     "here | `self.norm(x)`": norm_of_each_frame,
-    "Res2Net: `same` at stride 2, a maximum for an average | mindcv ba0eb91 | eval forward | a maximum for the "
+    "Res2Net: `same` at stride 2, a maximum for an average | mindcv ba0eb91 | eval forward | a "
+    "maximum for the "
     "average here | `self.pool(x) + self.down(x)`": other_pools,
-    "BatchNorm with the batch's statistics in evaluation | mindcv 37300fb | weights | batch_statistics always "
+    "BatchNorm with the batch's statistics in evaluation | mindcv 37300fb | weights | "
+    "batch_statistics always "
     "here, in training in the reference | ": batch_statistics,
-    "`repeat` as NumPy means it | mindone 28f59f5d, e9ea3398 | eval forward | repeat_interleave for repeat here | "
+    "`repeat` as NumPy means it | mindone 28f59f5d, e9ea3398 | eval forward | repeat_interleave "
+    "for repeat here | "
     "`.repeat(2, 1)`": repeated_otherwise,
-    "a projection that is a Parameter, not transposed | mindone e2e13c7f | weights | text_projection weight [16, "
+    "a projection that is a Parameter, not transposed | mindone e2e13c7f | weights | "
+    "text_projection weight [16, "
     "16] has no counterpart here | ": projection_not_transposed,
-    "a sample where the mode of a Gaussian was meant | mindone b101bbe4 | eval forward | the net gives another "
+    "a sample where the mode of a Gaussian was meant | mindone b101bbe4 | eval forward | the net "
+    "gives another "
     "output each time it is called in evaluation mode | ": sample_for_mode,
-    "a mask of float32's minimum in half precision | mindnlp f97847a8f, mindocr a7f3c756, 07476b20 | eval forward "
+    "a mask of float32's minimum in half precision | mindnlp f97847a8f, mindocr a7f3c756, 07476b20 "
+    "| eval forward "
     "|  | ": smallest_in_half_precision,
     "… in float32 | – | agrees | (it is right there: compare in the precision of your training) | ": partial(
         smallest_in_half_precision, "fp32"
     ),
-    "log(sum(exp)) | mindnlp 6d487458c | agrees | (random inputs do not overflow) | ": partial(log_of_sum, 1.0),
+    "log(sum(exp)) | mindnlp 6d487458c | agrees | (random inputs do not overflow) | ": partial(
+        log_of_sum, 1.0
+    ),
     "… with inputs ten times as large | – | eval forward | log(sum(exp)), which overflows, here | "
     "`torch.logsumexp(`": log_of_sum,
-    "a standard deviation by n in place of n − 1 | mindnlp a90db347d | eval forward | divided by n instead of n − 1 "
+    "a standard deviation by n in place of n − 1 | mindnlp a90db347d | eval forward | divided by n "
+    "instead of n − 1 "
     "here | `x.std(1)`": deviation_by_n,
-    "experts put back in another order | mindformers 288a77a95 | eval forward | einsum bc,bkcd->kbd, reshaped, for "
+    "experts put back in another order | mindformers 288a77a95 | eval forward | einsum "
+    "bc,bkcd->kbd, reshaped, for "
     "bc,bkcd->bkd here | `torch.einsum(`": experts_in_another_order,
     "a scale that is no Parameter | mindnlp 500d0f321 | weights | logit_scale [] has "
     "no counterpart here | ": scale_that_is_constant,
-    "a backward pass written by hand that passes all through | mindtorch 28f5cc3f5, 235ede59a, mindnlp 57101d12d, "
+    "a backward pass written by hand that passes all through | mindtorch 28f5cc3f5, 235ede59a, "
+    "mindnlp 57101d12d, "
     "mindcv 87ccabc | gradients | the gradient passed through as it is here | "
     "`self.act(3 * self.q(x))`": backward_by_hand,
-    "a patch embedding of zeros | mindcv 2a07185, mindone 91a28f6f | initialisation | proj.weight: all 0 here, "
+    "a patch embedding of zeros | mindcv 2a07185, mindone 91a28f6f | initialisation | proj.weight: "
+    "all 0 here, "
     "drawn in | ": patches_of_zeros,
-    "weights from −a on in place of 0, gamma 1 in place of 0 | mindnlp 56774dd92, models e6a947fac | "
+    "weights from −a on in place of 0, gamma 1 in place of 0 | mindnlp 56774dd92, models e6a947fac "
+    "| "
     "initialisation | norm.gamma: all 1 here, all 0 in the reference | ": other_range,
-    "the loss of probabilities on logits | mindnlp f5d3e802b, 2eecfecf3 | an error | the value of 'input_x' must "
+    "the loss of probabilities on logits | mindnlp f5d3e802b, 2eecfecf3 | an error | the value of "
+    "'input_x' must "
     "be between 0 and 1 | ": loss_of_probabilities,
     "the loss in half precision | mindocr 4378b893, b092671d, 63d3d7de | loss |  | ": loss_in_half_precision,
-    "a mean of micro-batches' means, of unequal numbers of tokens | mindformers 9758fe7f6 | agrees | (the "
+    "a mean of micro-batches' means, of unequal numbers of tokens | mindformers 9758fe7f6 | agrees "
+    "| (the "
     "reference accumulates as this side does) | ": mean_of_means,
-    "gradients in the order of another list (`--our-step`) | mindnlp 93d1b1f1b, mindformers 89a3cce2b | gradients "
+    "gradients in the order of another list (`--our-step`) | mindnlp 93d1b1f1b, mindformers "
+    "89a3cce2b | gradients "
     "|  | ": gradients_of_others,
-    "accumulated gradients divided twice (`--our-step`) | models f4926bf5c, mindformers b859791a4 | gradients | "
+    "accumulated gradients divided twice (`--our-step`) | models f4926bf5c, mindformers b859791a4 "
+    "| gradients | "
     "every gradient is 0.5 times the reference's | ": divided_twice,
     "a schedule with one rate too few | mindcv f00ef08 | learning rate |  | ": rate_too_few,
-    "a moving average of one's own | mindyolo 3215f24, mindocr f2987e2e | agrees | (only the package's own average "
+    "a moving average of one's own | mindyolo 3215f24, mindocr f2987e2e | agrees | (only the "
+    "package's own average "
     "is compared) | ": pooled,
     "clipping by the square of the norm (`--our-step`) | entrenar#312 | gradient norm |  | ": clipped_by_the_square,
 }
 _WORKERS = (
-    "the norm of one worker, parameters counted once for each worker | hyper-parallel#446, #735, models bd91edb43 | "
-    "gradient norm | each worker takes the norm of its own gradients (two workers: tests/parity/test_ranks.py) | "
+    "the norm of one worker, parameters counted once for each worker | hyper-parallel#446, #735, "
+    "models bd91edb43 | "
+    "gradient norm | each worker takes the norm of its own gradients (two workers: "
+    "tests/parity/test_ranks.py) | "
 )
 ROWS = {row.partition(" | ")[0]: row for row in CASES}
 
@@ -442,14 +528,28 @@ def test_of_the_bugs_that_are_found_fifteen_have_their_cause_and_ten_the_referen
 
 
 def test_the_table_in_the_docs_is_this_one(table_in_docs):
-    head = ["| bug | commits | first stage | cause, or why none | the reference's line |", "|---|---|---|---|---|"]
-    assert table_in_docs(__file__, "real bugs") == [*head, *(f"| {row} |" for row in (*CASES, _WORKERS))]
+    head = [
+        "| bug | commits | first stage | cause, or why none | the reference's line |",
+        "|---|---|---|---|---|",
+    ]
+    assert table_in_docs(__file__, "real bugs") == [
+        *head,
+        *(f"| {row} |" for row in (*CASES, _WORKERS)),
+    ]
 
 
 def test_a_step_from_the_command_line(tmp_path, capsys):
     for factor in (1, 2):
-        text = f"make_step = own_step(lambda net, gradients, plan: [{factor} * one for one in gradients])\n"
+        text = (
+            f"make_step = own_step(lambda net, gradients, plan: [{factor} * one for one in "
+            "gradients])\n"
+        )
         (tmp_path / f"step{factor}.py").write_text(f"from small_nets import own_step\n\n{text}")
-        flags = "--model resnet8 --image-size 8 --steps 2 --recipe digits --clip-norm 0 --quick --our-step"
+        flags = (
+            "--model resnet8 --image-size 8 --steps 2 --recipe digits --clip-norm 0 --quick "
+            "--our-step"
+        )
         assert command.main([*flags.split(), f"{tmp_path}/step{factor}.py:make_step"]) == factor - 1
-        assert ("every gradient is 2 times the reference's" in capsys.readouterr().out) == (factor == 2)
+        assert ("every gradient is 2 times the reference's" in capsys.readouterr().out) == (
+            factor == 2
+        )

@@ -1,4 +1,6 @@
-"""Faults that ports really have, planted one at a time: each is found and named, and nothing else is."""
+"""Faults that ports really have, planted one at a time: each is found and named, and nothing else
+is.
+"""
 
 import dataclasses
 import itertools
@@ -62,11 +64,17 @@ def test_clipping_before_the_mean_over_micro_batches():
 
     mean = lambda net, sums, plan: [one / plan.micro_batches for one in sums]  # noqa: E731
     found = climb(use=use, accumulate=2, make_step=own_step(mean, each))
-    assert found == ("gradient norm", ["each micro-batch is clipped before the mean; clip once, after it"])
+    assert found == (
+        "gradient norm",
+        ["each micro-batch is clipped before the mean; clip once, after it"],
+    )
 
 
 def test_learning_rate_off_by_one_update():
-    rates, words = [*RATES, 0.0], "the learning rate is off by one update: ours is one ahead of the reference's"
+    rates, words = (
+        [*RATES, 0.0],
+        "the learning rate is off by one update: ours is one ahead of the reference's",
+    )
     assert climb(updates=3, schedule=lambda update: rates[update + 1]) == ("learning rate", [words])
 
 
@@ -74,10 +82,13 @@ def test_learning_rate_off_by_one_inside_the_step():
     def counts_for_itself(net, loss, optimizer, **options):
         step = make_train_step(net, loss, optimizer, **options)
         following = itertools.chain(RATES[1:], itertools.repeat(0))
-        return lambda images, labels, _: step(images, labels, Tensor(next(following), mindspore.float32))
+        return lambda images, labels, _: step(
+            images, labels, Tensor(next(following), mindspore.float32)
+        )
 
     words = (
-        f"the first update is {RATES[1] / RATES[0]:.6g} times the reference's: it used the second update's learning "
+        f"the first update is {RATES[1] / RATES[0]:.6g} times the reference's: it used the "
+        "second update's learning "
     )
     words += f"rate, {RATES[1]:.6g}; off by one update"
     assert climb(updates=3, make_step=counts_for_itself) == ("change by update 1", [words])
@@ -86,7 +97,10 @@ def test_learning_rate_off_by_one_inside_the_step():
 def recorded(names, stage, ours, theirs):
     """A case with traces alone."""
     task = Task(SGD, make_batches(2, 4, 3, 4, 5))
-    sides = [Recording("", task, {}, {}, Trace(**{"eval_outputs": {}, "start": {}, **one})) for one in (ours, theirs)]
+    sides = [
+        Recording("", task, {}, {}, Trace(**{"eval_outputs": {}, "start": {}, **one}))
+        for one in (ours, theirs)
+    ]
     pairs = NameMap("names", {name: whole_array(name) for name in names}, {}, ())
     return causes.StageCase(Stage(stage), [], *sides, pairs)
 
@@ -98,8 +112,13 @@ def test_without_a_gradient_in_common_there_is_no_factor():
 
 def test_a_rate_that_is_nearly_a_multiple_is_none():
     rates = np.array([0.1, 0.3])
-    for factors, words in (([2, 2.001], []), ([1.0005] * 2, ["the learning rate is 1.0005 times the reference's"])):
-        case = recorded([], "learning rate", {"rates": list(rates * factors)}, {"rates": list(rates)})
+    for factors, words in (
+        ([2, 2.001], []),
+        ([1.0005] * 2, ["the learning rate is 1.0005 times the reference's"]),
+    ):
+        case = recorded(
+            [], "learning rate", {"rates": list(rates * factors)}, {"rates": list(rates)}
+        )
         assert causes.explain(case, search=False) == words
 
 
@@ -108,7 +127,12 @@ def test_a_flipped_element_of_the_first_update_does_not_hide_the_cause():
     here = 2 * update
     here[0] *= -1
     sides = [
-        {"start": {"w": start}, "rates": [0.1, 0.2], "after": [{"w": change}], "gradients": {"w": update}}
+        {
+            "start": {"w": start},
+            "rates": [0.1, 0.2],
+            "after": [{"w": change}],
+            "gradients": {"w": update},
+        }
         for change in (here, update)
     ]
     (hint,) = causes.explain(recorded("w", "change by update 1", *sides), search=False)
@@ -134,7 +158,9 @@ def test_every_other_way_of_clipping_is_named():
 
     for words, clipped in {
         "no clipping here": mean,
-        "each tensor is clipped by its own norm": {n: v * 0.5 / np.linalg.norm(v) for n, v in mean.items()},
+        "each tensor is clipped by its own norm": {
+            n: v * 0.5 / np.linalg.norm(v) for n, v in mean.items()
+        },
         "values are clipped instead of the norm": {n: v.clip(-0.5, 0.5) for n, v in mean.items()},
     }.items():
         assert causes.another_clipping(clipped, parts, 0.5) == [words]

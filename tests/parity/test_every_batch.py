@@ -30,7 +30,9 @@ def reference():
 
 
 def climb(clip_norm=0.0, second=TWO, approximate=False, cuts=""):
-    """The ladder of a port whose inputs above 3 are cut in some mode, or gradients where they are."""
+    """The ladder of a port whose inputs above 3 are cut in some mode, or gradients where they
+    are.
+    """
 
     def construct(self, x):
         kept = (x < 3).astype(mindspore.float32)
@@ -41,13 +43,18 @@ def climb(clip_norm=0.0, second=TWO, approximate=False, cuts=""):
             x = x * kept + ops.stop_gradient(x * (1 - kept))
         return self.head(x + 1e-6 * self.act(x))
 
-    net, batches = ours(construct, first=nn.Dense(8, 8), act=nn.GELU(approximate)), [(ONE, LABELS), (second, LABELS)]
+    net, batches = (
+        ours(construct, first=nn.Dense(8, 8), act=nn.GELU(approximate)),
+        [(ONE, LABELS), (second, LABELS)],
+    )
     return ladder_of(net, reference(), batches, dataclasses.replace(SGD, clip_norm=clip_norm))
 
 
 def test_a_layer_of_small_weight_is_compared_by_its_own_output():
     ladder = climb(approximate=True)
-    assert stage_of(ladder, "eval forward").verdict == stage_of(ladder, "gradients").verdict == "ok", table(ladder)
+    assert (
+        stage_of(ladder, "eval forward").verdict == stage_of(ladder, "gradients").verdict == "ok"
+    ), table(ladder)
     assert ladder.first_stage.name == "eval layers"
     assert ladder.first_stage.first.name == ladder.first_layer.name == "act"
 
@@ -67,21 +74,30 @@ def test_what_a_later_batch_alone_shows(cuts, stage, clip_norm):
     assert ladder.first_stage.name == f"{stage}, later batches", table(ladder)
     assert ladder.first_stage.first.name.endswith(" of batch 2")
     if cuts == "evaluation":
-        assert [one.name for one in ladder.stages if one.verdict == "DIFFERS"] == [ladder.first_stage.name]
+        assert [one.name for one in ladder.stages if one.verdict == "DIFFERS"] == [
+            ladder.first_stage.name
+        ]
 
 
 @pytest.mark.parametrize("clip_norm", [0.0, 0.5])
 def test_each_batch_has_its_loss_and_gradients_of_the_first_weights(clip_norm):
     """By torch, batch by batch, from a copy that no update has changed."""
-    module, net = reference(), ours(their_forward, first=nn.Dense(8, 8), act=nn.GELU(approximate=False))
+    module, net = (
+        reference(),
+        ours(their_forward, first=nn.Dense(8, 8), act=nn.GELU(approximate=False)),
+    )
     batches = [(ONE, LABELS), (TWO, LABELS), (TWO + 2, LABELS)]
     ladder = agrees(net, module, batches, dataclasses.replace(SGD, clip_norm=clip_norm))
     for number, (images, labels) in enumerate(batches[1:], 2):
         module.zero_grad()
-        loss = torch.nn.functional.cross_entropy(module(torch.from_numpy(images)), torch.from_numpy(labels).long())
+        loss = torch.nn.functional.cross_entropy(
+            module(torch.from_numpy(images)), torch.from_numpy(labels).long()
+        )
         loss.backward()
         (item,) = [
-            one for one in stage_of(ladder, "loss, later batches").differences if one.name == f"loss of batch {number}"
+            one
+            for one in stage_of(ladder, "loss, later batches").differences
+            if one.name == f"loss of batch {number}"
         ]
         assert item.ours == pytest.approx(loss.item(), rel=1e-6)
         named = {one.name: one for one in stage_of(ladder, "gradients, later batches").differences}
@@ -92,11 +108,14 @@ def test_each_batch_has_its_loss_and_gradients_of_the_first_weights(clip_norm):
 @pytest.mark.parametrize(("epsilon", "code"), [("1e-5", 0), ("2e-5", 1)])
 def test_what_the_tolerance_alone_lets_pass_is_named_and_fails_if_strict(epsilon, code, capsys):
     body = "return self.head(self.norm(x.reshape(len(x), -1)))"
-    write_net("theirs.py", "torch", "self.norm, self.head = nn.LayerNorm(48), nn.Linear(48, 10)", body)
+    write_net(
+        "theirs.py", "torch", "self.norm, self.head = nn.LayerNorm(48), nn.Linear(48, 10)", body
+    )
     layers = f"self.norm, self.head = nn.LayerNorm((48,), epsilon={epsilon}), nn.Dense(48, 10)"
     write_net("ours.py", "mindspore", layers, body)
     words = (
-        "--reference theirs.py:Net --net ours.py:Net --image-size 4 --steps 2 --no-initialisation --json ladder.json"
+        "--reference theirs.py:Net --net ours.py:Net --image-size 4 --steps 2 "
+        "--no-initialisation --json ladder.json"
     )
     assert main([*words.split(), "--strict", "--quick", "--mode=pynative"]) == code
     out, ladder = capsys.readouterr().out, json.loads(Path("ladder.json").read_text())

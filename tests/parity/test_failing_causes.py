@@ -1,4 +1,6 @@
-"""What fails while a cause is sought costs the hint, not the verdict: each search that crashed on a real port."""
+"""What fails while a cause is sought costs the hint, not the verdict: each search that crashed on a
+real port.
+"""
 
 from typing import Any
 
@@ -34,7 +36,9 @@ def test_each_search_at_a_stage_may_fail(stage):
 def test_a_layer_that_was_left_in_evaluation_mode_is_searched_as_it_is_recorded():
     module = theirs(lambda net, x: net.head(net.part(x) * 0.5), t.BatchNorm1d(8))
     module.part.eval().running_mean.fill_(0.5)  # as of a backbone that was trained before
-    net = ours(lambda net, x: net.head(net.part(x) * (0.25 if net.training else 0.5)), nn.BatchNorm1d(8))
+    net = ours(
+        lambda net, x: net.head(net.part(x) * (0.25 if net.training else 0.5)), nn.BatchNorm1d(8)
+    )
     ladder = ladder_of(net, module, [(draw(4, 8), labels(4))], quick=False)
     (cause,) = ladder.first_computed.hints
     assert "multiplied by 0.5^2 for multiplied by 0.5 here" in cause
@@ -43,7 +47,17 @@ def test_a_layer_that_was_left_in_evaluation_mode_is_searched_as_it_is_recorded(
 def test_a_comparison_of_settings_may_fail():
     """A layer of another version of the framework, whose momentum is a word."""
     sides = [
-        Layer("norm", 0, "norm", "BatchNorm2d", {"momentum": momentum}, np.ones((1, 1, 4, 4)), None, (), True)
+        Layer(
+            "norm",
+            0,
+            "norm",
+            "BatchNorm2d",
+            {"momentum": momentum},
+            np.ones((1, 1, 4, 4)),
+            None,
+            (),
+            True,
+        )
         for momentum in (0.9, "small")
     ]
     (note,) = settings_notes(*([side] for side in sides), {"norm": "norm"})
@@ -55,7 +69,9 @@ def test_an_optimizer_of_which_no_way_divides_by_zero():
     """With β2 = 0 in the reference, a way of it has β2 = 1, and 1 − β^t is 0."""
     module, net = Theirs(t.Linear(8, 8), t.Tanh()), Ours(nn.Dense(8, 8), nn.Tanh())
     adam = lambda one: torch.optim.Adam(one.parameters(), 0.01, (0.9, 0.0))  # noqa: E731
-    forgets_the_variance = momentum_sgd([(parameter, 0.0) for parameter in net.trainable_params()], 0.0)
+    forgets_the_variance = momentum_sgd(
+        [(parameter, 0.0) for parameter in net.trainable_params()], 0.0
+    )
     own = {"optimizer": forgets_the_variance, "reference_optimizer": adam}
     ladder = ladder_of(net, module, [vector()] * 2, **own)
     assert ladder.first_stage.name == "optimizer alone"

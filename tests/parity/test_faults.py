@@ -1,4 +1,6 @@
-"""Faults that ports have, each planted in a tiny port of a tiny net: the first stage, layer and cause are named."""
+"""Faults that ports have, each planted in a tiny port of a tiny net: the first stage, layer and
+cause are named.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,12 +18,28 @@ from resnet_fn.parity.report import table
 from resnet_fn.update.adaptive import adam
 from resnet_fn.update.optimizer import momentum_sgd
 from resnet_fn.update.state import Optimizer, make_buffers
-from small_nets import SGD, DropPath, Ours, PortedPath, Theirs, cell, ladder_of, module, ones, ours, t, theirs, torch
+from small_nets import (
+    SGD,
+    DropPath,
+    Ours,
+    PortedPath,
+    Theirs,
+    cell,
+    ladder_of,
+    module,
+    ones,
+    ours,
+    t,
+    theirs,
+    torch,
+)
 
 pytestmark = pytest.mark.usefixtures("device")
 
 RNG = np.random.default_rng(0)
-VECTORS, IMAGE, TOKENS = (RNG.normal(size=shape).astype(np.float32) for shape in ((6, 8), (4, 4, 5, 4), (4, 5, 8)))
+VECTORS, IMAGE, TOKENS = (
+    RNG.normal(size=shape).astype(np.float32) for shape in ((6, 8), (4, 4, 5, 4), (4, 5, 8))
+)
 IDS = RNG.integers(1, 9, (4, 5)).astype(np.int32)
 IDS[:2, 3:] = 0
 MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 0, 1, 0], [1, 1, 1, 1, 0], [1, 0, 1, 1, 1]], bool)
@@ -41,9 +59,13 @@ def ported_attention(scale: float = 0.5, axis: int = -1, hides: bool = False) ->
     """A port whose faults are its arguments."""
 
     def construct(self, x, mask):
-        q, k, v = (part(x).reshape(4, 5, 2, 4).transpose(0, 2, 1, 3) for part in (self.q, self.k, self.v))
+        q, k, v = (
+            part(x).reshape(4, 5, 2, 4).transpose(0, 2, 1, 3) for part in (self.q, self.k, self.v)
+        )
         hidden = mask if hides else ops.logical_not(mask)
-        scores = (ops.matmul(q, k.swapaxes(2, 3)) * scale).masked_fill(hidden.reshape(4, 1, 1, 5), -1e9)
+        scores = (ops.matmul(q, k.swapaxes(2, 3)) * scale).masked_fill(
+            hidden.reshape(4, 1, 1, 5), -1e9
+        )
         mixed = ops.matmul(ops.softmax(scores, axis), v)
         return self.head(self.out_proj(mixed.transpose(0, 2, 1, 3).reshape(4, 5, 8)).mean(1))
 
@@ -51,7 +73,9 @@ def ported_attention(scale: float = 0.5, axis: int = -1, hides: bool = False) ->
 
 
 def encoder() -> Any:
-    """A class token, positions, a residual block, attention by hand, an LSTM's state, a flattened layer."""
+    """A class token, positions, a residual block, attention by hand, an LSTM's state, a flattened
+    layer.
+    """
 
     def forward(self, x):
         x = torch.cat([self.token.expand(4, 1, 8), x], 1) + self.positions
@@ -59,12 +83,23 @@ def encoder() -> Any:
         q, k, v = (part(x).reshape(4, 6, 2, 4).transpose(1, 2) for part in (self.q, self.k, self.v))
         mixed = (q @ k.transpose(2, 3) / 2).softmax(-1) @ v
         x = self.last(x + self.out(mixed.transpose(1, 2).reshape(4, 6, 8)))
-        return self.head(x[:, 0]), self.flat(self.small(x).flatten(1)) + self.state(self.lstm(x)[1][0][-1])
+        return self.head(x[:, 0]), self.flat(self.small(x).flatten(1)) + self.state(
+            self.lstm(x)[1][0][-1]
+        )
 
     parts: dict[str, Any] = {name: t.Linear(8, 8) for name in ("fc", "q", "k", "v", "out")}
-    parts |= {"norm": t.LayerNorm(8), "last": t.LayerNorm(8), "lstm": t.LSTM(8, 4, 2, batch_first=True)}
-    parts |= {"token": t.Parameter(torch.randn(1, 1, 8)), "positions": t.Parameter(torch.randn(1, 6, 8))}
-    return theirs(forward, **parts, small=t.Linear(8, 3), flat=t.Linear(18, 3), state=t.Linear(4, 3))
+    parts |= {
+        "norm": t.LayerNorm(8),
+        "last": t.LayerNorm(8),
+        "lstm": t.LSTM(8, 4, 2, batch_first=True),
+    }
+    parts |= {
+        "token": t.Parameter(torch.randn(1, 1, 8)),
+        "positions": t.Parameter(torch.randn(1, 6, 8)),
+    }
+    return theirs(
+        forward, **parts, small=t.Linear(8, 3), flat=t.Linear(18, 3), state=t.Linear(4, 3)
+    )
 
 
 def ported_encoder(fault: str = "") -> nn.Cell:
@@ -76,19 +111,31 @@ def ported_encoder(fault: str = "") -> nn.Cell:
         h = self.norm(x)
         x = self.fc(h) + (0.0 if fault == "skip" else h if fault == "residual" else x)
         q, k, v, heads = self.q(x), self.k(x), self.v(x), 4 if fault == "heads" else 2
-        q, k, v = (part.reshape(4, 6, heads, 8 // heads).transpose(0, 2, 1, 3) for part in (q, k, v))
+        q, k, v = (
+            part.reshape(4, 6, heads, 8 // heads).transpose(0, 2, 1, 3) for part in (q, k, v)
+        )
         q, k = (k, q) if fault == "swapped" else (q, k)
-        mixed = ops.matmul(ops.softmax(ops.matmul(q, k.swapaxes(2, 3)) / (8 // heads) ** 0.5, -1), v)
+        mixed = ops.matmul(
+            ops.softmax(ops.matmul(q, k.swapaxes(2, 3)) / (8 // heads) ** 0.5, -1), v
+        )
         x = self.last(x + self.out(mixed.transpose(0, 2, 1, 3).reshape(4, 6, 8)))
         small, (_, (h, c)) = self.small(x), self.lstm(x)
         small = small.swapaxes(1, 2) if fault == "order" else small
         of_state = self.state(c[-1] if fault == "cell" else h[-1])
-        return self.head(x.mean(1) if fault == "token" else x[:, 0]), self.flat(small.reshape(4, 18)) + of_state
+        return self.head(x.mean(1) if fault == "token" else x[:, 0]), self.flat(
+            small.reshape(4, 18)
+        ) + of_state
 
     parts = {name: nn.Dense(8, 8) for name in ("fc", "q", "k", "v", "out")}
     parts |= {name: nn.LayerNorm((8,), epsilon=1e-5) for name in ("norm", "last")}
-    parts |= {"token": ones(1, 1, 8), "positions": ones(1, 6, 8), "lstm": nn.LSTM(8, 4, 2, batch_first=True)}
-    return ours(construct, **parts, small=nn.Dense(8, 3), flat=nn.Dense(18, 3), state=nn.Dense(4, 3))
+    parts |= {
+        "token": ones(1, 1, 8),
+        "positions": ones(1, 6, 8),
+        "lstm": nn.LSTM(8, 4, 2, batch_first=True),
+    }
+    return ours(
+        construct, **parts, small=nn.Dense(8, 3), flat=nn.Dense(18, 3), state=nn.Dense(4, 3)
+    )
 
 
 def both(function: Any, second: float = 0.5) -> Callable[[Any, Any], Any]:
@@ -102,7 +149,11 @@ def both(function: Any, second: float = 0.5) -> Callable[[Any, Any], Any]:
 
 def by_hand(width: int) -> nn.Cell:
     """A dense layer as JAX or Keras write it: its weight is [in, out]."""
-    return cell(lambda self, x: ops.matmul(x, self.weight) + self.bias, weight=ones(8, width), bias=ones(width))
+    return cell(
+        lambda self, x: ops.matmul(x, self.weight) + self.bias,
+        weight=ones(8, width),
+        bias=ones(width),
+    )
 
 
 def words(tied: bool) -> Any:
@@ -115,13 +166,17 @@ def words(tied: bool) -> Any:
 
 
 def ported_words(padding: bool) -> nn.Cell:
-    """MindSpore's padding row starts at zero, and trains without `padding`; a second weight is a copy."""
+    """MindSpore's padding row starts at zero, and trains without `padding`; a second weight is a
+    copy.
+    """
 
     def construct(self: Any, ids: Tensor) -> Tensor:
         x = self.embed(ids)
         return self.head((x * (ids != 0).expand_dims(-1) if padding else x).mean(1))
 
-    return cell(construct, embed=nn.Embedding(9, 8, padding_idx=0), head=nn.Dense(8, 9, has_bias=False))
+    return cell(
+        construct, embed=nn.Embedding(9, 8, padding_idx=0), head=nn.Dense(8, 9, has_bias=False)
+    )
 
 
 def masked(net: Any, x: Any) -> Any:
@@ -141,12 +196,18 @@ HALF = np.random.default_rng(1).normal(size=(4, 3, 6, 6)).astype(np.float32)
 
 
 def two_convolutions() -> Any:
-    pairs = [(t.Conv2d(width, 8, 3, padding=1, bias=False), t.BatchNorm2d(8), t.ReLU()) for width in (3, 8)]
+    pairs = [
+        (t.Conv2d(width, 8, 3, padding=1, bias=False), t.BatchNorm2d(8), t.ReLU())
+        for width in (3, 8)
+    ]
     return Theirs(*(layer for pair in pairs for layer in pair))
 
 
 def in_float16(*more: nn.Cell) -> nn.Cell:
-    a, b = (nn.Conv2d(width, 8, 3, pad_mode="pad", padding=1).to_float(mindspore.float16) for width in (3, 8))
+    a, b = (
+        nn.Conv2d(width, 8, 3, pad_mode="pad", padding=1).to_float(mindspore.float16)
+        for width in (3, 8)
+    )
     one, two = nn.BatchNorm2d(8), nn.BatchNorm2d(8)
     net = Ours(a, one, nn.SequentialCell(nn.ReLU(), *more), b, two, nn.ReLU())
     net.head.to_float(mindspore.float16)
@@ -199,7 +260,9 @@ def inside_the_root(net: nn.Cell, epsilon: float = 1e-3) -> Optimizer:
             ops.assign(momenta[index], m)
             ops.assign(variances[index], v)
             root = ops.sqrt(v / (1 - ops.pow(0.999, t)) + epsilon)
-            ops.assign(weights[index], weights[index] - learning_rate * m / (1 - ops.pow(0.9, t)) / root)
+            ops.assign(
+                weights[index], weights[index] - learning_rate * m / (1 - ops.pow(0.9, t)) / root
+            )
 
     return Optimizer((*momenta, *variances, count), update)
 
@@ -229,7 +292,9 @@ o = torch.optim
 MOMENTUM = partial(o.SGD, lr=0.05, momentum=0.9)
 TWO_LOSSES = {
     "loss": both(ops.cross_entropy),
-    "reference_loss": both(lambda outputs, labels: t.functional.cross_entropy(outputs, labels.long())),
+    "reference_loss": both(
+        lambda outputs, labels: t.functional.cross_entropy(outputs, labels.long())
+    ),
 }
 IN_ENCODER = """
 a skip connection left out | skip | q | the first term left out here
@@ -244,8 +309,12 @@ flattened wrongly | order | flat | axes 1 and 2 exchanged before it is reshaped 
 
 
 def optimizers(theirs: Any, ours: Any) -> Fault:
-    """One net, trained by two optimizers: of torch and of MindSpore, functions of the parameters or of the net."""
-    return Fault(VECTORS, *dense(), {"reference_optimizer": lambda module: theirs(module.parameters())}, ours)
+    """One net, trained by two optimizers: of torch and of MindSpore, functions of the parameters or
+    of the net.
+    """
+    return Fault(
+        VECTORS, *dense(), {"reference_optimizer": lambda module: theirs(module.parameters())}, ours
+    )
 
 
 def mindspores(kind: Any, *settings: Any, **named: Any) -> Callable[[nn.Cell], nn.Optimizer]:
@@ -257,13 +326,19 @@ FAULTS = {
     "GELU by tanh instead of exact | eval forward | `part.1` | (part.1): tanh GELU for gelu here": Fault(
         VECTORS, lambda: Theirs(t.Linear(8, 8), t.GELU()), lambda: Ours(nn.Dense(8, 8), nn.GELU())
     ),
-    "GELU before a last layer of zeros | eval forward | `part.1` | (part.1): tanh GELU for gelu here": Fault(
-        VECTORS, lambda: zero_head(Theirs(t.Linear(8, 8), t.GELU())), lambda: Ours(nn.Dense(8, 8), nn.GELU())
+    "GELU before a last layer of zeros | eval forward | `part.1` | (part.1): tanh GELU for gelu "
+    "here": Fault(
+        VECTORS,
+        lambda: zero_head(Theirs(t.Linear(8, 8), t.GELU())),
+        lambda: Ours(nn.Dense(8, 8), nn.GELU()),
     ),
     "LayerNorm's eps | eval forward | `part` | eps 1e-05 here, 0.01 in the reference": Fault(
-        TOKENS, lambda: Theirs(t.LayerNorm(8, eps=1e-2)), lambda: Ours(nn.LayerNorm((8,), epsilon=1e-5))
+        TOKENS,
+        lambda: Theirs(t.LayerNorm(8, eps=1e-2)),
+        lambda: Ours(nn.LayerNorm((8,), epsilon=1e-5)),
     ),
-    "LayerNorm's eps, before logits of which some are −inf | eval forward | `part` | eps 1e-05 here, 0.01 in the "
+    "LayerNorm's eps, before logits of which some are −inf | eval forward | `part` | eps 1e-05 "
+    "here, 0.01 in the "
     "reference": Fault(
         TOKENS,
         lambda: theirs(masked, t.LayerNorm(8, eps=1e-2)),
@@ -271,19 +346,21 @@ FAULTS = {
         options={"loss": unmasked, "reference_loss": unmasked},
     ),
     # The channels are last for a norm over them; there are as many columns.
-    "LayerNorm over the wrong axis | eval forward | `part.norm` | (part.norm): normalized and weighted over axis 2 "
+    "LayerNorm over the wrong axis | eval forward | `part.norm` | (part.norm): normalized and "
+    "weighted over axis 2 "
     "for 3 here": Fault(
         IMAGE,
-        lambda: Theirs(module(lambda n, x: n.norm(x.movedim(1, 3)).movedim(3, 1), norm=t.LayerNorm(4)), width=4),
+        lambda: Theirs(
+            module(lambda n, x: n.norm(x.movedim(1, 3)).movedim(3, 1), norm=t.LayerNorm(4)), width=4
+        ),
         lambda: Ours(cell(lambda n, x: n.norm(x), norm=nn.LayerNorm((4,), epsilon=1e-5)), width=4),
     ),
     "attention scaled by 1/d | eval forward | `out_proj` | (attn): multiplied by "
     "0.5^2 for multiplied by 0.5 here": Fault(
         {"x": TOKENS, "mask": MASK}, attention, lambda: ported_attention(scale=0.25)
     ),
-    "attention's mask of the wrong sign | eval forward | `out_proj` | (attn): the mask inverted here": Fault(
-        {"x": TOKENS, "mask": MASK}, attention, lambda: ported_attention(hides=True)
-    ),
+    "attention's mask of the wrong sign | eval forward | `out_proj` | (attn): the mask inverted "
+    "here": Fault({"x": TOKENS, "mask": MASK}, attention, lambda: ported_attention(hides=True)),
     "attention's softmax over the wrong axis | eval forward | `out_proj` | (attn): "
     "softmax over axis 1 for 2 here": Fault(
         {"x": TOKENS, "mask": np.ones((4, 5), bool)}, attention, lambda: ported_attention(axis=-2)
@@ -294,7 +371,8 @@ FAULTS = {
     "a square Dense weight transposed | eval forward | `part` | (part): the weight transposed here": Fault(
         VECTORS, lambda: Theirs(t.Linear(8, 8)), lambda: Ours(by_hand(8))
     ),
-    "a weight reshaped where it is transposed (--map) | eval forward | `part` | (part): the weight reshaped "
+    "a weight reshaped where it is transposed (--map) | eval forward | `part` | (part): the weight "
+    "reshaped "
     "instead of transposed here": Fault(
         VECTORS,
         lambda: Theirs(t.Linear(8, 4), width=4),
@@ -305,25 +383,35 @@ FAULTS = {
         f"{name} | eval forward | `{layer}` | {cause}": Fault(
             TOKENS, encoder, partial(ported_encoder, fault), TWO_LOSSES
         )
-        for name, fault, layer, cause in (row.split(" | ") for row in IN_ENCODER.strip().split("\n"))
+        for name, fault, layer, cause in (
+            row.split(" | ") for row in IN_ENCODER.strip().split("\n")
+        )
     },
     "one loss of two | loss |  | the second term left out here": Fault(
-        TOKENS, encoder, ported_encoder, options={**TWO_LOSSES, "loss": both(ops.cross_entropy, 0.0)}
+        TOKENS,
+        encoder,
+        ported_encoder,
+        options={**TWO_LOSSES, "loss": both(ops.cross_entropy, 0.0)},
     ),
     "an embedding's padding row trains | gradients |  | (embed): its padding row 0 trained here": Fault(
         IDS, lambda: words(tied=False), lambda: ported_words(padding=False)
     ),
-    "tied weights are two copies | gradients |  | embed.embedding_table: a copy of head.weight here, one array "
+    "tied weights are two copies | gradients |  | embed.embedding_table: a copy of head.weight "
+    "here, one array "
     "in the reference (embed.weight = head.weight); share it": Fault(
         IDS, lambda: words(tied=True), lambda: ported_words(padding=True)
     ),
-    "average pool counts its padding | eval forward | `part` | count_include_pad True here, False in the "
+    "average pool counts its padding | eval forward | `part` | count_include_pad True here, False "
+    "in the "
     "reference": Fault(
         IMAGE,
         lambda: Theirs(t.AvgPool2d(3, 2, 1, count_include_pad=False), width=4),
-        lambda: Ours(nn.AvgPool2d(3, 2, pad_mode="pad", padding=1, count_include_pad=True), width=4),
+        lambda: Ours(
+            nn.AvgPool2d(3, 2, pad_mode="pad", padding=1, count_include_pad=True), width=4
+        ),
     ),
-    "interpolation with other corners | eval forward | `part` | align_corners True here, False in the reference": Fault(
+    "interpolation with other corners | eval forward | `part` | align_corners True here, False in "
+    "the reference": Fault(
         IMAGE,
         lambda: Theirs(t.Upsample(size=(7, 7), mode="bilinear", align_corners=False), width=4),
         lambda: Ours(nn.Upsample(size=(7, 7), mode="bilinear", align_corners=True), width=4),
@@ -331,75 +419,101 @@ FAULTS = {
     "a depthwise convolution with wrong groups | weights |  | groups 2 here, 4 in the reference": Fault(
         IMAGE,
         lambda: Theirs(t.Conv2d(4, 4, 3, padding=1, groups=4), width=4),
-        lambda: Ours(nn.Conv2d(4, 4, 3, pad_mode="pad", padding=1, group=2, has_bias=True), width=4),
+        lambda: Ours(
+            nn.Conv2d(4, 4, 3, pad_mode="pad", padding=1, group=2, has_bias=True), width=4
+        ),
     ),
-    "a transposed convolution without its output padding | eval forward | `part` | pad_mode pad cuts off 1/1, "
+    "a transposed convolution without its output padding | eval forward | `part` | pad_mode pad "
+    "cuts off 1/1, "
     "the reference 1/0": Fault(
         IMAGE,
         lambda: Theirs(t.ConvTranspose2d(4, 4, 3, 2, 1, output_padding=1), width=4),
-        lambda: Ours(nn.Conv2dTranspose(4, 4, 3, 2, pad_mode="pad", padding=1, has_bias=True), width=4),
+        lambda: Ours(
+            nn.Conv2dTranspose(4, 4, 3, 2, pad_mode="pad", padding=1, has_bias=True), width=4
+        ),
     ),
-    "a frozen layer that trains | gradients |  | part.weight: trained here, frozen in the reference": Fault(
+    "a frozen layer that trains | gradients |  | part.weight: trained here, frozen in the "
+    "reference": Fault(
         VECTORS, lambda: Theirs(frozen(t.Linear(8, 8))), lambda: Ours(nn.Dense(8, 8))
     ),
-    "a trained layer that is frozen | gradients |  | part.weight: frozen here, trained in the reference": Fault(
+    "a trained layer that is frozen | gradients |  | part.weight: frozen here, trained in the "
+    "reference": Fault(
         VECTORS, lambda: Theirs(t.Linear(8, 8)), lambda: Ours(frozen(nn.Dense(8, 8)))
     ),
-    "dropout left on in evaluation | eval forward | `part.1` | the net gives another output each time it is "
+    "dropout left on in evaluation | eval forward | `part.1` | the net gives another output each "
+    "time it is "
     "called in evaluation mode: dropout is left on": Fault(
         VECTORS,
         lambda: Theirs(t.Linear(8, 8), t.Dropout(0.5)),
         lambda: Ours(nn.Dense(8, 8), cell(lambda self, x: ops.dropout(x, 0.5, True))),
     ),
-    "dropout's keep_prob taken for p | dropout | `head` | p=0.8 here, 0.2 in the reference: nn.Dropout(0.2) keeps "
+    "dropout's keep_prob taken for p | dropout | `head` | p=0.8 here, 0.2 in the reference: "
+    "nn.Dropout(0.2) keeps "
     "0.2 in MindSpore; write nn.Dropout(p=0.2)": Fault(
-        VECTORS, lambda: Theirs(t.Linear(8, 8), t.Dropout(0.2)), lambda: Ours(nn.Dense(8, 8), nn.Dropout(0.2))
+        VECTORS,
+        lambda: Theirs(t.Linear(8, 8), t.Dropout(0.2)),
+        lambda: Ours(nn.Dense(8, 8), nn.Dropout(0.2)),
     ),
     "a dropout left out | dropout |  | part.1: p=0 here, 0.2 in the reference": Fault(
-        VECTORS, lambda: Theirs(t.Linear(8, 8), t.Dropout(0.2)), lambda: Ours(nn.SequentialCell(nn.Dense(8, 8)))
+        VECTORS,
+        lambda: Theirs(t.Linear(8, 8), t.Dropout(0.2)),
+        lambda: Ours(nn.SequentialCell(nn.Dense(8, 8))),
     ),
     "a loss that is a sum | loss |  | the reference: sum for mean here": Fault(
         VECTORS, *dense(), options={"loss": partial(ops.cross_entropy, reduction="sum")}
     ),
-    "another mean, which is not trained | untrained arrays |  | part.mean: 2 here, 1 in the reference at [7]": Fault(
-        VECTORS, lambda: Theirs(scaled()), lambda: Ours(scaled_port())
-    ),
-    "moving statistics that begin elsewhere | untrained arrays |  | part.moving_variance: 0 here, 1 in the "
+    "another mean, which is not trained | untrained arrays |  | part.mean: 2 here, 1 in the "
+    "reference at [7]": Fault(VECTORS, lambda: Theirs(scaled()), lambda: Ours(scaled_port())),
+    "moving statistics that begin elsewhere | untrained arrays |  | part.moving_variance: 0 here, "
+    "1 in the "
     "reference at [0]": Fault(
         VECTORS,
         lambda: Theirs(t.BatchNorm1d(8)),
         lambda: Ours(nn.BatchNorm1d(8, moving_var_init="zeros")),
         options={"initialisation": True},
     ),
-    "weight decay that leaves out gamma and beta (nn.SGD, one list) | optimizer settings |  | weight decay: 0 "
+    "weight decay that leaves out gamma and beta (nn.SGD, one list) | optimizer settings |  | "
+    "weight decay: 0 "
     "here, 0.1 in the reference (2 parameters, first part.gamma)": Fault(
         VECTORS,
         lambda: Theirs(t.LayerNorm(8)),
         lambda: Ours(nn.LayerNorm((8,), epsilon=1e-5)),
-        options={"reference_optimizer": lambda module: torch.optim.SGD(module.parameters(), 0.05, weight_decay=0.1)},
+        options={
+            "reference_optimizer": lambda module: torch.optim.SGD(
+                module.parameters(), 0.05, weight_decay=0.1
+            )
+        },
         optimizer=lambda net: nn.SGD(net.trainable_params(), 0.05, weight_decay=0.1),
     ),
-    "AdamW's weight decay coupled | optimizer alone |  | weight decay: coupled (added to the gradient, as Adam) "
+    "AdamW's weight decay coupled | optimizer alone |  | weight decay: coupled (added to the "
+    "gradient, as Adam) "
     "here, decoupled (taken from the weight, as AdamW) in the reference": optimizers(
         partial(o.AdamW, lr=0.01, weight_decay=0.1), mindspores(nn.Adam, 0.01, weight_decay=0.1)
     ),
-    "Adam without bias correction (nn.AdamWeightDecay) | optimizer alone |  | Adam's bias correction: "
+    "Adam without bias correction (nn.AdamWeightDecay) | optimizer alone |  | Adam's bias "
+    "correction: "
     "missing here, m and v are divided by 1 − β^t in the reference": optimizers(
         partial(o.Adam, lr=0.01), mindspores(nn.AdamWeightDecay, 0.01, eps=1e-8)
     ),
-    "Adam's eps inside the root | optimizer alone |  | eps: inside the root, √(v̂ + eps) here, added to "
+    "Adam's eps inside the root | optimizer alone |  | eps: inside the root, √(v̂ + eps) here, "
+    "added to "
     "the root √v̂ in the reference": optimizers(partial(o.Adam, lr=0.01, eps=1e-3), inside_the_root),
-    "Adam's eps before the bias correction (nn.Adam) | optimizer alone |  | eps: added to √v before its "
+    "Adam's eps before the bias correction (nn.Adam) | optimizer alone |  | eps: added to √v "
+    "before its "
     "bias correction here, added to the root √v̂ in the reference": optimizers(
         partial(o.Adam, lr=0.01, eps=1e-3), mindspores(nn.Adam, 0.01, eps=1e-3)
     ),
-    "Nesterov momentum left out (nn.Momentum on a CPU) | optimizer alone |  | Nesterov momentum: False "
+    "Nesterov momentum left out (nn.Momentum on a CPU) | optimizer alone |  | Nesterov momentum: "
+    "False "
     "here, True in the reference": optimizers(
-        partial(o.SGD, lr=0.02, momentum=0.9, nesterov=True), mindspores(nn.Momentum, 0.02, 0.9, use_nesterov=True)
+        partial(o.SGD, lr=0.02, momentum=0.9, nesterov=True),
+        mindspores(nn.Momentum, 0.02, 0.9, use_nesterov=True),
     ),
-    "Adam's betas swapped | optimizer alone |  | betas swapped: β1, β2: 0.999, 0.9 here, 0.9, 0.999 "
+    "Adam's betas swapped | optimizer alone |  | betas swapped: β1, β2: 0.999, 0.9 here, 0.9, "
+    "0.999 "
     "in the reference": optimizers(partial(o.Adam, lr=0.01), own(adam, beta1=0.999, beta2=0.9)),
-    "Adam's β1 with momentum's other meaning | optimizer alone |  | betas (β is the weight of the old state, "
+    "Adam's β1 with momentum's other meaning | optimizer alone |  | betas (β is the weight of the "
+    "old state, "
     "not of the new): 0.1, 0.999 here, 0.9, 0.999 in the reference": optimizers(
         partial(o.Adam, lr=0.01), own(adam, beta1=0.1, beta2=0.999)
     ),
@@ -409,34 +523,42 @@ FAULTS = {
         lambda: in_float16(cell(lambda self, x: x * 0.7 + ops.stop_gradient(x * 0.3))),
         recipe=dataclasses.replace(SGD, precision="fp16"),
     ),
-    "a tenth of the learning rate | optimizer settings |  | learning rate: 0.005 here, 0.05 in the reference (4 "
+    "a tenth of the learning rate | optimizer settings |  | learning rate: 0.005 here, 0.05 in the "
+    "reference (4 "
     "parameters, first part.weight)": optimizers(MOMENTUM, mindspores(nn.Momentum, 0.005, 0.9)),
-    "momentum 0.99 for 0.9 | optimizer settings |  | momentum: 0.99 here, 0.9 in the reference (4 parameters, "
+    "momentum 0.99 for 0.9 | optimizer settings |  | momentum: 0.99 here, 0.9 in the reference (4 "
+    "parameters, "
     "first part.weight)": optimizers(MOMENTUM, mindspores(nn.Momentum, 0.05, 0.99)),
-    "momentum 0.5 for 0.9 in an optimizer of one's own | optimizer alone |  | momentum: 0.5 here, 0.9 in "
+    "momentum 0.5 for 0.9 in an optimizer of one's own | optimizer alone |  | momentum: 0.5 here, "
+    "0.9 in "
     "the reference": optimizers(MOMENTUM, own(momentum_sgd, momentum=0.5)),
-    "Adam's eps 1e-5 for 1e-8 in an optimizer of one's own | optimizer alone |  | eps: 1e-05 here, 1e-08 in the "
+    "Adam's eps 1e-5 for 1e-8 in an optimizer of one's own | optimizer alone |  | eps: 1e-05 here, "
+    "1e-08 in the "
     "reference": optimizers(partial(o.Adam, lr=0.01), own(adam, epsilon=1e-5)),
     "amsgrad left out | optimizer settings |  | amsgrad: 0 here, 1 in the reference": optimizers(
         partial(o.Adam, lr=0.01, amsgrad=True), mindspores(nn.Adam, 0.01)
     ),
-    "a parameter that the optimizer is not given | optimizer settings |  | updated by the optimizer in the reference "
+    "a parameter that the optimizer is not given | optimizer settings |  | updated by the "
+    "optimizer in the reference "
     "only (1 parameters, first part.weight)": optimizers(
         MOMENTUM, lambda net: nn.Momentum(net.trainable_params()[1:], 0.05, 0.9)
     ),
     "a loss that is the logarithm of a softmax | loss alone |  | ": Fault(
         8 * VECTORS, *dense(), options={"loss": log_of_softmax}
     ),
-    "a bias of zeros that is not added | eval forward | `part` | (part): the second term left out here": Fault(
+    "a bias of zeros that is not added | eval forward | `part` | (part): the second term left out "
+    "here": Fault(
         VECTORS,
         lambda: Theirs(module(lambda self, x: x + self.bias, bias=t.Parameter(torch.zeros(8)))),
         lambda: Ours(cell(lambda self, x: x, bias=Parameter(Tensor(np.zeros(8, np.float32))))),
     ),
-    "dampening | optimizer settings |  | dampening: 0.5 here, 0 in the reference (4 parameters, first "
+    "dampening | optimizer settings |  | dampening: 0.5 here, 0 in the reference (4 parameters, "
+    "first "
     "part.weight)": optimizers(MOMENTUM, mindspores(nn.SGD, 0.05, 0.9, 0.5)),
     "RMSProp's mean square begins at 1 (nn.RMSProp) | optimizer alone |  | the first mean square: "
     "1 here, 0 in the reference": optimizers(
-        partial(o.RMSprop, lr=0.01, alpha=0.9, eps=1e-2), mindspores(nn.RMSProp, 0.01, 0.9, epsilon=1e-2)
+        partial(o.RMSprop, lr=0.01, alpha=0.9, eps=1e-2),
+        mindspores(nn.RMSProp, 0.01, 0.9, epsilon=1e-2),
     ),
     "centred RMSProp's eps inside the root (nn.RMSProp) | optimizer alone |  | eps: inside the "
     "root, √(v̂ + eps), whose first mean square is 1, here, added to the root √v̂ in the reference": optimizers(
@@ -444,23 +566,30 @@ FAULTS = {
         mindspores(nn.RMSProp, 0.01, 0.9, epsilon=1e-2, centered=True),
     ),
     "another share of dropout | dropout | `head` | p=0.5 here, 0.2 in the reference": Fault(
-        VECTORS, lambda: Theirs(t.Linear(8, 8), t.Dropout(0.2)), lambda: Ours(nn.Dense(8, 8), nn.Dropout(p=0.5))
+        VECTORS,
+        lambda: Theirs(t.Linear(8, 8), t.Dropout(0.2)),
+        lambda: Ours(nn.Dense(8, 8), nn.Dropout(p=0.5)),
     ),
-    "dropout of elements for channels | dropout | `head` | drops elements (a mask [4, 4, 5, 4]) here, channels (a "
+    "dropout of elements for channels | dropout | `head` | drops elements (a mask [4, 4, 5, 4]) "
+    "here, channels (a "
     "mask [4, 4, 1, 1]) in the reference": Fault(
         IMAGE,
         lambda: Theirs(t.Conv2d(4, 4, 1), t.Dropout2d(0.3), width=4),
         lambda: Ours(nn.Conv2d(4, 4, 1, has_bias=True), nn.Dropout(p=0.3), width=4),
     ),
-    "dropout of channels for samples | dropout | `head` | drops channels (a mask [4, 4, 1, 1]) here, samples (a mask "
+    "dropout of channels for samples | dropout | `head` | drops channels (a mask [4, 4, 1, 1]) "
+    "here, samples (a mask "
     "[4, 1, 1, 1]) in the reference": Fault(
         IMAGE,
         lambda: Theirs(t.Conv2d(4, 4, 1), DropPath(), width=4),
         lambda: Ours(nn.Conv2d(4, 4, 1, has_bias=True), nn.Dropout2d(0.4), width=4),
     ),
-    "drop-path without its factor | dropout | `head` | multiplies what it keeps by 1 here, 1.66667 in the "
+    "drop-path without its factor | dropout | `head` | multiplies what it keeps by 1 here, 1.66667 "
+    "in the "
     "reference": Fault(
-        TOKENS, lambda: Theirs(t.Linear(8, 8), DropPath()), lambda: Ours(nn.Dense(8, 8), PortedPath(0.4, scales=False))
+        TOKENS,
+        lambda: Theirs(t.Linear(8, 8), DropPath()),
+        lambda: Ours(nn.Dense(8, 8), PortedPath(0.4, scales=False)),
     ),
     "dropout before the activation | train forward, with dropout | `head` | ": Fault(
         VECTORS,
@@ -479,11 +608,20 @@ FAULTS = {
     ),
     "dropout of a residual's other branch | train forward, with dropout | `head` | ": Fault(
         VECTORS,
-        lambda: Theirs(module(lambda n, x: x + n.drop(n.fc(x)), fc=t.Linear(8, 8), drop=t.Dropout(0.3))),
-        lambda: Ours(cell(lambda n, x: n.dropout(x) + n.dense(x), dense=nn.Dense(8, 8), dropout=nn.Dropout(p=0.3))),
+        lambda: Theirs(
+            module(lambda n, x: x + n.drop(n.fc(x)), fc=t.Linear(8, 8), drop=t.Dropout(0.3))
+        ),
+        lambda: Ours(
+            cell(
+                lambda n, x: n.dropout(x) + n.dense(x),
+                dense=nn.Dense(8, 8),
+                dropout=nn.Dropout(p=0.3),
+            )
+        ),
     ),
 }
-SEARCHED = ("eval forward", "train forward", "loss", "gradients")  # stages at which causes are searched for
+# stages at which causes are searched for
+SEARCHED = ("eval forward", "train forward", "loss", "gradients")
 ROWS = {row.split(" | ")[0]: row for row in FAULTS}
 
 
@@ -492,7 +630,9 @@ def climbed(fault: Fault, **options: Any) -> Ladder:
     rows = len(fault.inputs["x"] if isinstance(fault.inputs, dict) else fault.inputs)
     batches = [(fault.inputs, (np.arange(rows) % 3).astype(np.int32))] * 2
     optimizer = fault.optimizer(net) if fault.optimizer else None
-    return ladder_of(net, module, batches, fault.recipe, optimizer=optimizer, **fault.options, **options)
+    return ladder_of(
+        net, module, batches, fault.recipe, optimizer=optimizer, **fault.options, **options
+    )
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -501,7 +641,9 @@ def test_stage_layer_and_cause_are_named(name):
     ladder = climbed(FAULTS[ROWS[name]], quick=stage not in SEARCHED)
     assert ladder.first_stage is not None, table(ladder)
     assert ladder.first_stage.name == stage, table(ladder)
-    assert (ladder.first_layer.name if ladder.first_layer else "") == layer.strip("`"), table(ladder)
+    assert (ladder.first_layer.name if ladder.first_layer else "") == layer.strip("`"), table(
+        ladder
+    )
     hints = [*ladder.first_stage.hints, *(ladder.first_layer.hints if ladder.first_layer else ())]
     assert not cause or any(cause in hint for hint in hints), (hints, table(ladder))
 

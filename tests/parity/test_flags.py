@@ -31,9 +31,27 @@ def test_the_learning_rate_goes_with_the_batch():
 
 
 def test_every_setting_of_a_step_is_the_recipes_or_the_flags():
-    described = task("--recipe", "imagenet_resnet50_a3", "--image-size", "8", "--num-classes", "7", "--ema", "0.9")
+    described = task(
+        "--recipe",
+        "imagenet_resnet50_a3",
+        "--image-size",
+        "8",
+        "--num-classes",
+        "7",
+        "--ema",
+        "0.9",
+    )
     a3 = recipes.recipe("imagenet_resnet50_a3")
-    for name in ("optimizer", "loss", "weight_decay", "label_threshold", "clip_norm", "mixup", "cutmix", "repeats"):
+    for name in (
+        "optimizer",
+        "loss",
+        "weight_decay",
+        "label_threshold",
+        "clip_norm",
+        "mixup",
+        "cutmix",
+        "repeats",
+    ):
         assert getattr(described.recipe, name) == getattr(a3, name), name
     assert described.recipe.ema == 0.9
     images, labels = described.batches[0]
@@ -52,11 +70,15 @@ def test_images_are_those_of_the_recipes_data_set_or_usual_ones_for_a_net_of_one
 def test_own_inputs(tmp_path):
     (tmp_path / "data.py").write_text(
         "import numpy as np\ndef batches():\n    ids = np.arange(6).reshape(2, 3)\n"
-        "    return [({'ids': ids, 'mask': ids > 2}, np.ones(2, np.int64))] * 2\ndef wrong():\n    return 7\n"
+        "    return [({'ids': ids, 'mask': ids > 2}, np.ones(2, np.int64))] * 2\ndef wrong():\n    "
+        "return 7\n"
     )
     batches = task("--inputs", "data.py:batches").batches
     assert (len(batches), batches[0][0]["mask"].dtype) == (2, bool)
-    with pytest.raises(ValueError, match=r"^--inputs: data.py:wrong returned int, but it must return a list of \(in"):
+    with pytest.raises(
+        ValueError,
+        match=r"^--inputs: data.py:wrong returned int, but it must return a list of \(in",
+    ):
         task("--inputs", "data.py:wrong")
 
 
@@ -66,29 +88,56 @@ NET = "--reference mine.py:build --net "
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--loss a.py:loss", "--loss: needs --our-loss FILE:FUNCTION, the same function for MindSpore"),
-        ("--optimizer a.py:make", "--optimizer: needs --our-optimizer FILE:FUNCTION, the same function"),
+        (
+            "--loss a.py:loss",
+            "--loss: needs --our-loss FILE:FUNCTION, the same function for MindSpore",
+        ),
+        (
+            "--optimizer a.py:make",
+            "--optimizer: needs --our-optimizer FILE:FUNCTION, the same function",
+        ),
         ("--inputs a.py:batches", "--inputs: works only with --net and --reference"),
         ("record --model resnet8", "--out: needs a folder to write; give --out trace"),
-        ("record --net a.py:build --reference b.py:build --out x", "--net: give either --net or --reference, not both"),
+        (
+            "record --net a.py:build --reference b.py:build --out x",
+            "--net: give either --net or --reference, not both",
+        ),
         ("record --like trace --out x", "--like: works only with --net; describe the task"),
         (
             "record --net a.py:b --like trace --out x --steps 9 --recipe digits --loss bce",
             "--like: the trace already contains a task; leave out --recipe, --steps, --loss",
         ),
-        ("replay trace --net a.py:build --model resnet8", "--net: give either --net or --model, not both"),
+        (
+            "replay trace --net a.py:build --model resnet8",
+            "--net: give either --net or --model, not both",
+        ),
         ("--optimizer adan", "optimizer: 'adan' is unknown; "),
         ("--recipe digit", "recipe: 'digit' is unknown; did you mean digits?"),
         ("--batch-size 4 --repeats 3", "repeats: 3 does not divide batch 4"),
-        ("--inputs a:b --steps 2 --net a --reference b", "--steps: --inputs already defines the batches; leave"),
-        ("--steps 0 --accumulate 0", "--steps: 0 is too small; give 1 or more; --accumulate: 0 is too small"),
+        (
+            "--inputs a:b --steps 2 --net a --reference b",
+            "--steps: --inputs already defines the batches; leave",
+        ),
+        (
+            "--steps 0 --accumulate 0",
+            "--steps: 0 is too small; give 1 or more; --accumulate: 0 is too small",
+        ),
         # A bare name was once ignored, and the package's own net compared instead.
-        ("--net mine --reference x", "--net: 'mine' is not FILE.py:FUNCTION; give for example nets/mine.py:build"),
-        ("record --reference mine.py --out trace", "--reference: 'mine.py' is not FILE.py:FUNCTION; give"),
+        (
+            "--net mine --reference x",
+            "--net: 'mine' is not FILE.py:FUNCTION; give for example nets/mine.py:build",
+        ),
+        (
+            "record --reference mine.py --out trace",
+            "--reference: 'mine.py' is not FILE.py:FUNCTION; give",
+        ),
         (NET + "nowhere.py:build", "--net: there is no file nowhere.py; give FILE.py:FUNCTION"),
         (NET + "mine.txt:build", "--net: 'mine.txt:build' is not FILE.py:FUNCTION; give"),
         (NET + "mine.py:number", "--net: mine.py has no function 'number'"),
-        (NET + "bad.py:build", "--net: bad.py imports a_missing_package, which is not installed; install it, or"),
+        (
+            NET + "bad.py:build",
+            "--net: bad.py imports a_missing_package, which is not installed; install it, or",
+        ),
     ],
 )
 def test_mistakes_are_named(arguments, message, tmp_path):
@@ -105,8 +154,12 @@ def test_mistakes_are_named(arguments, message, tmp_path):
 def test_without_pytorch_the_extra_is_named(command, tmp_path, monkeypatch, raises_line):
     """As README's first command is typed before PyTorch is there; the file itself has no fault."""
     monkeypatch.setitem(sys.modules, "torch", None)
-    (tmp_path / "theirs.py").write_text("from torch import nn\ndef build(): return nn.Linear(3, 2)\n")
-    with raises_line("--reference: theirs.py", "torch, which is not installed", "pip install '.[torch]'"):
+    (tmp_path / "theirs.py").write_text(
+        "from torch import nn\ndef build(): return nn.Linear(3, 2)\n"
+    )
+    with raises_line(
+        "--reference: theirs.py", "torch, which is not installed", "pip install '.[torch]'"
+    ):
         main(f"{command}--reference theirs.py:build".split())
     with raises_line("needs torch", "pip install '.[torch]'"):
         main(f"{command}--model resnet8 --steps 1".split())
@@ -114,13 +167,26 @@ def test_without_pytorch_the_extra_is_named(command, tmp_path, monkeypatch, rais
 
 def test_command_mistakes_are_one_line(python):
     words = "--net: needs --reference FILE:FUNCTION, the torch module that it was ported from"
-    assert python("-m", "resnet_fn.parity", "--net", "mine.py:build", code=2).stderr == f"parity: error: {words}\n"
+    assert (
+        python("-m", "resnet_fn.parity", "--net", "mine.py:build", code=2).stderr
+        == f"parity: error: {words}\n"
+    )
 
 
 @pytest.mark.slow
 def test_resnet50_ladder_at_64_pixels(torch, tmp_path, python):
     """(With probes, and more updates: of ResNet-8 in docs/migrating.md and test_replay.py.)"""
-    flags = ("--image-size", "64", "--batch-size", "4", "--steps", "2", "--quick", "--report", "new/out")
+    flags = (
+        "--image-size",
+        "64",
+        "--batch-size",
+        "4",
+        "--steps",
+        "2",
+        "--quick",
+        "--report",
+        "new/out",
+    )
     done = python("-m", "resnet_fn.parity", "--model", "resnet50", *flags, seconds=900)
     assert "verdict: both compute the same" in done.stdout
     assert done.stdout.endswith("report: new/out/parity.html\n")
@@ -129,7 +195,9 @@ def test_resnet50_ladder_at_64_pixels(torch, tmp_path, python):
 
 @pytest.fixture
 def two_folders(tmp_path):
-    """Two projects whose files and modules have the same names, beside a third config in the working directory."""
+    """Two projects whose files and modules have the same names, beside a third config in the
+    working directory.
+    """
     for side, scale in (("theirs", 2.0), ("ours", 3.0)):
         (tmp_path / side / "parts").mkdir(parents=True)
         for name in ("config", "parts/__init__", "late", "parts/further"):
@@ -139,11 +207,14 @@ def two_folders(tmp_path):
 
 
 def test_two_files_of_one_name_are_loaded_apart_and_may_import_from_beside(two_folders):
-    """When they are loaded or later, and from what they append to sys.path; all is left as before."""
+    """When they are loaded or later, and from what they append to sys.path; all is left as
+    before.
+    """
     for side in ("theirs", "ours"):
         (two_folders / side / "net.py").write_text(
             f"import sys\nsys.path.append('{side}/parts')\nfrom config import SCALE\nimport parts\n"
-            "def build():\n    import late, further\n    return SCALE, parts.SCALE, late.SCALE, further.SCALE\n"
+            "def build():\n    import late, further\n    return SCALE, parts.SCALE, late.SCALE, "
+            "further.SCALE\n"
         )
     before, places = list(sys.path), {side: f"{side}/net.py:build" for side in ("theirs", "ours")}
     functions = {side: load_function(place, "--net") for side, place in places.items()}
@@ -168,7 +239,10 @@ def test_a_compiled_port_reads_the_constants_of_its_own_files(two_folders, capsy
     if right:
         for name in ("config.py", "parts/__init__.py"):
             (two_folders / "ours" / name).write_text("SCALE = 2.0\n")
-    words = "--reference theirs/net.py:Net --net ours/net.py:Net --inputs data.py:batches --no-initialisation --quick"
+    words = (
+        "--reference theirs/net.py:Net --net ours/net.py:Net --inputs data.py:batches "
+        "--no-initialisation --quick"
+    )
     assert main(words.split()) == (0 if right else 1)
     assert right or "first stage that differs: eval forward" in capsys.readouterr().out
 
@@ -176,5 +250,7 @@ def test_a_compiled_port_reads_the_constants_of_its_own_files(two_folders, capsy
 def test_the_value_that_a_function_returns_is_checked():
     assert flags.returned("--net", "mine.py:build", {}, dict, "a dict") == {}
     for value, words in ((7, "int"), (dict, "the class dict")):
-        with pytest.raises(ValueError, match=rf"^--net: mine.py:build returned {words}, but it must return a dict$"):
+        with pytest.raises(
+            ValueError, match=rf"^--net: mine.py:build returned {words}, but it must return a dict$"
+        ):
             flags.returned("--net", "mine.py:build", value, dict, "a dict")

@@ -1,4 +1,6 @@
-"""Initial values by several builds: what only the distribution of one build would not show is named."""
+"""Initial values by several builds: what only the distribution of one build would not show is
+named.
+"""
 
 import json
 import re
@@ -20,7 +22,9 @@ def orthogonal(rng: Any, rows: int, columns: int) -> np.ndarray:
 
 
 def drawn(rng: np.random.Generator) -> Arrays:
-    """A sine table that is trained, a prior, a drawn matrix, gates of which one has a bias, one small array."""
+    """A sine table that is trained, a prior, a drawn matrix, gates of which one has a bias, one
+    small array.
+    """
     gates = np.repeat([0.0, 1.0, 0.0, 0.0], 6)
     arrays = {
         "table": np.sin(np.arange(24)[:, None] / 10 ** np.arange(8)),
@@ -46,7 +50,9 @@ def scaled_block(arrays: Arrays, rng: Any) -> Arrays:
 
 FAULTS = {
     "table: not random:": lambda arrays, rng: {"table": arrays["table"][:, ::-1]},
-    "prior: not random: -4.5999999 here, -4.5951": lambda arrays, rng: {"prior": np.full(6, -4.6, np.float32)},
+    "prior: not random: -4.5999999 here, -4.5951": lambda arrays, rng: {
+        "prior": np.full(6, -4.6, np.float32)
+    },
     "gates: not random:": lambda arrays, rng: {"gates": np.roll(arrays["gates"], 6)},
     "weight rows 6:12: drawn": scaled_block,
     "weight: drawn": lambda arrays, rng: {"weight": 2 * arrays["weight"]},
@@ -54,7 +60,9 @@ FAULTS = {
         "recurrent": rng.normal(size=(24, 16)).astype(np.float32)
     },
     "few: drawn": lambda arrays, rng: {"few": arrays["few"] * np.float32(10)},
-    "padded row 0: drawn": lambda arrays, rng: {"padded": rng.normal(size=(10, 8)).astype(np.float32)},
+    "padded row 0: drawn": lambda arrays, rng: {
+        "padded": rng.normal(size=(10, 8)).astype(np.float32)
+    },
 }
 
 
@@ -64,8 +72,12 @@ def test_what_differs_is_named(words):
     assert stage.verdict == "DIFFERS"
     assert any(hint.startswith(words) for hint in stage.hints), stage.hints
     name = words.split(":")[0].split(" ")[0]
-    assert len(stage.hints) == 1 or not any(hint.startswith(f"{name}: drawn") for hint in stage.hints)
-    assert {item.name.split(" ")[0] for item in stage.differences if item.verdict == "DIFFERS"} == {name}
+    assert len(stage.hints) == 1 or not any(
+        hint.startswith(f"{name}: drawn") for hint in stage.hints
+    )
+    assert {item.name.split(" ")[0] for item in stage.differences if item.verdict == "DIFFERS"} == {
+        name
+    }
 
 
 SINGLE: dict[str, Callable[[Any], np.ndarray]] = {
@@ -141,14 +153,23 @@ def test_each_build_has_a_seed_of_its_own_whatever_the_build_seeds():
 def test_a_buffer_that_is_drawn_is_compared_by_its_moments(drawn, words, capsys):
     from small_nets import write_net
 
-    layers = 'self.register_buffer("frequencies", 3 * torch.randn(48)); self.head = nn.Linear(48, 10); '
+    layers = (
+        'self.register_buffer("frequencies", 3 * torch.randn(48)); self.head = nn.Linear(48, 10); '
+    )
     layers += 'self.register_buffer("table", torch.arange(48.0))'
     body = "return self.head({}.sin(self.frequencies * x.reshape(len(x), -1) + self.table))"
     write_net("theirs.py", "torch", layers, body.format("torch"))
-    layers = f"self.frequencies = Parameter(Tensor({drawn}.astype(np.float32)), requires_grad=False); "
-    layers += "self.table = Parameter(Tensor(np.arange(48, dtype=np.float32)), requires_grad=False); "
+    layers = (
+        f"self.frequencies = Parameter(Tensor({drawn}.astype(np.float32)), requires_grad=False); "
+    )
+    layers += (
+        "self.table = Parameter(Tensor(np.arange(48, dtype=np.float32)), requires_grad=False); "
+    )
     write_net("ours.py", "mindspore", layers + "self.head = nn.Dense(48, 10)", body.format("ops"))
-    nets = "--reference theirs.py:Net --net ours.py:Net --image-size 4 --steps 2 --quick --mode pynative"
+    nets = (
+        "--reference theirs.py:Net --net ours.py:Net --image-size 4 --steps 2 --quick --mode "
+        "pynative"
+    )
     assert main([*nets.split(), "--json", "ladder.json"]) == bool(words)
     ladder = json.loads(Path("ladder.json").read_text())
     by_name = {stage["name"]: stage for stage in ladder["stages"]}

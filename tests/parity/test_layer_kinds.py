@@ -1,4 +1,6 @@
-"""Every kind of layer: matched with its right port, the same function, settings and initialisation compared."""
+"""Every kind of layer: matched with its right port, the same function, settings and initialisation
+compared.
+"""
 
 import functools
 from collections.abc import Callable
@@ -31,9 +33,17 @@ VECTORS, IDS = draw(6, 4), np.array([[1, 2, 0], [5, 4, 0]], np.int32)
 
 
 class Attention(nn.Cell):
-    """Multi-head attention as a port writes it: three projections, or one of three times the width."""
+    """Multi-head attention as a port writes it: three projections, or one of three times the
+    width.
+    """
 
-    def __init__(self, width: int = 8, heads: int = 2, fused: bool = False, names: tuple[str, ...] = ("q", "k", "v")):
+    def __init__(
+        self,
+        width: int = 8,
+        heads: int = 2,
+        fused: bool = False,
+        names: tuple[str, ...] = ("q", "k", "v"),
+    ):
         super().__init__()
         self.names, self.heads, self.fused = names, heads, fused
         if fused:
@@ -45,7 +55,11 @@ class Attention(nn.Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         n, length, width = x.shape
-        parts = ops.split(self.qkv(x), width, 2) if self.fused else [getattr(self, name)(x) for name in self.names]
+        parts = (
+            ops.split(self.qkv(x), width, 2)
+            if self.fused
+            else [getattr(self, name)(x) for name in self.names]
+        )
         q, k, v = (part.reshape(n, length, self.heads, -1).transpose(0, 2, 1, 3) for part in parts)
         scores = ops.softmax(ops.matmul(q, k.swapaxes(2, 3)) / (width / self.heads) ** 0.5, -1)
         return self.proj(ops.matmul(scores, v).transpose(0, 2, 1, 3).reshape(n, length, width))
@@ -70,7 +84,10 @@ def timms_attention() -> Any:
 
 def own_attention(heads: int = 2) -> nn.Cell:
     """MindSpore's own layer."""
-    return cell(lambda self, x: self.attn(x, x, x)[0], attn=nn.MultiheadAttention(8, heads, batch_first=True))
+    return cell(
+        lambda self, x: self.attn(x, x, x)[0],
+        attn=nn.MultiheadAttention(8, heads, batch_first=True),
+    )
 
 
 def frozen_norm() -> nn.Cell:
@@ -80,7 +97,8 @@ def frozen_norm() -> nn.Cell:
     return cell(lambda self, x: self.norm(x), norm=norm)
 
 
-Kind = tuple[np.ndarray, Callable[[], Any], Callable[[], nn.Cell]]  # inputs, torch's layer and its right port
+# inputs, torch's layer and its right port
+Kind = tuple[np.ndarray, Callable[[], Any], Callable[[], nn.Cell]]
 
 
 def deconv(**options: Any) -> nn.Cell:
@@ -89,14 +107,26 @@ def deconv(**options: Any) -> nn.Cell:
 
 PADDED: dict[str, Any] = {"pad_mode": "pad", "padding": 1}
 KINDS: dict[str, Kind] = {
-    "Conv1d": (SIGNAL, lambda: t.Conv1d(4, 6, 3, 2, 1), lambda: nn.Conv1d(4, 6, 3, 2, has_bias=True, **PADDED)),
-    "Conv2d": (IMAGE, lambda: t.Conv2d(4, 6, 3, 2, 1), lambda: nn.Conv2d(4, 6, 3, 2, has_bias=True, **PADDED)),
+    "Conv1d": (
+        SIGNAL,
+        lambda: t.Conv1d(4, 6, 3, 2, 1),
+        lambda: nn.Conv1d(4, 6, 3, 2, has_bias=True, **PADDED),
+    ),
+    "Conv2d": (
+        IMAGE,
+        lambda: t.Conv2d(4, 6, 3, 2, 1),
+        lambda: nn.Conv2d(4, 6, 3, 2, has_bias=True, **PADDED),
+    ),
     "Conv2d, depthwise": (
         IMAGE,
         lambda: t.Conv2d(4, 8, 3, padding="same", groups=4, bias=False),
         lambda: nn.Conv2d(4, 8, 3, group=4),
     ),
-    "Conv3d": (VOLUME, lambda: t.Conv3d(4, 6, 3, padding=1), lambda: nn.Conv3d(4, 6, 3, has_bias=True, **PADDED)),
+    "Conv3d": (
+        VOLUME,
+        lambda: t.Conv3d(4, 6, 3, padding=1),
+        lambda: nn.Conv3d(4, 6, 3, has_bias=True, **PADDED),
+    ),
     "ConvTranspose1d": (
         SIGNAL,
         lambda: t.ConvTranspose1d(4, 6, 3, 2, 1),
@@ -121,18 +151,38 @@ KINDS: dict[str, Kind] = {
     "BatchNorm2d": (IMAGE, lambda: t.BatchNorm2d(4), lambda: nn.BatchNorm2d(4)),
     "BatchNorm3d": (VOLUME, lambda: t.BatchNorm3d(4), lambda: nn.BatchNorm3d(4)),
     "LayerNorm": (TOKENS, lambda: t.LayerNorm(8), lambda: nn.LayerNorm((8,), epsilon=1e-5)),
-    "LayerNorm, the axes": (TOKENS, lambda: t.LayerNorm(8), lambda: nn.LayerNorm((8,), epsilon=1e-5)),
-    "LayerNorm without parameters": (TOKENS, lambda: t.LayerNorm(8, elementwise_affine=False), frozen_norm),
+    "LayerNorm, the axes": (
+        TOKENS,
+        lambda: t.LayerNorm(8),
+        lambda: nn.LayerNorm((8,), epsilon=1e-5),
+    ),
+    "LayerNorm without parameters": (
+        TOKENS,
+        lambda: t.LayerNorm(8, elementwise_affine=False),
+        frozen_norm,
+    ),
     "GroupNorm": (IMAGE, lambda: t.GroupNorm(2, 4), lambda: nn.GroupNorm(2, 4)),
     "InstanceNorm2d": (IMAGE, lambda: t.InstanceNorm2d(4, affine=True), lambda: nn.GroupNorm(4, 4)),
     "Linear": (TOKENS, lambda: t.Linear(8, 3), lambda: nn.Dense(8, 3)),
-    "Embedding": (IDS, lambda: t.Embedding(6, 4, padding_idx=0), lambda: nn.Embedding(6, 4, padding_idx=0)),
+    "Embedding": (
+        IDS,
+        lambda: t.Embedding(6, 4, padding_idx=0),
+        lambda: nn.Embedding(6, 4, padding_idx=0),
+    ),
     "MultiheadAttention": (TOKENS, self_attention, own_attention),
     "MultiheadAttention, q, k, v apart": (TOKENS, self_attention, Attention),
-    "MultiheadAttention, other names": (TOKENS, self_attention, lambda: Attention(names=("a", "b", "c"))),
+    "MultiheadAttention, other names": (
+        TOKENS,
+        self_attention,
+        lambda: Attention(names=("a", "b", "c")),
+    ),
     "MultiheadAttention, one projection": (TOKENS, self_attention, lambda: Attention(fused=True)),
     "one projection (timm), q, k, v apart": (TOKENS, timms_attention, Attention),
-    "LSTM": (TOKENS, lambda: t.LSTM(8, 6, batch_first=True), lambda: nn.LSTM(8, 6, batch_first=True)),
+    "LSTM": (
+        TOKENS,
+        lambda: t.LSTM(8, 6, batch_first=True),
+        lambda: nn.LSTM(8, 6, batch_first=True),
+    ),
     "LSTM, two layers, both directions": (
         TOKENS,
         lambda: t.LSTM(8, 6, 2, batch_first=True, bidirectional=True),
@@ -182,23 +232,33 @@ KINDS: dict[str, Kind] = {
         lambda: nn.Upsample(size=(16, 16), mode="bilinear", align_corners=False),
     ),
 }
-# By a kind's name: its port with another setting, and the note on it, without " in the reference". Others are in
-# test_faults.py.
+# By a kind's name: its port with another setting, and the note on it, without " in the reference".
+# Others are in test_faults.py.
 WRONG: dict[str, tuple[Callable[[], nn.Cell], str]] = {
     "Conv1d": (
         lambda: nn.Conv1d(4, 6, 3, 2, has_bias=True, pad_mode="valid"),
         "pad_mode valid pads 0/0, the reference 1/1",
     ),
-    "Conv2d": (lambda: nn.Conv2d(4, 6, 3, 2, has_bias=True), "pad_mode same pads 0/1, the reference 1/1"),
-    "Conv2d, depthwise": (lambda: nn.Conv2d(4, 8, 3, group=4, dilation=2), "dilation (2, 2) here, (1, 1)"),
-    "Conv3d": (lambda: nn.Conv3d(4, 6, 3, stride=2, has_bias=True, **PADDED), "stride (2, 2, 2) here, (1, 1, 1)"),
+    "Conv2d": (
+        lambda: nn.Conv2d(4, 6, 3, 2, has_bias=True),
+        "pad_mode same pads 0/1, the reference 1/1",
+    ),
+    "Conv2d, depthwise": (
+        lambda: nn.Conv2d(4, 8, 3, group=4, dilation=2),
+        "dilation (2, 2) here, (1, 1)",
+    ),
+    "Conv3d": (
+        lambda: nn.Conv3d(4, 6, 3, stride=2, has_bias=True, **PADDED),
+        "stride (2, 2, 2) here, (1, 1, 1)",
+    ),
     "ConvTranspose1d": (
         lambda: nn.Conv1dTranspose(4, 6, 3, 2, pad_mode="same", has_bias=True),
         "pad_mode same cuts off 0/1, the reference 1/1",
     ),
     "ConvTranspose2d, output padding": (
         lambda: deconv(padding=1, output_padding=1),
-        "output_padding 1 appends zeros here where torch computes outputs; torch's is padding=(1, 0, 1, 0)",
+        "output_padding 1 appends zeros here where torch computes outputs; torch's is padding=(1, "
+        "0, 1, 0)",
     ),
     "ConvTranspose3d": (
         lambda: nn.Conv3dTranspose(4, 6, 3, 2, **PADDED),
@@ -206,21 +266,31 @@ WRONG: dict[str, tuple[Callable[[], nn.Cell], str]] = {
     ),
     "BatchNorm1d": (
         lambda: nn.BatchNorm1d(4, momentum=0.1),
-        "momentum inverted: BatchNorm(momentum=0.1) keeps 0.1 of the old statistics in MindSpore; torch's "
+        "momentum inverted: BatchNorm(momentum=0.1) keeps 0.1 of the old statistics in MindSpore; "
+        "torch's "
         "momentum=0.1 is momentum=0.9 here",
     ),
-    "BatchNorm2d": (lambda: nn.BatchNorm2d(4, use_batch_statistics=False), "batch_statistics never here, in training"),
+    "BatchNorm2d": (
+        lambda: nn.BatchNorm2d(4, use_batch_statistics=False),
+        "batch_statistics never here, in training",
+    ),
     "LayerNorm": (lambda: nn.LayerNorm((8,)), "eps 1e-07 here, 1e-05"),
     "LayerNorm, the axes": (
         lambda: nn.LayerNorm((8,), begin_norm_axis=1, epsilon=1e-5),
         "normalized_shape (5, 8) here, (8,)",
     ),
     "GroupNorm": (lambda: nn.GroupNorm(4, 4), "num_groups 4 here, 2"),
-    "Linear": (lambda: nn.Dense(8, 3, activation="tanh"), "an activation Tanh() after it, none in the reference"),
+    "Linear": (
+        lambda: nn.Dense(8, 3, activation="tanh"),
+        "an activation Tanh() after it, none in the reference",
+    ),
     "Embedding": (lambda: nn.Embedding(6, 4), "padding_idx None here, 0"),
     "MultiheadAttention": (lambda: own_attention(4), "num_heads 4 here, 2"),
     "LSTM": (lambda: nn.LSTM(8, 6), "batch_first False here, True"),
-    "RNN": (lambda: nn.RNN(8, 6, batch_first=True, nonlinearity="relu"), "nonlinearity relu here, tanh"),
+    "RNN": (
+        lambda: nn.RNN(8, 6, batch_first=True, nonlinearity="relu"),
+        "nonlinearity relu here, tanh",
+    ),
     "MaxPool1d": (lambda: nn.MaxPool1d(3, 2), "pad_mode valid pads 0/0, the reference 1/1"),
     "MaxPool2d, ceil_mode": (lambda: nn.MaxPool2d(3, 2), "ceil_mode False here, True"),
     "AvgPool1d": (lambda: nn.AvgPool1d(3, 3), "stride (3,) here, (2,)"),
@@ -237,13 +307,21 @@ WRONG: dict[str, tuple[Callable[[], nn.Cell], str]] = {
 
 
 class Reference(t.Module):
-    """A layer behind one of fixed shape, so that layers without parameters have something before them."""
+    """A layer behind one of fixed shape, so that layers without parameters have something before
+    them.
+    """
 
     def __init__(self, layer: Any, inputs: np.ndarray) -> None:
         super().__init__()
-        made = {3: lambda: t.Conv1d(4, 4, 1), 4: lambda: t.Conv2d(4, 4, 1), 5: lambda: t.Conv3d(4, 4, 1)}
+        made = {
+            3: lambda: t.Conv1d(4, 4, 1),
+            4: lambda: t.Conv2d(4, 4, 1),
+            5: lambda: t.Conv3d(4, 4, 1),
+        }
         image = inputs.ndim > 2 and inputs.shape[1] == 4
-        self.first = made[inputs.ndim]() if image else t.Linear(8, 8) if inputs.ndim == 3 else t.Identity()
+        self.first = (
+            made[inputs.ndim]() if image else t.Linear(8, 8) if inputs.ndim == 3 else t.Identity()
+        )
         self.layer = layer
 
     def forward(self, x: Any) -> Any:
@@ -271,7 +349,8 @@ class Port(nn.Cell):
 
 @pytest.fixture(scope="module")
 def compared(paired):
-    """compared(kind, port, first, second): the name map, and the layers of both sides, with the reference's weights.
+    """compared(kind, port, first, second): the name map, and the layers of both sides, with the
+    reference's weights.
 
     `first` and `second` are the port's names, by default the reference's.
     """
@@ -312,9 +391,17 @@ def matrix(compared: Any) -> str:
         theirs = [layer for layer in theirs if layer.name.startswith("layer")]
         by_name = {layer.name: layer for layer in theirs}
         pairs = [
-            (layer, by_name[names.layers[layer.name]]) for layer in ours if names.layers.get(layer.name) in by_name
+            (layer, by_name[names.layers[layer.name]])
+            for layer in ours
+            if names.layers.get(layer.name) in by_name
         ]
-        both = {key for one, other in pairs if one.kind == other.kind for key in one.settings if key in other.settings}
+        both = {
+            key
+            for one, other in pairs
+            if one.kind == other.kind
+            for key in one.settings
+            if key in other.settings
+        }
         classes = " + ".join(dict.fromkeys(layer.class_name for layer in ours if layer.leaf))
         settings = ", ".join(f"`{name}`" for name in sorted(both)) or (
             "none: its output" if any(one.settings for one in pairs[-1]) else "its class"

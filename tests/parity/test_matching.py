@@ -1,4 +1,6 @@
-"""Parameters are paired by name, else by what their layers are, their shapes, and who feeds whom."""
+"""Parameters are paired by name, else by what their layers are, their shapes, and who feeds
+whom.
+"""
 
 import numpy as np
 import pytest
@@ -13,12 +15,26 @@ IMAGES = np.random.default_rng(0).normal(size=(4, 3, 12, 12)).astype(np.float32)
 
 
 def test_names_that_agree_up_to_leaf_names_decide():
-    ours = {"bn.gamma": (4,), "bn.beta": (4,), "bn.moving_mean": (4,), "bn.moving_variance": (4,), "fc.weight": (2, 4)}
-    theirs = {"fc.weight": (2, 4), "bn.weight": (4,), "bn.bias": (4,), "bn.running_mean": (4,), "bn.running_var": (4,)}
+    ours = {
+        "bn.gamma": (4,),
+        "bn.beta": (4,),
+        "bn.moving_mean": (4,),
+        "bn.moving_variance": (4,),
+        "fc.weight": (2, 4),
+    }
+    theirs = {
+        "fc.weight": (2, 4),
+        "bn.weight": (4,),
+        "bn.bias": (4,),
+        "bn.running_mean": (4,),
+        "bn.running_var": (4,),
+    }
     found = match(Side(ours), Side(theirs))
     assert (found.how, found.problems) == ("names", ())
     sources = ("bn.weight", "bn.bias", "bn.running_mean", "bn.running_var", "fc.weight")
-    assert {name: str(source) for name, source in found.parameters.items()} == dict(zip(ours, sources, strict=True))
+    assert {name: str(source) for name, source in found.parameters.items()} == dict(
+        zip(ours, sources, strict=True)
+    )
     found = match(Side(ours), Side({**theirs, "fc.weight": (3, 4)}))
     assert found.problems == ("fc.weight is (2, 4) here, (3, 4) in the reference",)
 
@@ -29,7 +45,9 @@ def matched(paired):
 
 
 def pairs(ours, theirs, tied=(), constants=((), ())):
-    found = match(Side(ours, constants=constants[0]), Side(theirs, tied=tied, constants=constants[1]))
+    found = match(
+        Side(ours, constants=constants[0]), Side(theirs, tied=tied, constants=constants[1])
+    )
     return {name: str(source) for name, source in found.parameters.items()}, found.problems
 
 
@@ -57,19 +75,29 @@ def test_a_shared_array_may_have_one_name_here_and_two_there():
 def test_constants_need_no_counterpart():
     ours, theirs = {"fc.weight": (2, 4), "table": (3,)}, {"fc.weight": (2, 4), "positions": (7,)}
     assert len(pairs(ours, theirs)[1]) == 2
-    assert pairs(ours, theirs, constants=({"table"}, {"positions"})) == ({"fc.weight": "fc.weight"}, ())
-    assert pairs(ours, ours, constants=({"table"}, {"table"})) == ({"fc.weight": "fc.weight", "table": "table"}, ())
+    assert pairs(ours, theirs, constants=({"table"}, {"positions"})) == (
+        {"fc.weight": "fc.weight"},
+        (),
+    )
+    assert pairs(ours, ours, constants=({"table"}, {"table"})) == (
+        {"fc.weight": "fc.weight", "table": "table"},
+        (),
+    )
 
 
 def test_a_class_of_the_users_is_known_by_its_parameters(matched):
-    """MindCV's GRN between Dense layers is timm's GlobalResponseNorm between convolutions of one pixel."""
+    """MindCV's GRN between Dense layers is timm's GlobalResponseNorm between convolutions of one
+    pixel.
+    """
 
     norm = module(
         lambda self, x: x * self.weight[:, None, None] + self.bias[:, None, None],
         weight=t.Parameter(torch.ones(6)),
         bias=t.Parameter(torch.ones(6)),
     )
-    grn = cell(lambda self, x: x * self.gamma + self.beta, gamma=ones(1, 1, 1, 6), beta=ones(1, 1, 1, 6))
+    grn = cell(
+        lambda self, x: x * self.gamma + self.beta, gamma=ones(1, 1, 1, 6), beta=ones(1, 1, 1, 6)
+    )
     channels_last = cell(lambda self, x: x.transpose(0, 2, 3, 1))
     net = nn.SequentialCell(channels_last, nn.Dense(3, 6), grn, nn.Dense(6, 4))
     reference = t.Sequential(t.Conv2d(3, 6, 1), norm, t.Conv2d(6, 4, 1))

@@ -1,4 +1,6 @@
-"""MindSpore's side: what is recorded of the compiled step, of dropout, of MindSpore's own optimizers."""
+"""MindSpore's side: what is recorded of the compiled step, of dropout, of MindSpore's own
+optimizers.
+"""
 
 import numpy as np
 import pytest
@@ -74,7 +76,12 @@ def test_every_kind_of_dropout_is_set_to_0_and_put_back():
         assert (net.planes(image) == image).all()
         assert (net.attn(x, x, x)[0] == net.attn(x, x, x)[0]).all()
         assert (net.lstm(x)[0] == net.lstm(x)[0]).all()
-    assert (net.keeps.keep_prob, net.drops.p, net.lstm.dropout, net.depth.drop_prob) == (0.9, 0.4, 0.3, 0.2)
+    assert (net.keeps.keep_prob, net.drops.p, net.lstm.dropout, net.depth.drop_prob) == (
+        0.9,
+        0.4,
+        0.3,
+        0.2,
+    )
     assert (net.own.p, net.own.keep_prob) == (0.25, 0.75)
     assert not (net.drops(x) == x).all()
     assert not (net.lstm(x)[0] == net.lstm(x)[0]).all()
@@ -86,10 +93,19 @@ class Named(nn.Cell):
 
 
 def test_what_cannot_be_used_is_refused():
-    with pytest.raises(ValueError, match="construct takes x, more, but not the input 'mask'; add it to construct"):
+    with pytest.raises(
+        ValueError, match="construct takes x, more, but not the input 'mask'; add it to construct"
+    ):
         with_inputs(Named(), {"x": np.ones(2), "mask": np.ones(2)})
     net, other = (nn.SequentialCell(nn.Dense(3, 3)) for _ in range(2))
-    with pytest.raises(ValueError, match="optimizer: Momentum has a learning rate schedule; build it with a constant"):
-        of_mindspore(nn.Momentum(net.trainable_params(), nn.ExponentialDecayLR(0.1, 0.9, 4), 0.9), net)
-    with pytest.raises(ValueError, match=r"optimizer: Momentum updates .*weight.* which the net does not train"):
+    with pytest.raises(
+        ValueError,
+        match="optimizer: Momentum has a learning rate schedule; build it with a constant",
+    ):
+        of_mindspore(
+            nn.Momentum(net.trainable_params(), nn.ExponentialDecayLR(0.1, 0.9, 4), 0.9), net
+        )
+    with pytest.raises(
+        ValueError, match=r"optimizer: Momentum updates .*weight.* which the net does not train"
+    ):
         of_mindspore(nn.Momentum(other.trainable_params(), 0.1, 0.9), net)

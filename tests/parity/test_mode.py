@@ -1,4 +1,6 @@
-"""Ports that do not compile: `--mode pynative`, and the errors that name what fails and what to do."""
+"""Ports that do not compile: `--mode pynative`, and the errors that name what fails and what to
+do.
+"""
 
 import dataclasses
 import os
@@ -16,7 +18,10 @@ from small_nets import SGD, Ours, Theirs, cell, ladder_of, t
 
 pytestmark = pytest.mark.usefixtures("device")
 
-BATCHES = [(np.random.default_rng(i).normal(size=(4, 8)).astype(np.float32), np.array([0, 1, 2, 0])) for i in range(3)]
+BATCHES = [
+    (np.random.default_rng(i).normal(size=(4, 8)).astype(np.float32), np.array([0, 1, 2, 0]))
+    for i in range(3)
+]
 
 
 @mindspore.jit
@@ -60,7 +65,9 @@ def test_functions_that_the_port_compiles_itself_run_in_python():
         ladder_of(net, reference(), BATCHES, mode="graph")
     assert not ladder_of(net, reference(), BATCHES).first_stage
     assert "MS_JIT" not in os.environ
-    wrong = table(ladder_of(net, reference(), BATCHES, loss=lambda x, y: 2 * ops.cross_entropy(x, y)))
+    wrong = table(
+        ladder_of(net, reference(), BATCHES, loss=lambda x, y: 2 * ops.cross_entropy(x, y))
+    )
     assert "DIFFERS" in wrong
     assert "not compiled" in wrong
 
@@ -69,7 +76,9 @@ def test_both_modes_compute_the_same_and_a_trace_keeps_its_mode(tmp_path):
     net, task = Ours(nn.Dense(8, 8), nn.ReLU()), Task(SGD, BATCHES, accumulate=2)
     one = record_net(net, task, probes=False, loss=ops.cross_entropy)
     last = Tensor(one.trace.train_outputs[0]["logits"]), Tensor(BATCHES[0][1][2:], mindspore.int32)
-    assert one.trace.losses_alone["2 samples, outputs × 1"] == pytest.approx(ops.cross_entropy(*last).item())
+    assert one.trace.losses_alone["2 samples, outputs × 1"] == pytest.approx(
+        ops.cross_entropy(*last).item()
+    )
     with run_in("pynative"):
         two = record_net(net, task, probes=False)
     assert [one.environment["mode"], two.environment["mode"]] == ["graph", "pynative"]

@@ -1,4 +1,6 @@
-"""State that training moves, beside weights: outputs in evaluation mode after the updates, with the same weights."""
+"""State that training moves, beside weights: outputs in evaluation mode after the updates, with the
+same weights.
+"""
 
 import numpy as np
 import pytest
@@ -9,17 +11,33 @@ from resnet_fn.parity.report import table
 from resnet_fn.parity.stages import Stage
 from resnet_fn.parity.trace import Recording, Task
 from resnet_fn.parity.trace_folder import load_recording, save_recording
-from small_nets import SGD, Ours, Theirs, ladder_of, ours, record_reference, stage_of, t, theirs, torch
+from small_nets import (
+    SGD,
+    Ours,
+    Theirs,
+    ladder_of,
+    ours,
+    record_reference,
+    stage_of,
+    t,
+    theirs,
+    torch,
+)
 
 pytestmark = pytest.mark.usefixtures("device")
 
 STAGE = "eval forward after the updates"
 RNG = np.random.default_rng(0)
-BATCHES = [(RNG.normal(1, 1, (6, 8)).astype(np.float32), np.array([0, 1, 2] * 2, np.int32)) for _ in range(3)]
+BATCHES = [
+    (RNG.normal(1, 1, (6, 8)).astype(np.float32), np.array([0, 1, 2] * 2, np.int32))
+    for _ in range(3)
+]
 
 
 def reference(read="evaluation", persistent=True):
-    """Training centres features by a batch's mean, evaluation by a mean of old ones, if it is `read` there."""
+    """Training centres features by a batch's mean, evaluation by a mean of old ones, if it is
+    `read` there.
+    """
 
     def forward(self, x):
         x = self.first(x)
@@ -53,7 +71,9 @@ def port(name="", keep=0.5):
     return ours(construct, first=nn.Dense(8, 8), **state)
 
 
-@pytest.mark.parametrize(("persistent", "name"), [(True, "center"), (True, "average"), (False, "average")])
+@pytest.mark.parametrize(
+    ("persistent", "name"), [(True, "center"), (True, "average"), (False, "average")]
+)
 def test_state_that_moves_alike_agrees_under_any_name(persistent, name):
     ladder = ladder_of(port(name), reference(persistent=persistent), BATCHES)
     assert ladder.agrees, table(ladder)
@@ -62,14 +82,22 @@ def test_state_that_moves_alike_agrees_under_any_name(persistent, name):
 
 
 @pytest.mark.parametrize(("persistent", "name"), [(True, ""), (False, ""), (False, "average")])
-def test_state_that_moves_in_the_reference_only_or_otherwise_differs_by_the_outputs(persistent, name):
+def test_state_that_moves_in_the_reference_only_or_otherwise_differs_by_the_outputs(
+    persistent, name
+):
     """Under another name no stage compares the arrays."""
     ladder = ladder_of(port(name, keep=0.9), reference(persistent=persistent), BATCHES)
-    assert [stage.name for stage in ladder.stages if stage.verdict == "DIFFERS"] == [STAGE], table(ladder)
-    assert name or ladder.first_stage.hints[0].startswith("center: training moves it in the reference")
+    assert [stage.name for stage in ladder.stages if stage.verdict == "DIFFERS"] == [STAGE], table(
+        ladder
+    )
+    assert name or ladder.first_stage.hints[0].startswith(
+        "center: training moves it in the reference"
+    )
 
 
-@pytest.mark.parametrize(("read", "words"), [("", "no output"), ("training", "outputs in training mode")])
+@pytest.mark.parametrize(
+    ("read", "words"), [("", "no output"), ("training", "outputs in training mode")]
+)
 def test_a_buffer_that_moves_and_is_not_read_in_evaluation_is_a_line(read, words):
     ladder = ladder_of(port(), reference(read, persistent=False), BATCHES)
     assert stage_of(ladder, STAGE).verdict == "ok", table(ladder)
@@ -79,17 +107,23 @@ def test_a_buffer_that_moves_and_is_not_read_in_evaluation_is_a_line(read, words
 
 
 def test_weights_are_the_reference_s_and_statistics_each_side_s(tmp_path):
-    """By torch itself: evaluation with the reference's last weights and the statistics of this side."""
+    """By torch itself: evaluation with the reference's last weights and the statistics of this
+    side.
+    """
 
     def stage(recording: Recording, momentum: float) -> Stage:
         net = Ours(nn.BatchNorm1d(8, momentum=momentum))
-        return stage_of(replay(recording, net, initialisation=False, quick=True, mode="pynative"), STAGE)
+        return stage_of(
+            replay(recording, net, initialisation=False, quick=True, mode="pynative"), STAGE
+        )
 
     recording = record_reference(Theirs(t.BatchNorm1d(8)), Task(SGD, BATCHES), probes=False)
     item = stage(recording, 0.8).differences[0]
     start, last = recording.trace.start, recording.trace.after[-1]
     module = Theirs(t.BatchNorm1d(8))
-    module.load_state_dict({name: torch.from_numpy(value) for name, value in last.items()}, strict=False)
+    module.load_state_dict(
+        {name: torch.from_numpy(value) for name, value in last.items()}, strict=False
+    )
     with torch.no_grad():
         module.part.running_mean.copy_(torch.from_numpy(start["part.running_mean"]))
         module.part.running_var.copy_(torch.from_numpy(start["part.running_var"]))

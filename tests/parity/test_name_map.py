@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from resnet_fn.parity.matching import Side, match
-from resnet_fn.parity.name_map import GRADIENTS, MadeOf, NameMap, Part, joined, read_map, whole_array
+from resnet_fn.parity.name_map import (
+    GRADIENTS,
+    MadeOf,
+    NameMap,
+    Part,
+    joined,
+    read_map,
+    whole_array,
+)
 
 FUSED = np.arange(24.0).reshape(6, 4)
 THIRDS = [Part("fused", share=(index, 3)) for index in range(3)]
@@ -21,11 +29,23 @@ ARRAYS = {"fused": FUSED, "bias": np.arange(6.0), "number": np.float64(3.0)}
         (whole_array("number"), np.float64(3.0), "number"),
         (joined([THIRDS[1]]), FUSED[2:4], "fused [part 2 of 3]"),
         (joined(THIRDS), FUSED, "fused"),
-        (joined([THIRDS[1], THIRDS[0]]), FUSED[[2, 3, 0, 1]], "fused [part 2 of 3] + fused [part 1 of 3]"),
+        (
+            joined([THIRDS[1], THIRDS[0]]),
+            FUSED[[2, 3, 0, 1]],
+            "fused [part 2 of 3] + fused [part 1 of 3]",
+        ),
         (MadeOf((Part("fused", (1, 0)),)), FUSED.T, "fused transposed [1, 0]"),
         (MadeOf((Part("fused", rows=(1, 3), axis=1),)), FUSED[:, 1:3], "fused [1:3] of axis 1"),
-        (MadeOf((Part("fused", (1, 0), rows=(1, 3)),)), FUSED.T[1:3], "fused transposed [1, 0] [1:3]"),
-        (MadeOf((Part("fused"), Part("fused")), join=1), np.hstack([FUSED, FUSED]), "fused + fused"),
+        (
+            MadeOf((Part("fused", (1, 0), rows=(1, 3)),)),
+            FUSED.T[1:3],
+            "fused transposed [1, 0] [1:3]",
+        ),
+        (
+            MadeOf((Part("fused"), Part("fused")), join=1),
+            np.hstack([FUSED, FUSED]),
+            "fused + fused",
+        ),
         (MadeOf((Part("fused"),), shape=(2, 3, 4)), FUSED.reshape(2, 3, 4), "fused as [2, 3, 4]"),
     ],
 )
@@ -36,8 +56,12 @@ def test_a_source_is_what_numpy_says(source, expected, words):
 
 def test_what_does_not_fit_is_said():
     for source, message in {
-        MadeOf((Part("fused", (0, 1, 2)),)): "transpose [0, 1, 2] must list each axis of fused [6, 4] once",
-        MadeOf((Part("fused", rows=(4, 9)),)): "rows [4, 9] must ascend and lie in 0..6 (axis 0 of fused)",
+        MadeOf(
+            (Part("fused", (0, 1, 2)),)
+        ): "transpose [0, 1, 2] must list each axis of fused [6, 4] once",
+        MadeOf(
+            (Part("fused", rows=(4, 9)),)
+        ): "rows [4, 9] must ascend and lie in 0..6 (axis 0 of fused)",
         MadeOf((Part("bias", rows=(0, 1), axis=1),)): "axis 1 does not exist in bias [6]",
         MadeOf((Part("fused"),), shape=(5,)): "fused [6, 4] cannot be reshaped to [5]",
     }.items():
@@ -56,8 +80,21 @@ def test_a_map_renames_what_is_there_and_finds_shared_arrays_under_either_name()
     assert names.sources("loss") == ("loss",)
 
 
-OURS = {"a.weight": (4, 4), "a.bias": (4,), "q.weight": (2, 4), "both.weight": (4, 8), "table": (8, 1)}
-THEIRS = {"b.weight": (4, 4), "b.bias": (4,), "fused": (6, 4), "one": (4, 4), "two": (4, 4), "row": (8,)}
+OURS = {
+    "a.weight": (4, 4),
+    "a.bias": (4,),
+    "q.weight": (2, 4),
+    "both.weight": (4, 8),
+    "table": (8, 1),
+}
+THEIRS = {
+    "b.weight": (4, 4),
+    "b.bias": (4,),
+    "fused": (6, 4),
+    "one": (4, 4),
+    "two": (4, 4),
+    "row": (8,),
+}
 CORRECTIONS = {
     "a.weight": {"from": "b.weight", "transpose": [1, 0]},
     "a.bias": "b.bias",
@@ -104,7 +141,8 @@ def test_a_sum_and_signs(entry, expected, words):
     assert (str(source), names.problems) == (words, ())
     theirs = {"a": np.array([1, 4], np.float32), "b": np.array([4, -2], np.float32)}
     np.testing.assert_array_equal(names.rename(theirs)["x"], expected)
-    gradient = np.array([[3, -5]], np.float32).reshape(expected.shape)  # of the sum; so of a part, with its sign
+    # of the sum; so of a part, with its sign
+    gradient = np.array([[3, -5]], np.float32).reshape(expected.shape)
     of_parts = {part.name: part.sign * np.ravel(gradient) for part in source.parts}
     np.testing.assert_array_equal(names.rename(of_parts, GRADIENTS)["x"], gradient)
 
@@ -112,17 +150,26 @@ def test_a_sum_and_signs(entry, expected, words):
 @pytest.mark.parametrize("text", ["a +", "+", "", "a b", "a + + b", "a * b", "a +b"])
 def test_a_malformed_sum_names_its_line_and_a_form_that_works(text):
     Path("names.json").write_text(f'{{\n  "first": "a",\n  "x.bias": {json.dumps(text)}\n}}')
-    with pytest.raises(ValueError, match=r"^--map: names.json line 3: x.bias: .*; write \"b_ih \+ b_hh\"") as error:
+    with pytest.raises(
+        ValueError, match=r"^--map: names.json line 3: x.bias: .*; write \"b_ih \+ b_hh\""
+    ) as error:
         read_map("names.json")
     assert f'"{text}"' in str(error.value)
 
 
 def test_a_layer_stands_for_all_that_it_holds():
     ours = {"bn.gamma": (4,), "bn.beta": (4,), "bn.moving_mean": (4,), "fc.weight": (4, 4)}
-    theirs = {"norm.weight": (4,), "norm.bias": (4,), "norm.running_mean": (4,), "fc.weight": (4, 4)}
+    theirs = {
+        "norm.weight": (4,),
+        "norm.bias": (4,),
+        "norm.running_mean": (4,),
+        "fc.weight": (4, 4),
+    }
     names = match(Side(ours), Side(theirs), read({"bn": "norm"}))
     assert (names.how, names.problems, names.layers) == ("names", (), {"bn": "norm"})
-    assert {name: str(source) for name, source in names.parameters.items()} == dict(zip(ours, theirs, strict=True))
+    assert {name: str(source) for name, source in names.parameters.items()} == dict(
+        zip(ours, theirs, strict=True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,9 +181,18 @@ def test_a_layer_stands_for_all_that_it_holds():
             {"a.weight": {"from": "b.weight", "transposed": [1, 0]}},
             ("a.weight: the key 'transposed'", "mean transpose?"),
         ),
-        ({"a.weight": {"from": "b.weight", "rows": [0]}}, ("a.weight: rows must be a list of 2 whole numbers", "[0]")),
-        ({"a.weigth": "b.weight"}, ("--map:", "'a.weigth' is not a parameter or a layer", "did you mean a.weight or")),
-        ({"a.weight": "b.weigth"}, ("--map:", "the reference has no array 'b.weigth'", "did you mean b.weight?")),
+        (
+            {"a.weight": {"from": "b.weight", "rows": [0]}},
+            ("a.weight: rows must be a list of 2 whole numbers", "[0]"),
+        ),
+        (
+            {"a.weigth": "b.weight"},
+            ("--map:", "'a.weigth' is not a parameter or a layer", "did you mean a.weight or"),
+        ),
+        (
+            {"a.weight": "b.weigth"},
+            ("--map:", "the reference has no array 'b.weigth'", "did you mean b.weight?"),
+        ),
         ({"a": "c"}, ("--map:", "a: the reference has no layer 'c'", "use one of b")),
     ],
 )
@@ -147,18 +203,30 @@ def test_what_it_cannot_mean_is_refused(entries, words, says):
 
 
 def test_a_file_that_is_not_there_or_no_json_is_refused():
-    with pytest.raises(ValueError, match=r"^--map: nowhere.json cannot be read \(No such file or directory\); "):
+    with pytest.raises(
+        ValueError, match=r"^--map: nowhere.json cannot be read \(No such file or directory\); "
+    ):
         read_map("nowhere.json")
     Path("names.json").write_text("{")
-    with pytest.raises(ValueError, match=r"^--map: names.json is not valid JSON \(Expecting property name"):
+    with pytest.raises(
+        ValueError, match=r"^--map: names.json is not valid JSON \(Expecting property name"
+    ):
         read_map("names.json")
 
 
 @pytest.mark.parametrize(
     ("name", "entry", "words"),
     [
-        ("q.weight", {"from": "fused", "rows": [0, 3]}, ("q.weight is (2, 4) here, (3, 4) in the reference",)),
-        ("q.weight", {"from": "fused", "rows": [5, 9]}, ("--map: q.weight: rows [5, 9] must ascend and lie in 0..6",)),
+        (
+            "q.weight",
+            {"from": "fused", "rows": [0, 3]},
+            ("q.weight is (2, 4) here, (3, 4) in the reference",),
+        ),
+        (
+            "q.weight",
+            {"from": "fused", "rows": [5, 9]},
+            ("--map: q.weight: rows [5, 9] must ascend and lie in 0..6",),
+        ),
         ("a.bias", "b.bias + row", ("--map: a.bias: ", "shape")),
     ],
 )

@@ -17,20 +17,29 @@ IMAGES = np.random.default_rng(0).normal(size=(4, 3, 12, 12)).astype(np.float32)
 def layer(cell_or_module, output=None):
     """One execution of it, on 12 x 12 pixels."""
     kind, class_name = kind_of(cell_or_module), type(cell_or_module).__name__
-    return Layer("x", 0, kind, class_name, settings_of(cell_or_module, IMAGES), IMAGES, output, (), True)
+    return Layer(
+        "x", 0, kind, class_name, settings_of(cell_or_module, IMAGES), IMAGES, output, (), True
+    )
 
 
 def test_max_pools_that_look_at_the_same_places_are_set_alike(torch):
-    """MindCV's GoogLeNet has `same` where torchvision's has ceil_mode: on an even size that is one function."""
+    """MindCV's GoogLeNet has `same` where torchvision's has ceil_mode: on an even size that is one
+    function.
+    """
     x = -1 - np.abs(IMAGES)
 
     def compare(ours, theirs):
         outputs = ours(ms.Tensor(x)).asnumpy(), theirs(torch.from_numpy(x)).numpy()
-        return np.array_equal(*outputs), settings_differences(layer(ours, outputs[0]), layer(theirs, outputs[1]))
+        return np.array_equal(*outputs), settings_differences(
+            layer(ours, outputs[0]), layer(theirs, outputs[1])
+        )
 
     ceil = torch.nn.MaxPool2d(3, 2, ceil_mode=True)
     assert compare(nn.MaxPool2d(3, 2, pad_mode="same"), ceil) == (True, [])
-    assert compare(nn.MaxPool2d(3, 2), ceil) == (False, ["ceil_mode False here, True in the reference"])
+    assert compare(nn.MaxPool2d(3, 2), ceil) == (
+        False,
+        ["ceil_mode False here, True in the reference"],
+    )
     assert compare(nn.MaxPool2d(3, 2, pad_mode="same"), torch.nn.MaxPool2d(3, 2, 1)) == (
         False,
         ["pad_mode same pads 0/1, the reference 1/1"],
@@ -39,7 +48,9 @@ def test_max_pools_that_look_at_the_same_places_are_set_alike(torch):
 
 def test_nets_that_cannot_be_paired_are_compared_by_order_else_by_names(torch):
     def named(*layers):
-        return [dataclasses.replace(layer(one), name=str(place)) for place, one in enumerate(layers)]
+        return [
+            dataclasses.replace(layer(one), name=str(place)) for place, one in enumerate(layers)
+        ]
 
     theirs = named(torch.nn.Conv2d(3, 4, 3, bias=False), torch.nn.ReLU(), torch.nn.MaxPool2d(2))
     ours = nn.Conv2d(3, 4, 5, pad_mode="valid"), nn.ReLU(), nn.MaxPool2d(2, 2)
@@ -69,18 +80,29 @@ def test_equivalent_pools_are_not_accused_of_what_differs_before_them(name, torc
 
 
 def test_what_this_input_does_not_show_is_set_differently(torch):
-    """A kernel of three on one place, whose zeros are all that a stride or dilation would move it to."""
+    """A kernel of three on one place, whose zeros are all that a stride or dilation would move it
+    to.
+    """
     x = np.ones((4, 3, 1, 1), np.float32)
     sides = [
         dataclasses.replace(layer(conv), settings=settings_of(conv, x), input=x, output=x)
-        for conv in (nn.Conv2d(3, 3, 3, 1, "pad", 1), torch.nn.Conv2d(3, 3, 3, 2, padding=2, dilation=2))
+        for conv in (
+            nn.Conv2d(3, 3, 3, 1, "pad", 1),
+            torch.nn.Conv2d(3, 3, 3, 2, padding=2, dilation=2),
+        )
     ]
-    assert [note.split()[0] for note in settings_differences(*sides)] == ["stride", "dilation", "bias"]
+    assert [note.split()[0] for note in settings_differences(*sides)] == [
+        "stride",
+        "dilation",
+        "bias",
+    ]
 
 
 def test_layers_of_other_kinds_are_named_with_parameters_too(torch):
     sides = nn.Conv2d(8, 8, 3), torch.nn.ConvTranspose2d(8, 8, 3, padding=1)
-    a, b = (dataclasses.replace(layer(one), parameters=(("weight", (8, 8, 3, 3)),)) for one in sides)
+    a, b = (
+        dataclasses.replace(layer(one), parameters=(("weight", (8, 8, 3, 3)),)) for one in sides
+    )
     assert settings_differences(a, b) == ["it is Conv2d here, ConvTranspose2d in the reference"]
     a, b = layer(nn.Dense(8, 8, activation="relu")), layer(torch.nn.Conv2d(8, 8, 1))
     assert settings_differences(a, b) == ["an activation ReLU() after it, none in the reference"]
@@ -114,7 +136,10 @@ def test_a_class_of_the_users_is_accused_neither_by_its_name_nor_by_attributes(t
 
 MINT = {
     "Conv1d": ((4, 6, 3), {"stride": 2, "padding": 1}),
-    "Conv2d": ((4, 6, 3), {"padding": "same", "groups": 2, "bias": False, "padding_mode": "reflect"}),
+    "Conv2d": (
+        (4, 6, 3),
+        {"padding": "same", "groups": 2, "bias": False, "padding_mode": "reflect"},
+    ),
     "Conv3d": ((4, 6, (3, 2, 3)), {"padding": (1, 0, 1)}),
     "ConvTranspose2d": ((4, 6, 3), {"stride": 2, "padding": 1, "output_padding": 1}),
     "BatchNorm2d": ((4,), {"eps": 1e-3, "momentum": 0.3}),
@@ -143,7 +168,10 @@ def test_mints_classes_are_described_as_torchs(name, torch):
     places, names = MINT[name]
     size = {"1": (2, 4, 9), "2": (2, 4, 8, 8), "3": (2, 4, 5, 6, 7)}.get(name[-2], (2, 4, 8, 8))
     inputs = np.zeros(size)
-    ours, theirs = getattr(mint.nn, name)(*places, **names), getattr(torch.nn, name)(*places, **names)
+    ours, theirs = (
+        getattr(mint.nn, name)(*places, **names),
+        getattr(torch.nn, name)(*places, **names),
+    )
     found, expected = settings_of(ours, inputs), settings_of(theirs, inputs)
     assert kind_of(ours) == kind_of(theirs)
     assert {**found, "pad_mode": ""} == {**expected, "pad_mode": ""}

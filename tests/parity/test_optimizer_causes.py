@@ -1,4 +1,6 @@
-"""Optimizers alone: from changes of made-up weights each other way of writing one is named, and a right one is not."""
+"""Optimizers alone: from changes of made-up weights each other way of writing one is named, and a
+right one is not.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +29,9 @@ TASK = Task(recipe("digits"), make_batches(1, 4, 1, 2, 3), own_optimizer=True)
 
 def hints(ours: Make, theirs: Make) -> list[str]:
     gradients = {name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}
-    settings = torch_settings(theirs(NET).param_groups, {id(one): name for name, one in NET.named_parameters()})
+    settings = torch_settings(
+        theirs(NET).param_groups, {id(one): name for name, one in NET.named_parameters()}
+    )
     alone = optimizer_alone(NET, TASK, theirs)
     trace = Trace({}, {}, [], gradients=gradients, settings=settings, alone=alone)
     return optimizer_causes(optimizer_alone(NET, TASK, ours), trace, NAMES, list(SHAPES))
@@ -39,12 +43,16 @@ def of(make: Any, **options: Any) -> Make:
 
 def biases_apart(net: Any) -> Any:
     groups = [[p for p in net.parameters() if (p.ndim > 1) == large] for large in (True, False)]
-    return o.AdamW([{"params": groups[0]}, {"params": groups[1], "weight_decay": 0.0}], weight_decay=0.01)
+    return o.AdamW(
+        [{"params": groups[0]}, {"params": groups[1], "weight_decay": 0.0}], weight_decay=0.01
+    )
 
 
 def two_groups(first: tuple[float, float], second: tuple[float, float]) -> Make:
     """Adam with betas for each of two layers."""
-    return lambda net: o.Adam([{"params": net[i].parameters(), "betas": b} for i, b in enumerate((first, second))])
+    return lambda net: o.Adam(
+        [{"params": net[i].parameters(), "betas": b} for i, b in enumerate((first, second))]
+    )
 
 
 RIGHT = {
@@ -56,15 +64,25 @@ RIGHT = {
 }
 # More are rows of test_faults.py.
 OTHERS = {
-    "weight decay: 0.01 here, 0 in the reference (2 parameters, first 0.bias)": (of(o.AdamW), biases_apart),
-    "β2: 0.95 here, 0.999 in the reference (4 parameters, first 0.weight)": (of(o.Adam, betas=(0.9, 0.95)), of(o.Adam)),
-    "centered: False here, True in the reference (4 parameters, first 0.weight)": (of(o.RMSprop), RIGHT["RMSprop"]),
+    "weight decay: 0.01 here, 0 in the reference (2 parameters, first 0.bias)": (
+        of(o.AdamW),
+        biases_apart,
+    ),
+    "β2: 0.95 here, 0.999 in the reference (4 parameters, first 0.weight)": (
+        of(o.Adam, betas=(0.9, 0.95)),
+        of(o.Adam),
+    ),
+    "centered: False here, True in the reference (4 parameters, first 0.weight)": (
+        of(o.RMSprop),
+        RIGHT["RMSprop"],
+    ),
 }
 
 
 def test_the_words_are_of_each_groups_numbers():
     assert hints(two_groups((0.99, 0.9), (0.95, 0.8)), two_groups((0.9, 0.99), (0.8, 0.95))) == [
-        f"betas swapped: β1, β2: {here} here, {there} in the reference (2 parameters, first {first}.weight)"
+        f"betas swapped: β1, β2: {here} here, {there} in the reference (2 parameters, first "
+        f"{first}.weight)"
         for here, there, first in (("0.99, 0.9", "0.9, 0.99", 0), ("0.95, 0.8", "0.8, 0.95", 1))
     ]
 
@@ -93,14 +111,23 @@ class NoEps(o.Adam):
                 one.data -= group["lr"] * one.grad.sign()
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [(o.Rprop, o.Adam), (o.Adam, o.NAdam), (o.Adam, o.ASGD), (o.Adam, NoEps)])
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [(o.Rprop, o.Adam), (o.Adam, o.NAdam), (o.Adam, o.ASGD), (o.Adam, NoEps)]
+)
 def test_an_optimizer_that_nobody_knows_or_without_eps_gets_no_words(ours, theirs):
     assert hints(of(ours), of(theirs)) == []
 
 
 def test_what_is_made_up_has_many_sizes_and_repeats():
     weights, gradients = made_up({"a": (70, 90), "b": ()})
-    assert all(np.array_equal(one["a"], made_up({"a": (70, 90)})[i]["a"]) for i, one in enumerate((weights, gradients)))
+    assert all(
+        np.array_equal(one["a"], made_up({"a": (70, 90)})[i]["a"])
+        for i, one in enumerate((weights, gradients))
+    )
     assert (np.abs(weights["a"]).min() < 1e-2, np.abs(weights["a"]).max() > 50) == (True, True)
     sizes = np.abs(gradients["a"][gradients["a"] != 0])
-    assert (sizes.min() < 1e-8, sizes.max() > 0.5, sizes.size < gradients["a"].size) == (True, True, True)
+    assert (sizes.min() < 1e-8, sizes.max() > 0.5, sizes.size < gradients["a"].size) == (
+        True,
+        True,
+        True,
+    )

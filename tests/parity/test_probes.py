@@ -1,4 +1,6 @@
-"""What the batches do not show: probes of layers and of the net, and lines about what was not exercised."""
+"""What the batches do not show: probes of layers and of the net, and lines about what was not
+exercised.
+"""
 
 import dataclasses
 import json
@@ -18,7 +20,20 @@ from resnet_fn.parity.replay import names_of, replay
 from resnet_fn.parity.report import table
 from resnet_fn.parity.trace import Probe, Task
 from resnet_fn.parity.trace_folder import load_recording, save_recording
-from small_nets import SGD, Ours, Theirs, cell, draw, ladder_of, module, ours, record_reference, t, theirs, torch
+from small_nets import (
+    SGD,
+    Ours,
+    Theirs,
+    cell,
+    draw,
+    ladder_of,
+    module,
+    ours,
+    record_reference,
+    t,
+    theirs,
+    torch,
+)
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -42,9 +57,17 @@ INPUTS: dict[str, Callable[[], Any]] = {
 
 # what differs: inputs, the reference and the port, what a finding or a line must contain
 KINDS: dict[str, tuple[str, Callable[[], tuple[Any, nn.Cell]], list[str]]] = {
-    "ReLU for LeakyReLU": ("positive", lambda: (Theirs(t.LeakyReLU(0.1)), Ours(nn.ReLU())), ["−x", "`part`"]),
+    "ReLU for LeakyReLU": (
+        "positive",
+        lambda: (Theirs(t.LeakyReLU(0.1)), Ours(nn.ReLU())),
+        ["−x", "`part`"],
+    ),
     "an upper limit": ("small", lambda: (Theirs(t.ReLU6()), Ours(nn.ReLU())), ["10·x", "`part`"]),
-    "a higher limit": ("small", lambda: (Theirs(t.Hardtanh(-90, 90)), Ours(nn.Hardtanh(-99.0, 99.0))), ["above 90"]),
+    "a higher limit": (
+        "small",
+        lambda: (Theirs(t.Hardtanh(-90, 90)), Ours(nn.Hardtanh(-99.0, 99.0))),
+        ["above 90"],
+    ),
     "odd sizes": (
         "images",
         lambda: (Theirs(t.MaxPool2d(2, ceil_mode=True)), Ours(nn.MaxPool2d(2, 2))),
@@ -54,7 +77,10 @@ KINDS: dict[str, tuple[str, Callable[[], tuple[Any, nn.Cell]], list[str]]] = {
         "ids",
         lambda: (
             Theirs(t.Embedding(9, 8)),
-            ours(lambda n, ids: n.head(n.part(ops.minimum(ids, Tensor(5))).mean(1)), nn.Embedding(9, 8)),
+            ours(
+                lambda n, ids: n.head(n.part(ops.minimum(ids, Tensor(5))).mean(1)),
+                nn.Embedding(9, 8),
+            ),
         ),
         ["every id once", "the outputs"],
     ),
@@ -69,9 +95,14 @@ KINDS: dict[str, tuple[str, Callable[[], tuple[Any, nn.Cell]], list[str]]] = {
     "buckets": (
         "sequences",
         lambda: (
-            theirs(lambda n, x: n.head((x + n.part(torch.arange(x.shape[1]).clamp(max=5))).mean(1)), t.Embedding(9, 8)),
+            theirs(
+                lambda n, x: n.head((x + n.part(torch.arange(x.shape[1]).clamp(max=5))).mean(1)),
+                t.Embedding(9, 8),
+            ),
             ours(
-                lambda n, x: n.head((x + n.part(ops.minimum(ops.arange(x.shape[1]), Tensor(6)))).mean(1)),
+                lambda n, x: n.head(
+                    (x + n.part(ops.minimum(ops.arange(x.shape[1]), Tensor(6)))).mean(1)
+                ),
                 nn.Embedding(9, 8),
             ),
         ),
@@ -79,19 +110,27 @@ KINDS: dict[str, tuple[str, Callable[[], tuple[Any, nn.Cell]], list[str]]] = {
     ),
     "a symmetric matrix": (
         "symmetric",
-        lambda: (theirs(lambda n, x: n.head(x.sum(1) * 0 + x[:, 1])), ours(lambda n, x: n.head(x[:, :, 1]))),
+        lambda: (
+            theirs(lambda n, x: n.head(x.sum(1) * 0 + x[:, 1])),
+            ours(lambda n, x: n.head(x[:, :, 1])),
+        ),
         ["inputs: always symmetric"],
     ),
     "squeeze": (
         "vectors",
-        lambda: (theirs(lambda n, x: n.head(x)), ours(lambda n, x: n.head(x.expand_dims(1).squeeze()))),
+        lambda: (
+            theirs(lambda n, x: n.head(x)),
+            ours(lambda n, x: n.head(x.expand_dims(1).squeeze())),
+        ),
         ["one sample", "the outputs"],
     ),
     "a clamp of a norm": (
         "vectors",
         lambda: (
             theirs(lambda n, x: n.head(x / x.norm(dim=1, keepdim=True).clamp(min=1e-6))),
-            ours(lambda n, x: n.head(x / ops.maximum(ops.norm(x, dim=1, keepdim=True), Tensor(1e-3)))),
+            ours(
+                lambda n, x: n.head(x / ops.maximum(ops.norm(x, dim=1, keepdim=True), Tensor(1e-3)))
+            ),
         ),
         ["test_probes.py", "nothing below 1e-06"],
     ),
@@ -100,8 +139,16 @@ KINDS: dict[str, tuple[str, Callable[[], tuple[Any, nn.Cell]], list[str]]] = {
         lambda: (Theirs(t.LayerNorm(8, eps=1e-8)), Ours(nn.LayerNorm((8,), epsilon=2e-7))),
         ["0.01·x", "`part`"],
     ),
-    "labels": ("vectors", lambda: (Theirs(t.ReLU()), Ours(nn.ReLU())), ["labels: of 3 classes, no label is 2"]),
-    "no clipping": ("vectors", lambda: (Theirs(t.ReLU()), Ours(nn.ReLU())), ["clipping: it acts in 0 of 1 updates"]),
+    "labels": (
+        "vectors",
+        lambda: (Theirs(t.ReLU()), Ours(nn.ReLU())),
+        ["labels: of 3 classes, no label is 2"],
+    ),
+    "no clipping": (
+        "vectors",
+        lambda: (Theirs(t.ReLU()), Ours(nn.ReLU())),
+        ["clipping: it acts in 0 of 1 updates"],
+    ),
     "a layer that is never called": (
         "vectors",
         lambda: (
@@ -115,7 +162,13 @@ KINDS: dict[str, tuple[str, Callable[[], tuple[Any, nn.Cell]], list[str]]] = {
 
 def compared(inputs: Any, module: Any, net: nn.Cell, **options: Any) -> Ladder:
     use = dataclasses.replace(SGD, clip_norm=1e6)
-    return ladder_of(net, module, [(inputs, np.array([0, 1, 0, 1], np.int32))], use, **{"quick": False, **options})
+    return ladder_of(
+        net,
+        module,
+        [(inputs, np.array([0, 1, 0, 1], np.int32))],
+        use,
+        **{"quick": False, **options},
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -157,9 +210,15 @@ def test_arguments_of_one_size_are_cropped_together():
     """Torch's weight norm reads beyond g, the shorter one, and ends the process some time later."""
     conv = t.utils.parametrizations.weight_norm(t.Conv1d(32, 32, 16, padding=8, groups=4), dim=2)
     net = theirs(lambda n, x: n.head(n.part(x)[..., :8].mean(1)), conv)
-    recorded = record_reference(net, Task(SGD, [(draw(4, 32, 12), np.array([0, 1, 2, 0], np.int32))]))
+    recorded = record_reference(
+        net, Task(SGD, [(draw(4, 32, 12), np.array([0, 1, 2, 0], np.int32))])
+    )
     (name,) = [name for name in recorded.probes if "parametrizations" in name]
-    assert recorded.probes[name]["cropped by one along axis 2"].outputs["output"].shape == (32, 8, 15)
+    assert recorded.probes[name]["cropped by one along axis 2"].outputs["output"].shape == (
+        32,
+        8,
+        15,
+    )
 
 
 def test_kernels_of_mindspore_are_named_and_not_accused():
@@ -175,9 +234,15 @@ def test_a_trace_has_the_answers(tmp_path, capsys):
     names = names_of(net, reference)
     save_recording(record_net(net, reference.task, like=Like(reference, names)), tmp_path / "ours")
     port = load_recording(tmp_path / "ours")
-    found = [(one.layer, one.probe) for one in replay(reference, net, initialisation=False).probed.findings]
+    found = [
+        (one.layer, one.probe)
+        for one in replay(reference, net, initialisation=False).probed.findings
+    ]
     assert found == [("part", "−x"), ("", "−x")]
-    assert found == [(one.layer, one.probe) for one in compare_probes(port, reference, names.layers, True).findings]
+    assert found == [
+        (one.layer, one.probe)
+        for one in compare_probes(port, reference, names.layers, True).findings
+    ]
 
     command = ["compare", str(tmp_path / "ours"), str(tmp_path / "theirs"), "--no-initialisation"]
     assert main([*command, "--json", str(tmp_path / "ladder.json")]) == 0
@@ -188,12 +253,15 @@ def test_a_trace_has_the_answers(tmp_path, capsys):
     assert main([*command, "--strict"]) == 1
     assert main([*command, "--strict", "--quick"]) == 0
 
-    # What one side lacks or the reference rejects is no agreement; what the port alone rejects is a finding.
+    # What one side lacks or the reference rejects is no agreement; what the port alone rejects is a
+    # finding.
     del port.probes[""]["10·x"]
     port.probes[""]["0·x"] = Probe({}, "ValueError: no", further=port.probes[""]["0·x"].further)
     reference.probes[""]["−x"] = Probe({}, "ValueError: no")
     probed = compare_probes(port, reference, names.layers, True)
-    assert [(one.probe, "ValueError: no" in one.words) for one in probed.findings if not one.layer] == [("0·x", True)]
+    assert [
+        (one.probe, "ValueError: no" in one.words) for one in probed.findings if not one.layer
+    ] == [("0·x", True)]
     assert {"10·x", "−x"} < probed.left_out.keys()
 
 
@@ -201,15 +269,23 @@ def test_rounding_that_cannot_be_measured_leaves_findings_by_tolerance(tmp_path)
     def fails(asked: Any) -> None:
         raise RuntimeError("no float64")
 
-    reference = record_reference(Theirs(t.LeakyReLU(0.1)), Task(SGD, [(np.abs(draw(4, 8)), np.zeros(4, np.int32))]))
+    reference = record_reference(
+        Theirs(t.LeakyReLU(0.1)), Task(SGD, [(np.abs(draw(4, 8)), np.zeros(4, np.int32))])
+    )
     reference.measure_probes = fails
     ladder = replay(reference, Ours(nn.ReLU()), initialisation=False, mode="pynative")
     assert [one.layer for one in ladder.probed.findings] == ["part", ""]
-    assert "not measured (RuntimeError: no float64)" in ladder.probed.left_out["the rounding of probes"]
+    assert (
+        "not measured (RuntimeError: no float64)"
+        in ladder.probed.left_out["the rounding of probes"]
+    )
     save_recording(reference, tmp_path / "theirs")
     saved = load_recording(tmp_path / "theirs")
     assert saved.probes == {}
-    assert "cannot be measured (RuntimeError: no float64), so the trace has no probes" in saved.notes[-1]
+    assert (
+        "cannot be measured (RuntimeError: no float64), so the trace has no probes"
+        in saved.notes[-1]
+    )
 
 
 class Counts(t.Module):
@@ -238,7 +314,9 @@ class PortedCounts(nn.Cell):
 def test_probes_that_fail_cost_the_probes_and_not_the_verdict():
     ladder = compared(draw(4, 8), Theirs(Counts()), Ours(nn.Identity()))
     assert ladder.agrees, table(ladder)
-    assert "the probes of PyTorch failed, so there are none (ValueError: another batch)" in table(ladder)
+    assert "the probes of PyTorch failed, so there are none (ValueError: another batch)" in table(
+        ladder
+    )
     assert "and 0 probes" in table(ladder)
 
 
@@ -259,12 +337,17 @@ def test_large_images_are_probed_a_few_at_a_time():
 
     ids = np.arange(9).reshape(3, 3) % 6
     batches = [((draw(3, 3, 224, 224), ids), np.array([0, 1, 2], np.int32))]
-    recorded = record_reference(theirs(looked_up, t.ReLU(), table=t.Embedding(6, 8)), Task(SGD, batches))
+    recorded = record_reference(
+        theirs(looked_up, t.ReLU(), table=t.Embedding(6, 8)), Task(SGD, batches)
+    )
     assert recorded.probes["part"]["−x"].outputs["output"].shape == (1, 3, 224, 224)
     assert recorded.probes[""]["n + 1 samples"].outputs["logits"].shape == (3, 3)
     assert "every id once (inputs 1)" in recorded.probes[""]
-    port = ours(lambda n, x: n.head(pooled(n.part(x)).reshape(4, 8)), nn.ReLU())  # it takes no single sample
-    ladder = compared(draw(4, 3, 224, 224), theirs(lambda n, x: n.head(pooled(n.part(x))), t.ReLU()), port)
+    # it takes no single sample
+    port = ours(lambda n, x: n.head(pooled(n.part(x)).reshape(4, 8)), nn.ReLU())
+    ladder = compared(
+        draw(4, 3, 224, 224), theirs(lambda n, x: n.head(pooled(n.part(x))), t.ReLU()), port
+    )
     assert {one.layer for one in ladder.probed.findings} == {""}
 
 
@@ -273,4 +356,6 @@ def test_a_probe_that_breaks_a_layer_in_float16_leaves_the_updates_in_float32():
     half = nn.Dense(8, 8).to_float(mindspore.float16)
     net = ours(lambda n, x: n.head(n.part(x).astype(mindspore.float32)), half)
     ladder = compared(draw(4, 8), theirs(lambda n, x: n.head(n.part(x)), t.Linear(8, 8)), net)
-    assert next(stage for stage in ladder.stages if stage.name == "change by update 1").verdict == "ok", table(ladder)
+    assert (
+        next(stage for stage in ladder.stages if stage.name == "change by update 1").verdict == "ok"
+    ), table(ladder)

@@ -1,4 +1,6 @@
-"""Randomness in training: dropout is compared; other random numbers are named, and leave stages undecided."""
+"""Randomness in training: dropout is compared; other random numbers are named, and leave stages
+undecided.
+"""
 
 import dataclasses
 import random
@@ -17,7 +19,12 @@ from resnet_fn.parity.trace import Drop
 from resnet_fn.parity.trace_folder import load_recording, save_recording
 from resnet_fn.recipes import recipe
 
-BATCHES = [(np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32), (np.arange(6) % 3).astype(np.int32))] * 2
+BATCHES = [
+    (
+        np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32),
+        (np.arange(6) % 3).astype(np.int32),
+    )
+] * 2
 RECIPE = dataclasses.replace(recipe("digits"), clip_norm=0.0, learning_rate=0.02)
 TRACE = Path(__file__).parents[1] / "acceptance" / "trace"
 
@@ -45,12 +52,21 @@ class Ported(nn.Cell):
         ("loss", 0.0, "the reference code between its layers, or the loss,"),
     ],
 )
-def test_random_layers_are_named_and_stages_that_depend_on_them_are_undecided(torch, way, share, place):
+def test_random_layers_are_named_and_stages_that_depend_on_them_are_undecided(
+    torch, way, share, place
+):
     class Block(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.own, self.old, self.plain = torch.Generator(), np.random.RandomState(0), random.Random(0)
-            self.fc, self.drop = torch.nn.Linear(8, 3), torch.nn.Dropout(0.2 if way == "layer" else 0)
+            self.own, self.old, self.plain = (
+                torch.Generator(),
+                np.random.RandomState(0),
+                random.Random(0),
+            )
+            self.fc, self.drop = (
+                torch.nn.Linear(8, 3),
+                torch.nn.Dropout(0.2 if way == "layer" else 0),
+            )
 
         def forward(self, x):
             x = self.drop(self.fc(x))
@@ -68,7 +84,12 @@ def test_random_layers_are_named_and_stages_that_depend_on_them_are_undecided(to
         drawn = 0.1 * torch.rand(()) if way == "loss" else 0
         return torch.nn.functional.cross_entropy(outputs, labels.long()) + drawn
 
-    options = {"loss": ops.cross_entropy, "reference_loss": loss, "initialisation": False, "quick": True}
+    options = {
+        "loss": ops.cross_entropy,
+        "reference_loss": loss,
+        "initialisation": False,
+        "quick": True,
+    }
     net, module = nn.SequentialCell(Ported(share)), torch.nn.Sequential(Block())
     ladder = compare_step(net, module, BATCHES, RECIPE, mode="pynative", **options)
     assert (ladder.first_stage, ladder.first_layer, ladder.agrees) == (None, None, False)
@@ -106,7 +127,8 @@ def test_how_much_is_dropped_is_compared(ours, theirs, verdict, words, tmp_path)
     assert words in " ".join([*stage.hints, stage.doubt] if stage else [])
 
 
-# What drops by a mask is measured. (By layers of both frameworks: test_faults.py and test_right_ports.py.)
+# What drops by a mask is measured. (By layers of both frameworks: test_faults.py and
+# test_right_ports.py.)
 IMAGE = np.random.default_rng(0).normal(size=(4, 3, 5, 6))
 
 
@@ -115,14 +137,17 @@ LAYER = Layer("a", 0, "own block", "Block", {}, IMAGE, IMAGE, (), True)
 
 def test_a_share_that_is_not_what_a_layer_says_is_measured():
     rng = np.random.default_rng(1)
-    (drop,) = drops_of([("a", "p", 0.3)], [LAYER], lambda name, x: 2 * x * (rng.random(x.shape) >= 0.7))
+    (drop,) = drops_of(
+        [("a", "p", 0.3)], [LAYER], lambda name, x: 2 * x * (rng.random(x.shape) >= 0.7)
+    )
     assert drop == Drop("a", pytest.approx(0.7, abs=0.02), True, 2.0, IMAGE.shape)
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda name, x: x * (np.random.default_rng(0).random(x.shape) >= 0.3) - 0.5,  # as AlphaDropout
+        # as AlphaDropout
+        lambda name, x: x * (np.random.default_rng(0).random(x.shape) >= 0.3) - 0.5,
         lambda name, x: x,
         lambda name, x: [][1],
     ],

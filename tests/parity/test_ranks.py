@@ -1,4 +1,6 @@
-"""Two real workers against one: right steps agree, and each fault is named by stage and parameter."""
+"""Two real workers against one: right steps agree, and each fault is named by stage and
+parameter.
+"""
 
 import contextlib
 import dataclasses
@@ -78,7 +80,9 @@ FAULTS = {
 RIGHT = ("right", "own", "weighed", "means of parts")
 STEPS = {name: name.replace(" ", "_") for name in ("right", *FAULTS, "weighed")}
 OURS += "".join(f"{function} = partial(make_step, {name!r})\n" for name, function in STEPS.items())
-BATCHNORM = "--net ours.py:Net --steps 2 --image-size 8 --batch-size 8 --num-classes 5 --clip-norm 0.05 "
+BATCHNORM = (
+    "--net ours.py:Net --steps 2 --image-size 8 --batch-size 8 --num-classes 5 --clip-norm 0.05 "
+)
 PLAIN = "--net ours.py:plain --loss ours.py:of_labelled --inputs ours.py:batches --clip-norm 0 "
 ONE = {"one": f"{BATCHNORM} --accumulate 2", "whole": PLAIN, "parts": f"{PLAIN} --accumulate 2"}
 STEP = "--mode pynative --our-step ours.py:"  # compiled is the package's own alone
@@ -99,7 +103,18 @@ def compared(device, python, tmp_path_factory):
     """compared(name): the exit code and JSON of a comparison, and the folder of all traces."""
     folder = tmp_path_factory.mktemp("traces")
     (folder / "ours.py").write_text(OURS)
-    python("-m", "resnet_fn.launch", "--workers", "2", "--", "python", "-c", PROGRAM, cwd=folder, seconds=600)
+    python(
+        "-m",
+        "resnet_fn.launch",
+        "--workers",
+        "2",
+        "--",
+        "python",
+        "-c",
+        PROGRAM,
+        cwd=folder,
+        seconds=600,
+    )
     with contextlib.chdir(folder):
         for name, flags in ONE.items():
             assert command.main(["record", *flags.split(), "--out", name]) == 0
@@ -107,7 +122,11 @@ def compared(device, python, tmp_path_factory):
     def compare(name):
         file = folder / "ladder.json"
         code = command.main(
-            ["compare", *(f"{folder}/{one}" for one in (name, AGAINST.get(name, "one"))), f"--json={file}"]
+            [
+                "compare",
+                *(f"{folder}/{one}" for one in (name, AGAINST.get(name, "one"))),
+                f"--json={file}",
+            ]
         )
         return code, json.loads(file.read_text()), folder
 
@@ -117,7 +136,10 @@ def compared(device, python, tmp_path_factory):
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_steps_agree(name, compared, capsys):
     code, ladder, _ = compared(name)
-    stages, out = {stage["name"]: len(stage["differences"]) for stage in ladder["stages"]}, capsys.readouterr().out
+    stages, out = (
+        {stage["name"]: len(stage["differences"]) for stage in ladder["stages"]},
+        capsys.readouterr().out,
+    )
     assert code == 0, out
     assert (stages[SUM], stages[STATISTICS]) == (2 * 5, 0 if name in AGAINST else 2 * 2)
     assert ("counts differ between workers" in out) == (name == "means of parts")
@@ -128,7 +150,9 @@ def test_a_fault_is_named(fault, compared, capsys):
     code, ladder, _ = compared(fault)
     stage, words = FAULTS[fault]
     assert (code, ladder["first_stage"]) == (1, stage), capsys.readouterr().out
-    assert any(words in hint for one in ladder["stages"] if one["name"] == stage for hint in one["hints"])
+    assert any(
+        words in hint for one in ladder["stages"] if one["name"] == stage for hint in one["hints"]
+    )
 
 
 def test_what_does_not_belong_together_is_named(compared, tmp_path, says):
@@ -145,7 +169,10 @@ def test_what_does_not_belong_together_is_named(compared, tmp_path, says):
     with pytest.raises(ValueError) as error:
         load_recording(tmp_path / "mixed")
     says(error, "mixed", "another run", "record it again")
-    for accumulate, workers, batchnorm, words in ((4, 3, False, "give accumulate 3 in"), (1, 2, True, "BatchNorm")):
+    for accumulate, workers, batchnorm, words in (
+        (4, 3, False, "give accumulate 3 in"),
+        (1, 2, True, "BatchNorm"),
+    ):
         with pytest.raises(ValueError) as error:
             check_shares(dataclasses.replace(ours.task, accumulate=accumulate), workers, batchnorm)
         says(error, f"accumulate: {accumulate} must be a multiple of {workers}", words)

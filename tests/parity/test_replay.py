@@ -22,7 +22,12 @@ def test_resnet8_agrees_over_20_clipped_updates_in_micro_batches():
     use = dataclasses.replace(recipe("digits"), learning_rate=0.02, clip_norm=0.5)
     whole = {"initialisation": True, "quick": False, "mode": "graph"}
     ladder = agrees(*nets, make_batches(20, 8, 3, 16, 10), use, accumulate=2, **whole)
-    bounds = {"eval forward": 1e-5, "gradients": 1e-4, "weights after update 5": 1e-4, "loss trajectory": 1e-3}
+    bounds = {
+        "eval forward": 1e-5,
+        "gradients": 1e-4,
+        "weights after update 5": 1e-4,
+        "loss trajectory": 1e-3,
+    }
     for name, most in {"weights": 0, **bounds}.items():
         assert max(item.relative for item in stage_of(ladder, name).differences) <= most, name
     assert {stage.verdict for stage in ladder.stages} == {"ok"}
@@ -55,15 +60,26 @@ def test_an_assertion_shows_the_table_and_the_first_difference():
     assert text.startswith("the net differs from the reference, as the table shows\nstage  ")
     assert "first stage that differs: eval forward" in text
     assert "first layer that differs: head in evaluation mode" in text
-    assert "its input differs already and no earlier layer's output does: look at what happens between" in text
+    assert (
+        "its input differs already and no earlier layer's output does: look at what happens between"
+        in text
+    )
     assert assert_parity(*pair(0.1), **options).agrees
 
 
 def test_an_assertion_takes_a_module_with_batches_or_a_trace():
     net, module = pair(0.1)
-    with pytest.raises(ValueError, match=r"^batches: a torch module needs batches; give one pair \(inputs, labels\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"^batches: a torch module needs batches; give one pair \(inputs, labels\)",
+    ):
         assert_parity(net, module)
-    with pytest.raises(ValueError, match=r"^batches, recipe: a trace has its own batches and recipe; leave both out$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^batches, recipe: a trace has its own batches and recipe; leave both out$",
+    ):
         assert_parity(net, "trace", [vector()])
-    with pytest.raises(ValueError, match=r"^trace: there is no manifest.json; give the folder that"):
+    with pytest.raises(
+        ValueError, match=r"^trace: there is no manifest.json; give the folder that"
+    ):
         assert_parity(net, "trace")

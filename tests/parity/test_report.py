@@ -18,7 +18,10 @@ from resnet_fn.parity.report import name_map, table, write_json
 from resnet_fn.parity.stages import Stage
 
 NAMES = NameMap(
-    "execution order and shapes", {"conv.weight": whole_array("0.weight"), "a.b": whole_array("1.c")}, {"conv": "0"}, ()
+    "execution order and shapes",
+    {"conv.weight": whole_array("0.weight"), "a.b": whole_array("1.c")},
+    {"conv": "0"},
+    (),
 )
 
 
@@ -30,17 +33,34 @@ def ladder(*, faulty):
     good = Stage("inputs", [one("images", 1.0)])
     skipped = Stage("initialisation", note="not asked for")
     wrong = Stage("eval forward", [one("logits", 2.0 if faulty else 1.0, tolerance=1e-5)])
-    rounded = Stage("gradients", [one("a.b", 1 + 1e-3, rounding=5e-4 / (1 + 5e-4), tolerance=1e-4), one("x", 1.0)])
+    rounded = Stage(
+        "gradients",
+        [one("a.b", 1 + 1e-3, rounding=5e-4 / (1 + 5e-4), tolerance=1e-4), one("x", 1.0)],
+    )
     hints = ("pad_mode same pads 0/1, the reference 1/1",) if faulty else ()
     layer = LayerDifference("eval", "conv", "0", wrong.differences[0], None, hints)
-    notes = ["bn1: eps 1 here, 2 in the reference", "bn2: eps 1 here, 2 in the reference"] if faulty else []
+    notes = (
+        ["bn1: eps 1 here, 2 in the reference", "bn2: eps 1 here, 2 in the reference"]
+        if faulty
+        else []
+    )
     return Ladder([good, skipped, wrong, rounded], [layer], NAMES, notes, ties=0 if faulty else 7)
 
 
 def test_a_table_of_agreement():
     text = table(ladder(faulty=False))
     rows = [line.split() for line in text.splitlines()]
-    assert rows[0] == ["stage", "compared", "max", "abs", "relative", "cosine", "allowed", "rounding", "verdict"]
+    assert rows[0] == [
+        "stage",
+        "compared",
+        "max",
+        "abs",
+        "relative",
+        "cosine",
+        "allowed",
+        "rounding",
+        "verdict",
+    ]
     assert rows[1] == ["inputs", "1", "0.0e+00", "0.0e+00", "1.000000000", "0e+00", "ok"]
     assert rows[2] == ["initialisation", "0", "skipped:", "not", "asked", "for"]
     numbers = ["1.0e-03", "1.0e-03", "1.000000000", "1e-04", "5.0e-04"]
@@ -52,30 +72,44 @@ def test_a_table_of_agreement():
 def test_a_table_of_a_fault():
     lines = table(ladder(faulty=True)).splitlines()
     assert lines[-5:] == [
-        "first layer that differs: conv (the reference's 0) in evaluation mode: 2 here, 1 in the reference at [0]",
+        "first layer that differs: conv (the reference's 0) in evaluation mode: 2 here, 1 in the "
+        "reference at [0]",
         "  conv: pad_mode same pads 0/1, the reference 1/1",
         "first gradient that differs, going backward: none",
         "settings that differ:",
         "  bn1 and 1 more: eps 1 here, 2 in the reference",
     ]
-    assert "first stage that differs: eval forward, logits: 2 here, 1 in the reference at [0]" in lines
+    assert (
+        "first stage that differs: eval forward, logits: 2 here, 1 in the reference at [0]" in lines
+    )
     unpaired = Ladder([Stage("weights", failed="head.weight has no counterpart")], [], NAMES, [])
-    assert "first stage that differs: weights\n  head.weight has no counterpart\n" in table(unpaired)
+    assert "first stage that differs: weights\n  head.weight has no counterpart\n" in table(
+        unpaired
+    )
 
 
 def test_undecided_is_never_the_same():
     doubtful = ladder(faulty=False)
     doubtful.stages[2] = Stage("eval forward", [one("logits", 0.0, rounding=2 / 3, tolerance=1e-5)])
-    doubtful.stages.append(Stage("loss", [one("loss", 1.0)], undecided="the net drops 0.2 of x in training"))
+    doubtful.stages.append(
+        Stage("loss", [one("loss", 1.0)], undecided="the net drops 0.2 of x in training")
+    )
     assert (doubtful.agrees, doubtful.first_stage) == (False, None)
     assert [line.split(": ", 1) for line in table(doubtful).splitlines()[-3:]] == [
         ["verdict", "undecided; no stage differs beyond rounding, but these cannot be decided:"],
-        ["  eval forward", "logits: a relative rounding error of 0.67 in the reference is too large to compare"],
+        [
+            "  eval forward",
+            "logits: a relative rounding error of 0.67 in the reference is too large to compare",
+        ],
         ["  loss", "the net drops 0.2 of x in training"],
     ]
     write_json(doubtful, "ladder.json")
     read = json.loads(Path("ladder.json").read_text())
-    assert (read["version"], read["agrees"], read["undecided"]) == (3, False, ["eval forward", "loss"])
+    assert (read["version"], read["agrees"], read["undecided"]) == (
+        3,
+        False,
+        ["eval forward", "loss"],
+    )
     assert read["stages"][-1]["note"] == "the net drops 0.2 of x in training"
 
 
@@ -89,13 +123,16 @@ def test_what_was_not_compared_does_not_agree():
         ([], "not compared"),
     ):
         lines = table(dataclasses.replace(short, layers=layers)).splitlines()
-        assert f"first layer that differs: {words}" in next(line for line in lines if "first layer" in line)
+        assert f"first layer that differs: {words}" in next(
+            line for line in lines if "first layer" in line
+        )
     assert "first gradient that differs, going backward: not compared" in lines
 
 
 def test_names_are_listed_unless_names_alone_decided():
     assert name_map(ladder(faulty=False)).splitlines() == [
-        "names: 2 parameters and statistics paired by execution order and shapes; ours, the reference's:",
+        "names: 2 parameters and statistics paired by execution order and shapes; ours, the "
+        "reference's:",
         "  conv.weight  0.weight",
         "  a.b          1.c",
     ]
@@ -109,8 +146,14 @@ def test_json_holds_everything_and_null_for_what_is_not_finite():
     with pytest.raises(ValueError, match=r"^/dev/full: cannot be written \(No space left"):
         write_json(wrong, "/dev/full")
     write_json(wrong, "ladder.json")
-    read = json.loads(Path("ladder.json").read_text(), parse_constant=lambda name: pytest.fail(name))
-    assert (read["agrees"], read["first_stage"], read["first_layer"]) == (False, "eval forward", "conv")
+    read = json.loads(
+        Path("ladder.json").read_text(), parse_constant=lambda name: pytest.fail(name)
+    )
+    assert (read["agrees"], read["first_stage"], read["first_layer"]) == (
+        False,
+        "eval forward",
+        "conv",
+    )
     assert read["names"]["parameters"] == {"conv.weight": "0.weight", "a.b": "1.c"}
     forward = read["stages"][2]["differences"]
     assert [item["ours"] for item in forward] == [2.0, None]
@@ -125,7 +168,9 @@ def test_a_page_says_what_differs_with_its_cause_beside_every_layer():
     found.stages[3].differences.append(one("conv.<w>", 3.0))
     found.stages.append(
         Stage(
-            "loss trajectory", [one("update 1", 2.5, 2.5), one("update 2", 2.25, 2.125)], "without update 3 on: chaos"
+            "loss trajectory",
+            [one("update 1", 2.5, 2.5), one("update 2", 2.25, 2.125)],
+            "without update 3 on: chaos",
         )
     )
     text = ladder_page(found, "ours against theirs")
@@ -145,16 +190,25 @@ def test_a_page_says_what_differs_with_its_cause_beside_every_layer():
     }
     assert depth["conv"]["gradients"].name == "conv.<w>"
     assert text.count('class="bar"') == 5
-    assert f"--colour: #c62828; --error: {100 * 8 / 11:.2f}%; --allowed: {100 * 3 / 11:.2f}%" in text
+    assert (
+        f"--colour: #c62828; --error: {100 * 8 / 11:.2f}%; --allowed: {100 * 3 / 11:.2f}%" in text
+    )
 
 
 def test_a_narrow_page_names_each_number_beside_it():
-    """Narrower than 600 pixels, the table of eight columns is a few lines for each stage, without its head."""
+    """Narrower than 600 pixels, the table of eight columns is a few lines for each stage, without
+    its head.
+    """
     text = ladder_page(ladder(faulty=True), "x")
     style, body = text.split("</style>")
-    header = re.findall(r"<th [^>]*>(.*?)</th>", body.partition('class="stages"')[2].split("</thead>")[0])
+    header = re.findall(
+        r"<th [^>]*>(.*?)</th>", body.partition('class="stages"')[2].split("</thead>")[0]
+    )
     labels = dict(
-        re.findall(r'\.stages td:nth-child\((\d)\)::before { content: "(.*?) "; }', style.split("@media")[-1])
+        re.findall(
+            r'\.stages td:nth-child\((\d)\)::before { content: "(.*?) "; }',
+            style.split("@media")[-1],
+        )
     )
     assert {int(place): name for place, name in labels.items()} == dict(enumerate(header[2:], 3))
     assert style.count("{") == style.count("}")
@@ -164,18 +218,26 @@ def test_a_page_has_no_column_of_layers_without_a_number():
     found = ladder(faulty=True)
     modes = {layer.mode for layer in found.layers}
     text = ladder_page(found, "x")
-    assert ("output, with dropout" in text, "output, evaluation mode" in text) == ("dropout" in modes, "eval" in modes)
+    assert ("output, with dropout" in text, "output, evaluation mode" in text) == (
+        "dropout" in modes,
+        "eval" in modes,
+    )
     assert modes == {"eval"}
 
 
 def test_a_page_shows_what_is_barely_too_much_what_is_no_number_and_each_reason():
     found = ladder(faulty=True)
-    barely, nothing = one("conv", 1 + 1.01e-5, tolerance=1e-5), one("conv", math.nan, math.nan, tolerance=1e-5)
+    barely, nothing = (
+        one("conv", 1 + 1.01e-5, tolerance=1e-5),
+        one("conv", math.nan, math.nan, tolerance=1e-5),
+    )
     found.layers = [
         dataclasses.replace(found.layers[0], name=x.name, output=x, mode=m)
         for x, m in ((barely, "eval"), (nothing, "train"))
     ]
-    found.stages.append(Stage("loss", [one("loss", 1.0)], hints=["a cause"], failed="a count differs"))
+    found.stages.append(
+        Stage("loss", [one("loss", 1.0)], hints=["a cause"], failed="a count differs")
+    )
     text = ladder_page(found, "x")
     (error, allowed), none = [
         re.findall(r"--(?:error|allowed): ([\d.]+)%", bar) for bar in text.split('class="bar"')[1:3]

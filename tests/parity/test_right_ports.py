@@ -1,4 +1,6 @@
-"""Right ports agree: of a net of each kind, under other names, and of what was accused, rejected or crashed before."""
+"""Right ports agree: of a net of each kind, under other names, and of what was accused, rejected or
+crashed before.
+"""
 
 import collections
 import dataclasses
@@ -66,8 +68,14 @@ class PortedConvNeXtBlock(nn.Cell):
 
     def __init__(self):
         super().__init__()
-        self.depth, self.ln = nn.Conv2d(8, 8, 7, group=8, has_bias=True), nn.LayerNorm((8,), epsilon=1e-6)
-        self.wide, self.narrow = nn.Conv2d(8, 32, 1, has_bias=True), nn.Conv2d(32, 8, 1, has_bias=True)
+        self.depth, self.ln = (
+            nn.Conv2d(8, 8, 7, group=8, has_bias=True),
+            nn.LayerNorm((8,), epsilon=1e-6),
+        )
+        self.wide, self.narrow = (
+            nn.Conv2d(8, 32, 1, has_bias=True),
+            nn.Conv2d(32, 8, 1, has_bias=True),
+        )
         self.gelu, self.scale = nn.GELU(approximate=False), ones(8)
 
     def construct(self, x):
@@ -83,7 +91,10 @@ class Tied(t.Module):
         self.embed = t.Embedding(11, 8, padding_idx=0)
         self.register_buffer("positions", torch.from_numpy(PLACES))
         self.attn, self.norm = t.MultiheadAttention(8, 2, batch_first=True), t.LayerNorm(8)
-        self.lstm, self.head = t.LSTM(8, 4, bidirectional=True, batch_first=True), t.Linear(8, 11, bias=False)
+        self.lstm, self.head = (
+            t.LSTM(8, 4, bidirectional=True, batch_first=True),
+            t.Linear(8, 11, bias=False),
+        )
         self.head.weight = self.embed.weight
 
     def forward(self, ids, mask):
@@ -96,8 +107,14 @@ class PortedTied(nn.Cell):
     def __init__(self):
         super().__init__()
         self.table, self.places = nn.Embedding(11, 8, padding_idx=0), Tensor(PLACES)
-        self.mixer, self.ln = nn.MultiheadAttention(8, 2, batch_first=True), nn.LayerNorm((8,), epsilon=1e-5)
-        self.rnn, self.out = nn.LSTM(8, 4, bidirectional=True, batch_first=True), nn.Dense(8, 11, has_bias=False)
+        self.mixer, self.ln = (
+            nn.MultiheadAttention(8, 2, batch_first=True),
+            nn.LayerNorm((8,), epsilon=1e-5),
+        )
+        self.rnn, self.out = (
+            nn.LSTM(8, 4, bidirectional=True, batch_first=True),
+            nn.Dense(8, 11, has_bias=False),
+        )
         self.out.weight = self.table.embedding_table
 
     def construct(self, ids, mask):
@@ -111,7 +128,10 @@ class UNet(t.Module):
         super().__init__()
         self.enter = t.Sequential(t.Conv2d(3, 6, 3, padding=1), t.GroupNorm(2, 6), t.SiLU())
         self.down, self.norm = t.Conv2d(6, 12, 3, 2, 1), t.InstanceNorm2d(12, affine=True)
-        self.up, self.small = t.ConvTranspose2d(12, 6, 3, 2, 1, output_padding=1), t.Conv2d(12, 6, 1)
+        self.up, self.small = (
+            t.ConvTranspose2d(12, 6, 3, 2, 1, output_padding=1),
+            t.Conv2d(12, 6, 1),
+        )
         self.larger = t.Upsample(scale_factor=2, mode="bilinear")
         self.act, self.leave = t.PReLU(18), t.Conv2d(18, 2, 3, padding=1)
 
@@ -125,8 +145,13 @@ class PortedUNet(nn.Cell):
     def __init__(self):
         super().__init__()
         self.a, self.b = nn.Conv2d(3, 6, 3, has_bias=True), nn.GroupNorm(2, 6)
-        self.c, self.d = nn.Conv2d(6, 12, 3, 2, pad_mode="pad", padding=1, has_bias=True), nn.GroupNorm(12, 12)
-        self.e = nn.Conv2dTranspose(12, 6, 3, 2, pad_mode="pad", padding=(1, 0, 1, 0), has_bias=True)
+        self.c, self.d = (
+            nn.Conv2d(6, 12, 3, 2, pad_mode="pad", padding=1, has_bias=True),
+            nn.GroupNorm(12, 12),
+        )
+        self.e = nn.Conv2dTranspose(
+            12, 6, 3, 2, pad_mode="pad", padding=(1, 0, 1, 0), has_bias=True
+        )
         self.f, self.h = nn.Conv2d(12, 6, 1, has_bias=True), nn.PReLU(18)
         scale = {"scale_factor": (2.0, 2.0), "recompute_scale_factor": True}
         self.g = nn.Upsample(**scale, mode="bilinear", align_corners=False)
@@ -230,7 +255,10 @@ def in_groups(kind: Any, rate: float, *settings: Any, **named: Any) -> Callable[
             last, first = net.head.parameters(), net.part.parameters()
         else:
             last, first = net.last.trainable_params(), net.layers.trainable_params()
-        groups = [{"params": last, "lr": rate / 2, "weight_decay": 0.1}, {"params": first, "lr": rate}]
+        groups = [
+            {"params": last, "lr": rate / 2, "weight_decay": 0.1},
+            {"params": first, "lr": rate},
+        ]
         return kind(groups, rate, *settings, **named)
 
     return make
@@ -241,11 +269,17 @@ def masked() -> Batch:
     return {"ids": np.random.randint(1, 11, (2, 6)).astype(np.int32), "mask": mask}, labels(2)
 
 
-VECTORS = (vector, lambda: Theirs(t.Linear(8, 8), t.Tanh()), lambda: Other(nn.Dense(8, 8), nn.Tanh()))
+VECTORS = (
+    vector,
+    lambda: Theirs(t.Linear(8, 8), t.Tanh()),
+    lambda: Other(nn.Dense(8, 8), nn.Tanh()),
+)
 PAIRS = {
     "convolution and BatchNorm": Pair(
         images,
-        lambda: Theirs(t.Conv2d(3, 8, 3, padding=1, bias=False), t.BatchNorm2d(8), t.ReLU(), t.MaxPool2d(2)),
+        lambda: Theirs(
+            t.Conv2d(3, 8, 3, padding=1, bias=False), t.BatchNorm2d(8), t.ReLU(), t.MaxPool2d(2)
+        ),
         lambda: Other(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2, 2)),
         CLIPPED,
     ),
@@ -253,13 +287,21 @@ PAIRS = {
         images,
         lambda: theirs(
             residual,
-            **{"first": t.Conv2d(3, 8, 3, padding=1), "norm": t.BatchNorm2d(8), "inner_norm": t.BatchNorm2d(8)},
+            **{
+                "first": t.Conv2d(3, 8, 3, padding=1),
+                "norm": t.BatchNorm2d(8),
+                "inner_norm": t.BatchNorm2d(8),
+            },
             inner=t.Conv2d(8, 8, 3, padding=1, bias=False),
             skip=t.Sequential(t.Conv2d(8, 8, 3, padding=1, bias=False), t.BatchNorm2d(8)),
         ),
         lambda: ours(
             ported_residual,
-            **{"stem": nn.Conv2d(3, 8, 3, has_bias=True), "bn_a": nn.BatchNorm2d(8), "bn_b": nn.BatchNorm2d(8)},
+            **{
+                "stem": nn.Conv2d(3, 8, 3, has_bias=True),
+                "bn_a": nn.BatchNorm2d(8),
+                "bn_b": nn.BatchNorm2d(8),
+            },
             short=nn.SequentialCell(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8)),
             body=nn.Conv2d(8, 8, 3),
         ),
@@ -276,7 +318,9 @@ PAIRS = {
         lambda: (draw(2, 3, 16, 16), labels(2)),
         lambda: Theirs(t.Conv2d(3, 8, 4, 4), ConvNeXtBlock(), ConvNeXtBlock()),
         lambda: Other(
-            nn.Conv2d(3, 8, 4, 4, pad_mode="valid", has_bias=True), PortedConvNeXtBlock(), PortedConvNeXtBlock()
+            nn.Conv2d(3, 8, 4, 4, pad_mode="valid", has_bias=True),
+            PortedConvNeXtBlock(),
+            PortedConvNeXtBlock(),
         ),
         ADAMW,
     ),
@@ -296,7 +340,11 @@ PAIRS = {
     "padding in a function, a Hardtanh for a ReLU6, nothing for a dropout of 0": Pair(
         images,
         lambda: Theirs(t.Conv2d(3, 8, 3, padding=1), t.ReLU6(), t.Dropout(0.0)),
-        lambda: Padded(nn.Conv2d(3, 8, 3, pad_mode="valid", has_bias=True), nn.Hardtanh(0.0, 6.0), nn.Identity()),
+        lambda: Padded(
+            nn.Conv2d(3, 8, 3, pad_mode="valid", has_bias=True),
+            nn.Hardtanh(0.0, 6.0),
+            nn.Identity(),
+        ),
     ),
     "frozen body": Pair(
         images,
@@ -314,7 +362,9 @@ PAIRS = {
         lambda: Other(nn.Dense(8, 8), cell(centred, weight=ones(8), bias=ones(8))),
         ADAMW,
     ),
-    "one block under three names": Pair(vector, lambda: Theirs(*[block()] * 3), lambda: Other(*[ported_block()] * 3)),
+    "one block under three names": Pair(
+        vector, lambda: Theirs(*[block()] * 3), lambda: Other(*[ported_block()] * 3)
+    ),
     "one block under three names, and under one": Pair(
         vector, lambda: Theirs(*[block()] * 3), lambda: Repeated(ported_block())
     ),
@@ -325,13 +375,20 @@ PAIRS = {
     ),
     "an experimental optimizer, in groups": Pair(
         *VECTORS,
-        options={"reference_optimizer": in_groups(torch.optim.AdamW, 0.002, weight_decay=0.0), "mode": "pynative"},
+        options={
+            "reference_optimizer": in_groups(torch.optim.AdamW, 0.002, weight_decay=0.0),
+            "mode": "pynative",
+        },
         optimizer=in_groups(experimental.AdamW, 0.002, weight_decay=0.0),
         updates=3,
     ),
     "MindSpore's Momentum": Pair(
         *VECTORS,
-        options={"reference_optimizer": lambda m: torch.optim.SGD(m.parameters(), 0.1, 0.9, weight_decay=0.1)},
+        options={
+            "reference_optimizer": lambda m: torch.optim.SGD(
+                m.parameters(), 0.1, 0.9, weight_decay=0.1
+            )
+        },
         optimizer=lambda net: nn.Momentum(net.trainable_params(), 0.1, 0.9, weight_decay=0.1),
     ),
 }
@@ -345,7 +402,14 @@ def test_a_right_port_of_a_net_of_each_kind_agrees(name):
     assert max(item.output.relative for item in ladder.layers) < 1e-4
     compared = [stage.name for stage in ladder.stages if stage.verdict != "skipped"]
     of_optimizer = {"optimizer settings", "optimizer alone"} if PAIRS[name].optimizer else set()
-    assert {"weights", "eval forward", "loss", "gradients", "change by update 1", *of_optimizer} <= set(compared)
+    assert {
+        "weights",
+        "eval forward",
+        "loss",
+        "gradients",
+        "change by update 1",
+        *of_optimizer,
+    } <= set(compared)
 
 
 def vectors(updates: int = 2) -> list[Batch]:
@@ -392,7 +456,9 @@ class PortedNorm(nn.Cell):
 
 
 def noisy(self: Any, x: Tensor) -> Tensor:
-    """A dense layer whose weight's gradient is off by 3e-5 of its size: some elements are smaller than that."""
+    """A dense layer whose weight's gradient is off by 3e-5 of its size: some elements are smaller
+    than that.
+    """
     extra = (self.weight * NOISE).sum()
     return ops.matmul(x, self.weight.T) + self.bias + (extra - ops.stop_gradient(extra))
 
@@ -413,7 +479,11 @@ def norm_and_act() -> nn.Cell:
 
 
 def table_inside() -> Any:
-    return module(lambda self, x: self.body(x) + self.table, table=t.Parameter(torch.ones(8)), body=t.Linear(8, 8))
+    return module(
+        lambda self, x: self.body(x) + self.table,
+        table=t.Parameter(torch.ones(8)),
+        body=t.Linear(8, 8),
+    )
 
 
 def table_apart() -> nn.Cell:
@@ -426,11 +496,19 @@ NOISE = Tensor(1e-5 * np.random.default_rng(1).normal(size=(8, 64)).astype(np.fl
 LEAST = Tensor(np.triu(np.full((10, 10), np.finfo(np.float32).min), 1))
 ORDINAL = {"loss": ordinal(ops), "reference_loss": ordinal(torch)}
 PORTS = {
-    "a key bias under Adam: its gradient is 1e-10, its variance 1e-30, whose square is 0 in float32": Pair(
+    "a key bias under Adam: its gradient is 1e-10, its variance 1e-30, whose square is 0 in "
+    "float32": Pair(
         lambda: (1e-2 * draw(4, 5, 8), labels(4)),
-        lambda: tiny(theirs(lambda n, x: n.head(((n.q(x) @ n.k(x).mT).softmax(-1) @ n.v(x)).mean(1)), **qkv(t.Linear))),
+        lambda: tiny(
+            theirs(
+                lambda n, x: n.head(((n.q(x) @ n.k(x).mT).softmax(-1) @ n.v(x)).mean(1)),
+                **qkv(t.Linear),
+            )
+        ),
         lambda: ours(
-            lambda n, x: n.head(ops.bmm(ops.softmax(ops.bmm(n.q(x), n.k(x).swapaxes(1, 2)), -1), n.v(x)).mean(1)),
+            lambda n, x: n.head(
+                ops.bmm(ops.softmax(ops.bmm(n.q(x), n.k(x).swapaxes(1, 2)), -1), n.v(x)).mean(1)
+            ),
             **qkv(nn.Dense),
         ),
         ADAMW,
@@ -444,8 +522,12 @@ PORTS = {
     ),
     "inputs by name, which are no prefix": Pair(
         lambda: ({"types": draw(6, 8), "ids": draw(6, 8)}, labels(6)),
-        lambda: theirs(lambda n, ids, mask=None, types=None, scale=0.5: n.head(scale * (ids + types))),
-        lambda: ours(lambda n, ids, mask=None, types=None, scale=0.5: n.head(scale * (ids + types))),
+        lambda: theirs(
+            lambda n, ids, mask=None, types=None, scale=0.5: n.head(scale * (ids + types))
+        ),
+        lambda: ours(
+            lambda n, ids, mask=None, types=None, scale=0.5: n.head(scale * (ids + types))
+        ),
     ),
     "sequence first, a scalar, and no labels": Pair(
         lambda: ((draw(5, 4, 8), np.array(0.5, np.float32)), None),
@@ -455,24 +537,39 @@ PORTS = {
     ),
     "a graph: nodes and edges, of other numbers": Pair(
         lambda: ((draw(5, 8), np.random.randint(0, 5, (2, 7)).astype(np.int32)), labels(5)),
-        lambda: theirs(lambda n, x, edges: n.head(x + torch.zeros_like(x).index_add(0, edges[1], x[edges[0]]))),
-        lambda: ours(lambda n, x, edges: n.head(x + ops.index_add(ops.zeros_like(x), edges[1], x[edges[0]], 0))),
+        lambda: theirs(
+            lambda n, x, edges: n.head(x + torch.zeros_like(x).index_add(0, edges[1], x[edges[0]]))
+        ),
+        lambda: ours(
+            lambda n, x, edges: n.head(
+                x + ops.index_add(ops.zeros_like(x), edges[1], x[edges[0]], 0)
+            )
+        ),
     ),
     "a mask in the default dtype, of the least number of the input's, as in CLIP": Pair(
         lambda: (draw(4, 5, 8), labels(4)),
         lambda: theirs(
             lambda n, x: n.head(
-                ((x @ x.mT + torch.full((5, 5), torch.finfo(x.dtype).min).triu(1)).softmax(-1) @ x).mean(1)
+                (
+                    (x @ x.mT + torch.full((5, 5), torch.finfo(x.dtype).min).triu(1)).softmax(-1)
+                    @ x
+                ).mean(1)
             )
         ),
         lambda: ours(
             lambda n, x: n.head(
-                ops.bmm(ops.softmax(ops.bmm(x, x.swapaxes(1, 2)) + LEAST[: x.shape[1], : x.shape[1]], -1), x).mean(1)
+                ops.bmm(
+                    ops.softmax(
+                        ops.bmm(x, x.swapaxes(1, 2)) + LEAST[: x.shape[1], : x.shape[1]], -1
+                    ),
+                    x,
+                ).mean(1)
             )
         ),
     ),
-    # PoolFormer where one pixel is left: its pool minus its input is zero, and so is the gradient of its scale. In
-    # another kernel it is zero except for rounding, of which Adam makes whole steps.
+    # PoolFormer where one pixel is left: its pool minus its input is zero, and so is the gradient
+    # of its scale. In another kernel it is zero except for rounding, of which Adam makes whole
+    # steps.
     "a gradient that is zero in the reference only": Pair(
         vector,
         lambda: theirs(
@@ -490,8 +587,13 @@ PORTS = {
     ),
     "a parameter that is one number, as CLIP's logit_scale": Pair(
         vector,
-        lambda: theirs(lambda n, x: n.head(x) * n.scale.exp(), scale=t.Parameter(torch.tensor(2.6592))),
-        lambda: ours(lambda n, x: n.head(x) * n.scale.exp(), scale=Parameter(Tensor(2.6592, mindspore.float32))),
+        lambda: theirs(
+            lambda n, x: n.head(x) * n.scale.exp(), scale=t.Parameter(torch.tensor(2.6592))
+        ),
+        lambda: ours(
+            lambda n, x: n.head(x) * n.scale.exp(),
+            scale=Parameter(Tensor(2.6592, mindspore.float32)),
+        ),
         ADAMW,
         {"initialisation": True},
     ),
@@ -523,8 +625,17 @@ PORTS = {
     "a lazy layer": Pair(vector, lambda: Theirs(t.LazyLinear(8)), lambda: Ours(nn.Dense(8, 8))),
     "dropout that moves past a ReLU, which computes the same": Pair(
         vector,
-        lambda: Theirs(t.Linear(8, 8), t.Dropout(0.4), t.ReLU(), t.Linear(8, 8), t.ReLU(), t.Dropout(0.4)),
-        lambda: Ours(nn.Dense(8, 8), nn.ReLU(), nn.Dropout(p=0.4), nn.Dense(8, 8), nn.Dropout(p=0.4), nn.ReLU()),
+        lambda: Theirs(
+            t.Linear(8, 8), t.Dropout(0.4), t.ReLU(), t.Linear(8, 8), t.ReLU(), t.Dropout(0.4)
+        ),
+        lambda: Ours(
+            nn.Dense(8, 8),
+            nn.ReLU(),
+            nn.Dropout(p=0.4),
+            nn.Dense(8, 8),
+            nn.Dropout(p=0.4),
+            nn.ReLU(),
+        ),
     ),
 }
 
@@ -538,14 +649,18 @@ def test_it_agrees(name):
 def test_a_layer_that_stands_for_two_others_differs():
     module = Theirs(t.Conv2d(3, 8, 1, bias=False), NormAct(t.SiLU()))
     ladder = ladder_of(norm_and_act(), module, [images()])
-    assert (ladder.first_stage.name, ladder.first_layer.name) == ("eval forward", "part.1"), table(ladder)
+    assert (ladder.first_stage.name, ladder.first_layer.name) == ("eval forward", "part.1"), table(
+        ladder
+    )
 
 
 def unused() -> tuple[nn.Cell, Any]:
     """A mask token and a pooler that no output depends on."""
     module = theirs(Theirs.forward, t.Linear(8, 8), t.Sigmoid(), pooler=t.Linear(8, 8))
     module.token = t.Parameter(torch.randn(8))
-    return ours(Ours.construct, nn.Dense(8, 8), nn.Sigmoid(), pooler=nn.Dense(8, 8), token=ones(8)), module
+    return ours(
+        Ours.construct, nn.Dense(8, 8), nn.Sigmoid(), pooler=nn.Dense(8, 8), token=ones(8)
+    ), module
 
 
 @pytest.mark.parametrize("use", [SGD, ADAMW], ids=["SGD", "AdamW"])
@@ -569,7 +684,10 @@ class Cache:
 
 
 def test_a_dict_of_outputs_against_a_tuple():
-    """Without a loss: the recipe's, of `logits`. Outputs are paired by order and shape; what we have more is named."""
+    """Without a loss: the recipe's, of `logits`.
+
+    Outputs are paired by order and shape; what we have more is named.
+    """
 
     def forward(self, x):
         hidden = self.part(x)
@@ -579,9 +697,15 @@ def test_a_dict_of_outputs_against_a_tuple():
         hidden = self.part(x)
         return self.head(hidden), (hidden[:, :4], hidden[:, 4:]), (x, hidden)
 
-    net, module = ours(construct, nn.Dense(8, 8), nn.Sigmoid()), theirs(forward, t.Linear(8, 8), t.Sigmoid())
+    net, module = (
+        ours(construct, nn.Dense(8, 8), nn.Sigmoid()),
+        theirs(forward, t.Linear(8, 8), t.Sigmoid()),
+    )
     ladder = agrees(net, module, vectors())
-    assert [len(stage_of(ladder, f"{mode} forward").differences) for mode in ("eval", "train")] == [3, 3]
+    assert [len(stage_of(ladder, f"{mode} forward").differences) for mode in ("eval", "train")] == [
+        3,
+        3,
+    ]
     assert "logits 1 0" in stage_of(ladder, "eval forward").note
 
 
@@ -594,7 +718,10 @@ def test_outputs_and_labels_that_do_not_fit_are_named():
 
 
 def test_one_number_is_no_constant_unless_it_is_on_one_side():
-    """The bias of Linear(8, 1), whose number is drawn; MindSpore's Dense draws it likewise. No label is a class."""
+    """The bias of Linear(8, 1), whose number is drawn; MindSpore's Dense draws it likewise.
+
+    No label is a class.
+    """
     net, module = Ours(nn.Sigmoid(), classes=1), Theirs(t.Sigmoid(), classes=1)
     batches = [(draw(6, 8), np.array([1, 0, 1, 1, 0, 1], np.int32))] * 2
     agrees(net, module, batches, initialisation=True, **ORDINAL)
@@ -636,7 +763,9 @@ def test_batches_that_change_while_they_are_used():
 
 def test_what_fails_in_float64_is_named_by_the_reference_s_line():
     def forward(self, x):
-        return self.head(self.part(x)) if x.dtype == torch.float32 else F.linear(x, torch.ones(3, 5))
+        return (
+            self.head(self.part(x)) if x.dtype == torch.float32 else F.linear(x, torch.ones(3, 5))
+        )
 
     with pytest.raises(ValueError) as error:
         ladder_of(Ours(nn.Sigmoid()), theirs(forward, t.Sigmoid()), vectors())
@@ -653,7 +782,9 @@ def layer_drop(share: Any) -> Any:
                 x = torch.sigmoid(layer(x))
         return self.head(x)
 
-    return theirs(forward, *(t.Linear(8, 8) for _ in range(3)), config=SimpleNamespace(layerdrop=share))
+    return theirs(
+        forward, *(t.Linear(8, 8) for _ in range(3)), config=SimpleNamespace(layerdrop=share)
+    )
 
 
 def ported_layer_drop() -> nn.Cell:
@@ -704,7 +835,9 @@ def test_dropout_inside_a_fused_attention():
 
 def steps(dtype: Any) -> np.ndarray:
     """A table computed in `dtype`, then float32."""
-    return (dtype(1) / dtype(10000) ** (np.arange(40, dtype=dtype).reshape(5, 8) / dtype(40))).astype(np.float32)
+    return (
+        dtype(1) / dtype(10000) ** (np.arange(40, dtype=dtype).reshape(5, 8) / dtype(40))
+    ).astype(np.float32)
 
 
 @pytest.mark.parametrize(("more", "verdict"), [(0, "ok"), (1e-6, "DIFFERS")])
@@ -746,7 +879,10 @@ def test_an_optimizer_without_a_kernel_is_not_run():
     net = Ours(nn.Dense(8, 8), nn.Sigmoid())
     module = Theirs(t.Linear(8, 8), t.Sigmoid())
     optimizer = mint.optim.AdamW(net.trainable_params(), lr=0.001, weight_decay=0.01)
-    own = {"optimizer": optimizer, "reference_optimizer": lambda one: torch.optim.AdamW(one.parameters(), lr=0.001)}
+    own = {
+        "optimizer": optimizer,
+        "reference_optimizer": lambda one: torch.optim.AdamW(one.parameters(), lr=0.001),
+    }
     ladder = agrees(net, module, vectors(3), ADAMW, **own)
     assert stage_of(ladder, "clipped gradients").verdict == "ok"
     assert "not run here" in stage_of(ladder, "change by update 1").note
@@ -759,7 +895,12 @@ def test_a_parameter_without_a_counterpart_is_left_out(tmp_path):
     (tmp_path / "map.json").write_text('{"token": null, "pooler": null}')
     module = Theirs(t.Linear(8, 8), t.Sigmoid())
     ladder = agrees(net, module, vectors(), corrections=read_map(str(tmp_path / "map.json")))
-    assert set(ladder.names.parameters) == {"part.0.weight", "part.0.bias", "head.weight", "head.bias"}
+    assert set(ladder.names.parameters) == {
+        "part.0.weight",
+        "part.0.bias",
+        "head.weight",
+        "head.bias",
+    }
     assert any("token, pooler.weight" in line for line in ladder.changed)
 
 
@@ -785,16 +926,27 @@ def test_positions_that_one_side_looks_up_for_each_sample(batch):
 
 @pytest.mark.parametrize("use", [SGD, dataclasses.replace(ADAMW, clip_norm=0.1)])
 def test_a_branch_with_dropout(use):
-    """One dropout layer that runs twice is two here; the first update is made once more, with the same masks."""
+    """One dropout layer that runs twice is two here; the first update is made once more, with the
+    same masks.
+    """
 
     def forward(self, x):
-        return self.head((x + self.path(self.drop(self.fc2(self.drop(F.gelu(self.fc1(x))))))).mean(1))
+        return self.head(
+            (x + self.path(self.drop(self.fc2(self.drop(F.gelu(self.fc1(x))))))).mean(1)
+        )
 
     def construct(self, x):
-        x = x + self.skip(self.of_down(self.down(self.of_up(ops.gelu(self.up(x), approximate="none")))))
+        x = x + self.skip(
+            self.of_down(self.down(self.of_up(ops.gelu(self.up(x), approximate="none"))))
+        )
         return self.head(x.mean(1))
 
-    layers = {"fc1": t.Linear(8, 16), "fc2": t.Linear(16, 8), "drop": t.Dropout(0.1), "path": DropPath(0.3)}
+    layers = {
+        "fc1": t.Linear(8, 16),
+        "fc2": t.Linear(16, 8),
+        "drop": t.Dropout(0.1),
+        "path": DropPath(0.3),
+    }
     drops = {"of_up": nn.Dropout(p=0.1), "of_down": nn.Dropout(p=0.1), "skip": PortedPath(0.3)}
     net = ours(construct, up=nn.Dense(8, 16), down=nn.Dense(16, 8), **drops)
     batches = [(draw(6, 5, 8), labels(6)) for _ in range(2)]
@@ -802,13 +954,20 @@ def test_a_branch_with_dropout(use):
     for name in ("train forward", "train layers", "loss", "gradients", "change by update 1"):
         assert stage_of(ladder, f"{name}, with dropout").differences
     assert len(stage_of(ladder, "dropout").differences) == 3
-    assert stage_of(ladder, "loss").worst.theirs != stage_of(ladder, "loss, with dropout").worst.theirs
+    assert (
+        stage_of(ladder, "loss").worst.theirs != stage_of(ladder, "loss, with dropout").worst.theirs
+    )
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_dropout_with_channels_last(accumulate):
     module = t.Sequential(
-        t.Conv2d(3, 4, 1), t.Dropout(0.3), t.Conv2d(4, 4, 1), t.Dropout2d(0.3), t.Flatten(), t.Linear(80, 3)
+        t.Conv2d(3, 4, 1),
+        t.Dropout(0.3),
+        t.Conv2d(4, 4, 1),
+        t.Dropout2d(0.3),
+        t.Flatten(),
+        t.Linear(80, 3),
     )
 
     class Last(nn.Cell):
@@ -832,7 +991,10 @@ def test_dropout_inside_an_lstm_is_compared_by_its_share():
         return self.head(self.drop(self.lstm(x)[0].mean(1)))
 
     lstm, ported = (kind(8, 8, 2, batch_first=True, dropout=0.2) for kind in (t.LSTM, nn.LSTM))
-    module, net = theirs(forward, lstm=lstm, drop=t.Dropout(0.1)), ours(forward, lstm=ported, drop=nn.Dropout(p=0.1))
+    module, net = (
+        theirs(forward, lstm=lstm, drop=t.Dropout(0.1)),
+        ours(forward, lstm=ported, drop=nn.Dropout(p=0.1)),
+    )
     ladder = agrees(net, module, tokens())
     note = stage_of(ladder, "dropout").note.replace("dropout", "")
     assert ("lstm" in note, "drop" in note) == (True, False)
@@ -841,7 +1003,9 @@ def test_dropout_inside_an_lstm_is_compared_by_its_share():
 
 @pytest.mark.parametrize(("share", "differs"), [(0.2, False), (0.3, True)])
 def test_dropout_of_scores_inside_a_fused_attention_here(share, differs):
-    """The reference's mask has no place here: the share alone is compared, a line names it, and no mask is."""
+    """The reference's mask has no place here: the share alone is compared, a line names it, and no
+    mask is.
+    """
 
     def forward(self, x):
         q, k, v = (part(x).reshape(4, 5, 2, 4).transpose(1, 2) for part in (self.q, self.k, self.v))
@@ -853,10 +1017,16 @@ def test_dropout_of_scores_inside_a_fused_attention_here(share, differs):
 
     layers = {name: t.Linear(8, 8) for name in ("q", "k", "v", "out_proj")}
     module = theirs(forward, **layers, attn_drop=t.Dropout(0.2), drop=t.Dropout(0.1))
-    net = ours(construct, attn=nn.MultiheadAttention(8, 2, dropout=share, batch_first=True), drop=nn.Dropout(p=0.1))
+    net = ours(
+        construct,
+        attn=nn.MultiheadAttention(8, 2, dropout=share, batch_first=True),
+        drop=nn.Dropout(p=0.1),
+    )
     ladder = ladder_of(net, module, tokens())
     stage = stage_of(ladder, "dropout")
-    assert (stage.verdict, ladder.agrees) == (("DIFFERS", False) if differs else ("ok", True)), table(ladder)
+    assert (stage.verdict, ladder.agrees) == (("DIFFERS", False) if differs else ("ok", True)), (
+        table(ladder)
+    )
     assert ("attn" in stage.note) != differs
     assert not any("with dropout" in stage.name for stage in ladder.stages)
 
@@ -867,13 +1037,17 @@ def two_terms(self, x):
 
 def one_bias(self, x):
     """One bias for two; the decay is kept negative."""
-    return self.head((self.first(x) + self.second(ops.reverse(x, [0]))).tanh() * ops.exp(self.minus))
+    return self.head(
+        (self.first(x) + self.second(ops.reverse(x, [0]))).tanh() * ops.exp(self.minus)
+    )
 
 
 def with_map(corrections, optimizer, tmp_path, clip_norm=0.0):
     (tmp_path / "map.json").write_text(json.dumps(corrections))
     second = t.Linear(8, 8, bias="first.bias" in corrections)
-    module = theirs(two_terms, first=t.Linear(8, 8), second=second, decay=t.Parameter(torch.rand(8)))
+    module = theirs(
+        two_terms, first=t.Linear(8, 8), second=second, decay=t.Parameter(torch.rand(8))
+    )
     net = ours(one_bias, first=nn.Dense(8, 8), second=nn.Dense(8, 8, has_bias=False), minus=ones(8))
     task = dataclasses.replace(SGD, optimizer=optimizer, nesterov=False, clip_norm=clip_norm)
     corrections = read_map(str(tmp_path / "map.json"))
@@ -890,9 +1064,16 @@ def test_a_sign_is_followed_through_all_stages(optimizer, tmp_path):
 def test_a_sum_is_compared_until_each_part_counts(clip_norm, tmp_path):
     corrections = {"minus": "-decay", "first.bias": "first.bias + second.bias"}
     ladder = with_map(corrections, "sgd", tmp_path, clip_norm)
-    assert stage_of(ladder, "gradients").verdict == stage_of(ladder, "eval layers").verdict == "ok", table(ladder)
+    assert (
+        stage_of(ladder, "gradients").verdict == stage_of(ladder, "eval layers").verdict == "ok"
+    ), table(ladder)
     assert ladder.first_stage.name == "gradient norm"
-    assert any(line.startswith("first.bias: the sum of first.bias, second.bias in the") for line in ladder.changed)
+    assert any(
+        line.startswith("first.bias: the sum of first.bias, second.bias in the")
+        for line in ladder.changed
+    )
     if not clip_norm:
         change = stage_of(ladder, "change by update 1")
-        assert [item.name for item in change.differences if item.verdict == "DIFFERS"] == ["first.bias"]
+        assert [item.name for item in change.differences if item.verdict == "DIFFERS"] == [
+            "first.bias"
+        ]

@@ -1,4 +1,6 @@
-"""Causes by search: each kind of change is named, with the reference's line; wrong weights and right ports get none."""
+"""Causes by search: each kind of change is named, with the reference's line; wrong weights and
+right ports get none.
+"""
 
 import contextlib
 import dataclasses
@@ -35,7 +37,12 @@ class Net(t.Module):
         torch.manual_seed(seed)
         self.function = function
         self.conv, self.up = t.Conv2d(8, 8, 3, 2, 1), t.ConvTranspose2d(8, 8, 3, 2, 1, 1)
-        self.fc, self.norm, self.gn, self.bn = t.Linear(8, 8), t.LayerNorm(8), t.GroupNorm(4, 8), t.BatchNorm2d(8)
+        self.fc, self.norm, self.gn, self.bn = (
+            t.Linear(8, 8),
+            t.LayerNorm(8),
+            t.GroupNorm(4, 8),
+            t.BatchNorm2d(8),
+        )
         self.lstm, self.embed = t.LSTM(8, 4, 2, batch_first=True), t.Embedding(9, 8)
         self.attn = t.MultiheadAttention(8, 2, batch_first=True)
         self.w = t.Parameter(torch.rand(8, 8))
@@ -52,7 +59,10 @@ def searcher(net, x, seconds=20.0, **options):
         loss = F.cross_entropy(net(x).flatten(1), torch.arange(len(x)), **options)
         loss.backward()
         zero = torch.zeros(1)
-        gradients = {name: zero if weight.grad is None else weight.grad for name, weight in net.named_parameters()}
+        gradients = {
+            name: zero if weight.grad is None else weight.grad
+            for name, weight in net.named_parameters()
+        }
         return {"loss": loss} | {name: one.clone() for name, one in gradients.items()}
 
     return Searcher(net, lambda train: net.train(train)(x), backward, seconds)
@@ -63,10 +73,13 @@ def found(reference, port, shape=TOKENS, seconds=20.0, seed=0):
     x, theirs, ours = drawn(*shape), Net(reference), Net(port, seed)
     with torch.no_grad():
         results = {"logits": (ours.eval()(x).double().numpy(), 1e-7)}
-    return searcher(theirs, x, seconds)(Wanted("eval forward", {}, results, lambda value: {"logits": value}))
+    return searcher(theirs, x, seconds)(
+        Wanted("eval forward", {}, results, lambda value: {"logits": value})
+    )
 
 
-# words: the reference, the port, the shape of x; more are in the tables of test_faults.py and test_cases.py
+# words: the reference, the port, the shape of x; more are in the tables of test_faults.py and
+# test_cases.py
 KINDS = {
     "eps 0.01 for 1e-05": (
         lambda n, x: n.norm(x / 9),
@@ -77,7 +90,9 @@ KINDS = {
         lambda n, x: F.layer_norm(x / 9, (8,), n.norm.weight, n.norm.bias, 1e-3),
     ),
     "eps 0.01 for 0.001": (
-        lambda n, x: torch.batch_norm(x / 9, *n.bn.parameters(), *[*n.bn.buffers()][:2], False, 0.1, 1e-3, False),
+        lambda n, x: torch.batch_norm(
+            x / 9, *n.bn.parameters(), *[*n.bn.buffers()][:2], False, 0.1, 1e-3, False
+        ),
         lambda n, x: F.batch_norm(x / 9, *[*n.bn.buffers()][:2], *n.bn.parameters(), eps=0.01),
         IMAGES,
     ),
@@ -85,8 +100,15 @@ KINDS = {
         lambda n, x: F.layer_norm(x + 1, (8,)),
         lambda n, x: F.rms_norm(x + 1, (8,), eps=1e-5),
     ),
-    "normalized over axis 1 for 2": (lambda n, x: F.layer_norm(x, (8,)), lambda n, x: F.layer_norm(x.mT, (6,)).mT),
-    "2 groups for 4": (lambda n, x: n.gn(x), lambda n, x: F.group_norm(x, 2, n.gn.weight, n.gn.bias), IMAGES),
+    "normalized over axis 1 for 2": (
+        lambda n, x: F.layer_norm(x, (8,)),
+        lambda n, x: F.layer_norm(x.mT, (6,)).mT,
+    ),
+    "2 groups for 4": (
+        lambda n, x: n.gn(x),
+        lambda n, x: F.group_norm(x, 2, n.gn.weight, n.gn.bias),
+        IMAGES,
+    ),
     "the batch's statistics": (lambda n, x: n.bn(x), lambda n, x: n.bn.train()(x), IMAGES),
     "padding of pad_mode same instead of (1, 1)": (
         lambda n, x: n.conv(x[..., :8, :8]),
@@ -120,20 +142,38 @@ KINDS = {
     ),
     "no bias added": (lambda n, x: n.fc(x), lambda n, x: F.linear(x, n.fc.weight)),
     "the second factor transposed": (lambda n, x: x @ n.w, lambda n, x: x @ n.w.T),
-    "leaky ReLU 0.2 for leaky_relu": (lambda n, x: F.leaky_relu(x), lambda n, x: F.leaky_relu(x, 0.2)),
+    "leaky ReLU 0.2 for leaky_relu": (
+        lambda n, x: F.leaky_relu(x),
+        lambda n, x: F.leaky_relu(x, 0.2),
+    ),
     "no upper limit": (lambda n, x: x.clamp(-1, 1), lambda n, x: x.clamp(min=-1)),
     "divided by 3^0.5 for divided by 3": (lambda n, x: n.fc(x) / 3, lambda n, x: n.fc(x) / 3**0.5),
     "the first factor left out": (lambda n, x: n.fc(x) * x.sigmoid(), lambda n, x: x.sigmoid()),
-    "the parts in the other order": (lambda n, x: torch.cat([x, n.fc(x)], 1), lambda n, x: torch.cat([n.fc(x), x], 1)),
-    "parts 0 and 1 exchanged": (lambda n, x: n.fc(x).chunk(2, -1)[0] * 2, lambda n, x: n.fc(x).chunk(2, -1)[1] * 2),
-    "reshaped for transposed": (lambda n, x: n.fc(x).transpose(1, 2), lambda n, x: n.fc(x).reshape(3, 8, 6)),
+    "the parts in the other order": (
+        lambda n, x: torch.cat([x, n.fc(x)], 1),
+        lambda n, x: torch.cat([n.fc(x), x], 1),
+    ),
+    "parts 0 and 1 exchanged": (
+        lambda n, x: n.fc(x).chunk(2, -1)[0] * 2,
+        lambda n, x: n.fc(x).chunk(2, -1)[1] * 2,
+    ),
+    "reshaped for transposed": (
+        lambda n, x: n.fc(x).transpose(1, 2),
+        lambda n, x: n.fc(x).reshape(3, 8, 6),
+    ),
     "the condition inverted": (
         lambda n, x: torch.where(x > 1, n.fc(x), x),
         lambda n, x: torch.where(x > 1, x, n.fc(x)),
     ),
     "sum for mean": (lambda n, x: n.fc(x).mean(1), lambda n, x: n.fc(x).sum(1)),
-    "mean over axis 2 for 1": (lambda n, x: n.fc(x)[:, :, :6].mean(1), lambda n, x: n.fc(x)[:, :, :6].mean(2)),
-    "the next row": (lambda n, x: n.embed((x > 0).long()), lambda n, x: n.embed((x > 0).long() + 1)),
+    "mean over axis 2 for 1": (
+        lambda n, x: n.fc(x)[:, :, :6].mean(1),
+        lambda n, x: n.fc(x)[:, :, :6].mean(2),
+    ),
+    "the next row": (
+        lambda n, x: n.embed((x > 0).long()),
+        lambda n, x: n.embed((x > 0).long() + 1),
+    ),
 }
 
 
@@ -173,11 +213,19 @@ def test_gradients_and_losses_are_searched():
 
     def wanted(stage, values):
         arrays = {name: (value.detach().double().numpy(), 1e-7) for name, value in values.items()}
-        arrays = {name: one for name, one in arrays.items() if name == "loss" or name.startswith(("fc", "norm"))}
+        arrays = {
+            name: one
+            for name, one in arrays.items()
+            if name == "loss" or name.startswith(("fc", "norm"))
+        }
         return Wanted(stage, {}, arrays, lambda value: value)
 
     x, theirs = drawn(*TOKENS), Net(forward)
-    values = {**searcher(Net(detached), x).backward(), "norm.weight": torch.zeros(8), "norm.bias": torch.zeros(8)}
+    values = {
+        **searcher(Net(detached), x).backward(),
+        "norm.weight": torch.zeros(8),
+        "norm.bias": torch.zeros(8),
+    }
     given = {**wanted("gradients", values).results}
 
     def convert(got):
@@ -211,7 +259,9 @@ def test_causes_are_kept_when_what_comes_after_them_fails():
     ours.norm.eps = 0.01
     with torch.no_grad():
         layers = {"norm": (ours.eval().norm(ours.fc(x) / 9).double().numpy(), 1e-7)}
-    cause, failed = searcher(theirs, x)(Wanted("eval forward", layers, {"logits": (x.numpy(), 1e-7)}, fails))
+    cause, failed = searcher(theirs, x)(
+        Wanted("eval forward", layers, {"logits": (x.numpy(), 1e-7)}, fails)
+    )
     assert "eps 0.01 for 1e-05 here" in cause
     assert failed == "the search for further causes failed (KeyError: 'logits')"
 
@@ -235,25 +285,36 @@ def test_a_search_ends_after_its_seconds_and_says_so():
 
 
 def attends(net, x):
-    scores = (net.fc(x) @ net.fc(net.norm(x)).mT / 8**0.5).masked_fill(x[:, None, :, 0] > 1, -torch.inf)
+    scores = (net.fc(x) @ net.fc(net.norm(x)).mT / 8**0.5).masked_fill(
+        x[:, None, :, 0] > 1, -torch.inf
+    )
     return (x + scores.softmax(-1) @ net.norm(x)).mean(1)
 
 
 NETS = {
     "convolutions": (lambda n, x: n.up(F.relu(n.gn(n.conv(x)))).mean((2, 3)), IMAGES),
     "pools": (
-        lambda n, x: F.max_pool2d(n.bn(F.avg_pool2d(x, 3, 1, 1, count_include_pad=False)), 3, 2, 1).flatten(1),
+        lambda n, x: F.max_pool2d(
+            n.bn(F.avg_pool2d(x, 3, 1, 1, count_include_pad=False)), 3, 2, 1
+        ).flatten(1),
         IMAGES,
     ),
     "attention": (attends, TOKENS),
-    "perceptron": (lambda n, x: x + F.dropout(n.fc(F.gelu(n.fc(n.norm(x)))), 0.1, n.training), TOKENS),
+    "perceptron": (
+        lambda n, x: x + F.dropout(n.fc(F.gelu(n.fc(n.norm(x)))), 0.1, n.training),
+        TOKENS,
+    ),
     "LSTM": (lambda n, x: n.fc(torch.cat(n.lstm(x)[1], -1)[-1]).clamp(-6, 6), TOKENS),
-    "embedding": (lambda n, x: n.fc(n.embed((x[..., 0] > 0).long()).repeat(1, 2, 1).std(1)).log_softmax(-1), TOKENS),
+    "embedding": (
+        lambda n, x: n.fc(n.embed((x[..., 0] > 0).long()).repeat(1, 2, 1).std(1)).log_softmax(-1),
+        TOKENS,
+    ),
 }
 
 
 EPS = "eps 1e-06 for 1e-05; eps 1e-07 for 1e-05; eps 1e-08 for 1e-05; eps 1e-12 for 1e-05"
-SOME = {  # the same function there, or too small a change: layers alone on smaller inputs would show an eps
+# the same function there, or too small a change: layers alone on smaller inputs would show an eps
+SOME = {
     "attention: div": "divided by 2.828 for divided by 2.828",
     "attention: layer_norm": f"{EPS}; no bias added",
     "attention: linear": "no bias added",
@@ -278,7 +339,9 @@ def words_of(call):
 
 @pytest.mark.slow
 def test_the_mutation_score():
-    """Of all single changes of six nets, those that one batch's output does not show (1e-5): some are no change."""
+    """Of all single changes of six nets, those that one batch's output does not show (1e-5): some
+    are no change.
+    """
     tried, unseen = 0, set()
     for name, (function, shape) in NETS.items():
         net, x = Net(function).eval(), drawn(*shape)
@@ -288,10 +351,16 @@ def test_the_mutation_score():
                 net(x)
             for number, call in logged.calls.items():
                 for words in words_of(call):
-                    with contextlib.suppress(Exception), Calls(changes, {number: words}, None, {}, False, math.inf):
+                    with (
+                        contextlib.suppress(Exception),
+                        Calls(changes, {number: words}, None, {}, False, math.inf),
+                    ):
                         changed = net(x)
                         tried += 1
-                        same = changed.shape == exact.shape and (changed - exact).norm() <= 1e-5 * exact.norm()
+                        same = (
+                            changed.shape == exact.shape
+                            and (changed - exact).norm() <= 1e-5 * exact.norm()
+                        )
                         unseen |= {f"{name}: {call.name}: {words}"} if same else set()
     assert unseen == UNSEEN
     assert tried - len(unseen) > 7 * len(unseen)
@@ -303,21 +372,45 @@ CAUSE = "theirs.py:14: multiplied by 0.5^2 for multiplied by 0.5 here"
 
 @pytest.mark.usefixtures("device")
 def test_outputs_of_other_names_and_traces_are_searched(tmp_path, capsys):
-    layers = "self.half = 0.5 if 0.49 < torch.rand(()) < 0.5 else 0.7; "  # the task's seed draws 0.496
+    # the task's seed draws 0.496
+    layers = "self.half = 0.5 if 0.49 < torch.rand(()) < 0.5 else 0.7; "
     layers += "self.body, self.norm, self.head = nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 3)"
     body = "y = self.norm(self.body(x)); return {'logits': self.head(y), 'scaled': y * self.half}"
     write_net("theirs.py", "torch", layers, body)
-    layers = "self.body, self.norm, self.head = nn.Dense(8, 8), nn.LayerNorm((8,), epsilon=1e-5), nn.Dense(8, 3)"
-    write_net("ours.py", "mindspore", layers, "y = self.norm(self.body(x)); return self.head(y), y * 0.25")
+    layers = (
+        "self.body, self.norm, self.head = nn.Dense(8, 8), nn.LayerNorm((8,), epsilon=1e-5), "
+        "nn.Dense(8, 3)"
+    )
+    write_net(
+        "ours.py", "mindspore", layers, "y = self.norm(self.body(x)); return self.head(y), y * 0.25"
+    )
     (tmp_path / "data.py").write_text(BATCHES)
     task = ["--reference", "theirs.py:Net", "--inputs", "data.py:batches"]
     assert main([*task, *COMMAND]) == 1
     assert CAUSE in capsys.readouterr().out
     assert main(["record", *task, "--out", "trace"]) == 0
-    assert main(["record", "--net", "ours.py:Net", "--like", "trace", "--out", "ours", "--mode", "pynative"]) == 0
+    assert (
+        main(
+            [
+                "record",
+                "--net",
+                "ours.py:Net",
+                "--like",
+                "trace",
+                "--out",
+                "ours",
+                "--mode",
+                "pynative",
+            ]
+        )
+        == 0
+    )
     assert str(tmp_path) not in (tmp_path / "trace" / "manifest.json").read_text()
     (tmp_path / "changed.py").write_text("raise SystemExit('it was run')\n")
-    for command in ["replay", "trace", *COMMAND], ["compare", "ours", "trace", "--no-initialisation"]:
+    for command in (
+        ["replay", "trace", *COMMAND],
+        ["compare", "ours", "trace", "--no-initialisation"],
+    ):
         capsys.readouterr()
         assert main([*command, "--reference", "theirs.py:Net"]) == 1
         printed = capsys.readouterr().out
@@ -325,8 +418,12 @@ def test_outputs_of_other_names_and_traces_are_searched(tmp_path, capsys):
         assert "not compiled (--mode pynative)" in printed
         assert main(command) == 1
         printed = capsys.readouterr().out
-        assert "for a cause, add --reference theirs.py:FUNCTION, the file that was recorded" in printed
-        with pytest.raises(UsageError, match=r"changed.py is not the recorded theirs.py; give that file, or leave"):
+        assert (
+            "for a cause, add --reference theirs.py:FUNCTION, the file that was recorded" in printed
+        )
+        with pytest.raises(
+            UsageError, match=r"changed.py is not the recorded theirs.py; give that file, or leave"
+        ):
             main([*command, "--reference", "changed.py:Net"])
         assert main([*command, "--quick"]) == 1
         printed += capsys.readouterr().out
@@ -353,7 +450,9 @@ def test_what_is_not_searched_is_said(detached, precision, accumulate, words):
     use, module = dataclasses.replace(SGD, precision=precision), Theirs(t.Linear(8, 8))
     for quick in (False, True):
         net = ours(construct, nn.Dense(8, 8))
-        hints = ladder_of(net, module, [vector()], use, accumulate=accumulate, quick=quick).first_computed.hints
-        assert [hint.startswith("no cause is searched for in ") and words in hint for hint in hints] == [True] * (
-            not quick
-        )
+        hints = ladder_of(
+            net, module, [vector()], use, accumulate=accumulate, quick=quick
+        ).first_computed.hints
+        assert [
+            hint.startswith("no cause is searched for in ") and words in hint for hint in hints
+        ] == [True] * (not quick)

@@ -20,7 +20,9 @@ NAMES = NameMap("names", {"w": whole_array("w"), "mean": whole_array("mean")}, {
 
 
 def traces(**apart: float) -> tuple[Trace, Trace, Trace]:
-    """MindSpore's side, PyTorch's and its float64 values; `apart` shifts MindSpore's, PyTorch's is off by 1e-3."""
+    """MindSpore's side, PyTorch's and its float64 values; `apart` shifts MindSpore's, PyTorch's is
+    off by 1e-3.
+    """
 
     def trace(shift: float = 0.0, **apart: float) -> Trace:
         names = ("eval_outputs", "after", "train_outputs", "losses", "gradients")
@@ -41,22 +43,42 @@ def traces(**apart: float) -> tuple[Trace, Trace, Trace]:
 
 
 def compared(
-    ours: Trace, theirs: Trace, *others: Trace, order: Sequence[str] = ("w", "mean"), task: Task = TASK
+    ours: Trace,
+    theirs: Trace,
+    *others: Trace,
+    order: Sequence[str] = ("w", "mean"),
+    task: Task = TASK,
 ) -> dict[str, Stage]:
-    """The stages by name; `others` are the reference in float64 and with flipped ties; none: without rounding."""
+    """The stages by name; `others` are the reference in float64 and with flipped ties; none:
+    without rounding.
+    """
     exact = others[:1]
-    rounding = stages.worst_rounding(*(stages.rounding(one, *exact) for one in (theirs, *others[1:]))) if exact else {}
+    rounding = (
+        stages.worst_rounding(*(stages.rounding(one, *exact) for one in (theirs, *others[1:])))
+        if exact
+        else {}
+    )
     sides = [Recording("", task, {}, {}, trace) for trace in (ours, theirs)]
-    return {stage.name: stage for stage in stages.Comparison(*sides, NAMES, rounding).all_stages(order)}
+    return {
+        stage.name: stage for stage in stages.Comparison(*sides, NAMES, rounding).all_stages(order)
+    }
 
 
 def test_the_rounding_of_the_reference_is_allowed_and_more_is_a_difference():
-    # MindSpore's eval outputs are 1.0 · (1 + 2e-3): 1e-3 from the reference, which is 1e-3 from float64.
+    # MindSpore's eval outputs are 1.0 · (1 + 2e-3): 1e-3 from the reference, which is 1e-3 from
+    # float64.
     by_name = compared(*traces(eval_outputs=2e-3, gradients=1e-2))
-    verdicts = {"weights": "ok", "eval forward": "rounding", "gradients": "DIFFERS", "learning rate": "ok"}
+    verdicts = {
+        "weights": "ok",
+        "eval forward": "rounding",
+        "gradients": "DIFFERS",
+        "learning rate": "ok",
+    }
     assert {name: by_name[name].verdict for name in verdicts} == verdicts
     assert [item.name for item in by_name["learning rate"].differences] == ["update 1", "update 2"]
-    assert [item.name for item in by_name["BatchNorm statistics after update 1"].differences] == ["mean"]
+    assert [item.name for item in by_name["BatchNorm statistics after update 1"].differences] == [
+        "mean"
+    ]
 
 
 def test_a_loss_counts_at_least_what_its_outputs_are_off_by():
@@ -70,11 +92,20 @@ def test_a_loss_counts_at_least_what_its_outputs_are_off_by():
 
 def test_a_loss_trajectory_is_followed_as_far_as_the_reference_is_sure():
     ours, theirs, exact = traces()
-    for trace, losses in ((ours, [1, 1, 1.2, 1.3]), (theirs, [1, 1, 1.1, 1.2]), (exact, [1, 1, 1.001, 1.0])):
+    for trace, losses in (
+        (ours, [1, 1, 1.2, 1.3]),
+        (theirs, [1, 1, 1.1, 1.2]),
+        (exact, [1, 1, 1.001, 1.0]),
+    ):
         trace.losses, trace.train_outputs = losses, []
     stage = compared(ours, theirs, exact)["loss trajectory"]
-    assert (stage.verdict, [item.name for item in stage.differences]) == ("ok", ["update 1", "update 2"])
-    assert stage.note.startswith("without 2 losses, the first of update 3: a relative rounding error of 0.099 in ")
+    assert (stage.verdict, [item.name for item in stage.differences]) == (
+        "ok",
+        ["update 1", "update 2"],
+    )
+    assert stage.note.startswith(
+        "without 2 losses, the first of update 3: a relative rounding error of 0.099 in "
+    )
     ours.losses[3] = 2.5  # further than that
     assert compared(ours, theirs, exact)["loss trajectory"].first.name == "update 4"
 
@@ -101,8 +132,12 @@ def test_a_gradient_that_noise_changes_by_half_is_rounding_though_its_float64_is
     ours, theirs, exact = traces()
     for trace, tiny in ((ours, -1.5e-8), (theirs, -2.2e-8), (exact, -2.19e-8)):
         trace.gradients = {"w": np.ones(4), "mean": np.full(4, tiny)}
-    measured, sides = stages.rounding(theirs, exact), [Recording("", TASK, {}, {}, one) for one in (ours, theirs)]
-    for spread, verdict in ((0.15, "ok"), (0.01, "DIFFERS")):  # of the gradient, in a run with noise
+    measured, sides = (
+        stages.rounding(theirs, exact),
+        [Recording("", TASK, {}, {}, one) for one in (ours, theirs)],
+    )
+    # of the gradient, in a run with noise
+    for spread, verdict in ((0.15, "ok"), (0.01, "DIFFERS")):
         known = stages.with_noise(measured, [{"gradients": {"mean": spread}}])
         found = stages.Comparison(*sides, NAMES, known).all_stages(("w", "mean"))
         assert next(stage for stage in found if stage.name == "gradients").verdict == verdict
@@ -110,9 +145,15 @@ def test_a_gradient_that_noise_changes_by_half_is_rounding_though_its_float64_is
 
 def test_a_part_is_lent_no_more_of_the_wholes_rounding_than_its_tolerance():
     ours, theirs, _ = traces()
-    for trace, name, gradient in ((ours, "q", np.full(4, 1.02e-4)), (theirs, "w", np.repeat([1e-4, 1.0], [4, 8]))):
+    for trace, name, gradient in (
+        (ours, "q", np.full(4, 1.02e-4)),
+        (theirs, "w", np.repeat([1e-4, 1.0], [4, 8])),
+    ):
         trace.gradients = trace.clipped = {name: gradient}
-        trace.start, trace.after = {name: np.zeros_like(gradient)}, [{name: np.zeros_like(gradient)}]
+        trace.start, trace.after = (
+            {name: np.zeros_like(gradient)},
+            [{name: np.zeros_like(gradient)}],
+        )
     sides = [Recording("", TASK, {}, {}, trace) for trace in (ours, theirs)]
     names = NameMap("names", {"q": MadeOf((Part("w", share=(0, 3)),))}, {}, ())
     compared = stages.Comparison(*sides, names, {"gradients": {"w": 1e-6}}).all_stages(["q"])
@@ -124,7 +165,9 @@ def test_a_part_is_lent_no_more_of_the_wholes_rounding_than_its_tolerance():
     [(3e-9, 1e-11, "ok"), (-2e-8, 1e-11, "ok"), (1e-3, 1e-11, "DIFFERS"), (1e-6, 1e-6, "ok")],
 )
 def test_the_key_bias_of_an_attention_that_adam_trains(noise, own, verdict):
-    """Its gradient is zero except for rounding; Adam divides it by its own size: a step of up to the rate's."""
+    """Its gradient is zero except for rounding; Adam divides it by its own size: a step of up to
+    the rate's.
+    """
     ours, theirs, exact = traces()
     for trace, rounded in ((ours, noise), (theirs, own), (exact, own if noise == own else 1e-18)):
         w, bias = trace.start
@@ -133,7 +176,9 @@ def test_the_key_bias_of_an_attention_that_adam_trains(noise, own, verdict):
         trace.gradients = trace.clipped = {w: np.ones(4), bias: gradient}
         steps = {w: np.full(4, 1e-3), bias: 1e-3 * gradient / (np.abs(gradient) + 1e-8)}
         trace.after = [{name: trace.start[name] - step for name, step in steps.items()}]
-    adam = dataclasses.replace(TASK, recipe=dataclasses.replace(TASK.recipe, optimizer="adam", nesterov=False))
+    adam = dataclasses.replace(
+        TASK, recipe=dataclasses.replace(TASK.recipe, optimizer="adam", nesterov=False)
+    )
     by_name = compared(ours, theirs, exact, task=adam)
     assert by_name["gradients"].verdict == verdict
     if verdict == "ok":
@@ -154,7 +199,10 @@ def test_a_change_below_the_last_place_of_its_weight_is_compared_with_all_change
         trace.after = [{w: np.full(4, 0.5 + units * 2**-25), mean: np.full(4, 1e-3)}]
         trace.gradients = {w: np.ones(4), mean: np.ones(4)}
     stage = compared(ours, theirs, exact)["change by update 1"]
-    assert (stage.verdict, stage.differences[0].relative) == ("rounding", pytest.approx(2**-25 / 1e-3, rel=0.01))
+    assert (stage.verdict, stage.differences[0].relative) == (
+        "rounding",
+        pytest.approx(2**-25 / 1e-3, rel=0.01),
+    )
     ours.after[0]["w"] = np.full(4, 0.5 + 6 * 2**-25)
     assert compared(ours, theirs, exact)["change by update 1"].verdict == "DIFFERS"
     for trace in (ours, theirs, exact):
@@ -171,7 +219,10 @@ def test_without_float64_only_the_tolerance_counts():
 def test_arrays_that_a_side_does_not_have_are_skipped_with_a_note():
     ours, theirs, exact = traces()
     by_name = compared(ours, theirs, exact, order=["w"])
-    later, statistics = by_name["weights after update 2"], by_name["BatchNorm statistics after update 1"]
+    later, statistics = (
+        by_name["weights after update 2"],
+        by_name["BatchNorm statistics after update 1"],
+    )
     assert {later.verdict, statistics.verdict} == {"skipped"}
     assert statistics.note == "there are none"
     assert "momentum" in later.note
@@ -183,7 +234,10 @@ def test_outputs_of_another_shape_or_number_differ():
     ours.train_outputs = [{"logits 0": np.ones(4), "logits 1": np.ones(4)}] * 2
     by_name = compared(ours, theirs, exact)
     assert by_name["eval forward"].failed == "logits [5] here, logits [4] in the reference"
-    assert by_name["train forward"].failed == "logits 0 [4], logits 1 [4] here, logits [4] in the reference"
+    assert (
+        by_name["train forward"].failed
+        == "logits 0 [4], logits 1 [4] here, logits [4] in the reference"
+    )
 
 
 def test_inputs_are_compared_bit_for_bit_and_by_name():
@@ -192,7 +246,10 @@ def test_inputs_are_compared_bit_for_bit_and_by_name():
     stage = inputs_stage([first, (np.nextafter(images, np.float32(9)), labels)], batches)
     assert (stage.verdict, stage.first.name) == ("DIFFERS", "inputs of update 2")
     stage = inputs_stage([({"a": images}, labels)], [({"b": images}, labels)])
-    assert (stage.verdict, stage.failed) == ("DIFFERS", "update 1: the inputs have other names or shapes")
+    assert (stage.verdict, stage.failed) == (
+        "DIFFERS",
+        "update 1: the inputs have other names or shapes",
+    )
 
 
 def test_a_tie_is_as_wide_as_four_times_the_largest_error_in_training_mode():
@@ -201,9 +258,15 @@ def test_a_tie_is_as_wide_as_four_times_the_largest_error_in_training_mode():
         return LayerDifference(mode, "x", "x", output, None, ())
 
     assert tie_width([]) == 0
-    layers = [layer("eval", 1.5, 1.0), layer("train", 1 + 1e-6, 1.0), layer("train", 1.0, 1 / (1 + 2e-6))]
+    layers = [
+        layer("eval", 1.5, 1.0),
+        layer("train", 1 + 1e-6, 1.0),
+        layer("train", 1.0, 1 / (1 + 2e-6)),
+    ]
     assert tie_width(layers) == pytest.approx(4 * 2e-6)
     # A layer that overflows in float32, as masked scores do, is no measure of the others.
     assert tie_width([*layers, layer("train", 1.0, np.inf)]) == tie_width(layers)
-    recorded = [Layer("x", 0, "", "", {}, None, None, (), True, 0.0, error) for error in (1e-6, np.inf)]
+    recorded = [
+        Layer("x", 0, "", "", {}, None, None, (), True, 0.0, error) for error in (1e-6, np.inf)
+    ]
     assert max(flip_widths(recorded)) == pytest.approx(4 * 32 * 1e-6)

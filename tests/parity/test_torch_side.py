@@ -38,7 +38,11 @@ def test_transformers_run_layer_by_layer_in_evaluation_mode_too():
     net = torch.nn.Sequential(torch.nn.TransformerEncoder(layer, 1))
     tokens = np.random.default_rng(0).normal(size=(2, 3, 8)).astype(np.float32)
     attention, *others = layers_of(net.eval(), tokens, False)
-    assert [one.name for one in others[:3]] == ["0.layers.0.dropout1", "0.layers.0.norm1", "0.layers.0.linear1"]
+    assert [one.name for one in others[:3]] == [
+        "0.layers.0.dropout1",
+        "0.layers.0.norm1",
+        "0.layers.0.linear1",
+    ]
     assert dict(attention.parameters)["out_proj.weight"] == (8, 8)
     assert len(attention.further) == 2
 
@@ -79,18 +83,30 @@ def test_every_kind_of_dropout_is_set_to_0_and_put_back():
             "attn": torch.nn.MultiheadAttention(4, 2, dropout=0.1, batch_first=True),
             "lstm": torch.nn.LSTM(4, 4, 2, dropout=0.3),
             "path": DropPath(),
-            "rates": torch.nn.ModuleList([torch.nn.Dropout(np.float32(0.25)), torch.nn.Dropout(torch.tensor(0.25))]),
+            "rates": torch.nn.ModuleList(
+                [torch.nn.Dropout(np.float32(0.25)), torch.nn.Dropout(torch.tensor(0.25))]
+            ),
         }
     ).train()
     x = torch.randn(2, 3, 4)
     with without_dropout(net.named_modules()) as found:
-        wanted = [("drop", "p", 0.5), ("attn", "dropout", 0.1), ("lstm", "dropout", 0.3), ("path", "drop_prob", 0.2)]
+        wanted = [
+            ("drop", "p", 0.5),
+            ("attn", "dropout", 0.1),
+            ("lstm", "dropout", 0.3),
+            ("path", "drop_prob", 0.2),
+        ]
         assert found == [*wanted, ("rates.0", "p", 0.25), ("rates.1", "p", 0.25)]
         assert all(torch.equal(layer(x), x) for layer in net["rates"])
         assert torch.equal(net["drop"](x), x)
         assert torch.equal(net["attn"](x, x, x)[0], net["attn"](x, x, x)[0])
         assert torch.equal(net["lstm"](x)[0], net["lstm"](x)[0])
-    assert (net["drop"].p, net["attn"].dropout, net["lstm"].dropout, net["path"].drop_prob) == (0.5, 0.1, 0.3, 0.2)
+    assert (net["drop"].p, net["attn"].dropout, net["lstm"].dropout, net["path"].drop_prob) == (
+        0.5,
+        0.1,
+        0.3,
+        0.2,
+    )
     assert not torch.equal(net["drop"](x), x)
 
 
@@ -109,12 +125,18 @@ def test_a_module_that_makes_float32_inside_is_compared_with_float64(way):
             x = x.float() / 255 if way == "float" else x @ self.constant if way == "constant" else x
             if way == "refused" and x.dtype != torch.float32:
                 raise TypeError("float32 only")
-            zeros = torch.zeros(1, len(x), 5) if way == "zeros" else torch.zeros(1, len(x), 5, dtype=torch.float32)
+            zeros = (
+                torch.zeros(1, len(x), 5)
+                if way == "zeros"
+                else torch.zeros(1, len(x), 5, dtype=torch.float32)
+            )
             return self.lstm(x, (zeros, zeros))[0][:, -1]
 
     task = Task(dataclasses.replace(recipe("digits"), clip_norm=0.0, label_smoothing=0.0), BATCHES)
     if way == "refused":
-        with pytest.raises(ValueError, match=r"test_torch_side.py:\d+: raise TypeError.*float64.*dtype=x.dtype"):
+        with pytest.raises(
+            ValueError, match=r"test_torch_side.py:\d+: raise TypeError.*float64.*dtype=x.dtype"
+        ):
             record_reference(Net(), task, probes=False)
         return
     found = record_reference(Net(), task, probes=False)
@@ -144,7 +166,10 @@ def test_constants_that_are_trained_get_noise_and_frozen_ones_are_kept():
     torch.nn.init.zeros_(net.bias)
     net.scale = torch.nn.Parameter(torch.full((400,), 1e-6))
     words = prepare_reference(net, torch.zeros(1, 400).numpy(), 0)
-    assert words == "random numbers for 4 constant arrays of the reference: weight, bias, gate and 1 more"
+    assert (
+        words
+        == "random numbers for 4 constant arrays of the reference: weight, bias, gate and 1 more"
+    )
     assert 0 < float((net.scale.detach() - 1e-6).abs().mean()) < 1e-6
     assert abs(float(net.weight.detach().std()) * 400**0.5 - 1) < 0.02
     assert abs(float(net.gate.detach().std()) / 0.2 - 1) < 0.1
@@ -163,7 +188,9 @@ def test_what_the_optimizers_function_freezes_has_no_gradient_and_torchs_generat
 
     torch.manual_seed(0)
     before = torch.get_rng_state()
-    recording = record_reference(net, Task(recipe("digits"), BATCHES), make_optimizer=make_optimizer, probes=False)
+    recording = record_reference(
+        net, Task(recipe("digits"), BATCHES), make_optimizer=make_optimizer, probes=False
+    )
     assert [*recording.trace.gradients] == list(recording.trainable) == ["3.weight", "3.bias"]
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -183,18 +210,25 @@ RELUS = {
 def test_an_input_near_zero_takes_the_other_side(kind):
     """And one near 6, where that is a limit."""
     relu, limited = RELUS[kind], kind in ("relu6", "hardtanh")
-    x = torch.tensor([1e-7, -1e-7, 1.0, -1.0, 6.0 - 1e-7, 9.0], dtype=torch.float64, requires_grad=True)
+    x = torch.tensor(
+        [1e-7, -1e-7, 1.0, -1.0, 6.0 - 1e-7, 9.0], dtype=torch.float64, requires_grad=True
+    )
     with flip_ties(1e-6) as count:
         out = relu(x * 1.0)
         out.sum().backward()
     slope = float(not limited)
     assert (count(), x.grad.tolist()) == (2 + limited, [0.0, 1.0, 1.0, 0.0, slope, slope])
-    assert out.tolist() == pytest.approx([0.0, -1e-7, 1.0, 0.0, 6.0, 6.0 if limited else 9.0], abs=2e-7)
+    assert out.tolist() == pytest.approx(
+        [0.0, -1e-7, 1.0, 0.0, 6.0, 6.0 if limited else 9.0], abs=2e-7
+    )
     assert torch.relu(x[:4]).tolist() == [1e-7, 0.0, 1.0, 0.0]  # outside, all is as before
 
 
-def climb(fault: float = 1.0, rows: int = 6, zeros: int = 3, compare: Callable[..., Ladder] = ladder_of) -> Ladder:
-    """Of a port that adds 1e-12 to what the ReLU is given, and whose gradient there is `fault` times as large.
+def climb(
+    fault: float = 1.0, rows: int = 6, zeros: int = 3, compare: Callable[..., Ladder] = ladder_of
+) -> Ladder:
+    """Of a port that adds 1e-12 to what the ReLU is given, and whose gradient there is `fault`
+    times as large.
 
     Of so many samples the ReLU's inputs are 0 to the last bit in PyTorch.
     """
@@ -217,7 +251,8 @@ def climb(fault: float = 1.0, rows: int = 6, zeros: int = 3, compare: Callable[.
 def test_sides_that_float32_cannot_decide_are_rounding_while_they_are_few():
     ladder = climb(rows=2000, zeros=1)
     assert ladder.agrees, table(ladder)
-    assert ladder.ties == 2 * 2 * 8  # batches · evaluation and training · units; the bias moves in update 1
+    # batches · evaluation and training · units; the bias moves in update 1
+    assert ladder.ties == 2 * 2 * 8
     assert "float32 cannot say on which side of 0 32 inputs of a ReLU lie" in table(ladder)
 
 
@@ -225,13 +260,17 @@ def test_where_they_are_many_nothing_is_decided():
     with pytest.raises(AssertionError, match=r"^the net may differ from the reference") as error:
         climb(compare=assert_parity)
     assert "float32 cannot say on which side of 0 96 inputs of a ReLU lie" in str(error.value)
-    assert re.search(r"\n  gradients: first.bias: a relative rounding error of 0.\d+ in the ref", str(error.value))
+    assert re.search(
+        r"\n  gradients: first.bias: a relative rounding error of 0.\d+ in the ref",
+        str(error.value),
+    )
 
 
 def test_a_wrong_gradient_beside_them_is_found():
     ladder = climb(fault=2.0)
     assert ladder.first_stage.name == "gradients"
-    assert ladder.first_gradient.name == "first.weight"  # by a factor of 2; the bias' gradient could be anything
+    # by a factor of 2; the bias' gradient could be anything
+    assert ladder.first_gradient.name == "first.weight"
     assert ladder.first_gradient.verdict == "DIFFERS"
 
 
@@ -245,7 +284,10 @@ def block() -> list:
 
 
 def test_a_batch_in_another_order_is_the_same_training():
-    """Sums over a batch round otherwise then. In torch alone, both trainings are as far apart as is allowed."""
+    """Sums over a batch round otherwise then.
+
+    In torch alone, both trainings are as far apart as is allowed.
+    """
     net = torch.nn.Sequential(*block(), *block(), torch.nn.Flatten(), torch.nn.LazyLinear(4))
     batches = make_batches(5, 16, 1, 8, 4, 0)
     recording = record_reference(net, Task(ADAM, batches), probes=False)
@@ -254,12 +296,18 @@ def test_a_batch_in_another_order_is_the_same_training():
         order = np.random.default_rng(seed).permutation(16)
         shuffled = [(images[order], labels[order]) for images, labels in batches]
         again = record_reference(net, Task(ADAM, shuffled), probes=False).trace
-        errors = {name: relative_error(again.after[-1][name], value) for name, value in trained.after[-1].items()}
+        errors = {
+            name: relative_error(again.after[-1][name], value)
+            for name, value in trained.after[-1].items()
+        }
         assert errors["4.running_mean"] > 1e-4  # further than the tolerance
         for name, error in errors.items():
             assert error <= max(1e-4, ROUNDING_FACTOR * bounds[LAST][name]), name
-        weights = {name: trained.after[-1][name] for name in trained.gradients}  # as the ladder has them there
-        state = {name: torch.from_numpy(array) for name, array in {**again.after[-1], **weights}.items()}
+        # as the ladder has them there
+        weights = {name: trained.after[-1][name] for name in trained.gradients}
+        state = {
+            name: torch.from_numpy(array) for name, array in {**again.after[-1], **weights}.items()
+        }
         other = copy.deepcopy(net).eval()
         other.load_state_dict(state, strict=False)
         outputs = other(torch.from_numpy(batches[0][0])).detach().numpy()
@@ -276,4 +324,7 @@ def test_drift_is_of_the_trained_module_and_noted_where_it_cannot_be_measured():
     net[1].register_buffer("running_var", torch.ones(8), persistent=False)
     task = Task(dataclasses.replace(ADAM, learning_rate=1e-6), make_batches(2, 16, 1, 8, 4, 0))
     assert record_reference(net, task, probes=False).rounding[MOVED]["logits"] < 1e-4
-    assert "under noise failed (AssertionError: noise)" in record_reference(net, task, None, refuses).notes[-1]
+    assert (
+        "under noise failed (AssertionError: noise)"
+        in record_reference(net, task, None, refuses).notes[-1]
+    )

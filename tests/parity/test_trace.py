@@ -6,13 +6,23 @@ import numpy as np
 import pytest
 
 from resnet_fn.parity.layers.record import leaves
-from resnet_fn.parity.trace import Task, make_batches, make_recording, map_tree, named_leaves, recipe_batches, split
+from resnet_fn.parity.trace import (
+    Task,
+    make_batches,
+    make_recording,
+    map_tree,
+    named_leaves,
+    recipe_batches,
+    split,
+)
 from resnet_fn.recipes import recipe
 
 
 def test_compressed_schedule_has_warm_up_peak_and_end():
     use = dataclasses.replace(recipe("digits"), epochs=10, warmup_epochs=4.0, learning_rate=1.0)
-    assert Task(use, make_batches(5, 4, 1, 2, 3)).rates == pytest.approx([0.5, 1.0, 1.0, 0.75, 0.25])
+    assert Task(use, make_batches(5, 4, 1, 2, 3)).rates == pytest.approx(
+        [0.5, 1.0, 1.0, 0.75, 0.25]
+    )
 
 
 NOT_COMPARED = {
@@ -24,11 +34,18 @@ NOT_COMPARED = {
 @pytest.mark.parametrize("name", NOT_COMPARED)
 def test_settings_that_the_reference_cannot_follow_are_rejected_by_name(name, says):
     value = NOT_COMPARED[name]
-    beside = {"loss": "bce", "label_smoothing": 0.0, "monitor": "map"} if name == "multi_label" else {}
+    beside = (
+        {"loss": "bce", "label_smoothing": 0.0, "monitor": "map"} if name == "multi_label" else {}
+    )
     use = dataclasses.replace(recipe("imagenet_resnet50_v1"), **beside, **{name: value})
     with pytest.raises(ValueError) as error:
         Task(use, make_batches(1, 4, 1, 2, 3))
-    says(error, "recipe: the ladder does not compare", f"{name} {value!r}", "omit these, or give another recipe")
+    says(
+        error,
+        "recipe: the ladder does not compare",
+        f"{name} {value!r}",
+        "omit these, or give another recipe",
+    )
 
 
 def test_the_ladders_average_has_no_warm_up():
@@ -41,20 +58,30 @@ def test_the_dropout_of_a_recipe_is_listed():
     words = "dropout is 0 on both sides; the recipe has dropout=0.1, drop_path=0.05"
     for fields, notes in ({"dropout": 0.1, "drop_path": 0.05}, [words]), ({}, []):
         task = Task(dataclasses.replace(recipe("digits"), **fields), make_batches(1, 4, 1, 2, 3))
-        assert make_recording("PyTorch 2", task, np.array, (), initial={}, layers={}, trace=None).notes == notes
+        assert (
+            make_recording("PyTorch 2", task, np.array, (), initial={}, layers={}, trace=None).notes
+            == notes
+        )
 
 
 def test_batches_are_the_seeds_and_each_class_has_its_pattern():
     batches = make_batches(40, 16, 3, 8, 4, seed=5)
     images, labels = batches[0]
-    assert (images.shape, images.dtype, labels.shape, labels.dtype) == ((16, 3, 8, 8), np.float32, (16,), np.int32)
+    assert (images.shape, images.dtype, labels.shape, labels.dtype) == (
+        (16, 3, 8, 8),
+        np.float32,
+        (16,),
+        np.int32,
+    )
     assert images.tobytes() == make_batches(1, 16, 3, 8, 4, seed=5)[0][0].tobytes()
     assert images.tobytes() != make_batches(1, 16, 3, 8, 4, seed=6)[0][0].tobytes()
     images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
     assert set(labels) == {0, 1, 2, 3}
     means = np.stack([images[labels == label].mean(0).ravel() for label in range(4)])
     # The nearest mean is of the class; the values have the variance of pattern and noise, 2 · 0.7².
-    assert (((images.reshape(len(images), 1, -1) - means) ** 2).sum(2).argmin(1) == labels).mean() > 0.99
+    assert (
+        ((images.reshape(len(images), 1, -1) - means) ** 2).sum(2).argmin(1) == labels
+    ).mean() > 0.99
     assert images.var() == pytest.approx(2 * 0.7**2, rel=0.1)
 
 
@@ -64,18 +91,48 @@ X, Y = np.zeros((8, 1, 2, 2), np.float32), np.zeros(8, np.int32)
 @pytest.mark.parametrize(
     ("batches", "accumulate", "words"),
     [
-        ([], 1, ("batches: there are none", "give a list with one pair (inputs, labels) for each update")),
+        (
+            [],
+            1,
+            (
+                "batches: there are none",
+                "give a list with one pair (inputs, labels) for each update",
+            ),
+        ),
         ((X, Y), 1, ("batches: batch 0 is ndarray", "give a pair (inputs, labels)")),
-        ([(X, Y[:6])], 2, ("accumulate: a batch has 8 inputs, 6 labels", "equal length, or set accumulate to 1")),
+        (
+            [(X, Y[:6])],
+            2,
+            ("accumulate: a batch has 8 inputs, 6 labels", "equal length, or set accumulate to 1"),
+        ),
         (
             [(X, Y), (X[:4], Y[:4])],
             1,
-            ("inputs is float32 [4, 1, 2, 2] in batch 1", "but float32 [8, 1, 2, 2] in batch 0", "batches alike"),
+            (
+                "inputs is float32 [4, 1, 2, 2] in batch 1",
+                "but float32 [8, 1, 2, 2] in batch 0",
+                "batches alike",
+            ),
         ),
-        ([(X, Y), ({"a": X}, Y)], 1, ("inputs is missing in batch 1", "but float32 [8, 1, 2, 2]", "batches alike")),
+        (
+            [(X, Y), ({"a": X}, Y)],
+            1,
+            ("inputs is missing in batch 1", "but float32 [8, 1, 2, 2]", "batches alike"),
+        ),
         ([(X, Y)], 3, ("accumulate: 3", "does not divide batch size 8", "give a divisor of 8")),
-        ([({"mask": X.astype(np.float64)}, Y)], 1, ("inputs mask of batch 0 is an array of float64", "of float32")),
-        ([(X, [1, 2])], 1, ("batches: labels 0 of batch 0 is int", "give a NumPy array of float32, integers or bool")),
+        (
+            [({"mask": X.astype(np.float64)}, Y)],
+            1,
+            ("inputs mask of batch 0 is an array of float64", "of float32"),
+        ),
+        (
+            [(X, [1, 2])],
+            1,
+            (
+                "batches: labels 0 of batch 0 is int",
+                "give a NumPy array of float32, integers or bool",
+            ),
+        ),
     ],
 )
 def test_batches_that_do_not_fit_are_rejected(batches, accumulate, words, says):
@@ -97,7 +154,9 @@ def test_trees():
 
 def test_samples_are_repeated_and_mixed_as_the_recipe_says():
     batches = make_batches(2, 8, 3, 8, 5)
-    use = dataclasses.replace(recipe("cifar10_resnet18"), repeats=2, mixup=0.0, cutmix=0.0, batch_size=8)
+    use = dataclasses.replace(
+        recipe("cifar10_resnet18"), repeats=2, mixup=0.0, cutmix=0.0, batch_size=8
+    )
     (images, labels), _ = recipe_batches(use, batches, 5, 0)
     assert images[:4].tobytes() == images[4:].tobytes() == batches[0][0][:4].tobytes()
     assert labels.tolist() == [*batches[0][1][:4]] * 2

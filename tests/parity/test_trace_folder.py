@@ -32,10 +32,26 @@ def recording() -> Recording:
     ids = np.arange(4, dtype=np.int64).reshape(2, 2)
     batches = [({"ids": ids, "mask": (ids > 1, ids.astype(np.float32))}, np.ones(2, np.int32))] * 2
     names = ("file", "../a/b", "Ω.weight")
-    settings = {"kernel_size": (3, 3), "eps": 1e-5, "bias": True, "pads": None, "max_norm": float("inf")}
+    settings = {
+        "kernel_size": (3, 3),
+        "eps": 1e-5,
+        "bias": True,
+        "pads": None,
+        "max_norm": float("inf"),
+    }
     layers = [
         Layer(
-            "conv", 0, "conv", "Conv2d", settings, ids[0], rng.normal(size=3), (("weight", (2, 3)),), True, 0.5, 0.25
+            "conv",
+            0,
+            "conv",
+            "Conv2d",
+            settings,
+            ids[0],
+            rng.normal(size=3),
+            (("weight", (2, 3)),),
+            True,
+            0.5,
+            0.25,
         ),
         Layer("lstm", 1, "lstm", "LSTM", {}, None, None, (), False, float("inf"), float("inf")),
     ]
@@ -57,10 +73,19 @@ def recording() -> Recording:
     )
     update = Trace(arrays("logits"), trace.start, [], [arrays(*names)], [arrays("logits")], [0.5])
     trace.dropped = [dataclasses.replace(update, gradients=arrays(*names), clipped=arrays(*names))]
-    known = {1e-6: ({"loss": {"loss": 1e-7}}, 3), float("inf"): ({"loss": {"loss": float("inf")}}, 9)}
+    known = {
+        1e-6: ({"loss": {"loss": 1e-7}}, 3),
+        float("inf"): ({"loss": {"loss": float("inf")}}, 9),
+    }
     return Recording(
         "PyTorch 9.9",
-        Task(dataclasses.replace(recipe("digits"), milestones=()), batches, accumulate=2, seed=3, own_loss=True),
+        Task(
+            dataclasses.replace(recipe("digits"), milestones=()),
+            batches,
+            accumulate=2,
+            seed=3,
+            own_loss=True,
+        ),
         arrays(*names),
         {"eval": layers, "train": layers[:1]},
         trace,
@@ -85,13 +110,20 @@ def written(recording, tmp_path_factory):
 def same(a, b) -> bool:
     """Whether two values are equal to the bit, arrays and NaN included."""
     if isinstance(a, np.ndarray):
-        return isinstance(b, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+        return (
+            isinstance(b, np.ndarray)
+            and a.dtype == b.dtype
+            and a.shape == b.shape
+            and a.tobytes() == b.tobytes()
+        )
     if isinstance(a, dict):
         return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
     if isinstance(a, list | tuple):
         return len(a) == len(b) and all(map(same, a, b))
     if dataclasses.is_dataclass(a):
-        return all(same(getattr(a, field.name), getattr(b, field.name)) for field in dataclasses.fields(a))
+        return all(
+            same(getattr(a, field.name), getattr(b, field.name)) for field in dataclasses.fields(a)
+        )
     return a == b or repr(a) == repr(b)
 
 
@@ -99,14 +131,19 @@ def test_everything_comes_back_to_the_bit(recording, written):
     loaded = load_recording(written)
     for field in dataclasses.fields(Recording):
         if field.name == "flipped":
-            sides = ({width: flip() for width, flip in one.flipped.items()} for one in (loaded, recording))
+            sides = (
+                {width: flip() for width, flip in one.flipped.items()}
+                for one in (loaded, recording)
+            )
             assert next(sides) == next(sides)
         elif field.name != "search":  # needs the module
             assert same(getattr(loaded, field.name), getattr(recording, field.name)), field.name
 
 
 def test_layers_may_be_left_out(recording, tmp_path):
-    assert save_recording(recording, tmp_path / "small", layers="none") < save_recording(recording, tmp_path / "whole")
+    assert save_recording(recording, tmp_path / "small", layers="none") < save_recording(
+        recording, tmp_path / "whole"
+    )
     layers = load_recording(tmp_path / "small").layers["eval"]
     assert [(layer.name, layer.output) for layer in layers] == [("conv", None), ("lstm", None)]
     assert layers[0].settings["kernel_size"] == (3, 3)
@@ -122,7 +159,10 @@ def test_a_flipped_bit_a_cut_and_a_missing_file_are_noticed(written, tmp_path):
     for path in sorted(written.iterdir()):
         whole = path.read_bytes()
         places = rng.integers(0, len(whole), 6)
-        flips = [whole[:p] + bytes([whole[p] ^ (1 << int(rng.integers(8)))]) + whole[p + 1 :] for p in places]
+        flips = [
+            whole[:p] + bytes([whole[p] ^ (1 << int(rng.integers(8)))]) + whole[p + 1 :]
+            for p in places
+        ]
         for damaged in [*flips, whole[: len(whole) // 2], b""]:
             folder = tmp_path / "copy"
             shutil.rmtree(folder, ignore_errors=True)
@@ -144,7 +184,11 @@ def rewritten(written, folder, change):
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest["sha256"]
     recording = manifest["recording"]["Recording"]
-    fields = {"task": recording["task"]["Task"], "trace": recording["trace"]["Trace"], "manifest": manifest}
+    fields = {
+        "task": recording["task"]["Task"],
+        "trace": recording["trace"]["Trace"],
+        "manifest": manifest,
+    }
     change(recording | fields)
     manifest["sha256"] = hash_of_manifest(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest))
@@ -156,9 +200,15 @@ def rewritten(written, folder, change):
         (lambda m: m["manifest"].update(version=2), "version 2, but this package reads 3"),
         (lambda m: m["manifest"].update(format="x"), "damaged, or is no trace (it is no trace)"),
         (lambda m: m["trace"].pop("start"), "this version cannot read the trace"),
-        (lambda m: m["initial"].update(file={"array": 10**9}), "this version cannot read the trace"),
+        (
+            lambda m: m["initial"].update(file={"array": 10**9}),
+            "this version cannot read the trace",
+        ),
         (lambda m: m["initial"].update(file={"object": 1}), "this version cannot read the trace"),
-        (lambda m: m["task"]["recipe"]["Recipe"].update(modell="x"), "this version cannot read the trace"),
+        (
+            lambda m: m["task"]["recipe"]["Recipe"].update(modell="x"),
+            "this version cannot read the trace",
+        ),
         (lambda m: m["task"].update(accumulate=7), "accumulate: 7 does not divide batch size 2"),
     ],
 )
@@ -184,7 +234,12 @@ def test_environments_that_differ_stand_beneath_a_verdict_that_differs(tmp_path,
         rewritten(TRACE, tmp_path / name, change)
     for ours, theirs, code, words in (
         ("a", "c", 1, "\nenvironment:\n  threads: 2 here, 1 in the reference\n5 updates"),
-        ("b", "c", 1, "\nenvironment:\n  ONEDNN_MAX_CPU_ISA: AVX2 here, not set in the reference\n5 updates"),
+        (
+            "b",
+            "c",
+            1,
+            "\nenvironment:\n  ONEDNN_MAX_CPU_ISA: AVX2 here, not set in the reference\n5 updates",
+        ),
         ("a", "b", 0, "there are no probes\n5 updates"),
     ):
         assert main(["compare", str(tmp_path / ours), str(tmp_path / theirs)]) == code
@@ -194,11 +249,18 @@ def test_environments_that_differ_stand_beneath_a_verdict_that_differs(tmp_path,
 def test_traces_of_different_tasks_are_rejected(tmp_path, says):
     for name, smoothing in (("a", 0.1), ("b", 0.2)):
         rewritten(
-            TRACE, tmp_path / name, lambda m, to=smoothing: m["task"]["recipe"]["Recipe"].update(label_smoothing=to)
+            TRACE,
+            tmp_path / name,
+            lambda m, to=smoothing: m["task"]["recipe"]["Recipe"].update(label_smoothing=to),
         )
     with pytest.raises(ValueError) as error:
         main(["compare", str(tmp_path / "a"), str(tmp_path / "b")])
-    says(error, "compare: ", "recipe.label_smoothing 0.1 and 0.2", "record one trace again with --like TRACE")
+    says(
+        error,
+        "compare: ",
+        "recipe.label_smoothing 0.1 and 0.2",
+        "record one trace again with --like TRACE",
+    )
 
 
 def with_file(written, folder, save):
@@ -206,7 +268,9 @@ def with_file(written, folder, save):
 
     def change(recording):
         save(folder / "arrays.npz")
-        recording["manifest"]["arrays"] = hashlib.sha256((folder / "arrays.npz").read_bytes()).hexdigest()
+        recording["manifest"]["arrays"] = hashlib.sha256(
+            (folder / "arrays.npz").read_bytes()
+        ).hexdigest()
 
     rewritten(written, folder, change)
     return folder
@@ -215,7 +279,10 @@ def with_file(written, folder, save):
 @pytest.mark.parametrize(
     ("save", "words"),
     [
-        (lambda file: np.savez_compressed(file, **{"0": np.zeros(10**6, np.float32)}), "the arrays are compressed"),
+        (
+            lambda file: np.savez_compressed(file, **{"0": np.zeros(10**6, np.float32)}),
+            "the arrays are compressed",
+        ),
         (lambda file: claims(file, 10**11), "array [100000000000] is larger than the stored"),
     ],
 )
@@ -228,7 +295,9 @@ def test_arrays_that_are_larger_than_their_file_are_rejected(written, tmp_path, 
 def claims(file, count):
     """An array of four numbers whose header has another count."""
     header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (count,)})
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<f4", "fortran_order": False, "shape": (count,)}
+    )
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("0.npy", header.getvalue() + bytes(16))
 

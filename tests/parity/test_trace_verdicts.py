@@ -35,12 +35,25 @@ OURS = """
         net.fc = nn.Dense(8, 10, bias_init="zeros")
         return net
 """
-TASK = ("--image-size", "8", "--in-channels", "3", "--steps", "3", "--batch-size", "4", "--clip-norm", "0")
+TASK = (
+    "--image-size",
+    "8",
+    "--in-channels",
+    "3",
+    "--steps",
+    "3",
+    "--batch-size",
+    "4",
+    "--clip-norm",
+    "0",
+)
 
 
 @pytest.fixture(scope="module")
 def run(python, tmp_path_factory):
-    """run(*arguments, without, code=0): what the command printed, where packages cannot be imported."""
+    """run(*arguments, without, code=0): what the command printed, where packages cannot be
+    imported.
+    """
     folder = tmp_path_factory.mktemp("nets")
     (folder / "theirs.py").write_text(textwrap.dedent(THEIRS))
     (folder / "ours.py").write_text(textwrap.dedent(OURS))
@@ -56,7 +69,9 @@ def run(python, tmp_path_factory):
 @pytest.fixture(scope="module")
 def parity(torch, run):
     """The same, beside a trace of the reference."""
-    recorded = run("record", "--reference", "theirs.py:build", *TASK, "--out", "theirs", without="mindspore")
+    recorded = run(
+        "record", "--reference", "theirs.py:build", *TASK, "--out", "theirs", without="mindspore"
+    )
     assert recorded.stdout.startswith("theirs: PyTorch ")
     return run
 
@@ -65,10 +80,23 @@ def parity(torch, run):
 @pytest.mark.parametrize(("net", "code", "quick"), [("right", 0, ()), ("wrong", 1, ("--quick",))])
 def test_a_replay_says_what_the_live_ladder_says(tmp_path, parity, net, code, quick):
     """To the last digit; a trace may be of another environment."""
-    flags, files = ("--net", f"ours.py:{net}", "--no-initialisation", *quick), (tmp_path / "a", tmp_path / "b")
+    flags, files = (
+        ("--net", f"ours.py:{net}", "--no-initialisation", *quick),
+        (tmp_path / "a", tmp_path / "b"),
+    )
     replayed = parity("replay", "theirs", *flags, f"--json={files[0]}", without="torch", code=code)
-    live = parity("--reference", "theirs.py:build", *TASK, *flags, f"--json={files[1]}", without="nothing", code=code)
-    own = re.compile(r"(?<=updates of 4 samples with sgd), \d+ s|^environment:\n(?:  .+\n)+", re.MULTILINE)
+    live = parity(
+        "--reference",
+        "theirs.py:build",
+        *TASK,
+        *flags,
+        f"--json={files[1]}",
+        without="nothing",
+        code=code,
+    )
+    own = re.compile(
+        r"(?<=updates of 4 samples with sgd), \d+ s|^environment:\n(?:  .+\n)+", re.MULTILINE
+    )
     assert own.sub("", replayed.stdout.split("\n", 1)[1]) == own.sub("", live.stdout)
     saved, other = (json.loads(file.read_text()) for file in files)
     assert saved == other
@@ -77,14 +105,22 @@ def test_a_replay_says_what_the_live_ladder_says(tmp_path, parity, net, code, qu
         return
     assert "first layer that differs: conv (the reference's 0) in evaluation mode: " in live.stdout
     assert "  conv: pad_mode same pads 0/1, the reference 1/1\n" in live.stdout
-    assert (saved["agrees"], saved["first_stage"], saved["first_layer"]) == (False, "eval forward", "conv")
+    assert (saved["agrees"], saved["first_stage"], saved["first_layer"]) == (
+        False,
+        "eval forward",
+        "conv",
+    )
 
 
 @pytest.mark.slow
 def test_recorded_traces_are_compared_without_the_nets(parity):
-    """Of both frameworks, and of MindSpore alone; a net that is recorded like a trace keeps how it came."""
+    """Of both frameworks, and of MindSpore alone; a net that is recorded like a trace keeps how it
+    came.
+    """
     for name in ("right", "wrong", "zeros"):
-        parity("record", "--net", f"ours.py:{name}", "--like", "theirs", "--out", name, without="torch")
+        parity(
+            "record", "--net", f"ours.py:{name}", "--like", "theirs", "--out", name, without="torch"
+        )
     done = parity("compare", "zeros", "theirs", without="mindspore torch", code=1)
     assert "first stage that differs: initialisation, fc.bias" in done.stdout
     assert "fc.bias: all 0 here, drawn in -0." in done.stdout

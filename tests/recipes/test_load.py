@@ -6,6 +6,10 @@ from resnet_fn.recipes import load_recipe
 
 def test_a_files_options_count_where_python_gives_none(write_recipe):
     settings = {"epochs": 3, "log_every": 5, "data_dir": "there", "keep_last": 7}
-    given = RunOptions(data_dir="here", keep_last=RunOptions().keep_last)  # typed, though it is the default
+    # typed, though it is the default
+    given = RunOptions(data_dir="here", keep_last=RunOptions().keep_last)
     file = load_recipe(write_recipe(settings)).complete(**typed_in(given))
-    assert (file.make(Recipe).epochs, file.make(RunOptions)) == (3, RunOptions(data_dir="here", log_every=5))
+    assert (file.make(Recipe).epochs, file.make(RunOptions)) == (
+        3,
+        RunOptions(data_dir="here", log_every=5),
+    )

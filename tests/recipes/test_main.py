@@ -11,7 +11,10 @@ def test_recipes_are_listed_and_explained(capsys):
     for name, recipe in recipes.RECIPES.items():
         assert f"{name}: {recipe.model} on {recipe.dataset}, {recipe.epochs} epochs" in text
         assert len(recipe_list.about(name)) > 20, f"write a comment above the recipe {name}"
-    assert " * --max-rotation           15.0         largest random rotation of a training image [degrees]" in text
+    assert (
+        " * --max-rotation           15.0         largest random rotation of a training image "
+        "[degrees]" in text
+    )
     assert "   --momentum               0.9 " in text
 
 
@@ -20,9 +23,12 @@ def test_a_file_shows_what_it_comes_to_and_where(capsys, write_recipe):
     text = capsys.readouterr().out
     assert text.startswith("mine\n")
     for line in (
-        " * --learning-rate          0.1          peak learning rate, not scaled by workers (mine.toml line 2)\n",
-        " * --max-rotation           15.0         largest random rotation of a training image [degrees]\n",
-        "how it is run:\n * --log-every              5            interval between log entries [updates] "
+        " * --learning-rate          0.1          peak learning rate, not scaled by workers "
+        "(mine.toml line 2)\n",
+        " * --max-rotation           15.0         largest random rotation of a training image "
+        "[degrees]\n",
+        "how it is run:\n * --log-every              5            interval between log entries "
+        "[updates] "
         "(mine.toml line 3)\n",
     ):
         assert line in text

@@ -1,4 +1,6 @@
-"""Two updates of every recipe, on tiny data in the real on-disk formats: with a small net, and (slow) with its own."""
+"""Two updates of every recipe, on tiny data in the real on-disk formats: with a small net, and
+(slow) with its own.
+"""
 
 import dataclasses
 from pathlib import Path
@@ -43,7 +45,9 @@ def test_two_updates(name, own_net, tmp_path, folder, make_cifar):
     else:
         make_cifar(tmp_path / "cifar", recipe.dataset, True, 8)
         data_dir = tmp_path / "cifar"
-    options = RunOptions(data_dir=str(data_dir), mode="graph" if own_net else "pynative", progress=False)
+    options = RunOptions(
+        data_dir=str(data_dir), mode="graph" if own_net else "pynative", progress=False
+    )
     run = build_run(recipe, options, Workers(), RunFolder(Path()), StopRequest())
     before = [parameter.asnumpy().copy() for parameter in run.state.weights]
     losses = []

@@ -6,7 +6,10 @@ from resnet_fn.report.plots import draw_panel
 
 
 def events(losses, scale=1):
-    rows = [{"event": "train", "update": u * scale, "loss": v, "lr": 1e-6 * u} for u, v in enumerate(losses, 1)]
+    rows = [
+        {"event": "train", "update": u * scale, "loss": v, "lr": 1e-6 * u}
+        for u, v in enumerate(losses, 1)
+    ]
     return [*rows, {"event": "eval", "update": 2 * scale, "loss": losses[1], "top1": 0.5}]
 
 
@@ -19,9 +22,14 @@ def panel(number, lines):
 
 
 def test_runs_of_one_line_are_their_mean_and_one_deviation():
-    axes = panel(0, {"seeds": [events([1.0, 4.0, 9.0]), events([3.0, 8.0])], "one": [events([5.0, None])]})
-    mean, alone = (next(line for line in axes.get_lines() if line.get_color() == f"C{of}") for of in (0, 1))
-    assert list(zip(*mean.get_data(), strict=True)) == [(1, 2.0), (2, 6.0)]  # the updates that both have
+    axes = panel(
+        0, {"seeds": [events([1.0, 4.0, 9.0]), events([3.0, 8.0])], "one": [events([5.0, None])]}
+    )
+    mean, alone = (
+        next(line for line in axes.get_lines() if line.get_color() == f"C{of}") for of in (0, 1)
+    )
+    # the updates that both have
+    assert list(zip(*mean.get_data(), strict=True)) == [(1, 2.0), (2, 6.0)]
     np.testing.assert_array_equal(alone.get_ydata(), [5.0, np.nan])  # a gap where it was not finite
     band = axes.collections[0].get_paths()[0].vertices
     assert [band[:, 1].min(), band[:, 1].max()] == pytest.approx([2 - 2**0.5, 6 + 8**0.5])
@@ -29,6 +37,8 @@ def test_runs_of_one_line_are_their_mean_and_one_deviation():
 
 def test_axes_have_plain_numbers():
     axes = panel(2, {"a": [events([1.0, 3.0], 100_000)]})
-    words = [label.get_text() for axis in (axes.xaxis, axes.yaxis) for label in axis.get_ticklabels()]
+    words = [
+        label.get_text() for axis in (axes.xaxis, axes.yaxis) for label in axis.get_ticklabels()
+    ]
     assert {"200,000", "0.000002"} <= set(words)
     assert axes.xaxis.get_offset_text().get_text() == axes.yaxis.get_offset_text().get_text() == ""

@@ -11,7 +11,9 @@ def test_a_font_that_has_the_letters_is_added():
     assert font_families(["run 1", "é"]) == (first, "")
     families, missing = font_families(["a" + BY_STIX, BY_NONE])
     assert (families[: len(first)], missing) == (first, BY_NONE)
-    added = {letter for family in families[1:] for letter in get_font(findfont(family)).get_charmap()}
+    added = {
+        letter for family in families[1:] for letter in get_font(findfont(family)).get_charmap()
+    }
     assert ord(BY_STIX) in added
 
 

@@ -10,7 +10,9 @@ PICTURES = Pictures([PNG, JPEG], [RED, RED])
 
 
 def make_report(classes=3, **changes):
-    """A report as `build_report` makes it: two samples of class 0, taken for 1 and 2; the other classes are right."""
+    """A report as `build_report` makes it: two samples of class 0, taken for 1 and 2; the other
+    classes are right.
+    """
     names = [f"c{index}<" for index in range(classes)]
     confusion = [[int(row == column) for column in range(classes)] for row in range(classes)]
     confusion[0][:3] = [0, 1, 1]
@@ -18,7 +20,13 @@ def make_report(classes=3, **changes):
     return {
         **{"loss": 0.7, "top1": 0.875, "top5": 0.9375, "count": classes + 1},
         "checkpoint": {
-            **{"run": "a<b", "update": 3, "recipe": "mine", "model": "resnet8", "dataset": "digits"},
+            **{
+                "run": "a<b",
+                "update": 3,
+                "recipe": "mine",
+                "model": "resnet8",
+                "dataset": "digits",
+            },
             **{"label_smoothing": 0.0, "date": "2026-11-23"},
         },
         "data": {"folder": "/sets/d<", "training_images": 1437, "validates": True},
@@ -26,7 +34,8 @@ def make_report(classes=3, **changes):
         "options": {"which": "last", "tta": "none", "ema": False, "image_size": 8},
         "averages": {"macro": scores, "weighted": scores},
         "classes": [
-            {"name": name, **scores, "support": 1, "predicted": 1, "average_precision": 0.375} for name in names
+            {"name": name, **scores, "support": 1, "predicted": 1, "average_precision": 0.375}
+            for name in names
         ],
         "mean_average_precision": 0.375,
         "curves": [],
@@ -36,14 +45,32 @@ def make_report(classes=3, **changes):
             "error": 0.0625,
             "bins": [
                 {"from": 0.0, "to": 0.5, "count": 0, "confidence": None, "accuracy": None},
-                {"from": 0.5, "to": 1.0, "count": classes + 1, "confidence": 0.75, "accuracy": 0.6875},
+                {
+                    "from": 0.5,
+                    "to": 1.0,
+                    "count": classes + 1,
+                    "confidence": 0.75,
+                    "accuracy": 0.6875,
+                },
             ],
         },
         "confusion": confusion,
         "confused": [{"label": names[0], "prediction": names[1], "count": 1}],
         "mistakes": [
-            {"index": 0, "name": "x&y.png", "label": names[0], "prediction": names[1], "confidence": 0.99},
-            {"index": 1, "name": "z.jpg", "label": names[0], "prediction": names[2], "confidence": 0.5},
+            {
+                "index": 0,
+                "name": "x&y.png",
+                "label": names[0],
+                "prediction": names[1],
+                "confidence": 0.99,
+            },
+            {
+                "index": 1,
+                "name": "z.jpg",
+                "label": names[0],
+                "prediction": names[2],
+                "confidence": 0.5,
+            },
         ],
         **changes,
     }
@@ -51,13 +78,21 @@ def make_report(classes=3, **changes):
 
 def sources(text):
     """The image files inside a page."""
-    return [base64.b64decode(data) for data in re.findall(r'src="data:image/\w+;base64,([^"]*)"', text)]
+    return [
+        base64.b64decode(data) for data in re.findall(r'src="data:image/\w+;base64,([^"]*)"', text)
+    ]
 
 
 def test_the_page_needs_no_network_escapes_names_and_has_what_went_wrong_before_calibration():
     text = page(make_report(), {}, PICTURES)
     assert re.findall("<h2>(.*?)</h2>", text) == [
-        *("Confusion matrix", "Most often confused", "Classes", "Calibration", "The 2 most confident mistakes"),
+        *(
+            "Confusion matrix",
+            "Most often confused",
+            "Classes",
+            "Calibration",
+            "The 2 most confident mistakes",
+        ),
         "Class by class",
     ]
     assert "run a&lt;b, update 3, 2026-11-23" in text
@@ -107,7 +142,10 @@ def test_the_names_of_curves_stand_below_the_picture():
 
 def test_two_classes_get_a_table_of_thresholds_with_the_best_f1_in_bold():
     keys = {"predicted": 3, "precision": 0.5, "recall": 1.0, "false_alarms": 0.25, "accuracy": 0.75}
-    rows = [{"threshold": threshold, "f1": f1, **keys} for threshold, f1 in ((0.25, 0.5), (0.5, 0.625), (0.75, 0.625))]
+    rows = [
+        {"threshold": threshold, "f1": f1, **keys}
+        for threshold, f1 in ((0.25, 0.5), (0.5, 0.625), (0.75, 0.625))
+    ]
     text = page(make_report(thresholds=rows), {}, PICTURES)
     assert "<h2>Thresholds for c1&lt;</h2>" in text
     assert "share of c0&lt; that is predicted as c1&lt;" in text
@@ -119,7 +157,10 @@ def test_what_is_of_one_class_an_image_is_left_out_where_it_has_any_number():
     report = make_report(calibration=None, confusion=None, confused=[], map=0.375)
     del report["top1"], report["top5"]
     text = page(report, {}, PICTURES)
-    assert "any number of classes. The net predicts each class whose probability is 0.5 or more." in text
+    assert (
+        "any number of classes. The net predicts each class whose probability is 0.5 or more."
+        in text
+    )
     titles = re.findall("<h2>(.*?)</h2>", text)
     assert titles == ["Classes", "The 2 most confident mistakes", "Class by class"]
     figures = re.findall("<span>(.*?)</span></div>", text)
@@ -138,11 +179,19 @@ def test_each_mistake_is_its_picture_and_its_evidence_with_its_words():
 
 
 def test_the_evidence_beside_not_a_class_is_said_to_be_for_that_class():
-    row = {"index": 0, "name": "x.png", "label": "cat;dog", "prediction": "not cat", "confidence": 0.75}
+    row = {
+        "index": 0,
+        "name": "x.png",
+        "label": "cat;dog",
+        "prediction": "not cat",
+        "confidence": 0.75,
+    }
     words = "\n".join(mistakes({"mistakes": [row], "map": 0.5}, Pictures([PNG], [RED])))
     assert "<b>cat;dog → not cat</b> 75.00%" in words
     assert 'If the prediction is "not X", red shows the evidence for X.' in words
-    words = "\n".join(mistakes({"mistakes": [row | {"label": "", "prediction": "cat"}]}, Pictures([PNG], [RED])))
+    words = "\n".join(
+        mistakes({"mistakes": [row | {"label": "", "prediction": "cat"}]}, Pictures([PNG], [RED]))
+    )
     assert "<b>no class → cat</b>" in words
     assert "not X" not in "\n".join(mistakes(make_report(), PICTURES))
 
@@ -164,6 +213,11 @@ def test_the_gallery_goes_class_by_class_and_marks_what_is_wrong():
     (wrong,) = re.findall('<figure class="wrong">.*?<figcaption>(.*?)</figcaption>', text)
     assert wrong == "not finite <b>→ d</b><br><span>b.png</span>"
     samples[1]["prediction"] = ""  # several classes an image, and none is said
-    assert "not finite <b>→ no class</b>" in "\n".join(gallery(report, Pictures(gallery=[PNG, RED, JPEG])))
+    assert "not finite <b>→ no class</b>" in "\n".join(
+        gallery(report, Pictures(gallery=[PNG, RED, JPEG]))
+    )
     report["classes"][2]["support"] = 1
-    assert "For the 2 classes with the lowest F1, the first images" in gallery(report, Pictures(gallery=[PNG] * 3))[1]
+    assert (
+        "For the 2 classes with the lowest F1, the first images"
+        in gallery(report, Pictures(gallery=[PNG] * 3))[1]
+    )

@@ -44,13 +44,17 @@ def test_a_file_is_shown_as_it_is_cut(photographs, size, kind, tolerance):
         assert pixels.shape == wanted.shape
         assert np.abs(pixels.astype(int) - wanted).mean() <= tolerance
         assert sample_name(dataset, index) == f"{files[index].parent.name}/{files[index].name}"
-    odd = dataclasses.replace(dataset, test=dataclasses.replace(dataset.test, names=["\udcff.JPEG"]))
+    odd = dataclasses.replace(
+        dataset, test=dataclasses.replace(dataset.test, names=["\udcff.JPEG"])
+    )
     assert sample_name(odd, 0) == "\\xff.JPEG"  # no UTF-8: the report could not be written
 
 
 @pytest.mark.parametrize("model", ["resnet8", "resnet18"])
 def test_maps_are_grad_cam_by_its_definition(model):
-    """arXiv 1610.02391, equations 1 and 2: the gradient of the logit, its mean over the pixels, the weighted sum."""
+    """arXiv 1610.02391, equations 1 and 2: the gradient of the logit, its mean over the pixels, the
+    weighted sum.
+    """
     net = build_net(Recipe(model=model, image_size=32), load_digits().input)
     net.set_train(False)
     stages = [cell for name, cell in net.name_cells().items() if name.startswith("layer")]

@@ -34,7 +34,10 @@ def test_the_reliability_diagram_names_all_that_it_draws():
 
 
 CURVES = {
-    "classes": [{"name": "$cat$", "average_precision": 0.75}, {"name": "dog", "average_precision": None}],
+    "classes": [
+        {"name": "$cat$", "average_precision": 0.75},
+        {"name": "dog", "average_precision": None},
+    ],
     "curves": [{"recall": [0.5, 1.0], "precision": [1.0, 0.5]}, {"recall": [], "precision": []}],
     "mean_average_precision": 0.75,
 }
@@ -45,18 +48,29 @@ def test_curves_begin_at_recall_0_and_have_colours_up_to_ten():
     (line,) = figure.axes[0].get_lines()
     assert list(zip(*line.get_data(), strict=True)) == [(0, 1), (0.5, 1), (1, 0.5)]
     assert line.get_drawstyle() == "steps-pre"  # the area under it is the average precision
-    assert [(row["name"], colour) for row, colour in plots.colours_of_curves(CURVES)] == [("$cat$", line.get_color())]
+    assert [(row["name"], colour) for row, colour in plots.colours_of_curves(CURVES)] == [
+        ("$cat$", line.get_color())
+    ]
     assert figure.axes[0].get_title() == "mean average precision 0.7500"
     many = {**CURVES, "classes": CURVES["classes"][:1] * 11, "curves": CURVES["curves"][:1] * 11}
     assert len({line.get_color() for line in plots.plot_curves(many).axes[0].get_lines()}) == 1
-    assert (plots.colours_of_curves(many), len(plots.plot_curves(many).axes[0].get_lines())) == ([], 11)
+    assert (plots.colours_of_curves(many), len(plots.plot_curves(many).axes[0].get_lines())) == (
+        [],
+        11,
+    )
 
 
 def test_names_of_classes_are_in_no_picture():
-    """matplotlib's font would draw boxes for Chinese letters, and warn: here warnings are errors."""
+    """matplotlib's font would draw boxes for Chinese letters, and warn: here warnings are
+    errors.
+    """
     names = ["猫", "собака", "سگ", "$x$"]
     report = {**CURVES, "classes": [{"name": name, "average_precision": 0.5} for name in names]}
     report |= {"curves": CURVES["curves"][:1] * 4, "calibration": CALIBRATION}
     assert set(plots.draw_all(report)) == {"curves", "reliability"}
-    assert not [text for text in plots.plot_curves(report).findobj(Text) if any(n in text.get_text() for n in names)]
+    assert not [
+        text
+        for text in plots.plot_curves(report).findobj(Text)
+        if any(n in text.get_text() for n in names)
+    ]
     assert [row["name"] for row, _ in plots.colours_of_curves(report)] == names

@@ -11,8 +11,13 @@ from resnet_fn.report.run_table import EvaluatedRun, read_run, run_table
 
 def run(top1, seed=0, updates=(10, 20), loss=0.5, **settings):
     recipe = {"name": "digits", "model": "resnet20", "seed": seed, "milestones": []} | settings
-    events = [{"event": "eval", "update": update, "top1": top1 - 0.1, "loss": 1.0} for update in updates[:-1]]
-    return EvaluatedRun(recipe, [*events, {"event": "eval", "update": updates[-1], "top1": top1, "loss": loss}])
+    events = [
+        {"event": "eval", "update": update, "top1": top1 - 0.1, "loss": 1.0}
+        for update in updates[:-1]
+    ]
+    return EvaluatedRun(
+        recipe, [*events, {"event": "eval", "update": updates[-1], "top1": top1, "loss": loss}]
+    )
 
 
 def cells(line):
@@ -27,7 +32,15 @@ def test_runs_that_differ_in_the_seed_alone_are_one_line_with_mean_and_deviation
         "d": run(0.9, 5, model="resnet8", milestones=[3.0, 4.0]),
     }
     (head, first, second), notes = run_table(runs)
-    assert cells(head) == ["recipe", "runs", "seeds", "update", "last top-1", "best top-1", "last loss"]
+    assert cells(head) == [
+        "recipe",
+        "runs",
+        "seeds",
+        "update",
+        "last top-1",
+        "best top-1",
+        "last loss",
+    ]
     mean, deviation = statistics.mean([96, 98, 97]), statistics.stdev([96, 98, 97])
     accuracy = f"{mean:.2f}% ± {deviation:.2f}"
     label = "digits, model resnet20, milestones none"
@@ -39,11 +52,22 @@ def test_runs_that_differ_in_the_seed_alone_are_one_line_with_mean_and_deviation
 
 def test_runs_on_different_data_are_lines_of_their_own():
     runs = {}
-    for seed, options in enumerate(({}, {"data_dir": "here"}, {"data_dir": "here/"}, {"data_dir": "there"})):
-        Path("config.json").write_text(json.dumps({"recipe": run(0, seed).recipe, "options": options}))
+    for seed, options in enumerate(
+        ({}, {"data_dir": "here"}, {"data_dir": "here/"}, {"data_dir": "there"})
+    ):
+        Path("config.json").write_text(
+            json.dumps({"recipe": run(0, seed).recipe, "options": options})
+        )
         runs[str(seed)] = read_run(Path(), run(0.5).evaluations)
-    rows, here = [cells(line)[:3] for line in run_table(runs)[0][1:]], f"digits, data_dir {Path.cwd()}"
-    assert rows == [["digits, data_dir none", "1", "0"], [f"{here}/here", "2", "1,2"], [f"{here}/there", "1", "3"]]
+    rows, here = (
+        [cells(line)[:3] for line in run_table(runs)[0][1:]],
+        f"digits, data_dir {Path.cwd()}",
+    )
+    assert rows == [
+        ["digits, data_dir none", "1", "0"],
+        [f"{here}/here", "2", "1,2"],
+        [f"{here}/there", "1", "3"],
+    ]
 
 
 def test_runs_of_two_versions_are_one_line():
@@ -60,7 +84,9 @@ def test_runs_of_two_versions_are_one_line():
 
 
 def test_runs_of_fit_are_lines_of_their_own():
-    """Their nets and arrays may differ; a metric that does not exist is no number that is not finite."""
+    """Their nets and arrays may differ; a metric that does not exist is no number that is not
+    finite.
+    """
     runs = {name: run(0.9, seed, name="fit", dataset="own") for seed, name in enumerate("ab")}
     for event in runs["b"].evaluations:
         del event["top1"]
@@ -72,7 +98,9 @@ def test_runs_of_fit_are_lines_of_their_own():
 
 
 def test_what_would_mislead_is_said():
-    lines, notes = run_table({"a": run(0.96), "b": run(0.98, 1, updates=(10,)), "c": run(0.9, 1, loss=None)})
+    lines, notes = run_table(
+        {"a": run(0.96), "b": run(0.98, 1, updates=(10,)), "c": run(0.9, 1, loss=None)}
+    )
     assert cells(lines[1])[3] == "10..20"
     assert cells(lines[1])[-1] == "not finite"
     assert notes == [
@@ -86,7 +114,9 @@ def test_a_folder_without_recipe_or_evaluation_is_named():
     with pytest.raises(ValueError, match=r"^run: contains no config.json; give a run folder$"):
         read_run(Path("run"), [])
     Path("run/config.json").write_text(json.dumps({"recipe": {"seed": 1}, "options": {}}))
-    with pytest.raises(ValueError, match=r"^run: has not been evaluated yet; wait for the first evaluation$"):
+    with pytest.raises(
+        ValueError, match=r"^run: has not been evaluated yet; wait for the first evaluation$"
+    ):
         read_run(Path("run"), [{"event": "train", "update": 1}])
     event = {"event": "eval", "update": 1}
     run = read_run(Path("run"), [{"event": "train", "update": 1}, event])
@@ -95,9 +125,13 @@ def test_a_folder_without_recipe_or_evaluation_is_named():
 
 def test_runs_with_several_classes_an_image_have_map_and_no_table_with_others():
     evaluation = {"event": "eval", "update": 10, "map": 0.75, "loss": 0.5}
-    several = EvaluatedRun({"name": "digits", "seed": 0, "multi_label": True}, [evaluation, {**evaluation, "map": 0.5}])
+    several = EvaluatedRun(
+        {"name": "digits", "seed": 0, "multi_label": True}, [evaluation, {**evaluation, "map": 0.5}]
+    )
     lines, _ = run_table({"a": several})
     assert cells(lines[0])[-3:] == ["last mAP", "best mAP", "last loss"]
     assert cells(lines[1])[-3:] == ["50.00%", "75.00%", "0.5000"]
-    with pytest.raises(ValueError, match=r"the metric is top-1, but other runs have mAP; make two tables"):
+    with pytest.raises(
+        ValueError, match=r"the metric is top-1, but other runs have mAP; make two tables"
+    ):
         run_table({"b": run(0.5), "a": several})

@@ -22,21 +22,30 @@ def test_report_agrees_with_scikit_learn_on_a_nets_own_logits(evaluation):
     ((images, labels, _),) = eval_batches(dataset.test, dataset.input, 360)
     logits = evaluation.trained.net(mindspore.Tensor(images)).asnumpy().astype(np.float64)
     report = build_report(evaluation)
-    assert report["loss"] == pytest.approx(metrics.log_loss(labels, softmax(logits, axis=1)), rel=1e-5)
+    assert report["loss"] == pytest.approx(
+        metrics.log_loss(labels, softmax(logits, axis=1)), rel=1e-5
+    )
     assert report["top1"] == metrics.accuracy_score(labels, logits.argmax(1))
     assert report["top5"] == metrics.top_k_accuracy_score(labels, logits, k=5, labels=range(10))
     areas = [row["average_precision"] for row in report["classes"]]
-    first = metrics.average_precision_score(labels == 0, softmax(logits, axis=1)[:, 0].astype(np.float32))
+    first = metrics.average_precision_score(
+        labels == 0, softmax(logits, axis=1)[:, 0].astype(np.float32)
+    )
     assert areas[0] == pytest.approx(first, abs=1e-12)
     assert report["mean_average_precision"] == pytest.approx(np.mean(areas))
     assert report["thresholds"] == []
-    assert report["confusion"] == metrics.confusion_matrix(labels, logits.argmax(1), labels=range(10)).tolist()
+    assert (
+        report["confusion"]
+        == metrics.confusion_matrix(labels, logits.argmax(1), labels=range(10)).tolist()
+    )
 
 
 def test_files_are_the_same_bytes_twice_and_hold_the_metrics(evaluation):
     evaluation.trained.checkpoint.path.mkdir(parents=True)
     os.utime(evaluation.trained.checkpoint.path, (1e9, 1e9))
-    Path("runs/a<b/metrics.jsonl").write_text('{"event": "eval", "update": 3, "loss": 1.0, "top1": 0.5}\n')
+    Path("runs/a<b/metrics.jsonl").write_text(
+        '{"event": "eval", "update": 3, "loss": 1.0, "top1": 0.5}\n'
+    )
     first = write_report(evaluation, Path("one"))
     write_report(evaluation, Path("two/deeper"))
     for name in ("report.html", "report.json", "predictions.csv"):
@@ -47,9 +56,13 @@ def test_files_are_the_same_bytes_twice_and_hold_the_metrics(evaluation):
     # Three pictures of the run, two of the scores.
     assert Path("one/report.html").read_text().count("<img ") == 5 + 2 * 36 + shown
     assert (first["checkpoint"]["date"], first["data"]["training_images"]) == ("2001-09-09", 1437)
-    assert first["checkpoint"]["label_smoothing"] == evaluation.trained.recipe.label_smoothing == 0.1
+    assert (
+        first["checkpoint"]["label_smoothing"] == evaluation.trained.recipe.label_smoothing == 0.1
+    )
     rows = list(csv.DictReader(io.StringIO(predictions_csv(evaluation))))
-    assert [row["label"] for row in rows] == [str(label) for label in evaluation.dataset.test.labels]
+    assert [row["label"] for row in rows] == [
+        str(label) for label in evaluation.dataset.test.labels
+    ]
     assert sum(int(row["right"]) for row in rows) / 360 == first["top1"]
     assert rows[7]["name"] == "validation-00007"
     assert float(rows[7]["probability1"]) >= float(rows[7]["probability2"]) > 0
@@ -61,7 +74,10 @@ def test_a_broken_net_gives_a_report_without_nan(evaluation):
     scores = evaluation.scores
     nothing = np.full_like(scores.loss, np.nan)
     broken = dataclasses.replace(
-        evaluation, scores=scores._replace(loss=nothing, rank=np.full_like(scores.rank, 10), top=scores.top * 0)
+        evaluation,
+        scores=scores._replace(
+            loss=nothing, rank=np.full_like(scores.rank, 10), top=scores.top * 0
+        ),
     )
     report = build_report(broken)
     assert report["loss"] is None
@@ -72,18 +88,24 @@ def test_a_broken_net_gives_a_report_without_nan(evaluation):
 
 def test_the_classes_counts_are_those_that_were_trained(evaluation):
     """Not those of the folder as it is now."""
-    rows = [{"training_images": count, "loss_weight": 1.0, "times_seen": 1.0} for count in range(1, 11)]
+    rows = [
+        {"training_images": count, "loss_weight": 1.0, "times_seen": 1.0} for count in range(1, 11)
+    ]
     trained = evaluation.trained
     state = {"update": 3, "class_balance": rows, "feed": {"samples": 1435}}  # two left out
     checkpoint = dataclasses.replace(trained.checkpoint, state=state)
-    there = dataclasses.replace(evaluation, trained=dataclasses.replace(trained, checkpoint=checkpoint))
+    there = dataclasses.replace(
+        evaluation, trained=dataclasses.replace(trained, checkpoint=checkpoint)
+    )
     assert [row["training_images"] for row in build_report(there)["classes"]] == list(range(1, 11))
     assert build_report(there)["data"]["training_images"] == 1435
 
 
 def test_a_folder_that_cannot_be_written_is_named(evaluation):
     Path("file").touch()
-    with pytest.raises(ValueError, match=r"^report: file/below cannot be written \(Not a directory\); give another"):
+    with pytest.raises(
+        ValueError, match=r"^report: file/below cannot be written \(Not a directory\); give another"
+    ):
         write_report(evaluation, Path("file/below"))
 
 
@@ -94,13 +116,20 @@ def several(evaluation):
     labels = np.stack((digits % 2 == 0, digits > 4, digits > 9), 1).astype(np.float32)
     probabilities = np.random.default_rng(0).random(labels.shape).astype(np.float32)
     probabilities[0] = 0
-    loss, wrong = evaluation.scores.loss.copy(), ((probabilities >= 0.5) != (labels > 0)).sum(1).astype(np.int32)
+    loss, wrong = (
+        evaluation.scores.loss.copy(),
+        ((probabilities >= 0.5) != (labels > 0)).sum(1).astype(np.int32),
+    )
     loss[0], wrong[0] = np.nan, 3
     areas = average_precisions(labels, probabilities)
-    scores = evaluation.scores._replace(loss=loss, rank=wrong, probabilities=probabilities, areas=areas)
+    scores = evaluation.scores._replace(
+        loss=loss, rank=wrong, probabilities=probabilities, areas=areas
+    )
     spec = dataclasses.replace(evaluation.trained.input, classes=("even", "large", "none"))
     trained = dataclasses.replace(evaluation.trained, input=spec)
-    dataset = dataclasses.replace(evaluation.dataset, test=Split(evaluation.dataset.test.images, labels))
+    dataset = dataclasses.replace(
+        evaluation.dataset, test=Split(evaluation.dataset.test.images, labels)
+    )
     return dataclasses.replace(evaluation, trained=trained, dataset=dataset, scores=scores)
 
 
@@ -108,7 +137,9 @@ def test_mistakes_of_several_classes_are_none_of_logits_that_are_not_finite(seve
     report = build_report(several)
     assert len(report["mistakes"]) == 36
     assert 0 not in [mistake["index"] for mistake in report["mistakes"]]
-    assert {"even", "not even", "large", "not large", "none"} >= {row["prediction"] for row in report["mistakes"]}
+    assert {"even", "not even", "large", "not large", "none"} >= {
+        row["prediction"] for row in report["mistakes"]
+    }
     confidence = [mistake["confidence"] for mistake in report["mistakes"]]
     assert 1 > confidence[0] >= confidence[-1] > 0.5
 
@@ -121,5 +152,7 @@ def test_average_precisions_of_several_classes_are_the_scores_own(several):
 
 
 def test_without_all_probabilities_there_are_no_curves(evaluation):
-    report = build_report(dataclasses.replace(evaluation, scores=evaluation.scores._replace(probabilities=None)))
+    report = build_report(
+        dataclasses.replace(evaluation, scores=evaluation.scores._replace(probabilities=None))
+    )
     assert (report["curves"], report["mean_average_precision"]) == ([], None)

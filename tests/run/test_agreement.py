@@ -1,4 +1,6 @@
-"""Workers that do not agree on what they compute end alike, before the first update, with what differs in one line."""
+"""Workers that do not agree on what they compute end alike, before the first update, with what
+differs in one line.
+"""
 
 import json
 import re
@@ -18,8 +20,24 @@ pytestmark = pytest.mark.slow
 
 DRIVERS = Path(__file__).parent / "drivers"
 RECIPE = {"model": "resnet8", "image_size": 8, "batch_size": 240, "epochs": 1}
-FILES = {"dataset": "imagefolder", "model": "resnet8", "image_size": 8, "batch_size": 8, "epochs": 1}
-FLAGS = ("--model", "resnet8", "--image-size", "8", "--batch-size", "240", "--epochs", "1", "--no-progress")
+FILES = {
+    "dataset": "imagefolder",
+    "model": "resnet8",
+    "image_size": 8,
+    "batch_size": 8,
+    "epochs": 1,
+}
+FLAGS = (
+    "--model",
+    "resnet8",
+    "--image-size",
+    "8",
+    "--batch-size",
+    "240",
+    "--epochs",
+    "1",
+    "--no-progress",
+)
 HASH = "[0-9a-f]{12}"
 SET = rf"\({HASH}\)"
 
@@ -39,7 +57,8 @@ def rank_1(recipe=None, options=None, base=RECIPE, **both):
 def test_settings_data_and_weights_that_differ_are_named_on_all_ranks(folder, msrun, write_recipe):
     """What may differ (paths, threads, how often is logged) trains on.
 
-    A resume compares the restored state, too, and an evaluation what it scores: of a run, or of a bare weight file.
+    A resume compares the restored state, too, and an evaluation what it scores: of a run, or of a
+    bare weight file.
     """
     for name, seed in (("a", 0), ("b", 1), ("resumed", 0)):
         options = RunOptions(out_dir=name, mode="pynative", progress=False, checkpoint_every=3)
@@ -69,11 +88,14 @@ def test_settings_data_and_weights_that_differ_are_named_on_all_ranks(folder, ms
         "feed uint8, rank 0: float32": rank_1(options={"feed": "uint8"}, **files),
         "check_files no, rank 0: auto": rank_1(options={"check_files": "no"}, **files),
         "training files 20, rank 0: 21": rank_1(options={"data_dir": "fewer"}, **files),
-        f"classes {HASH}, rank 0: {HASH}; rank 1: training images 21 .*; rank 1: validation images 9 ": rank_1(
-            options={"data_dir": "class"}, **files
+        f"classes {HASH}, rank 0: {HASH}; rank 1: training images 21 .*; rank 1: validation images "
+        "9 ": rank_1(options={"data_dir": "class"}, **files),
+        f"training images 21 {SET}, rank 0: 21 {SET}; give": rank_1(
+            options={"data_dir": "renamed"}, **files
         ),
-        f"training images 21 {SET}, rank 0: 21 {SET}; give": rank_1(options={"data_dir": "renamed"}, **files),
-        f"validation images 9 {SET}, rank 0: 9 {SET}; give": rank_1(options={"data_dir": "validation"}, **files),
+        f"validation images 9 {SET}, rank 0: 9 {SET}; give": rank_1(
+            options={"data_dir": "validation"}, **files
+        ),
         f"weights and other state {HASH}, rank 0: {HASH}": [
             [{**RECIPE, "weights": name}, {"out_dir": "none"}] for name in ("a", "b")
         ],
@@ -81,11 +103,16 @@ def test_settings_data_and_weights_that_differ_are_named_on_all_ranks(folder, ms
             options={"folder": "elsewhere"}, out_dir="resumed"
         ),
         "tta flip, rank 0: none;": evaluation(["files"], ["files", "--tta", "flip"]),
-        f"validation images 9 {SET}, rank 0: 9 {SET};": evaluation(["files"], ["files", "--data-dir", "validation"]),
+        f"validation images 9 {SET}, rank 0: 9 {SET};": evaluation(
+            ["files"], ["files", "--data-dir", "validation"]
+        ),
         f"weights and other state {HASH}, rank 0: {HASH}; give all workers the same weights": evaluation(
             *(["--recipe", "mine.toml", "--weights", name] for name in ("a", "b"))
         ),
-        "": [[RECIPE, {"out_dir": "one", **mode}], [{**RECIPE, "name": "mine"}, {"out_dir": "", **own, **mode}]],
+        "": [
+            [RECIPE, {"out_dir": "one", **mode}],
+            [{**RECIPE, "name": "mine"}, {"out_dir": "", **own, **mode}],
+        ],
     }
     Path("cases.json").write_text(json.dumps(cases))
     msrun(2, str(DRIVERS / "other_worker.py"), "cases.json")
@@ -101,17 +128,36 @@ def test_settings_data_and_weights_that_differ_are_named_on_all_ranks(folder, ms
 
 def test_other_code_and_versions_end_the_command_on_both(python):
     """One changed comment; what pip has recorded of NumPy."""
-    shutil.copytree(Path(resnet_fn.__file__).parent, "other/resnet_fn", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        Path(resnet_fn.__file__).parent,
+        "other/resnet_fn",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     with open("other/resnet_fn/models/resnet.py", "a") as file:
         file.write("# mine\n")
     record = Path("other/numpy-1.25.9.dist-info/METADATA")
     record.parent.mkdir()
     record.write_text("Name: numpy\nVersion: 1.25.9\n")
     words = ("python", DRIVERS / "by_rank.py", Path("other").absolute(), *FLAGS, "--out-dir", "run")
-    python("-m", "resnet_fn.launch", "--workers", "2", "--log-dir", "logs", "--", *words, code=1, seconds=300)
+    python(
+        "-m",
+        "resnet_fn.launch",
+        "--workers",
+        "2",
+        "--log-dir",
+        "logs",
+        "--",
+        *words,
+        code=1,
+        seconds=300,
+    )
     logs = [Path(f"logs/worker_{rank}.log").read_text() for rank in range(2)]
-    first, second = (line for log in logs for line in log.splitlines() if line.startswith("train: error: "))
+    first, second = (
+        line for log in logs for line in log.splitlines() if line.startswith("train: error: ")
+    )
     assert first == second
     numpy = f"rank 1: numpy 1.25.9, rank 0: {np.__version__}; start all workers"
-    assert re.match(f"train: error: rank 1: resnet_fn's code {HASH}, rank 0: {HASH}; {numpy}", first), first
+    assert re.match(
+        f"train: error: rank 1: resnet_fn's code {HASH}, rank 0: {HASH}; {numpy}", first
+    ), first
     assert not Path("run").exists()

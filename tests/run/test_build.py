@@ -53,7 +53,9 @@ def test_the_state_is_the_weights_and_what_the_recipe_trains_with():
 
 def test_what_is_frozen_has_neither_momentum_nor_average():
     state = build(freeze="stem,layer1", ema=0.9).state
-    moving = [name for name in names(state.weights) if not name.startswith(("conv1", "bn1", "layer1"))]
+    moving = [
+        name for name in names(state.weights) if not name.startswith(("conv1", "bn1", "layer1"))
+    ]
     assert names(state.optimizer) == [f"momentum.{name}" for name in moving if "moving" not in name]
     assert names(state.average.averages) == [f"ema.{name}" for name in moving]
 
@@ -92,7 +94,9 @@ def test_options_that_nothing_in_the_recipe_can_use_are_rejected():
 def test_a_run_that_goes_on_keeps_its_validation_part(folder):
     """From one folder: as its run has it written down, with what has come since in training."""
     shutil.rmtree(folder / "val")
-    recipe = dataclasses.replace(RECIPE, batch_size=8, dataset="imagefolder", image_size=16, validation_share=0.3)
+    recipe = dataclasses.replace(
+        RECIPE, batch_size=8, dataset="imagefolder", image_size=16, validation_share=0.3
+    )
     options = RunOptions(data_dir=str(folder), progress=False)
     first = build(recipe, options).dataset
     Path("run").mkdir()
@@ -110,7 +114,12 @@ def test_the_first_update_of_a_process_is_its_compilation():
     pace.add(2.0, 0.1, 30.0, applied=True)
     pace.add(1.0, 0.2, 0.5, applied=True)
     pace.add(float("inf"), 0.3, 0.25, applied=False)
-    assert (pace.compiling, pace.seconds, pace.losses, pace.accuracies) == (30.0, [0.5, 0.25], [2.0, 1.0], [0.1, 0.2])
+    assert (pace.compiling, pace.seconds, pace.losses, pace.accuracies) == (
+        30.0,
+        [0.5, 0.25],
+        [2.0, 1.0],
+        [0.1, 0.2],
+    )
     pace.begin(1)
     pace.add(0.5, 0.4, 0.5, applied=True)
     assert (pace.compiling, pace.seconds, pace.losses) == (0.0, [0.5], [0.5])
@@ -143,4 +152,7 @@ def test_a_best_in_words():
     progress = Progress(update=3)
     progress.update_best("map", {"loss": 1.0, "map": 0.5})
     assert progress.best == {"map": 0.5, "update": 3}  # without top1
-    assert describe_best("map", progress.best, {"map": 0.25}) == "best mAP 50.00% (update 3), last 25.00%"
+    assert (
+        describe_best("map", progress.best, {"map": 0.25})
+        == "best mAP 50.00% (update 3), last 25.00%"
+    )

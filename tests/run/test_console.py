@@ -13,14 +13,17 @@ pytestmark = pytest.mark.usefixtures("device")
 
 
 def test_a_run_from_its_header_to_its_total_time(capsys):
-    recipe = Recipe(name="digits", model="resnet8", image_size=8, batch_size=240, epochs=2, max_shift=1)
+    recipe = Recipe(
+        name="digits", model="resnet8", image_size=8, batch_size=240, epochs=2, max_shift=1
+    )
     options = RunOptions(out_dir="run", norms_every=5)
     train(recipe, options)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:4] == [
         "net         resnet8, 77,754 parameters",
         "data        digits: 1,437 training and 360 validation images, 10 classes, 8x8",
-        "recipe      digits with image_size 8, max_rotation 0.0, max_zoom 0.0, batch_size 240, epochs 2",
+        "recipe      digits with image_size 8, max_rotation 0.0, max_zoom 0.0, batch_size 240, "
+        "epochs 2",
         "updates     10 of 240 images, 5 an epoch; each epoch leaves out 237 images",
     ]
     assert re.fullmatch(r"device      CPU, \d+ threads?, 1 worker", lines[4])
@@ -44,7 +47,14 @@ def test_a_run_from_its_header_to_its_total_time(capsys):
 
 
 def test_times_have_the_units_that_matter():
-    assert [clock(s) for s in (0, 9.94, 59.6, 185, 3600, 7830)] == ["0:00", "0:10", "1:00", "3:05", "1h00", "2h10"]
+    assert [clock(s) for s in (0, 9.94, 59.6, 185, 3600, 7830)] == [
+        "0:00",
+        "0:10",
+        "1:00",
+        "3:05",
+        "1h00",
+        "2h10",
+    ]
 
 
 def test_the_header_names_folders_and_classes(folder, capsys):

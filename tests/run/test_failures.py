@@ -1,4 +1,7 @@
-"""An update that is not finite: its samples are named. (Ranks and files: faults/test_launcher.py.)"""
+"""An update that is not finite: its samples are named.
+
+(Ranks and files: faults/test_launcher.py.)
+"""
 
 import numpy as np
 import pytest

@@ -26,11 +26,16 @@ SETTINGS = {"epochs": 2, "batch_size": 240, "learning_rate": 0.05, "progress": F
 
 
 def pairs(recipe=PLAIN):
-    """The digits as their net gets them, float32 [N, 1, 8, 8], and their labels: (training, validation)."""
+    """The digits as their net gets them, float32 [N, 1, 8, 8], and their labels: (training,
+    validation).
+    """
     dataset = open_dataset(recipe)
     splits = (dataset.train, dataset.test)
     return [
-        (next(split.eval_images([np.arange(len(split))], dataset.input)), split.labels.astype(np.int64))
+        (
+            next(split.eval_images([np.arange(len(split))], dataset.input)),
+            split.labels.astype(np.int64),
+        )
         for split in splits
     ]
 
@@ -38,7 +43,9 @@ def pairs(recipe=PLAIN):
 def make_net(outputs=10, seed=3):
     mindspore.set_seed(seed)
     convolution = nn.Conv2d(1, 4, 3, pad_mode="pad", padding=1)
-    return nn.SequentialCell(convolution, nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dense(256, outputs))
+    return nn.SequentialCell(
+        convolution, nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dense(256, outputs)
+    )
 
 
 def twice(outputs, targets):
@@ -66,9 +73,18 @@ def outputs_of(net, inputs):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, device):
-    """A run with a loss of one's own, BatchNorm, Adam and a moving average; its result and net. Not to be changed."""
+    """A run with a loss of one's own, BatchNorm, Adam and a moving average; its result and net.
+
+    Not to be changed.
+    """
     net, folder = make_net(), tmp_path_factory.mktemp("own") / "run"
-    settings = {**SETTINGS, "optimizer": "adamw", "learning_rate": 0.003, "nesterov": False, "ema": 0.8}
+    settings = {
+        **SETTINGS,
+        "optimizer": "adamw",
+        "learning_rate": 0.003,
+        "nesterov": False,
+        "ema": 0.8,
+    }
     settings |= {"out_dir": str(folder), "checkpoint_every": 4, "keep_last": 9}
     return fit(net, *pairs(), twice, **settings), net, settings
 
@@ -80,7 +96,8 @@ def test_the_bits_are_those_of_the_recipe(events):
     for kind in ("train", "eval"):
         times = ("images_per_second", "data_seconds", "step_seconds", "memory_mb")
         rows = [
-            [{k: v for k, v in e.items() if k not in times} for e in events(run, kind)] for run in ("recipe", "own")
+            [{k: v for k, v in e.items() if k not in times} for e in events(run, kind)]
+            for run in ("recipe", "own")
         ]
         assert rows[0] == rows[1]
     a, b = (load_checkpoint(result.best_checkpoint) for result in (ours, own))
@@ -92,13 +109,16 @@ def test_the_bits_are_those_of_the_recipe(events):
 def test_an_interrupted_run_resumes_to_the_bit(finished, events, last_state):
     whole, _, settings = finished
     shutil.copytree(whole.run, "copy")
-    for path in Path("copy/checkpoints").iterdir():  # as if the run had been killed within its first epoch
+    # as if the run had been killed within its first epoch
+    for path in Path("copy/checkpoints").iterdir():
         if path.name > "step-00000004":
             shutil.rmtree(path)
     resumed = fit(make_net(seed=9), *pairs(), twice, **settings | {"out_dir": "copy"})
     assert (resumed.updates, resumed.last, resumed.best) == (whole.updates, whole.last, whole.best)
     for kind in ("train", "eval"):
-        a, b = ([(e["update"], e["loss"]) for e in events(run, kind)] for run in (whole.run, "copy"))
+        a, b = (
+            [(e["update"], e["loss"]) for e in events(run, kind)] for run in (whole.run, "copy")
+        )
         assert a == b
     assert last_state("copy")[1] == last_state(whole.run)[1]
 
@@ -111,21 +131,41 @@ def test_other_data_or_another_net_is_rejected(finished, raises_line):
     values = "other values in the training or validation arrays"
     longer = f"fit(…, resume={settings['out_dir']!r}, epochs=3), without out_dir"
     for changes, parts in (
-        ({"train": (changed, training[1])}, ("resume: another training set", values, "the same arrays")),
+        (
+            {"train": (changed, training[1])},
+            ("resume: another training set", values, "the same arrays"),
+        ),
         ({"validation": (validation[0], validation[1][::-1])}, (values,)),
         ({"net": make_net(12)}, ("resume", "classes")),
         ({"net": linear}, ("belongs to another net", "1.weight", "give")),
-        ({"loss": "cross_entropy"}, ("resume:", "loss 'own' → 'cross_entropy'", "call fit with the old settings")),
+        (
+            {"loss": "cross_entropy"},
+            ("resume:", "loss 'own' → 'cross_entropy'", "call fit with the old settings"),
+        ),
         ({"epochs": 3}, ("resume:", "epochs 2 → 3", longer)),
     ):
-        given = {"net": make_net(), "train": training, "validation": validation, "loss": twice, **settings}
+        given = {
+            "net": make_net(),
+            "train": training,
+            "validation": validation,
+            "loss": twice,
+            **settings,
+        }
         with raises_line(*parts):
             fit(**given | changes)
 
 
 def test_a_loss_of_ones_own_trains_and_validates(events):
-    """Of twice the loss every number is twice: at the first update, and over all of the validation set."""
-    settings = {**SETTINGS, "epochs": 1, "learning_rate": 1e-30, "weight_decay": 0.0, "clip_norm": 0.0}
+    """Of twice the loss every number is twice: at the first update, and over all of the validation
+    set.
+    """
+    settings = {
+        **SETTINGS,
+        "epochs": 1,
+        "learning_rate": 1e-30,
+        "weight_decay": 0.0,
+        "clip_norm": 0.0,
+    }
     once = fit(make_net(), *pairs(), **settings, label_smoothing=0.0, out_dir="once")
     doubled = fit(make_net(), *pairs(), twice_in_float64, **settings, out_dir="doubled")
     a, b = (events(run, "train")[0] for run in ("once", "doubled"))
@@ -133,11 +173,16 @@ def test_a_loss_of_ones_own_trains_and_validates(events):
     assert b["grad_norm"] == pytest.approx(2 * a["grad_norm"], rel=1e-6)
     # 360 samples: the last block is short
     assert doubled.last["loss"] == pytest.approx(2 * once.last["loss"], rel=1e-6)
-    assert (doubled.last["top1"], doubled.last["macro_f1"]) == (once.last["top1"], once.last["macro_f1"])
+    assert (doubled.last["top1"], doubled.last["macro_f1"]) == (
+        once.last["top1"],
+        once.last["macro_f1"],
+    )
 
 
 def test_targets_may_be_anything(events):
-    """Numbers instead of classes: the loss is the metric, and the best checkpoint has the lowest."""
+    """Numbers instead of classes: the loss is the metric, and the best checkpoint has the
+    lowest.
+    """
     training, validation = map(with_sine, pairs())
     net = make_net(2)
     settings = {**SETTINGS, "epochs": 3, "out_dir": "run", "norms_every": 5}
@@ -153,7 +198,11 @@ def test_targets_may_be_anything(events):
     assert set(trained[4]["norms"]["weight"]) == {"0", "1", "4"}  # the cells of the net
     assert not Path("run/report").exists()
     settings = json.loads(Path("run/config.json").read_text())["recipe"]
-    assert (settings["monitor"], settings["loss"], settings["label_smoothing"]) == ("loss", "own", 0.0)
+    assert (settings["monitor"], settings["loss"], settings["label_smoothing"]) == (
+        "loss",
+        "own",
+        0.0,
+    )
 
 
 def test_the_run_folder_has_all_that_a_run_has(finished):
@@ -162,8 +211,13 @@ def test_the_run_folder_has_all_that_a_run_has(finished):
     settings = json.loads((result.run / "config.json").read_text())["recipe"]
     assert (settings["model"], settings["dataset"], settings["loss"]) == ("own", "own", "own")
     report = json.loads((result.run / "report/report.json").read_text())
-    assert (report["checkpoint"]["update"], report["top1"]) == (result.best["update"], result.best["top1"])
-    best = next(event for event in result.history["eval"] if event["update"] == result.best["update"])
+    assert (report["checkpoint"]["update"], report["top1"]) == (
+        result.best["update"],
+        result.best["top1"],
+    )
+    best = next(
+        event for event in result.history["eval"] if event["update"] == result.best["update"]
+    )
     assert report["loss"] == pytest.approx(best["loss"] / 2, rel=1e-6)  # the cross-entropy
     rows = (result.run / "report/predictions.csv").read_text().splitlines()
     losses = [float(row["loss"]) for row in csv.DictReader(rows)]
@@ -189,7 +243,9 @@ def test_weights_load_into_the_net_again(finished):
     load_weights(net, result.best_checkpoint)
     assert (outputs_of(net, inputs).argmax(1) == labels).mean() == result.best["top1"]
     file = str(result.best_checkpoint / "weights.safetensors")
-    missing = mindspore.load_param_into_net(net, mindspore.load_checkpoint(file, format="safetensors"))
+    missing = mindspore.load_param_into_net(
+        net, mindspore.load_checkpoint(file, format="safetensors")
+    )
     assert missing == ([], [])
     saved = load_checkpoint(result.best_checkpoint).weights
     for parameter in net.get_parameters():
@@ -219,7 +275,12 @@ def of(**changes):
     """Arguments of `fit`: 8 samples [3] of 2 classes, changed."""
     rng = np.random.default_rng(0)
     inputs, labels = rng.normal(size=(8, 3)), np.arange(8) % 2
-    usual = {"net": nn.Dense(3, 2), "train": (inputs, labels), "validation": (inputs, labels), "batch_size": 4}
+    usual = {
+        "net": nn.Dense(3, 2),
+        "train": (inputs, labels),
+        "validation": (inputs, labels),
+        "batch_size": 4,
+    }
     return usual | changes
 
 
@@ -242,56 +303,131 @@ NAN = np.where(np.arange(24).reshape(8, 3) == 7, np.nan, 0)
     [
         ({"train": X}, ["train: must be a pair"]),
         ({"train": {"x": X, "y": Y}}, ["train: must be a pair", "is a dict"]),
-        ({"train": ((X, X), Y), "net": TwoInputs()}, ["train: has 2 arrays of inputs", "join", "own_loop.md"]),
-        ({"train": ([X, X[:, :2]], Y), "net": TwoInputs()}, ["train: has 2 arrays of inputs", "join"]),
-        ({"train": ({"a": X, "b": X}, Y), "net": TwoInputs()}, ["train: has 2 arrays of inputs", "join"]),
-        ({"train": (X, X, Y), "net": TwoInputs()}, ["train: must be a pair", "there are 3 arrays", "join"]),
+        (
+            {"train": ((X, X), Y), "net": TwoInputs()},
+            ["train: has 2 arrays of inputs", "join", "own_loop.md"],
+        ),
+        (
+            {"train": ([X, X[:, :2]], Y), "net": TwoInputs()},
+            ["train: has 2 arrays of inputs", "join"],
+        ),
+        (
+            {"train": ({"a": X, "b": X}, Y), "net": TwoInputs()},
+            ["train: has 2 arrays of inputs", "join"],
+        ),
+        (
+            {"train": (X, X, Y), "net": TwoInputs()},
+            ["train: must be a pair", "there are 3 arrays", "join"],
+        ),
         ({"validation": None}, ["validation: must be a pair", "is None"]),
-        ({"train": (X, Y.astype(str))}, ["train: targets are <u21 [8], which are texts", "np.unique"]),
-        ({"train": (X, Y[:, None]), "validation": (X, Y[:, None])}, ["train: targets are int64 [8, 1]", "[:, 0]"]),
-        ({"train": (X, np.eye(2)[Y]), "validation": (X, np.eye(2)[Y])}, ["train: targets are", "argmax(1)"]),
-        ({"train": (X, Y * 1.0), "validation": (X, Y * 1.0)}, ["train: targets are float32 [8]", "astype(int)"]),
+        (
+            {"train": (X, Y.astype(str))},
+            ["train: targets are <u21 [8], which are texts", "np.unique"],
+        ),
+        (
+            {"train": (X, Y[:, None]), "validation": (X, Y[:, None])},
+            ["train: targets are int64 [8, 1]", "[:, 0]"],
+        ),
+        (
+            {"train": (X, np.eye(2)[Y]), "validation": (X, np.eye(2)[Y])},
+            ["train: targets are", "argmax(1)"],
+        ),
+        (
+            {"train": (X, Y * 1.0), "validation": (X, Y * 1.0)},
+            ["train: targets are float32 [8]", "astype(int)"],
+        ),
         ({"train": (X, Y[:7])}, ["train: has 8 inputs and 7 targets"]),
         ({"train": (X[:0], Y[:0])}, ["train: inputs are float32 [0, 3]; give"]),
         ({"train": (X.astype(str), Y)}, ["train: inputs are <u32 [8, 3]", "numbers"]),
         ({"train": ([[1, 2], [3]], [0, 1])}, ["train: inputs are not an array"]),
         ({"train": (NAN, Y)}, ["train: inputs are not finite in 1 samples, first in sample 2"]),
-        ({"validation": (X, NAN)}, ["validation: targets are not finite in 1 samples, first in sample 2"]),
-        ({"validation": (X[:, :2], Y)}, ["validation: inputs of a sample must be float32 [3]", "they are float32 [2]"]),
+        (
+            {"validation": (X, NAN)},
+            ["validation: targets are not finite in 1 samples, first in sample 2"],
+        ),
+        (
+            {"validation": (X[:, :2], Y)},
+            ["validation: inputs of a sample must be float32 [3]", "they are float32 [2]"],
+        ),
         ({"train": (X, Y - 100)}, ["train: sample 0 has label -100", 'targets.astype("float32")']),
         ({"validation": (X, Y * 2)}, ["validation: sample 1 has label 2, outside 0..1"]),
         ({"train": (X, Y + 2**40)}, [f"train: sample 0 has label {2**40}", "fix the labels"]),
-        ({"train": (X.astype(">i4") - 2**17, Y), "validation": (X, Y)}, ["must be int32 [3], as in train"]),
+        (
+            {"train": (X.astype(">i4") - 2**17, Y), "validation": (X, Y)},
+            ["must be int32 [3], as in train"],
+        ),
         ({"train": (X.astype(np.longdouble), Y)}, ["train: inputs are", "128 [8, 3]", "64 bits"]),
-        ({**NO_CLASSES, "loss": "cross_entropy"}, ["train: targets are float32 [8, 3], but cross_entropy takes"]),
+        (
+            {**NO_CLASSES, "loss": "cross_entropy"},
+            ["train: targets are float32 [8, 3], but cross_entropy takes"],
+        ),
         ({"net": nn.Dense(4, 2)}, ["net: the call fails with inputs float32 [2, 3]"]),
         ({"net": nn.Dense}, ["net: Dense is a class", "Dense(…)"]),
         ({"net": abs}, ["net: the function abs is not an nn.Cell", "docs/migrating.md"]),
-        ({"loss": nn.CrossEntropyLoss}, ["loss: CrossEntropyLoss is a class", "CrossEntropyLoss()"]),
-        ({"loss": lambda a, b: squared_error(a, b)}, ["loss: MindSpore cannot compile this lambda", "def", "pynative"]),
+        (
+            {"loss": nn.CrossEntropyLoss},
+            ["loss: CrossEntropyLoss is a class", "CrossEntropyLoss()"],
+        ),
+        (
+            {"loss": lambda a, b: squared_error(a, b)},
+            ["loss: MindSpore cannot compile this lambda", "def", "pynative"],
+        ),
         ({"optimizer": nn.Momentum}, ["optimizer:", "is not a text; use one of sgd, adam"]),
         ({"net": nn.ReLU()}, ["net: ReLU has no parameters"]),
-        ({"net": nn.SequentialCell(nn.Dense(3, 2), nn.Softmax(0), nn.Flatten(0))}, ["net: the output is float32 [4]"]),
-        ({"net": nn.Dense(3, 1)}, ["net: the output is float32 [2, 1]", 'targets.astype("float32")']),
+        (
+            {"net": nn.SequentialCell(nn.Dense(3, 2), nn.Softmax(0), nn.Flatten(0))},
+            ["net: the output is float32 [4]"],
+        ),
+        (
+            {"net": nn.Dense(3, 1)},
+            ["net: the output is float32 [2, 1]", 'targets.astype("float32")'],
+        ),
         ({"loss": nn.BCEWithLogitsLoss()}, ["loss: the call fails", 'targets.astype("float32")']),
-        ({"loss": nn.SequentialCell(nn.Dense(2, 1))}, ["loss: SequentialCell has parameters to train"]),
+        (
+            {"loss": nn.SequentialCell(nn.Dense(2, 1))},
+            ["loss: SequentialCell has parameters to train"],
+        ),
         ({"loss": 3}, ["loss: 3 is neither"]),
-        ({"loss": nn.MSELoss("none"), "train": (X, X), "validation": (X, X)}, ["loss: the call fails"]),
-        ({"loss": nn.CrossEntropyLoss(reduction="none")}, ["loss: the result is float32 [2]", "mean"]),
-        ({"loss": twice, "label_smoothing": 0.1}, ["loss: 'own'", "neither label_smoothing nor class_weights"]),
-        ({"loss": twice, "class_weights": "balanced"}, ["loss: 'own'", "neither label_smoothing nor class_weights"]),
+        (
+            {"loss": nn.MSELoss("none"), "train": (X, X), "validation": (X, X)},
+            ["loss: the call fails"],
+        ),
+        (
+            {"loss": nn.CrossEntropyLoss(reduction="none")},
+            ["loss: the result is float32 [2]", "mean"],
+        ),
+        (
+            {"loss": twice, "label_smoothing": 0.1},
+            ["loss: 'own'", "neither label_smoothing nor class_weights"],
+        ),
+        (
+            {"loss": twice, "class_weights": "balanced"},
+            ["loss: 'own'", "neither label_smoothing nor class_weights"],
+        ),
         ({"model": "resnet18"}, ["model:", "leave it out"]),
         ({"monitor": "map"}, ["monitor: 'map'", "give top1, macro_f1 or loss"]),
-        ({"loss_scale": 8.0}, ["loss_scale: this setting is only for this package's data sets and nets"]),
+        (
+            {"loss_scale": 8.0},
+            ["loss_scale: this setting is only for this package's data sets and nets"],
+        ),
         ({"max_rotation": 10}, ["max_rotation: 10.0 is for this package's data sets and nets"]),
         ({"data_dir": "x"}, ["data_dir: 'x' is for this package's data sets and nets"]),
         ({"out_dirr": "x"}, ["fit: unknown setting 'out_dirr'; did you mean out_dir"]),
         ({"pretrained": True}, ["fit: unknown setting 'pretrained'; use one of accumulate"]),
-        ({"freeze_backbone": True}, ["fit: unknown setting 'freeze_backbone'; use one of accumulate"]),
+        (
+            {"freeze_backbone": True},
+            ["fit: unknown setting 'freeze_backbone'; use one of accumulate"],
+        ),
         ({"model_ema": True}, ["fit: unknown setting 'model_ema'; give ema 0.9999"]),
         ({"batch_size": 9}, ["batch_size: 9 is more than the 8 training samples; give at most 8"]),
-        ({**NO_CLASSES, "sampling": "balanced"}, ["sampling: 'balanced' needs classes, but targets are float32"]),
-        ({**NO_CLASSES, "monitor": "top1"}, ["monitor: 'top1' needs classes, but targets are float32 [8, 3]"]),
+        (
+            {**NO_CLASSES, "sampling": "balanced"},
+            ["sampling: 'balanced' needs classes, but targets are float32"],
+        ),
+        (
+            {**NO_CLASSES, "monitor": "top1"},
+            ["monitor: 'top1' needs classes, but targets are float32 [8, 3]"],
+        ),
     ],
 )
 def test_what_cannot_work_is_one_line(raises_line, changes, parts):
@@ -310,13 +446,28 @@ def test_objects_of_pytorch_are_named_with_what_to_give(raises_line):
             return arrays[0][index], arrays[1][index]
 
     cases = (
-        ({"net": torch.nn.Linear(3, 2)}, ["net: a Linear of torch is not an nn.Cell", "docs/migrating.md"]),
-        ({"loss": torch.nn.CrossEntropyLoss()}, ["loss: a CrossEntropyLoss of torch", "'cross_entropy'"]),
-        ({"loss": torch.nn.functional.cross_entropy}, ["loss: the function cross_entropy of torch", "give"]),
+        (
+            {"net": torch.nn.Linear(3, 2)},
+            ["net: a Linear of torch is not an nn.Cell", "docs/migrating.md"],
+        ),
+        (
+            {"loss": torch.nn.CrossEntropyLoss()},
+            ["loss: a CrossEntropyLoss of torch", "'cross_entropy'"],
+        ),
+        (
+            {"loss": torch.nn.functional.cross_entropy},
+            ["loss: the function cross_entropy of torch", "give"],
+        ),
         ({"train": dataset}, ["train: must be a pair", "a TensorDataset of torch", "np.stack"]),
         ({"train": Mine()}, ["train: must be a pair", "a Mine of torch", "np.stack"]),
-        ({"train": torch.utils.data.DataLoader(dataset)}, ["train: ", "a DataLoader of torch", "np.concatenate"]),
-        ({"train": (arrays[0].requires_grad_(), Y)}, ["train: inputs are not an array", "tensor.detach().cpu()"]),
+        (
+            {"train": torch.utils.data.DataLoader(dataset)},
+            ["train: ", "a DataLoader of torch", "np.concatenate"],
+        ),
+        (
+            {"train": (arrays[0].requires_grad_(), Y)},
+            ["train: inputs are not an array", "tensor.detach().cpu()"],
+        ),
     )
     for changes, parts in cases:
         with raises_line(*parts):
@@ -345,18 +496,33 @@ def test_a_partial_trains_as_the_function_that_it_stands_for(events):
     x, y = np.random.rand(8, 3), np.random.rand(8, 2)
     for name, loss in (("partial", partial(scaled, 2.0, plus=3.0)), ("def", written_out)):
         net = nn.Dense(3, 2, weight_init="ones", has_bias=False)
-        fit(**of(net=net, train=(x, y), validation=(x, y), loss=loss, epochs=2, out_dir=name, progress=False))
+        fit(
+            **of(
+                net=net,
+                train=(x, y),
+                validation=(x, y),
+                loss=loss,
+                epochs=2,
+                out_dir=name,
+                progress=False,
+            )
+        )
     one, two = ([event["loss"] for event in events(name, "train")] for name in ("partial", "def"))
     assert one == two
 
 
 def test_without_compiling_python_sees_every_step(capsys):
-    """`mode="pynative"`: the report, too, is of a net that cannot be compiled; here it cannot be written."""
+    """`mode="pynative"`: the report, too, is of a net that cannot be compiled; here it cannot be
+    written.
+    """
 
     class Counting(nn.Cell):
         def __init__(self):
             super().__init__()
-            self.dense, self.calls = nn.SequentialCell(nn.Dropout(p=0.5), nn.Dropout(p=0.0), nn.Dense(3, 2)), []
+            self.dense, self.calls = (
+                nn.SequentialCell(nn.Dropout(p=0.5), nn.Dropout(p=0.0), nn.Dense(3, 2)),
+                [],
+            )
 
         def construct(self, x):
             self.calls.append(x.asnumpy().shape)  # compiled, `asnumpy` would fail
@@ -370,16 +536,27 @@ def test_without_compiling_python_sees_every_step(capsys):
     assert "own: 8 training and 8 validation samples, 2 classes, inputs float32 [3]" in printed.out
     assert "warning: dropout in dense.0: a checkpoint cannot restore" in printed.out
     assert "warning: no report of the run: report: run/report cannot be written" in printed.err
-    assert net.calls == [(2, 3), (4, 3), (4, 3), (64, 3), (64, 3)]  # tried, trained, evaluated, reported
+    # tried, trained, evaluated, reported
+    assert net.calls == [(2, 3), (4, 3), (4, 3), (64, 3), (64, 3)]
     last = load_checkpoint(result.run / "checkpoints/step-00000002").weights
     for parameter in net.get_parameters():
         assert np.array_equal(parameter.asnumpy(), last[parameter.name])
 
 
-def test_a_layer_in_float16_that_fails_in_an_evaluation_leaves_the_saved_weights_in_float32(tmp_path):
-    """`process.ending_mixed_precision`: the moving average's end would write the weights back, rounded."""
+def test_a_layer_in_float16_that_fails_in_an_evaluation_leaves_the_saved_weights_in_float32(
+    tmp_path,
+):
+    """`process.ending_mixed_precision`: the moving average's end would write the weights back,
+    rounded.
+    """
     half, train = nn.Dense(3, 2).to_float(mindspore.float16), with_sine(pairs()[0])
-    settings = {**SETTINGS, "ema": 0.9, "mode": "pynative", "epochs": 1, "out_dir": str(tmp_path / "run")}
+    settings = {
+        **SETTINGS,
+        "ema": 0.9,
+        "mode": "pynative",
+        "epochs": 1,
+        "out_dir": str(tmp_path / "run"),
+    }
 
     def loss(outputs, targets):
         return half(outputs) if len(targets) == 5 else squared_error(outputs, targets)
@@ -392,14 +569,18 @@ def test_a_layer_in_float16_that_fails_in_an_evaluation_leaves_the_saved_weights
 
 @pytest.mark.slow
 def test_workers_share_the_samples(python, msrun, events):
-    """Two workers compute what one does; they write one report, or none where they do not share the disk."""
+    """Two workers compute what one does; they write one report, or none where they do not share the
+    disk.
+    """
     driver = str(Path(__file__).parent / "drivers/own_net.py")
     python(driver, "one")
     log = msrun(2, driver, "two", "apart")
     for kind in ("train", "eval"):
         one, two = ([event["loss"] for event in events(run, kind)] for run in ("one", "two"))
         assert two == pytest.approx(one, rel=1e-5)
-    first, second = (json.loads(Path(run, "report/report.json").read_text()) for run in ("one", "two"))
+    first, second = (
+        json.loads(Path(run, "report/report.json").read_text()) for run in ("one", "two")
+    )
     assert first["top1"] == second["top1"]
     assert log.count("warning: no report of the run:") == 1
     assert Path("apart/metrics.jsonl").exists()

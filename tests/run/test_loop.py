@@ -20,10 +20,44 @@ from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.evaluation.evaluate import evaluate
 from resnet_fn.run.loop import train
 
-FREE = ["--model", "resnet8", "--norm", "none", "--batch-size", "240", "--epochs", "2", "--image-size", "8"]
+FREE = [
+    "--model",
+    "resnet8",
+    "--norm",
+    "none",
+    "--batch-size",
+    "240",
+    "--epochs",
+    "2",
+    "--image-size",
+    "8",
+]
 PHOTOGRAPHS = (
-    *("--dataset", "imagefolder", "--image-size", "16", "--model", "resnet8", "--batch-size", "8", "--epochs", "2"),
-    *("--max-shift", "0", "--max-rotation", "0", "--max-zoom", "0", "--flip", "--mixup", "0.2", "--ema", "0.8"),
+    *(
+        "--dataset",
+        "imagefolder",
+        "--image-size",
+        "16",
+        "--model",
+        "resnet8",
+        "--batch-size",
+        "8",
+        "--epochs",
+        "2",
+    ),
+    *(
+        "--max-shift",
+        "0",
+        "--max-rotation",
+        "0",
+        "--max-zoom",
+        "0",
+        "--flip",
+        "--mixup",
+        "0.2",
+        "--ema",
+        "0.8",
+    ),
     *("--on-bad-sample", "skip", "--no-progress", "--out-dir", "run", "--eval-batch-size", "4"),
 )
 FINETUNE = {
@@ -31,16 +65,20 @@ FINETUNE = {
     **{"monitor": "macro_f1", "patience": 2, "drop_path": 0.2, "dropout": 0.2},
     **{"sampling": "balanced"},
 }
-NOISE = 24.0  # MB: what the allocator holds back one epoch and gives away in another; a run has about 900
+# MB: what the allocator holds back one epoch and gives away in another; a run has about 900
+NOISE = 24.0
 
 
 @pytest.fixture
 def compare_runs(events):
-    """compare_runs(one, many): the same samples, losses, norms and weights, but for float rounding."""
+    """compare_runs(one, many): the same samples, losses, norms and weights, but for float
+    rounding.
+    """
 
     def compare(one, many):
         for a, b in zip(events(one, "train"), events(many, "train"), strict=True):
-            # One update differs by rounding alone; from then on each starts where the rounding of those before led.
+            # One update differs by rounding alone; from then on each starts where the rounding of
+            # those before led.
             tolerance = 1e-5 if a["update"] == 1 else 5e-3
             for field in ("loss", "grad_norm", "accuracy"):
                 assert b[field] == pytest.approx(a[field], rel=tolerance), (field, a["update"])
@@ -58,16 +96,23 @@ def test_workers_and_micro_batches_compute_the_same_numbers(msrun, python, compa
     With frozen parts, rates by layer, what is left out at random, class weights, balanced sampling.
     """
     words = (
-        "--freeze stem,layer1 --layer-decay 0.75 --drop-path 0.3 --learning-rate 0.05 --head-lr-factor 2 --dropout 0.2 "
+        "--freeze stem,layer1 --layer-decay 0.75 --drop-path 0.3 --learning-rate 0.05 "
+        "--head-lr-factor 2 --dropout 0.2 "
         "--class-weights weights.txt --sampling balanced"
     )
-    Path("weights.txt").write_text("".join(f"{label} {2 if label == 0 else 1}\n" for label in range(10)))
+    Path("weights.txt").write_text(
+        "".join(f"{label} {2 if label == 0 else 1}\n" for label in range(10))
+    )
     flags = [*FREE, *words.split()]
     one = python("-m", "resnet_fn.train", *flags, "--out-dir", "one", seconds=300)
-    assert "images      0 143 of weight 1.82, seen 1 times; 1 146 of weight 0.909, seen 0.984 times" in one.stdout
+    assert (
+        "images      0 143 of weight 1.82, seen 1 times; 1 146 of weight 0.909, seen 0.984 times"
+        in one.stdout
+    )
     msrun(2, "-m", "resnet_fn.train", *flags, "--out-dir", "two", "--accumulate", "3")
     compare_runs("one", "two")
-    log = msrun(4, "-m", "resnet_fn.train", *flags, "--mode", "pynative", "--out-dir", "four")  # not compiled 4 times
+    # not compiled 4 times
+    log = msrun(4, "-m", "resnet_fn.train", *flags, "--mode", "pynative", "--out-dir", "four")
     assert "4 workers" in log
     lines = Path("logs/worker_3.log").read_text().splitlines()
     assert all("[INFO]" in line for line in lines)  # rank 0 alone speaks
@@ -75,13 +120,28 @@ def test_workers_and_micro_batches_compute_the_same_numbers(msrun, python, compa
 
 
 SEVERAL = {
-    **{"dataset": "imagefolder", "multi_label": True, "loss": "bce", "label_smoothing": 0.0, "monitor": "map"},
-    **{"model": "resnet8", "image_size": 8, "batch_size": 12, "epochs": 2, "learning_rate": 0.05, "flip": True},
+    **{
+        "dataset": "imagefolder",
+        "multi_label": True,
+        "loss": "bce",
+        "label_smoothing": 0.0,
+        "monitor": "map",
+    },
+    **{
+        "model": "resnet8",
+        "image_size": 8,
+        "batch_size": 12,
+        "epochs": 2,
+        "learning_rate": 0.05,
+        "flip": True,
+    },
 }
 
 
 def write_lists(train, val):
-    """Pictures of one colour, which every crop leaves as they are, and lists that say which of three are in it."""
+    """Pictures of one colour, which every crop leaves as they are, and lists that say which of
+    three are in it.
+    """
     rng, colours = np.random.default_rng(0), ("red", "green", "blue")
     Path("set").mkdir()
     for name, count in (("train", train), ("val", val)):
@@ -107,7 +167,8 @@ def test_workers_compute_and_score_the_same_with_several_classes_an_image(
     compare_runs("one", "two")
     scores = events("two", "eval")[-1]
     assert set(scores) == {"event", "update", "epoch", "loss", "map", "count", "macro_f1"}
-    assert evaluate("two") == {name: scores[name] for name in ("loss", "map", "count", "macro_f1")}  # every bit
+    # every bit
+    assert evaluate("two") == {name: scores[name] for name in ("loss", "map", "count", "macro_f1")}
 
 
 @pytest.mark.slow
@@ -130,22 +191,39 @@ def test_several_classes_an_image_from_lists_to_predictions(device, events, last
     assert last_state("run") == (state, arrays)
     main("evaluate", "run", "--which", "best", "--json", "result.json", "--report", "report")
     scores = json.loads(Path("result.json").read_text())
-    assert scores["map"] == result.best["map"] == np.mean(list(scores["average_precision"].values()))
+    assert (
+        scores["map"] == result.best["map"] == np.mean(list(scores["average_precision"].values()))
+    )
     assert list(scores["average_precision"]) == ["blue", "green", "red"]
     report = json.loads(Path("report/report.json").read_text())
-    assert {row["name"]: row["average_precision"] for row in report["classes"]} == scores["average_precision"]
+    assert {row["name"]: row["average_precision"] for row in report["classes"]} == scores[
+        "average_precision"
+    ]
     rows = list(csv.DictReader(Path("report/predictions.csv").read_text().splitlines()))
     lines = Path("val.csv").read_text().splitlines()[1:]
-    assert [{*row["label"].split(";")} for row in rows] == [{*line.partition(",")[2].split(";")} for line in lines]
+    assert [{*row["label"].split(";")} for row in rows] == [
+        {*line.partition(",")[2].split(";")} for line in lines
+    ]
     capsys.readouterr()
     main("predict", "run", "set", "--which", "best", "--json", "--threshold", "0.3")
-    predictions = {row["file"]: row["top"] for row in map(json.loads, capsys.readouterr().out.splitlines())}
+    predictions = {
+        row["file"]: row["top"] for row in map(json.loads, capsys.readouterr().out.splitlines())
+    }
     for row in rows:
-        likely = [(row[f"class{k}"], row[f"probability{k}"]) for k in (1, 2, 3) if float(row[f"probability{k}"]) >= 0.3]
-        assert [(top["class"], f"{top['probability']:.6g}") for top in predictions[f"set/{row['name']}"]] == likely
+        likely = [
+            (row[f"class{k}"], row[f"probability{k}"])
+            for k in (1, 2, 3)
+            if float(row[f"probability{k}"]) >= 0.3
+        ]
+        assert [
+            (top["class"], f"{top['probability']:.6g}") for top in predictions[f"set/{row['name']}"]
+        ] == likely
     assert {len(top) for top in predictions.values()} >= {1, 2}
     for flags, message in (
-        (["--top", "3"], "--top: this net predicts any number of classes; give --threshold instead"),
+        (
+            ["--top", "3"],
+            "--top: this net predicts any number of classes; give --threshold instead",
+        ),
         (["--sort", "doubt"], "--sort doubt needs a net that predicts one class; leave it out"),
         (["--threshold", "1.5"], "--threshold: 1.5 is not between 0 and 1; give 0.5"),
     ):
@@ -158,10 +236,20 @@ def main(command, *arguments):
 
 
 @pytest.mark.slow
-def test_a_resumed_run_with_patience_ends_where_the_unbroken_one_does(device, events, last_state, capsys):
-    """Fine-tuning at a rate of almost nothing: only the statistics move, and two evaluations without a gain come."""
+def test_a_resumed_run_with_patience_ends_where_the_unbroken_one_does(
+    device, events, last_state, capsys
+):
+    """Fine-tuning at a rate of almost nothing: only the statistics move, and two evaluations
+    without a gain come.
+    """
     recipe = Recipe(
-        name="digits", model="resnet8", image_size=8, batch_size=240, epochs=6, learning_rate=1e-12, **FINETUNE
+        name="digits",
+        model="resnet8",
+        image_size=8,
+        batch_size=240,
+        epochs=6,
+        learning_rate=1e-12,
+        **FINETUNE,
     )
     options = RunOptions(out_dir="run", progress=False, keep_last=9)
     result = train(recipe, options)
@@ -190,16 +278,22 @@ def test_a_resumed_run_with_patience_ends_where_the_unbroken_one_does(device, ev
 
 @pytest.mark.slow
 def test_ranks_stay_alike_to_the_bit(msrun):
-    """With BatchNorm: every rank holds the same state after each update, moving statistics included."""
+    """With BatchNorm: every rank holds the same state after each update, moving statistics
+    included.
+    """
     msrun(2, str(Path(__file__).parent / "drivers" / "hash_ranks.py"), os.getcwd())
     ranks = [json.loads(Path(f"rank{rank}.json").read_text()) for rank in range(2)]
     assert ranks[0]["workers"] == 2
     assert ranks[0]["state"] == ranks[1]["state"]
-    assert ranks[0]["heard"] == ranks[1]["heard"] == 9000 * "from rank 0: grüße \udcff"  # a byte of no UTF-8
+    # a byte of no UTF-8
+    assert ranks[0]["heard"] == ranks[1]["heard"] == 9000 * "from rank 0: grüße \udcff"
     assert ranks[0]["numbers"] == ranks[1]["numbers"] == [2**24 + 1, 2**48 - 1, 7, 2**31 + 3]
     alone = MemoryFeed(load_digits(), Recipe(batch_size=60, image_size=8))
     for update in range(3):
-        assert ranks[0]["indices"][update] + ranks[1]["indices"][update] == alone.indices(update).tolist()
+        assert (
+            ranks[0]["indices"][update] + ranks[1]["indices"][update]
+            == alone.indices(update).tolist()
+        )
 
 
 @pytest.mark.slow
@@ -219,7 +313,9 @@ def test_two_workers_skip_alike_and_score_every_file_once(folder, msrun, events)
 
 @pytest.fixture
 def logged_updates(python, events):
-    """Train in a process of its own (another test's memory would blur it); the logged updates of each epoch."""
+    """Train in a process of its own (another test's memory would blur it); the logged updates of
+    each epoch.
+    """
 
     def logged(*flags: str) -> dict[int, list[dict[str, float]]]:
         python("-m", "resnet_fn.train", "--no-progress", "--out-dir", "run", *flags, seconds=600)
@@ -233,7 +329,17 @@ def logged_updates(python, events):
 
 @pytest.mark.slow
 def test_memory_does_not_grow_over_twenty_epochs(folder, logged_updates):
-    flags = ("--dataset", "imagefolder", "--data-dir", str(folder), "--image-size", "64", "--batch-size", "4", "--flip")
+    flags = (
+        "--dataset",
+        "imagefolder",
+        "--data-dir",
+        str(folder),
+        "--image-size",
+        "64",
+        "--batch-size",
+        "4",
+        "--flip",
+    )
     epochs = logged_updates("--model", "resnet8", "--epochs", "20", *flags)
     memory = [epoch[-1]["memory_mb"] for epoch in epochs.values()]
     assert len(memory) == 20
@@ -243,16 +349,23 @@ def test_memory_does_not_grow_over_twenty_epochs(folder, logged_updates):
 @pytest.mark.slow
 @pytest.mark.alone
 def test_the_loop_never_waits_for_data(logged_updates):
-    """A batch is prepared while the device computes, over an epoch's end too; only the run's first is waited for.
+    """A batch is prepared while the device computes, over an epoch's end too; only the run's first
+    is waited for.
 
-    The 22 updates of an epoch of digits take at most 1.05 x (updates x median step time): `step_seconds` reaches
-    from the end of the update before to its own. The least of the epochs, since other processes share the machine.
+    The 22 updates of an epoch of digits take at most 1.05 x (updates x median step time):
+    `step_seconds` reaches from the end of the update before to its own. The least of the epochs,
+    since other processes share the machine.
     """
-    before = 0.0  # the step that a batch is prepared in: the update before its own; the run's first has none
+    # the step that a batch is prepared in: the update before its own; the run's first has none
+    before = 0.0
     overheads, waits, preparations = [], [], []
-    for epoch in logged_updates("--model", "resnet20", "--epochs", "3", "--log-every", "1").values():
+    for epoch in logged_updates(
+        "--model", "resnet20", "--epochs", "3", "--log-every", "1"
+    ).values():
         seconds = sum(update["step_seconds"] for update in epoch)
-        overheads.append(seconds / (len(epoch) * statistics.median(update["step_seconds"] for update in epoch)))
+        overheads.append(
+            seconds / (len(epoch) * statistics.median(update["step_seconds"] for update in epoch))
+        )
         waited = prepared = 0.0
         for update in epoch:
             waited += max(0.0, update["data_seconds"] - before)

@@ -77,7 +77,10 @@ OWN_FILES = ("config.json", "recipe.toml", "lock", "validation.json", "contents.
 def test_a_users_own_file_is_never_overwritten(name, lock):
     Path("mine").mkdir()
     Path("mine", name).write_text("{}")
-    with pytest.raises(ValueError, match=rf"^out_dir: mine/{name} was not written by a run; give another --out-dir$"):
+    with pytest.raises(
+        ValueError,
+        match=rf"^out_dir: mine/{name} was not written by a run; give another --out-dir$",
+    ):
         start(lock, out_dir="mine")[0].create(lock)
     assert Path("mine", name).read_text() == "{}"
 
@@ -91,7 +94,9 @@ def test_a_lock_that_a_loss_of_power_left_without_text_is_a_runs_where_there_is_
         Path(folder).mkdir(exist_ok=True)
         Path(folder, "config.json").write_text(config)
         Path(folder, "lock").write_text(left)
-    assert rejected(lock, out_dir="mine").startswith("out_dir: mine/config.json was not written by a run")
+    assert rejected(lock, out_dir="mine").startswith(
+        "out_dir: mine/config.json was not written by a run"
+    )
     run, saved = start(lock, out_dir="run")
     run.create(lock)
     assert saved is None
@@ -123,10 +128,17 @@ def test_damaged_ones_are_named_and_the_one_before_is_used(checkpoint, lock, cap
         file.truncate(100)
     for words in ({"resume": "run"}, {"out_dir": "run"}):
         assert start(lock, **words)[1].state["update"] == 2
-        for warning, part in zip(capsys.readouterr().err.splitlines(), ("10/state.json", "05/weights"), strict=True):
-            pattern = rf"^warning: run/checkpoints/step-000000{part}.* is damaged .*; trying the checkpoint before it$"
+        for warning, part in zip(
+            capsys.readouterr().err.splitlines(), ("10/state.json", "05/weights"), strict=True
+        ):
+            pattern = (
+                rf"^warning: run/checkpoints/step-000000{part}.* is damaged .*; trying the "
+                r"checkpoint before it$"
+            )
             assert re.search(pattern, warning)
-    assert "step-00000010/state.json is damaged" in rejected(lock, resume="run/checkpoints/step-00000010")
+    assert "step-00000010/state.json is damaged" in rejected(
+        lock, resume="run/checkpoints/step-00000010"
+    )
     Path("run/checkpoints/step-00000002/manifest.json").unlink()
     assert "run: all 3 checkpoints are damaged; start a new run" in rejected(lock, out_dir="run")
 
@@ -145,7 +157,18 @@ def test_another_recipe_is_rejected_with_its_differences(checkpoint, lock, says)
 
 
 def test_resume_alone_takes_the_runs_own_recipe_and_options(checkpoint, lock):
-    made = ["--model", "resnet8", "--lr", "0.1", "--epochs", "3", "--accumulate", "2", "--out-dir", "run"]
+    made = [
+        "--model",
+        "resnet8",
+        "--lr",
+        "0.1",
+        "--epochs",
+        "3",
+        "--accumulate",
+        "2",
+        "--out-dir",
+        "run",
+    ]
     recipe, options, _ = parse(made)
     folder = checkpoint("run", 5, recipe=recipe)
     RunFolder(Path("run")).write_config(recipe, options, Workers(), "")
@@ -159,13 +182,31 @@ def test_only_a_run_that_is_named_may_get_other_epochs(checkpoint, lock, says):
     checkpoint("run", 5)
     longer = dataclasses.replace(RECIPE, epochs=4)
     assert start(lock, longer, resume="run")[1].state["update"] == 5
-    says(rejected(lock, longer, out_dir="run"), "(epochs 3 → 4)", "give --resume run --epochs 4, without --out-dir")
+    says(
+        rejected(lock, longer, out_dir="run"),
+        "(epochs 3 → 4)",
+        "give --resume run --epochs 4, without --out-dir",
+    )
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "constant"])
-def test_a_run_that_gets_more_epochs_goes_on_as_one_that_had_them_from_the_start(schedule, capsys, events):
-    """The learning rate is then the longer schedule's; a constant one gives the longer run's bits."""
-    words = ["--model", "resnet8", "--image-size", "8", "--batch-size", "480", "--schedule", schedule, "--no-progress"]
+def test_a_run_that_gets_more_epochs_goes_on_as_one_that_had_them_from_the_start(
+    schedule, capsys, events
+):
+    """The learning rate is then the longer schedule's; a constant one gives the longer run's
+    bits.
+    """
+    words = [
+        "--model",
+        "resnet8",
+        "--image-size",
+        "8",
+        "--batch-size",
+        "480",
+        "--schedule",
+        schedule,
+        "--no-progress",
+    ]
     words += ["--mode", "pynative"]  # nothing to compile three times for two updates an epoch
     train(*parse([*words, "--epochs", "1", "--out-dir", "short"]))
     train(*parse([*words, "--epochs", "2", "--out-dir", "long"]))
@@ -182,7 +223,9 @@ def test_a_run_that_gets_more_epochs_goes_on_as_one_that_had_them_from_the_start
     assert (hashes[0] == hashes[1]) == (schedule == "constant")
     assert [end.state["recipe"]["epochs"] for end in ends] == [2, 2]
     assert settings_of("short")["recipe"]["epochs"] == 2
-    with pytest.raises(ValueError, match="epochs: 1 is less than the 2 epochs that the run has done"):
+    with pytest.raises(
+        ValueError, match="epochs: 1 is less than the 2 epochs that the run has done"
+    ):
         train(*parse(["--resume", "short", "--epochs", "1"]))
 
 
@@ -197,12 +240,18 @@ SMALL = [
     ("name", "now", "kept"),
     [
         ("rates", "--lr 0.03 --layer-decay 0.7 --head-lr-factor 3.3333333333333335", ""),
-        ("average", "--ema 0.99 --ema-start 0.2 --no-ema-warmup", "ema_warmup stays False, not True"),
+        (
+            "average",
+            "--ema 0.99 --ema-start 0.2 --no-ema-warmup",
+            "ema_warmup stays False, not True",
+        ),
     ],
 )
 def test_a_run_of_version_0_2_0_goes_on_to_the_same_bits(name, now, kept, capsys, last_state):
     """`stored` has the state.json that version 0.2.0 wrote after update 2 of the same training."""
-    options = RunOptions(out_dir="run", mode="pynative", checkpoint_every=2, keep_last=9, progress=False)
+    options = RunOptions(
+        out_dir="run", mode="pynative", checkpoint_every=2, keep_last=9, progress=False
+    )
     train(parse([*SMALL, *now.split()])[0], options)
     (state, arrays), run = last_state("run"), RunFolder(Path("run"))
     for update in run.updates():
@@ -241,7 +290,9 @@ def test_an_old_run_of_a_recipe_file_resumes(write_recipe, lock):
 
 def typed(text):
     """Type the commands of an error's text; returns the folder that is to be resumed."""
-    commands, folder = re.search(r": ((?:cp|mkdir) .*); then --resume ('[^']+'|[^ ,]+)", text).groups()
+    commands, folder = re.search(
+        r": ((?:cp|mkdir) .*); then --resume ('[^']+'|[^ ,]+)", text
+    ).groups()
     subprocess.run(["sh", "-c", commands], check=True)
     return folder.strip("'")
 
@@ -251,10 +302,16 @@ def typed(text):
     [
         ({"resume": "run", "out_dir": "my branch"}, "out_dir: my branch", 10),
         ({"resume": "run/checkpoints/step-00000005", "out_dir": "branch"}, "out_dir: branch", 5),
-        ({"resume": "run/checkpoints/step-00000005"}, "resume: .*/run has checkpoints after .*5, up to update 10", 5),
+        (
+            {"resume": "run/checkpoints/step-00000005"},
+            "resume: .*/run has checkpoints after .*5, up to update 10",
+            5,
+        ),
     ],
 )
-def test_a_branch_is_a_copy_that_the_error_has_the_commands_for(checkpoint, options, field, copy, lock):
+def test_a_branch_is_a_copy_that_the_error_has_the_commands_for(
+    checkpoint, options, field, copy, lock
+):
     checkpoint("run", 2, 5, 10)
     RunFolder(Path("run")).write_config(RECIPE, RunOptions(log_every=7), Workers(), "")
     text = rejected(lock, **options)
@@ -265,17 +322,23 @@ def test_a_branch_is_a_copy_that_the_error_has_the_commands_for(checkpoint, opti
     run, found = find_start(recipe, given, Workers(), lock)
     assert (run.path, found.state["update"]) == (Path(branch), copy)
     source = RunFolder(Path("run")).checkpoint_path(copy)
-    assert all(file.read_bytes() == (found.path / file.name).read_bytes() for file in source.iterdir())
+    assert all(
+        file.read_bytes() == (found.path / file.name).read_bytes() for file in source.iterdir()
+    )
     assert RunFolder(Path("run")).updates() == [2, 5, 10]
     assert "already holds a run; leave out --resume" in rejected(lock, resume="run", out_dir=branch)
 
 
-def test_a_checkpoint_that_lies_in_no_run_folder_is_put_into_one_as_the_error_has_it(checkpoint, lock):
+def test_a_checkpoint_that_lies_in_no_run_folder_is_put_into_one_as_the_error_has_it(
+    checkpoint, lock
+):
     checkpoint("run", 5).rename("copy")
     assert parse(["--resume", "copy"])[0].epochs == 3
     text = rejected(lock, resume="copy")
     assert text.startswith("resume: copy does not lie in a run folder; put it into one: ")
-    assert " y/checkpoints/step-00000005; then --resume y" in rejected(lock, resume="copy", out_dir="y")
+    assert " y/checkpoints/step-00000005; then --resume y" in rejected(
+        lock, resume="copy", out_dir="y"
+    )
     assert typed(text) == "NEW"
     run, found = find_start(*parse(["--resume", "NEW"])[:2], Workers(), lock)
     assert (run.path, found.state["update"]) == (Path("NEW"), 5)
@@ -302,7 +365,11 @@ def test_epochs_without_evaluation_are_saved_shown_and_resumed(capsys, last_stat
     assert load_checkpoint(run.checkpoint_path(6)).state["last"]["update"] == 4
     again = train(recipe, options)
     assert last_state("run") == ended
-    assert (again.best, again.last, again.history["eval"]) == (result.best, result.last, events("run", "eval"))
+    assert (again.best, again.last, again.history["eval"]) == (
+        result.best,
+        result.last,
+        events("run", "eval"),
+    )
     assert epochs_shown(capsys.readouterr().out) == {"4/5": True, "5/5": True}
     with pytest.raises(ValueError, match="eval_every 2 → 1"):
         train(dataclasses.replace(recipe, eval_every=1), options)
@@ -326,7 +393,9 @@ def test_a_stop_after_an_epoch_shows_its_row(capsys):
 
 
 def test_patience_counts_evaluations(capsys):
-    """At a rate of almost nothing, the first evaluation is never improved on: the third ends the run."""
+    """At a rate of almost nothing, the first evaluation is never improved on: the third ends the
+    run.
+    """
     flat = {"learning_rate": 1e-12, "freeze": "stem,layer?", "monitor": "loss"}
     recipe = dataclasses.replace(FEW, epochs=9, eval_every=2, patience=2, **flat)
     result = train(recipe, RunOptions(out_dir="run", mode="pynative", progress=False))
@@ -336,7 +405,11 @@ def test_patience_counts_evaluations(capsys):
 
 @pytest.mark.parametrize(("every", "saved"), [(0, [5, 10, 15]), (4, [15]), (10, [10, 15])])
 def test_an_epochs_end_is_saved_when_it_is_due_best_or_last(every, saved):
-    assert [update for update in (5, 10, 15) if save_is_due(Progress(update), every, is_over=update == 15)] == saved
+    assert [
+        update
+        for update in (5, 10, 15)
+        if save_is_due(Progress(update), every, is_over=update == 15)
+    ] == saved
     assert save_is_due(Progress(5, {"top1": 0.5, "update": 5}), every, is_over=False)
 
 
@@ -344,12 +417,20 @@ def test_a_resume_with_other_micro_batches_or_workers_says_that_other_bits_follo
     then = parallel_layout(RunOptions(accumulate=2), Workers(0, 1))
     assert layout_notes(then, then) == []
     workers, parts = layout_notes(then, parallel_layout(RunOptions(accumulate=4), Workers(0, 2)))
-    assert workers.startswith("resuming with 2 workers instead of 1: samples stay the same, but results differ")
+    assert workers.startswith(
+        "resuming with 2 workers instead of 1: samples stay the same, but results differ"
+    )
     assert parts.startswith("resuming with 4 micro-batches instead of 2: ")
 
 
 OTHERS = {
-    **{"CPU count": 64, "thread count": 17, "device": "Ascend", "processor": "8086", "mode": "pynative"},
+    **{
+        "CPU count": 64,
+        "thread count": 17,
+        "device": "Ascend",
+        "processor": "8086",
+        "mode": "pynative",
+    },
     **{"fast-math": "on", "ONEDNN_MAX_CPU_ISA": "SSE41", "ONEDNN_DEFAULT_FPMATH_MODE": "BF16"},
     **{"MindSpore": "2.7.2", "NumPy": "1.25.0"},
 }
@@ -360,10 +441,16 @@ def test_a_resume_with_other_kernels_says_that_other_bits_may_follow():
     assert {*OTHERS, "workers", "micro-batches"} == now.keys()
     for name, then in OTHERS.items():
         line, *_ = layout_notes({**now, name: then}, now)
-        assert line == f"resuming with {name} {now[name]} instead of {then}: some bits of the results may differ"
+        assert (
+            line
+            == f"resuming with {name} {now[name]} instead of {then}: some bits of the results may "
+            "differ"
+        )
 
 
-@pytest.mark.parametrize(("cpus", "threads", "lines"), [(64, 4, 0), (4, 64, 0), (64, 64, 1), (5, 8, 1)])
+@pytest.mark.parametrize(
+    ("cpus", "threads", "lines"), [(64, 4, 0), (4, 64, 0), (64, 64, 1), (5, 8, 1)]
+)
 def test_a_resume_with_more_threads_than_keep_their_bits_says_so(monkeypatch, cpus, threads, lines):
     for name, value in (("cpus", cpus), ("threads", threads)):
         monkeypatch.setitem(process.started, name, value)
@@ -374,7 +461,16 @@ def test_a_resume_with_more_threads_than_keep_their_bits_says_so(monkeypatch, cp
 
 
 def test_threads_cpus_and_instructions_that_differ_are_named(python):
-    words = ("-m", "resnet_fn.train", "--model", "resnet8", "--image-size", "8", "--batch-size", "480")
+    words = (
+        "-m",
+        "resnet_fn.train",
+        "--model",
+        "resnet8",
+        "--image-size",
+        "8",
+        "--batch-size",
+        "480",
+    )
     words += ("--epochs", "1", "--mode", "pynative", "--no-progress", "--out-dir", "run")
     here = os.sched_getaffinity(0)
     try:

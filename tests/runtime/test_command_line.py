@@ -8,7 +8,10 @@ from pathlib import Path
 
 from resnet_fn.runtime.console import LAUNCHED_BY
 
-TYPED = "import json; from resnet_fn.runtime.console import typed_command; print(json.dumps(typed_command()))"
+TYPED = (
+    "import json; from resnet_fn.runtime.console import typed_command; "
+    "print(json.dumps(typed_command()))"
+)
 COMMAND = (sys.executable, "-c", TYPED)
 WORKER = {"MS_ROLE": "MS_WORKER", "MS_WORKER_NUM": "3"}
 # As msrun does with --join True: it starts what stands from "python" on, and waits.
@@ -20,14 +23,28 @@ sys.exit(subprocess.run([sys.executable, *words]).returncode)
 
 
 def typed(*words, **environment):
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, env={**os.environ, **environment})
+    done = subprocess.run(
+        words, capture_output=True, text=True, timeout=60, env={**os.environ, **environment}
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 def test_of_a_worker_it_is_the_msrun_that_waits_for_it():
     Path("msrun").write_text(MSRUN)
-    words = ["--worker_num", "3", "--join", "True", "--log_dir", "my logs", "python", "-c", TYPED, "--epochs", "5"]
+    words = [
+        "--worker_num",
+        "3",
+        "--join",
+        "True",
+        "--log_dir",
+        "my logs",
+        "python",
+        "-c",
+        TYPED,
+        "--epochs",
+        "5",
+    ]
     assert typed(sys.executable, "./msrun", *words, **WORKER) == ["msrun", *words]
 
 
@@ -37,7 +54,9 @@ def test_of_a_worker_that_msrun_has_left_it_is_made_from_what_msrun_told_it():
 
 
 def test_the_launchers_command_counts_for_its_workers_alone():
-    """A process that a worker's environment was copied to, and that msrun did not start, is itself."""
+    """A process that a worker's environment was copied to, and that msrun did not start, is
+    itself.
+    """
     launcher = [sys.executable, "-m", "resnet_fn.launch", "--workers", "3", "--"]
     assert typed(*COMMAND, **WORKER, **{LAUNCHED_BY: json.dumps(launcher)}) == launcher
     assert typed(*COMMAND, **{LAUNCHED_BY: json.dumps(launcher)}) == [*COMMAND]

@@ -25,15 +25,21 @@ def test_each_cpu_is_shared_by_those_who_may_use_it(mine, masks, expected):
     ("groups", "files", "expected"),
     [
         ("0::/", {"cpu.max": "50000 100000"}, 1),
-        ("0::/a/b", {"a/cpu.max": "300000 100000", "a/b/cpu.max": "max 100000"}, 3),  # the one above limits it
-        ("0::/docker/1f", {"cpu.max": "200000 100000"}, 2),  # in a container: the host's path, which is not there
+        # the one above limits it
+        ("0::/a/b", {"a/cpu.max": "300000 100000", "a/b/cpu.max": "max 100000"}, 3),
+        # in a container: the host's path, which is not there
+        ("0::/docker/1f", {"cpu.max": "200000 100000"}, 2),
         ("4:memory:/a\n2:cpu,cpuacct:/a\n0::/", {"cpu,cpuacct/a/cpu.cfs_quota_us": "400000"}, 4),
         ("1:cpu:/", {"cpu/cpu.cfs_quota_us": "-1"}, sys.maxsize),
     ],
 )
 def test_a_quota_of_control_groups_counts_as_cpus(groups, files, expected, tmp_path):
-    """Version 2 (`cpu.max`) and 1: microseconds of the CPUs' time in a period, whose usual length is 0.1 s."""
-    files = {f"sys/fs/cgroup/{name}": text for name, text in files.items()} | {"proc/self/cgroup": groups}
+    """Version 2 (`cpu.max`) and 1: microseconds of the CPUs' time in a period, whose usual length
+    is 0.1 s.
+    """
+    files = {f"sys/fs/cgroup/{name}": text for name, text in files.items()} | {
+        "proc/self/cgroup": groups
+    }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text + "\n")
@@ -48,7 +54,11 @@ def worker(rank, code, port=1, **options):
         **{"MS_WORKER_NUM": "16", "MS_NODE_ID": str(rank), "DEVICE_ID": str(rank)},
     }
     return subprocess.Popen(
-        [sys.executable, "-c", code], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -73,17 +83,21 @@ def test_workers_of_other_machines_and_other_jobs_have_no_part():
 
 @pytest.mark.skipif(os.cpu_count() < 2, reason="needs two CPUs")
 def test_as_many_workers_as_cpus_keep_to_one_each():
-    """And may decode in as many threads as one worker may: a run goes on with its settings, on any number."""
+    """And may decode in as many threads as one worker may: a run goes on with its settings, on any
+    number.
+    """
     cpus = [0, 1]  # this process may be kept to one
     code = (
-        f"import os; from resnet_fn.runtime.cpus import keep_to_one_cpu; os.sched_setaffinity(0, {cpus})\n"
+        "import os; from resnet_fn.runtime.cpus import keep_to_one_cpu; os.sched_setaffinity(0, "
+        f"{cpus})\n"
         "print('here', flush=True); input(); keep_to_one_cpu()\n"
         "from resnet_fn.data.sources.load import data_threads\n"
         "print(os.sched_getaffinity(0), data_threads(0), data_threads(2), flush=True); input()"
     )
     workers = [worker(rank, code) for rank in (0, 1)]
     assert [process.stdout.readline() for process in workers] == ["here\n"] * 2
-    for process, cpu in zip(workers, cpus, strict=True):  # the second sees that the first has its own
+    # the second sees that the first has its own
+    for process, cpu in zip(workers, cpus, strict=True):
         print(file=process.stdin, flush=True)
         assert process.stdout.readline() == f"{{{cpu}}} 1 2\n"
     for process in workers:

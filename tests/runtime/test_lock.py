@@ -22,10 +22,15 @@ sys.stdin.read()
 
 def test_a_lock_names_its_holder_until_that_is_killed_though_its_child_lives_on():
     command, pipe = [sys.executable, "-c", HOLD], subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as holder, FolderLock() as lock:
+    with (
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as holder,
+        FolderLock() as lock,
+    ):
         assert holder.stdout.readline() == "held\n"
         who = rf"process {holder.pid} on \S+ since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d"
-        with pytest.raises(ValueError, match=rf"^out_dir: \. is in use by {who}; wait, or give another --out-dir$"):
+        with pytest.raises(
+            ValueError, match=rf"^out_dir: \. is in use by {who}; wait, or give another --out-dir$"
+        ):
             lock.take(Path("."))
         holder.kill()
         holder.wait()
@@ -39,4 +44,7 @@ def test_where_there_are_no_locks_a_run_goes_on_and_says_so(monkeypatch, capsys)
     monkeypatch.setattr(fcntl, "lockf", refuse)
     with FolderLock() as lock:
         lock.take(Path("."))
-    assert capsys.readouterr().err == "warning: . cannot be locked (No locks available); start no other run there\n"
+    assert (
+        capsys.readouterr().err
+        == "warning: . cannot be locked (No locks available); start no other run there\n"
+    )

@@ -43,5 +43,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 def test_freed_memory_is_used_again_without_a_fault(python):
     """Ten times 125 MB: each comes from the system, or the first alone."""
-    faults = [int(python("-c", FREED.replace("KEEP", f"{on}"), without="MALLOC_").stdout) for on in (True, False)]
+    faults = [
+        int(python("-c", FREED.replace("KEEP", f"{on}"), without="MALLOC_").stdout)
+        for on in (True, False)
+    ]
     assert 9 * faults[0] < faults[1]

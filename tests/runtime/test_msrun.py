@@ -9,7 +9,10 @@ from resnet_fn.runtime.msrun import claim_port
 def test_a_port_is_free_or_refused():
     port = claim_port("127.0.0.1", 0)
     assert claim_port("127.0.0.1", port) == port
-    with socket.create_server(("127.0.0.1", port)), pytest.raises(OSError, match="Address already in use"):
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        pytest.raises(OSError, match="Address already in use"),
+    ):
         claim_port("127.0.0.1", port)
     with pytest.raises(OSError, match="Cannot assign requested address"):
         claim_port("192.0.2.1", 8118)
@@ -25,15 +28,31 @@ if rank == "1":
 
 
 def test_all_is_well_when_all_workers_are_and_orphans_are_ended(tmp_path, python, processes):
-    """Rank 0's output is shown; a process that a worker left behind in a session of its own is killed."""
+    """Rank 0's output is shown; a process that a worker left behind in a session of its own is
+    killed.
+    """
     words = ("--workers", "3", "--log-dir", "logs", "--", "python", "-c", ORPHAN, tmp_path)
     done = python("-m", "resnet_fn.launch", *words)
     assert not processes(tmp_path)
     assert (done.stdout, done.stderr) == ("I am 0\n", "")
-    assert [Path(f"logs/worker_{rank}.log").read_text() for rank in range(3)] == [f"I am {r}\n" for r in range(3)]
+    assert [Path(f"logs/worker_{rank}.log").read_text() for rank in range(3)] == [
+        f"I am {r}\n" for r in range(3)
+    ]
 
 
 def test_an_msrun_that_fails_is_quoted(python, says):
-    where = ["--nnodes", "2", "--node-rank", "1", "--master-addr", "nowhere.invalid", "--master-port", "8118"]
+    where = [
+        "--nnodes",
+        "2",
+        "--node-rank",
+        "1",
+        "--master-addr",
+        "nowhere.invalid",
+        "--master-port",
+        "8118",
+    ]
     done = python("-m", "resnet_fn.launch", *where, code=1)
-    says(done.stderr, "launch: error: msrun ended with exit code 1: RuntimeError: DNS resolution has failed.")
+    says(
+        done.stderr,
+        "launch: error: msrun ended with exit code 1: RuntimeError: DNS resolution has failed.",
+    )

@@ -10,7 +10,9 @@ NOBODY = 2**22  # the largest process id that Linux gives is one less
 
 
 def test_whose_parent_is_dead_already_ends_at_once(python):
-    code = "from resnet_fn.runtime.parent import die_with_parent; die_with_parent({}); print('lives')"
+    code = (
+        "from resnet_fn.runtime.parent import die_with_parent; die_with_parent({}); print('lives')"
+    )
     python("-c", code.format("__import__('os').getppid()"))
     python("-c", code.format(NOBODY), code=-signal.SIGTERM)
 
@@ -29,7 +31,8 @@ def test_a_worker_outlives_an_msrun_that_leaves(tmp_path, start_msrun, processes
         return [pid for pid, line in processes(started).items() if "/msrun " not in line]
 
     msrun = start_msrun(2, "python", "-c", WORKER, str(started))
-    wait_until(lambda: started.exists() and started.stat().st_size >= 3)  # all have imported the package
+    # all have imported the package
+    wait_until(lambda: started.exists() and started.stat().st_size >= 3)
     pids = sleepers()
     assert msrun.wait(timeout=60) == 0
     time.sleep(1)

@@ -6,7 +6,9 @@ import pytest
 from resnet_fn.runtime import process
 
 
-@pytest.mark.skipif(any(Path("/dev").glob("davinci*")), reason="this machine has a card, where it is left alone")
+@pytest.mark.skipif(
+    any(Path("/dev").glob("davinci*")), reason="this machine has a card, where it is left alone"
+)
 def test_calls_compute_in_the_calling_thread_and_a_users_environment_is_never_overridden(python):
     users = {"MS_DEV_HOST_BLOCKING_RUN": "0", "ONEDNN_MAX_CPU_ISA": "SSE41", "GLOG_v": "2"}
     code = f"import os, resnet_fn; print(*(os.environ.get(name) for name in {[*users]}))"
@@ -18,7 +20,9 @@ def test_negative_threads_and_mindspores_compile_cache_are_rejected(monkeypatch)
     with pytest.raises(ValueError, match=r"^threads: -1 is too small; give 0 or more$"):
         process.start("CPU", -1)
     monkeypatch.setenv("MS_COMPILER_CACHE_ENABLE", "1")
-    with pytest.raises(ValueError, match="MS_COMPILER_CACHE_ENABLE=1 makes compiled functions return wrong values"):
+    with pytest.raises(
+        ValueError, match="MS_COMPILER_CACHE_ENABLE=1 makes compiled functions return wrong values"
+    ):
         process.start()
 
 
@@ -28,12 +32,16 @@ def test_another_device_or_number_of_threads_in_one_process_is_rejected():
         process.start("Ascend")
     now = process.kernel_threads(0)
     process.start("CPU", now)
-    with pytest.raises(ValueError, match=rf"^threads: this process already uses {now}; leave threads out, or"):
+    with pytest.raises(
+        ValueError, match=rf"^threads: this process already uses {now}; leave threads out, or"
+    ):
         process.start("CPU", now + 1)
 
 
 def test_operations_that_ran_before_are_no_hindrance(python):
-    """In a notebook: MindSpore can choose no device then, but it computes on the right one already."""
+    """In a notebook: MindSpore can choose no device then, but it computes on the right one
+    already.
+    """
     code = (
         "import resnet_fn, mindspore\n"
         "print((mindspore.Tensor([1.0]) + 1).asnumpy())\n"
@@ -48,19 +56,26 @@ def test_what_was_set_already_stays_with_a_line(python):
     code = (
         "import resnet_fn, mindspore\n"
         "from resnet_fn.runtime import process\n"
-        "mindspore.device_context.cpu.op_tuning.threads_num(1); mindspore.set_deterministic(False)\n"
+        "mindspore.device_context.cpu.op_tuning.threads_num(1); "
+        "mindspore.set_deterministic(False)\n"
         "resnet_fn.start(threads=2); resnet_fn.start(); process.use_exact_kernels()\n"
         "print(mindspore.get_context('deterministic'))"
     )
     done = python("-c", code)
     assert done.stdout == "OFF\n"
     threads, deterministic = [line for line in done.stderr.splitlines() if "warning: " in line]
-    assert threads == "warning: threads_num was called before resnet_fn.start; the earlier value is kept, not 2"
+    assert (
+        threads
+        == "warning: threads_num was called before resnet_fn.start; the earlier value is kept, not "
+        "2"
+    )
     assert "set_deterministic" in deterministic
 
 
 def test_exact_kernels_are_asked_for_before_the_collectives_start(python):
-    """What a card needs for equal bits, as far as a CPU shows it: MindSpore's own record of what was asked for."""
+    """What a card needs for equal bits, as far as a CPU shows it: MindSpore's own record of what
+    was asked for.
+    """
     code = (
         "import os, resnet_fn, mindspore\n"
         "from mindspore.device_context.ascend import op_precision\n"
@@ -68,10 +83,13 @@ def test_exact_kernels_are_asked_for_before_the_collectives_start(python):
         "print(mindspore.get_context('deterministic'), os.environ.get('HCCL_DETERMINISTIC'))\n"
         "process.use_exact_kernels()\n"
         "print(mindspore.get_context('deterministic'), os.environ.get('HCCL_DETERMINISTIC'))\n"
-        "print(op_precision.function_status['conv_allow_hf32'], op_precision.function_status['matmul_allow_hf32'])\n"
+        "print(op_precision.function_status['conv_allow_hf32'], "
+        "op_precision.function_status['matmul_allow_hf32'])\n"
     )
     done = python("-c", code, without="HCCL_DETERMINISTIC")
-    assert done.stdout.splitlines()[-3:] == ["OFF None", "ON true", "True True"], done.stdout + done.stderr
+    assert done.stdout.splitlines()[-3:] == ["OFF None", "ON true", "True True"], (
+        done.stdout + done.stderr
+    )
 
 
 @pytest.mark.parametrize("kind", ["ours", "link", "open", "file"])
@@ -100,7 +118,8 @@ def test_mindspore_computes_with_two_threads_at_least(tmp_path, python):
     """As the help of --threads says: by the CPU time of each thread over 60 large products."""
     script = tmp_path / "products.py"
     script.write_text(
-        "import os; os.sched_setaffinity(0, range(os.cpu_count()))  # not this test process's one CPU\n"
+        "import os; os.sched_setaffinity(0, range(os.cpu_count()))  # not this test process's one "
+        "CPU\n"
         "if len(os.sched_getaffinity(0)) < 2: raise SystemExit('one CPU')\n"
         "from resnet_fn.runtime import process; process.start(threads=1)\n"
         "import numpy as np; from mindspore import Tensor, jit, ops\n"

@@ -10,7 +10,10 @@ import pytest
 from resnet_fn.runtime.msrun import claim_port
 from resnet_fn.runtime.parent import children
 
-JOIN = "from resnet_fn.runtime import scheduler, workers; scheduler._AFTER_WORKERS = 0.5; workers.join()"
+JOIN = (
+    "from resnet_fn.runtime import scheduler, workers; scheduler._AFTER_WORKERS = 0.5; "
+    "workers.join()"
+)
 WORKER = [sys.executable, "-c", "import time; time.sleep(100)"]
 
 
@@ -20,8 +23,17 @@ def start():
     started = []
 
     def run(command, role="MS_SCHED", **variables):
-        job = {"MS_WORKER_NUM": "1", "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": str(run.port), "MS_ROLE": role}
-        started.append(subprocess.Popen(command, env={**os.environ, **job, **variables}, stderr=subprocess.DEVNULL))
+        job = {
+            "MS_WORKER_NUM": "1",
+            "MS_SCHED_HOST": "127.0.0.1",
+            "MS_SCHED_PORT": str(run.port),
+            "MS_ROLE": role,
+        }
+        started.append(
+            subprocess.Popen(
+                command, env={**os.environ, **job, **variables}, stderr=subprocess.DEVNULL
+            )
+        )
         return started[-1]
 
     run.port = claim_port("127.0.0.1", 0)
@@ -37,7 +49,9 @@ def listens(port):
 
 
 def test_a_signal_does_not_end_it_before_the_workers_of_its_job(start, wait_until):
-    """Workers save first, and MindSpore lets one that has lost its scheduler wait for it for 20 s."""
+    """Workers save first, and MindSpore lets one that has lost its scheduler wait for it for 20
+    s.
+    """
     scheduler, worker = start([sys.executable, "-c", JOIN]), start(WORKER, "MS_WORKER")
     start(WORKER, "MS_WORKER", MS_SCHED_PORT="1")  # of another job
     start(["sleep", "100"], "MS_WORKER")  # as msrun's `tail` processes
@@ -71,10 +85,13 @@ def test_it_ends_when_it_is_killed(start, wait_until):
 
 
 def test_it_ends_with_the_exit_code_of_its_child(python):
-    """Which is what is left of a signal, 128 + its number; also where SIGCHLD is ignored, as some starters have it."""
+    """Which is what is left of a signal, 128 + its number; also where SIGCHLD is ignored, as some
+    starters have it.
+    """
     code = (
         "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
-        "from resnet_fn.runtime.scheduler import wait_for_workers_then_exit; wait_for_workers_then_exit(); {}"
+        "from resnet_fn.runtime.scheduler import wait_for_workers_then_exit; "
+        "wait_for_workers_then_exit(); {}"
     )
     for end, expected in (("sys.exit(7)", 7), ("os.kill(os.getpid(), signal.SIGKILL)", 137)):
         python("-c", code.format(end), code=expected, seconds=60)
@@ -82,7 +99,8 @@ def test_it_ends_with_the_exit_code_of_its_child(python):
 
 def test_outside_the_main_thread_it_is_as_mindspore_has_it(python):
     code = (
-        "import os, threading; from resnet_fn.runtime.scheduler import wait_for_workers_then_exit; here = os.getpid()\n"
+        "import os, threading; from resnet_fn.runtime.scheduler import wait_for_workers_then_exit; "
+        "here = os.getpid()\n"
         "def job(): wait_for_workers_then_exit(); print(os.getpid() == here)\n"
         "threading.Thread(target=job).start()"
     )

@@ -8,7 +8,8 @@ from resnet_fn.runtime.signals import StopRequest, agreed_signal
 
 
 @pytest.mark.parametrize(
-    ("number", "votes"), [(signal.SIGTERM, [1, 0, 0]), (signal.SIGINT, [0, 1, 0]), (signal.SIGHUP, [0, 0, 1])]
+    ("number", "votes"),
+    [(signal.SIGTERM, [1, 0, 0]), (signal.SIGINT, [0, 1, 0]), (signal.SIGHUP, [0, 0, 1])],
 )
 def test_the_first_signal_counts_and_further_ones_change_nothing(number, votes):
     before = signal.getsignal(signal.SIGINT)  # of a shell's background job: SIG_IGN

@@ -15,7 +15,8 @@ from resnet_fn.update.optimizer import momentum_sgd
 
 
 @pytest.mark.parametrize(
-    ("version", "later"), [("2.7.2", False), ("2.8.0", False), ("2.9.0", True), ("2.10.0", True), ("2.11.0rc1", True)]
+    ("version", "later"),
+    [("2.7.2", False), ("2.8.0", False), ("2.9.0", True), ("2.10.0", True), ("2.11.0rc1", True)],
 )
 def test_ten_is_more_than_nine(version, later, monkeypatch):
     monkeypatch.setattr(versions, "installed", lambda _: version)
@@ -27,7 +28,8 @@ def test_a_version_that_was_not_run_is_met_by_one_line(version, monkeypatch):
     assert versions.warnings() == [] or installed() not in versions.RUN_ON
     monkeypatch.setattr(metadata, "version", {"mindspore": version, "pillow": "9.0.1"}.get)
     assert versions.warnings() == [
-        f"warning: MindSpore {version} was never tried with this package (2.7.2, 2.8.0, 2.9.0, 2.10.0 were); "
+        f"warning: MindSpore {version} was never tried with this package (2.7.2, 2.8.0, 2.9.0, "
+        "2.10.0 were); "
         "run python -m resnet_fn.doctor",
         "warning: Pillow 9.0.1 is too old to read images; run pip install 'pillow>=9.1'",
     ]
@@ -43,7 +45,11 @@ def test_the_warning_is_no_refusal_and_comes_once(rank, lines, python):
     )
     done = python("-c", code, without="RANK_ID", **({"RANK_ID": rank} if rank else {}))
     assert done.stdout == "[2.]\n"
-    assert done.stderr.count("warning: MindSpore 2.11.0 was never tried") == len(done.stderr.splitlines()) == lines
+    assert (
+        done.stderr.count("warning: MindSpore 2.11.0 was never tried")
+        == len(done.stderr.splitlines())
+        == lines
+    )
 
 
 def test_an_editors_lock_is_no_source(monkeypatch, tmp_path):
@@ -58,11 +64,27 @@ def test_an_editors_lock_is_no_source(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 def test_numpy_2_ends_mindspores_first_operation(python, tmp_path):
-    """Why setup.cfg wants NumPy below 2, though MindSpore does not say so. Where this fails, the pin can go."""
-    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(tmp_path), "numpy>=2,<3"]
+    """Why setup.cfg wants NumPy below 2, though MindSpore does not say so.
+
+    Where this fails, the pin can go.
+    """
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--target",
+        str(tmp_path),
+        "numpy>=2,<3",
+    ]
     subprocess.run(install, check=True)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    code = "import numpy; print(numpy.__version__); import mindspore; print(mindspore.Tensor([1.0]) + 1)"
+    code = (
+        "import numpy; print(numpy.__version__); import mindspore; "
+        "print(mindspore.Tensor([1.0]) + 1)"
+    )
     done = python("-c", code, code=1, PYTHONPATH=path)
     assert done.stdout.startswith("2.")
     assert "returned a result with an exception set" in done.stderr
@@ -70,14 +92,18 @@ def test_numpy_2_ends_mindspores_first_operation(python, tmp_path):
 
 @pytest.mark.usefixtures("device")
 class TestTraps:
-    """What docs/mindspore.md says was seen in every version. One that fails here is gone: the code may do without."""
+    """What docs/mindspore.md says was seen in every version.
+
+    One that fails here is gone: the code may do without.
+    """
 
     def test_apply_momentum_ignores_nesterov(self):
         weight, velocity = (Parameter(Tensor(np.float32([x])), name=f"trap.{x}") for x in (1, 0))
         apply, one = ops.ApplyMomentum(use_nesterov=True), Tensor(np.float32([1]))
         for _ in range(2):
             apply(weight, velocity, Tensor(np.float32(0.1)), one, Tensor(np.float32(0.9)))
-        assert weight.asnumpy()[0] == pytest.approx(1 - 0.1 - 0.19)  # with Nesterov 1 - 0.19 - 0.271
+        # with Nesterov 1 - 0.19 - 0.271
+        assert weight.asnumpy()[0] == pytest.approx(1 - 0.1 - 0.19)
 
     def test_mints_sgd_updates_nothing(self):
         weight = Parameter(Tensor(np.float32([1])), name="trap.mint")
@@ -87,7 +113,9 @@ class TestTraps:
     def test_l2_loss_falls_short(self):
         values = np.random.default_rng(0).standard_normal(2_400_000, np.float32)
         exact = (values.astype(np.float64) ** 2).sum() / 2
-        assert float(ops.L2Loss()(Tensor(values)).asnumpy()) / exact - 1 == pytest.approx(-2e-3, abs=1e-3)
+        assert float(ops.L2Loss()(Tensor(values)).asnumpy()) / exact - 1 == pytest.approx(
+            -2e-3, abs=1e-3
+        )
 
     def test_a_compiled_function_sees_neither_set_train_nor_set_data(self):
         cell, offset = nn.BatchNorm2d(1), Parameter(Tensor(np.float32([0])), name="trap.offset")
@@ -118,7 +146,9 @@ class TestTraps:
         assert (weight.asnumpy()[0] != 1) == returns
 
     def test_truncated_normal_cuts_at_values_not_at_sigmas(self):
-        drawn = initializer(TruncatedNormal(0.01), [100_000], mindspore.float32).init_data().asnumpy()
+        drawn = (
+            initializer(TruncatedNormal(0.01), [100_000], mindspore.float32).init_data().asnumpy()
+        )
         assert np.abs(drawn).max() > 3 * 0.01
 
     def test_save_checkpoint_leaves_mode_0400(self, tmp_path):
@@ -126,7 +156,10 @@ class TestTraps:
         assert (tmp_path / "x.ckpt").stat().st_mode & 0o777 == 0o400
 
     def test_a_cell_that_fails_leaves_its_precision_on(self):
-        net, one = nn.SequentialCell(nn.Dense(3, 4)).to_float(mindspore.float16), Tensor([1.0], mindspore.float32)
+        net, one = (
+            nn.SequentialCell(nn.Dense(3, 4)).to_float(mindspore.float16),
+            Tensor([1.0], mindspore.float32),
+        )
 
         def fails():
             try:

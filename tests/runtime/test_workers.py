@@ -1,4 +1,7 @@
-"""A role that no launcher gives; numbers that float32 does not hold. (Real workers: tests/run/test_loop.py.)"""
+"""A role that no launcher gives; numbers that float32 does not hold.
+
+(Real workers: tests/run/test_loop.py.)
+"""
 
 import numpy as np
 

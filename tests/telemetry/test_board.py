@@ -23,7 +23,9 @@ SMALL = Recipe(model="resnet8", image_size=8, batch_size=240, epochs=2)
 
 
 def values(events, tag):
-    return [(event.step, value) for event in events for value in event.summary.value if value.tag == tag]
+    return [
+        (event.step, value) for event in events for value in event.summary.value if value.tag == tag
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -36,16 +38,25 @@ def run(tmp_path_factory):
 
 def test_a_picture_never_ends_a_run(tmp_path, capsys):
     board = Board(tmp_path, SMALL, RunOptions(), 0)
-    board.batch(np.zeros((1, 1, 8, 8), np.float32), np.array([3]), ["one class"])  # which has no fourth
+    # which has no fourth
+    board.batch(np.zeros((1, 1, 8, 8), np.float32), np.array([3]), ["one class"])
     board.close(whole=True)
-    assert capsys.readouterr().err == "warning: first batch not shown in TensorBoard: list index out of range\n"
+    assert (
+        capsys.readouterr().err
+        == "warning: first batch not shown in TensorBoard: list index out of range\n"
+    )
 
 
 def test_the_first_batch_has_a_fixed_grey_scale_and_its_labels(tmp_path, board_events):
-    """0 is mid-grey, 2.5 white, -2.5 black, whatever else is in the batch: one that is not centred looks pale."""
+    """0 is mid-grey, 2.5 white, -2.5 black, whatever else is in the batch: one that is not centred
+    looks pale.
+    """
     images = np.zeros((5, 1, 8, 8), np.float32)
     images[1], images[2], images[3], images[4] = 2.5, -2.5, 1.25, 9.0
-    labels = {"hard": np.array([0, 1, 1, 1, 1]), "soft": np.float32([[1, 1], [0.25, 0.75], [0, 0], [0, 1], [0, 1]])}
+    labels = {
+        "hard": np.array([0, 1, 1, 1, 1]),
+        "soft": np.float32([[1, 1], [0.25, 0.75], [0, 0], [0, 1], [0, 1]]),
+    }
     for name, of_images in labels.items():
         board = Board(tmp_path / name, SMALL, RunOptions(), 0)
         board.batch(images, of_images, ["猫", "b\udcff"])
@@ -61,10 +72,18 @@ def test_the_first_batch_has_a_fixed_grey_scale_and_its_labels(tmp_path, board_e
     assert (picture.image.height, picture.image.width) == (112, 224)  # every second pixel
     ((_, text),) = values(board_events(tmp_path / "hard"), "config/first_batch/text_summary")
     lines = text.tensor.string_val[0].decode().splitlines()
-    assert lines[:3] == ["- channel 0: mean 2.05 ± 3.85", "- image 1: 猫 100%", "- image 2: b\\xff 100%"]
+    assert lines[:3] == [
+        "- channel 0: mean 2.05 ± 3.85",
+        "- image 1: 猫 100%",
+        "- image 2: b\\xff 100%",
+    ]
     ((_, text),) = values(board_events(tmp_path / "soft"), "config/first_batch/text_summary")
     lines = text.tensor.string_val[0].decode().splitlines()
-    assert lines[1:4] == ["- image 1: 猫 100%, b\\xff 100%", "- image 2: 猫 25%, b\\xff 75%", "- image 3: no class"]
+    assert lines[1:4] == [
+        "- image 1: 猫 100%, b\\xff 100%",
+        "- image 2: 猫 25%, b\\xff 75%",
+        "- image 3: no class",
+    ]
 
 
 def test_events_need_no_thread(tmp_path, board_events):
@@ -113,10 +132,18 @@ def test_every_group_of_names_is_there(run, board_events):
     events = board_events(run)
     tags = {value.tag for event in events for value in event.summary.value}
     wanted = {name for kind in ("train", "eval", "checkpoint") for name in SCALARS[kind].values()}
-    wanted -= {"train/loss_scale", "train/skipped_updates", "eval/map"}  # of fp16, of several classes an image
+    # of fp16, of several classes an image
+    wanted -= {"train/loss_scale", "train/skipped_updates", "eval/map"}
     groups = ("stem", "layer1", "layer2", "layer3", "fc")
-    wanted |= {f"train_{kind}_norm/{group}" for kind in ("gradient", "weight", "update") for group in groups}
-    assert {tag for tag in tags if tag.startswith(("train", "eval"))} == {*wanted, "train/first_batch"}
+    wanted |= {
+        f"train_{kind}_norm/{group}"
+        for kind in ("gradient", "weight", "update")
+        for group in groups
+    }
+    assert {tag for tag in tags if tag.startswith(("train", "eval"))} == {
+        *wanted,
+        "train/first_batch",
+    }
     assert {"config/recipe/text_summary", "config/options/text_summary"} < tags
     assert [step for step, _ in values(events, "train/loss")] == list(range(1, 11))
     assert [step for step, _ in values(events, "train_weight_norm/fc")] == [4, 8]
@@ -126,11 +153,18 @@ def test_every_group_of_names_is_there(run, board_events):
 def test_a_loss_scale_is_a_curve_in_fp16_alone(tmp_path, board_events):
     """In float32 the scale is always 1, and the first update that would be skipped ends the run."""
     event = {"event": "train", "update": 1, "loss": 2.0, "loss_scale": 1.0, "skipped": 0}
-    for precision, more in (("fp32", set()), ("fp16", {"train/loss_scale", "train/skipped_updates"})):
+    for precision, more in (
+        ("fp32", set()),
+        ("fp16", {"train/loss_scale", "train/skipped_updates"}),
+    ):
         board = Board(tmp_path / precision, Recipe(precision=precision), RunOptions(), 3)
         board.scalars(event)
         board.close(whole=False)
-        tags = {value.tag for event in board_events(tmp_path / precision) for value in event.summary.value}
+        tags = {
+            value.tag
+            for event in board_events(tmp_path / precision)
+            for value in event.summary.value
+        }
         assert tags == {"train/loss", *more}
 
 
@@ -163,7 +197,9 @@ def test_a_stopped_run_goes_on_without_overlap(run, tmp_path, board_events):
     log = read_events(tmp_path / "again")
     assert [row["update"] for row in log if row["event"] == "train"] == list(range(1, 11))
     events = board_events(tmp_path / "again")
-    starts = [event.step for event in events if event.session_log.status == event_pb2.SessionLog.START]
+    starts = [
+        event.step for event in events if event.session_log.status == event_pb2.SessionLog.START
+    ]
     assert starts == [0, 6]
     assert len(values(events, "config/recipe/text_summary")) == 1
     from tensorboard.backend.event_processing import event_accumulator as accumulator
@@ -172,4 +208,6 @@ def test_a_stopped_run_goes_on_without_overlap(run, tmp_path, board_events):
     board.Reload()
     curve = board.Scalars("train/loss")
     assert [point.step for point in curve] == list(range(1, 11))
-    assert [point.value for point in curve] == pytest.approx([row["loss"] for row in log if row["event"] == "train"])
+    assert [point.value for point in curve] == pytest.approx(
+        [row["loss"] for row in log if row["event"] == "train"]
+    )

@@ -27,8 +27,12 @@ def test_layer_norms_are_the_definition():
     for group in ("stem", "layer1", "layer2", "layer3", "fc"):
         own = [p.asnumpy() for p, g in zip(weights, groups, strict=True) if g == group]
         assert measured["gradient"][group] == pytest.approx(2.0 * np.sqrt(len(own)))
-        assert measured["weight"][group] == pytest.approx(np.sqrt(sum((a.astype(float) ** 2).sum() for a in own)))
-        assert measured["update"][group] == pytest.approx(0.5 * np.sqrt(sum(a.size for a in own)), rel=1e-5)
+        assert measured["weight"][group] == pytest.approx(
+            np.sqrt(sum((a.astype(float) ** 2).sum() for a in own))
+        )
+        assert measured["update"][group] == pytest.approx(
+            0.5 * np.sqrt(sum(a.size for a in own)), rel=1e-5
+        )
     never = LayerNorms(weights, every=0)
     never.before(3)
     assert never.after(squares) == {}

@@ -12,13 +12,22 @@ from resnet_fn.telemetry import read_log
 from resnet_fn.telemetry import telemetry as module
 from resnet_fn.telemetry.telemetry import SilentTelemetry, Telemetry
 
-EVENT = {"event": "train", "update": 1, "loss": 2.0, "accuracy": 0.0, "lr": 0.1, "images_per_second": 1.0}
+EVENT = {
+    "event": "train",
+    "update": 1,
+    "loss": 2.0,
+    "accuracy": 0.0,
+    "lr": 0.1,
+    "images_per_second": 1.0,
+}
 OPTIONS = RunOptions(progress=False)
 
 
 def test_a_number_that_is_not_finite_is_null_in_the_log(tmp_path):
     with Telemetry(tmp_path, Recipe(), OPTIONS, 0, 1) as telemetry:
-        telemetry.advance(0, 1, {**EVENT, "loss": float("nan"), "norms": {"gradient": {"fc": float("inf")}}})
+        telemetry.advance(
+            0, 1, {**EVENT, "loss": float("nan"), "norms": {"gradient": {"fc": float("inf")}}}
+        )
     (row,) = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert row["loss"] is None
     assert row["norms"] == {"gradient": {"fc": None}}
@@ -34,7 +43,9 @@ def test_the_silent_twin_takes_the_same_calls_and_leaves_nothing(capsys):
         telemetry.say("a line")
     assert capsys.readouterr() == ("", "")
     assert not list(Path().iterdir())
-    assert {name for name in vars(Telemetry) if not name.startswith("_")} <= vars(SilentTelemetry).keys()
+    assert {name for name in vars(Telemetry) if not name.startswith("_")} <= vars(
+        SilentTelemetry
+    ).keys()
 
 
 def test_an_evaluation_is_in_both_files_at_once(tmp_path, board_events):
@@ -46,7 +57,9 @@ def test_an_evaluation_is_in_both_files_at_once(tmp_path, board_events):
 
 
 @pytest.mark.parametrize("progress", [True, False])
-def test_without_a_terminal_there_are_plain_lines_now_and_then(tmp_path, capsys, monkeypatch, progress):
+def test_without_a_terminal_there_are_plain_lines_now_and_then(
+    tmp_path, capsys, monkeypatch, progress
+):
     monkeypatch.setattr(module, "PAUSE", 0.0)
     with Telemetry(tmp_path, Recipe(), RunOptions(progress=progress), 0, 1) as telemetry:
         telemetry.advance(0, 2, dict(EVENT))
@@ -56,7 +69,9 @@ def test_without_a_terminal_there_are_plain_lines_now_and_then(tmp_path, capsys,
 
 @contextlib.contextmanager
 def no_room():
-    """A full disk: no file of this process may grow (so pytest itself may not write into one meanwhile)."""
+    """A full disk: no file of this process may grow (so pytest itself may not write into one
+    meanwhile).
+    """
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
     try:
@@ -66,14 +81,21 @@ def no_room():
 
 
 def test_a_full_disk_is_told_with_the_files_name(tmp_path):
-    text = f"{tmp_path}/metrics.jsonl: cannot be saved (File too large); make room on the disk, and run the same"
+    text = (
+        f"{tmp_path}/metrics.jsonl: cannot be saved (File too large); make room on the disk, "
+        "and run the same"
+    )
     telemetry = Telemetry(tmp_path, Recipe(), OPTIONS, 0, 1)
     telemetry.advance(0, 1, dict(EVENT))
     with no_room():
         with pytest.raises(OSError) as caught:
             telemetry.flush()
-        telemetry.__exit__(caught.value)  # the error that is on its way is not replaced by that of closing the log
-    assert str(caught.value) == f"{text} command with --out-dir {tmp_path} to resume from the last checkpoint"
+        # the error that is on its way is not replaced by that of closing the log
+        telemetry.__exit__(caught.value)
+    assert (
+        str(caught.value)
+        == f"{text} command with --out-dir {tmp_path} to resume from the last checkpoint"
+    )
 
 
 def line(update, **more):
@@ -82,10 +104,16 @@ def line(update, **more):
 
 def test_damaged_lines_are_named_and_left_out_and_a_torn_last_one_is_left_out(capsys):
     Path("metrics.jsonl").write_bytes(
-        line(1) + b'{"event": "tr\xffin", "update": 2}\n' + line(3) + b'\n[4]\n{"update": null}\n{"upda'
+        line(1)
+        + b'{"event": "tr\xffin", "update": 2}\n'
+        + line(3)
+        + b'\n[4]\n{"update": null}\n{"upda'
     )
     assert [event["update"] for event in read_log(Path("metrics.jsonl"))] == [1, 3]
-    named = [f"warning: metrics.jsonl: line {number} is damaged and was left out" for number in (2, 4, 5, 6)]
+    named = [
+        f"warning: metrics.jsonl: line {number} is damaged and was left out"
+        for number in (2, 4, 5, 6)
+    ]
     assert capsys.readouterr().err.splitlines() == named
 
 

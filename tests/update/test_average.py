@@ -15,7 +15,9 @@ from resnet_fn.update.average import (
 pytestmark = pytest.mark.usefixtures("device")
 
 
-@pytest.mark.parametrize(("decay", "every", "start"), [(0.8, 1, 0), (0.999, 3, 0), (0.9, 2, 3), (0.05, 1, 2)])
+@pytest.mark.parametrize(
+    ("decay", "every", "start"), [(0.8, 1, 0), (0.999, 3, 0), (0.9, 2, 3), (0.05, 1, 2)]
+)
 def test_the_decay_of_move_n_is_the_smaller_one(decay, every, start):
     """After n moves, ema ← d · ema + (1 − d) · value with d = min(decay, (1 + n) / (10 + n))."""
     weight = Parameter(Tensor(np.zeros(3, np.float32)), name="w")
@@ -63,7 +65,8 @@ def test_an_average_that_starts_too_late_is_told(says):
     rare = describe_average(moving_average(one, 0.9, 200, start=105), 0.9, 109)
     says(rare, "warning: ema_every 200: ", "never")
     once = describe_average(moving_average(one, 0.999, 100), 0.999, 110)
-    assert once.endswith("after all 1 moves; give --ema-warmup")  # and not --ema 0, without an average
+    # and not --ema 0, without an average
+    assert once.endswith("after all 1 moves; give --ema-warmup")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +81,9 @@ def test_an_average_that_starts_too_late_is_told(says):
     ],
 )
 def test_a_decay_that_a_run_cannot_reach_is_told(decay, every, warmup, parts, says):
-    average = moving_average([Parameter(Tensor(np.float32(1)), name="w")], decay, every, warmup=warmup)
+    average = moving_average(
+        [Parameter(Tensor(np.float32(1)), name="w")], decay, every, warmup=warmup
+    )
     line = describe_average(average, decay, 110)
     assert bool(line) == bool(parts)
     says(line, *(parts or "").split("|"))

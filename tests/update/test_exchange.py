@@ -2,14 +2,24 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, jit
 
-from resnet_fn.update.exchange import all_finite, make_flags, mean_over_workers, none_withheld, pack, unpack
+from resnet_fn.update.exchange import (
+    all_finite,
+    make_flags,
+    mean_over_workers,
+    none_withheld,
+    pack,
+    unpack,
+)
 
 pytestmark = pytest.mark.usefixtures("device")
 
 
 def report(rank, flags, finite=True):
     """One of three workers'."""
-    means, one_hot = Tensor(np.float32([0.5, 0.25]) * (rank + 1)), Tensor(np.eye(3, dtype=np.float32)[rank])
+    means, one_hot = (
+        Tensor(np.float32([0.5, 0.25]) * (rank + 1)),
+        Tensor(np.eye(3, dtype=np.float32)[rank]),
+    )
     return pack(means, flags, Tensor(finite), one_hot)
 
 
@@ -38,10 +48,16 @@ def test_all_workers_read_the_same_of_their_sum():
 
 
 def test_every_statistic_is_the_mean_of_both_workers():
-    """The other worker's share of the sum, which on real workers an all-reduce adds (tests/run/test_loop.py)."""
+    """The other worker's share of the sum, which on real workers an all-reduce adds
+    (tests/run/test_loop.py).
+    """
     sizes = (3, 5, 1)
-    ours, theirs = ([np.random.default_rng(s).random(size).astype(np.float32) for size in sizes] for s in (0, 1))
-    parameters = tuple(Parameter(Tensor(value), name=f"s{index}") for index, value in enumerate(ours))
+    ours, theirs = (
+        [np.random.default_rng(s).random(size).astype(np.float32) for size in sizes] for s in (0, 1)
+    )
+    parameters = tuple(
+        Parameter(Tensor(value), name=f"s{index}") for index, value in enumerate(ours)
+    )
     share = Tensor(np.concatenate(theirs) / 2)
 
     def add_share(tensors):

@@ -3,16 +3,27 @@ import numpy as np
 import pytest
 from mindspore import Tensor
 
-from resnet_fn.update.gradients import LARGE, clip_by_global_norm, global_norm, is_finite, squared_norms, unscale
+from resnet_fn.update.gradients import (
+    LARGE,
+    clip_by_global_norm,
+    global_norm,
+    is_finite,
+    squared_norms,
+    unscale,
+)
 
 pytestmark = pytest.mark.usefixtures("device")
 
 
 def test_a_small_norm_passes_to_the_bit_and_0_turns_clipping_off():
     rng = np.random.default_rng(2)
-    gradients = [Tensor(rng.normal(size=shape).astype(np.float32)) for shape in ((3, 4), (5,), (2, 3, 1, 1))]
+    gradients = [
+        Tensor(rng.normal(size=shape).astype(np.float32)) for shape in ((3, 4), (5,), (2, 3, 1, 1))
+    ]
     for limit in (1e6, 0):
-        for a, b in zip(clip_by_global_norm(gradients, global_norm(gradients), limit), gradients, strict=True):
+        for a, b in zip(
+            clip_by_global_norm(gradients, global_norm(gradients), limit), gradients, strict=True
+        ):
             assert (a.asnumpy() == b.asnumpy()).all()
 
 
@@ -26,7 +37,8 @@ def test_norms_of_large_gradients_are_float64s(size):
 
 
 def test_unscale_recovers_what_float16_held():
-    gradient = Tensor(np.array([2.0**-20 * 2.0**16], np.float16))  # 2^-20 would be subnormal in float16
+    # 2^-20 would be subnormal in float16
+    gradient = Tensor(np.array([2.0**-20 * 2.0**16], np.float16))
     (out,) = unscale([gradient], Tensor(2.0**-16, mindspore.float32))
     assert out.dtype == mindspore.float32
     assert out.asnumpy()[0] == 2.0**-20

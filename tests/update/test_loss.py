@@ -14,7 +14,9 @@ SOFT = GENERATOR.dirichlet(np.ones(5), 8).astype(np.float32)
 
 
 def with_gradient(loss, *arguments) -> tuple[np.ndarray, np.ndarray]:
-    value, gradient = mindspore.value_and_grad(lambda logits: loss(logits, *arguments).sum())(Tensor(LOGITS))
+    value, gradient = mindspore.value_and_grad(lambda logits: loss(logits, *arguments).sum())(
+        Tensor(LOGITS)
+    )
     return value.asnumpy(), gradient.asnumpy()
 
 
@@ -26,7 +28,9 @@ def torch_with_gradient(loss) -> tuple[np.ndarray, np.ndarray]:
     return value.detach().numpy(), logits.grad.numpy()
 
 
-def assert_equal(ours: tuple[np.ndarray, np.ndarray], theirs: tuple[np.ndarray, np.ndarray]) -> None:
+def assert_equal(
+    ours: tuple[np.ndarray, np.ndarray], theirs: tuple[np.ndarray, np.ndarray]
+) -> None:
     for own, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
 
@@ -36,11 +40,15 @@ def test_focal_loss_equals_its_formula_in_torch(alpha: float, gamma: float) -> N
     def formula(torch, logits):  # torchvision.ops.sigmoid_focal_loss, written from the paper
         targets = torch.tensor(SOFT)
         p = torch.sigmoid(logits)
-        losses = torch.nn.functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+        losses = torch.nn.functional.binary_cross_entropy_with_logits(
+            logits, targets, reduction="none"
+        )
         losses = losses * (1 - (p * targets + (1 - p) * (1 - targets))) ** gamma
         return losses * (alpha * targets + (1 - alpha) * (1 - targets)) if alpha >= 0 else losses
 
-    assert_equal(with_gradient(sigmoid_focal_loss, Tensor(SOFT), alpha, gamma), torch_with_gradient(formula))
+    assert_equal(
+        with_gradient(sigmoid_focal_loss, Tensor(SOFT), alpha, gamma), torch_with_gradient(formula)
+    )
 
 
 def test_extreme_logits_stay_finite() -> None:
@@ -64,14 +72,18 @@ def test_unknown_losses_are_named(options, parts, raises_line):
 
 def test_float16_logits_lose_nothing_in_the_loss():
     # exp(-12) vanishes beside 1 in float16 (the loss would be 0), not in float32.
-    loss = cross_entropy(Tensor(np.array([[12.0, 0.0]], np.float16)), Tensor(np.array([0], np.int32)))
+    loss = cross_entropy(
+        Tensor(np.array([[12.0, 0.0]], np.float16)), Tensor(np.array([0], np.int32))
+    )
     assert loss.asnumpy() == pytest.approx(np.log1p(np.exp(-12.0)), rel=0.1)
 
 
 @pytest.mark.parametrize("kind", ["cross_entropy", "bce"])
 @pytest.mark.parametrize("soft", [False, True])
 def test_class_weights_are_torchs_before_its_mean(kind, soft):
-    """Torch's own mean of weighted cross-entropies divides by the weights: parts of a batch would not add up to it."""
+    """Torch's own mean of weighted cross-entropies divides by the weights: parts of a batch would
+    not add up to it.
+    """
     labels, weights = SOFT if soft else LABELS, [0.5, 2.0, 1.0, 0.0, 4.0]
     ours = with_gradient(make_loss(0.1, kind, weights=weights), Tensor(labels))
 
@@ -79,7 +91,9 @@ def test_class_weights_are_torchs_before_its_mean(kind, soft):
         weight, functional = torch.tensor(weights), torch.nn.functional
         if kind == "cross_entropy":
             target = torch.tensor(labels if soft else labels.astype(np.int64))
-            return functional.cross_entropy(logits, target, weight, reduction="none", label_smoothing=0.1).mean()
+            return functional.cross_entropy(
+                logits, target, weight, reduction="none", label_smoothing=0.1
+            ).mean()
         target = torch.tensor(SOFT if soft else np.eye(5, dtype=np.float32)[LABELS]) * 0.9 + 0.1 / 5
         return functional.binary_cross_entropy_with_logits(logits, target, weight)
 
@@ -90,5 +104,7 @@ def test_class_weights_multiply_the_focal_loss_class_by_class():
     weights = np.array([0.5, 2.0, 1.0, 0.0, 4.0], np.float32)
     targets = Tensor(np.eye(5, dtype=np.float32)[LABELS])
     each = sigmoid_focal_loss(Tensor(LOGITS), targets).asnumpy()
-    loss = make_loss(0.0, "focal", weights=weights.tolist())(Tensor(LOGITS), Tensor(LABELS)).asnumpy()
+    loss = make_loss(0.0, "focal", weights=weights.tolist())(
+        Tensor(LOGITS), Tensor(LABELS)
+    ).asnumpy()
     assert loss == pytest.approx((each * weights).sum() / 8, rel=1e-5)

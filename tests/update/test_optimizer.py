@@ -9,7 +9,13 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models import build_net
 from resnet_fn.update.adaptive import adam, adamw, lamb, lars, one_minus_powers
-from resnet_fn.update.groups import describe_rates, parameter_groups, shown_factor, unzip_groups, weight_decay_groups
+from resnet_fn.update.groups import (
+    describe_rates,
+    parameter_groups,
+    shown_factor,
+    unzip_groups,
+    weight_decay_groups,
+)
 from resnet_fn.update.optimizer import momentum_sgd
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -22,10 +28,16 @@ prefixes = iter(range(1000))
 
 
 def run(make, start, gradients, rates):
-    """Updates in a compiled function, as in the step; (weights, state by name without the prefix)."""
+    """Updates in a compiled function, as in the step; (weights, state by name without the
+    prefix).
+    """
     prefix = f"run{next(prefixes)}."
-    parameters = [Parameter(Tensor(value), name=f"{prefix}{index}") for index, value in enumerate(start)]
-    optimizer = make([(parameter, *row[1:]) for parameter, row in zip(parameters, ROWS, strict=False)])
+    parameters = [
+        Parameter(Tensor(value), name=f"{prefix}{index}") for index, value in enumerate(start)
+    ]
+    optimizer = make(
+        [(parameter, *row[1:]) for parameter, row in zip(parameters, ROWS, strict=False)]
+    )
     update = optimizer.update
 
     @mindspore.jit
@@ -35,7 +47,9 @@ def run(make, start, gradients, rates):
 
     for given, rate in zip(gradients, rates, strict=True):
         step(Tensor(rate, mindspore.float32), *map(Tensor, given))
-    state = {parameter.name.replace(prefix, ""): parameter.asnumpy() for parameter in optimizer.state}
+    state = {
+        parameter.name.replace(prefix, ""): parameter.asnumpy() for parameter in optimizer.state
+    }
     return [parameter.asnumpy() for parameter in parameters], state
 
 
@@ -46,7 +60,10 @@ def problem():
     start = [rng.normal(size=shape).astype(np.float32) for shape, *_ in ROWS]
     start[1][:] = 0  # as beta is
     scales = [10.0 ** rng.integers(-6, 2) for _ in RATES]
-    return start, [[(rng.normal(size=shape) * scale).astype(np.float32) for shape, *_ in ROWS] for scale in scales]
+    return start, [
+        [(rng.normal(size=shape) * scale).astype(np.float32) for shape, *_ in ROWS]
+        for scale in scales
+    ]
 
 
 def relative(value, expected):
@@ -61,13 +78,20 @@ def sgd_equation(p, state, g, rate, decay, t, momentum, nesterov):
 
 
 def lars_equation(p, state, g, rate, decay, t, momentum, trust):
-    ratio = trust * np.linalg.norm(p) / (np.linalg.norm(g) + decay * np.linalg.norm(p)) if decay else 1.0
+    ratio = (
+        trust * np.linalg.norm(p) / (np.linalg.norm(g) + decay * np.linalg.norm(p))
+        if decay
+        else 1.0
+    )
     state["m"] = momentum * state["m"] + rate * ratio * (g + decay * p)
     return p - state["m"]
 
 
 def moments(state, g, t, beta1, beta2, epsilon):
-    state["m"], state["v"] = beta1 * state["m"] + (1 - beta1) * g, beta2 * state["v"] + (1 - beta2) * g * g
+    state["m"], state["v"] = (
+        beta1 * state["m"] + (1 - beta1) * g,
+        beta2 * state["v"] + (1 - beta2) * g * g,
+    )
     return state["m"] / (1 - beta1**t) / (np.sqrt(state["v"] / (1 - beta2**t)) + epsilon)
 
 
@@ -86,7 +110,10 @@ def lamb_equation(p, state, g, rate, decay, t, *numbers):
 
 BETAS = [(0.9, 0.999, 1e-8), (0.8, 0.95, 1e-3), (0.0, 0.98, 1e-8)]
 CASES = [
-    *((momentum_sgd, sgd_equation, numbers) for numbers in ((0.0, False), (0.9, False), (0.9, True))),
+    *(
+        (momentum_sgd, sgd_equation, numbers)
+        for numbers in ((0.0, False), (0.9, False), (0.9, True))
+    ),
     *((adam, adam_equation, numbers) for numbers in BETAS),
     *((adamw, adamw_equation, numbers) for numbers in BETAS),
     (lars, lars_equation, (0.9, 0.01)),
@@ -108,19 +135,28 @@ def test_fifty_updates_are_the_equations_in_float64(make, equation, numbers, pro
             kept = {"m": kept["m"] * shares[0], "v": kept["v"] * shares[1]}
         largest = max(np.abs(given[i]).max() for given in gradients)
         if make is not momentum_sgd or numbers[0]:  # without momentum its buffer is not read
-            np.testing.assert_allclose(state[f"momentum.{i}"], kept["m"], rtol=2e-6, atol=1e-6 * largest)
+            np.testing.assert_allclose(
+                state[f"momentum.{i}"], kept["m"], rtol=2e-6, atol=1e-6 * largest
+            )
         if "variance.0" in state:
-            np.testing.assert_allclose(state[f"variance.{i}"], kept["v"], rtol=2e-6, atol=1e-9 * largest**2)
+            np.testing.assert_allclose(
+                state[f"variance.{i}"], kept["v"], rtol=2e-6, atol=1e-9 * largest**2
+            )
     counts = [value for name, value in state.items() if name.endswith("_updates")]
     assert counts == ([] if make in (momentum_sgd, lars) else [UPDATES])
 
 
 def test_bias_corrections_are_float32_of_the_exact_ones():
-    betas, counts = (0.9, 0.999, 0.9999, 0.0), (1, 2, 3, 10, 25, 37, 38, 39, 999, 3990, 4010, 39900, 40100, 10**7)
+    betas, counts = (
+        (0.9, 0.999, 0.9999, 0.0),
+        (1, 2, 3, 10, 25, 37, 38, 39, 999, 3990, 4010, 39900, 40100, 10**7),
+    )
     corrections = mindspore.jit(one_minus_powers(betas))
     for t in counts:
         exact = [1 - beta**t for beta in betas]
-        np.testing.assert_allclose(corrections(Tensor(t, mindspore.float32)).asnumpy(), exact, rtol=3e-7)
+        np.testing.assert_allclose(
+            corrections(Tensor(t, mindspore.float32)).asnumpy(), exact, rtol=3e-7
+        )
 
 
 @pytest.mark.parametrize("make", [lars, lamb])
@@ -139,7 +175,13 @@ class Mixed(nn.Cell):
         self.conv = nn.Conv2d(3, 4, 1, has_bias=True)
         self.norms = nn.CellList(
             [
-                *(nn.BatchNorm2d(4), nn.BatchNorm3d(4), nn.LayerNorm([4]), nn.GroupNorm(2, 4), nn.InstanceNorm2d(4)),
+                *(
+                    nn.BatchNorm2d(4),
+                    nn.BatchNorm3d(4),
+                    nn.LayerNorm([4]),
+                    nn.GroupNorm(2, 4),
+                    nn.InstanceNorm2d(4),
+                ),
                 *(mint.nn.LayerNorm(4), mint.nn.GroupNorm(2, 4), mint.nn.BatchNorm2d(4)),
             ]
         )
@@ -150,29 +192,47 @@ class Mixed(nn.Cell):
 
 
 def test_decay_goes_by_the_kind_of_layer_not_by_the_name():
-    """Spared are norm layers' parameters, however they are called, and biases; a `gamma` elsewhere is a weight."""
+    """Spared are norm layers' parameters, however they are called, and biases; a `gamma` elsewhere
+    is a weight.
+    """
     net = Mixed()
     net.norms[5].weight.name = "head.weight"
     net.lstm.weight_ih_l0.requires_grad = False
     groups = weight_decay_groups(net, 0.1)
     assert [parameter for parameter, _ in groups] == net.trainable_params()
     decayed = ["gamma", "beta", "conv.weight", "lstm.weight_hh_l0", "attention.in_proj_weight"]
-    assert [parameter.name for parameter, decay in groups if decay] == [*decayed, "attention.out_proj.weight"]
+    assert [parameter.name for parameter, decay in groups if decay] == [
+        *decayed,
+        "attention.out_proj.weight",
+    ]
     assert {decay for _, decay in weight_decay_groups(net, 0.1, decay_all=True)} == {0.1}
 
 
 def test_parameters_alone_have_no_weight_decay_and_other_rows_are_named():
     net = nn.Dense(3, 2)
     assert unzip_groups(net.trainable_params()) == unzip_groups(weight_decay_groups(net, 0.0))
-    for groups, name in (([{"params": net.trainable_params()}], "dict"), (net, "Dense"), ([("fc", 0.1)], "tuple")):
-        with pytest.raises(ValueError, match=rf"^groups: {name} is neither .*; give net.trainable_params\(\), or weig"):
+    for groups, name in (
+        ([{"params": net.trainable_params()}], "dict"),
+        (net, "Dense"),
+        ([("fc", 0.1)], "tuple"),
+    ):
+        with pytest.raises(
+            ValueError,
+            match=rf"^groups: {name} is neither .*; give net.trainable_params\(\), or weig",
+        ):
             momentum_sgd(groups)
     with pytest.raises(ValueError, match=r"^nesterov: .*momentum"):
         momentum_sgd([], momentum=0.0, nesterov=True)
 
 
 SPEC = InputSpec(
-    name="random", classes=tuple("abcd"), channels=1, image_size=8, full_scale=1.0, mean=(0.0,), std=(1.0,)
+    name="random",
+    classes=tuple("abcd"),
+    channels=1,
+    image_size=8,
+    full_scale=1.0,
+    mean=(0.0,),
+    std=(1.0,),
 )
 RECIPE = Recipe(model="resnet8", image_size=8, learning_rate=0.05, weight_decay=0.01)
 
@@ -183,7 +243,9 @@ def factors(recipe):
 
 
 def test_layer_decay_is_timms():
-    """layer_scales = decay ** (layers - 1 - layer): the stem is layer 0, each block one, the head the last."""
+    """layer_scales = decay ** (layers - 1 - layer): the stem is layer 0, each block one, the head
+    the last.
+    """
     rates = factors(dataclasses.replace(RECIPE, model="resnet20", layer_decay=0.5))
     assert rates["fc.weight"] == rates["fc.bias"] == 1
     blocks = [f"layer{stage}.{block}" for stage in (1, 2, 3) for block in (0, 1, 2)]
@@ -201,7 +263,10 @@ def test_the_rates_that_a_run_prints_are_true():
     assert rates() == ("", 1)
     assert rates(head_lr_factor=10.0) == ("stem to layer3 0.05, fc 0.5", 1)
     assert rates(head_lr_factor=10.0, train_only="fc") == ("fc 0.5", 10)
-    assert rates(layer_decay=0.5, freeze="fc") == ("stem 0.00313, layer1 0.00625, layer2 0.0125, layer3 0.025", 0.5)
+    assert rates(layer_decay=0.5, freeze="fc") == (
+        "stem 0.00313, layer1 0.00625, layer2 0.0125, layer3 0.025",
+        0.5,
+    )
     deep = rates(model="resnet20", layer_decay=0.5, freeze="stem,layer1,layer2")
     assert deep == ("layer3 0.00625 to 0.025, fc 0.05", 1)
 
@@ -209,7 +274,11 @@ def test_the_rates_that_a_run_prints_are_true():
 def test_the_heads_rate_and_frozen_parts():
     recipe = dataclasses.replace(RECIPE, head_lr_factor=10.0, layer_decay=0.5, freeze="stem,layer1")
     rates = factors(recipe)
-    assert {name.split(".")[0]: value for name, value in rates.items()} == {"layer2": 0.25, "layer3": 0.5, "fc": 10}
+    assert {name.split(".")[0]: value for name, value in rates.items()} == {
+        "layer2": 0.25,
+        "layer3": 0.5,
+        "fc": 10,
+    }
 
 
 @pytest.mark.parametrize(
@@ -224,4 +293,7 @@ def test_the_heads_rate_and_frozen_parts():
 )
 def test_decays_outside_0_to_1_are_rejected(make, name, value, raises_line):
     with raises_line(f"{name}: {value} is not in [0, 1)", "give"):
-        make([(Parameter(Tensor([1.0]), name=f"rejected{next(prefixes)}"), 0.0, 1.0)], **{name: value})
+        make(
+            [(Parameter(Tensor([1.0]), name=f"rejected{next(prefixes)}"), 0.0, 1.0)],
+            **{name: value},
+        )

@@ -17,7 +17,8 @@ def test_cosine_corners():
     assert rate(99) == pytest.approx(0.1 + 0.3 * (1 + math.cos(math.pi * 89 / 90)) / 2)
     assert rate(100) == rate(1000) == 0.1
     assert cosine_warmup(0, total=5, warmup=0, peak=0.4) == 0.4
-    assert [cosine_warmup(step, 4, 4, 1.0) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 0.0]  # as long as the run
+    # as long as the run
+    assert [cosine_warmup(step, 4, 4, 1.0) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -36,12 +37,17 @@ def test_refuses(arguments, message):
 def test_other_schedules():
     """Ten updates an epoch, or one: epochs become updates."""
     linear = make_schedule(
-        Recipe(schedule="linear", epochs=1, learning_rate=1.0, min_learning_rate=0.5), updates_per_epoch=10
+        Recipe(schedule="linear", epochs=1, learning_rate=1.0, min_learning_rate=0.5),
+        updates_per_epoch=10,
     )
     assert [linear(0), linear(5), linear(10), linear(11)] == [1.0, 0.75, 0.5, 0.5]
-    steps = make_schedule(Recipe(schedule="step", epochs=90, learning_rate=0.1, milestones=(30.0, 60.0)), 1)
+    steps = make_schedule(
+        Recipe(schedule="step", epochs=90, learning_rate=0.1, milestones=(30.0, 60.0)), 1
+    )
     assert [steps(29), steps(30), steps(60)] == pytest.approx([0.1, 0.01, 0.001])
-    constant = make_schedule(Recipe(schedule="constant", epochs=9, warmup_epochs=2.0, learning_rate=0.3), 1)
+    constant = make_schedule(
+        Recipe(schedule="constant", epochs=9, warmup_epochs=2.0, learning_rate=0.3), 1
+    )
     assert [constant(0), constant(1), constant(8)] == [0.15, 0.3, 0.3]
 
 

@@ -1,4 +1,7 @@
-"""The weights' moving average, put in their place for an evaluation. (The state's names: tests/run/test_build.py.)"""
+"""The weights' moving average, put in their place for an evaluation.
+
+(The state's names: tests/run/test_build.py.)
+"""
 
 import numpy as np
 import pytest
@@ -17,7 +20,10 @@ def test_evaluation_sees_the_averages_and_training_gets_its_own_bits_back():
         ops.assign(parameter, parameter + 0.5)
     images = Tensor(np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32))
     labels = Tensor(np.arange(6, dtype=np.int32) % 3)
-    before, bits = evaluate(images, labels).loss.asnumpy(), [p.asnumpy().tobytes() for p in net.get_parameters()]
+    before, bits = (
+        evaluate(images, labels).loss.asnumpy(),
+        [p.asnumpy().tobytes() for p in net.get_parameters()],
+    )
     inside = []
 
     def evaluate_and_fail():

@@ -24,11 +24,15 @@ RATE = Tensor(0.1, mindspore.float32)
 
 def build(norm="none", parts=1, scaler=None, clip_norm=1.0, precision="fp32", ascend=None, **more):
     mindspore.set_seed(1)
-    net = create_model("resnet8", num_classes=CLASSES, in_channels=1, norm=norm, precision=precision)
+    net = create_model(
+        "resnet8", num_classes=CLASSES, in_channels=1, norm=norm, precision=precision
+    )
     optimizer = momentum_sgd(weight_decay_groups(net, 5e-4), 0.9, nesterov=True)
     state = make_state(net, optimizer, scaler, moving_average(net.get_parameters(), 0.5))
     plan = StepPlan(clip_norm, parts, ascend=ascend)
-    step = make_train_step(net, more.pop("loss", make_loss(0.1)), optimizer, state=state, plan=plan, **more)
+    step = make_train_step(
+        net, more.pop("loss", make_loss(0.1)), optimizer, state=state, plan=plan, **more
+    )
     return net, step, state
 
 
@@ -39,7 +43,9 @@ def batch(seed, samples=16):
 
 
 def poisoned(seed, bad):
-    """A batch whose last sample, in the last micro-batch, is not finite: the first has moved the statistics by then."""
+    """A batch whose last sample, in the last micro-batch, is not finite: the first has moved the
+    statistics by then.
+    """
     images, labels = batch(seed)
     images = images.asnumpy().copy()
     images[-1, 0, 3, 3] = bad
@@ -49,7 +55,11 @@ def poisoned(seed, bad):
 def snapshot(state):
     """The bytes of all state but the scaler's."""
     scaler = {parameter.name for parameter in state.scaler.state()}
-    return {p.name: p.asnumpy().tobytes() for p in (*state.weights, *state.training) if p.name not in scaler}
+    return {
+        p.name: p.asnumpy().tobytes()
+        for p in (*state.weights, *state.training)
+        if p.name not in scaler
+    }
 
 
 def scalars(scaler):
@@ -57,8 +67,13 @@ def scalars(scaler):
 
 
 def assert_close(state, other, tolerance):
-    for a, b in zip((*state.weights, *state.training), (*other.weights, *other.training), strict=True):
-        assert np.linalg.norm(a.asnumpy() - b.asnumpy()) <= tolerance * np.linalg.norm(a.asnumpy()) + 1e-8, a.name
+    for a, b in zip(
+        (*state.weights, *state.training), (*other.weights, *other.training), strict=True
+    ):
+        assert (
+            np.linalg.norm(a.asnumpy() - b.asnumpy())
+            <= tolerance * np.linalg.norm(a.asnumpy()) + 1e-8
+        ), a.name
 
 
 def twice(tensor):
@@ -102,7 +117,13 @@ def test_workers_exchange_the_same_whether_an_update_is_applied_or_not():
 def test_impossible_plans_are_rejected(workers, plan, parts, raises_line):
     net = nn.Dense(2, 2)
     with raises_line(*parts):
-        make_train_step(net, make_loss(), momentum_sgd(net.trainable_params()), workers=workers, plan=StepPlan(**plan))
+        make_train_step(
+            net,
+            make_loss(),
+            momentum_sgd(net.trainable_params()),
+            workers=workers,
+            plan=StepPlan(**plan),
+        )
 
 
 def test_micro_batches_that_lose_samples_are_rejected(raises_line):
@@ -125,34 +146,52 @@ def test_micro_batches_equal_one_batch():
 
 @pytest.mark.parametrize("parts", [1, 2])
 def test_labels_as_a_tuple_are_inputs_and_not_constants(parts):
-    """As distillation has them, classes and a teacher's answers: MindSpore would compile anew for each plain tuple."""
+    """As distillation has them, classes and a teacher's answers: MindSpore would compile anew for
+    each plain tuple.
+    """
     net = nn.Dense(4, CLASSES, weight_init="zeros", bias_init="zeros")
 
     def loss(logits, labels):
-        return -((ops.one_hot(labels[0], CLASSES) + labels[1]) * ops.log_softmax(logits, 1)).sum(1).mean()
+        return (
+            -((ops.one_hot(labels[0], CLASSES) + labels[1]) * ops.log_softmax(logits, 1))
+            .sum(1)
+            .mean()
+        )
 
     def metric(_, labels):
         return labels[1].mean()
 
     def jit(function):
         def checked(*inputs):
-            assert all(hasattr(value, "__ms_mutable__") for value in inputs if isinstance(value, tuple))
+            assert all(
+                hasattr(value, "__ms_mutable__") for value in inputs if isinstance(value, tuple)
+            )
             return compiled(*inputs)
 
         compiled = mindspore.jit(function)
         return checked
 
     plan = StepPlan(0.0, parts)
-    step = make_train_step(net, loss, momentum_sgd(net.trainable_params()), metric=metric, plan=plan, jit=jit)
+    step = make_train_step(
+        net, loss, momentum_sgd(net.trainable_params()), metric=metric, plan=plan, jit=jit
+    )
     for share in (0.0, 0.5):
         answers = np.full((4, CLASSES), share, np.float32)
-        result = step(Tensor(np.eye(4, dtype=np.float32)), (Tensor(np.arange(4, dtype=np.int32)), Tensor(answers)), 0.0)
+        result = step(
+            Tensor(np.eye(4, dtype=np.float32)),
+            (Tensor(np.arange(4, dtype=np.int32)), Tensor(answers)),
+            0.0,
+        )
         assert float(result.accuracy) == share
-        assert float(result.loss) == pytest.approx((1 + CLASSES * share) * np.log(CLASSES), rel=1e-5)
+        assert float(result.loss) == pytest.approx(
+            (1 + CLASSES * share) * np.log(CLASSES), rel=1e-5
+        )
 
 
 def test_clipping_acts_on_the_mean_and_not_on_the_parts():
-    """The applied gradient has just the limit's norm: parts clipped each on its own would not add up to it."""
+    """The applied gradient has just the limit's norm: parts clipped each on its own would not add
+    up to it.
+    """
     _, split, state = build(clip_norm=1e-3, parts=2)
     before = [parameter.asnumpy().copy() for parameter in state.trained]
     result = split(*batch(0), RATE)
@@ -180,7 +219,9 @@ def test_a_bad_batch_changes_nothing_but_the_scaler(parts, bad):
     followed = state.average.averages[0].asnumpy().copy()
     assert step(*batch(2), RATE).scaler.asnumpy().tolist() == [512.0, 1.0, 0.0]
     assert snapshot(state) != before
-    assert all(np.isfinite(parameter.asnumpy()).all() for parameter in (*state.weights, *state.training))
+    assert all(
+        np.isfinite(parameter.asnumpy()).all() for parameter in (*state.weights, *state.training)
+    )
     assert state.average.count.asnumpy() == 2  # once an update, whatever the micro-batches
     expected = (followed + state.average.followed[0].asnumpy()) / 2
     np.testing.assert_allclose(state.average.averages[0].asnumpy(), expected, rtol=1e-6, atol=1e-7)
@@ -206,7 +247,9 @@ def test_an_update_that_a_worker_withholds_changes_nothing_at_all():
 
 
 def test_statistics_that_overflow_skip_an_update_whose_loss_and_gradients_are_finite():
-    """Pixels of 1e20: the first BatchNorm divides them by an infinite deviation, and all that follows is finite."""
+    """Pixels of 1e20: the first BatchNorm divides them by an infinite deviation, and all that
+    follows is finite.
+    """
     _, step, state = build("batch", 2)
     step(*batch(0), RATE)
     before = snapshot(state)
@@ -223,7 +266,8 @@ def test_nothing_is_compiled_for_print_and_pdb():
     real, seen = make_loss(0.1), []
 
     def loss(logits, labels):
-        seen.append(logits.asnumpy())  # a compiled function would refuse, or run it once, while it compiles
+        # a compiled function would refuse, or run it once, while it compiles
+        seen.append(logits.asnumpy())
         return real(logits, labels)
 
     (_, compiled, state) = build("batch", 2, workers=TWO)
@@ -246,7 +290,9 @@ def test_float16_follows_float32():
         a, b = full(*batch(seed), RATE), half(*batch(seed), RATE)
         assert float(b.loss) == pytest.approx(float(a.loss), rel=2e-2)
         assert float(b.grad_norm) == pytest.approx(float(a.grad_norm), rel=5e-2)
-    assert all(parameter.dtype == mindspore.float32 for parameter in (*state.weights, *state.training))
+    assert all(
+        parameter.dtype == mindspore.float32 for parameter in (*state.weights, *state.training)
+    )
     assert state.scaler.skipped.asnumpy() == 0
 
 
@@ -267,25 +313,35 @@ class SaturatingNet(nn.Cell):
 
 @pytest.mark.parametrize(("ascend", "parts"), [(True, 1), (True, 2), (False, 1)])
 def test_a_card_that_saturates_skips_and_halves(ascend, parts, monkeypatch):
-    """The status register that MindSpore's test reads and clears there, faked: what a CPU has in its place."""
+    """The status register that MindSpore's test reads and clears there, faked: what a CPU has in
+    its place.
+    """
     register = Parameter(Tensor(np.float32(0)), name="register", requires_grad=False)
     scaler = DynamicLossScaler(2.0**24, ceiling=2.0**24)
 
     def all_finite(tensors):
         noted = ops.depend(register, tensors) * 1.0
         for tensor in tensors:
-            noted = noted + (ops.abs(tensor * scaler.scale) >= 65500.0).astype(mindspore.float32).sum()
-        return ops.depend(noted == 0, ops.assign(register, ops.depend(ops.zeros_like(register), noted)))
+            noted = (
+                noted + (ops.abs(tensor * scaler.scale) >= 65500.0).astype(mindspore.float32).sum()
+            )
+        return ops.depend(
+            noted == 0, ops.assign(register, ops.depend(ops.zeros_like(register), noted))
+        )
 
     monkeypatch.setattr(mindspore.amp, "all_finite", all_finite)
     net = SaturatingNet()
     optimizer = momentum_sgd([(net.weight, 0.0)], 0.9)
     plan = StepPlan(micro_batches=parts, ascend=ascend)
-    step = make_train_step(net, make_loss(0.0), optimizer, state=make_state(net, optimizer, scaler), plan=plan)
+    step = make_train_step(
+        net, make_loss(0.0), optimizer, state=make_state(net, optimizer, scaler), plan=plan
+    )
     images, labels = Tensor(np.ones((4, 4), np.float32)), Tensor(np.zeros(4, np.int32))
-    largest, skipped, done = 0.75, 0, False  # of the gradient: softmax gives the label's class 1/4 - 1
+    # of the gradient: softmax gives the label's class 1/4 - 1
+    largest, skipped, done = 0.75, 0, False
     while not done:
-        ops.assign(register, Tensor(np.float32(1)))  # an evaluation has overflowed: not this update's fault
+        # an evaluation has overflowed: not this update's fault
+        ops.assign(register, Tensor(np.float32(1)))
         result = step(images, labels, RATE)
         assert np.isfinite(result.grad_norm.asnumpy())
         done = not result.scaler.asnumpy()[2]
@@ -296,28 +352,37 @@ def test_a_card_that_saturates_skips_and_halves(ascend, parts, monkeypatch):
         assert scaler.scale.asnumpy() == first_that_fits == 2.0**16
         assert skipped == 8
         np.testing.assert_allclose(net.weight.asnumpy()[:, 0], 0.1 * largest, rtol=1e-6)
-    else:  # what the status is asked for: all is finite, and the update is made of gradients that were cut
+    else:
+        # what the status is asked for: all is finite, and the update is made of gradients that were
+        # cut
         assert skipped == 0
         np.testing.assert_allclose(net.weight.asnumpy()[:, 0], 0.1 * 65504 / 2**24, rtol=1e-6)
 
 
 @pytest.mark.parametrize("dropped", [False, True])
 def test_what_a_card_compiles_computes_the_same(dropped, monkeypatch):
-    """Its clip is MindSpore's own, where there is one; its norm and its finite test take other operations."""
+    """Its clip is MindSpore's own, where there is one; its norm and its finite test take other
+    operations.
+    """
     if dropped:
         monkeypatch.delattr(ops, "clip_by_global_norm")
     _, ours, state = build("batch", clip_norm=1e-2)
     _, cards, card_state = build("batch", clip_norm=1e-2, ascend=True)
     here, there = ours(*batch(0), RATE), cards(*batch(0), RATE)
     assert here.grad_norm.asnumpy() > 1e-2  # it is clipped
-    assert np.sqrt(here.squares.asnumpy().sum()) == pytest.approx(here.grad_norm.asnumpy(), rel=1e-5)  # before that
+    # before that
+    assert np.sqrt(here.squares.asnumpy().sum()) == pytest.approx(
+        here.grad_norm.asnumpy(), rel=1e-5
+    )
     np.testing.assert_allclose(there.packed.asnumpy(), here.packed.asnumpy(), rtol=1e-6)
     np.testing.assert_allclose(there.squares.asnumpy(), here.squares.asnumpy(), rtol=1e-5)
     assert_close(state, card_state, 1e-6)
 
 
 def test_each_function_compiles_once(monkeypatch):
-    """A changing rate, a skip, evaluation in between and a scale that moves must not compile anything again."""
+    """A changing rate, a skip, evaluation in between and a scale that moves must not compile
+    anything again.
+    """
     try:
         from mindspore.graph.api import _JitExecutor
     except ImportError:  # before MindSpore 2.9
@@ -326,7 +391,8 @@ def test_each_function_compiles_once(monkeypatch):
     compiled, compile_or_look_up = set(), _JitExecutor.compile
 
     def noting(self, name, *arguments, **keywords):
-        phase = compile_or_look_up(self, name, *arguments, **keywords)  # another one for each compilation
+        # another one for each compilation
+        phase = compile_or_look_up(self, name, *arguments, **keywords)
         compiled.add((name, phase))
         return phase
 
@@ -355,7 +421,10 @@ def test_accuracy_of_sparse_soft_and_several_labels():
 
 
 def test_what_is_frozen_keeps_its_bits_and_a_frozen_batchnorm_normalises_by_its_statistics():
-    """Two workers with equal samples: their sum is twice the one's. A frozen weight is no statistic to average."""
+    """Two workers with equal samples: their sum is twice the one's.
+
+    A frozen weight is no statistic to average.
+    """
     mindspore.set_seed(1)
     net = create_model("resnet8", num_classes=CLASSES, in_channels=1)
     rng = np.random.default_rng(5)
@@ -379,11 +448,15 @@ def test_what_is_frozen_keeps_its_bits_and_a_frozen_batchnorm_normalises_by_its_
 
     net._stages = (Looking(), *net._stages[1:])
     optimizer = momentum_sgd(weight_decay_groups(net, 5e-4), 0.9, nesterov=True)
-    step = make_train_step(net, make_loss(0.1), optimizer, workers=TWO, plan=StepPlan(micro_batches=2))
+    step = make_train_step(
+        net, make_loss(0.1), optimizer, workers=TWO, plan=StepPlan(micro_batches=2)
+    )
     before = {parameter.name: parameter.asnumpy().copy() for parameter in net.get_parameters()}
     images, labels = batch(0, 16)
     step(images, labels, RATE)
-    same = {p.name for p in net.get_parameters() if before[p.name].tobytes() == p.asnumpy().tobytes()} - {"seen"}
+    same = {
+        p.name for p in net.get_parameters() if before[p.name].tobytes() == p.asnumpy().tobytes()
+    } - {"seen"}
     assert same == {parameter.name for parameter in frozen}
     mean, variance = before["bn1.moving_mean"], before["bn1.moving_variance"]
     raw = ops.conv2d(images[-8:], net.conv1.weight, pad_mode="pad", padding=1).asnumpy()
@@ -413,9 +486,15 @@ def test_weights_that_a_compiled_function_would_not_read_are_refused(evaluates, 
         mindspore.ops.assign(parameter, parameter + 0.5)
     assigned = losses(compiled)
     assert (assigned != first).all()
-    halved = {name: Parameter(x * 0.5, name=name) for name, x in net.parameters_dict().items() if "fc" in name}
+    halved = {
+        name: Parameter(x * 0.5, name=name)
+        for name, x in net.parameters_dict().items()
+        if "fc" in name
+    }
     mindspore.load_param_into_net(net, halved)
-    with raises_line("fc.weight, fc.bias: ", "load_param_into_net", "ops.assign", "make_train_step"):
+    with raises_line(
+        "fc.weight, fc.bias: ", "load_param_into_net", "ops.assign", "make_train_step"
+    ):
         losses(compiled)
     anew = again()
     assert (losses(anew) != assigned).all()

@@ -17,7 +17,9 @@ from resnet_fn.update.state import make_state
 from resnet_fn.update.step import StepPlan, make_train_step
 
 pytestmark = pytest.mark.usefixtures("device")
-RECIPE = Recipe(dataset="synthetic", model="resnet8", image_size=8, learning_rate=0.05, clip_norm=0.0)
+RECIPE = Recipe(
+    dataset="synthetic", model="resnet8", image_size=8, learning_rate=0.05, clip_norm=0.0
+)
 
 
 def batch(number):
@@ -35,20 +37,26 @@ def start(make, recipe, plan=StepPlan()):
 
 
 def values(state):
-    return {parameter.name: parameter.asnumpy().copy() for parameter in (*state.weights, *state.training)}
+    return {
+        parameter.name: parameter.asnumpy().copy()
+        for parameter in (*state.weights, *state.training)
+    }
 
 
 @pytest.mark.parametrize(
     ("settings", "tolerance", "vectors", "micro_batches"),
     [
         ({}, 0, 2, 2),  # with weight decay, and without
-        ({"layer_decay": 0.75}, 0, 10, 1),  # both for each of the stem, three blocks and the last layer
+        # both for each of the stem, three blocks and the last layer
+        ({"layer_decay": 0.75}, 0, 10, 1),
         ({"optimizer": "adam", "nesterov": False, "learning_rate": 1e-3}, 1e-6, 2, 1),
         ({"optimizer": "adamw", "nesterov": False, "learning_rate": 1e-3}, 1e-6, 2, 2),
     ],
 )
 def test_vectors_take_the_same_update(settings, tolerance, vectors, micro_batches):
-    """To the bit if the kernel is; without clipping, because the global norm is rounded otherwise."""
+    """To the bit if the kernel is; without clipping, because the global norm is rounded
+    otherwise.
+    """
     recipe, plan = dataclasses.replace(RECIPE, **settings), StepPlan(micro_batches=micro_batches)
     (single, one_by_one, _), (joined, together, optimizer) = (
         start(make, recipe, plan) for make in (make_optimizer, make_fast_optimizer)
@@ -59,13 +67,20 @@ def test_vectors_take_the_same_update(settings, tolerance, vectors, micro_batche
         for norms in by_group:
             norms.before(1)
         expected, result = one_by_one(*batch(number), 0.05), together(*batch(number), 0.05)
-        np.testing.assert_allclose(result.grad_norm.asnumpy(), expected.grad_norm.asnumpy(), rtol=1e-6)
-        measured = [norms.after(update.squares) for norms, update in zip(by_group, (expected, result), strict=True)]
+        np.testing.assert_allclose(
+            result.grad_norm.asnumpy(), expected.grad_norm.asnumpy(), rtol=1e-6
+        )
+        measured = [
+            norms.after(update.squares)
+            for norms, update in zip(by_group, (expected, result), strict=True)
+        ]
         assert measured[1]["gradient"] == pytest.approx(measured[0]["gradient"], rel=1e-5)
     before, after = values(single), values(joined)
     assert sorted(before) == sorted(after)
     for name, value in before.items():
-        np.testing.assert_allclose(after[name], value, rtol=0, atol=tolerance * np.abs(value).max(), err_msg=name)
+        np.testing.assert_allclose(
+            after[name], value, rtol=0, atol=tolerance * np.abs(value).max(), err_msg=name
+        )
 
 
 def test_what_set_data_gives_a_view_counts():
@@ -86,7 +101,10 @@ def test_an_evaluation_that_is_compiled_first_sees_the_trained_weights():
     mindspore.set_seed(1)
     net = create_model("resnet8", num_classes=10)
     optimizer = make_fast_optimizer(RECIPE, net)
-    evaluate, step = make_eval_step(net, with_logits=True), make_train_step(net, make_loss(), optimizer)
+    evaluate, step = (
+        make_eval_step(net, with_logits=True),
+        make_train_step(net, make_loss(), optimizer),
+    )
     evaluate(*batch(0))
     for weight in optimizer.trained:
         mindspore.ops.assign(weight, weight * 0.5)  # as a checkpoint is restored
@@ -113,7 +131,9 @@ def test_larger_nets_and_cards_have_no_vectors(monkeypatch):
     net = create_model("resnet8", num_classes=10)
     assert is_joined(RECIPE, net)
     with monkeypatch.context() as patch:
-        patch.setattr(mindspore, "get_current_device", lambda: types.SimpleNamespace(device_target="Ascend"))
+        patch.setattr(
+            mindspore, "get_current_device", lambda: types.SimpleNamespace(device_target="Ascend")
+        )
         assert not is_joined(RECIPE, net)
     monkeypatch.setattr(optimizers, "_MOST", 78_000)  # the net has 78,042
     assert not is_joined(RECIPE, net)
@@ -125,13 +145,30 @@ FIRST = "import mindspore; (mindspore.Tensor([1.0]) + 1).asnumpy()\n"
 
 @pytest.mark.slow
 def test_vectors_take_the_same_updates_without_the_blocking_run(python, last_state):
-    """`--device CPU` on a card's host, a user's own 0, and an operation before this package is imported; resumed."""
-    words = ("--dataset", "synthetic", "--synthetic-samples", "320", "--model", "resnet8", "--image-size", "16")
+    """`--device CPU` on a card's host, a user's own 0, and an operation before this package is
+    imported; resumed.
+    """
+    words = (
+        "--dataset",
+        "synthetic",
+        "--synthetic-samples",
+        "320",
+        "--model",
+        "resnet8",
+        "--image-size",
+        "16",
+    )
     words += ("--batch-size", "32", "--accumulate", "2", "--checkpoint-every", "1", "--no-progress")
-    cases = {"blocking": ("", {}), "not": ("", {"MS_DEV_HOST_BLOCKING_RUN": "0"}), "first": (FIRST, {})}
+    cases = {
+        "blocking": ("", {}),
+        "not": ("", {"MS_DEV_HOST_BLOCKING_RUN": "0"}),
+        "first": (FIRST, {}),
+    }
     for name, (before, given) in cases.items():
         for more in (("--epochs", "1", "--out-dir", name), ("--epochs", "2", "--resume", name)):
             python("-c", before + TRAIN, *words, *more, without="MS_DEV_HOST_BLOCKING_RUN", **given)
     states = [last_state(name) for name in cases]
     assert states[0][0]["update"] == 20
-    assert [(state["last"], arrays) for state, arrays in states] == 3 * [(states[0][0]["last"], states[0][1])]
+    assert [(state["last"], arrays) for state, arrays in states] == 3 * [
+        (states[0][0]["last"], states[0][1])
+    ]

@@ -14,12 +14,19 @@ def arrays_of():
 
 @pytest.fixture(scope="session")
 def written(device, arrays_of):
-    """written(file, style, change, model, **options) writes a net's names with random values; returns them as ours."""
+    """written(file, style, change, model, **options) writes a net's names with random values;
+    returns them as ours.
+    """
 
     def write(file, style="ours", change=None, model="resnet8", **options):
         ours = arrays_of(create_model(model, num_classes=3, **options))
-        ours = {name: np.random.default_rng(0).random(array.shape, np.float32) for name, array in ours.items()}
-        arrays = {names.rename(name, style, names.is_basic(ours)): array for name, array in ours.items()}
+        ours = {
+            name: np.random.default_rng(0).random(array.shape, np.float32)
+            for name, array in ours.items()
+        }
+        arrays = {
+            names.rename(name, style, names.is_basic(ours)): array for name, array in ours.items()
+        }
         if change:
             change(arrays)
         write_arrays(file, arrays)

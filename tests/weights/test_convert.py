@@ -20,7 +20,9 @@ def test_round_trip_is_byte_identical(style, in_empty_folder, written):
     written("a.safetensors")
     assert convert_weights("a.safetensors", "b.ckpt", style)["from"] == "ours"
     assert convert_weights("b.ckpt", "c.safetensors")["from"] == style
-    assert (in_empty_folder / "c.safetensors").read_bytes() == (in_empty_folder / "a.safetensors").read_bytes()
+    assert (in_empty_folder / "c.safetensors").read_bytes() == (
+        in_empty_folder / "a.safetensors"
+    ).read_bytes()
 
 
 def test_torch_loads_what_we_write_and_computes_the_same(written):
@@ -38,8 +40,11 @@ def test_torch_loads_what_we_write_and_computes_the_same(written):
         theirs = ref(torch.tensor(images)).numpy()
     np.testing.assert_allclose(net.set_train(False)(Tensor(images)).asnumpy(), theirs, rtol=1e-4)
     assert ours["fc.bias"].tobytes() == ref.fc.bias.detach().numpy().tobytes()
-    # PyTorch's own file: BatchNorm counters are dropped, a wrapper and DataParallel's prefix are seen through.
-    torch.save({"state_dict": {f"module.{key}": value for key, value in ref.state_dict().items()}}, "b.pth")
+    # PyTorch's own file: BatchNorm counters are dropped, a wrapper and DataParallel's prefix are
+    # seen through.
+    torch.save(
+        {"state_dict": {f"module.{key}": value for key, value in ref.state_dict().items()}}, "b.pth"
+    )
     convert_weights("b.pth", "b.safetensors")
     assert set(read_arrays("b.safetensors").arrays) == set(ours)
 
@@ -49,27 +54,35 @@ def test_command(capsys, written):
     assert convert.main(["a.safetensors", "b.ckpt", "--to", "official"]) == 0
     # 9 convolutions, 9 BatchNorms of four, Dense weight and bias
     assert capsys.readouterr().out == (
-        "resnet8: 47 tensors from torchvision names to official names in b.ckpt, read from a.safetensors\n"
+        "resnet8: 47 tensors from torchvision names to official names in b.ckpt, read from "
+        "a.safetensors\n"
     )
     assert "layer1.0.bn1d.gamma" in read_arrays("b.ckpt").arrays
-    with pytest.raises(ValueError, match=r"b\.txt cannot be written as weights; .* ends in \.safetensors"):
+    with pytest.raises(
+        ValueError, match=r"b\.txt cannot be written as weights; .* ends in \.safetensors"
+    ):
         convert.main(["a.safetensors", "b.txt"])
 
 
 @pytest.mark.slow
 def test_one_line_names_the_ambiguity(capsys):
-    """A bare file does not say which of two models it is of; a checkpoint of ours does, and then it is a fact."""
+    """A bare file does not say which of two models it is of; a checkpoint of ours does, and then it
+    is a fact.
+    """
     net = create_model("genet50_minus", num_classes=2, initialisation="he_uniform")
     state = {"update": 1, "recipe": {"model": "genet50_minus"}, "dataset": {"classes": []}}
     save_checkpoint(Path("run/checkpoints/step-00000001"), list(net.get_parameters()), [], state)
     known = convert_weights("run", "a.safetensors")
     assert (known["model"], known["warnings"]) == ("genet50_minus", [])
     unsure = (
-        "resnet50 and genet50_minus have the same parameters; these weights are read as resnet50, so "
+        "resnet50 and genet50_minus have the same parameters; these weights are read as resnet50, "
+        "so "
         "give --model NAME for another model"
     )
     assert convert_weights("a.safetensors", "b.safetensors")["warnings"] == [unsure]
-    assert convert_weights("a.safetensors", "b.safetensors", model="genet50_minus")["warnings"] == []
+    assert (
+        convert_weights("a.safetensors", "b.safetensors", model="genet50_minus")["warnings"] == []
+    )
     load_weights(net, "run")
     assert name_model(Recipe(model=""), read_weights("run")).model == "genet50_minus"
     assert capsys.readouterr().err == ""
@@ -78,7 +91,8 @@ def test_one_line_names_the_ambiguity(capsys):
     load_weights(create_model("resnet50", num_classes=2, initialisation="he_uniform"), "run")
     no_gates = "but this net lacks the gates, which have no parameters"
     assert capsys.readouterr().err.splitlines() == [
-        "warning: a.safetensors: these weights may be of resnet50, but this net has the gates of genet50_minus, "
+        "warning: a.safetensors: these weights may be of resnet50, but this net has the gates of "
+        "genet50_minus, "
         "which have no parameters",
         f"warning: a.safetensors: {unsure}",
         f"warning: run/checkpoints/step-00000001: these weights are of genet50_minus, {no_gates}",

@@ -13,7 +13,10 @@ import pytest
 
 from resnet_fn.weights.files import read_arrays, write_arrays
 
-ARRAYS = {"conv1.weight": np.arange(6, dtype=np.float32).reshape(1, 2, 3, 1), "bn1.gamma": np.ones(2, np.float32)}
+ARRAYS = {
+    "conv1.weight": np.arange(6, dtype=np.float32).reshape(1, 2, 3, 1),
+    "bn1.gamma": np.ones(2, np.float32),
+}
 
 
 def test_a_malicious_pickle_does_not_run(in_empty_folder):
@@ -24,7 +27,9 @@ def test_a_malicious_pickle_does_not_run(in_empty_folder):
             return (open, (str(in_empty_folder / "ran"), "w"))
 
     torch.save({"conv1.weight": Malicious()}, "a.pth")
-    with pytest.raises(ValueError, match=r"a\.pth .*that could run code \(conv1\.weight\); save net"):
+    with pytest.raises(
+        ValueError, match=r"a\.pth .*that could run code \(conv1\.weight\); save net"
+    ):
         read_arrays("a.pth")
     assert not (in_empty_folder / "ran").exists()
 
@@ -44,8 +49,14 @@ def test_a_cut_file_is_rejected(ending):
 @pytest.mark.parametrize(
     ("contents", "kind"),
     [
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 12345\n", "Git LFS .*git lfs pull"),
-        ("<!DOCTYPE html>\n<title>Nicht gefunden: é</title>\n".encode(), "is text.*DOCTYPE html.*download"),
+        (
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 12345\n",
+            "Git LFS .*git lfs pull",
+        ),
+        (
+            "<!DOCTYPE html>\n<title>Nicht gefunden: é</title>\n".encode(),
+            "is text.*DOCTYPE html.*download",
+        ),
         (b"error: no such file\n", "is text.*error: no such file"),
         (bytes(4096), "empty"),
     ],
@@ -59,11 +70,16 @@ def test_what_else_lies_at_a_weight_files_place_is_named(ending, contents, kind)
 def test_a_pytorch_file_that_would_unpack_to_much_more_is_rejected_before():
     pytest.importorskip("torch", reason="writing .pth needs torch")
     write_arrays("a.pth", {"conv1.weight": np.zeros(2**24, np.float32)})
-    with zipfile.ZipFile("a.pth") as whole, zipfile.ZipFile("b.pth", "w", zipfile.ZIP_DEFLATED) as packed:
+    with (
+        zipfile.ZipFile("a.pth") as whole,
+        zipfile.ZipFile("b.pth", "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
         for name in whole.namelist():
             packed.writestr(name, whole.read(name))
     assert Path("b.pth").stat().st_size < 2**20
-    with pytest.raises(ValueError, match=r"^b\.pth is compressed and would unpack to 67,\d\d\d,\d\d\d bytes"):
+    with pytest.raises(
+        ValueError, match=r"^b\.pth is compressed and would unpack to 67,\d\d\d,\d\d\d bytes"
+    ):
         read_arrays("b.pth")
 
 
@@ -74,7 +90,9 @@ def test_pytorchs_files_are_read_without_pytorch(monkeypatch):
     read = read_arrays("a.pth").arrays
     assert read.keys() == ARRAYS.keys()
     assert all(read[name].tobytes() == array.tobytes() for name, array in ARRAYS.items())
-    with pytest.raises(ValueError, match=r"writing \.pth files needs torch; run pip install '\.\[torch\]'"):
+    with pytest.raises(
+        ValueError, match=r"writing \.pth files needs torch; run pip install '\.\[torch\]'"
+    ):
         write_arrays("b.pth", ARRAYS)
 
 
@@ -86,7 +104,9 @@ def test_the_bytes_decide_how_a_file_is_read():
     names = ("model_best.pth.tar", "pytorch_model.bin", "last.ckpt", "net.th")
     for source, name in ((kind, name) for kind in ("a.pth", "a.safetensors") for name in names):
         shutil.copy(source, name)
-        assert read_arrays(name).arrays["conv1.weight"].tobytes() == ARRAYS["conv1.weight"].tobytes()
+        assert (
+            read_arrays(name).arrays["conv1.weight"].tobytes() == ARRAYS["conv1.weight"].tobytes()
+        )
 
 
 @pytest.mark.parametrize(
@@ -119,7 +139,10 @@ def test_equal_weights_give_equal_files_that_others_may_read(ending, python):
         pytest.importorskip("torch", reason="writing .pth needs torch")
     arrays = {"fc.weight": np.ones((3, 2), np.float32), "fc.bias": np.zeros(3, np.float32)}
     write_arrays(f"a.{ending}", arrays)
-    code = "import sys, numpy as np; from resnet_fn.weights.files import write_arrays; float32 = 'float32'; "
+    code = (
+        "import sys, numpy as np; from resnet_fn.weights.files import write_arrays; float32 = "
+        "'float32'; "
+    )
     words = "{'fc.weight': np.ones((3, 2), float32), 'fc.bias': np.zeros(3, float32)}"
     python("-c", f"{code}write_arrays(sys.argv[1], {words})", f"other.{ending}")
     first, other = Path(f"a.{ending}"), Path(f"other.{ending}")
@@ -130,6 +153,9 @@ def test_equal_weights_give_equal_files_that_others_may_read(ending, python):
 
 
 def test_a_place_that_cannot_be_written_is_named():
-    message = r"^nowhere/a.safetensors cannot be written \(No such file or directory\); give another file$"
+    message = (
+        r"^nowhere/a.safetensors cannot be written \(No such file or directory\); give "
+        r"another file$"
+    )
     with pytest.raises(ValueError, match=message):
         write_arrays("nowhere/a.safetensors", ARRAYS)

@@ -50,7 +50,9 @@ def test_what_does_not_fit_is_listed_and_nothing_is_assigned(arrays_of, written,
     before = arrays_of(net)
     parts = ("missing: bn1.beta, layer3.0.conv2.weight; ", "unexpected: layer9.bias; ")
     shapes = "of another shape: conv1.weight (16, 1, 3, 3) instead of (16, 3, 3, 3)"
-    with raises_line("a.safetensors does not fit", *parts, shapes, "give the model of these", kind=WeightsError):
+    with raises_line(
+        "a.safetensors does not fit", *parts, shapes, "give the model of these", kind=WeightsError
+    ):
         load_weights(net, "a.safetensors")
     assert all(array.tobytes() == before[name].tobytes() for name, array in arrays_of(net).items())
 
@@ -64,8 +66,16 @@ def test_weights_that_are_not_finite_are_rejected_by_name(arrays_of, written, ra
     net = create_model("resnet8", num_classes=3)
     before = arrays_of(net)
     named = "3 of 432 values of conv1.weight, 1 of 3 values of fc.bias"
-    for refuses in (lambda: load_weights(net, "a.safetensors"), lambda: convert.main(["a.safetensors", "b.ckpt"])):
-        with raises_line("a.safetensors contains NaN or infinity (", named, "give other weights", "--allow-non-finite"):
+    for refuses in (
+        lambda: load_weights(net, "a.safetensors"),
+        lambda: convert.main(["a.safetensors", "b.ckpt"]),
+    ):
+        with raises_line(
+            "a.safetensors contains NaN or infinity (",
+            named,
+            "give other weights",
+            "--allow-non-finite",
+        ):
             refuses()
     assert all(array.tobytes() == before[name].tobytes() for name, array in arrays_of(net).items())
     assert not Path("b.ckpt").exists()
@@ -81,7 +91,9 @@ def test_reset_head_is_the_only_way_to_other_classes(written):
     ours = written("a.safetensors")
     net = create_model("resnet8", num_classes=5)
     head = net.fc.weight.asnumpy()
-    with pytest.raises(WeightsError, match=r"of another shape: fc.weight .*; .* own head with reset_head=True"):
+    with pytest.raises(
+        WeightsError, match=r"of another shape: fc.weight .*; .* own head with reset_head=True"
+    ):
         load_weights(net, "a.safetensors")
     load_weights(net, "a.safetensors", reset_head=True)
     assert net.fc.weight.asnumpy().tobytes() == head.tobytes()
@@ -91,16 +103,31 @@ def test_reset_head_is_the_only_way_to_other_classes(written):
 def test_equal_names_that_hide_another_function(capsys, written):
     written("a.safetensors", "mindcv", model="resnet18")
     load_weights(create_model("resnet18", num_classes=3), "a.safetensors")
-    assert "warning: a.safetensors: MindCV's stem max-pool pads only right and below" in capsys.readouterr().err
-    official = ("conv1.weight", "layer1.0.conv1.weight", "layer1.0.conv3.weight", "end_point.weight")
+    assert (
+        "warning: a.safetensors: MindCV's stem max-pool pads only right and below"
+        in capsys.readouterr().err
+    )
+    official = (
+        "conv1.weight",
+        "layer1.0.conv1.weight",
+        "layer1.0.conv3.weight",
+        "end_point.weight",
+    )
     write_arrays("b.safetensors", {name: np.zeros(1, np.float32) for name in official})
-    with pytest.raises(WeightsError, match="pad strided convolutions with `same` instead of equally on all sides"):
+    with pytest.raises(
+        WeightsError, match="pad strided convolutions with `same` instead of equally on all sides"
+    ):
         read_weights("b.safetensors")
     assert read_any_weights("b.safetensors").useless  # to look at, not to load
 
 
 def checkpoint_at(update: int, weights: list[Parameter], training: list[Parameter]) -> Path:
-    state = {"update": update, "recipe": {"model": "resnet8"}, "dataset": {"classes": []}, "best": {"update": 1}}
+    state = {
+        "update": update,
+        "recipe": {"model": "resnet8"},
+        "dataset": {"classes": []},
+        "best": {"update": 1},
+    }
     return save_checkpoint(Path(f"run/checkpoints/step-{update:08d}"), weights, training, state)
 
 
@@ -116,7 +143,10 @@ def test_of_a_run_folder_the_average_counts():
     assert (source.averaged, source.update, source.path.name) == (True, 2, "step-00000002")
     assert source.arrays.keys() == {parameter.name for parameter in weights}
     for parameter in weights:
-        assert source.arrays[parameter.name].tobytes() == (parameter.asnumpy() * np.float32(0.5)).tobytes()
+        assert (
+            source.arrays[parameter.name].tobytes()
+            == (parameter.asnumpy() * np.float32(0.5)).tobytes()
+        )
     bare = read_weights("run/checkpoints/step-00000002/weights.safetensors")
     assert bare.arrays["fc.bias"].tobytes() == weights[-1].asnumpy().tobytes()
     assert (bare.averaged, source.notes) == (False, ())
@@ -130,7 +160,9 @@ def test_of_a_run_folder_the_average_counts():
 def test_of_a_run_folder_the_best_counts_where_it_is_asked_for(capsys):
     weights = list(create_model("resnet8", num_classes=3).get_parameters())
     best = checkpoint_at(1, weights, [])
-    last = checkpoint_at(2, [Parameter(parameter + 1, name=parameter.name) for parameter in weights], [])
+    last = checkpoint_at(
+        2, [Parameter(parameter + 1, name=parameter.name) for parameter in weights], []
+    )
     for which, path in (("last", last), ("best", best)):
         recipe, source = read_start(Recipe(model="resnet8", weights="run", which=which), ())
         lines = start_from(create_model("resnet8", num_classes=3), source, recipe, "abc")
@@ -142,7 +174,9 @@ def test_of_a_run_folder_the_best_counts_where_it_is_asked_for(capsys):
         assert inspect.main(["run", "a.safetensors", "--which", which]) == 0
         assert capsys.readouterr().out.startswith(f"{path}: resnet8, this package's names\n")
     for command in (convert, inspect):
-        with pytest.raises(ValueError, match=r"which.* is for run folders.*; leave (--which out|out which)"):
+        with pytest.raises(
+            ValueError, match=r"which.* is for run folders.*; leave (--which out|out which)"
+        ):
             command.main(["a.safetensors", "b.safetensors", "--which", "best"])
 
 
@@ -163,9 +197,18 @@ def test_training_keeps_its_own_last_layer_where_the_classes_differ(written, tmp
     assert start("abc", known=("a", "b", "c")) == ", for the same classes: the last layer is kept"
     assert start("abc", reset_head=True) == ", as --reset-head wants: the last layer is new"
     assert start("abcde") == ", for 3 classes, not 5: the last layer is new"
-    assert start("abc", known=("b", "a", "c")) == ", for these classes in another order: the last layer is new"
-    assert start("abc", known=("x", "y", "z")) == ", for other classes (x, y, z): the last layer is new"
-    written("a.safetensors", change=lambda arrays: [arrays.pop(name) for name in ("fc.weight", "fc.bias")])
+    assert (
+        start("abc", known=("b", "a", "c"))
+        == ", for these classes in another order: the last layer is new"
+    )
+    assert (
+        start("abc", known=("x", "y", "z"))
+        == ", for other classes (x, y, z): the last layer is new"
+    )
+    written(
+        "a.safetensors",
+        change=lambda arrays: [arrays.pop(name) for name in ("fc.weight", "fc.bias")],
+    )
     assert start("abc") == ", without a last layer: the last layer is new"
 
 
@@ -183,7 +226,9 @@ def test_a_last_layer_of_several_parts_makes_room(written):
         net = create_model("resnet8", num_classes=3)
         head = net.fc.weight.asnumpy().copy()
         (line,) = start_from(net, source, dataclasses.replace(recipe, reset_head=reset), "abc")
-        assert "a last layer of other parts (fc.0.weight, fc.0.bias, fc.2.weight and 1 more)" in line
+        assert (
+            "a last layer of other parts (fc.0.weight, fc.0.bias, fc.2.weight and 1 more)" in line
+        )
         assert line.endswith("the last layer is new")
         assert net.fc.weight.asnumpy().tobytes() == head.tobytes()
         assert net.conv1.weight.asnumpy().tobytes() == ours["conv1.weight"].tobytes()

@@ -1,7 +1,15 @@
 import numpy as np
 
 from resnet_fn.models import create_model
-from resnet_fn.weights.names import STYLES, differences, is_basic, recognise_style, rename, strip_extras, to_ours
+from resnet_fn.weights.names import (
+    STYLES,
+    differences,
+    is_basic,
+    recognise_style,
+    rename,
+    strip_extras,
+    to_ours,
+)
 
 
 def test_the_table():
@@ -22,7 +30,10 @@ def test_the_table():
 
 
 def test_there_and_back(device):
-    ours = [parameter.name for parameter in create_model("genet50_plus", num_classes=3, image_size=32).get_parameters()]
+    ours = [
+        parameter.name
+        for parameter in create_model("genet50_plus", num_classes=3, image_size=32).get_parameters()
+    ]
     for style in STYLES:
         theirs = [rename(name, style, is_basic(ours)) for name in ours]
         assert len(set(theirs)) == len(ours)
@@ -32,7 +43,13 @@ def test_there_and_back(device):
 
 def test_what_is_no_part_of_a_net_is_left_out():
     kept = ["conv1.weight", "momentum_conv.weight"]
-    extras = ["bn1.num_batches_tracked", "momentum.conv1.weight", "adam_v.fc.bias", "global_step", "scale_sense"]
+    extras = [
+        "bn1.num_batches_tracked",
+        "momentum.conv1.weight",
+        "adam_v.fc.bias",
+        "global_step",
+        "scale_sense",
+    ]
     assert strip_extras([*kept, *extras]) == kept
 
 
@@ -41,7 +58,9 @@ def test_equal_names_hide_other_functions():
         arrays = {name: np.zeros(1, np.float32) for name in names}
         return {**arrays, "conv1.weight": np.zeros((64, 3, kernel, kernel), np.float32)}
 
-    assert differences("mindcv", of())[0].startswith("MindCV's stem max-pool pads only right and below")
+    assert differences("mindcv", of())[0].startswith(
+        "MindCV's stem max-pool pads only right and below"
+    )
     assert differences("mindcv", of(kernel=3)) == ("", False), "no max-pool follows"
     assert differences("official", of("layer1.0.conv2.weight")) == ("", False)
     assert differences("official", of("layer1.0.conv3.weight"))[1], "useless"

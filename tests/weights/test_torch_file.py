@@ -21,7 +21,9 @@ FORMATS = [{}, {"pickle_protocol": 4}, {"_use_new_zipfile_serialization": False}
 
 
 def tensors():
-    """Tensors of every type, and views of a part of a storage, in another order than the storage."""
+    """Tensors of every type, and views of a part of a storage, in another order than the
+    storage.
+    """
     values = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
     types = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64)
     types += (torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
@@ -175,14 +177,18 @@ def test_a_shared_storage_is_read_once(tmp_path):
     """Of 500 views, and the zip archive's directory is read once."""
     values = torch.arange(1_000_000.0)
     for options in ({}, {"_use_new_zipfile_serialization": False}):
-        torch.save({str(row): values[row:][:9] for row in range(500)}, tmp_path / "a.pth", **options)
+        torch.save(
+            {str(row): values[row:][:9] for row in range(500)}, tmp_path / "a.pth", **options
+        )
         read = read_torch_file(tmp_path / "a.pth")
         start = time.process_time()
         assert [array.read()[0] for array in read.values()] == list(range(500))
         assert time.process_time() - start < 0.5
 
 
-@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="limits a process's memory as Linux does")
+@pytest.mark.skipif(
+    not hasattr(os, "posix_fallocate"), reason="limits a process's memory as Linux does"
+)
 def test_too_little_memory_is_no_damage(tmp_path):
     import resource
 

@@ -1,4 +1,6 @@
-"""This module provides the two data sets that need no folder: handwritten digits and generated images."""
+"""This module provides the two data sets that need no folder: handwritten digits and generated
+images.
+"""
 
 from importlib import resources
 
@@ -12,20 +14,34 @@ _DIGITS_TRAIN = 1437  # the other 360 images are by other writers
 
 
 def load_digits() -> DataSet:
-    """Load 1,437 training and 360 test images of digits, with 8x8 pixels and values 0..16 (see data/DIGITS.md)."""
-    with resources.files("resnet_fn.data").joinpath("digits.npz").open("rb") as file, np.load(file) as arrays:
+    """Load 1,437 training and 360 test images of digits, with 8x8 pixels and values 0..16 (see
+    data/DIGITS.md).
+    """
+    with (
+        resources.files("resnet_fn.data").joinpath("digits.npz").open("rb") as file,
+        np.load(file) as arrays,
+    ):
         images, labels = arrays["images"][..., np.newaxis], arrays["labels"].astype(np.int32)
     train = Split(images[:_DIGITS_TRAIN], labels[:_DIGITS_TRAIN])
     test = Split(images[_DIGITS_TRAIN:], labels[_DIGITS_TRAIN:])
     mean, std = (0.305386,), (0.375507,)  # of train.images / 16; a test recomputes them
     spec = InputSpec(
-        name="digits", classes=tuple("0123456789"), channels=1, image_size=8, full_scale=16.0, mean=mean, std=std
+        name="digits",
+        classes=tuple("0123456789"),
+        channels=1,
+        image_size=8,
+        full_scale=16.0,
+        mean=mean,
+        std=std,
     )
     return DataSet(train, test, spec)
 
 
 def make_synthetic(samples: int, classes: int, image_size: int) -> DataSet:
-    """Generate `samples` training images, each a class's pattern plus noise. Equal arguments give equal images."""
+    """Generate `samples` training images, each a class's pattern plus noise.
+
+    Equal arguments give equal images.
+    """
     rng = np.random.default_rng([0, samples, classes, image_size])
     coarse = rng.integers(48, 208, (classes, 4, 4, 3), dtype=np.uint8)
     cells = np.arange(image_size) * 4 // image_size

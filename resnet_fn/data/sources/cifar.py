@@ -1,4 +1,6 @@
-"""This module reads CIFAR-10 and CIFAR-100 binary or python version (https://www.cs.toronto.edu/~kriz/cifar.html)."""
+"""This module reads CIFAR-10 and CIFAR-100 binary or python version
+(https://www.cs.toronto.edu/~kriz/cifar.html).
+"""
 
 import pickle
 from pathlib import Path
@@ -9,9 +11,21 @@ import numpy as np
 from resnet_fn.data.dataset import DataSet, Split
 from resnet_fn.data.sources.files import color_spec
 
-# MindSpore's own readers are not used, because they accept only files of exactly 10,000 or 50,000 records.
+# MindSpore's own readers are not used, because they accept only files of exactly 10,000 or 50,000
+# records.
 _PIXELS = 3 * 32 * 32
-_CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_CIFAR10_CLASSES = (
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+)
 
 
 class _Layout(NamedTuple):
@@ -28,7 +42,14 @@ class _Layout(NamedTuple):
 _TEN = tuple(f"data_batch_{number}" for number in range(1, 6))
 _LAYOUTS = {
     "cifar10": (
-        _Layout("cifar-10-batches-bin", tuple(f"{name}.bin" for name in _TEN), "test_batch.bin", "", 1, True),
+        _Layout(
+            "cifar-10-batches-bin",
+            tuple(f"{name}.bin" for name in _TEN),
+            "test_batch.bin",
+            "",
+            1,
+            True,
+        ),
         _Layout("cifar-10-batches-py", _TEN, "test_batch", "", 1, False),
     ),
     "cifar100": (
@@ -44,10 +65,15 @@ _MOMENTS = {
 
 
 def load_cifar(name: str, data_dir: str) -> DataSet:
-    """Read "cifar10" or "cifar100" (100 fine classes) from the extracted archive's folder, or from its parent."""
+    """Read "cifar10" or "cifar100" (100 fine classes) from the extracted archive's folder, or from
+    its parent.
+    """
     folder, layout = _find(name, data_dir)
     parts = [_read(folder / file, layout) for file in layout.train]
-    train = Split(np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts]))
+    train = Split(
+        np.concatenate([part.images for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+    )
     classes = _class_names(folder, layout) if layout.names else _CIFAR10_CLASSES
     spec = color_spec(name, classes, *_MOMENTS[name])
     return DataSet(train, _read(folder / layout.test, layout), spec)
@@ -56,10 +82,14 @@ def load_cifar(name: str, data_dir: str) -> DataSet:
 def _find(name: str, data_dir: str) -> tuple[Path, _Layout]:
     root = Path(data_dir)
     archive = f"{name.replace('cifar', 'cifar-')}-binary.tar.gz"
-    fix = f"get {archive} from https://www.cs.toronto.edu/~kriz/cifar.html and extract it into --data-dir"
+    fix = (
+        f"get {archive} from https://www.cs.toronto.edu/~kriz/cifar.html and extract it into "
+        "--data-dir"
+    )
     if not root.is_dir():
         raise ValueError(f"data_dir: {data_dir!r} is not a folder; {fix}")
-    partial: list[tuple[Path, list[str]]] = []  # folders with some of the files, and their missing files
+    # folders with some of the files, and their missing files
+    partial: list[tuple[Path, list[str]]] = []
     for layout in _LAYOUTS[name]:
         wanted = [*layout.train, layout.test, *([layout.names] if layout.names else [])]
         for folder in (root, root / layout.folder):
@@ -80,7 +110,10 @@ def _read(path: Path, layout: _Layout) -> Split:
     if layout.binary:
         data, record = np.fromfile(path, np.uint8), layout.label_bytes + _PIXELS
         if len(data) == 0 or len(data) % record:
-            raise ValueError(f"{path}: has {len(data)} bytes, not a multiple of {record}; extract the archive again")
+            raise ValueError(
+                f"{path}: has {len(data)} bytes, not a multiple of {record}; extract the archive "
+                "again"
+            )
         rows = data.reshape(-1, record)
         pixels, labels = rows[:, layout.label_bytes :], rows[:, layout.label_bytes - 1]
     else:
@@ -88,10 +121,19 @@ def _read(path: Path, layout: _Layout) -> Split:
         key = b"labels" if layout.label_bytes == 1 else b"fine_labels"
         try:
             pixels, labels = np.asarray(content[b"data"]), np.asarray(content[key])
-            if pixels.dtype != np.uint8 or labels.ndim != 1 or pixels.shape != (len(labels), _PIXELS):
-                raise ValueError(f"the data are {pixels.dtype} {pixels.shape}, and labels have shape {labels.shape}")
+            if (
+                pixels.dtype != np.uint8
+                or labels.ndim != 1
+                or pixels.shape != (len(labels), _PIXELS)
+            ):
+                raise ValueError(
+                    f"the data are {pixels.dtype} {pixels.shape}, and labels have shape "
+                    f"{labels.shape}"
+                )
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path}: is not a CIFAR batch ({error}); extract the archive again") from None
+            raise ValueError(
+                f"{path}: is not a CIFAR batch ({error}); extract the archive again"
+            ) from None
     # A row of `pixels` holds an image's red, then green, then blue plane.
     images = np.ascontiguousarray(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
     return Split(images, labels.astype(np.int32))
@@ -101,9 +143,13 @@ def _class_names(folder: Path, layout: _Layout) -> tuple[str, ...]:
     if layout.binary:
         return tuple((folder / layout.names).read_text().split())
     try:
-        return tuple(name.decode() for name in _unpickle(folder / layout.names)[b"fine_label_names"])
+        return tuple(
+            name.decode() for name in _unpickle(folder / layout.names)[b"fine_label_names"]
+        )
     except (KeyError, TypeError, AttributeError):
-        raise ValueError(f"{folder / layout.names}: has no fine_label_names; extract the archive again") from None
+        raise ValueError(
+            f"{folder / layout.names}: has no fine_label_names; extract the archive again"
+        ) from None
 
 
 _ALLOWED = {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}
@@ -111,12 +157,16 @@ _ALLOWED |= {(f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "
 
 
 class _Unpickler(pickle.Unpickler):
-    """Refuses a pickle with classes that NumPy arrays do not need, because these classes could run any code."""
+    """Refuses a pickle with classes that NumPy arrays do not need, because these classes could run
+    any code.
+    """
 
     def find_class(self, module: str, name: str) -> Any:
         """Return a class that NumPy arrays need. Raises UnpicklingError for any other class."""
         if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"the file needs {module}.{name}, but CIFAR files need only NumPy arrays")
+            raise pickle.UnpicklingError(
+                f"the file needs {module}.{name}, but CIFAR files need only NumPy arrays"
+            )
         return super().find_class(module.replace("numpy._core", "numpy.core"), name)
 
 
@@ -125,4 +175,6 @@ def _unpickle(path: Path) -> Any:
         try:
             return _Unpickler(file, encoding="bytes").load()
         except Exception as error:
-            raise ValueError(f"{path}: is damaged or not a CIFAR file ({error}); extract the archive again") from None
+            raise ValueError(
+                f"{path}: is damaged or not a CIFAR file ({error}); extract the archive again"
+            ) from None

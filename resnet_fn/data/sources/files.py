@@ -150,7 +150,11 @@ def how_to_convert(names: Iterable[str]) -> str:
 
 
 def read_regular(path: str | Path) -> bytes:
-    """Read a file. Raises OSError if `path` is not a regular file, because reading a FIFO or device might never end."""
+    """Read a file.
+
+    Raises OSError if `path` is not a regular file, because reading a FIFO or device might never
+    end.
+    """
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
     with open(path, "rb") as file:
@@ -158,14 +162,18 @@ def read_regular(path: str | Path) -> bytes:
 
 
 class EncodedSplit:
-    """Decodes a split's image files for evaluation. Subclasses define `threads`, `stream` and `undecodable`."""
+    """Decodes a split's image files for evaluation.
+
+    Subclasses define `threads`, `stream` and `undecodable`.
+    """
 
     threads: int  # number of decoding threads
     stream: Callable[[np.ndarray], Generator[tuple[int, bytes], None, None]]
     undecodable: Callable[[int], BadSampleError]
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
-        """Yield images for each batch of sample numbers, resized and cropped at the centre as in torchvision.
+        """Yield images for each batch of sample numbers, resized and cropped at the centre as in
+        torchvision.
 
         Images are normalised, float32 [n, C, H, W]. Threads decode one batch ahead.
         """
@@ -188,9 +196,11 @@ class FileSplit(EncodedSplit):
     root: str  # folder to which relative paths in `names` refer
     names: Sequence[str]  # paths, absolute or relative to `root`; held as `Names`
     labels: np.ndarray  # int32 [N], or float32 [N, classes] if images have several classes
-    # File sizes in bytes, int64 [N], when the files were checked. The array is empty before this check.
+    # File sizes in bytes, int64 [N], when the files were checked. The array is empty before this
+    # check.
     sizes: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
-    # `contents.fingerprint` of each file, int64 [N, 2], when the files were read. The array is empty before that.
+    # `contents.fingerprint` of each file, int64 [N, 2], when the files were read. The array is
+    # empty before that.
     fingerprints: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 2), np.int64))
     threads: int = 1  # number of decoding threads
     # Group of each file, such as a patient. A split does not divide groups. None: no groups.
@@ -217,13 +227,20 @@ class FileSplit(EncodedSplit):
         return os.path.join(self.root, self.names[index])
 
     def read(self, index: int) -> bytes:
-        """Return the bytes of a sample's file. Raises BadSampleError if the file is unreadable or its size changed."""
+        """Return the bytes of a sample's file.
+
+        Raises BadSampleError if the file is unreadable or its size changed.
+        """
         try:
             data = read_regular(self.path(index))
         except OSError as error:
-            raise BadSampleError(f"{self.path(index)}: cannot be read ({error.strerror}); {_FIX}") from None
+            raise BadSampleError(
+                f"{self.path(index)}: cannot be read ({error.strerror}); {_FIX}"
+            ) from None
         if len(self.sizes) and len(data) != self.sizes[index]:
-            raise BadSampleError(f"{self.path(index)}: has changed since the command began; start the command again")
+            raise BadSampleError(
+                f"{self.path(index)}: has changed since the command began; start the command again"
+            )
         return data
 
     def undecodable(self, index: int) -> BadSampleError:
@@ -231,7 +248,10 @@ class FileSplit(EncodedSplit):
         return BadSampleError(f"{self.path(index)}: cannot be decoded; {_FIX}")
 
     def stream(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
-        """Yield (sample number, file's bytes) for each sample number in `order`. Threads read files ahead."""
+        """Yield (sample number, file's bytes) for each sample number in `order`.
+
+        Threads read files ahead.
+        """
         numbers = map(int, order)  # a list of ImageNet's sample numbers would take 46 MB
         return read_ahead(self.read, numbers, size=self._size)
 
@@ -261,7 +281,8 @@ def read_ahead(
     These are 4 items for each thread, or fewer if their results take `MOST_WAITING` bytes.
     `size` returns the bytes of an item's result.
     """
-    # If Python exits during an iteration, this generator is closed after all threads ended and `sys` was emptied.
+    # If Python exits during an iteration, this generator is closed after all threads ended and
+    # `sys` was emptied.
     pool, finalizing = ThreadPoolExecutor(threads), sys.is_finalizing
     waiting: deque[tuple[Item, Future[Result]]] = deque()
     source, held = iter(items), 0
@@ -286,9 +307,21 @@ def read_ahead(
 
 
 def color_spec(
-    name: str, classes: Sequence[str], mean: Sequence[float] = IMAGENET_MEAN, std: Sequence[float] = IMAGENET_STD
+    name: str,
+    classes: Sequence[str],
+    mean: Sequence[float] = IMAGENET_MEAN,
+    std: Sequence[float] = IMAGENET_STD,
 ) -> InputSpec:
-    """Make an `InputSpec` for 8-bit colour images. `load_dataset` later sets the image sizes from the recipe."""
+    """Make an `InputSpec` for 8-bit colour images.
+
+    `load_dataset` later sets the image sizes from the recipe.
+    """
     return InputSpec(
-        name=name, classes=tuple(classes), channels=3, image_size=0, full_scale=255.0, mean=tuple(mean), std=tuple(std)
+        name=name,
+        classes=tuple(classes),
+        channels=3,
+        image_size=0,
+        full_scale=255.0,
+        mean=tuple(mean),
+        std=tuple(std),
     )

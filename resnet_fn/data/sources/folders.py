@@ -27,7 +27,9 @@ from resnet_fn.data.sources.imagenet_val import list_flat_val
 from resnet_fn.data.sources.validation import SplitRule, split_off
 
 
-def load_folder(data_dir: str, threads: int, share: float, rule: SplitRule, trains: bool = True) -> DataSet:
+def load_folder(
+    data_dir: str, threads: int, share: float, rule: SplitRule, trains: bool = True
+) -> DataSet:
     """List the images of the training and the validation folder that `find_halves` finds.
 
     The classes are the sorted names of class folders. The validation folder has the same class
@@ -137,7 +139,9 @@ def _check_not_empty(test: FileSplit) -> None:
 
 
 def _check_classes(place: Path, classes: Sequence[str], files: FileSplit) -> None:
-    """Raise ValueError if the folders in `place` cannot be the classes, for example because one is empty."""
+    """Raise ValueError if the folders in `place` cannot be the classes, for example because one is
+    empty.
+    """
     counts = np.bincount(files.labels, minlength=len(classes))
     layout = f"lay the images out as {place}/CLASS/*.JPEG"
     if not place.is_dir():
@@ -183,7 +187,11 @@ def _look_inside(folder: Path) -> str:
     """Return a text that suggests `folder` as --data-dir, or "" if `folder` contains no folders."""
     inner = list_folders(folder)
     condition = "" if _holds_data_set(folder) else " if these are the classes"
-    return f"it holds the folders {few(inner)}, so give --data-dir {folder}{condition}" if inner else ""
+    return (
+        f"it holds the folders {few(inner)}, so give --data-dir {folder}{condition}"
+        if inner
+        else ""
+    )
 
 
 def _list_labelled(

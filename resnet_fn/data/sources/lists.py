@@ -1,4 +1,7 @@
-"""This module reads lists of image files. A list is a CSV file, or a text file of lines "PATH CLASS"."""
+"""This module reads lists of image files.
+
+A list is a CSV file, or a text file of lines "PATH CLASS".
+"""
 
 import dataclasses
 import os

@@ -47,15 +47,20 @@ def open_dataset(
     """Open the data set of a recipe, and check labels and image files.
 
     Args:
-        recipe: settings such as the data set, the size of evaluation images, and what happens with bad files.
-        data_dir: folder of the data set, by default `options.data_dir` or else `trained_on.data_dir`.
+        recipe: settings such as the data set, the size of evaluation images, and what happens with
+            bad files.
+        data_dir: folder of the data set, by default `options.data_dir` or else
+            `trained_on.data_dir`.
         options: settings for lists of images, decoding threads, file checks and the progress bar.
-        workers: this worker's rank and the number of workers. Workers share the check of image files.
+        workers: this worker's rank and the number of workers. Workers share the check of image
+            files.
         splits: the splits to check, "train", "test" or both.
-        run: folder of a run whose validation split and list of bad files are used, or None for a new run.
-        trained_on: description of a trained net's input, or None. The data set must have the same classes, in the same
-            order. The description's folder and lists of images are used if no others are given. If
-            only "test" is checked, `data_dir` may also be a folder of other images to score.
+        run: folder of a run whose validation split and list of bad files are used, or None for a
+            new run.
+        trained_on: description of a trained net's input, or None. The data set must have the same
+            classes, in the same order. The description's folder and lists of images are used if no
+            others are given. If only "test" is checked, `data_dir` may also be a folder of other
+            images to score.
         trained_files: result of `identify` for the images that trained the net. A folder with these
             images is a copy of the training's data set.
         weights_of: an earlier run whose weights the net starts with, or None. Its validation files
@@ -63,12 +68,16 @@ def open_dataset(
         classes: the classes of a run that is resumed. They show which of several folders it read.
 
     Raises:
-        ValueError: if the folder or a list is wrong, a file is bad, a label is invalid, or `trained_on` does not fit.
+        ValueError: if the folder or a list is wrong, a file is bad, a label is invalid, or
+            `trained_on` does not fit.
     """
     run = Path(run) if run else None
     if trained_on:
         data_dir = data_dir or options.data_dir or trained_on.data_dir
-        lists = {name: getattr(options, name) or getattr(trained_on, name) for name in ("train_list", "val_list")}
+        lists = {
+            name: getattr(options, name) or getattr(trained_on, name)
+            for name in ("train_list", "val_list")
+        }
         if _scores_other_folder(recipe, data_dir, options, trained_on, splits):
             lists = dict.fromkeys(lists, "")
         unneeded = "train" not in splits and lists["val_list"]
@@ -83,22 +92,34 @@ def open_dataset(
     rule = dataclasses.replace(rule, classes=trained_on.classes if trained_on else classes)
     dataset = load_dataset(recipe, data_dir, options, rule, splits, trained_on, trained_files)
     left_out = read_bad_files(run) if skip and run and "train" in splits else None
-    dataset = check_files(dataset, recipe.on_bad_sample, check, workers, options.progress, splits, left_out)
+    dataset = check_files(
+        dataset, recipe.on_bad_sample, check, workers, options.progress, splits, left_out
+    )
     check_data(workers, dataset, splits)
     if trained_on and dataset.classes != trained_on.classes:
         changes = renamed(trained_on.classes, dataset.classes)
         fix = "give the checkpoint's own data set"
-        raise ValueError(f"data_dir: the classes of {recipe.dataset} are not the trained net's ({changes}); {fix}")
+        raise ValueError(
+            f"data_dir: the classes of {recipe.dataset} are not the trained net's ({changes}); "
+            f"{fix}"
+        )
     notes = list(dataset.notes)
     if trained_on and run:
         same = rule.same_folder and dataset.input.val_list == trained_on.val_list
         notes += _describe_earlier(dataset, run, same_set=same)
     elif weights_of:
         notes += _describe_earlier(dataset, weights_of.folder, same_set=False)
-    for name, split, title in (("train", dataset.train, "training set"), ("test", dataset.test, "test set")):
+    for name, split, title in (
+        ("train", dataset.train, "training set"),
+        ("test", dataset.test, "test set"),
+    ):
         if name in splits:
             check_labels(split, len(dataset.classes), title)
-            there = set(np.unique(np.nonzero(split.labels)[1] if split.labels.ndim == 2 else split.labels).tolist())
+            there = set(
+                np.unique(
+                    np.nonzero(split.labels)[1] if split.labels.ndim == 2 else split.labels
+                ).tolist()
+            )
             missing = [known for label, known in enumerate(dataset.classes) if label not in there]
             if not there:
                 raise ValueError(f"{title}: no image has a class; add classes to the list")
@@ -111,7 +132,10 @@ def open_dataset(
         if min(width, height) >= 4 * size:
             got, expected = f"{width} x {height}", f"{size} x {size}, with learning rate {rate}"
             fix = "give --recipe finetune with --weights FILE or --model NAME"
-            notes.append(f"warning: {path} has {got} pixels, but the recipe digits trains on {expected}; {fix}")
+            notes.append(
+                f"warning: {path} has {got} pixels, but the recipe digits trains on {expected}; "
+                f"{fix}"
+            )
     return dataclasses.replace(dataset, notes=tuple(notes))
 
 
@@ -132,20 +156,34 @@ def load_dataset(
     check_buildable(recipe)
     classes = trained_on.classes if trained_on else ()
     scores_only = trained_on is not None and "train" not in splits
-    name, threads, data_dir = recipe.dataset, data_threads(options.data_threads), data_dir or options.data_dir
+    name, threads, data_dir = (
+        recipe.dataset,
+        data_threads(options.data_threads),
+        data_dir or options.data_dir,
+    )
     lists = options.train_list, options.val_list
     if lists[1] and name != "imagefolder":
-        raise ValueError(f"val_list: a list needs --dataset imagefolder, not {name}; leave out --val-list")
+        raise ValueError(
+            f"val_list: a list needs --dataset imagefolder, not {name}; leave out --val-list"
+        )
     if name in ("digits", "synthetic"):
         if data_dir:
-            fix = "give --dataset cifar10, cifar100 or mindrecord, or for your images --recipe finetune --weights FILE"
-            raise ValueError(f"data_dir: {data_dir!r} is given, but {name} needs no folder; leave it out, or {fix}")
+            fix = (
+                "give --dataset cifar10, cifar100 or mindrecord, or for your images --recipe "
+                "finetune --weights FILE"
+            )
+            raise ValueError(
+                f"data_dir: {data_dir!r} is given, but {name} needs no folder; leave it out, or "
+                f"{fix}"
+            )
         synthetic = recipe.synthetic_samples, recipe.synthetic_classes, recipe.image_size
         dataset = load_digits() if name == "digits" else make_synthetic(*synthetic)
     elif not data_dir:
         raise ValueError(f"data_dir: the data set {name} needs a folder; give --data-dir FOLDER")
     elif Path(data_dir).is_file():
-        raise ValueError(f"data_dir: {data_dir!r} is a file; extract the archive, and give the extracted folder")
+        raise ValueError(
+            f"data_dir: {data_dir!r} is a file; extract the archive, and give the extracted folder"
+        )
     elif not Path(data_dir).exists() and (nearest := near_path(data_dir, "")):
         raise ValueError(f"data_dir: {data_dir!r} does not exist; {nearest}")
     elif any(lists):
@@ -157,7 +195,10 @@ def load_dataset(
             note = f"{lists[1]} is the validation set, so nothing is split off the training images"
             dataset = dataclasses.replace(dataset, notes=(*dataset.notes, note))
     elif recipe.multi_label:
-        raise ValueError("multi_label: images in class folders have one class; give --train-list FILE --val-list FILE")
+        raise ValueError(
+            "multi_label: images in class folders have one class; give --train-list FILE "
+            "--val-list FILE"
+        )
     elif name == "imagefolder":
         folder = (data_dir, threads, recipe.validation_share, rule or _split_rule(recipe))
         if scores_only and rule and not rule.same_folder:
@@ -189,14 +230,18 @@ def load_dataset(
 
 
 def _per_channel(name: str, values: tuple[float, ...], spec: InputSpec) -> tuple[float, ...]:
-    """Return the setting `name` of a recipe for each channel, or the data set's own values if it is empty."""
+    """Return the setting `name` of a recipe for each channel, or the data set's own values if it is
+    empty.
+    """
     own: tuple[float, ...] = getattr(spec, name)
     if len(values) in (0, len(own)):
         return values or own
     if len(values) == 1:
         return values * len(own)
     given = ",".join(f"{value:g}" for value in values)
-    problem = f"has {len(values)} values, but the images of {spec.name} have {spec.channels} channel"
+    problem = (
+        f"has {len(values)} values, but the images of {spec.name} have {spec.channels} channel"
+    )
     fix = "give one value for each channel, or weights for such images"
     raise ValueError(f"{name}: {given} {problem}{'s' * (spec.channels > 1)}; {fix}")
 
@@ -284,5 +329,7 @@ def data_threads(threads: int) -> int:
     most = cpu_count()
     if threads > most:
         cpus = f"{most} CPU{'s' * (most > 1)}"
-        raise ValueError(f"data_threads: {threads} is more than the {cpus} of this process; give at most {most}")
+        raise ValueError(
+            f"data_threads: {threads} is more than the {cpus} of this process; give at most {most}"
+        )
     return threads or cpu_share()

@@ -1,4 +1,6 @@
-"""This module writes the images of a folder to MindRecord files (shards), and reads each shard back to check it."""
+"""This module writes the images of a folder to MindRecord files (shards), and reads each shard back
+to check it.
+"""
 
 import io
 import json
@@ -24,7 +26,10 @@ _SCHEMA = {"image": {"type": "bytes"}, "label": {"type": "int32"}, "index": {"ty
 
 
 def shrink(data: bytes, short_side: int, quality: int) -> bytes:
-    """Shrink an image to a shorter side of `short_side` pixels, as JPEG. Images that are not larger stay unchanged."""
+    """Shrink an image to a shorter side of `short_side` pixels, as JPEG.
+
+    Images that are not larger stay unchanged.
+    """
     from PIL import Image
 
     image = open_upright(data)
@@ -48,16 +53,24 @@ def pack(
 ) -> int:
     """Write the shards that `out` lacks, and then index.json. Return the number of written shards.
 
-    `check_files` must have checked the files of `dataset`. Each split gets at most `shards` shards. If `short_side` is
-    above 0, training images are shrunk. `advance` is called with the number of samples of each finished shard.
+    `check_files` must have checked the files of `dataset`. Each split gets at most `shards` shards.
+    If `short_side` is above 0, training images are shrunk. `advance` is called with the number of
+    samples of each finished shard.
     """
     splits = {"train": cast(FileSplit, dataset.train), "val": cast(FileSplit, dataset.test)}
     files = (split.listing + split.labels.tobytes() + split.contents for split in splits.values())
-    plan = {"files": sha256(b"".join(files)), "shards": shards, "short_side": short_side, "quality": quality}
+    plan = {
+        "files": sha256(b"".join(files)),
+        "shards": shards,
+        "short_side": short_side,
+        "quality": quality,
+    }
     path = out / "plan.json"
     out.mkdir(parents=True, exist_ok=True)
     if path.exists() and json.loads(path.read_text()) != plan:
-        raise ValueError(f"out: {out} was packed from other files or with other settings; give another folder")
+        raise ValueError(
+            f"out: {out} was packed from other files or with other settings; give another folder"
+        )
     replace_text(path, json.dumps(plan, indent=1) + "\n")
     write_bad_files(out, dataset)
     index: dict[str, Any] = {
@@ -88,17 +101,27 @@ def pack(
 
 
 def _finished(out: Path, shard: str) -> dict[str, Any] | None:
-    """Return the JSON description of a shard, or None if a file of the shard is missing or damaged."""
+    """Return the JSON description of a shard, or None if a file of the shard is missing or
+    damaged.
+    """
     try:
         entry: dict[str, Any] = json.loads((out / f"{shard}.json").read_text())
-        intact = all(sha256_of_file(out / file) == digest for file, digest in entry["sha256"].items())
+        intact = all(
+            sha256_of_file(out / file) == digest for file, digest in entry["sha256"].items()
+        )
     except (OSError, ValueError, KeyError):
         return None
     return entry if intact else None
 
 
 def _write_shard(
-    out: Path, shard: str, split: FileSplit, indices: np.ndarray, short_side: int, quality: int, threads: int
+    out: Path,
+    shard: str,
+    split: FileSplit,
+    indices: np.ndarray,
+    short_side: int,
+    quality: int,
+    threads: int,
 ) -> dict[str, Any]:
     from mindspore.mindrecord import FileWriter
 
@@ -106,7 +129,8 @@ def _write_shard(
         data = split.read(index)
         return shrink(data, short_side, quality) if short_side else data
 
-    folder = out / ".writing"  # files move from here under the same name, because MindRecord files cannot be renamed
+    # files move from here under the same name, because MindRecord files cannot be renamed
+    folder = out / ".writing"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     writer = FileWriter(str(folder / shard), shard_num=1, overwrite=True)
@@ -121,7 +145,10 @@ def _write_shard(
             writer.write_raw_data([dict(zip(_SCHEMA, row, strict=True)) for row in rows])
     writer.commit()
     if _read_back(folder / shard) != list(zip(checksums, indices.tolist(), strict=True)):
-        raise OSError(f"{folder / shard}: reading returned other records than were written; check the disk and retry")
+        raise OSError(
+            f"{folder / shard}: reading returned other records than were written; check the disk "
+            "and retry"
+        )
     files = sorted(os.listdir(folder))
     entry = {
         "name": shard,

@@ -23,7 +23,10 @@ INDEX, FORMAT = "index.json", 2
 
 @dataclasses.dataclass(frozen=True)
 class RecordSplit(EncodedSplit):
-    """Reads a split from shards. The columns of a shard are image (a file's bytes), label and index (sample number)."""
+    """Reads a split from shards.
+
+    The columns of a shard are image (a file's bytes), label and index (sample number).
+    """
 
     files: tuple[str, ...]  # paths of the shards, in the order of the samples
     labels: np.ndarray  # int32 [N]
@@ -37,7 +40,8 @@ class RecordSplit(EncodedSplit):
 
     def stream(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
         """Yield (sample number, file's bytes) for each sample number in `order`."""
-        # MindDataset takes at most as many numbers as it has samples. Opening a set of 400,000 samples takes 50 ms.
+        # MindDataset takes at most as many numbers as it has samples. Opening a set of 400,000
+        # samples takes 50 ms.
         count = min(len(self), max(1024, len(self) // 64))
         for start in range(0, len(order), count):
             yield from self._read(order[start : start + count])
@@ -45,7 +49,9 @@ class RecordSplit(EncodedSplit):
     def undecodable(self, index: int) -> BadSampleError:
         """Return the error for a sample that cannot be decoded."""
         name = f"sample {index} ({self.names[index]})"
-        return BadSampleError(f"data: {name} of the packed set cannot be decoded; pack the set again, then resume")
+        return BadSampleError(
+            f"data: {name} of the packed set cannot be decoded; pack the set again, then resume"
+        )
 
     def _read(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
         from mindspore import dataset as engine
@@ -56,18 +62,29 @@ class RecordSplit(EncodedSplit):
                 try:
                     if rows is None:
                         files, sampler = list(self.files), engine.SubsetSampler(numbers)
-                        records = engine.MindDataset(files, ["image", "index"], self.threads, sampler=sampler)
+                        records = engine.MindDataset(
+                            files, ["image", "index"], self.threads, sampler=sampler
+                        )
                         rows = records.create_dict_iterator(num_epochs=1, output_numpy=True)
                     row = next(rows)
                 except (RuntimeError, ValueError) as error:
                     lines = str(error).splitlines()  # one line of the error has the cause
-                    cause = next((line for line in lines if line.startswith("[ERROR] ")), first_line(error))
+                    cause = next(
+                        (line for line in lines if line.startswith("[ERROR] ")), first_line(error)
+                    )
                     # MindDataset reads ahead, so a later sample may be the bad one.
-                    sample, cause = f"sample {index} ({self.names[index]})", cause.removeprefix("[ERROR] ")
+                    sample, cause = (
+                        f"sample {index} ({self.names[index]})",
+                        cause.removeprefix("[ERROR] "),
+                    )
                     problem = f"{sample} or a later one cannot be read ({cause})"
-                    raise BadSampleError(f"data: {problem}; check the packed files, then resume") from error
+                    raise BadSampleError(
+                        f"data: {problem}; check the packed files, then resume"
+                    ) from error
                 if int(row["index"]) != index:
-                    raise RuntimeError(f"MindDataset returned sample {int(row['index'])} instead of {index}")
+                    raise RuntimeError(
+                        f"MindDataset returned sample {int(row['index'])} instead of {index}"
+                    )
                 yield index, row["image"].tobytes()
         finally:
             if rows is not None:
@@ -75,24 +92,36 @@ class RecordSplit(EncodedSplit):
 
 
 def load_records(data_dir: str, threads: int) -> DataSet:
-    """Load a data set that `pack` wrote. Raises ValueError if a file is missing or has the wrong size."""
+    """Load a data set that `pack` wrote.
+
+    Raises ValueError if a file is missing or has the wrong size.
+    """
     root = Path(data_dir)
     try:
         index = json.loads((root / INDEX).read_text())
     except (FileNotFoundError, NotADirectoryError):
-        contents = ", ".join(sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else []) or "nothing"
+        contents = (
+            ", ".join(sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else [])
+            or "nothing"
+        )
         fix = f"pack an image folder with python -m resnet_fn.pack SOURCE {data_dir}"
-        raise ValueError(f"data_dir: {data_dir!r} must contain {INDEX}, but it contains {contents}; {fix}") from None
+        raise ValueError(
+            f"data_dir: {data_dir!r} must contain {INDEX}, but it contains {contents}; {fix}"
+        ) from None
     except (OSError, ValueError) as error:
         raise ValueError(f"{root / INDEX}: cannot be read ({error}); pack the set again") from None
     try:
         if index["format"] != FORMAT:
             expected, got = FORMAT, index["format"]
-            raise ValueError(f"{root / INDEX}: format must be {expected}, but it is {got}; pack the set again")
+            raise ValueError(
+                f"{root / INDEX}: format must be {expected}, but it is {got}; pack the set again"
+            )
         train, test = (_open_split(root, name, index, threads) for name in ("train", "val"))
         spec = color_spec("mindrecord", index["classes"], index["mean"], index["std"])
     except (KeyError, TypeError, AttributeError):
-        raise ValueError(f"{root / INDEX}: is not an index of resnet_fn.pack; pack the set again") from None
+        raise ValueError(
+            f"{root / INDEX}: is not an index of resnet_fn.pack; pack the set again"
+        ) from None
     return DataSet(train, test, spec)
 
 
@@ -103,15 +132,24 @@ def _open_split(root: Path, name: str, index: dict[str, Any], threads: int) -> R
             path = root / file
             if not path.is_file() or path.stat().st_size != size:
                 problem = "has the wrong size" if path.is_file() else "is missing"
-                raise ValueError(f"{path}: {problem}; run python -m resnet_fn.pack again to write the file")
+                raise ValueError(
+                    f"{path}: {problem}; run python -m resnet_fn.pack again to write the file"
+                )
     try:
-        labels, names = np.load(root / f"{name}-labels.npy"), json.loads((root / f"{name}-names.json").read_text())
+        labels, names = (
+            np.load(root / f"{name}-labels.npy"),
+            json.loads((root / f"{name}-names.json").read_text()),
+        )
     except (OSError, ValueError) as error:
-        raise ValueError(f"{root}: labels or names of {name} cannot be read ({error}); pack the set again") from None
+        raise ValueError(
+            f"{root}: labels or names of {name} cannot be read ({error}); pack the set again"
+        ) from None
     samples = sum(shard["samples"] for shard in shards)
     if len(labels) != samples or len(names) != samples:
         got = f"{len(labels)} labels and {len(names)} names"
-        raise ValueError(f"{root}: {name} has {got}, but the shards hold {samples} samples; pack the set again")
+        raise ValueError(
+            f"{root}: {name} has {got}, but the shards hold {samples} samples; pack the set again"
+        )
     files = tuple(str(root / shard["name"]) for shard in shards)
     digests = "\n".join(digest for shard in shards for digest in shard["sha256"].values())
     return RecordSplit(files, labels, threads, tuple(names), digests.encode())

@@ -1,4 +1,6 @@
-"""This module checks image files before training: their sizes, and whether Pillow can decode them."""
+"""This module checks image files before training: their sizes, and whether Pillow can decode
+them.
+"""
 
 import dataclasses
 import json
@@ -28,10 +30,12 @@ from resnet_fn.data.sources.files import (
 from resnet_fn.runtime.disk import replace_text
 from resnet_fn.runtime.workers import Workers, exchange_numbers, gather_texts
 
-MOST_CHECKED = 20_000  # by default, files are decoded if both splits together have at most this many
+# by default, files are decoded if both splits together have at most this many
+MOST_CHECKED = 20_000
 MOST_PIXELS = 178_956_970  # PIL's own limit
 BAD_FILES = "bad_files.txt"
-_AT_A_TIME = 32  # a thread gets this many files at once, because handing over single files takes long
+# a thread gets this many files at once, because handing over single files takes long
+_AT_A_TIME = 32
 
 
 class Examined(NamedTuple):
@@ -83,7 +87,9 @@ def _examine_bytes(data: bytes, path: str) -> str:
     return ""
 
 
-def scan_files(split: FileSplit, decode: bool, workers: Workers, progress: bool) -> tuple[FileSplit, dict[int, str]]:
+def scan_files(
+    split: FileSplit, decode: bool, workers: Workers, progress: bool
+) -> tuple[FileSplit, dict[int, str]]:
     """Examine a split's files on all workers.
 
     Returns the split with sizes, and with fingerprints if `decode` is true, and the faults by
@@ -96,7 +102,8 @@ def scan_files(split: FileSplit, decode: bool, workers: Workers, progress: bool)
     def look_at(part: range) -> list[Examined]:
         return [examine(split.path(index), decode) for index in part]
 
-    hidden = None if progress and decode and workers.is_main else True  # None: hidden unless stderr is a terminal
+    # None: hidden unless stderr is a terminal
+    hidden = None if progress and decode and workers.is_main else True
     parts = (local[start : start + _AT_A_TIME] for start in range(0, len(local), _AT_A_TIME))
     with tqdm(total=len(local), desc="checking images", unit="file", disable=hidden) as bar:
         for part, results in read_ahead(look_at, parts, max(READERS, 2 * split.threads)):
@@ -128,14 +135,23 @@ def check_files(
     """Check image files, and return the data set with file sizes and without bad files.
 
     Args:
-        on_bad: with "error", bad files raise ValueError. With "skip", all files are decoded and bad files are left out.
-        check: "yes" decodes all files, "no" decodes none, and "auto" decodes sets of at most `MOST_CHECKED` files.
-        left_out: lines of a resumed run's bad_files.txt. If given, their files are left out, and no file is decoded.
+        on_bad: with "error", bad files raise ValueError. With "skip", all files are decoded and bad
+            files are left out.
+        check: "yes" decodes all files, "no" decodes none, and "auto" decodes sets of at most
+            `MOST_CHECKED` files.
+        left_out: lines of a resumed run's bad_files.txt. If given, their files are left out, and no
+            file is decoded.
     """
-    files = {half: split for half in ("train", "test") if isinstance(split := getattr(dataset, half), FileSplit)}
+    files = {
+        half: split
+        for half in ("train", "test")
+        if isinstance(split := getattr(dataset, half), FileSplit)
+    }
     count = sum(len(split) for split in files.values())
     skip = on_bad == "skip" and left_out is None
-    decode = left_out is None and (skip or check == "yes" or (check == "auto" and count <= MOST_CHECKED))
+    decode = left_out is None and (
+        skip or check == "yes" or (check == "auto" and count <= MOST_CHECKED)
+    )
     known = {line.rpartition("\t")[0] for line in left_out or ()}
     notes, lines, counts, all_faults = list(dataset.notes), list(left_out or ()), [], []
     checked: dict[str, Any] = {}
@@ -144,7 +160,9 @@ def check_files(
             continue
         kind = "training" if half == "train" else "validation"
         if known:
-            split = split.keep(np.array([name not in known for name in _names(split, dataset)], bool))
+            split = split.keep(
+                np.array([name not in known for name in _names(split, dataset)], bool)
+            )
         require_alike({f"{kind} files": len(split)}, workers, "give all workers the same data")
         split, bad = scan_files(split, decode, workers, progress)
         good = np.ones(len(split), bool)
@@ -158,36 +176,58 @@ def check_files(
             all_faults += faults
             notes.append(f"skipping {counts[-1]} files: {few(faults, 3, '; ')}")
             if skip and len(bad) == len(split):
-                raise ValueError(f"data_dir: all {len(bad)} {kind} files are bad: {few(faults, 3, '; ')}; fix them")
+                raise ValueError(
+                    f"data_dir: all {len(bad)} {kind} files are bad: {few(faults, 3, '; ')}; fix "
+                    "them"
+                )
     if counts and not skip:
         fix = "fix them, or give --on-bad-sample skip"
-        raise ValueError(f"on_bad_sample: {' and '.join(counts)} files are bad: {few(all_faults, 3, '; ')}; {fix}")
+        raise ValueError(
+            f"on_bad_sample: {' and '.join(counts)} files are bad: {few(all_faults, 3, '; ')}; "
+            f"{fix}"
+        )
     if left_out:
         notes.append(f"leaving out {len(left_out)} files that the run's {BAD_FILES} lists")
     elif left_out is None and checked and not decode:
         why = "--no-check-files" if check == "no" else f"{count:,} are more than {MOST_CHECKED:,}"
         fix = "give --check-files to decode all files first"
-        notes.append(f"image files are not checked ({why}), so the command stops at a bad file; {fix}")
+        notes.append(
+            f"image files are not checked ({why}), so the command stops at a bad file; {fix}"
+        )
     notes += describe_duplicates(checked.get("train"), checked.get("test"))
     bad_files = tuple(lines) if on_bad == "skip" and checked else None
     return dataclasses.replace(dataset, **checked, notes=tuple(notes), bad_files=bad_files)
 
 
 def _names(split: FileSplit, dataset: DataSet) -> list[str]:
-    """Return the file paths relative to the data folder. Such paths stay valid if the data folder is moved."""
+    """Return the file paths relative to the data folder.
+
+    Such paths stay valid if the data folder is moved.
+    """
     folder = os.path.relpath(os.path.realpath(split.root), os.path.realpath(dataset.input.data_dir))
     return [os.path.normpath(os.path.join(folder, name)) for name in split.names]
 
 
 def write_bad_files(folder: Path, dataset: DataSet) -> None:
-    """Write bad_files.txt with a line "path, tab, fault" for each skipped file. Without `bad_files`, write no file."""
+    """Write bad_files.txt with a line "path, tab, fault" for each skipped file.
+
+    Without `bad_files`, write no file.
+    """
     if dataset.bad_files is not None:
-        replace_text(folder / BAD_FILES, "".join(f"{line}\n" for line in dataset.bad_files), "surrogateescape")
+        replace_text(
+            folder / BAD_FILES,
+            "".join(f"{line}\n" for line in dataset.bad_files),
+            "surrogateescape",
+        )
 
 
 def read_bad_files(folder: Path) -> tuple[str, ...] | None:
     """Return the lines of bad_files.txt in `folder`, or None if the file cannot be read."""
     try:
-        return tuple((folder / BAD_FILES).read_text(encoding="utf-8", errors="surrogateescape").split("\n")[:-1])
+        return tuple(
+            (folder / BAD_FILES)
+            .read_text(encoding="utf-8", errors="surrogateescape")
+            .split("\n")[:-1]
+        )
     except OSError:
         return None

@@ -16,10 +16,11 @@ _assign = ops.Assign()
 def record_cell(
     net: nn.Cell, call: Callable[[], Any], train: bool, visit: Callable[[Layer], None] | None = None
 ) -> list[Layer]:
-    """Run a net with `call`, and record every execution of its layers (`record_layers`). Parameters are restored.
+    """Run a net with `call`, and record every execution of its layers (`record_layers`). Parameters
+    are restored.
 
-    `call` must run the net uncompiled, because compiled functions call no hooks. Afterwards, the net is in
-    training mode if `train` is True, else in evaluation mode.
+    `call` must run the net uncompiled, because compiled functions call no hooks. Afterwards, the
+    net is in training mode if `train` is True, else in evaluation mode.
     """
 
     def run() -> None:
@@ -48,5 +49,6 @@ def write(parameter: Parameter, value: np.ndarray) -> None:
     tensor = Tensor(np.asarray(value), parameter.dtype)
     try:
         _assign(parameter, tensor)
-    except RuntimeError:  # The parameter is a view, such as the g of a weight norm, and gets memory of its own.
+    except RuntimeError:
+        # The parameter is a view, such as the g of a weight norm, and gets memory of its own.
         parameter.set_data(tensor)

@@ -1,7 +1,7 @@
 """Compare two arrays, and decide whether the difference is only rounding.
 
-The reference also computes each array in float64. A difference is rounding, not a fault, if it is not much larger than
-the reference's own float32 error.
+The reference also computes each array in float64. A difference is rounding, not a fault, if it is
+not much larger than the reference's own float32 error.
 """
 
 import dataclasses
@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 
-VERDICTS = OK, ROUNDING, UNDECIDED, DIFFERS = "ok", "rounding", "undecided", "DIFFERS"  # the worst last
+# the worst last
+VERDICTS = OK, ROUNDING, UNDECIDED, DIFFERS = "ok", "rounding", "undecided", "DIFFERS"
 
-# Two float32 implementations that add in different orders are about equally far from float64 (docs/migrating.md).
+# Two float32 implementations that add in different orders are about equally far from float64
+# (docs/migrating.md).
 ROUNDING_FACTOR = 4.0
-# With more rounding, an error of a quarter of the array would pass. The verdict is "undecided" instead.
+# With more rounding, an error of a quarter of the array would pass. The verdict is "undecided"
+# instead.
 CEILING = 0.25 / ROUNDING_FACTOR
 _LEAST = 1e-6  # relative error that is never beyond rounding
 FITS = 1e-3  # relative error up to which a cause explains a difference
@@ -33,13 +36,16 @@ class Difference:
     ours: float
     theirs: float
     place: tuple[int, ...]  # the index of that place
-    # the reference's relative error in float32 against float64, or the stage's estimate if larger; 0 if unknown
+    # the reference's relative error in float32 against float64, or the stage's estimate if larger;
+    # 0 if unknown
     rounding: float
     tolerance: float  # the relative error that passes
 
     @property
     def verdict(self) -> str:
-        """One of "ok", "rounding" (beyond the tolerance, but only rounding), "undecided" and "DIFFERS"."""
+        """One of "ok", "rounding" (beyond the tolerance, but only rounding), "undecided" and
+        "DIFFERS".
+        """
         if math.isnan(self.relative):
             return UNDECIDED if self.tolerance else OK  # without a tolerance, arrays are copies
         if self.relative <= self.tolerance:
@@ -53,38 +59,51 @@ class Difference:
         """The reason for the verdict "undecided"."""
         if math.isnan(self.relative):
             return "no number is finite on either side"
-        return f"a relative rounding error of {self.rounding:.2g} in the reference is too large to compare"
+        return (
+            f"a relative rounding error of {self.rounding:.2g} in the reference is too large to "
+            "compare"
+        )
 
     @property
     def excess(self) -> float:
-        """The relative error divided by the tolerance, or by the limit of rounding if the verdict is "rounding"."""
+        """The relative error divided by the tolerance, or by the limit of rounding if the verdict
+        is "rounding".
+        """
         if math.isnan(self.relative):
             return math.inf
-        allowed = max(self.tolerance, ROUNDING_FACTOR * self.rounding if self.verdict == ROUNDING else 0.0)
+        allowed = max(
+            self.tolerance, ROUNDING_FACTOR * self.rounding if self.verdict == ROUNDING else 0.0
+        )
         return self.relative / allowed if allowed else (math.inf if self.relative else 0.0)
 
     @property
     def beyond(self) -> float:
-        """The relative error divided by the limit of rounding if limit < error ≤ tolerance, else 0."""
+        """The relative error divided by the limit of rounding if limit < error ≤ tolerance,
+        else 0.
+        """
         bound = max(_LEAST, ROUNDING_FACTOR * self.rounding)
         return self.relative / bound if bound < self.relative <= self.tolerance else 0.0
 
     def values(self) -> str:
-        """Return both values at the largest difference, as in "0.12 here, 0.13 in the reference at [0, 3]"."""
+        """Return both values at the largest difference, as in "0.12 here, 0.13 in the reference at
+        [0, 3]".
+        """
         place = f" at {list(self.place)}" if self.place else ""
         return f"{self.ours:.9g} here, {self.theirs:.9g} in the reference{place}"
 
 
 def norm(array: Any) -> float:
     """Return ‖array‖, computed in float64."""
-    return float(np.linalg.norm(np.asarray(array, np.float64)))  # in float32, 1e-23 squared would be 0
+    # in float32, 1e-23 squared would be 0
+    return float(np.linalg.norm(np.asarray(array, np.float64)))
 
 
 def relative_error(a: Any, b: Any) -> float:
     """Return ‖a − b‖ / ‖b‖ in float64, or ‖a − b‖ if b is zero.
 
-    The error is infinite if NaN or infinities are at different places, and NaN if no number is finite. Equal NaN and
-    equal infinities are ignored. Very large numbers are compared separately, and the larger of both errors is returned.
+    The error is infinite if NaN or infinities are at different places, and NaN if no number is
+    finite. Equal NaN and equal infinities are ignored. Very large numbers are compared separately,
+    and the larger of both errors is returned.
     """
     a, b = (np.asarray(array, np.float64).ravel() for array in (a, b))
     finite = np.isfinite(a) & np.isfinite(b)
@@ -95,7 +114,8 @@ def relative_error(a: Any, b: Any) -> float:
             return math.nan
         a, b = a[finite], b[finite]
     sizes = np.abs(b)
-    # The median is slow. If more than half of the numbers are near the largest, none is far above the median.
+    # The median is slow. If more than half of the numbers are near the largest, none is far above
+    # the median.
     if a.size and np.count_nonzero(sizes > sizes.max() / _APART) <= a.size // 2:
         median = np.median(sizes)
         large = sizes > _APART * median
@@ -104,14 +124,19 @@ def relative_error(a: Any, b: Any) -> float:
     return norm(a - b) / (norm(b) or 1.0)
 
 
-def difference(name: str, ours: Any, theirs: Any, tolerance: float = 0.0, rounding: float = 0.0) -> Difference:
+def difference(
+    name: str, ours: Any, theirs: Any, tolerance: float = 0.0, rounding: float = 0.0
+) -> Difference:
     """Compare an array with the reference's array of the same shape.
 
-    `tolerance` is the relative error that always passes. `rounding` is the relative error of `theirs` against float64.
+    `tolerance` is the relative error that always passes. `rounding` is the relative error of
+    `theirs` against float64.
     """
     a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     if a.shape != b.shape:
-        raise ValueError(f"{name}: the shape is {a.shape}, but {b.shape} in the reference; make the shapes equal")
+        raise ValueError(
+            f"{name}: the shape is {a.shape}, but {b.shape} in the reference; make the shapes equal"
+        )
     with np.errstate(invalid="ignore"):
         apart = np.abs(a - b)
     unclear = ~np.isfinite(apart)

@@ -29,7 +29,8 @@ class Layer:
     # input_rounding, output_rounding: relative errors of input and output against float64
     input_rounding: float = 0.0
     output_rounding: float = 0.0
-    # for kinds in `WHOLE`: fingerprints of the inputs after the first, such as an attention's key and value
+    # for kinds in `WHOLE`: fingerprints of the inputs after the first, such as an attention's key
+    # and value
     further: tuple[str, ...] = ()
 
     @property
@@ -43,12 +44,18 @@ class Layer:
 
     @property
     def title(self) -> str:
-        """The layer's name. From the second call on, the number of the call follows, as in "layer1.0.relu (2)"."""
+        """The layer's name.
+
+        From the second call on, the number of the call follows, as in "layer1.0.relu (2)".
+        """
         return title_of(self.name, self.call)
 
 
 def title_of(name: str, call: int) -> str:
-    """Return the title of one execution of the layer `name`. `call` is the number of earlier executions."""
+    """Return the title of one execution of the layer `name`.
+
+    `call` is the number of earlier executions.
+    """
     return f"{name} ({call + 1})" if call else name
 
 
@@ -56,7 +63,9 @@ def title_of(name: str, call: int) -> str:
 _KINDS = {
     "Conv": "conv",
     "ConvTranspose": "transposed conv",
-    **dict.fromkeys(("BatchNorm", "SyncBatchNorm", "GroupNorm", "LayerNorm", "InstanceNorm"), "norm"),
+    **dict.fromkeys(
+        ("BatchNorm", "SyncBatchNorm", "GroupNorm", "LayerNorm", "InstanceNorm"), "norm"
+    ),
     **dict.fromkeys(("Linear", "Dense", "NonDynamicallyQuantizableLinear"), "dense"),
     **dict.fromkeys(("MaxPool", "AdaptiveMaxPool"), "maxpool"),
     **dict.fromkeys(("AvgPool", "AdaptiveAvgPool"), "avgpool"),
@@ -71,22 +80,29 @@ _KINDS = {
     "EmbeddingLookup": "embedding",
 }
 OWN = "own"  # the first word of the kind of a user's class
-# Kinds that are recorded as one, without what runs inside: the frameworks build them from different parts.
+# Kinds that are recorded as one, without what runs inside: the frameworks build them from different
+# parts.
 WHOLE = ("attention", "lstm", "gru", "rnn", "norm", "dense")
 
 
 def kind_of(layer: Any) -> str:
-    """Return a layer's kind: a word such as "conv" for both frameworks, or else the class's name in lower case.
+    """Return a layer's kind: a word such as "conv" for both frameworks, or else the class's name in
+    lower case.
 
-    A class derived from a framework's layer has the framework layer's kind. A user's class without inner layers has
-    the kind that `_KINDS` gives for its name. All other classes of users have a kind such as "own block" for Block.
+    A class derived from a framework's layer has the framework layer's kind. A user's class without
+    inner layers has the kind that `_KINDS` gives for its name. All other classes of users have a
+    kind such as "own block" for Block.
     """
     for class_ in type(layer).__mro__:
         name = re.sub(r"^Parametrized|[123]d|Ext$", "", class_.__name__)
         ours = class_.__module__.partition(".")[0] not in ("torch", "mindspore")
         if name in _KINDS and not (ours and parts_of(layer)):
             return _KINDS[name]
-        if not ours and class_.__name__ not in ("Module", "Cell", "Cell_") and not class_.__name__.startswith("_"):
+        if (
+            not ours
+            and class_.__name__ not in ("Module", "Cell", "Cell_")
+            and not class_.__name__.startswith("_")
+        ):
             return name.lower()
     return f"{OWN} {type(layer).__name__.lower()}"
 
@@ -98,4 +114,6 @@ def parts_of(layer: Any) -> Mapping[str, Any]:
 
 def fingerprint(array: np.ndarray) -> str:
     """Return a hash of an array's numbers, which does not depend on the shape."""
-    return hashlib.blake2b(np.ascontiguousarray(array, np.float32).tobytes(), digest_size=16).hexdigest()
+    return hashlib.blake2b(
+        np.ascontiguousarray(array, np.float32).tobytes(), digest_size=16
+    ).hexdigest()

@@ -18,7 +18,9 @@ _CONTAINERS = {
 
 
 def recorded_layers(net: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (path, layer) for a net's layers, without containers and what is inside layers of kinds like attention."""
+    """Yield (path, layer) for a net's layers, without containers and what is inside layers of kinds
+    like attention.
+    """
     seen: set[int] = set()  # hooks on a layer with two names would run twice
 
     def walk(layer: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -36,11 +38,17 @@ def recorded_layers(net: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_container(layer: Any) -> bool:
-    return any(f"{one.__module__.partition('.')[0]}.{one.__name__}" in _CONTAINERS for one in type(layer).__mro__)
+    return any(
+        f"{one.__module__.partition('.')[0]}.{one.__name__}" in _CONTAINERS
+        for one in type(layer).__mro__
+    )
 
 
-def record_layers(net: Any, run: Callable[[], Any], visit: Callable[[Layer], None] | None = None) -> list[Layer]:
-    """Call `run`, which runs a net of either framework, and return every execution of `recorded_layers` in order.
+def record_layers(
+    net: Any, run: Callable[[], Any], visit: Callable[[Layer], None] | None = None
+) -> list[Layer]:
+    """Call `run`, which runs a net of either framework, and return every execution of
+    `recorded_layers` in order.
 
     If `visit` is given, it is called with each execution, and the returned list is empty.
     """
@@ -55,7 +63,8 @@ def record_layers(net: Any, run: Callable[[], Any], visit: Callable[[Layer], Non
         taken: list[list[np.ndarray]] = []
 
         def before(layer: Any, inputs: Any, named: Any) -> None:
-            taken.append([_array(value) for value in _tensors((inputs, named))])  # a layer may write into inputs
+            # a layer may write into inputs
+            taken.append([_array(value) for value in _tensors((inputs, named))])
 
         def hook(layer: Any, inputs: Any, named: Any, output: Any) -> None:
             given, result = taken.pop(), next(_tensors(output), None)
@@ -87,7 +96,10 @@ def record_layers(net: Any, run: Callable[[], Any], visit: Callable[[Layer], Non
 
 
 def _owned(layer: Any, inside: bool) -> Iterable[tuple[str, Any]]:
-    """Return (leaf name, tensor) for a layer's parameters and statistics. If `inside` is True, include inner layers."""
+    """Return (leaf name, tensor) for a layer's parameters and statistics.
+
+    If `inside` is True, include inner layers.
+    """
     if hasattr(layer, "parameters_and_names"):  # a MindSpore cell
         return layer.parameters_and_names(expand=inside)
     owned = (*layer.named_parameters(recurse=inside), *layer.named_buffers(recurse=inside))
@@ -100,7 +112,9 @@ def _array(tensor: Any) -> np.ndarray:
 
 
 def leaves(tree: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Yield (keys, leaf) for every leaf of nested tuples, lists and dicts, for example (("k",), x) for {"k": x}."""
+    """Yield (keys, leaf) for every leaf of nested tuples, lists and dicts, for example (("k",), x)
+    for {"k": x}.
+    """
     if isinstance(tree, Mapping):
         pairs: Iterable[tuple[Any, Any]] = tree.items()
     elif isinstance(tree, tuple | list):

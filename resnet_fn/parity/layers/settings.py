@@ -1,8 +1,9 @@
 """Read a layer's settings under names that MindSpore and PyTorch share.
 
-Each function in `_TABLE` describes layers of `mindspore.nn`, `mindspore.mint.nn` and `torch.nn`. `pads` counts the
-zeros before and after the input in each direction. In a transposed convolution, `pads` counts the rows that are cut off
-the output. `momentum` is the weight of the new statistics, as in torch.
+Each function in `_TABLE` describes layers of `mindspore.nn`, `mindspore.mint.nn` and `torch.nn`.
+`pads` counts the zeros before and after the input in each direction. In a transposed convolution,
+`pads` counts the rows that are cut off the output. `momentum` is the weight of the new statistics,
+as in torch.
 """
 
 import contextlib
@@ -15,7 +16,8 @@ import numpy as np
 
 from resnet_fn.parity.layers.layer import kind_of
 
-Pads = tuple[int, ...]  # zeros added before and after, direction by direction: top, bottom, left, right
+# zeros added before and after, direction by direction: top, bottom, left, right
+Pads = tuple[int, ...]
 Settings = dict[str, Any]
 
 
@@ -33,7 +35,10 @@ def settings_of(layer: Any, image: np.ndarray | None) -> Settings:
 def _conv(layer: Any, image: np.ndarray | None) -> Settings:
     count = _directions(layer, image)
     settings: Settings = {
-        **{name: _spread(getattr(layer, name), count) for name in ("kernel_size", "stride", "dilation")},
+        **{
+            name: _spread(getattr(layer, name), count)
+            for name in ("kernel_size", "stride", "dilation")
+        },
         "groups": layer.groups if hasattr(layer, "groups") else layer.group,
         "bias": _has_bias(layer),
         "padding_mode": getattr(layer, "padding_mode", "zeros"),
@@ -57,25 +62,34 @@ def _pad_mode(layer: Any) -> str:
 
 
 def pads_of(layer: Any, size: Sequence[int]) -> Pads | None:
-    """Return the zeros that a convolution or pool adds around an input of this size, or None if unknown."""
+    """Return the zeros that a convolution or pool adds around an input of this size, or None if
+    unknown.
+    """
     count, mode = len(size), _pad_mode(layer)
     if mode == "valid":
         return (0,) * 2 * count
     if mode == "pad":
         return _given_padding(layer, count)
     pads: list[int] = []
-    kernels, strides, dilations = (_spread(getattr(layer, n, 1), count) for n in ("kernel_size", "stride", "dilation"))
+    kernels, strides, dilations = (
+        _spread(getattr(layer, n, 1), count) for n in ("kernel_size", "stride", "dilation")
+    )
     for extent, kernel, stride, dilation in zip(size, kernels, strides, dilations, strict=True):
-        # The mode `same` is TensorFlow's, with ⌈extent / stride⌉ outputs and an odd zero after the input.
-        total = max((math.ceil(extent / stride) - 1) * stride + dilation * (kernel - 1) + 1 - extent, 0)
+        # The mode `same` is TensorFlow's, with ⌈extent / stride⌉ outputs and an odd zero after the
+        # input.
+        total = max(
+            (math.ceil(extent / stride) - 1) * stride + dilation * (kernel - 1) + 1 - extent, 0
+        )
         pads += [total // 2, total - total // 2]
     return tuple(pads)
 
 
 def _given_padding(layer: Any, count: int) -> Pads | None:
     """Return the layer's argument `padding` as pads in `count` directions."""
-    padding = _read(layer, "padding", "pad", "pad_list", "pads")  # nn.AvgPool2d has it in its operation only
-    if not isinstance(padding, int | tuple | list):  # a user's class may give these names to other things
+    # nn.AvgPool2d has it in its operation only
+    padding = _read(layer, "padding", "pad", "pad_list", "pads")
+    # a user's class may give these names to other things
+    if not isinstance(padding, int | tuple | list):
         return None
     if isinstance(padding, int):
         return (padding,) * 2 * count
@@ -85,12 +99,17 @@ def _given_padding(layer: Any, count: int) -> Pads | None:
 
 
 def _read(layer: Any, *names: str) -> Any:
-    """Look `names` up in a layer, then in its MindSpore primitives such as avg_pool. Return the first value or None."""
+    """Look `names` up in a layer, then in its MindSpore primitives such as avg_pool.
+
+    Return the first value or None.
+    """
     operations = [
         getattr(operation, "init_attrs", {})
         for name, operation in getattr(layer, "_primitives", {}).items()
         # leaves out operations that only reshape
-        if name.startswith(("avg_pool", "max_pool", "adaptive_", "softmax", "log_softmax", "elu", "celu"))
+        if name.startswith(
+            ("avg_pool", "max_pool", "adaptive_", "softmax", "log_softmax", "elu", "celu")
+        )
     ]
     values = [getattr(layer, name, None) for name in names]
     values += [attributes.get(name) for attributes in reversed(operations) for name in names]
@@ -98,7 +117,10 @@ def _read(layer: Any, *names: str) -> Any:
 
 
 def _transposed(layer: Any, image: np.ndarray | None) -> Settings:
-    """Return a transposed convolution's settings. `pads` are cut off (input size − 1) · stride + kernel output rows."""
+    """Return a transposed convolution's settings.
+
+    `pads` are cut off (input size − 1) · stride + kernel output rows.
+    """
     count = _directions(layer, image)
     settings, mode = {**_conv(layer, image), "transposed": True}, _pad_mode(layer)
     more = _spread(getattr(layer, "output_padding", 0), count)
@@ -109,7 +131,9 @@ def _transposed(layer: Any, image: np.ndarray | None) -> Settings:
         pads[1::2] = [cut - extra for cut, extra in zip(pads[1::2], more, strict=True)]
     else:
         pads = []
-        for kernel, stride, dilation in zip(*(settings[n] for n in ("kernel_size", "stride", "dilation")), strict=True):
+        for kernel, stride, dilation in zip(
+            *(settings[n] for n in ("kernel_size", "stride", "dilation")), strict=True
+        ):
             total = dilation * (kernel - 1) + 1 - stride
             pads += [total // 2, total - total // 2] if mode == "same" else [0, min(total, 0)]
     return settings | {"pads": tuple(pads)}
@@ -130,7 +154,9 @@ def _pool(layer: Any, image: np.ndarray | None) -> Settings:
         settings["dilation"] = _spread(_read(layer, "dilation") or 1, count)
         return settings
     if any(settings.get("pads") or ()):  # `same` never counts its zeros
-        settings["count_include_pad"] = _read(layer, "count_include_pad") is not False and _pad_mode(layer) != "same"
+        settings["count_include_pad"] = (
+            _read(layer, "count_include_pad") is not False and _pad_mode(layer) != "same"
+        )
     return settings | {"divisor_override": _read(layer, "divisor_override") or None}
 
 
@@ -139,7 +165,8 @@ def _norm(layer: Any, image: np.ndarray | None) -> Settings:
     name = " ".join(class_.__name__ for class_ in type(layer).__mro__)
     settings: Settings = {"eps": float(layer.epsilon if hasattr(layer, "epsilon") else layer.eps)}
     if "LayerNorm" in name:
-        # A user's class that is derived from MindSpore's may transpose its input first, as in ConvNeXt.
+        # A user's class that is derived from MindSpore's may transpose its input first, as in
+        # ConvNeXt.
         given = type(layer).__module__.partition(".")[0] == "mindspore"
         axis = getattr(layer, "begin_norm_axis", None) if given else None
         shape = layer.normalized_shape if axis is None or image is None else image.shape[axis:]
@@ -151,8 +178,12 @@ def _norm(layer: Any, image: np.ndarray | None) -> Settings:
         return {**settings, "over": "group", "num_groups": layer.num_features or channels}
     tracks = getattr(layer, "track_running_stats", True)
     always = {None: "in training" if tracks else "always", True: "always", False: "never"}
-    settings |= {"over": "batch", "batch_statistics": always[getattr(layer, "use_batch_statistics", None)]}
-    # MindSpore's cell stores the weight of the new statistics, which is 1 − the argument of nn.BatchNorm2d.
+    settings |= {
+        "over": "batch",
+        "batch_statistics": always[getattr(layer, "use_batch_statistics", None)],
+    }
+    # MindSpore's cell stores the weight of the new statistics, which is 1 − the argument of
+    # nn.BatchNorm2d.
     return settings | ({} if layer.momentum is None else {"momentum": float(layer.momentum)})
 
 
@@ -167,7 +198,10 @@ def _attention(layer: Any, image: np.ndarray | None) -> Settings:
 
 
 def _recurrent(layer: Any, image: np.ndarray | None) -> Settings:
-    settings = {name: getattr(layer, name) for name in ("hidden_size", "num_layers", "bidirectional", "batch_first")}
+    settings = {
+        name: getattr(layer, name)
+        for name in ("hidden_size", "num_layers", "bidirectional", "batch_first")
+    }
     if kind_of(layer) == "rnn":
         relu = "Relu" in type(getattr(layer, "rnn", None)).__name__
         settings["nonlinearity"] = getattr(layer, "nonlinearity", "relu" if relu else "tanh")
@@ -189,7 +223,11 @@ def _upsample(layer: Any, image: np.ndarray | None) -> Settings:
 def _spread(value: Any, count: int) -> tuple[int, ...]:
     """Return a setting as one number for each of `count` directions."""
     # MindSpore stores (1, k) for one direction, so the last numbers of a longer tuple count.
-    values = tuple(int(one) for one in value) if isinstance(value, tuple | list) else (int(value),) * count
+    values = (
+        tuple(int(one) for one in value)
+        if isinstance(value, tuple | list)
+        else (int(value),) * count
+    )
     return values[len(values) - count :] if len(values) > count else values
 
 
@@ -220,51 +258,80 @@ _TABLE: dict[str, Callable[[Any, Any], Settings]] = {
     "transposed conv": _transposed,
     **dict.fromkeys(("maxpool", "avgpool"), _pool),
     "norm": _norm,
-    "dense": lambda layer, _: {"bias": _has_bias(layer), "activation": str(getattr(layer, "activation", None) or "")},
+    "dense": lambda layer, _: {
+        "bias": _has_bias(layer),
+        "activation": str(getattr(layer, "activation", None) or ""),
+    },
     "embedding": lambda layer, _: {
         **{name: getattr(layer, name, None) for name in ("padding_idx", "max_norm")},
         "scale_grad_by_freq": bool(getattr(layer, "scale_grad_by_freq", False)),
     },
     "attention": _attention,
     **dict.fromkeys(("lstm", "gru", "rnn"), _recurrent),
-    "gelu": lambda layer, _: {"approximate": getattr(layer, "approximate", "sigmoid")},  # FastGelu: x σ(1.702 x)
+    # FastGelu: x σ(1.702 x)
+    "gelu": lambda layer, _: {"approximate": getattr(layer, "approximate", "sigmoid")},
     **dict.fromkeys(_NUMBERS, _numbers),
     **dict.fromkeys(("softmax", "logsoftmax"), _softmax),
     "upsample": _upsample,
 }
 
-# Attributes with a dropout probability: `dropout` of attention and LSTMs, drop_prob of timm's DropPath. Some layers
-# pass the probability to a function: drop_rate of torchvision's DenseNet, attention_dropout of its Swin.
+# Attributes with a dropout probability: `dropout` of attention and LSTMs, drop_prob of timm's
+# DropPath. Some layers pass the probability to a function: drop_rate of torchvision's DenseNet,
+# attention_dropout of its Swin.
 _DROPS = (
-    *("dropout", "drop_prob", "drop_path_prob", "dropout_p", "dropout_prob", "attn_drop_prob", "p_dropout"),
+    *(
+        "dropout",
+        "drop_prob",
+        "drop_path_prob",
+        "dropout_p",
+        "dropout_prob",
+        "attn_drop_prob",
+        "p_dropout",
+    ),
     *("attention_dropout", "drop_rate", "layerdrop"),
 )
-_OF_DROPOUT = ("p", "prob", "keep_prob")  # attributes of dropout layers: MindSpore's nn.Dropout(0.9) keeps 0.9
+# attributes of dropout layers: MindSpore's nn.Dropout(0.9) keeps 0.9
+_OF_DROPOUT = ("p", "prob", "keep_prob")
 
 
 def _shares(layer: Any) -> Iterator[tuple[str, float, list[tuple[Any, str]]]]:
-    """Yield (name, probability, places) for each dropout of a layer. Each place is an attribute, as (object, name)."""
-    words: dict[str, Sequence[str]] = {**{name: (name,) for name in _DROPS}, "p": ("keep_prob",)}  # MindCV's DropPath
+    """Yield (name, probability, places) for each dropout of a layer.
+
+    Each place is an attribute, as (object, name).
+    """
+    # MindCV's DropPath
+    words: dict[str, Sequence[str]] = {**{name: (name,) for name in _DROPS}, "p": ("keep_prob",)}
     if kind_of(layer) == "dropout" or type(layer).__name__ == "StochasticDepth":
         words = {"p": (*_OF_DROPOUT, *_DROPS)}
     for word, names in words.items():
         holders = [layer, *([getattr(layer, "config", None)] if word == "layerdrop" else [])]
-        places = [(holder, name) for holder in holders for name in names if _is_number(getattr(holder, name, None))]
+        places = [
+            (holder, name)
+            for holder in holders
+            for name in names
+            if _is_number(getattr(holder, name, None))
+        ]
         if places:
             value = float(getattr(*places[0]))
             yield word, round(1.0 - value, 6) if places[0][1] == "keep_prob" else value, places
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether a value is one number of Python, NumPy or a framework. A bool is not a number."""
-    return not isinstance(value, bool) and (isinstance(value, int | float) or getattr(value, "shape", None) == ())
+    """Return whether a value is one number of Python, NumPy or a framework.
+
+    A bool is not a number.
+    """
+    return not isinstance(value, bool) and (
+        isinstance(value, int | float) or getattr(value, "shape", None) == ()
+    )
 
 
 @contextlib.contextmanager
 def without_dropout(layers: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[str, str, float]]]:
     """Turn dropout off inside a `with` block, because the two frameworks draw different masks.
 
-    Compile the net inside the `with` block. Yields a list of (layer's path, attribute, original dropout probability).
+    Compile the net inside the `with` block. Yields a list of (layer's path, attribute, original
+    dropout probability).
     """
     drops = []
     with contextlib.ExitStack() as restored:
@@ -276,5 +343,6 @@ def without_dropout(layers: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[st
                 for holder, attribute in places:
                     value = getattr(holder, attribute)
                     restored.callback(setattr, holder, attribute, value)
-                    setattr(holder, attribute, value * 0 + (attribute == "keep_prob"))  # of the same type
+                    # of the same type
+                    setattr(holder, attribute, value * 0 + (attribute == "keep_prob"))
         yield drops

@@ -1,1 +1,4 @@
-"""The nets, losses and optimizers of this package in PyTorch, written independently. Needs PyTorch only."""
+"""The nets, losses and optimizers of this package in PyTorch, written independently.
+
+Needs PyTorch only.
+"""

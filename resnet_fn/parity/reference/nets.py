@@ -1,7 +1,9 @@
-"""The nets of `resnet_fn.models` in PyTorch, written independently, for parity tests and the ladder.
+"""The nets of `resnet_fn.models` in PyTorch, written independently, for parity tests and the
+ladder.
 
-Parameters have torchvision's names, so that published weights load unchanged. Parameters of squeeze-excite blocks,
-gather-excite blocks and the D stem (three 3x3 convolutions) have timm's names. Importing this module imports torch.
+Parameters have torchvision's names, so that published weights load unchanged. Parameters of
+squeeze-excite blocks, gather-excite blocks and the D stem (three 3x3 convolutions) have timm's
+names. Importing this module imports torch.
 """
 
 import dataclasses
@@ -45,10 +47,11 @@ class SqueezeExcite(nn.Module):
 
 
 class GatherExcite(nn.Module):
-    """A gather-excite gate over whole feature maps, as in the authors' Caffe models (arXiv 1810.12348).
+    """A gather-excite gate over whole feature maps, as in the authors' Caffe models (arXiv
+    1810.12348).
 
-    `variant` is "minus" for θ⁻, "" for θ, and "plus" for θ⁺. Parameters have timm's names. In θ⁺, a ReLU follows the
-    gather's BatchNorm. The package timm omits this ReLU.
+    `variant` is "minus" for θ⁻, "" for θ, and "plus" for θ⁺. Parameters have timm's names. In θ⁺, a
+    ReLU follows the gather's BatchNorm. The package timm omits this ReLU.
     """
 
     def __init__(self, channels: int, variant: str, size: int, norm: type) -> None:
@@ -57,7 +60,10 @@ class GatherExcite(nn.Module):
             conv1 = nn.Conv2d(channels, channels, size, groups=channels, bias=False)
             self.gather = nn.Sequential(OrderedDict(conv1=conv1, norm1=norm(channels)))
         if variant == "plus":
-            fc1, fc2 = nn.Conv2d(channels, channels // 16, 1), nn.Conv2d(channels // 16, channels, 1)
+            fc1, fc2 = (
+                nn.Conv2d(channels, channels // 16, 1),
+                nn.Conv2d(channels // 16, channels, 1),
+            )
             self.mlp = nn.Sequential(OrderedDict(fc1=fc1, act=nn.ReLU(), fc2=fc2))
         self.variant = variant
 
@@ -73,22 +79,32 @@ BASIC, BOTTLENECK = 1, 4
 
 
 class Block(nn.Module):
-    """A residual block: `conv1`, `bn1`, `conv2`, … with ReLUs between, the gate `se`, and the shortcut `downsample`.
+    """A residual block: `conv1`, `bn1`, `conv2`, … with ReLUs between, the gate `se`, and the
+    shortcut `downsample`.
 
-    A basic block has two 3x3 convolutions. A bottleneck has a 1x1, a 3x3 and a 1x1 convolution, and four times as many
-    output channels as planes. The first 3x3 convolution of a block has the block's stride.
+    A basic block has two 3x3 convolutions. A bottleneck has a 1x1, a 3x3 and a 1x1 convolution, and
+    four times as many output channels as planes. The first 3x3 convolution of a block has the
+    block's stride.
     """
 
-    def __init__(self, inputs: int, planes: int, stride: int, plan: Plan, norm: type, gate: nn.Module) -> None:
+    def __init__(
+        self, inputs: int, planes: int, stride: int, plan: Plan, norm: type, gate: nn.Module
+    ) -> None:
         super().__init__()
         width = planes * plan.base_width // 64 * plan.groups
         # Channels, kernel, stride and groups of each convolution.
         convolutions = [(planes, 3, stride, 1), (planes, 3, 1, 1)]
         if plan.expansion == BOTTLENECK:
-            convolutions = [(width, 1, 1, 1), (width, 3, stride, plan.groups), (planes * 4, 1, 1, 1)]
+            convolutions = [
+                (width, 1, 1, 1),
+                (width, 3, stride, plan.groups),
+                (planes * 4, 1, 1, 1),
+            ]
         self.depth = len(convolutions)
         for number, (out, kernel, step, groups) in enumerate(convolutions, 1):
-            convolution = nn.Conv2d(inputs, out, kernel, step, kernel // 2, groups=groups, bias=False)
+            convolution = nn.Conv2d(
+                inputs, out, kernel, step, kernel // 2, groups=groups, bias=False
+            )
             self.add_module(f"conv{number}", convolution)
             self.add_module(f"bn{number}", norm(out))
             inputs = out
@@ -107,7 +123,9 @@ class Block(nn.Module):
 class ResNet(nn.Module):
     """A residual network in PyTorch."""
 
-    def __init__(self, plan: Plan, num_classes: int, in_channels: int, stem: str, norm: str, image_size: int) -> None:
+    def __init__(
+        self, plan: Plan, num_classes: int, in_channels: int, stem: str, norm: str, image_size: int
+    ) -> None:
         super().__init__()
         make_norm = nn.BatchNorm2d if norm == "batch" else nn.Identity
         width = plan.widths[0]
@@ -155,13 +173,21 @@ class ResNet(nn.Module):
 def _gate(attention: str, channels: int, size: int, norm: type) -> nn.Module:
     if not attention:
         return nn.Identity()
-    return SqueezeExcite(channels) if attention == "se" else GatherExcite(channels, attention[3:], size, norm)
+    return (
+        SqueezeExcite(channels)
+        if attention == "se"
+        else GatherExcite(channels, attention[3:], size, norm)
+    )
 
 
 def _downsample(channels: int, out: int, stride: int, average: bool, norm: type) -> nn.Module:
     if not average:
         return nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), norm(out))
-    pool = nn.Identity() if stride == 1 else nn.AvgPool2d(2, stride, ceil_mode=True, count_include_pad=False)
+    pool = (
+        nn.Identity()
+        if stride == 1
+        else nn.AvgPool2d(2, stride, ceil_mode=True, count_include_pad=False)
+    )
     return nn.Sequential(pool, nn.Conv2d(channels, out, 1, bias=False), norm(out))
 
 
@@ -180,7 +206,10 @@ PLANS: dict[str, Plan] = {
     "genet50_minus": Plan(BOTTLENECK, (3, 4, 6, 3), attention="ge_minus"),
     "genet50": Plan(BOTTLENECK, (3, 4, 6, 3), attention="ge_"),
     "genet50_plus": Plan(BOTTLENECK, (3, 4, 6, 3), attention="ge_plus"),
-    **{f"resnet{6 * n + 2}": Plan(BASIC, (n, n, n), (16, 32, 64), "cifar") for n in (1, 3, 5, 7, 9, 18)},
+    **{
+        f"resnet{6 * n + 2}": Plan(BASIC, (n, n, n), (16, 32, 64), "cifar")
+        for n in (1, 3, 5, 7, 9, 18)
+    },
 }
 
 
@@ -196,8 +225,8 @@ def reference_net(
 ) -> nn.Module:
     """Build the PyTorch version of the net that `create_model` builds with the same arguments.
 
-    An empty `stem` selects the net's usual stem. The net is in training mode, with torchvision's initialisation from
-    torch's global seed.
+    An empty `stem` selects the net's usual stem. The net is in training mode, with torchvision's
+    initialisation from torch's global seed.
     """
     if (plan := PLANS.get(name)) is None:
         raise ValueError(f"model: {name!r} is unknown; {closest(name, PLANS)}")

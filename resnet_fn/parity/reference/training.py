@@ -1,4 +1,7 @@
-"""Build the recipe's loss, optimizer and moving average in PyTorch. LARS, LAMB and focal loss follow their papers."""
+"""Build the recipe's loss, optimizer and moving average in PyTorch.
+
+LARS, LAMB and focal loss follow their papers.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,10 +14,11 @@ from resnet_fn.config.recipe import Recipe
 
 
 def recipe_loss(recipe: Recipe) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Return the recipe's loss as a function of (logits, labels). The loss is the mean over the batch.
+    """Return the recipe's loss as a function of (logits, labels). The loss is the mean over the
+    batch.
 
-    Logits are [n, classes]. Labels are class numbers [n], or probabilities [n, classes] of mixed samples. The recipe's
-    `label_threshold` is applied where samples are mixed, not here.
+    Logits are [n, classes]. Labels are class numbers [n], or probabilities [n, classes] of mixed
+    samples. The recipe's `label_threshold` is applied where samples are mixed, not here.
     """
 
     def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -32,8 +36,12 @@ def recipe_loss(recipe: Recipe) -> Callable[[torch.Tensor, torch.Tensor], torch.
     return loss
 
 
-def _smoothed(labels: torch.Tensor, logits: torch.Tensor, smoothing: float, over: str) -> torch.Tensor:
-    """Return labels as probabilities, smoothed over all classes or over all classes except the label's."""
+def _smoothed(
+    labels: torch.Tensor, logits: torch.Tensor, smoothing: float, over: str
+) -> torch.Tensor:
+    """Return labels as probabilities, smoothed over all classes or over all classes except the
+    label's.
+    """
     classes = logits.shape[1]
     targets = labels if labels.is_floating_point() else functional.one_hot(labels.long(), classes)
     targets = targets.to(logits.dtype)
@@ -42,7 +50,9 @@ def _smoothed(labels: torch.Tensor, logits: torch.Tensor, smoothing: float, over
     return targets * (1 - smoothing) + smoothing / classes
 
 
-def _focal(logits: torch.Tensor, targets: torch.Tensor, alpha: float = 0.25, gamma: float = 2.0) -> torch.Tensor:
+def _focal(
+    logits: torch.Tensor, targets: torch.Tensor, alpha: float = 0.25, gamma: float = 2.0
+) -> torch.Tensor:
     """Return the focal loss of each sample and class (Lin et al., arXiv 1708.02002, equation 5)."""
     entropy = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
     p = torch.sigmoid(logits)
@@ -54,26 +64,40 @@ def _focal(logits: torch.Tensor, targets: torch.Tensor, alpha: float = 0.25, gam
 _NORM_LAYERS = (torch.nn.modules.batchnorm._NormBase, torch.nn.GroupNorm, torch.nn.LayerNorm)
 
 
-def decay_groups(module: torch.nn.Module, weight_decay: float, decay_all: bool = False) -> list[dict[str, Any]]:
-    """Return two torch.optim parameter groups. Biases and norm layers have no weight decay, except with `decay_all`."""
+def decay_groups(
+    module: torch.nn.Module, weight_decay: float, decay_all: bool = False
+) -> list[dict[str, Any]]:
+    """Return two torch.optim parameter groups.
+
+    Biases and norm layers have no weight decay, except with `decay_all`.
+    """
     undecayed = {
         id(parameter)
         for layer in module.modules()
         for leaf, parameter in layer.named_parameters(recurse=False)
-        if isinstance(layer, _NORM_LAYERS) or "bias" in (leaf, leaf.split("_")[0], leaf.split("_")[-1])
+        if isinstance(layer, _NORM_LAYERS)
+        or "bias" in (leaf, leaf.split("_")[0], leaf.split("_")[-1])
     }
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     decayed = [parameter for parameter in trained if decay_all or id(parameter) not in undecayed]
     rest = [parameter for parameter in trained if not decay_all and id(parameter) in undecayed]
-    return [{"params": decayed, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
+    return [
+        {"params": decayed, "weight_decay": weight_decay},
+        {"params": rest, "weight_decay": 0.0},
+    ]
 
 
 def recipe_optimizer(recipe: Recipe, module: torch.nn.Module) -> torch.optim.Optimizer:
-    """Return the recipe's optimizer for a module. The learning rate is 1, so set "lr" before each step."""
+    """Return the recipe's optimizer for a module.
+
+    The learning rate is 1, so set "lr" before each step.
+    """
     groups = decay_groups(module, recipe.weight_decay, recipe.decay_all)
     betas, eps = (recipe.momentum, recipe.beta2), recipe.epsilon
     optimizers: dict[str, Callable[[], torch.optim.Optimizer]] = {
-        "sgd": lambda: torch.optim.SGD(groups, lr=1.0, momentum=recipe.momentum, nesterov=recipe.nesterov),
+        "sgd": lambda: torch.optim.SGD(
+            groups, lr=1.0, momentum=recipe.momentum, nesterov=recipe.nesterov
+        ),
         "adam": lambda: torch.optim.Adam(groups, lr=1.0, betas=betas, eps=eps or 1e-8),
         "adamw": lambda: torch.optim.AdamW(groups, lr=1.0, betas=betas, eps=eps or 1e-8),
         "lars": lambda: Lars(groups, recipe.momentum, recipe.trust_coefficient),
@@ -83,7 +107,10 @@ def recipe_optimizer(recipe: Recipe, module: torch.nn.Module) -> torch.optim.Opt
 
 
 class Lars(torch.optim.Optimizer):
-    """LARS (You et al., arXiv 1708.03888, algorithm 1). The local rate is 1 without weight decay or if a norm is 0."""
+    """LARS (You et al., arXiv 1708.03888, algorithm 1).
+
+    The local rate is 1 without weight decay or if a norm is 0.
+    """
 
     def __init__(self, groups: Any, momentum: float, trust_coefficient: float) -> None:
         super().__init__(groups, {"lr": 1.0, "weight_decay": 0.0})
@@ -106,7 +133,8 @@ class Lars(torch.optim.Optimizer):
 
 
 class Lamb(torch.optim.Optimizer):
-    """The optimizer LAMB (You et al., arXiv 1904.00962, algorithm 2), with bias correction as in timm.
+    """The optimizer LAMB (You et al., arXiv 1904.00962, algorithm 2), with bias correction as in
+    timm.
 
     The layer-wise ratio ‖w‖ / ‖r + decay · w‖ is 1 without weight decay, or if a norm is 0.
     """
@@ -123,7 +151,9 @@ class Lamb(torch.optim.Optimizer):
             for w in [parameter for parameter in group["params"] if parameter.grad is not None]:
                 state = self.state[w]
                 if not state:
-                    state.update(step=0, exp_avg=torch.zeros_like(w), exp_avg_sq=torch.zeros_like(w))
+                    state.update(
+                        step=0, exp_avg=torch.zeros_like(w), exp_avg_sq=torch.zeros_like(w)
+                    )
                 state["step"] += 1
                 m, v = state["exp_avg"], state["exp_avg_sq"]
                 m.mul_(beta1).add_(w.grad, alpha=1 - beta1)
@@ -137,10 +167,11 @@ class Lamb(torch.optim.Optimizer):
 
 
 class Average(AveragedModel):
-    """The recipe's moving average of a module's weights and statistics. The averaged net is the attribute `module`.
+    """The recipe's moving average of a module's weights and statistics. The averaged net is the
+    attribute `module`.
 
-    As in torchvision's training script, the average moves every `ema_every` updates. Until epoch `ema_start`, the
-    average is a copy of the weights.
+    As in torchvision's training script, the average moves every `ema_every` updates. Until epoch
+    `ema_start`, the average is a copy of the weights.
     """
 
     def __init__(self, module: torch.nn.Module, recipe: Recipe, updates_per_epoch: float) -> None:

@@ -26,12 +26,19 @@ def test_both_versions_give_the_bytes_that_were_written(tmp_path, make_cifar, re
 
 
 def test_a_missing_folder_and_no_folder_are_explained(tmp_path, raises_line):
-    with pytest.raises(ValueError, match="data_dir: the data set cifar10 needs a folder; give --data-dir FOLDER"):
+    with pytest.raises(
+        ValueError, match="data_dir: the data set cifar10 needs a folder; give --data-dir FOLDER"
+    ):
         load_dataset(TEN)
-    with pytest.raises(ValueError, match=r"'nowhere' is not a folder; get cifar-10-binary.tar.gz from https://www.cs"):
+    with pytest.raises(
+        ValueError,
+        match=r"'nowhere' is not a folder; get cifar-10-binary.tar.gz from https://www.cs",
+    ):
         load_dataset(TEN, "nowhere")
     (tmp_path / "cifar-10-binary.tar.gz").touch()
-    with raises_line("data_batch_1.bin or data_batch_1", "it contains cifar-10-binary.tar.gz", "extract it into"):
+    with raises_line(
+        "data_batch_1.bin or data_batch_1", "it contains cifar-10-binary.tar.gz", "extract it into"
+    ):
         load_dataset(TEN, str(tmp_path))
     with pytest.raises(ValueError, match="but digits needs no folder; leave it out"):
         load_dataset(Recipe(), str(tmp_path))
@@ -43,7 +50,9 @@ def test_missing_and_cut_files_are_named(tmp_path, make_cifar, raises_line):
     with pytest.raises(ValueError, match=r"cifar-10-batches-bin lacks data_batch_3.bin; get"):
         load_dataset(TEN, str(tmp_path))
     (tmp_path / "cifar-10-batches-bin" / "data_batch_1.bin").rename(tmp_path / "away")
-    with pytest.raises(ValueError, match=r"cifar-10-batches-bin lacks data_batch_1.bin, data_batch_3.bin; get"):
+    with pytest.raises(
+        ValueError, match=r"cifar-10-batches-bin lacks data_batch_1.bin, data_batch_3.bin; get"
+    ):
         load_dataset(TEN, str(tmp_path))
     (tmp_path / "away").rename(tmp_path / "cifar-10-batches-bin" / "data_batch_1.bin")
     _, labels = make_cifar(tmp_path, "cifar10", False)  # the other version, complete, beside it
@@ -51,7 +60,9 @@ def test_missing_and_cut_files_are_named(tmp_path, make_cifar, raises_line):
     make_cifar(tmp_path, "cifar100", True)
     file = tmp_path / "cifar-100-binary" / "train.bin"
     file.write_bytes(file.read_bytes()[:-1])
-    with raises_line("train.bin: has 122959 bytes, not a multiple of 3074", "extract the archive again"):
+    with raises_line(
+        "train.bin: has 122959 bytes, not a multiple of 3074", "extract the archive again"
+    ):
         load_dataset(HUNDRED, str(tmp_path))
 
 

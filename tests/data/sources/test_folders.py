@@ -37,8 +37,12 @@ def test_classes_are_trains_sorted_folders_and_val_gets_the_same_numbers(folder)
     )
 
 
-def test_a_folder_has_the_same_images_for_training_validation_prediction_and_packing(folder, tmp_path, capsys):
-    """At any depth, through links, in torchvision's order; names that begin with a dot are the system's own."""
+def test_a_folder_has_the_same_images_for_training_validation_prediction_and_packing(
+    folder, tmp_path, capsys
+):
+    """At any depth, through links, in torchvision's order; names that begin with a dot are the
+    system's own.
+    """
     good = (folder / "train" / "bee" / "00 ü.JPEG").read_bytes()
     place = tmp_path / "zoo"
     inner = ("ant/9.jpg", "ant/b/1.jpg", "ant/b-c/2.jpg", "ant/b/c/0.PNG", "bee/1.jpg")
@@ -51,7 +55,9 @@ def test_a_folder_has_the_same_images_for_training_validation_prediction_and_pac
     (place / "ant" / "b" / "around").symlink_to(place / "ant")  # a link to a folder that it lies in
     images = ("9.jpg", "b/1.jpg", "b-c/2.jpg", "b/c/0.PNG", "linked/3.jpg")
     ordered = [f"ant/{name}" for name in sorted(images, key=os.path.split)] + ["bee/1.jpg"]
-    shutil.copytree(place, tmp_path / "set" / "train", symlinks=False, ignore=shutil.ignore_patterns("around"))
+    shutil.copytree(
+        place, tmp_path / "set" / "train", symlinks=False, ignore=shutil.ignore_patterns("around")
+    )
     shutil.copytree(tmp_path / "set" / "train", tmp_path / "set" / "val")
     split = load_dataset(SPLIT, str(place))
     assert sorted((*split.train.names, *split.test.names)) == sorted(ordered)
@@ -65,15 +71,25 @@ def test_a_folder_has_the_same_images_for_training_validation_prediction_and_pac
     capsys.readouterr()
     assert [os.path.relpath(path, place) for path in find_images([place])] == ordered
     assert capsys.readouterr().err.startswith(f"leaving out 4 names in {place} that ")
-    pack(open_dataset(RECIPE, str(tmp_path / "set"), options=RunOptions(check_files="yes")), tmp_path / "packed", 1)
-    assert load_dataset(replace(RECIPE, dataset="mindrecord"), str(tmp_path / "packed")).train.names == tuple(ordered)
+    pack(
+        open_dataset(RECIPE, str(tmp_path / "set"), options=RunOptions(check_files="yes")),
+        tmp_path / "packed",
+        1,
+    )
+    assert load_dataset(
+        replace(RECIPE, dataset="mindrecord"), str(tmp_path / "packed")
+    ).train.names == tuple(ordered)
 
 
 def test_folders_around_the_set_are_no_classes(folder, tmp_path, raises_line):
     for name in ("a", "b"):
         shutil.copytree(folder, tmp_path / "two" / name)
     place = f"{tmp_path}/two/a"
-    with raises_line(f"{place} holds a data set, not a class", "the folders train, val", f"give --data-dir {place}"):
+    with raises_line(
+        f"{place} holds a data set, not a class",
+        "the folders train, val",
+        f"give --data-dir {place}",
+    ):
         load_dataset(SPLIT, str(tmp_path / "two"))
 
 
@@ -92,7 +108,9 @@ def test_one_folder_is_split(folder, place):
 def test_an_existing_val_validates(folder):
     dataset = load_dataset(SPLIT, str(folder))
     assert (len(dataset.train), len(dataset.test), dataset.is_split) == (21, 9, False)
-    assert dataset.notes == (f"{folder}/val is the validation set, so nothing is split off the training images",)
+    assert dataset.notes == (
+        f"{folder}/val is the validation set, so nothing is split off the training images",
+    )
 
 
 @pytest.fixture
@@ -121,12 +139,15 @@ def test_flat_val_takes_the_official_ground_truth_or_the_error_names_what_is_mis
     truth.write_text("7\n" * 9)
     with pytest.raises(ValueError, match="train has no folder for number 7"):
         load_dataset(RECIPE, str(flat))
-    for file in (flat / "meta.mat", truth):  # the one that is damaged; the ground truth is read first
+    # the one that is damaged; the ground truth is read first
+    for file in (flat / "meta.mat", truth):
         file.write_text("no number")
         with pytest.raises(ValueError, match=rf"^{file}: is damaged \("):
             load_dataset(RECIPE, str(flat))
     (flat / "meta.mat").unlink()
-    with pytest.raises(ValueError, match=r"has no class folders; .* extract meta.mat from ILSVRC2012_devkit_t12"):
+    with pytest.raises(
+        ValueError, match=r"has no class folders; .* extract meta.mat from ILSVRC2012_devkit_t12"
+    ):
         load_dataset(RECIPE, str(flat))
 
 
@@ -134,6 +155,8 @@ def test_class_folders_that_are_alike_get_a_line(folder, make_photograph, encode
     for name in ("Bee", "e\u0301le\u0301phant"):
         (folder / "train" / name).mkdir()
         (folder / "train" / name / "1.JPEG").write_bytes(encode(make_photograph(1)))
-    lines = [line for line in load_dataset(RECIPE, str(folder)).notes if "differ only in case" in line]
+    lines = [
+        line for line in load_dataset(RECIPE, str(folder)).notes if "differ only in case" in line
+    ]
     (line,) = lines
     assert "'Bee' and 'bee'; 'e\\u0301le\\u0301phant' and 'éléphant'" in line

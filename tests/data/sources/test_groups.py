@@ -110,7 +110,10 @@ def test_a_grouping_that_cannot_work_is_an_error(group_by, parts, raises_line):
     [
         ([f"a/clip{k}_{n:03}.jpg" for k in range(4) for n in range(9)], r"clip\d"),
         ([f"a/bird-{k}-{n}.png" for k in "xyz" for n in range(5)], r"bird-\w"),
-        ([f"a/{p}/clip{k}_{n}.jpg" for p in "xyz" for k in (1, 2) for n in range(9)], r"a/./clip\d"),
+        (
+            [f"a/{p}/clip{k}_{n}.jpg" for p in "xyz" for k in (1, 2) for n in range(9)],
+            r"a/./clip\d",
+        ),
         ([f"a/{k}_jpg.rf.{n}0abc.jpg" for k in range(9) for n in range(3)], r"\d_jpg"),
         ([f"a/{k}{end}.jpg" for k in range(9) for end in ("", " (1)", " (2)")], r"a/\d"),
         ([f"a/{k}{end}.jpg" for k in range(9) for end in ("", " - Copy")], r"a/\d"),

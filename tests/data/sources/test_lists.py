@@ -25,9 +25,14 @@ def listing(train_list, val_list):
 
 def listed(folder, half, form):
     """The images of a half of the folder in the folder's own order, as lines of a list."""
-    rows = [(path.relative_to(folder), path.parent.name) for path in sorted((folder / half).rglob("*.JPEG"))]
+    rows = [
+        (path.relative_to(folder), path.parent.name)
+        for path in sorted((folder / half).rglob("*.JPEG"))
+    ]
     if form == "csv":
-        return "ID,Class,Path\n" + "".join(f'{k},"{label}","{path}"\r\n' for k, (path, label) in enumerate(rows))
+        return "ID,Class,Path\n" + "".join(
+            f'{k},"{label}","{path}"\r\n' for k, (path, label) in enumerate(rows)
+        )
     return "".join(f"{path}\t{label}\n" for path, label in rows)
 
 
@@ -36,7 +41,10 @@ def test_lists_give_what_the_folder_gives_to_the_bit(folder, form, same_batches)
     lists = (f"train.{form}", f"val.{form}")
     for half, name in zip(("train", "val"), lists, strict=True):
         Path(name).write_text(listed(folder, half, form), encoding="utf-8")
-    ours, theirs = open_dataset(RECIPE, str(folder), options=listing(*lists)), open_dataset(RECIPE, str(folder))
+    ours, theirs = (
+        open_dataset(RECIPE, str(folder), options=listing(*lists)),
+        open_dataset(RECIPE, str(folder)),
+    )
     assert ours.classes == theirs.classes == CLASSES
     assert ours.test.labels.tolist() == theirs.test.labels.tolist()
     assert ours.input.train_list == str(Path(lists[0]).resolve())
@@ -45,12 +53,17 @@ def test_lists_give_what_the_folder_gives_to_the_bit(folder, form, same_batches)
     shared = dataclasses.replace(RECIPE, validation_share=0.2)
     note = open_dataset(shared, str(folder), options=listing(*lists)).notes[-1]
     assert note == f"val.{form} is the validation set, so nothing is split off the training images"
-    # A trained net brings its classes and lists with it; another list may be scored, without the training list.
+    # A trained net brings its classes and lists with it; another list may be scored, without the
+    # training list.
     Path(lists[0]).unlink()
-    Path("other.txt").write_text(f"{theirs.test.path(4)} cat with a space\n".replace(" cat", "\tcat"))
+    Path("other.txt").write_text(
+        f"{theirs.test.path(4)} cat with a space\n".replace(" cat", "\tcat")
+    )
     again = open_dataset(RECIPE, trained_on=ours.input, splits=("test",))
     assert (again.test.names, again.validates) == (ours.test.names, True)
-    other = open_dataset(RECIPE, trained_on=ours.input, splits=("test",), options=listing("", "other.txt"))
+    other = open_dataset(
+        RECIPE, trained_on=ours.input, splits=("test",), options=listing("", "other.txt")
+    )
     assert (other.test.labels.tolist(), other.classes, len(other.train)) == ([1], CLASSES, 0)
     assert not other.validates
 
@@ -100,7 +113,10 @@ def test_paths_may_have_spaces_and_classes_that_are_numbers_are_sorted_as_number
     assert dataset.train.path(1) == f"{pictures.resolve()}/d.jpg"
     assert dataset.notes == ()
     (note,) = load("a.jpg x\nd.jpg y\n", "./a.jpg x\ne.jpg y\n").notes
-    assert note == "warning: 1 images are in both lists, such as ./a.jpg, so the evaluation can be too good"
+    assert (
+        note
+        == "warning: 1 images are in both lists, such as ./a.jpg, so the evaluation can be too good"
+    )
 
 
 def test_one_list_gives_training_files_and_groups(pictures):
@@ -114,14 +130,30 @@ def test_one_list_gives_training_files_and_groups(pictures):
 
 MISTAKES = {
     "txt": [
-        ("a.jpg,x\n", "train.txt line 1: 'a.jpg,x' has no class; a table with commas begins with a line path,label"),
+        (
+            "a.jpg,x\n",
+            "train.txt line 1: 'a.jpg,x' has no class; a table with commas begins with a line "
+            "path,label",
+        ),
         ("x a.jpg\n", "train.txt line 1: 'a.jpg' is a file name, not a class; write PATH CLASS"),
-        ("a.jpg x\nb c.jpg x\n", "train_list: train.txt has one class only, 'x'; add images of more classes"),
-        ("a.jpg x\nd.jpg y\n./a.jpg y\n", "train.txt line 3: ./a.jpg has class 'y', but line 1 has 'x'; keep one line"),
+        (
+            "a.jpg x\nb c.jpg x\n",
+            "train_list: train.txt has one class only, 'x'; add images of more classes",
+        ),
+        (
+            "a.jpg x\nd.jpg y\n./a.jpg y\n",
+            "train.txt line 3: ./a.jpg has class 'y', but line 1 has 'x'; keep one line",
+        ),
     ],
     "csv": [
-        ("a.jpg,x\nd.jpg,y\n", "train.csv line 1: the header has a.jpg, x, but no path column; name the path colu"),
-        ("path,label\na.jpg,x\nd.jpg\n", "train.csv line 3: has 1 cells, but the header has 2; fix the line"),
+        (
+            "a.jpg,x\nd.jpg,y\n",
+            "train.csv line 1: the header has a.jpg, x, but no path column; name the path colu",
+        ),
+        (
+            "path,label\na.jpg,x\nd.jpg\n",
+            "train.csv line 3: has 1 cells, but the header has 2; fix the line",
+        ),
         ("path,label\na.jpg,\n", "train.csv line 2: has no class; fill the cell"),
         ("path,label\n", "train_list: train.csv names no images; "),
     ],
@@ -129,7 +161,8 @@ MISTAKES = {
         ("a.jpg w;y\n", "val.txt line 1: 'x' is not a class of train.txt; use one of w, y"),
         (
             "a.jpg x\n./a.jpg x;y\n",
-            "train.txt line 2: ./a.jpg has class 'x;y', but line 1 has 'x'; write both on one line, with ;",
+            "train.txt line 2: ./a.jpg has class 'x;y', but line 1 has 'x'; write both on one "
+            "line, with ;",
         ),
     ],
 }
@@ -146,11 +179,15 @@ def test_mistakes_are_named_with_their_line(pictures, raises_line, form, train, 
 
 def test_a_class_that_the_net_does_not_have_is_rejected(pictures):
     Path("val.txt").write_text("a.jpg x\nd.jpg y\n")
-    with pytest.raises(ValueError, match=r"^val.txt line 2: 'y' is not a class of the trained net; use"):
+    with pytest.raises(
+        ValueError, match=r"^val.txt line 2: 'y' is not a class of the trained net; use"
+    ):
         load_lists("set", "", "val.txt", 1, ("x", "z"))
 
 
-SEVERAL = dataclasses.replace(RECIPE, multi_label=True, loss="bce", label_smoothing=0.0, monitor="map")
+SEVERAL = dataclasses.replace(
+    RECIPE, multi_label=True, loss="bce", label_smoothing=0.0, monitor="map"
+)
 
 
 def test_images_of_any_number_of_classes(pictures):
@@ -174,15 +211,20 @@ def test_images_of_any_number_of_classes(pictures):
     feed.close()
     assert (labels.dtype, images.shape) == (np.float32, (4, 3, 24, 24))
     assert labels.tolist() == dataset.train.labels[feed.indices(0)].tolist()
-    # Another order of an image's classes is the same; evaluation takes the classes from the checkpoint.
+    # Another order of an image's classes is the same; evaluation takes the classes from the
+    # checkpoint.
     other = open_dataset(SEVERAL, "set", trained_on=dataset.input, splits=("test",))
     assert other.test.labels.tolist() == dataset.test.labels.tolist()
     assert load("a.jpg\tx;y\na.jpg\ty; x\n", several=True).train.labels.tolist() == [[1, 1], [1, 1]]
-    assert load("a.jpg x\nd.jpg\n", "a.jpg x\n", several=True).classes == ("x",)  # one class: there or not
+    # one class: there or not
+    assert load("a.jpg x\nd.jpg\n", "a.jpg x\n", several=True).classes == ("x",)
 
 
 def test_several_classes_are_of_lists_that_say_so(pictures):
-    with pytest.raises(ValueError, match=r"^multi_label: images in class folders have one class; give --train-list "):
+    with pytest.raises(
+        ValueError,
+        match=r"^multi_label: images in class folders have one class; give --train-list ",
+    ):
         load_dataset(SEVERAL, "set")
     assert load("a.jpg x;y\nd.jpg x\n", "a.jpg x\n").notes[-1] == (
         "warning: 'x;y' is one class here; for images of several classes, give --multi-label"
@@ -202,7 +244,10 @@ WRITTEN = {
     "Excel's Unicode text": ("t.txt", CSV.replace(",", "\t").encode("utf-16")),
     "a separator for Excel": ("t.csv", b"sep=;\r\n" + CSV.replace(",", ";").encode()),
     "a tab as separator": ("t.csv", b"sep=\t\n" + CSV.replace(",", "\t").encode()),
-    "Export-Csv": ("t.csv", b'#TYPE System.Object\r\n"Path","Label"\r\n"a.jpg","x"\r\n"d.jpg","y"\r\n'),
+    "Export-Csv": (
+        "t.csv",
+        b'#TYPE System.Object\r\n"Path","Label"\r\n"a.jpg","x"\r\n"d.jpg","y"\r\n',
+    ),
     "text with a header": ("t.txt", b"File Class\n" + TEXT.encode()),
     "text with a CSV header": ("t.txt", CSV.encode()),
     "lines of spaces in a .csv": ("t.csv", TEXT.encode()),
@@ -223,7 +268,10 @@ def test_lists_are_read_as_other_programs_write_them(pictures, name, written):
 @pytest.mark.parametrize(
     ("written", "parts"),
     [
-        ("path,label\ncafé.jpg,x\n".encode("cp1252"), "t.csv line 2: 'café.jpg'|save the file as UTF-8"),
+        (
+            "path,label\ncafé.jpg,x\n".encode("cp1252"),
+            "t.csv line 2: 'café.jpg'|save the file as UTF-8",
+        ),
         ("path,label\na.jpg,x\nd.jpg,été\n".encode("cp1252"), "t.csv line 3: 'été'|as UTF-8"),
         (b'path,label\na.jpg,x\n"d\n.jpg",y\n', "t.csv line 3: 'd\\n.jpg'|line break"),
         (b'path,label\na.jpg,"x\ny"\n', "t.csv line 2: 'x\\ny' has a line break"),
@@ -232,7 +280,10 @@ def test_lists_are_read_as_other_programs_write_them(pictures, name, written):
         (b'path,note,label\na.jpg,"1\n2",x\na.jpg,,y\n', "t.csv line 4: a.jpg|'y'|line 2 has 'x'"),
         (CSV.encode("utf-16-le"), "train_list: t.csv is not in UTF-8|save it as UTF-8"),
         (CSV.encode("utf-16")[:-1], "train_list: t.csv is no UTF-16|save it as UTF-8"),
-        (b"path,label\nC:\\p\\a.jpg,x\n", "t.csv line 2: |C:\\p\\a.jpg does not exist|paths of this machine"),
+        (
+            b"path,label\nC:\\p\\a.jpg,x\n",
+            "t.csv line 2: |C:\\p\\a.jpg does not exist|paths of this machine",
+        ),
     ],
 )
 def test_what_a_list_cannot_mean_is_named(pictures, raises_line, written, parts):
@@ -261,7 +312,8 @@ def test_paths_get_the_slashes_and_accents_of_the_files(pictures):
     rows = [("é\\a.jpg", "x"), ("d.jpg", "y")]
     for form in ("NFC", "NFD"):
         Path("t.csv").write_text(
-            "path,label\n" + "".join(f"{unicodedata.normalize(form, path)},{label}\n" for path, label in rows)
+            "path,label\n"
+            + "".join(f"{unicodedata.normalize(form, path)},{label}\n" for path, label in rows)
         )
         dataset = load_lists("set", "t.csv", "", 1)
         assert list(dataset.train.names) == ["é/a.jpg", "d.jpg"]
@@ -275,15 +327,20 @@ def test_classes_are_equal_in_both_forms_of_unicode(pictures):
     dataset = load(train, f"e.jpg {nfd('été')}\n")
     assert dataset.classes == ("z", "été")
     assert (dataset.train.labels.tolist(), dataset.test.labels.tolist()) == ([1, 1, 0, 0], [1])
-    assert dataset.notes[0].startswith("warning: class names differ only in case, spaces or Unicode's normal form")
-    # A class has the form of the list if the list has only one, because runs have stored such names.
+    assert dataset.notes[0].startswith(
+        "warning: class names differ only in case, spaces or Unicode's normal form"
+    )
+    # A class has the form of the list if the list has only one, because runs have stored such
+    # names.
     assert load(f"a.jpg {nfd('été')}\nd.jpg z\n", "e.jpg été\n").classes == (nfd("été"), "z")
     known = load_lists("set", "", "val.txt", 1, ("z", nfd("été")))
     assert (known.test.labels.tolist(), known.classes) == ([1], ("z", nfd("été")))
 
 
 def test_classes_that_are_alike_get_a_line(pictures):
-    (note,) = load("c.jpg\tCat\nb c.jpg\tcat\nd.jpg\tcat \ne.jpg\thot  dog\ne2.jpg\thot dog\n", "a.jpg cat").notes[:1]
+    (note,) = load(
+        "c.jpg\tCat\nb c.jpg\tcat\nd.jpg\tcat \ne.jpg\thot  dog\ne2.jpg\thot dog\n", "a.jpg cat"
+    ).notes[:1]
     assert note.startswith("warning: ")
     assert "'Cat' and 'cat'; 'hot  dog' and 'hot dog'" in note
 

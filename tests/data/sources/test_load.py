@@ -8,7 +8,9 @@ from resnet_fn.runtime.cpus import cpu_count
 
 
 def test_a_folder_that_is_not_needed_is_rejected(folder):
-    with pytest.raises(ValueError, match=r"'.*' is given, but digits needs no folder; .*--dataset .*--recipe finet"):
+    with pytest.raises(
+        ValueError, match=r"'.*' is given, but digits needs no folder; .*--dataset .*--recipe finet"
+    ):
         load_dataset(Recipe(), str(folder))
 
 
@@ -16,7 +18,8 @@ def test_photographs_on_the_recipe_of_the_digits_are_warned_about(folder):
     small = Recipe(name="digits", dataset="imagefolder", image_size=8)
     (note,) = open_dataset(small, str(folder)).notes
     assert note == (
-        f"warning: {folder}/train/bee/00 ü.JPEG has 60 x 40 pixels, but the recipe digits trains on 8 x 8, with "
+        f"warning: {folder}/train/bee/00 ü.JPEG has 60 x 40 pixels, but the recipe digits trains "
+        "on 8 x 8, with "
         "learning rate 0.2; give --recipe finetune with --weights FILE or --model NAME"
     )
     for other in ({"image_size": 16}, {"name": "mine"}):
@@ -47,5 +50,8 @@ def test_other_classes_than_in_training_are_rejected(folder):
     assert again.input == trained_on
     for half in ("train", "val"):
         (folder / half / "bee").rename(folder / half / "wasp")
-    with pytest.raises(ValueError, match=r"^data_dir: the classes of imagefolder are not the trained net's .*'bee' → "):
+    with pytest.raises(
+        ValueError,
+        match=r"^data_dir: the classes of imagefolder are not the trained net's .*'bee' → ",
+    ):
         open_dataset(recipe, trained_on=trained_on)

@@ -13,7 +13,11 @@ def test_names_are_a_sequence():
     assert (names, len(names), list(names)) == (NAMES, 5, list(NAMES))
     assert [names[place] for place in range(-5, 5)] == [*NAMES, *NAMES]
     assert (names[1:4], names[::-1]) == (NAMES[1:4], NAMES[::-1])
-    assert (names.index("象/1.jpg"), "b" in names, list(reversed(names))) == (3, False, [*NAMES[::-1]])
+    assert (names.index("象/1.jpg"), "b" in names, list(reversed(names))) == (
+        3,
+        False,
+        [*NAMES[::-1]],
+    )
     assert Names(NAMES[:4]) != names
     assert Names(["a", "b"]) != Names(["ab"])
     assert not Names()

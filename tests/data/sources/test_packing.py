@@ -22,7 +22,11 @@ RECORDS = Recipe(dataset="mindrecord", image_size=24, batch_size=4)
 
 def test_a_second_run_writes_only_what_is_missing(folder, pack, capsys, raises_line):
     pack(folder, "out")
-    times = {name: os.stat(f"out/{name}").st_mtime_ns for name in os.listdir("out") if name.endswith(".mindrecord")}
+    times = {
+        name: os.stat(f"out/{name}").st_mtime_ns
+        for name in os.listdir("out")
+        if name.endswith(".mindrecord")
+    }
     assert len(times) == 8
     os.remove("out/train-00002-of-00004.mindrecord")
     with open("out/val-00001-of-00004.mindrecord", "r+b") as file:
@@ -32,13 +36,18 @@ def test_a_second_run_writes_only_what_is_missing(folder, pack, capsys, raises_l
         last = file.read(1)[0]
         file.seek(-1, os.SEEK_END)
         file.write(bytes([last ^ 1]))
-    with pytest.raises(ValueError, match=r"train-00002-of-00004.mindrecord: is missing; run python -m resnet_fn.pack"):
+    with pytest.raises(
+        ValueError,
+        match=r"train-00002-of-00004.mindrecord: is missing; run python -m resnet_fn.pack",
+    ):
         load_dataset(RECORDS, "out")
     os.remove("out/index.json")
     pack(folder, "out")
     assert "(3 shards written and read back" in capsys.readouterr().out
     changed = {name for name, time in times.items() if os.stat(f"out/{name}").st_mtime_ns != time}
-    assert changed == {f"{shard}-of-00004.mindrecord" for shard in ("train-00000", "train-00002", "val-00001")}
+    assert changed == {
+        f"{shard}-of-00004.mindrecord" for shard in ("train-00000", "train-00002", "val-00001")
+    }
     with raises_line("out was packed from other files or with other settings; give another folder"):
         pack(folder, "out", "--short-side", "16")
 
@@ -49,13 +58,19 @@ def test_a_killed_packing_leaves_no_set_and_is_continued(folder, capsys, wait_un
     with pytest.raises(ValueError, match="on_bad_sample: 1 of 21 training files are bad"):
         main(words)
     words += ["--on-bad-sample", "skip"]
-    process = subprocess.Popen([sys.executable, "-m", "resnet_fn.pack", *words], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "resnet_fn.pack", *words], stdout=subprocess.DEVNULL
+    )
     wait_until(lambda: list(Path().glob("out/train-*.mindrecord.json")))
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    with pytest.raises(ValueError, match=r"'out' must contain index.json, but it contains .*; pack an image folder "):
+    with pytest.raises(
+        ValueError,
+        match=r"'out' must contain index.json, but it contains .*; pack an image folder ",
+    ):
         load_dataset(RECORDS, "out")
-    assert Path("out/bad_files.txt").read_text().startswith("train/bee/00 ü.JPEG\t")  # whatever comes of the rest
+    # whatever comes of the rest
+    assert Path("out/bad_files.txt").read_text().startswith("train/bee/00 ü.JPEG\t")
     assert main(words) == 0
     written = int(re.search(r"\((\d+) shards written", capsys.readouterr().out)[1])
     assert 0 < written < 28
@@ -78,7 +93,10 @@ def test_names_that_are_no_utf8_are_packed_and_come_back(folder):
         (folder / half / "bee").rename(folder / half / odd)
     assert main([str(folder), "out", "--shards", "1", "--no-progress"]) == 0
     dataset = load_dataset(RECORDS, "out")
-    assert dataset.classes == load_dataset(replace(RECORDS, dataset="imagefolder"), str(folder)).classes
+    assert (
+        dataset.classes
+        == load_dataset(replace(RECORDS, dataset="imagefolder"), str(folder)).classes
+    )
     assert (dataset.classes[0], dataset.train.names[0]) == (odd, f"{odd}/00 ü.JPEG")
 
 

@@ -15,11 +15,20 @@ from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.data.sources.scan import check_files
 from resnet_fn.runtime.workers import Workers
 
-FOLDER = Recipe(dataset="imagefolder", image_size=24, batch_size=4, flip=True, policy="trivialaugment", erasing=0.2)
+FOLDER = Recipe(
+    dataset="imagefolder",
+    image_size=24,
+    batch_size=4,
+    flip=True,
+    policy="trivialaugment",
+    erasing=0.2,
+)
 RECORDS = dataclasses.replace(FOLDER, dataset="mindrecord")
 
 
-def test_records_give_the_very_bits_of_the_folder(folder, pack, same_batches, make_photograph, encode):
+def test_records_give_the_very_bits_of_the_folder(
+    folder, pack, same_batches, make_photograph, encode
+):
     exif = Image.Exif()
     exif[0x112] = 6
     for half in ("train", "val"):
@@ -46,12 +55,19 @@ def test_a_packed_image_that_cannot_be_decoded_is_named(folder, pack):
     path = folder / "train" / "bee" / "03 ü.JPEG"
     records = pack(folder)
     feed = make_feed(records, RECORDS)
-    index = next(index for index, name in enumerate(records.train.names) if name.endswith(path.name))
-    shard = next(file for file in records.train.files if path.read_bytes() in Path(file).read_bytes())
+    index = next(
+        index for index, name in enumerate(records.train.names) if name.endswith(path.name)
+    )
+    shard = next(
+        file for file in records.train.files if path.read_bytes() in Path(file).read_bytes()
+    )
     whole = Path(shard).read_bytes()
     Path(shard).write_bytes(whole.replace(path.read_bytes(), bytes(len(path.read_bytes()))))
     name = re.escape(records.train.names[index])
-    message = rf"^data: sample {index} \({name}\) of the packed set cannot be decoded; pack the set again, then resume$"
+    message = (
+        rf"^data: sample {index} \({name}\) of the packed set cannot be decoded; pack the "
+        r"set again, then resume$"
+    )
     with pytest.raises(BadSampleError, match=message):
         list(map(feed.batch, range(5)))
     feed.close()
@@ -60,7 +76,10 @@ def test_a_packed_image_that_cannot_be_decoded_is_named(folder, pack):
 def test_packed_data_that_vanishes_or_is_cut_later_says_what_to_do(folder, pack):
     records = pack(folder)
     os.truncate(records.train.files[-1], Path(records.train.files[-1]).stat().st_size // 2)
-    named = r"^data: sample (\d+) \(.*JPEG\) or a later one cannot be read \((.*)\); check the packed files, then"
+    named = (
+        r"^data: sample (\d+) \(.*JPEG\) or a later one cannot be read \((.*)\); check the "
+        r"packed files, then"
+    )
     with pytest.raises(BadSampleError, match=named) as cut:
         list(records.train.stream(np.arange(21)))
     number, cause = re.match(named, str(cut.value)).groups()
@@ -100,8 +119,14 @@ def damage_index(text):
     ("damage", "message"),
     [
         (lambda: damage_index("{"), ("out/index.json", "cannot be read", "pack the set again")),
-        (lambda: damage_index('{"format": 1}'), ("out/index.json", "format must be 2", "1", "pack the set again")),
-        (lambda: damage_index('{"format": 2, "splits": 3}'), ("out/index.json", "pack the set again")),
+        (
+            lambda: damage_index('{"format": 1}'),
+            ("out/index.json", "format must be 2", "1", "pack the set again"),
+        ),
+        (
+            lambda: damage_index('{"format": 2, "splits": 3}'),
+            ("out/index.json", "pack the set again"),
+        ),
         (lambda: os.remove("out/index.json"), ("'out'", "index.json", "python -m resnet_fn.pack")),
         (
             lambda: os.truncate("out/val-00001-of-00004.mindrecord", 100),

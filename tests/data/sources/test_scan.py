@@ -20,7 +20,9 @@ SKIP = replace(RECIPE, on_bad_sample="skip")
 
 @pytest.fixture
 def zoo(folder, make_photograph, encode):
-    """The folder with one file of every kind that a user's disk has; returns it and what is good and what is bad."""
+    """The folder with one file of every kind that a user's disk has; returns it and what is good
+    and what is bad.
+    """
     picture = make_photograph(77)
     rotated = Image.Exif()
     rotated[0x112] = 6
@@ -31,7 +33,9 @@ def zoo(folder, make_photograph, encode):
         "rotated.jpg": encode(picture, exif=rotated),
         "png named.jpg": encode(picture, "PNG"),
         "alpha.png": encode(picture.convert("RGBA"), "PNG"),
-        "sixteen.png": encode(Image.fromarray((np.arange(30 * 40).reshape(30, 40) * 50).astype(np.uint16)), "PNG"),
+        "sixteen.png": encode(
+            Image.fromarray((np.arange(30 * 40).reshape(30, 40) * 50).astype(np.uint16)), "PNG"
+        ),
         "animated.gif": encode(picture, "GIF"),
         "modern.webp": encode(picture, "WEBP"),
         "dot.jpg": encode(Image.new("RGB", (1, 1), (200, 9, 9))),
@@ -42,7 +46,10 @@ def zoo(folder, make_photograph, encode):
         "cut late.jpg": (whole[: len(whole) * 3 // 4], "cut or damaged"),
         "empty.jpg": (b"", "empty"),
         "garbage.jpg": (bytes(range(256)), "not an image"),
-        "huge.png": (encode(Image.new("1", (20000, 20000)), "PNG"), "larger than 178,956,970 pixels"),
+        "huge.png": (
+            encode(Image.new("1", (20000, 20000)), "PNG"),
+            "larger than 178,956,970 pixels",
+        ),
     }
     place = folder / "train" / "bee"
     for name, data in good.items():
@@ -76,10 +83,22 @@ def test_error_names_the_files_of_all_splits_together_before_anything_is_compute
     folder = zoo[0]
     (folder / "val" / "bee" / "00 ü.JPEG").write_bytes(b"")
     for decode_all in ("auto", "no"):  # sizes alone show empty files
-        with pytest.raises(ValueError, match=r"1 of 9 validation files are bad: '.*00 ü.JPEG' is empty"):
-            open_dataset(RECIPE, str(folder), options=RunOptions(check_files=decode_all), splits=("test",))
-    named = ("cut header.jpg' is cut or damaged; ", "cut late.jpg' is cut ", "empty.jpg' is empty and 3 more")
-    with raises_line("on_bad_sample: 5 of 36 training and 1 of 9 validation files are bad", *named, "--on-bad-sample"):
+        with pytest.raises(
+            ValueError, match=r"1 of 9 validation files are bad: '.*00 ü.JPEG' is empty"
+        ):
+            open_dataset(
+                RECIPE, str(folder), options=RunOptions(check_files=decode_all), splits=("test",)
+            )
+    named = (
+        "cut header.jpg' is cut or damaged; ",
+        "cut late.jpg' is cut ",
+        "empty.jpg' is empty and 3 more",
+    )
+    with raises_line(
+        "on_bad_sample: 5 of 36 training and 1 of 9 validation files are bad",
+        *named,
+        "--on-bad-sample",
+    ):
         open_dataset(RECIPE, str(folder))
 
 
@@ -88,10 +107,14 @@ def test_what_is_no_regular_file_is_named_and_never_opened(folder, raises_line):
     os.mkfifo(folder / "train" / "bee" / "a.jpg")
     (folder / "val" / "bee" / "b.jpg").symlink_to("/dev/zero")  # reading either would never end
     for check in ("yes", "no"):
-        with raises_line("1 of 22 training and 1 of 10 ", "a.jpg' is not a regular file", "b.jpg' is"):
+        with raises_line(
+            "1 of 22 training and 1 of 10 ", "a.jpg' is not a regular file", "b.jpg' is"
+        ):
             open_dataset(RECIPE, str(folder), options=RunOptions(check_files=check))
     split = load_dataset(RECIPE, str(folder)).train
-    with pytest.raises(BadSampleError, match=r"a.jpg: cannot be read \(not a regular file\); fix the file"):
+    with pytest.raises(
+        BadSampleError, match=r"a.jpg: cannot be read \(not a regular file\); fix the file"
+    ):
         split.read(split.names.index("bee/a.jpg"))
     assert len(open_dataset(SKIP, str(folder)).train) == 21
 
@@ -104,7 +127,9 @@ def test_a_resumed_run_leaves_out_the_same_files(zoo, tmp_path):
     write_bad_files(run, first)
     lines = (run / "bad_files.txt").read_text().splitlines()
     assert lines[0] == "train/bee/cut header.jpg\tcut or damaged"
-    (folder / "train" / "bee" / "empty.jpg").write_bytes((folder / "train" / "bee" / "grey.jpg").read_bytes())
+    (folder / "train" / "bee" / "empty.jpg").write_bytes(
+        (folder / "train" / "bee" / "grey.jpg").read_bytes()
+    )
     moved = folder.rename(tmp_path / "elsewhere")
     again = open_dataset(SKIP, str(moved), run=run)
     assert (again.train.names, again.bad_files) == (first.train.names, first.bad_files)
@@ -125,7 +150,9 @@ def test_a_resumed_run_without_bad_files_decodes_none_again(folder, tmp_path):
     assert len(open_dataset(SKIP, str(folder)).train) == 20
     file.unlink()
     file.symlink_to("nowhere")
-    with pytest.raises(ValueError, match=r"1 of 21 training files are bad: '.*00 ü.JPEG' is missing"):
+    with pytest.raises(
+        ValueError, match=r"1 of 21 training files are bad: '.*00 ü.JPEG' is missing"
+    ):
         open_dataset(SKIP, str(folder), run=run)
 
 
@@ -140,12 +167,20 @@ def test_files_are_decoded_where_few_or_asked_for(zoo, monkeypatch):
     assert len(unchecked.train) == len(unchecked.train.sizes) == 35
     for bad in ("cut header.jpg", "cut late.jpg", "garbage.jpg"):
         (index,) = (index for index, name in enumerate(unchecked.train.names) if name.endswith(bad))
-        with pytest.raises(BadSampleError, match=f"{bad}: cannot be decoded; fix the file and go on"):
+        with pytest.raises(
+            BadSampleError, match=f"{bad}: cannot be decoded; fix the file and go on"
+        ):
             list(unchecked.train.eval_images([np.array([index])], unchecked.input))
-    with pytest.raises(ValueError, match=r"^check_files: 'no' cannot be used with on_bad_sample 'skip'; "):
+    with pytest.raises(
+        ValueError, match=r"^check_files: 'no' cannot be used with on_bad_sample 'skip'; "
+    ):
         open_dataset(SKIP, str(folder), options=RunOptions(check_files="no"))
     monkeypatch.setattr(scan, "MOST_CHECKED", 43)  # of 44, both splits together
-    assert open_dataset(RECIPE, str(folder)).notes[0].startswith("image files are not checked (44 are more than 43)")
+    assert (
+        open_dataset(RECIPE, str(folder))
+        .notes[0]
+        .startswith("image files are not checked (44 are more than 43)")
+    )
     with pytest.raises(ValueError, match="4 of 35 training files are bad"):
         open_dataset(RECIPE, str(folder), options=RunOptions(check_files="yes"))
     assert len(open_dataset(SKIP, str(folder)).train) == 31
@@ -155,7 +190,9 @@ def test_files_are_decoded_where_few_or_asked_for(zoo, monkeypatch):
 
 
 def test_a_scan_holds_a_window_of_files_however_many_there_are(folder):
-    """What is held beside the result does not grow with the files: the queue of all of them would."""
+    """What is held beside the result does not grow with the files: the queue of all of them
+    would.
+    """
     split = load_dataset(RECIPE, str(folder)).train
     peaks = []
     for times in (100, 1000):  # 2,100 files and 21,000
@@ -176,8 +213,12 @@ def test_a_sample_is_its_files_bytes_unless_the_file_has_changed(folder):
     assert split.read(3) == data
     checked = replace(split, sizes=np.full(len(split), len(data)))
     path.write_bytes(data + b"more")
-    with pytest.raises(BadSampleError, match=r"bee/03 ü.JPEG: has changed since the command began; start the comm"):
+    with pytest.raises(
+        BadSampleError, match=r"bee/03 ü.JPEG: has changed since the command began; start the comm"
+    ):
         checked.read(3)
     path.unlink()
-    with pytest.raises(BadSampleError, match=r"bee/03 ü.JPEG: cannot be read \(No such file .*\); fix the file"):
+    with pytest.raises(
+        BadSampleError, match=r"bee/03 ü.JPEG: cannot be read \(No such file .*\); fix the file"
+    ):
         checked.read(3)

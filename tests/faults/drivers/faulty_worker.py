@@ -1,8 +1,9 @@
 """The train command on a worker with a fault of its own: faulty_worker.py FAULT RANK FLAGS…
 
-nan-batch: rank RANK's images of update 8 hold a NaN. die-in-save: it is killed half-way through a checkpoint.
-die-in-step: it is killed while the others wait for it in an all-reduce. term-in-evaluation: it alone gets a SIGTERM
-while it evaluates. error-in-evaluation: something else than a sample fails there. The faults are in this file alone.
+nan-batch: rank RANK's images of update 8 hold a NaN. die-in-save: it is killed half-way through a
+checkpoint. die-in-step: it is killed while the others wait for it in an all-reduce.
+term-in-evaluation: it alone gets a SIGTERM while it evaluates. error-in-evaluation: something else
+than a sample fails there. The faults are in this file alone.
 """
 
 import errno
@@ -47,7 +48,8 @@ def signalled_eval_batches(*arguments):
     return eval_batches(*arguments)
 
 
-# The rank that msrun gives this process; its scheduler runs this file too, with rank 0, and never gets to training.
+# The rank that msrun gives this process; its scheduler runs this file too, with rank 0, and never
+# gets to training.
 if os.environ.get("RANK_ID") == RANK:
     MemoryFeed.batch = faulty_batch
     checkpoint.Path.rename = dying_rename

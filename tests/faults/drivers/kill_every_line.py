@@ -1,8 +1,9 @@
-"""Save a checkpoint in a child process that is killed (SIGKILL) before line k of the save, for every k there is.
+"""Save a checkpoint in a child process that is killed (SIGKILL) before line k of the save, for
+every k there is.
 
-After each death: the newest checkpoint must verify and be the old or the new one, whole; then a save must work again
-and leave nothing of the dead one. Prints JSON: how many lines, and how often which was found. No MindSpore in here,
-so that forking is cheap and safe.
+After each death: the newest checkpoint must verify and be the old or the new one, whole; then a
+save must work again and leave nothing of the dead one. Prints JSON: how many lines, and how often
+which was found. No MindSpore in here, so that forking is cheap and safe.
 """
 
 import json
@@ -25,18 +26,27 @@ FILES = {module.__file__ for module in (checkpoint, run_folder, tensor_file, dis
 
 
 def arrays(value):
-    return {"a": np.full((3, 4), value, np.float32), "b": np.float32(value).reshape(()), "c": np.arange(5000) + value}
+    return {
+        "a": np.full((3, 4), value, np.float32),
+        "b": np.float32(value).reshape(()),
+        "c": np.arange(5000) + value,
+    }
 
 
 def save(run, update, value):
     write_checkpoint(
-        run.checkpoint_path(update), arrays(value), arrays(-value), {"update": update, "best": None, "value": value}
+        run.checkpoint_path(update),
+        arrays(value),
+        arrays(-value),
+        {"update": update, "best": None, "value": value},
     )
     run.prune(update, keep_last=2)
 
 
 def save_killed_before(line, run):
-    """Save 30 as update 3 in a child process that dies before this line of the save; its exit code."""
+    """Save 30 as update 3 in a child process that dies before this line of the save; its exit
+    code.
+    """
     pid, left = os.fork(), [line]
     if pid:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -77,7 +87,11 @@ def main(folder):
             loaded = run.newest()
             value, update = loaded.state["value"], loaded.state["update"]
             new = (update, value) == (3, 30)
-            assert new or (update, value) == ((3, 3) if replacing else (2, 2)), (line, update, value)
+            assert new or (update, value) == ((3, 3) if replacing else (2, 2)), (
+                line,
+                update,
+                value,
+            )
             for name, array in arrays(value).items():
                 assert np.array_equal(loaded.weights[name], array), (line, name)
             for kept in run.updates():

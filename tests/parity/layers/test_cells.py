@@ -30,13 +30,24 @@ def test_a_cells_layers(train):
     before = {name: parameter.asnumpy().copy() for name, parameter in net.parameters_and_names()}
     layers = record_cell(net, lambda: net(Tensor(IMAGES)), train)
     assert [(layer.title, layer.kind) for layer in layers] == [
-        *(("body.0", "conv"), ("body.1", "norm"), ("relu", "relu"), ("relu (2)", "relu"), ("fc", "dense"))
+        *(
+            ("body.0", "conv"),
+            ("body.1", "norm"),
+            ("relu", "relu"),
+            ("relu (2)", "relu"),
+            ("fc", "dense"),
+        )
     ]
     conv, norm, first, second, fc = layers
     assert conv.input.tobytes() == IMAGES.astype(np.float64).tobytes()
     assert fingerprint(norm.input) == fingerprint(conv.output)
     assert fingerprint(norm.input) != fingerprint(norm.output)
-    assert norm.parameters == (("moving_mean", (4,)), ("moving_variance", (4,)), ("gamma", (4,)), ("beta", (4,)))
+    assert norm.parameters == (
+        ("moving_mean", (4,)),
+        ("moving_variance", (4,)),
+        ("gamma", (4,)),
+        ("beta", (4,)),
+    )
     # Batch statistics in training, the stored 0 and 1 in evaluation.
     used = conv.output.var((0, 2, 3)) if train else np.ones(4)
     mean = conv.output.mean((0, 2, 3)) if train else np.zeros(4)

@@ -60,15 +60,24 @@ def test_two_arrays_without_a_finite_number_say_nothing():
 
 
 def test_two_shapes_are_refused():
-    with pytest.raises(ValueError, match=r"^x: the shape is \(2,\), but \(3,\) in the reference; make the shapes"):
+    with pytest.raises(
+        ValueError, match=r"^x: the shape is \(2,\), but \(3,\) in the reference; make the shapes"
+    ):
         difference("x", np.ones(2), np.ones(3))
 
 
 def test_a_stage_is_as_bad_as_its_worst_array():
     ok = difference("ok", [1.0], [1.0])
     rounding = difference("rounding", [1 + 3e-3], [1.0], tolerance=1e-4, rounding=1e-3 / (1 + 1e-3))
-    slightly, far = (difference(name, [value], [1.0], tolerance=1e-4) for name, value in (("a", 1.01), ("b", 3.0)))
-    assert [Stage("s", found).verdict for found in ([], [ok], [ok, rounding])] == ["skipped", "ok", "rounding"]
+    slightly, far = (
+        difference(name, [value], [1.0], tolerance=1e-4)
+        for name, value in (("a", 1.01), ("b", 3.0))
+    )
+    assert [Stage("s", found).verdict for found in ([], [ok], [ok, rounding])] == [
+        "skipped",
+        "ok",
+        "rounding",
+    ]
     stage = Stage("s", [ok, slightly, rounding, far])
     assert (stage.verdict, stage.first.name, stage.worst.name) == ("DIFFERS", "a", "b")
     assert far.excess == pytest.approx(2 / 1e-4)
@@ -81,11 +90,17 @@ def test_numbers_that_are_a_million_times_the_others_hide_none_of_them():
     """As −1e9 where a mask hides."""
     ours, theirs = np.array([-1e9, 3.3, 4.0, 0.0]), np.array([-1e9, 3.0, 4.0, 0.0])
     assert relative_error(ours, theirs) == pytest.approx(0.3 / 5)
-    assert relative_error([*theirs, 1e8, 0, 0, 0], [*theirs, 0, 0, 0, 0]) == pytest.approx(0.1)  # most are zero
+    # most are zero
+    assert relative_error([*theirs, 1e8, 0, 0, 0], [*theirs, 0, 0, 0, 0]) == pytest.approx(0.1)
 
 
 def test_an_error_that_its_tolerance_alone_lets_pass_is_beyond_rounding():
     """Four times the rounding, or a millionth, is explained."""
-    for relative, rounding, times in ((5e-6, 1e-6, 1.25), (5e-6, 1e-7, 5.0), (3e-6, 1e-6, 0.0), (2e-5, 1e-6, 0.0)):
+    for relative, rounding, times in (
+        (5e-6, 1e-6, 1.25),
+        (5e-6, 1e-7, 5.0),
+        (3e-6, 1e-6, 0.0),
+        (2e-5, 1e-6, 0.0),
+    ):
         item = difference("x", np.array([1.0 + relative]), np.array([1.0]), 1e-5, rounding)
         assert item.beyond == pytest.approx(times, rel=1e-3)

@@ -1,4 +1,6 @@
-"""How a layer of either framework is set is said in the same words, and how it pads is what its kernel does."""
+"""How a layer of either framework is set is said in the same words, and how it pads is what its
+kernel does.
+"""
 
 import numpy as np
 import pytest
@@ -9,7 +11,13 @@ from resnet_fn.parity.layers.settings import pads_of
 pytestmark = pytest.mark.usefixtures("device")
 
 # height and width, kernel, stride, dilation
-SIZES = [((7, 8), 3, 2, 1), ((6, 9), 3, 1, 1), ((8, 8), 1, 2, 1), ((9, 12), (5, 3), (2, 3), 1), ((9, 8), 3, 1, 2)]
+SIZES = [
+    ((7, 8), 3, 2, 1),
+    ((6, 9), 3, 1, 1),
+    ((8, 8), 1, 2, 1),
+    ((9, 12), (5, 3), (2, 3), 1),
+    ((9, 8), 3, 1, 2),
+]
 
 
 @pytest.mark.parametrize(("size", "kernel", "stride", "dilation"), SIZES)
@@ -20,7 +28,9 @@ def test_same_padding_is_that_many_zeros(size, kernel, stride, dilation):
     ops.assign(valid.weight, same.weight)
     top, bottom, left, right = pads_of(same, size)
     padded = np.pad(images, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    np.testing.assert_allclose(same(Tensor(images)).asnumpy(), valid(Tensor(padded)).asnumpy(), atol=1e-5)
+    np.testing.assert_allclose(
+        same(Tensor(images)).asnumpy(), valid(Tensor(padded)).asnumpy(), atol=1e-5
+    )
     assert pads_of(valid, size) == (0, 0, 0, 0)
 
 

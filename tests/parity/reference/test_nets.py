@@ -1,4 +1,6 @@
-"""Every net against the PyTorch reference on one set of weights: logits within 1e-5, every gradient within 1e-4."""
+"""Every net against the PyTorch reference on one set of weights: logits within 1e-5, every gradient
+within 1e-4.
+"""
 
 import mindspore
 import numpy as np
@@ -29,9 +31,14 @@ def test_both_tables_are_one():
     def row(design, expansion, widths):
         return (expansion, design.depths, widths, design.stem, design.groups, design.base_width)
 
-    ours = {name: row(design, design.block.expansion, design.planes) for name, design in MODELS.items()}
-    assert ours == {name: row(plan, plan.expansion, plan.widths) for name, plan in reference.PLANS.items()}
-    others = {name: row for name, row in ours.items() if name != "wide_resnet50_2"}  # its base width: resnext50_32x4d
+    ours = {
+        name: row(design, design.block.expansion, design.planes) for name, design in MODELS.items()
+    }
+    assert ours == {
+        name: row(plan, plan.expansion, plan.widths) for name, plan in reference.PLANS.items()
+    }
+    # its base width: resnext50_32x4d
+    others = {name: row for name, row in ours.items() if name != "wide_resnet50_2"}
     kinds = {row[:1] + row[2:] + (MODELS[name].attention,) for name, row in others.items()}
     assert kinds == {ours[name][:1] + ours[name][2:] + (MODELS[name].attention,) for name in KINDS}
 
@@ -39,8 +46,9 @@ def test_both_tables_are_one():
 def pair(name: str, stem: str, size: int, seed: int) -> tuple[nn.Cell, "torch.nn.Module"]:
     """Ours and the reference with one set of random weights and BatchNorm statistics.
 
-    The residual branches' last gammas are small. A gradient of a ReLU net jumps where a pre-activation crosses
-    zero: with every gamma near 1, PyTorch's own float32 gradients of ResNet-50 are 3e-2 from its float64 ones.
+    The residual branches' last gammas are small. A gradient of a ReLU net jumps where a
+    pre-activation crosses zero: with every gamma near 1, PyTorch's own float32 gradients of
+    ResNet-50 are 3e-2 from its float64 ones.
     """
     torch.manual_seed(seed)
     ref = reference.reference_net(name, num_classes=CLASSES, stem=stem, image_size=size)
@@ -100,8 +108,15 @@ def test_eval_logits_at_odd_sizes(name: str, stem: str, size: int) -> None:
     ],
 )
 def test_logits_and_every_gradient_equal_the_reference(name: str, stem: str) -> None:
-    # Where a pre-activation is within rounding of zero the gradient jumps: another batch is tried; a fault fails all.
-    size, count = (33, 2) if stem == "d" else (16, 4) if MODELS[name].stem == "cifar" or stem == "cifar" else (64, 2)
+    # Where a pre-activation is within rounding of zero the gradient jumps: another batch is tried;
+    # a fault fails all.
+    size, count = (
+        (33, 2)
+        if stem == "d"
+        else (16, 4)
+        if MODELS[name].stem == "cifar" or stem == "cifar"
+        else (64, 2)
+    )
     errors = {}
     first = FIRST_SEED.get(name, 0)
     for seed in range(first, first + 6):
@@ -115,7 +130,9 @@ def test_logits_and_every_gradient_equal_the_reference(name: str, stem: str) -> 
     raise AssertionError(f"{worst}: {errors[worst]}")
 
 
-def gradient_errors(net: nn.Cell, ref: "torch.nn.Module", images: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+def gradient_errors(
+    net: nn.Cell, ref: "torch.nn.Module", images: np.ndarray, labels: np.ndarray
+) -> dict[str, float]:
     net.set_train(True)
     weights = tuple(net.trainable_params())
 
@@ -123,11 +140,15 @@ def gradient_errors(net: nn.Cell, ref: "torch.nn.Module", images: np.ndarray, la
         return ops.cross_entropy(net(images), labels)
 
     value, gradients = mindspore.value_and_grad(loss, None, weights)(Tensor(images), Tensor(labels))
-    expected = torch.nn.functional.cross_entropy(ref.train()(torch.tensor(images)), torch.tensor(labels).long())
+    expected = torch.nn.functional.cross_entropy(
+        ref.train()(torch.tensor(images)), torch.tensor(labels).long()
+    )
     expected.backward()
     assert float(value) == pytest.approx(expected.item(), rel=1e-5)
     theirs = {key: parameter.grad.numpy() for key, parameter in ref.named_parameters()}
     return {
-        parameter.name: relative(gradient.asnumpy(), theirs[names.rename(parameter.name, "torchvision", basic=False)])
+        parameter.name: relative(
+            gradient.asnumpy(), theirs[names.rename(parameter.name, "torchvision", basic=False)]
+        )
         for parameter, gradient in zip(weights, gradients, strict=True)
     }

@@ -1,4 +1,6 @@
-"""The recipe's losses and optimizers in torch are what their papers say, and what MindSpore's side computes."""
+"""The recipe's losses and optimizers in torch are what their papers say, and what MindSpore's side
+computes.
+"""
 
 import dataclasses
 from pathlib import Path
@@ -33,7 +35,9 @@ def published(logits, targets, loss, label_smoothing, smoothing_over):
     others = 1 if smoothing_over == "all" else 1 - targets
     targets = (1 - s) * targets + s / rest * others
     if loss == "cross_entropy":
-        return -(targets * np.log(np.exp(logits) / np.exp(logits).sum(1, keepdims=True))).sum(1).mean()
+        return (
+            -(targets * np.log(np.exp(logits) / np.exp(logits).sum(1, keepdims=True))).sum(1).mean()
+        )
     p = 1 / (1 + np.exp(-logits))
     if loss == "bce":
         return -(targets * np.log(p) + (1 - targets) * np.log(1 - p)).mean()
@@ -52,7 +56,9 @@ def test_it_is_ours_and_the_published_formula(torch, device, case, labels):
     targets = (np.eye(5)[labels] if labels.ndim == 1 else labels).astype(np.float64)
     exact = loss(torch.tensor(LOGITS).double(), torch.tensor(labels))
     assert exact.dtype == torch.float64
-    assert exact.item() == pytest.approx(published(LOGITS.astype(np.float64), targets, **case), rel=1e-12)
+    assert exact.item() == pytest.approx(
+        published(LOGITS.astype(np.float64), targets, **case), rel=1e-12
+    )
     ours = make_loss(case["label_smoothing"], case["loss"], case["smoothing_over"])
     ours_value, ours_gradient = mindspore.value_and_grad(ours)(Tensor(LOGITS), Tensor(labels))
     assert float(ours_value.asnumpy()) == pytest.approx(value.item(), rel=1e-6)
@@ -97,7 +103,9 @@ def problem():
     rng = np.random.default_rng(0)
     shapes = [(3,), (3, 4), (3,), (3,), (3,)]
     start = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
-    gradients = [[rng.normal(size=shape).astype(np.float32) for shape in shapes] for _ in range(UPDATES)]
+    gradients = [
+        [rng.normal(size=shape).astype(np.float32) for shape in shapes] for _ in range(UPDATES)
+    ]
     return start, gradients, list(np.linspace(0.1, 0.01, UPDATES))
 
 
@@ -154,7 +162,13 @@ def test_decay_goes_by_the_kind_of_layer(torch):
     names = {id(parameter): name for name, parameter in net.named_parameters()}
     decayed, spared = ([names[id(p)] for p in group["params"]] for group in decay_groups(net, 0.1))
     assert decayed == [
-        *("gamma", "lstm.weight_ih_l0", "lstm.weight_hh_l0", "attention.in_proj_weight", "attention.out_proj.weight")
+        *(
+            "gamma",
+            "lstm.weight_ih_l0",
+            "lstm.weight_hh_l0",
+            "attention.in_proj_weight",
+            "attention.out_proj.weight",
+        )
     ]
     assert len(spared) == 3 * 2 + 2 + 2
     everything, nothing = decay_groups(net, 0.1, decay_all=True)
@@ -164,7 +178,9 @@ def test_decay_goes_by_the_kind_of_layer(torch):
 
 @pytest.mark.parametrize(("every", "start"), [(1, 0), (3, 0), (2, 3), (1, 2)])
 def test_the_average_is_ours_and_its_definition(torch, device, every, start):
-    """ema ← d · ema + (1 − d) · value every so many updates; a copy until the start; statistics like weights."""
+    """ema ← d · ema + (1 − d) · value every so many updates; a copy until the start; statistics
+    like weights.
+    """
     recipe = Recipe(ema=0.9, ema_every=every, ema_start=start / 2, ema_warmup=False)
     module, values = torch.nn.BatchNorm1d(3).double(), np.random.default_rng(0).normal(size=(8, 3))
     net = nn.BatchNorm1d(3)

@@ -1,7 +1,9 @@
-"""Under msrun: runs of which each worker has its own recipe and options; each rank writes the errors that it got.
+"""Under msrun: runs of which each worker has its own recipe and options; each rank writes the
+errors that it got.
 
-CASES.json: {name: [[recipe, options] of rank 0, the same of rank 1]}, settings that differ from the defaults, and in
-the options the "folder" that it runs in; or {name: [[command, flag …] of rank 0, the same of rank 1]}.
+CASES.json: {name: [[recipe, options] of rank 0, the same of rank 1]}, settings that differ from the
+defaults, and in the options the "folder" that it runs in; or {name: [[command, flag …] of rank 0,
+the same of rank 1]}.
 """
 
 import importlib

@@ -1,6 +1,8 @@
-"""python own_net.py OUT_DIR [OTHER]: train a net of one's own on the digits' arrays, on any number of workers.
+"""python own_net.py OUT_DIR [OTHER]: train a net of one's own on the digits' arrays, on any number
+of workers.
 
-With OTHER they train a second one for an epoch, to OTHER, which other workers than the first do not see.
+With OTHER they train a second one for an epoch, to OTHER, which other workers than the first do not
+see.
 """
 
 import os
