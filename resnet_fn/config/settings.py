@@ -10,7 +10,7 @@ import dataclasses
 import enum
 import inspect
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from resnet_fn.config.fields import as_declared, check_names, explain, fault, show_value
 from resnet_fn.config.rules import RULES
@@ -151,7 +151,6 @@ class Settings:
     # keywords of the constructor (none if all were given, as by `dataclasses.replace`). `vars` does
     # not have a slot.
     __slots__ = ("typed",)
-    typed: ClassVar[frozenset[str]]  # of each instance; ClassVar, so that it is no setting
 
     def __init_subclass__(cls) -> None:
         """Add the help of all fields to the class's docstring."""

@@ -18,7 +18,9 @@ from resnet_fn.telemetry.telemetry import Pace
 pytestmark = pytest.mark.usefixtures("device")
 
 RECIPE = Recipe(model="resnet8", image_size=8, batch_size=240, epochs=3)
-CHECKPOINT = Checkpoint(Path("run/checkpoints/step-00000005"), {}, {}, {"class_weights": []})
+CHECKPOINT = Checkpoint(
+    Path("run/checkpoints/step-00000005"), {}, {}, {"class_weights": [], "dataset": {"classes": []}}
+)
 
 
 def build(recipe=RECIPE, options=RunOptions(progress=False), checkpoint=None, **changes):

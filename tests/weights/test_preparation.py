@@ -365,7 +365,7 @@ def test_convert_keeps_preparation_and_class_names(trained):
     recipes_of = {}
     for weights in (str(trained[0]), "a.safetensors"):
         convert_weights(weights, "a.safetensors", "torchvision")
-        recipe, source = read_start(recipes.finetune(weights=weights))
+        recipe, source = start(recipes.finetune(weights=weights))
         recipes_of[weights] = (settings_of(recipe), source.classes)
     first, second = recipes_of.values()
     assert first == second
