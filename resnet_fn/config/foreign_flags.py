@@ -5,7 +5,7 @@ MindCV.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from fnmatch import fnmatchcase
 
 # A line of advice, and below it the flags that get it, without dashes. An advice fits a command
@@ -386,7 +386,7 @@ def _by_word() -> dict[str, list[str]]:
     return by_word
 
 
-_ADVICES = _by_word()
+ADVICES = _by_word()
 _ALWAYS_TRUE = ("not needed here; leave it out", "this package does not have it; leave it out")
 
 
@@ -395,16 +395,11 @@ def flags_in(advice: str) -> list[str]:
     return re.findall(r"--[a-z][a-z\d-]*", re.sub(r"python -m resnet_fn\.\w+.*", "", advice))
 
 
-def every_advice() -> Iterator[tuple[str, str]]:
-    """Yield each word of the table with each line of advice about it."""
-    yield from ((word, advice) for word, several in _ADVICES.items() for advice in several)
-
-
 def advice_on_flag(word: str, flags: Collection[str]) -> str:
     """Return the advice to a command with `flags` about another project's flag, or ""."""
     letter = re.fullmatch(r"-([a-zA-Z])\d+", word)  # -j8
     name = letter[1] if letter else word.lstrip("-").replace("_", "-").lower()
-    fitting = (advice for advice in _ADVICES.get(name, ()) if _fits(advice, flags))
+    fitting = (advice for advice in ADVICES.get(name, ()) if _fits(advice, flags))
     return next(fitting, "")
 
 
