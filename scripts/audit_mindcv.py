@@ -183,7 +183,7 @@ def ladder_of(name, fixes=(), forward=False):
     import torch
 
     from resnet_fn import recipes
-    from resnet_fn.parity.name_map import read_map
+    from resnet_fn.parity.pair.map_file import read_map
     from resnet_fn.parity.replay import compare_step
     from resnet_fn.runtime import process
 
@@ -235,18 +235,21 @@ def forward_ladder(net, reference, images, corrections):
     import numpy as np
     import torch
 
-    from resnet_fn.parity import mindspore_side, torch_side
-    from resnet_fn.parity.initial import initial_stage
+    from resnet_fn.parity.compare.initial import initial_stage
+    from resnet_fn.parity.compare.layers import compare_layers
+    from resnet_fn.parity.compare.notes import settings_notes
+    from resnet_fn.parity.compare.stage import Stage
     from resnet_fn.parity.ladder import Ladder
-    from resnet_fn.parity.layer_outputs import TOLERANCE, compare_layers
-    from resnet_fn.parity.layers.difference import difference, relative_error
-    from resnet_fn.parity.layers.settings import without_dropout
-    from resnet_fn.parity.matching import Side, match, shapes_of
-    from resnet_fn.parity.notes import settings_notes
-    from resnet_fn.parity.stages import WEIGHTS, Stage
-    from resnet_fn.parity.torch_side import layers_with_rounding, prepare_reference, state
+    from resnet_fn.parity.pair.matching import Side, match, shapes_of
+    from resnet_fn.parity.record import mindspore_cell, mindspore_side, torch_side
+    from resnet_fn.parity.record.layer_settings import without_dropout
+    from resnet_fn.parity.record.torch_module import prepare_reference, state
+    from resnet_fn.parity.record.torch_side import layers_with_rounding
+    from resnet_fn.parity.trace.difference import difference, relative_error
+    from resnet_fn.parity.trace.layer import TOLERANCE
+    from resnet_fn.parity.trace.stages import WEIGHTS
 
-    drawn, drawn_there = mindspore_side.state(net), state(reference)
+    drawn, drawn_there = mindspore_cell.state(net), state(reference)
     with without_dropout(reference.named_modules()), without_dropout(net.cells_and_names()):
         reference = copy.deepcopy(reference)
         prepare_reference(reference, images, 0)
@@ -268,7 +271,7 @@ def forward_ladder(net, reference, images, corrections):
         renamed = names.rename(drawn_there)
         trained = [name for name in roles["trainable"] if name in renamed]
         stages = [initial_stage([drawn], [{name: renamed[name] for name in trained}])]
-        mindspore_side.assign(net, names.rename(weights))
+        mindspore_cell.assign(net, names.rename(weights))
         ours = {
             mode: mindspore_side.layers_of(net, images, mode == "train")
             for mode in ("eval", "train")
@@ -299,7 +302,7 @@ def differs(ladder):
 
 def row_of(name, ladder, forward):
     """What the table says of one net."""
-    from resnet_fn.parity.stages import INITIALISATION, WEIGHTS
+    from resnet_fn.parity.trace.stages import INITIALISATION, WEIGHTS
 
     stage, layer = ladder.first_computed, ladder.first_layer
     drawn = next((one for one in ladder.stages if one.name == INITIALISATION), None)
@@ -367,8 +370,8 @@ def table(rows):
 
 def run_one(name, folder, forward):
     """Write one net's row and the ladder's own output into a folder, as NAME.json and NAME.txt."""
-    from resnet_fn.parity.report import name_map
-    from resnet_fn.parity.report import table as ladder_table
+    from resnet_fn.parity.show.table import name_map
+    from resnet_fn.parity.show.table import table as ladder_table
 
     row = {}
     for fixes in ((), NETS[name].fixes) if NETS[name].fixes else ((),):

@@ -30,7 +30,8 @@ def record_answers() -> None:
     """Write what each comparison of this process finds into $GOLDEN, one file for each
     comparison.
     """
-    from resnet_fn.parity import ladder, report
+    from resnet_fn.parity import ladder
+    from resnet_fn.parity.show import json_file
 
     compare, folder = ladder.compare_recordings, Path(os.environ["GOLDEN"])
 
@@ -43,7 +44,7 @@ def record_answers() -> None:
         file = place / f"{len(list(place.glob('*.json'))):03}.json"
         file.write_text("null")  # a comparison that raises an error stays null
         result = compare(*arguments, **keywords)
-        report.write_json(result, str(file))
+        json_file.write_json(result, str(file))
         return result
 
     ladder.compare_recordings = compare_and_write
@@ -51,7 +52,7 @@ def record_answers() -> None:
 
 def pytest_configure(config: Any) -> None:
     """Record this process's comparisons, and those of the processes that its tests start."""
-    from resnet_fn.parity import search
+    from resnet_fn.parity.explain import search
 
     search.Searcher.__init__.__defaults__ = (SECONDS,)
     record_answers()

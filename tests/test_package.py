@@ -105,7 +105,7 @@ def test_the_version_is_the_newest_of_the_changelog():
     from resnet_fn.checkpoint import folder
     from resnet_fn.config import recipe_file
     from resnet_fn.data.sources import records
-    from resnet_fn.parity import trace_folder
+    from resnet_fn.parity.trace import folder as trace_folder
 
     page = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert (

@@ -16,9 +16,9 @@ from resnet_fn.data.feed import make_feed
 from resnet_fn.evaluation.loaded_net import LoadedNet, assign_checkpoint
 from resnet_fn.inspect.statistics import ArrayStatistics, array_statistics
 from resnet_fn.models.inputs import make_masks
-from resnet_fn.parity.layers.cells import record_cell, unchanged
-from resnet_fn.parity.layers.layer import Layer
-from resnet_fn.parity.layers.record import recorded_layers
+from resnet_fn.parity.record.cells import record_cell, unchanged
+from resnet_fn.parity.record.layers import recorded_layers
+from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.update.loss import make_loss
 
 # A function that gets the kind, name and values of one array. All arrays together can take

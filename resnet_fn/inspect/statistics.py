@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from resnet_fn.config.hints import few
-from resnet_fn.parity.layers.difference import Difference, difference
+from resnet_fn.parity.trace.difference import Difference, difference
 from resnet_fn.runtime.console import aligned
 
 _NAMED = 10  # most printed names of one kind; the JSON file has all names

@@ -13,10 +13,11 @@ import numpy as np
 
 from resnet_fn.config import cli
 from resnet_fn.parity import flags
-from resnet_fn.parity.layers.record import leaves
-from resnet_fn.parity.name_map import Corrections, read_map
-from resnet_fn.parity.trace import Recording, Task, Wanted
-from resnet_fn.parity.trace_folder import load_recording, save_share
+from resnet_fn.parity.pair.map_file import Corrections, read_map
+from resnet_fn.parity.trace.data import Recording, Wanted
+from resnet_fn.parity.trace.folder import load_recording, save_share
+from resnet_fn.parity.trace.plan import Task
+from resnet_fn.parity.trace.tree import leaves
 from resnet_fn.runtime.disk import sha256_of_file
 from resnet_fn.runtime.extras import import_extra
 from resnet_fn.runtime.malloc import keep_freed
@@ -187,7 +188,7 @@ class _Given:
         """Record the reference in PyTorch."""
         import torch
 
-        from resnet_fn.parity.torch_side import record_reference
+        from resnet_fn.parity.record.torch_side import record_reference
 
         own, build = self.functions.get, self.their_net if self.initialisation else None
         torch.manual_seed(self.task.seed)
@@ -201,7 +202,9 @@ class _Given:
         """Record the net in MindSpore, with the weights and weight decays of the recording `like`,
         if it is given.
         """
-        from resnet_fn.parity.mindspore_side import Like, record_net, run_in
+        from resnet_fn.parity.record.mindspore_cell import run_in
+        from resnet_fn.parity.record.mindspore_side import record_net
+        from resnet_fn.parity.record.mindspore_step import Like
         from resnet_fn.parity.replay import names_of
         from resnet_fn.update.exchange import with_all_reduce
 
@@ -426,7 +429,7 @@ def compare(arguments: Sequence[str]) -> int:
     corrections = corrections_in(parsed)
     began = time.perf_counter()
     from resnet_fn.parity.ladder import compare_recordings
-    from resnet_fn.parity.matching import fuller_mode, match, side_of
+    from resnet_fn.parity.pair.matching import fuller_mode, match, side_of
 
     ours, theirs = load_recording(Path(parsed.ours)), load_recording(Path(parsed.reference))
     _check_same_task(ours, theirs)
@@ -488,7 +491,7 @@ def _with_search(reference: Recording, parsed: argparse.Namespace) -> Recording:
     build = load_function(place, "--reference")
 
     def search(wanted: Wanted) -> list[str]:
-        from resnet_fn.parity.torch_side import searcher_of
+        from resnet_fn.parity.explain.torch_search import searcher_of
         from resnet_fn.runtime.cpus import cpu_count
 
         torch.set_num_threads(max(1, cpu_count() // 2))  # as in `live`
@@ -539,12 +542,12 @@ def _finish(
     environment: Sequence[str] = (),
 ) -> int:
     """Print the results, write the files that the flags name, and return the exit code."""
-    from resnet_fn.parity import report
-    from resnet_fn.parity.coverage import NOT_COMPARED
-    from resnet_fn.parity.page import write_page
+    from resnet_fn.parity.compare.coverage import NOT_COMPARED
+    from resnet_fn.parity.show import json_file, table
+    from resnet_fn.parity.show.page import write_page
 
-    print(report.name_map(ladder))
-    print(report.table(ladder))
+    print(table.name_map(ladder))
+    print(table.table(ladder))
     if environment and not ladder.agrees:
         print("\n  ".join(["environment:", *environment]))
     size = next(
@@ -557,7 +560,7 @@ def _finish(
     )
     print(NOT_COMPARED)
     if parsed.json:
-        report.write_json(ladder, parsed.json)
+        json_file.write_json(ladder, parsed.json)
     if parsed.report:
         print(f"report: {write_page(ladder, parsed.report, title)}")
     return (

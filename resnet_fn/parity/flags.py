@@ -9,7 +9,8 @@ from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import changed
-from resnet_fn.parity.trace import Task, make_batches, recipe_batches
+from resnet_fn.parity.batches import make_batches, recipe_batches
+from resnet_fn.parity.trace.plan import Task
 from resnet_fn.runtime.user_files import imports_beside, load_function
 
 # The settings of a recipe that `add_fields` turns into flags.

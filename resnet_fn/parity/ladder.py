@@ -8,24 +8,29 @@ from dataclasses import field
 import numpy as np
 
 from resnet_fn.config.hints import few, first_line
-from resnet_fn.parity import stages
-from resnet_fn.parity.causes import StageCase, explain
-from resnet_fn.parity.coverage import Coverage, coverage_of
-from resnet_fn.parity.environment import environment_notes
-from resnet_fn.parity.initial import initial_stage
-from resnet_fn.parity.layer_outputs import LayerDifference, compare_layers, tie_width
-from resnet_fn.parity.layers.difference import DIFFERS, UNDECIDED, Difference, difference
-from resnet_fn.parity.name_map import NameMap
-from resnet_fn.parity.notes import attempt, settings_notes, sharing_notes, training_notes
-from resnet_fn.parity.optimizer_settings import RATE
-from resnet_fn.parity.probes import Probed, compare_probes
-from resnet_fn.parity.randomness import with_doubts
-from resnet_fn.parity.ranks import with_ranks, worker_causes
-from resnet_fn.parity.stages import INITIALISATION, Stage, inputs_stage
-from resnet_fn.parity.trace import Arrays, Recording, Rounding, Trace
+from resnet_fn.parity.compare import comparison, stage
+from resnet_fn.parity.compare.comparison import inputs_stage
+from resnet_fn.parity.compare.coverage import Coverage, coverage_of
+from resnet_fn.parity.compare.initial import initial_stage
+from resnet_fn.parity.compare.layers import LayerDifference, compare_layers, tie_width
+from resnet_fn.parity.compare.notes import attempt, settings_notes, sharing_notes, training_notes
+from resnet_fn.parity.compare.probes import Probed, compare_probes
+from resnet_fn.parity.compare.randomness import with_doubts
+from resnet_fn.parity.compare.ranks import with_ranks
+from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.explain.causes import StageCase, explain
+from resnet_fn.parity.explain.rank_causes import worker_causes
+from resnet_fn.parity.pair.name_map import NameMap
+from resnet_fn.parity.trace import stages
+from resnet_fn.parity.trace.data import RATE, Recording, Rounding, Trace
+from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, Difference, difference
+from resnet_fn.parity.trace.environment import environment_notes
+from resnet_fn.parity.trace.stages import INITIALISATION
+from resnet_fn.parity.trace.tree import Arrays
 
 # units in the last place by which a table computed in float32 may differ from one in float64
 _UNITS = 4
+
 Builds = tuple[Arrays, Arrays]  # the initial values of one build of each side, by our names
 
 
@@ -137,7 +142,7 @@ def compare_recordings(
     ]
     order = list(dict.fromkeys([*used, *names.parameters]))
 
-    compared = stages.Comparison(ours, theirs, names, {})
+    compared = comparison.Comparison(ours, theirs, names, {})
     idle = compared.without_gradient
     decayed = [
         name
@@ -150,7 +155,7 @@ def compare_recordings(
     def all_stages(rounding: Rounding) -> list[Stage]:
         def stages_of(trace: Trace) -> list[Stage]:
             one = dataclasses.replace(ours, trace=trace)
-            return stages.Comparison(one, theirs, names, rounding).all_stages(order)
+            return comparison.Comparison(one, theirs, names, rounding).all_stages(order)
 
         computed = with_ranks(stages_of(ours.trace), ours, stages_of)
         with_layers = [
@@ -206,7 +211,7 @@ def compare_recordings(
         )
         flipped, ladder.ties = theirs.flipped[width]()
         theirs = dataclasses.replace(
-            theirs, rounding=stages.worst_rounding(theirs.rounding, flipped)
+            theirs, rounding=comparison.worst_rounding(theirs.rounding, flipped)
         )
         ladder.stages = all_stages(theirs.rounding)
     measured = [
@@ -234,7 +239,7 @@ def _layers_stage(after: str, layers: Sequence[LayerDifference]) -> list[Stage]:
     """
     mode, name = stages.LAYERS_OF.get(after, ("", ""))
     outputs = [one.output for one in layers if one.mode == mode]
-    return [stages.sure(Stage(name, outputs))] if outputs else []
+    return [stage.sure(Stage(name, outputs))] if outputs else []
 
 
 def _initialisation(

@@ -9,22 +9,21 @@ from typing import Any
 from mindspore import nn
 
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.parity.compare.comparison import inputs_stage
+from resnet_fn.parity.compare.notes import unmatched_notes
+from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.ladder import Ladder, compare_recordings
-from resnet_fn.parity.matching import Side, fuller_mode, match, shapes_of, side_of
-from resnet_fn.parity.mindspore_side import (
-    Like,
-    first_call,
-    layers_of,
-    record_net,
-    roles_of,
-    run_in,
-    state,
-)
-from resnet_fn.parity.name_map import Corrections, NameMap
-from resnet_fn.parity.notes import unmatched_notes
-from resnet_fn.parity.stages import WEIGHTS, Stage, inputs_stage
-from resnet_fn.parity.trace import Batch, Recording, Task
-from resnet_fn.parity.trace_folder import load_recording
+from resnet_fn.parity.pair.map_file import Corrections
+from resnet_fn.parity.pair.matching import Side, fuller_mode, match, shapes_of, side_of
+from resnet_fn.parity.pair.name_map import NameMap
+from resnet_fn.parity.record.mindspore_cell import first_call, run_in, state
+from resnet_fn.parity.record.mindspore_side import layers_of, record_net, roles_of
+from resnet_fn.parity.record.mindspore_step import Like
+from resnet_fn.parity.trace.data import Recording
+from resnet_fn.parity.trace.folder import load_recording
+from resnet_fn.parity.trace.plan import Task
+from resnet_fn.parity.trace.stages import WEIGHTS
+from resnet_fn.parity.trace.tree import Batch
 
 _RATE = 0.01  # small enough that a small batch does not make training chaotic
 
@@ -130,7 +129,7 @@ def compare_step(
     Raises:
         ValueError: an argument is wrong, a net fails on its inputs, or a loss is not a scalar.
     """
-    from resnet_fn.parity.torch_side import record_reference
+    from resnet_fn.parity.record.torch_side import record_reference
 
     task = Task(
         recipe,
@@ -172,7 +171,7 @@ def assert_parity(
             table of stages.
         ValueError: as in `compare_step`.
     """
-    from resnet_fn.parity.report import table
+    from resnet_fn.parity.show.table import table
 
     if isinstance(reference, str | Path):
         if batches is not None or recipe is not None:

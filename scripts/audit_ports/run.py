@@ -27,7 +27,7 @@ def ladder_of(name, folder):
 
     from resnet_fn import recipes
     from resnet_fn.parity.flags import ladder_recipe
-    from resnet_fn.parity.name_map import read_map
+    from resnet_fn.parity.pair.map_file import read_map
     from resnet_fn.parity.replay import compare_step
     from resnet_fn.runtime import process
 
@@ -48,7 +48,7 @@ def run_one(name, folder):
     """Write a net's row, and the ladder's output, into a folder."""
     began = time.process_time()
     try:
-        from resnet_fn.parity.report import name_map, table
+        from resnet_fn.parity.show.table import name_map, table
 
         ladder = ladder_of(name, folder)
         text = f"{name_map(ladder)}\n{table(ladder)}\n"

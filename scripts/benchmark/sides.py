@@ -69,7 +69,7 @@ def torch_step(net: Any, chosen: Recipe, forward: Any) -> Callable[[Any, Any, fl
     `forward` computes the logits of `net`.
     """
     torch = import_extra("torch", "this comparison")
-    from resnet_fn.parity.reference.training import decay_groups
+    from resnet_fn.parity.record.torch_recipe import decay_groups
 
     groups = decay_groups(net, chosen.weight_decay)
     optimizer = torch.optim.SGD(

@@ -46,26 +46,23 @@ def paired(torch: Any) -> Callable[..., Any]:
 
     Layers are of these modes, by default evaluation and training, as compare_layers takes them.
     """
-    from resnet_fn.parity import mindspore_side, torch_side
-    from resnet_fn.parity.matching import Side, match, shapes_of
+    from resnet_fn.parity.pair.matching import Side, match, shapes_of
+    from resnet_fn.parity.record import mindspore_cell, mindspore_side, torch_module, torch_side
 
-    def side_of(side: Any, net: Any, inputs: Any) -> Side:
-        roles = side.roles_of(net)
-        return Side(
-            shapes_of(side.state(net)),
-            side.layers_of(net, inputs, False),
-            roles["tied"],
-            roles["constants"],
-        )
+    port, reference = (mindspore_side, mindspore_cell.state), (torch_side, torch_module.state)
+
+    def side_of(recorder: Any, state: Any, net: Any, inputs: Any) -> Side:
+        roles, layers = recorder.roles_of(net), recorder.layers_of(net, inputs, False)
+        return Side(shapes_of(state(net)), layers, roles["tied"], roles["constants"])
 
     def pair(net: Any, module: Any, inputs: Any, modes: Sequence[str] = ("eval", "train")) -> Any:
-        def layers_of(side: Any, net: Any) -> Any:
-            return {mode: side.layers_of(net, inputs, mode == "train") for mode in modes}
+        def layers_of(recorder: Any, net: Any) -> Any:
+            return {mode: recorder.layers_of(net, inputs, mode == "train") for mode in modes}
 
-        theirs, values = layers_of(torch_side, module), torch_side.state(module)
-        names = match(side_of(mindspore_side, net, inputs), side_of(torch_side, module, inputs))
+        theirs, values = layers_of(torch_side, module), torch_module.state(module)
+        names = match(side_of(*port, net, inputs), side_of(*reference, module, inputs))
         if not names.problems:
-            mindspore_side.assign(net, names.rename(values))
+            mindspore_cell.assign(net, names.rename(values))
         return names, layers_of(mindspore_side, net), theirs
 
     return pair

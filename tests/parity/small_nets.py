@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
+from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.replay import compare_step
-from resnet_fn.parity.report import table
-from resnet_fn.parity.stages import Stage
-from resnet_fn.parity.trace import Batch
+from resnet_fn.parity.show.table import table
+from resnet_fn.parity.trace.tree import Batch
 from resnet_fn.recipes import recipe
 from resnet_fn.update.gradients import global_norm
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
-from resnet_fn.parity.torch_side import record_reference  # noqa: E402, F401 (imports torch; tests take it from here)
+from resnet_fn.parity.record.torch_side import record_reference  # noqa: E402, F401 (imports torch; tests take it from here)
 
 t = torch.nn
 

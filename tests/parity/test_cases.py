@@ -20,7 +20,7 @@ from mindspore.common.initializer import Uniform
 
 from resnet_fn.parity import __main__ as command
 from resnet_fn.parity.ladder import Ladder
-from resnet_fn.parity.report import table
+from resnet_fn.parity.show.table import table
 from small_nets import SGD, ladder_of, ours, own_step, t, theirs, torch
 
 F = torch.nn.functional

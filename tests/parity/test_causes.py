@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
-from resnet_fn.parity import causes
-from resnet_fn.parity.name_map import NameMap, whole_array
-from resnet_fn.parity.stages import Stage
-from resnet_fn.parity.trace import Recording, Task, Trace, make_batches
+from resnet_fn.parity.batches import make_batches
+from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.explain import causes
+from resnet_fn.parity.pair.name_map import NameMap, whole_array
+from resnet_fn.parity.trace.data import Recording, Trace
+from resnet_fn.parity.trace.plan import Task
 from resnet_fn.update.gradients import clip_by_global_norm, global_norm
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.step import make_train_step

@@ -10,7 +10,7 @@ import pytest
 from mindspore import nn, ops
 
 from resnet_fn.parity.__main__ import main
-from resnet_fn.parity.report import table
+from resnet_fn.parity.show.table import table
 from small_nets import SGD, agrees, ladder_of, ours, stage_of, t, theirs, torch, write_net
 
 pytestmark = pytest.mark.usefixtures("device")

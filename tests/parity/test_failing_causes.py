@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from mindspore import nn
 
-from resnet_fn.parity import causes
-from resnet_fn.parity.layers.layer import Layer
-from resnet_fn.parity.notes import settings_notes
-from resnet_fn.parity.stages import Stage
+from resnet_fn.parity.compare.notes import settings_notes
+from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.explain import causes
+from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.update.optimizer import momentum_sgd
 from small_nets import Ours, Theirs, draw, labels, ladder_of, ours, t, theirs, torch, vector
 

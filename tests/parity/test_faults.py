@@ -13,8 +13,8 @@ import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.ladder import Ladder
-from resnet_fn.parity.name_map import MadeOf, Part
-from resnet_fn.parity.report import table
+from resnet_fn.parity.pair.name_map import MadeOf, Part
+from resnet_fn.parity.show.table import table
 from resnet_fn.update.adaptive import adam
 from resnet_fn.update.optimizer import momentum_sgd
 from resnet_fn.update.state import Optimizer, make_buffers

@@ -9,7 +9,7 @@ from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.parity import flags
 from resnet_fn.parity.__main__ import main
-from resnet_fn.parity.trace import Task
+from resnet_fn.parity.trace.plan import Task
 from resnet_fn.runtime.user_files import imports_beside, load_function
 
 

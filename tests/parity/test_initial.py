@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from resnet_fn.parity.__main__ import main
-from resnet_fn.parity.initial import initial_stage, several_builds
-from resnet_fn.parity.name_map import MadeOf, NameMap, Part
-from resnet_fn.parity.trace import Arrays
+from resnet_fn.parity.compare.initial import initial_stage
+from resnet_fn.parity.pair.name_map import MadeOf, NameMap, Part
+from resnet_fn.parity.record.builds import several_builds
+from resnet_fn.parity.trace.tree import Arrays
 
 
 def orthogonal(rng: Any, rows: int, columns: int) -> np.ndarray:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 
-from resnet_fn.parity.initial import initial_stage
-from resnet_fn.parity.layer_outputs import compare_layers
-from resnet_fn.parity.mindspore_side import state
-from resnet_fn.parity.notes import settings_notes
+from resnet_fn.parity.compare.initial import initial_stage
+from resnet_fn.parity.compare.layers import compare_layers
+from resnet_fn.parity.compare.notes import settings_notes
+from resnet_fn.parity.record.mindspore_cell import state
 
 pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
-from resnet_fn.parity.torch_side import state as torch_state
+from resnet_fn.parity.record.torch_module import state as torch_state
 from small_nets import cell, module, t
 
 pytestmark = pytest.mark.usefixtures("device")

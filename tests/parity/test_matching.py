@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mindspore import nn
 
-from resnet_fn.parity.matching import Side, match
+from resnet_fn.parity.pair.matching import Side, match
 from small_nets import cell, module, ones, t, torch
 
 pytestmark = pytest.mark.usefixtures("device")

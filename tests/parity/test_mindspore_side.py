@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from mindspore import Tensor, mint, nn, ops
 
-from resnet_fn.parity.layers.settings import without_dropout
-from resnet_fn.parity.mindspore_side import of_mindspore, with_inputs
+from resnet_fn.parity.record.layer_settings import without_dropout
+from resnet_fn.parity.record.mindspore_cell import with_inputs
+from resnet_fn.parity.record.mindspore_step import of_mindspore
 
 pytestmark = pytest.mark.usefixtures("device")
 

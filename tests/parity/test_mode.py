@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from mindspore import Tensor, mint, nn, ops
 
-from resnet_fn.parity.mindspore_side import record_net, run_in
-from resnet_fn.parity.report import table
-from resnet_fn.parity.trace import Task
-from resnet_fn.parity.trace_folder import load_recording, save_recording
+from resnet_fn.parity.record.mindspore_cell import run_in
+from resnet_fn.parity.record.mindspore_side import record_net
+from resnet_fn.parity.show.table import table
+from resnet_fn.parity.trace.folder import load_recording, save_recording
+from resnet_fn.parity.trace.plan import Task
 from small_nets import SGD, Ours, Theirs, cell, ladder_of, t
 
 pytestmark = pytest.mark.usefixtures("device")

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
+from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.replay import replay
-from resnet_fn.parity.report import table
-from resnet_fn.parity.stages import Stage
-from resnet_fn.parity.trace import Recording, Task
-from resnet_fn.parity.trace_folder import load_recording, save_recording
+from resnet_fn.parity.show.table import table
+from resnet_fn.parity.trace.data import Recording
+from resnet_fn.parity.trace.folder import load_recording, save_recording
+from resnet_fn.parity.trace.plan import Task
 from small_nets import (
     SGD,
     Ours,

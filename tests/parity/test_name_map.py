@@ -6,16 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resnet_fn.parity.matching import Side, match
-from resnet_fn.parity.name_map import (
-    GRADIENTS,
-    MadeOf,
-    NameMap,
-    Part,
-    joined,
-    read_map,
-    whole_array,
-)
+from resnet_fn.parity.pair.map_file import read_map
+from resnet_fn.parity.pair.matching import Side, match
+from resnet_fn.parity.pair.name_map import GRADIENTS, MadeOf, NameMap, Part, joined, whole_array
 
 FUSED = np.arange(24.0).reshape(6, 4)
 THIRDS = [Part("fused", share=(index, 3)) for index in range(3)]

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from mindspore import mint, nn
 
-from resnet_fn.parity.layers.layer import Layer, kind_of
-from resnet_fn.parity.layers.settings import settings_of
-from resnet_fn.parity.notes import settings_differences, settings_notes, unmatched_notes
+from resnet_fn.parity.compare.notes import settings_differences, settings_notes, unmatched_notes
+from resnet_fn.parity.record.kinds import kind_of
+from resnet_fn.parity.record.layer_settings import settings_of
+from resnet_fn.parity.trace.layer import Layer
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 3, 12, 12)).astype(np.float32)
 

@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from resnet_fn.parity.alone import made_up
-from resnet_fn.parity.name_map import NameMap, whole_array
-from resnet_fn.parity.optimizer_causes import optimizer_causes
-from resnet_fn.parity.optimizer_settings import torch_settings
-from resnet_fn.parity.trace import Task, Trace, make_batches
+from resnet_fn.parity.batches import make_batches
+from resnet_fn.parity.explain.optimizer_causes import optimizer_causes
+from resnet_fn.parity.pair.name_map import NameMap, whole_array
+from resnet_fn.parity.record.optimizer_settings import torch_settings
+from resnet_fn.parity.trace.data import Trace
+from resnet_fn.parity.trace.made_up import made_up
+from resnet_fn.parity.trace.plan import Task
 from resnet_fn.recipes import recipe
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
 
-from resnet_fn.parity.torch_side import optimizer_alone  # noqa: E402
+from resnet_fn.parity.record.torch_step import optimizer_alone  # noqa: E402
 
 o = torch.optim
 Make = Callable[[Any], Any]

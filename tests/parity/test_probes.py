@@ -13,13 +13,15 @@ import pytest
 from mindspore import Tensor, nn, ops
 
 from resnet_fn.parity.__main__ import main
+from resnet_fn.parity.compare.probes import compare_probes
 from resnet_fn.parity.ladder import Ladder
-from resnet_fn.parity.mindspore_side import Like, record_net
-from resnet_fn.parity.probes import compare_probes
+from resnet_fn.parity.record.mindspore_side import record_net
+from resnet_fn.parity.record.mindspore_step import Like
 from resnet_fn.parity.replay import names_of, replay
-from resnet_fn.parity.report import table
-from resnet_fn.parity.trace import Probe, Task
-from resnet_fn.parity.trace_folder import load_recording, save_recording
+from resnet_fn.parity.show.table import table
+from resnet_fn.parity.trace.data import Probe
+from resnet_fn.parity.trace.folder import load_recording, save_recording
+from resnet_fn.parity.trace.plan import Task
 from small_nets import (
     SGD,
     Ours,

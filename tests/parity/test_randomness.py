@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 
-from resnet_fn.parity.dropout import drops_of
 from resnet_fn.parity.ladder import compare_recordings
-from resnet_fn.parity.layers.layer import Layer
-from resnet_fn.parity.matching import match, side_of
+from resnet_fn.parity.pair.matching import match, side_of
+from resnet_fn.parity.record.dropouts import drops_of
 from resnet_fn.parity.replay import compare_step
-from resnet_fn.parity.trace import Drop
-from resnet_fn.parity.trace_folder import load_recording, save_recording
+from resnet_fn.parity.trace.data import Drop
+from resnet_fn.parity.trace.folder import load_recording, save_recording
+from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.recipes import recipe
 
 BATCHES = [

@@ -10,10 +10,11 @@ import shutil
 import pytest
 
 from resnet_fn.parity import __main__ as command
+from resnet_fn.parity.compare.ranks import SUM
 from resnet_fn.parity.ladder import compare_recordings
-from resnet_fn.parity.matching import match, side_of
-from resnet_fn.parity.ranks import SUM, check_shares
-from resnet_fn.parity.trace_folder import load_recording
+from resnet_fn.parity.pair.matching import match, side_of
+from resnet_fn.parity.trace.folder import load_recording
+from resnet_fn.parity.trace.ranks import check_shares
 
 # Nets, a loss that leaves samples out, and steps as people write them, each with one fault or none.
 OURS = """

@@ -6,8 +6,8 @@ import pytest
 from mindspore import nn
 
 from resnet_fn.models import create_model
+from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.replay import assert_parity
-from resnet_fn.parity.trace import make_batches
 from resnet_fn.recipes import recipe
 from small_nets import Ours, Theirs, agrees, ladder_of, ours, stage_of, t, theirs, vector
 

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from resnet_fn.parity.compare.layers import LayerDifference
+from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.ladder import Ladder
-from resnet_fn.parity.layer_outputs import LayerDifference
-from resnet_fn.parity.layers.difference import difference
-from resnet_fn.parity.name_map import NameMap, whole_array
-from resnet_fn.parity.page import along_depth, ladder_page
-from resnet_fn.parity.report import name_map, table, write_json
-from resnet_fn.parity.stages import Stage
+from resnet_fn.parity.pair.name_map import NameMap, whole_array
+from resnet_fn.parity.show.json_file import write_json
+from resnet_fn.parity.show.page import along_depth, ladder_page
+from resnet_fn.parity.show.table import name_map, table
+from resnet_fn.parity.trace.difference import difference
 
 NAMES = NameMap(
     "execution order and shapes",

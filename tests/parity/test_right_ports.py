@@ -16,9 +16,9 @@ from mindspore import Parameter, Tensor, mint, nn, ops
 from mindspore.experimental import optim as experimental
 
 from resnet_fn.parity.ladder import Ladder
-from resnet_fn.parity.name_map import read_map
-from resnet_fn.parity.report import table
-from resnet_fn.parity.trace import Batch
+from resnet_fn.parity.pair.map_file import read_map
+from resnet_fn.parity.show.table import table
+from resnet_fn.parity.trace.tree import Batch
 from small_nets import (
     ADAMW,
     SGD,

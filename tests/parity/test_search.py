@@ -15,10 +15,10 @@ from resnet_fn.config.cli import UsageError
 from resnet_fn.parity.__main__ import main
 
 torch = pytest.importorskip("torch", reason="the search changes a torch module: pip install torch")
-from resnet_fn.parity.calls import Calls  # noqa: E402
-from resnet_fn.parity.changes import changes  # noqa: E402
-from resnet_fn.parity.search import Searcher  # noqa: E402
-from resnet_fn.parity.trace import Wanted  # noqa: E402
+from resnet_fn.parity.explain.calls import Calls  # noqa: E402
+from resnet_fn.parity.explain.changes import changes  # noqa: E402
+from resnet_fn.parity.explain.search import Searcher  # noqa: E402
+from resnet_fn.parity.trace.data import Wanted  # noqa: E402
 from small_nets import BATCHES, SGD, Theirs, ladder_of, ours, t, vector, write_net  # noqa: E402
 
 F = torch.nn.functional

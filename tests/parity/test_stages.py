@@ -6,13 +6,18 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from resnet_fn.parity import stages
-from resnet_fn.parity.layer_outputs import LayerDifference, tie_width
-from resnet_fn.parity.layers.difference import difference, relative_error
-from resnet_fn.parity.layers.layer import Layer
-from resnet_fn.parity.name_map import MadeOf, NameMap, Part, whole_array
-from resnet_fn.parity.stages import Stage, inputs_stage
-from resnet_fn.parity.trace import Recording, Task, Trace, flip_widths, make_batches
+from resnet_fn.parity.batches import make_batches
+from resnet_fn.parity.compare import comparison
+from resnet_fn.parity.compare.comparison import inputs_stage
+from resnet_fn.parity.compare.layers import LayerDifference, tie_width
+from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.pair.name_map import MadeOf, NameMap, Part, whole_array
+from resnet_fn.parity.record import rounding
+from resnet_fn.parity.record.common import flip_widths
+from resnet_fn.parity.trace.data import Recording, Trace
+from resnet_fn.parity.trace.difference import difference, relative_error
+from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.plan import Task
 from resnet_fn.recipes import recipe
 
 TASK = Task(recipe("digits"), make_batches(2, 4, 1, 2, 3))
@@ -54,13 +59,16 @@ def compared(
     """
     exact = others[:1]
     rounding = (
-        stages.worst_rounding(*(stages.rounding(one, *exact) for one in (theirs, *others[1:])))
+        comparison.worst_rounding(
+            *(rounding.rounding(one, *exact) for one in (theirs, *others[1:]))
+        )
         if exact
         else {}
     )
     sides = [Recording("", task, {}, {}, trace) for trace in (ours, theirs)]
     return {
-        stage.name: stage for stage in stages.Comparison(*sides, NAMES, rounding).all_stages(order)
+        stage.name: stage
+        for stage in comparison.Comparison(*sides, NAMES, rounding).all_stages(order)
     }
 
 
@@ -133,13 +141,13 @@ def test_a_gradient_that_noise_changes_by_half_is_rounding_though_its_float64_is
     for trace, tiny in ((ours, -1.5e-8), (theirs, -2.2e-8), (exact, -2.19e-8)):
         trace.gradients = {"w": np.ones(4), "mean": np.full(4, tiny)}
     measured, sides = (
-        stages.rounding(theirs, exact),
+        rounding.rounding(theirs, exact),
         [Recording("", TASK, {}, {}, one) for one in (ours, theirs)],
     )
     # of the gradient, in a run with noise
     for spread, verdict in ((0.15, "ok"), (0.01, "DIFFERS")):
-        known = stages.with_noise(measured, [{"gradients": {"mean": spread}}])
-        found = stages.Comparison(*sides, NAMES, known).all_stages(("w", "mean"))
+        known = rounding.with_noise(measured, [{"gradients": {"mean": spread}}])
+        found = comparison.Comparison(*sides, NAMES, known).all_stages(("w", "mean"))
         assert next(stage for stage in found if stage.name == "gradients").verdict == verdict
 
 
@@ -156,7 +164,7 @@ def test_a_part_is_lent_no_more_of_the_wholes_rounding_than_its_tolerance():
         )
     sides = [Recording("", TASK, {}, {}, trace) for trace in (ours, theirs)]
     names = NameMap("names", {"q": MadeOf((Part("w", share=(0, 3)),))}, {}, ())
-    compared = stages.Comparison(*sides, names, {"gradients": {"w": 1e-6}}).all_stages(["q"])
+    compared = comparison.Comparison(*sides, names, {"gradients": {"w": 1e-6}}).all_stages(["q"])
     assert next(stage for stage in compared if stage.name == "gradients").verdict == "DIFFERS"
 
 

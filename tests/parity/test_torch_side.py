@@ -9,23 +9,21 @@ import numpy as np
 import pytest
 from mindspore import nn, ops
 
+from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.ladder import Ladder
-from resnet_fn.parity.layers.difference import ROUNDING_FACTOR, relative_error
-from resnet_fn.parity.layers.settings import without_dropout
+from resnet_fn.parity.record.layer_settings import without_dropout
 from resnet_fn.parity.replay import assert_parity
-from resnet_fn.parity.report import table
-from resnet_fn.parity.stages import LAST, MOVED
-from resnet_fn.parity.trace import Task, make_batches
+from resnet_fn.parity.show.table import table
+from resnet_fn.parity.trace.difference import ROUNDING_FACTOR, relative_error
+from resnet_fn.parity.trace.plan import Task
+from resnet_fn.parity.trace.stages import LAST, MOVED
 from resnet_fn.recipes import recipe
 
 torch = pytest.importorskip("torch", reason="PyTorch's side needs torch: pip install torch")
-from resnet_fn.parity.torch_side import (  # noqa: E402
-    flip_ties,
-    layers_of,
-    optimizer_alone,
-    prepare_reference,
-    record_reference,
-)
+from resnet_fn.parity.record.torch_modes import flip_ties  # noqa: E402
+from resnet_fn.parity.record.torch_module import prepare_reference  # noqa: E402
+from resnet_fn.parity.record.torch_side import layers_of, record_reference  # noqa: E402
+from resnet_fn.parity.record.torch_step import optimizer_alone  # noqa: E402
 from small_nets import SGD, draw, labels, ladder_of, ours, t, theirs  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("device")

@@ -5,16 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from resnet_fn.parity.layers.record import leaves
-from resnet_fn.parity.trace import (
-    Task,
-    make_batches,
-    make_recording,
-    map_tree,
-    named_leaves,
-    recipe_batches,
-    split,
-)
+from resnet_fn.parity.batches import make_batches, recipe_batches
+from resnet_fn.parity.record.common import make_recording
+from resnet_fn.parity.trace.plan import Task
+from resnet_fn.parity.trace.tree import leaves, map_tree, named_leaves, split
 from resnet_fn.recipes import recipe
 
 

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 from resnet_fn.parity.__main__ import main
-from resnet_fn.parity.layers.layer import Layer
-from resnet_fn.parity.trace import Arrays, Drop, Recording, Task, Trace
-from resnet_fn.parity.trace_folder import hash_of_manifest, load_recording, save_recording
+from resnet_fn.parity.trace.data import Drop, Recording, Trace
+from resnet_fn.parity.trace.folder import hash_of_manifest, load_recording, save_recording
+from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.plan import Task
+from resnet_fn.parity.trace.tree import Arrays
 from resnet_fn.recipes import recipe
 
 TRACE = Path(__file__).parents[1] / "acceptance" / "trace"

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn
 
-from resnet_fn.parity.layers.cells import record_cell
-from resnet_fn.parity.layers.layer import fingerprint
-from resnet_fn.parity.layers.record import recorded_layers
+from resnet_fn.parity.record.cells import record_cell
+from resnet_fn.parity.record.layers import recorded_layers
+from resnet_fn.parity.trace.layer import fingerprint
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from resnet_fn.parity.layers.difference import difference, relative_error
-from resnet_fn.parity.stages import Stage
+from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.trace.difference import difference, relative_error
 
 
 def test_difference_is_the_definition():

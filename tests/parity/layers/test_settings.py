@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 
-from resnet_fn.parity.layers.settings import pads_of
+from resnet_fn.parity.record.layer_settings import pads_of
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -12,7 +12,12 @@ from mindspore import Parameter, Tensor, nn, ops
 
 import resnet_fn
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.parity.reference.training import Average, decay_groups, recipe_loss, recipe_optimizer
+from resnet_fn.parity.record.torch_recipe import (
+    Average,
+    decay_groups,
+    recipe_loss,
+    recipe_optimizer,
+)
 from resnet_fn.update.average import make_average, move_average
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.optimizer import make_optimizer

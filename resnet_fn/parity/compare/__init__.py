@@ -1,0 +1,1 @@
+"""Compare two recordings, stage by stage. Needs NumPy only."""

@@ -1,0 +1,211 @@
+"""Find out which layers, inputs and limits of layers a comparison covers.
+
+This module needs only NumPy.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.config.hints import few
+from resnet_fn.parity.compare.layers import LayerDifference
+from resnet_fn.parity.compare.probes import Probed
+from resnet_fn.parity.pair.name_map import NameMap
+from resnet_fn.parity.trace.data import Recording
+from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.probes import FACTORS, IDS, MASKS, NET, TOO_LARGE, is_mask
+from resnet_fn.parity.trace.tree import named_leaves
+
+NOT_COMPARED = "not compared: the choice and augmentation of samples; your conversion of weights; "
+
+NOT_COMPARED += "your own step or schedule, if the ladder does not get it"
+
+_MOST = 6  # the most items in the printed line
+
+# The two limits of each activation. Inputs below the first or above the second are computed by
+# another formula.
+_LIMITS: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("relu", "leakyrelu", "prelu", "elu", "celu", "selu"), (0.0, -math.inf)),
+    **{"relu6": (0.0, 6.0), "hardswish": (-3.0, 3.0), "hardsigmoid": (-3.0, 3.0)},
+}
+
+
+@dataclasses.dataclass
+class Coverage:
+    """What a comparison covers and what it does not cover."""
+
+    compared: str = ""  # "for 5 batches of [8, 3, 32, 32] and 23 probes; 38 of 41 layers compared"
+    not_exercised: list[str] = field(default_factory=list)  # a line each
+    facts: dict[str, Any] = field(default_factory=dict)  # by name, for the JSON file
+
+    @property
+    def line(self) -> str:
+        """One line with the first items of `not_exercised`, or an empty string."""
+        more = len(self.not_exercised) - _MOST + 1
+        items = (
+            self.not_exercised
+            if more <= 1
+            else [*self.not_exercised[: _MOST - 1], f"{more} more (--json has all)"]
+        )
+        return f"not exercised: {'; '.join(items)}" if items else ""
+
+
+def coverage_of(
+    ours: Recording,
+    theirs: Recording,
+    names: NameMap,
+    layers: Sequence[LayerDifference],
+    probed: Probed,
+    without_gradient: Collection[str],
+) -> Coverage:
+    """Return the coverage of a comparison.
+
+    `without_gradient` names our parameters without a gradient.
+    """
+    shown = {layer: set(titles) for layer, titles in probed.agreed.items()}
+    for one in probed.findings:
+        shown.setdefault(one.layer, set()).add(one.probe)
+    mine, others = (
+        {one.name for mode in side.layers.values() for one in mode} for side in (ours, theirs)
+    )
+    compared = {one.name.partition(" (")[0] for one in layers} & names.layers.keys()
+    by_theirs = {other: shown.get(name, set()) for name, other in names.layers.items()}
+    runs: dict[str, list[Layer]] = {}
+    for layer in itertools.chain(*theirs.layers.values()):
+        runs.setdefault(layer.name, []).append(layer)
+    probes = sum(map(len, shown.values()))
+    batches, norms, clip = theirs.task.batches, theirs.trace.norms, theirs.task.recipe.clip_norm
+    first = next(iter(named_leaves(batches[0][0], "").values()), np.zeros(()))
+    many = f"{len(batches)} batch{'es' * (len(batches) > 1)} of {list(first.shape)}"
+    owners = {name.rpartition(".")[0] for name in theirs.trace.start} - {""}
+    never = {name for name in owners if not any(f"{name}.".startswith(f"{one}.") for one in others)}
+    acted = sum(norm > clip for norm in norms) if clip else 0
+    left: dict[str, list[str]] = {}
+    for title, why in probed.left_out.items():
+        left.setdefault(why, []).append(title)
+    lines = [
+        line
+        for name, executions in runs.items()
+        for line in _limits(executions, by_theirs.get(name, set()))
+    ]
+    lines += [
+        *theirs.limits,
+        *_of_inputs(theirs, shown.get(NET, set())),
+        *_rows(theirs, shown, by_theirs),
+    ]
+    lines += [f"without gradient: {few(sorted(without_gradient))}"] if without_gradient else []
+    lines += [f"never called: {few(sorted(never))}"] if never else []
+    lines += [f"clipping: it acts in 0 of {len(norms)} updates"] if clip and not acted else []
+    lines += [f"{', '.join(titles)}: {why}" for why, titles in left.items()]
+    probes_of = itertools.chain(
+        theirs.probes.items(), ((names.layers.get(a), b) for a, b in ours.probes.items())
+    )
+    large = {
+        name for name, one in probes_of if any(probe.error == TOO_LARGE for probe in one.values())
+    }
+    lines += [f"probes of {len(large)} layers: {TOO_LARGE}"] if large else []
+    lines += [] if probes else ["other inputs: there are no probes"]
+    facts = {
+        "batches": many,
+        "probes": {name or "the net": sorted(titles) for name, titles in shown.items()},
+        "probes left out": probed.left_out,
+        "layers compared": len(compared),
+        "layers here": len(mine),
+        "layers in the reference": len(others),
+        "without counterpart here": sorted(mine - names.layers.keys()),
+        "without counterpart in the reference": sorted(others - set(names.layers.values())),
+        "never called": sorted(never),
+        "without gradient": sorted(without_gradient),
+        "clipping": f"in {acted} of {len(norms)} updates" if clip else "none",
+        "not compared": NOT_COMPARED,
+    }
+    of_layers = f"; {len(compared)} of {len(mine)} layers compared" if mine else ""
+    return Coverage(f"for {many} and {probes} probes{of_layers}", lines, facts)
+
+
+def _limits(executions: Sequence[Layer], probes: set[str]) -> Iterator[str]:
+    """Yield one line for each limit of a layer if no input is beyond it, for example "act (ReLU6):
+    nothing above 6".
+    """
+    layer, inputs = (
+        executions[0],
+        [one.input for one in executions if one.input is not None and one.input.size],
+    )
+    low, high = _LIMITS.get(layer.kind, (layer.settings.get("min"), layer.settings.get("max")))
+    if low is None or high is None or not inputs:
+        return
+    ends = [end for x in inputs for end in (float(x.min()), float(x.max()))]
+    ends += [end * FACTORS[probe] for end in ends for probe in probes & FACTORS.keys()]
+    if min(ends) >= low:
+        yield f"{layer.name} ({layer.class_name}): nothing below {low:g}"
+    if max(ends) <= high:
+        yield f"{layer.name} ({layer.class_name}): nothing above {high:g}"
+
+
+def _of_inputs(theirs: Recording, probes: set[str]) -> Iterator[str]:
+    """Yield lines about data that may hide a fault: constant masks, symmetric matrices, classes
+    without labels.
+    """
+    batches = theirs.task.batches
+    for name, leaf in named_leaves(batches[0][0], "inputs").items():
+        every = np.stack([named_leaves(inputs, "inputs")[name] for inputs, _ in batches])
+        if is_mask(name, leaf) and np.ptp(every.astype(np.float64)) == 0 and MASKS not in probes:
+            yield f"{name}: always {every.flat[0]}"
+        if _symmetric(every):
+            yield f"{name}: always symmetric"
+    yield from (
+        f"{name}: symmetric"
+        for name in theirs.constants
+        if _symmetric(theirs.trace.start.get(name, np.zeros(0)))
+    )
+    outputs = next(iter(theirs.trace.eval_outputs.values()), np.zeros(()))
+    for name, leaf in named_leaves(batches[0][1], "labels").items():
+        places = [
+            axis
+            for axis in (-1, 1)
+            if outputs.ndim > 1 and np.delete(outputs.shape, axis).tolist() == [*leaf.shape]
+        ]
+        if leaf.dtype.kind in "iu" and places:
+            drawn = np.unique([named_leaves(labels, "labels")[name] for _, labels in batches])
+            missing = sorted({*range(outputs.shape[places[0]])} - {*drawn.tolist()})
+            if missing:
+                yield (
+                    f"{name}: of {outputs.shape[places[0]]} classes, no label is "
+                    f"{few(list(map(str, missing)))}"
+                )
+
+
+def _symmetric(array: np.ndarray) -> bool:
+    square = array.ndim > 1 and array.shape[-1] == array.shape[-2] > 1
+    return (
+        square
+        and bool((array == array.swapaxes(-1, -2)).all())
+        and bool(np.ptp(array.astype(np.float64)))
+    )
+
+
+def _rows(
+    theirs: Recording, shown: dict[str, set[str]], by_theirs: dict[str, set[str]]
+) -> Iterator[str]:
+    """Report unused rows of embeddings.
+
+    `shown` has probes by our layers' names, `by_theirs` by the reference's.
+    """
+    for layer in theirs.layers["eval"]:
+        if layer.kind != "embedding" or layer.call or layer.input is None or not layer.parameters:
+            continue
+        looked_up, rows = [layer.input], layer.parameters[0][1][0]
+        for name, leaf in named_leaves(theirs.task.batches[0][0], "inputs").items():
+            if leaf.shape == layer.input.shape and (leaf == layer.input).all():
+                looked_up += [
+                    named_leaves(inputs, "inputs")[name] for inputs, _ in theirs.task.batches
+                ]
+        count = len(np.unique(np.concatenate([one.ravel() for one in looked_up])))
+        titles = by_theirs.get(layer.name, set()) | shown.get(NET, set())
+        if count < rows and not any(one.startswith(IDS) for one in titles):
+            yield f"{layer.name}: {rows - count} of {rows} rows are never looked up"

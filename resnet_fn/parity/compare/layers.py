@@ -1,0 +1,158 @@
+"""Compare the outputs and inputs of both nets, layer by layer."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.parity.compare.notes import attempt, settings_differences
+from resnet_fn.parity.trace.data import SIGMAS
+from resnet_fn.parity.trace.difference import CEILING, DIFFERS, Difference, difference
+from resnet_fn.parity.trace.layer import TOLERANCE, Layer
+from resnet_fn.parity.trace.layout import layout
+
+_NEAR = 4  # the activation after a layer is searched for in the next three layers
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerDifference:
+    """The difference between both nets in one execution of a layer."""
+
+    mode: str  # "eval", "train", or "dropout": training mode with masks
+    # name, theirs: the titles of our layer and of the reference's, for example "relu", and "relu
+    # (2)" in call 2
+    name: str
+    theirs: str
+    output: Difference  # how its outputs differ
+    input: Difference | None  # how its inputs differ; None if they are not compared
+    hints: tuple[str, ...]  # settings that differ, and whether the input differs
+
+
+def compare_layers(
+    ours: Mapping[str, Sequence[Layer]],
+    theirs: Mapping[str, Sequence[Layer]],
+    layers: Mapping[str, str],
+) -> list[LayerDifference]:
+    """Compare paired layers, mode by mode.
+
+    `layers` maps paths of our layers to paths in the reference.
+    """
+    compared: list[LayerDifference] = []
+    for mode, executions in ours.items():
+        if mode not in theirs:
+            continue
+        places = {(layer.name, layer.call): place for place, layer in enumerate(theirs[mode])}
+        for index, layer in enumerate(executions):
+            place = places.get((layers.get(layer.name, ""), layer.call))
+            other = None if place is None else theirs[mode][place]
+            if place is None or other is None or layer.output is None or other.output is None:
+                continue
+            # one net may drop before a ReLU, the other after it
+            if mode == "dropout" and not layer.parameters:
+                continue
+            if (
+                layer.input is None or other.input is None
+            ) and layer.output.size != other.output.size:
+                continue  # a layer that takes no input and returns a table
+            item = compare_layer(mode, layer, other)
+            if item.output.verdict == DIFFERS:
+                after, after_other = (
+                    executions[index + 1 : index + _NEAR],
+                    theirs[mode][place + 1 : place + _NEAR],
+                )
+                item = _with_what_follows(mode, (layer, after), (other, after_other)) or item
+            compared.append(item)
+    return compared
+
+
+def _with_what_follows(
+    mode: str, ours: tuple[Layer, Sequence[Layer]], theirs: tuple[Layer, Sequence[Layer]]
+) -> LayerDifference | None:
+    """Return the comparison of one layer with the activation after the other layer if they do not
+    differ, else None.
+    """
+    pairs = [(joined, theirs[0]) for joined in _with_next(*ours)] + [
+        (ours[0], one) for one in _with_next(*theirs)
+    ]
+    comparisons = (compare_layer(mode, *pair) for pair in pairs)
+    return next((item for item in comparisons if item.output.verdict != DIFFERS), None)
+
+
+def _with_next(layer: Layer, others: Sequence[Layer]) -> Iterator[Layer]:
+    """For activations in `others` that take `layer`'s output, yield a copy of `layer` with the
+    activation's output.
+    """
+    for other in others:
+        if layer.output is None or other.input is None or not other.leaf or other.parameters:
+            continue
+        if np.array_equal(other.input, layer.output):
+            yield dataclasses.replace(
+                layer, output=other.output, output_rounding=other.output_rounding
+            )
+
+
+def compare_layer(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
+    """Compare one execution of a layer in both nets. Both executions must have outputs."""
+    assert ours.output is not None
+    assert theirs.output is not None
+    ours_output, theirs_output = _repeated(ours.output, _as_ours(ours.output, theirs.output))
+    output = _arrays(ours.title, ours_output, theirs_output, theirs.output_rounding)
+    input_ = None
+    # A port's last projection may be paired with a whole attention, which has another input.
+    if (
+        ours.input is not None
+        and theirs.input is not None
+        and {ours.kind, theirs.kind} != {"attention", "dense"}
+    ):
+        input_ = _arrays(
+            ours.title, ours.input, _as_ours(ours.input, theirs.input), theirs.input_rounding
+        )
+    hints: list[str] = []
+    if output.verdict == DIFFERS:
+        hints += attempt(settings_differences, ours, theirs)
+        if input_ is not None and input_.verdict == DIFFERS:
+            hints.append(
+                "its input differs already and no earlier layer's output does: look at what "
+                "happens between the "
+                "layers (a function, a sum, a concatenation)"
+            )
+        if ours_output.shape != theirs_output.shape:
+            hints.append(
+                f"its output is {ours.output.shape} here, {theirs.output.shape} in the reference"
+            )
+    return LayerDifference(mode, ours.title, theirs.title, output, input_, tuple(hints))
+
+
+def _as_ours(ours: Any, theirs: Any) -> Any:
+    return theirs if ours is None or theirs is None else layout(ours, theirs)(theirs)
+
+
+def _repeated(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return both arrays.
+
+    An array with one sample or no sample axis is repeated for every sample.
+    """
+    for shape in (a.shape, b.shape):
+        if {a.shape, b.shape} in ({shape, shape[1:]}, {shape, (1, *shape[1:])}) and len(shape) > 1:
+            return np.broadcast_to(a, shape), np.broadcast_to(b, shape)
+    return a, b
+
+
+def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float) -> Difference:
+    if a.shape == b.shape:
+        return difference(name, a, b, tolerance=TOLERANCE, rounding=rounding)
+    return Difference(
+        name, math.inf, math.inf, 0.0, float(a.size), float(b.size), (), 0.0, TOLERANCE
+    )
+
+
+def tie_width(layers: Sequence[LayerDifference]) -> float:
+    """Return the distance from 0 within which rounding may change a ReLU input's sign, as a
+    fraction of its RMS.
+    """
+    outputs = [
+        one.output for one in layers if one.mode == "train" and one.output.rounding < CEILING
+    ]
+    return SIGMAS * max((max(output.relative, output.rounding) for output in outputs), default=0.0)

@@ -1,0 +1,227 @@
+"""Describe differences in the settings of layers, in shared parameters and in trained
+parameters.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from resnet_fn.config.hints import first_line
+from resnet_fn.parity.pair.name_map import NameMap
+from resnet_fn.parity.trace.difference import DIFFERS, difference
+from resnet_fn.parity.trace.layer import TOLERANCE, Layer, Pads
+
+# Settings that are compared by special rules. All other settings are compared for equality.
+_OWN_RULE = (
+    "pads",
+    "pad_mode",
+    "transposed",
+    "zeros_after",
+    "momentum",
+    "activation",
+    "batch_first",
+)
+
+# Kinds of layers that may be paired without a note.
+_ALIKE = ({"attention", "dense"}, {"dropout", "identity"})
+
+# of a pool
+_WINDOW = (
+    "kernel_size",
+    "stride",
+    "dilation",
+    "pads",
+    "ceil_mode",
+    "count_include_pad",
+    "output_size",
+)
+
+
+def attempt(search: Callable[..., list[str]], *arguments: Any) -> list[str]:
+    """Return the lines that `search` returns, or one line about the error that `search` raises."""
+    try:
+        return search(*arguments)
+    except Exception as error:
+        words = f"the search for a cause failed ({type(error).__name__}: {first_line(error)})"
+        return [f"{words}; the verdict does not depend on it"]
+
+
+def settings_notes(
+    ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[str, str]
+) -> list[str]:
+    """Return one line for each setting that differs.
+
+    `layers` maps paths of our layers to the reference's.
+    """
+    by_name = {layer.name: layer for layer in theirs if layer.call == 0}
+    notes = []
+    for layer in ours:
+        other = by_name.get(layers.get(layer.name, ""))
+        if layer.call or other is None or not layer.leaf or not other.leaf:
+            continue
+        notes += [
+            f"{layer.name}: {difference}"
+            for difference in attempt(settings_differences, layer, other)
+        ]
+    return notes
+
+
+def unmatched_notes(ours: Sequence[Layer], theirs: Sequence[Layer]) -> list[str]:
+    """Return one line for each setting that differs between nets whose parameters cannot be
+    paired.
+    """
+    mine, others = (
+        [layer for layer in side if layer.leaf and layer.call == 0] for side in (ours, theirs)
+    )
+    kinds = {layer.name: layer.kind for layer in others}
+    pairs = {layer.name: layer.name for layer in mine if kinds.get(layer.name) == layer.kind}
+    if [layer.kind for layer in mine] == [layer.kind for layer in others]:
+        pairs = {a.name: b.name for a, b in zip(mine, others, strict=True)}
+    return settings_notes(mine, others, pairs)
+
+
+def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> list[str]:
+    """Return one line for each setting in which two layers differ.
+
+    Padding is compared as the number of zeros on each side of the recorded input. If the outputs of
+    both layers are equal, padding and a pool's window are left out, unless `probed` is True:
+    outputs for changed inputs may differ.
+    """
+    a, b = ours.settings, theirs.settings
+    kinds = {ours.kind, theirs.kind}
+    if len(kinds) == 2 and kinds != {"conv", "dense"}:
+        # The name of a user's class is no evidence; its output is compared instead.
+        if ours.is_own or theirs.is_own or kinds in _ALIKE or _are_relu6(ours, theirs):
+            return []
+        return [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
+    if not probed and {"kernel_size", "output_size"} & (a.keys() | b.keys()):
+        left_out = _not_shown(ours, theirs)
+        a, b = (
+            {name: value for name, value in one.items() if name not in left_out} for one in (a, b)
+        )
+    apart = [
+        name for name in a if name in b and name not in _OWN_RULE and not _equal(a[name], b[name])
+    ]
+    notes = [
+        f"{name} {_number(a[name])} here, {_number(b[name])} in the reference" for name in apart
+    ]
+    if a and b and ("output_size" in a) != ("output_size" in b):
+        notes = [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
+    if not notes and None not in (a.get("pads"), b.get("pads")) and a["pads"] != b["pads"]:
+        does = (
+            f"{a.get('pad_mode', 'pad')} {'cuts off' if 'transposed' in a else 'pads'} "
+            f"{_words(a['pads'])}"
+        )
+        notes.append(f"pad_mode {does}, the reference {_words(b['pads'])}")
+    if a.get("zeros_after"):
+        words = (
+            f"output_padding {a['zeros_after'][0]} appends zeros here where torch computes outputs"
+        )
+        notes.append(f"{words}; torch's is padding={a['pads']}")
+    if "momentum" in a and "momentum" in b:
+        notes += _momentum(1 - a["momentum"], b["momentum"])
+    if a.get("activation"):
+        notes.append(f"an activation {a['activation']} after it, none in the reference")
+    if _same_shape(ours, theirs) and a.get("batch_first", False) != b.get("batch_first", False):
+        notes.append(
+            f"batch_first {a.get('batch_first')} here, {b.get('batch_first')} in the reference"
+        )
+    return notes
+
+
+def _not_shown(ours: Layer, theirs: Layer) -> Sequence[str]:
+    """Return the names of settings that are not compared, because the outputs do not show a
+    difference.
+    """
+    same = _agree(ours.output, theirs.output, theirs.output_rounding)
+    if ours.kind not in ("maxpool", "avgpool"):
+        return ("pads",) if same else ()  # the zeros may come from a function before the layer
+    if same or not _same_shape(ours, theirs):
+        return _WINDOW
+    reshaped = getattr(ours.output, "shape", None) != getattr(theirs.output, "shape", None)
+    return () if reshaped or _agree(ours.input, theirs.input, theirs.input_rounding) else _WINDOW
+
+
+def _agree(ours: Any, theirs: Any, rounding: float) -> bool:
+    arrays = ours is not None and theirs is not None and ours.shape == theirs.shape
+    return arrays and difference("", ours, theirs, TOLERANCE, rounding).verdict != DIFFERS
+
+
+def _equal(ours: Any, theirs: Any) -> bool:
+    floats = isinstance(ours, float) and isinstance(theirs, float)
+    return math.isclose(ours, theirs, rel_tol=1e-6) if floats else bool(ours == theirs)
+
+
+def _number(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _same_shape(ours: Layer, theirs: Layer) -> bool:
+    return (
+        ours.input is not None
+        and theirs.input is not None
+        and ours.input.shape == theirs.input.shape
+    )
+
+
+def _are_relu6(*layers: Layer) -> bool:
+    return all(
+        one.kind == "relu6" or (one.settings.get("min"), one.settings.get("max")) == (0, 6)
+        for one in layers
+    )
+
+
+def _words(pads: Pads) -> str:
+    each = [f"{before}/{after}" for before, after in zip(pads[::2], pads[1::2], strict=True)]
+    if len(set(each)) == 1:
+        return each[0]
+    return f"{each[0]} rows, {each[1]} columns" if len(each) == 2 else ", ".join(each)
+
+
+def _momentum(given: float, theirs: float) -> list[str]:
+    """Return a line if MindSpore's momentum `given` is not 1 minus torch's momentum `theirs`."""
+    if math.isclose(given, 1 - theirs, abs_tol=1e-6):
+        return []
+    words = f"momentum={given:g} here"
+    if math.isclose(given, theirs, abs_tol=1e-6):
+        words = (
+            f"momentum inverted: BatchNorm(momentum={given:g}) keeps {given:g} of the old "
+            "statistics in MindSpore"
+        )
+    return [f"{words}; torch's momentum={theirs:g} is momentum={1 - theirs:g} here"]
+
+
+def sharing_notes(names: NameMap, ours: Iterable[tuple[str, ...]]) -> list[str]:
+    """Return a line for each shared array of the reference that our net copies.
+
+    `ours` groups names of one array.
+    """
+    shared = {name: group[0] for group in ours for name in group}
+    notes = []
+    for group in names.tied:
+        local = [
+            name for name, source in names.parameters.items() if set(source.names) & set(group)
+        ]
+        copies = list(dict.fromkeys(shared.get(name, name) for name in local))
+        if len(copies) > 1:
+            notes.append(
+                f"{copies[0]}: a copy of {', '.join(copies[1:])} here, one array in the reference "
+                f"({' = '.join(group)}); share it"
+            )
+    return notes
+
+
+def training_notes(names: NameMap, ours: Collection[str], theirs: Collection[str]) -> list[str]:
+    """Return one line for each parameter that only one net trains.
+
+    `ours` and `theirs` name the trained parameters.
+    """
+    notes = []
+    for name in names.parameters:
+        here, there = name in ours, any(source in theirs for source in names.sources(name))
+        if here != there:
+            notes.append(
+                f"{name}: {'trained here, frozen' if here else 'frozen here, trained'} in the "
+                "reference"
+            )
+    return notes

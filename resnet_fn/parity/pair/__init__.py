@@ -1,0 +1,1 @@
+"""Pair the parameters, layers and dropouts of two nets."""

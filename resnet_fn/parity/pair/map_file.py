@@ -1,0 +1,159 @@
+"""Read the file of --map, which corrects how names are paired."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from resnet_fn.config.hints import closest, near_path
+from resnet_fn.parity.pair.name_map import MadeOf, Part, Shape, leaf_name, whole_array
+
+Corrections = dict[str, MadeOf]
+
+_PART = ("transpose", "rows", "axis")
+
+
+def read_map(path: str) -> Corrections:
+    """Read the JSON file of --map, whose form docs/parity.md describes.
+
+    Raises ValueError if the file is invalid.
+    """
+    try:
+        text = Path(path).read_text()
+        entries = json.loads(text)
+    except OSError as error:
+        nearest = near_path(path, "give a JSON file")
+        raise ValueError(f"--map: {path} cannot be read ({error.strerror}); {nearest}") from None
+    except ValueError as error:
+        raise ValueError(f"--map: {path} is not valid JSON ({error}); see docs/parity.md") from None
+    if not isinstance(entries, dict):
+        got = type(entries).__name__
+        raise ValueError(
+            f'--map: {path} must hold an object {{"our name": "reference name"}}, but it holds '
+            f"{got}"
+        )
+    corrections: Corrections = {}
+    for name, entry in entries.items():
+        try:
+            corrections[name] = _source(entry)
+        except ValueError as error:
+            key = re.search(re.escape(json.dumps(name, ensure_ascii=False)) + r"\s*:", text)
+            line = text.count("\n", 0, key.start() if key else 0) + 1
+            raise ValueError(f"--map: {path} line {line}: {name}: {error}") from None
+    return corrections
+
+
+def _source(entry: Any) -> MadeOf:
+    if entry is None:  # no counterpart
+        return MadeOf(())
+    entry = {"from": entry} if isinstance(entry, str) else entry
+    if not isinstance(entry, dict) or "from" not in entry:
+        raise ValueError(
+            'an entry must be a name in the reference, {"from": names in the reference, …}, or '
+            "null (no counterpart)"
+        )
+    for key in entry:
+        if key not in ("from", "join", "shape", *_PART):
+            raise ValueError(
+                f"the key {key!r} is unknown; {closest(key, ('from', 'join', 'shape', *_PART))}"
+            )
+    listed = entry["from"] if isinstance(entry["from"], list) else [entry["from"]]
+    terms = (
+        _terms(entry["from"]) if isinstance(entry["from"], str) else [(one, 1) for one in listed]
+    )
+    common = {key: entry[key] for key in _PART if key in entry}
+    shape = _whole("shape", entry["shape"], None) if "shape" in entry else None
+    join = _whole("join", [entry.get("join", 0)], 1)[0]
+    parts = tuple(dataclasses.replace(_part(one, common), sign=sign) for one, sign in terms)
+    return MadeOf(parts, join, shape, len(terms) > len(listed))
+
+
+def _terms(text: str) -> list[tuple[str, int]]:
+    """Split a sum such as "b_ih - b_hh" into names and signs: [("b_ih", 1), ("b_hh", -1)]."""
+    words = re.sub(r"^\s*-", "- ", text).split()
+    words = words if words[:1] == ["-"] else ["+", *words]
+    signs, names = words[::2], words[1::2]
+    if len(signs) != len(names) or not set(signs) <= {"+", "-"} or {"+", "-"} & set(names):
+        raise ValueError(
+            f'"{text}" is neither a name nor a sum; write "b_ih + b_hh", "a - b" or "-scale"'
+        )
+    return [(name, int(f"{sign}1")) for sign, name in zip(signs, names, strict=True)]
+
+
+def _part(got: Any, common: Mapping[str, Any]) -> Part:
+    given = {**common, **(got if isinstance(got, dict) else {"name": got})}
+    if not isinstance(given.get("name"), str) or not set(given) <= {"name", *_PART}:
+        raise ValueError(
+            '"from" must be a name, a sum "a + b", or a list of names or {"name": …}, not '
+            f"{got!r}"
+        )
+    rows = _whole("rows", given["rows"], 2) if "rows" in given else None
+    transpose = _whole("transpose", given["transpose"], None) if "transpose" in given else None
+    axis = _whole("axis", [given.get("axis", 0)], 1)[0]
+    return Part(given["name"], transpose, (rows[0], rows[1]) if rows else None, axis=axis)
+
+
+def _whole(key: str, values: Any, count: int | None) -> Shape:
+    fits = isinstance(values, list) and all(
+        isinstance(v, int) and not isinstance(v, bool) and v >= 0 for v in values
+    )
+    if not fits or (count is not None and len(values) != count):
+        expected = "a whole number" if count == 1 else f"a list of {count or 'any'} whole numbers"
+        raise ValueError(
+            f"{key} must be {expected} ≥ 0, but it is {values[0] if count == 1 else values}"
+        )
+    return tuple(values)
+
+
+def resolve(
+    corrections: Corrections, ours: Mapping[str, Shape], theirs: Mapping[str, Shape]
+) -> tuple[Corrections, dict[str, str]]:
+    """Convert `corrections` to corrections of parameters alone, and to a dict (our layer → the
+    reference's layer).
+    """
+    sources: Corrections = {}
+    layers: dict[str, str] = {}
+    for name, source in corrections.items():
+        inside = {one: one[len(name) + 1 :] for one in ours if one.startswith(f"{name}.")}
+        if name in ours:
+            for array in source.names:
+                if array not in theirs:
+                    raise ValueError(
+                        f"--map: {name}: the reference has no array {array!r}; "
+                        f"{closest(array, theirs)}"
+                    )
+            sources[name] = source
+            if len(source.names) == 1 and source == whole_array(source.names[0]):
+                layers[name.rpartition(".")[0]] = source.names[0].rpartition(".")[0]
+        elif inside and not source.parts:
+            sources |= dict.fromkeys(inside, source)
+        elif inside:
+            if source != whole_array(source.parts[0].name):
+                raise ValueError(
+                    f"--map: {name} is a layer and needs one layer; name one, or map each parameter"
+                )
+            other = source.parts[0].name
+            layers[name] = other
+            by_leaf = {
+                leaf_name(one[len(other) + 1 :]): one
+                for one in theirs
+                if one.startswith(f"{other}.")
+            }
+            if not by_leaf:
+                nearest = closest(other, _layers(theirs))
+                raise ValueError(f"--map: {name}: the reference has no layer {other!r}; {nearest}")
+            for one, leaf in inside.items():
+                if leaf_name(leaf) in by_leaf:
+                    sources[one] = whole_array(by_leaf[leaf_name(leaf)])
+        else:
+            nearest = closest(name, [*ours, *_layers(ours)])
+            raise ValueError(f"--map: {name!r} is not a parameter or a layer of the net; {nearest}")
+    return sources, {
+        ours_layer: layer for ours_layer, layer in layers.items() if ours_layer and layer
+    }
+
+
+def _layers(names: Mapping[str, Shape]) -> list[str]:
+    return list(dict.fromkeys(name.rpartition(".")[0] for name in names if "." in name))

@@ -1,0 +1,224 @@
+"""Build a net's arrays from the reference's arrays, which are copied, transposed, cut or joined."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from resnet_fn.weights.names import LEAVES
+
+Shape = tuple[int, ...]
+
+_LEAVES = {**LEAVES, "embedding_table": "weight", "w": "weight"}  # MindSpore's leaf name → torch's
+
+# The names of an attention's projections: q_proj, query, to_q, wq, …
+_PROJECTION = re.compile(
+    r"^(?:to_|w|wx|linear_|lin_|dense_|fc_|proj_)?(?P<role>q|k|v|query|key|value|queries|keys|values)"
+    r"(?:_proj|_lin|_linear|_dense|_fc|_layer)?$",
+    re.IGNORECASE,
+)
+
+VALUES, GRADIENTS = "values", "gradients"
+
+
+def leaf_name(leaf: str) -> str:
+    """Return PyTorch's word for the last part of a parameter's name, for example "weight" for
+    "gamma".
+    """
+    leaf = leaf.removeprefix("bn2d.")  # nn.BatchNorm3d is a cell around a BatchNorm2d
+    return _LEAVES.get(leaf, leaf)
+
+
+def common_name(name: str) -> str:
+    """Return a parameter's name with PyTorch's last part, for example "bn.weight" for
+    "bn.gamma".
+    """
+    prefix, dot, leaf = name.rpartition(".")
+    return f"{prefix.removesuffix('.bn2d')}{dot}{leaf_name(leaf)}"
+
+
+def role(layer: str) -> str:
+    """Return "q", "k" or "v" if a layer has the name of an attention's projection, else an empty
+    string.
+    """
+    projection = _PROJECTION.match(layer.rpartition(".")[2])
+    return projection["role"][0].lower() if projection else ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A whole array of the reference, or a piece of one array."""
+
+    name: str
+    # the order of the axes, as in `numpy.transpose`; None keeps it
+    transpose: tuple[int, ...] | None = None
+    # (start, stop) along `axis`, after the transposition; None takes all
+    rows: tuple[int, int] | None = None
+    share: tuple[int, int] = (0, 1)  # (index, count): one of `count` equal pieces along `axis`
+    axis: int = 0  # the axis of `rows` and `share`
+    sign: int = 1  # 1, or -1 for the negative array
+
+    def take(self, array: np.ndarray) -> np.ndarray:
+        """Cut this part out of `array`.
+
+        Raises ValueError if the part does not fit the array's shape.
+        """
+        if self.transpose is not None:
+            if sorted(self.transpose) != list(range(array.ndim)):
+                raise ValueError(
+                    f"transpose {list(self.transpose)} must list each axis of {self.name} "
+                    f"{list(array.shape)} once"
+                )
+            array = array.transpose(self.transpose)
+        index, count = self.share
+        if self.rows is None and count == 1:
+            return array
+        if self.axis >= array.ndim:
+            raise ValueError(f"axis {self.axis} does not exist in {self.name} {list(array.shape)}")
+        size = array.shape[self.axis]
+        start, stop = self.rows or (index * size // count, (index + 1) * size // count)
+        if not 0 <= start < stop <= size:
+            raise ValueError(
+                f"rows {[start, stop]} must ascend and lie in 0..{size} (axis {self.axis} of "
+                f"{self.name})"
+            )
+        return array.take(range(start, stop), self.axis)
+
+    def __str__(self) -> str:
+        words = "-" * (self.sign < 0) + self.name
+        if self.transpose is not None:
+            words += f" transposed {list(self.transpose)}"
+        if self.share[1] > 1:
+            words += f" [part {self.share[0] + 1} of {self.share[1]}]"
+        if self.rows is not None:
+            words += f" [{self.rows[0]}:{self.rows[1]}]" + (
+                f" of axis {self.axis}" if self.axis else ""
+            )
+        return words
+
+
+@dataclasses.dataclass(frozen=True)
+class MadeOf:
+    """The pieces of the reference's arrays from which one of our arrays is built."""
+
+    parts: tuple[Part, ...]  # pieces of the reference's arrays, in order
+    join: int = 0  # the axis along which the parts are joined
+    shape: Shape | None = None  # the shape that the result gets; None keeps it
+    added: bool = False  # the parts are added, not joined
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the reference's arrays that are used, without repetition."""
+        return tuple(dict.fromkeys(part.name for part in self.parts))
+
+    def build(
+        self, find: Callable[[str], np.ndarray | None], what: str = VALUES
+    ) -> np.ndarray | None:
+        """Build our array from the reference's arrays, which `find` returns by name.
+
+        Returns None if `find` returns None for a part. Raises ValueError if the parts do not fit
+        together. If parts are added, the result is their sum if `what` is VALUES, and their mean if
+        `what` is GRADIENTS.
+        """
+        taken = []
+        for part in self.parts:
+            array = find(part.name)
+            if array is None:
+                return None
+            taken.append(-part.take(array) if part.sign < 0 else part.take(array))
+        if self.added:  # each part's gradient is the gradient of the sum
+            array = np.stack(taken).sum(0) if what == VALUES else np.stack(taken).mean(0)
+        else:
+            array = taken[0] if len(taken) == 1 else np.concatenate(taken, self.join)
+        if self.shape is None:
+            return np.ascontiguousarray(array) if array.ndim else array
+        if array.size != int(np.prod(self.shape)):
+            raise ValueError(
+                f"{' + '.join(self.names)} {list(array.shape)} cannot be reshaped to "
+                f"{list(self.shape)}"
+            )
+        return np.ascontiguousarray(array).reshape(self.shape)
+
+    def __str__(self) -> str:
+        words = (
+            f"the sum of {', '.join(map(str, self.parts))}"
+            if self.added
+            else " + ".join(map(str, self.parts))
+        )
+        return words if self.shape is None else f"{words} as {list(self.shape)}"
+
+
+def whole_array(name: str) -> MadeOf:
+    """Return a `MadeOf` that stands for the whole array `name` of the reference."""
+    return MadeOf((Part(name),))
+
+
+def squeezed(shape: Sequence[int]) -> Shape:
+    """Return a shape without axes of size 1, such as the axis that MindSpore's Conv1d adds to a
+    weight.
+    """
+    return tuple(size for size in shape if size != 1)
+
+
+def joined(pieces: Sequence[Part]) -> MadeOf:
+    """Join pieces of arrays along axis 0.
+
+    If all pieces of an array follow in order, the whole array replaces them.
+    """
+    parts: list[Part] = []
+    rest = list(pieces)
+    while rest:
+        name, count = rest[0].name, rest[0].share[1]
+        whole = rest[:count] == [Part(name, share=(number, count)) for number in range(count)]
+        parts.append(Part(name) if whole else rest[0])
+        del rest[: count if whole else 1]
+    return MadeOf(tuple(parts))
+
+
+@dataclasses.dataclass(frozen=True)
+class NameMap:
+    """The pairing of our parameters and layers with the reference's."""
+
+    how: str  # "names" or "execution order and shapes"
+    # our parameter's name → the reference's arrays from which it is built
+    parameters: dict[str, MadeOf]
+    layers: dict[str, str]  # the MindSpore layer's path → the reference's
+    # parameters without a counterpart, or of another shape; empty when everything fits
+    problems: tuple[str, ...]
+    tied: tuple[tuple[str, ...], ...] = ()  # groups of the reference's names that are one array
+
+    def sources(self, name: str) -> tuple[str, ...]:
+        """Return the names of the reference's arrays from which `name` is built.
+
+        A shared array has its first name.
+        """
+        first = {one: group[0] for group in self.tied for one in group}
+        names = self.parameters[name].names if name in self.parameters else (name,)
+        return tuple(first.get(one, one) for one in names)
+
+    def rename(self, theirs: Mapping[str, np.ndarray], what: str = VALUES) -> dict[str, np.ndarray]:
+        """Return the reference's arrays under our names and in our shapes.
+
+        Missing arrays are left out.
+        """
+        find = self._find(theirs)
+        built = {name: source.build(find, what) for name, source in self.parameters.items()}
+        return {name: array for name, array in built.items() if array is not None}
+
+    def seams(self, theirs: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
+        """For each joined array, return the rows at which the second and later parts begin."""
+        find, seams = self._find(theirs), {}
+        for name, source in self.parameters.items():
+            taken = [
+                part.take(array) for part in source.parts if (array := find(part.name)) is not None
+            ]
+            if len(taken) > 1 and not source.join and not source.added:
+                seams[name] = np.cumsum([len(one) for one in taken])[:-1].tolist()
+        return seams
+
+    def _find(self, theirs: Mapping[str, np.ndarray]) -> Callable[[str], np.ndarray | None]:
+        groups = {name: group for group in self.tied for name in group}
+        return lambda name: next(
+            (theirs[one] for one in (name, *groups.get(name, ())) if one in theirs), None
+        )

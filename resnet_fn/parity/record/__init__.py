@@ -1,0 +1,1 @@
+"""Record what a net computes, in either framework."""

@@ -1,0 +1,67 @@
+"""Run an optimizer and a loss without a net, on values that are the same in both frameworks."""
+
+import contextlib
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.parity.trace.made_up import KEPT, RATES, SCALES
+from resnet_fn.parity.trace.plan import Task
+from resnet_fn.parity.trace.tree import Arrays, Tree, leaves, map_tree, split, with_leaves
+
+_TIMES = (1, 10, 100)  # the net's outputs are multiplied by these factors before a loss is computed
+
+
+def changes_alone(
+    weights: Arrays,
+    gradients: Arrays,
+    update: Callable[[Arrays, float], None],
+    values: Callable[[], Arrays],
+) -> dict[str, Arrays]:
+    """Run an optimizer on made-up gradients, and return the changes of the weights.
+
+    `update(gradients, rate)` makes one update, and `values()` returns the current weights. For each
+    update in `KEPT`, the result has the weights after this update minus the initial `weights`.
+    """
+    changes = {}
+    for index, (scale, rate) in enumerate(zip(SCALES, RATES, strict=True)):
+        update(
+            {name: np.asarray(array * np.float32(scale)) for name, array in gradients.items()}, rate
+        )
+        if (title := f"update {index + 1}") in KEPT:
+            changes[title] = {name: array - weights[name] for name, array in values().items()}
+    return changes
+
+
+def losses_alone(
+    loss: Callable[[Tree, Tree], np.ndarray],
+    outputs: Arrays,
+    task: Task,
+    like: Tree,
+    tensor: Callable[[Any], Any],
+) -> dict[str, float]:
+    """Return losses of 1, 10 and 100 × `outputs`, for several batch sizes, by title such as "4
+    samples, outputs × 10".
+
+    `outputs` must come from the first batch's last micro-batch. The labels of this micro-batch are
+    used. `like` has the structure that the loss expects. `tensor` converts an array into a tensor.
+    Losses that raise errors are left out.
+    """
+    labels = split(task.batches[0][1], task.accumulate)[-1]
+    sized = (
+        leaf for leaf in (*(leaf for _, leaf in leaves(labels)), *outputs.values()) if np.ndim(leaf)
+    )
+    count, losses = len(next(sized, ())), dict[str, float]()
+    for times, samples in itertools.product(_TIMES, (count, 1, 2 * count)):
+
+        def take(leaf: Any, samples: int = samples) -> Any:
+            fits = np.ndim(leaf) and len(leaf) == count
+            return np.concatenate([leaf, leaf])[:samples] if fits else leaf
+
+        larger = {name: take(value) * np.float32(times) for name, value in outputs.items()}
+        with contextlib.suppress(Exception):
+            value = loss(with_leaves(like, larger, tensor), map_tree(take, labels))
+            losses[f"{samples} samples, outputs × {times}"] = value.item()
+    return losses

@@ -1,0 +1,54 @@
+"""Record the inputs and outputs of every layer of a MindSpore cell, in the order of execution."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from mindspore import Parameter, Tensor, nn, ops
+
+from resnet_fn.parity.record.layers import record_layers
+from resnet_fn.parity.trace.layer import Layer
+
+_assign = ops.Assign()
+
+
+def record_cell(
+    net: nn.Cell, call: Callable[[], Any], train: bool, visit: Callable[[Layer], None] | None = None
+) -> list[Layer]:
+    """Run a net with `call`, and record every execution of its layers (`record_layers`). Parameters
+    are restored.
+
+    `call` must run the net uncompiled, because compiled functions call no hooks. Afterwards, the
+    net is in training mode if `train` is True, else in evaluation mode.
+    """
+
+    def run() -> None:
+        net.set_train(train)
+        call()
+
+    with unchanged(net.get_parameters()):
+        return record_layers(net, run, visit)
+
+
+@contextlib.contextmanager
+def unchanged(parameters: Iterable[Parameter], handles: Sequence[Any] = ()) -> Iterator[None]:
+    """Restore the parameters at the end of a `with` block, and remove the hooks in `handles`."""
+    kept = [(parameter, parameter.numpy().copy()) for parameter in parameters]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        for parameter, value in kept:
+            write(parameter, value)
+
+
+def write(parameter: Parameter, value: np.ndarray) -> None:
+    """Set a Parameter in place, so that compiled functions use the new value."""
+    tensor = Tensor(np.asarray(value), parameter.dtype)
+    try:
+        _assign(parameter, tensor)
+    except RuntimeError:
+        # The parameter is a view, such as the g of a weight norm, and gets memory of its own.
+        parameter.set_data(tensor)

@@ -1,0 +1,124 @@
+"""What both recorders share: roles of parameters, notes, and the checks of losses and outputs."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.config.hints import few, first_line
+from resnet_fn.parity.trace.data import SIGMAS, STATISTICS, Recording
+from resnet_fn.parity.trace.difference import CEILING
+from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.plan import Task
+from resnet_fn.parity.trace.tree import Tree, leaves, map_tree, named_leaves
+
+_LEVELS = (2.0, 8.0, 32.0)  # widths of a tie, in units of the reference's error; ours may be larger
+
+
+def flip_widths(layers: Sequence[Layer]) -> list[float]:
+    """Return widths of ties for `flip_ties`.
+
+    A tie is a ReLU input so near to 0 that rounding may change its sign.
+    """
+    own = SIGMAS * max(
+        (one.output_rounding for one in layers if one.output_rounding < CEILING), default=0.0
+    )
+    return [level * own for level in _LEVELS]
+
+
+def parameter_roles(
+    parameters: Sequence[tuple[str, Any]], untrained: Iterable[str]
+) -> dict[str, Any]:
+    """Return the fields `tied`, `trainable` and `constants` of a `Recording`, for either framework.
+
+    `parameters` has pairs (name, parameter), with a shared parameter under each of its names.
+    `untrained` has the names of arrays that no optimizer updates.
+    """
+    names: dict[int, list[str]] = {}
+    for name, parameter in parameters:
+        names.setdefault(id(parameter), []).append(name)
+    return {
+        "tied": [tuple(group) for group in names.values() if len(group) > 1],
+        "trainable": [name for name, parameter in parameters if parameter.requires_grad],
+        "constants": [name for name in untrained if name.rpartition(".")[2] not in STATISTICS],
+    }
+
+
+def make_recording(
+    framework: str,
+    task: Task,
+    seen: Callable[[np.ndarray], np.ndarray],
+    dropped: Sequence[Any],
+    **recorded: Any,
+) -> Recording:
+    """Make the `Recording` of one side, with notes about dropout. `recorded` has further fields.
+
+    `seen` converts an array of the batches to the framework's tensor and back. `dropped` has tuples
+    (layer, attribute, probability) of the dropouts that are switched off.
+    """
+    side = "the reference" if framework.startswith("PyTorch") else "the net"
+    words = [f"{name}: {attribute}={share:g}" for name, attribute, share in dropped]
+    asked = [
+        f"{name}={share:g}"
+        for name in ("dropout", "drop_path")
+        if (share := getattr(task.recipe, name))
+    ]
+    notes = [f"dropout is 0 in {side}: {few(words)}"] if words else []
+    notes += [f"dropout is 0 on both sides; the recipe has {few(asked)}"] if asked else []
+    task = dataclasses.replace(
+        task, batches=[map_tree(seen, tuple(batch)) for batch in task.batches]
+    )
+    return Recording(framework, task, notes=notes, **recorded)
+
+
+def what_failed(side: str, inputs: Tree, error: Exception, fix: str) -> ValueError:
+    """Return a ValueError for a net that fails on its inputs with `error`.
+
+    The message lists the inputs.
+    """
+    arrays = ", ".join(
+        f"{name} {x.dtype} {list(x.shape)}" for name, x in named_leaves(inputs, "inputs").items()
+    )
+    return ValueError(
+        f"{side}: it fails on {arrays} ({type(error).__name__}: {first_line(error)}); {fix}"
+    )
+
+
+def loss_of_logits(
+    side: str, like: Any, loss: Callable[[Any, Any], Any]
+) -> Callable[[Any, Any], Any]:
+    """Return the recipe's loss as a function of a net's whole outputs and labels. `like` is an
+    example of the outputs.
+
+    The loss is computed from the output "logits", the only output, or the first output of a
+    MindSpore net's tuple.
+    """
+    leaf_names, named = named_leaves(like, ""), isinstance(like, Mapping) and "logits" in like
+    if len(leaf_names) > 1 and not named and (side != "the net" or isinstance(like, Mapping)):
+        names = ", ".join(name.strip() for name in leaf_names)
+        raise ValueError(
+            f"loss of {side}: the outputs are {names}; give --loss FILE:FUNCTION, or return logits "
+            "alone"
+        )
+    path = ("logits",) if named else next(path for path, leaf in leaves(like) if leaf is not None)
+
+    def of_logits(outputs: Any, labels: Any) -> Any:
+        for key in path:
+            outputs = outputs[key]
+        return loss(outputs, labels)
+
+    return of_logits
+
+
+def check_scalar(side: str, value: Any, tensor: Any) -> None:
+    """Raise ValueError if a loss is not one number in a tensor.
+
+    `tensor` is the framework's tensor class.
+    """
+    if not isinstance(value, tensor) or np.prod(value.shape) != 1:
+        got = f"shape {list(value.shape)}" if hasattr(value, "shape") else type(value).__name__
+        raise ValueError(
+            f"loss of {side}: it must return one number, but it returns {got}; return the batch's "
+            "mean"
+        )

@@ -1,0 +1,340 @@
+"""Read the settings of a layer under names that both frameworks share, and turn dropout off."""
+
+import contextlib
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.parity.record.kinds import kind_of
+from resnet_fn.parity.trace.layer import Pads, Settings
+
+
+def settings_of(layer: Any, image: np.ndarray | None) -> Settings:
+    """Return a layer's settings, or {} if none are known. `image` is the layer's first input."""
+    function = _TABLE.get(kind_of(layer))
+    try:
+        return function(layer, image) if function else {}
+    except AttributeError:
+        if type(layer).__module__.partition(".")[0] in ("torch", "mindspore"):
+            raise
+        return {}
+
+
+def _conv(layer: Any, image: np.ndarray | None) -> Settings:
+    count = _directions(layer, image)
+    settings: Settings = {
+        **{
+            name: _spread(getattr(layer, name), count)
+            for name in ("kernel_size", "stride", "dilation")
+        },
+        "groups": layer.groups if hasattr(layer, "groups") else layer.group,
+        "bias": _has_bias(layer),
+        "padding_mode": getattr(layer, "padding_mode", "zeros"),
+    }
+    return settings if image is None else settings | _padding(layer, image.shape[-count:])
+
+
+def _has_bias(layer: Any) -> bool:
+    return bool(layer.has_bias) if hasattr(layer, "has_bias") else layer.bias is not None
+
+
+def _padding(layer: Any, size: Sequence[int]) -> Settings:
+    mode = {"pad_mode": _pad_mode(layer)} if hasattr(layer, "pad_mode") else {}  # in MindSpore
+    return {"pads": pads_of(layer, size), **mode}
+
+
+def _pad_mode(layer: Any) -> str:
+    if hasattr(layer, "pad_mode"):
+        return str(layer.pad_mode).lower()
+    return layer.padding if isinstance(layer.padding, str) else "pad"  # in torch and mint
+
+
+def pads_of(layer: Any, size: Sequence[int]) -> Pads | None:
+    """Return the zeros that a convolution or pool adds around an input of this size, or None if
+    unknown.
+    """
+    count, mode = len(size), _pad_mode(layer)
+    if mode == "valid":
+        return (0,) * 2 * count
+    if mode == "pad":
+        return _given_padding(layer, count)
+    pads: list[int] = []
+    kernels, strides, dilations = (
+        _spread(getattr(layer, n, 1), count) for n in ("kernel_size", "stride", "dilation")
+    )
+    for extent, kernel, stride, dilation in zip(size, kernels, strides, dilations, strict=True):
+        # The mode `same` is TensorFlow's, with ⌈extent / stride⌉ outputs and an odd zero after the
+        # input.
+        total = max(
+            (math.ceil(extent / stride) - 1) * stride + dilation * (kernel - 1) + 1 - extent, 0
+        )
+        pads += [total // 2, total - total // 2]
+    return tuple(pads)
+
+
+def _given_padding(layer: Any, count: int) -> Pads | None:
+    """Return the layer's argument `padding` as pads in `count` directions."""
+    # nn.AvgPool2d has it in its operation only
+    padding = _read(layer, "padding", "pad", "pad_list", "pads")
+    # a user's class may give these names to other things
+    if not isinstance(padding, int | tuple | list):
+        return None
+    if isinstance(padding, int):
+        return (padding,) * 2 * count
+    if kind_of(layer) == "maxpool" or len(padding) < 2 * count:
+        return tuple(one for one in padding[-count:] for _ in ("before", "after"))
+    return tuple(padding[-2 * count :])
+
+
+def _read(layer: Any, *names: str) -> Any:
+    """Look `names` up in a layer, then in its MindSpore primitives such as avg_pool.
+
+    Return the first value or None.
+    """
+    operations = [
+        getattr(operation, "init_attrs", {})
+        for name, operation in getattr(layer, "_primitives", {}).items()
+        # leaves out operations that only reshape
+        if name.startswith(
+            ("avg_pool", "max_pool", "adaptive_", "softmax", "log_softmax", "elu", "celu")
+        )
+    ]
+    values = [getattr(layer, name, None) for name in names]
+    values += [attributes.get(name) for attributes in reversed(operations) for name in names]
+    return next((value for value in values if value is not None), None)
+
+
+def _transposed(layer: Any, image: np.ndarray | None) -> Settings:
+    """Return a transposed convolution's settings.
+
+    `pads` are cut off (input size − 1) · stride + kernel output rows.
+    """
+    count = _directions(layer, image)
+    settings, mode = {**_conv(layer, image), "transposed": True}, _pad_mode(layer)
+    more = _spread(getattr(layer, "output_padding", 0), count)
+    if mode == "pad":
+        pads = list(_given_padding(layer, count) or (0,) * 2 * count)
+        if type(layer).__name__ == "Conv2dTranspose":
+            settings |= {"zeros_after": more} if any(more) else {}  # appended to the output
+        pads[1::2] = [cut - extra for cut, extra in zip(pads[1::2], more, strict=True)]
+    else:
+        pads = []
+        for kernel, stride, dilation in zip(
+            *(settings[n] for n in ("kernel_size", "stride", "dilation")), strict=True
+        ):
+            total = dilation * (kernel - 1) + 1 - stride
+            pads += [total // 2, total - total // 2] if mode == "same" else [0, min(total, 0)]
+    return settings | {"pads": tuple(pads)}
+
+
+def _pool(layer: Any, image: np.ndarray | None) -> Settings:
+    count = _directions(layer, image)
+    if hasattr(layer, "output_size") or "Adaptive" in type(layer).__name__:
+        output = _read(layer, "output_size")
+        output = output.numpy().tolist() if hasattr(output, "numpy") else output
+        return {"output_size": tuple(output) if isinstance(output, Sequence) else (output,) * count}
+    kernel = _spread(layer.kernel_size, count)
+    settings: Settings = {"kernel_size": kernel, "stride": _spread(layer.stride or kernel, count)}
+    settings["ceil_mode"] = bool(_read(layer, "ceil_mode"))
+    if image is not None:
+        settings |= _padding(layer, image.shape[-count:])
+    if kind_of(layer) == "maxpool":
+        settings["dilation"] = _spread(_read(layer, "dilation") or 1, count)
+        return settings
+    if any(settings.get("pads") or ()):  # `same` never counts its zeros
+        settings["count_include_pad"] = (
+            _read(layer, "count_include_pad") is not False and _pad_mode(layer) != "same"
+        )
+    return settings | {"divisor_override": _read(layer, "divisor_override") or None}
+
+
+def _norm(layer: Any, image: np.ndarray | None) -> Settings:
+    layer = getattr(layer, "bn2d", layer)  # MindSpore's BatchNorm3d is a cell around a BatchNorm2d
+    name = " ".join(class_.__name__ for class_ in type(layer).__mro__)
+    settings: Settings = {"eps": float(layer.epsilon if hasattr(layer, "epsilon") else layer.eps)}
+    if "LayerNorm" in name:
+        # A user's class that is derived from MindSpore's may transpose its input first, as in
+        # ConvNeXt.
+        given = type(layer).__module__.partition(".")[0] == "mindspore"
+        axis = getattr(layer, "begin_norm_axis", None) if given else None
+        shape = layer.normalized_shape if axis is None or image is None else image.shape[axis:]
+        return {**settings, "over": "layer", "normalized_shape": tuple(shape)}
+    if "GroupNorm" in name:
+        return {**settings, "over": "group", "num_groups": layer.num_groups}
+    if "InstanceNorm" in name:
+        channels = 0 if image is None else image.shape[1]
+        return {**settings, "over": "group", "num_groups": layer.num_features or channels}
+    tracks = getattr(layer, "track_running_stats", True)
+    always = {None: "in training" if tracks else "always", True: "always", False: "never"}
+    settings |= {
+        "over": "batch",
+        "batch_statistics": always[getattr(layer, "use_batch_statistics", None)],
+    }
+    # MindSpore's cell stores the weight of the new statistics, which is 1 − the argument of
+    # nn.BatchNorm2d.
+    return settings | ({} if layer.momentum is None else {"momentum": float(layer.momentum)})
+
+
+def _attention(layer: Any, image: np.ndarray | None) -> Settings:
+    return {
+        "num_heads": layer.num_heads,
+        "bias": layer.in_proj_bias is not None,
+        "add_bias_kv": layer.bias_k is not None,
+        "add_zero_attn": bool(layer.add_zero_attn),
+        "batch_first": bool(layer.batch_first),
+    }
+
+
+def _recurrent(layer: Any, image: np.ndarray | None) -> Settings:
+    settings = {
+        name: getattr(layer, name)
+        for name in ("hidden_size", "num_layers", "bidirectional", "batch_first")
+    }
+    if kind_of(layer) == "rnn":
+        relu = "Relu" in type(getattr(layer, "rnn", None)).__name__
+        settings["nonlinearity"] = getattr(layer, "nonlinearity", "relu" if relu else "tanh")
+    bias = layer.has_bias if hasattr(layer, "has_bias") else layer.bias
+    return {**settings, "bias": bias, "proj_size": getattr(layer, "proj_size", 0)}
+
+
+def _softmax(layer: Any, image: np.ndarray | None) -> Settings:
+    axis = -3 if "2d" in type(layer).__name__ else _read(layer, "dim", "axis")
+    return {} if axis is None or image is None else {"axis": int(np.ravel(axis)[0]) % image.ndim}
+
+
+def _upsample(layer: Any, image: np.ndarray | None) -> Settings:
+    fixed = {"UpsamplingNearest2d": ("nearest", False), "UpsamplingBilinear2d": ("bilinear", True)}
+    mode, corners = fixed.get(type(layer).__name__) or (layer.mode, bool(layer.align_corners))
+    return {"mode": mode, "align_corners": corners}  # the output's shape shows the size
+
+
+def _spread(value: Any, count: int) -> tuple[int, ...]:
+    """Return a setting as one number for each of `count` directions."""
+    # MindSpore stores (1, k) for one direction, so the last numbers of a longer tuple count.
+    values = (
+        tuple(int(one) for one in value)
+        if isinstance(value, tuple | list)
+        else (int(value),) * count
+    )
+    return values[len(values) - count :] if len(values) > count else values
+
+
+def _directions(layer: Any, image: np.ndarray | None) -> int:
+    """Return the number of directions in which a convolution or pool slides."""
+    if named := re.search("([123])d", " ".join(class_.__name__ for class_ in type(layer).__mro__)):
+        return int(named[1])
+    return max(1, image.ndim - 2) if image is not None else 2
+
+
+# Kind → numeric setting → the attributes that may store the setting's value.
+_NUMBERS: dict[str, dict[str, Sequence[str]]] = {
+    "leakyrelu": {"slope": ("negative_slope", "alpha")},
+    "elu": {"alpha": ("alpha",)},
+    "celu": {"alpha": ("alpha",)},
+    "hardtanh": {"min": ("min_val",), "max": ("max_val",)},
+    "softplus": {"beta": ("beta",), "threshold": ("threshold",)},
+}
+
+
+def _numbers(layer: Any, image: np.ndarray | None) -> Settings:
+    values = {word: _read(layer, *names) for word, names in _NUMBERS[kind_of(layer)].items()}
+    return {word: float(value) for word, value in values.items() if value is not None}
+
+
+_TABLE: dict[str, Callable[[Any, Any], Settings]] = {
+    "conv": _conv,
+    "transposed conv": _transposed,
+    **dict.fromkeys(("maxpool", "avgpool"), _pool),
+    "norm": _norm,
+    "dense": lambda layer, _: {
+        "bias": _has_bias(layer),
+        "activation": str(getattr(layer, "activation", None) or ""),
+    },
+    "embedding": lambda layer, _: {
+        **{name: getattr(layer, name, None) for name in ("padding_idx", "max_norm")},
+        "scale_grad_by_freq": bool(getattr(layer, "scale_grad_by_freq", False)),
+    },
+    "attention": _attention,
+    **dict.fromkeys(("lstm", "gru", "rnn"), _recurrent),
+    # FastGelu: x σ(1.702 x)
+    "gelu": lambda layer, _: {"approximate": getattr(layer, "approximate", "sigmoid")},
+    **dict.fromkeys(_NUMBERS, _numbers),
+    **dict.fromkeys(("softmax", "logsoftmax"), _softmax),
+    "upsample": _upsample,
+}
+
+# Attributes with a dropout probability: `dropout` of attention and LSTMs, drop_prob of timm's
+# DropPath. Some layers pass the probability to a function: drop_rate of torchvision's DenseNet,
+# attention_dropout of its Swin.
+DROPS = (
+    *(
+        "dropout",
+        "drop_prob",
+        "drop_path_prob",
+        "dropout_p",
+        "dropout_prob",
+        "attn_drop_prob",
+        "p_dropout",
+    ),
+    *("attention_dropout", "drop_rate", "layerdrop"),
+)
+
+# attributes of dropout layers: MindSpore's nn.Dropout(0.9) keeps 0.9
+_OF_DROPOUT = ("p", "prob", "keep_prob")
+
+
+def _shares(layer: Any) -> Iterator[tuple[str, float, list[tuple[Any, str]]]]:
+    """Yield (name, probability, places) for each dropout of a layer.
+
+    Each place is an attribute, as (object, name).
+    """
+    # MindCV's DropPath
+    words: dict[str, Sequence[str]] = {**{name: (name,) for name in DROPS}, "p": ("keep_prob",)}
+    if kind_of(layer) == "dropout" or type(layer).__name__ == "StochasticDepth":
+        words = {"p": (*_OF_DROPOUT, *DROPS)}
+    for word, names in words.items():
+        holders = [layer, *([getattr(layer, "config", None)] if word == "layerdrop" else [])]
+        places = [
+            (holder, name)
+            for holder in holders
+            for name in names
+            if _is_number(getattr(holder, name, None))
+        ]
+        if places:
+            value = float(getattr(*places[0]))
+            yield word, round(1.0 - value, 6) if places[0][1] == "keep_prob" else value, places
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a value is one number of Python, NumPy or a framework.
+
+    A bool is not a number.
+    """
+    return not isinstance(value, bool) and (
+        isinstance(value, int | float) or getattr(value, "shape", None) == ()
+    )
+
+
+@contextlib.contextmanager
+def without_dropout(layers: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[str, str, float]]]:
+    """Turn dropout off inside a `with` block, because the two frameworks draw different masks.
+
+    Compile the net inside the `with` block. Yields a list of (layer's path, attribute, original
+    dropout probability).
+    """
+    drops = []
+    with contextlib.ExitStack() as restored:
+        for name, layer in layers:
+            for word, share, places in _shares(layer):
+                if share <= 0:
+                    continue
+                drops.append((name, word, share))
+                for holder, attribute in places:
+                    value = getattr(holder, attribute)
+                    restored.callback(setattr, holder, attribute, value)
+                    # of the same type
+                    setattr(holder, attribute, value * 0 + (attribute == "keep_prob"))
+        yield drops

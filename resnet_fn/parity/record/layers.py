@@ -1,0 +1,117 @@
+"""Record every execution of a net's layers, in either framework."""
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.parity.record.kinds import WHOLE, kind_of, parts_of
+from resnet_fn.parity.record.layer_settings import settings_of
+from resnet_fn.parity.trace.layer import Layer, fingerprint
+from resnet_fn.parity.trace.tree import leaves
+
+# Classes that only hold other layers.
+_CONTAINERS = {
+    *("torch.Sequential", "torch.ModuleList", "torch.ModuleDict"),
+    *("mindspore.SequentialCell", "mindspore.CellList", "mindspore.CellDict"),
+}
+
+
+def recorded_layers(net: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (path, layer) for a net's layers, without containers and what is inside layers of kinds
+    like attention.
+    """
+    seen: set[int] = set()  # hooks on a layer with two names would run twice
+
+    def walk(layer: Any, name: str) -> Iterator[tuple[str, Any]]:
+        if layer is None or id(layer) in seen:
+            return
+        seen.add(id(layer))
+        if name and not _is_container(layer):
+            yield name, layer
+            if kind_of(layer) in WHOLE:
+                return
+        for part, inner in parts_of(layer).items():
+            yield from walk(inner, f"{name}.{part}" if name else part)
+
+    yield from walk(net, "")
+
+
+def _is_container(layer: Any) -> bool:
+    return any(
+        f"{one.__module__.partition('.')[0]}.{one.__name__}" in _CONTAINERS
+        for one in type(layer).__mro__
+    )
+
+
+def record_layers(
+    net: Any, run: Callable[[], Any], visit: Callable[[Layer], None] | None = None
+) -> list[Layer]:
+    """Call `run`, which runs a net of either framework, and return every execution of
+    `recorded_layers` in order.
+
+    If `visit` is given, it is called with each execution, and the returned list is empty.
+    """
+    executions: list[Layer] = []
+    visit = visit or executions.append
+
+    def hook_of(name: str, layer: Any) -> tuple[Callable[..., None], Callable[..., None]]:
+        kind, whole = kind_of(layer), kind_of(layer) in WHOLE
+        shapes = tuple((leaf, tuple(value.shape)) for leaf, value in _owned(layer, whole))
+        leaf = whole or all(part is None for part in parts_of(layer).values())
+        calls = itertools.count()
+        taken: list[list[np.ndarray]] = []
+
+        def before(layer: Any, inputs: Any, named: Any) -> None:
+            # a layer may write into inputs
+            taken.append([_array(value) for value in _tensors((inputs, named))])
+
+        def hook(layer: Any, inputs: Any, named: Any, output: Any) -> None:
+            given, result = taken.pop(), next(_tensors(output), None)
+            first = given[0] if given else None
+            visit(
+                Layer(
+                    name=name,
+                    call=next(calls),
+                    kind=kind,
+                    class_name=type(layer).__name__,
+                    settings=settings_of(layer, first),
+                    input=first,
+                    output=None if result is None else _array(result),
+                    parameters=shapes,
+                    leaf=leaf,
+                    further=tuple(map(fingerprint, given[1:])) if whole else (),
+                )
+            )
+
+        return before, hook
+
+    with contextlib.ExitStack() as hooks:
+        for name, layer in recorded_layers(net):
+            before, hook = hook_of(name, layer)
+            hooks.callback(layer.register_forward_pre_hook(before, with_kwargs=True).remove)
+            hooks.callback(layer.register_forward_hook(hook, with_kwargs=True).remove)
+        run()
+    return executions
+
+
+def _owned(layer: Any, inside: bool) -> Iterable[tuple[str, Any]]:
+    """Return (leaf name, tensor) for a layer's parameters and statistics.
+
+    If `inside` is True, include inner layers.
+    """
+    if hasattr(layer, "parameters_and_names"):  # a MindSpore cell
+        return layer.parameters_and_names(expand=inside)
+    owned = (*layer.named_parameters(recurse=inside), *layer.named_buffers(recurse=inside))
+    return [(leaf, value) for leaf, value in owned if leaf != "num_batches_tracked"]
+
+
+def _array(tensor: Any) -> np.ndarray:
+    tensor = tensor.detach().cpu().double() if hasattr(tensor, "__torch_function__") else tensor
+    return np.array(tensor.numpy(), np.float64)
+
+
+def _tensors(tree: Any) -> Iterator[Any]:
+    return (leaf for _, leaf in leaves(tree) if hasattr(leaf, "shape") and hasattr(leaf, "dtype"))

@@ -1,0 +1,68 @@
+"""Let layers of a MindSpore cell multiply their inputs by masks instead of dropping numbers."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import mindspore
+import numpy as np
+from mindspore import Parameter, Tensor, nn, ops
+
+from resnet_fn.parity.record.cells import write
+
+_assign = ops.Assign()
+
+
+class Masked(nn.Cell):
+    """A layer that multiplies its input by masks in training mode, with one mask for each call."""
+
+    mask_values: Parameter  # [calls, most numbers of a call]
+    mask_call: Parameter
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return `x` in evaluation mode.
+
+        In training mode, multiply `x` by the next mask in the list of masks.
+        """
+        if not self.training:
+            return x
+        mask = self.mask_values[self.mask_call]
+        _assign(self.mask_call, (self.mask_call + 1) % self.mask_values.shape[0])
+        return x * mask[: x.size].reshape(x.shape).astype(x.dtype)
+
+
+@contextlib.contextmanager
+def masked(net: nn.Cell, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[Callable[[], None]]:
+    """Let layers multiply their inputs by masks in training mode inside a `with` block.
+
+    `masks` maps a layer's path to a list with one mask for each call. The layers must have dropout
+    0. Yields a function that sets the masks. All masks are ones until the yielded function is
+    called. Compile the net in the `with` block.
+    """
+    layers = [
+        (layer, type(layer), masks[name]) for name, layer in net.cells_and_names() if name in masks
+    ]
+    values = []
+    for index, (layer, class_, calls) in enumerate(layers):
+        values.append(np.ones((len(calls), max(mask.size for mask in calls)), np.float32))
+        added = {"mask_call": Tensor(0, mindspore.int32), "mask_values": Tensor(values[-1])}
+        # the cell's own __setattr__ would add them to the net's parameters
+        for name, value in added.items():
+            parameter = Parameter(value, name=f"{name}.{index}", requires_grad=False)
+            object.__setattr__(layer, name, parameter)
+        for row, mask in zip(values[-1], calls, strict=True):
+            row[: mask.size] = mask.ravel()
+        # Compiled functions call no hooks, so the layer gets a new class. Layers are recognised by
+        # the old name.
+        layer.__class__ = type(class_.__name__, (Masked, class_), {})
+
+    def set_masks() -> None:
+        for (layer, _, _), value in zip(layers, values, strict=True):
+            write(layer.mask_values, value)
+
+    try:
+        yield set_masks
+    finally:
+        for layer, class_, _ in layers:
+            layer.__class__ = class_
+            object.__delattr__(layer, "mask_call")
+            object.__delattr__(layer, "mask_values")

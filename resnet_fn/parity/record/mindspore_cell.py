@@ -1,0 +1,194 @@
+"""Call a MindSpore net, compiled or not, and explain its errors."""
+
+import contextlib
+import inspect
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import mindspore
+import numpy as np
+from mindspore import Parameter, Tensor, nn
+
+from resnet_fn.config.hints import first_line
+from resnet_fn.parity.record.cells import unchanged, write
+from resnet_fn.parity.record.common import what_failed
+from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree, named_leaves
+from resnet_fn.runtime import process
+from resnet_fn.update.step import Compile
+
+_NO_KERNEL = re.compile(
+    r"The kernel (\w+) unregistered|kernelmod for op (\w+) failed|Unsupported op \[(\w+)\]|Not "
+    r"found op (\w+) on device"
+    r"|'(\w+)' is not supported on this device|(\w+) only supports Ascend"
+)
+
+_OF_SHAPES = re.compile(
+    r"shape|dim|rank|channel|broadcast|size|length|(positional|keyword) argument", re.IGNORECASE
+)
+
+_OF_GRAPHS = "The Traceback of Net Construct Code"  # in the errors of MindSpore's compiler
+
+
+@contextlib.contextmanager
+def run_in(mode: str) -> Iterator[None]:
+    """If the mode is "pynative", switch MindSpore's compiler off inside a `with` block, even for
+    `@jit` functions.
+    """
+    before = os.environ.get("MS_JIT")  # MindSpore reads it in each call
+    if mode == "pynative":
+        os.environ["MS_JIT"] = "0"
+    try:
+        yield
+    finally:
+        os.environ.pop("MS_JIT", None)
+        os.environ.update({} if before is None else {"MS_JIT": before})
+
+
+def compiler() -> Compile | None:
+    """Return `mindspore.jit`, or None if the environment variable MS_JIT=0 switches compiling
+    off.
+    """
+    return None if os.environ.get("MS_JIT") == "0" else mindspore.jit
+
+
+def outputs_of(value: Any) -> Arrays:
+    """Return the tensors in a net's outputs as arrays by name.
+
+    A single tensor has the name "logits".
+    """
+    return {
+        name: leaf.numpy()
+        for name, leaf in named_leaves(value, "logits").items()
+        if isinstance(leaf, Tensor)
+    }
+
+
+def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
+    """Return a function that takes one tuple and calls a net with the tuple's tensors as separate
+    inputs.
+
+    The function also has the methods of the net that a training step calls. If `inputs` is one
+    array, return the net.
+    """
+    if not isinstance(inputs, dict | tuple):
+        return net
+    places, defaults = tuple(range(len(inputs))), (None,) * len(inputs)
+    if isinstance(inputs, dict):
+        # Keyword arguments in compiled code give gradients of the wrong type, so arguments are
+        # passed by position.
+        names, parameters = (
+            sorted(inputs),
+            list(inspect.signature(net.construct).parameters.values()),
+        )
+        taken = [one.name for one in parameters]
+        if missing := [name for name in names if name not in taken]:
+            accepted = ", ".join(taken)
+            raise ValueError(
+                f"net: construct takes {accepted}, but not the input {missing[0]!r}; add it to "
+                "construct"
+            )
+        used = parameters[: 1 + max((taken.index(name) for name in names), default=-1)]
+        places = tuple(names.index(one.name) if one.name in names else -1 for one in used)
+        defaults = tuple(one.default for one in used)
+
+    def forward(tensors: tuple[Tensor, ...]) -> Any:
+        every: tuple[Any, ...] = ()
+        for index in range(len(places)):
+            every += (tensors[places[index]],) if places[index] >= 0 else (defaults[index],)
+        return net(*every)
+
+    for name in (
+        "set_train",
+        "trainable_params",
+        "get_parameters",
+        "cells_and_names",
+        "parameters_and_names",
+    ):
+        setattr(forward, name, getattr(net, name))
+    return forward
+
+
+def arguments(inputs: Tree) -> Any:
+    """Return inputs as a tensor or a tuple of tensors. The tensors of a dict are sorted by name."""
+    return map_tree(
+        Tensor,
+        tuple(inputs[name] for name in sorted(inputs)) if isinstance(inputs, dict) else inputs,
+    )
+
+
+@process.ending_mixed_precision()
+def call(net: nn.Cell, inputs: Tree) -> Any:
+    """Return the net's outputs.
+
+    A tuple is passed as positional arguments, a dict as keyword arguments.
+    """
+    tensors = map_tree(Tensor, inputs)
+    if isinstance(tensors, dict):
+        return net(**tensors)
+    return net(*tensors) if isinstance(tensors, tuple) else net(tensors)
+
+
+def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
+    """Return a net's outputs on a batch, and restore the net's mode.
+
+    In training mode, restore the statistics too.
+    """
+    was_training = net.training
+    net.set_train(train)
+    try:
+        with explained(inputs), unchanged(net.get_parameters() if train else ()):
+            outputs = call(net, inputs)
+            outputs_of(outputs)  # operations may fail after the call
+            return outputs
+    finally:
+        net.set_train(was_training)
+
+
+class MissingKernelError(ValueError):
+    """Raised if an operation has no kernel on this device."""
+
+
+@contextlib.contextmanager
+def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
+    """Turn an error inside a `with` block into a ValueError that lists the inputs and suggests a
+    fix.
+    """
+    try:
+        with process.ending_mixed_precision():
+            yield
+    except Exception as error:
+        text, fix = str(error), "add --debug to see where it fails"
+        shapes = _OF_SHAPES.search(first_line(error)) and not compiled
+        if kernel := _NO_KERNEL.search(text):
+            device = process.started.get("device", "CPU")
+            fix = (
+                f"no {device} kernel: {kernel[kernel.lastindex or 0]}; run `parity record` on a "
+                "device that has one"
+            )
+        elif shapes:
+            fix = "give the net the inputs that the reference takes"
+        elif compiled or _OF_GRAPHS in text:
+            fix = (
+                "correct what does not compile, or compare the net uncompiled with --mode pynative"
+            )
+        failed = what_failed("net", inputs, error, fix)
+        raise (MissingKernelError(str(failed)) if kernel else failed) from error
+
+
+def parameters_by_path(net: nn.Cell) -> dict[str, Parameter]:
+    """Return all parameters and statistics by path. A path may differ from the parameter's name."""
+    return dict(net.parameters_and_names())
+
+
+def state(net: nn.Cell) -> Arrays:
+    """Return copies of all parameters and statistics of a net as arrays by path."""
+    return {name: parameter.numpy().copy() for name, parameter in parameters_by_path(net).items()}
+
+
+def assign(net: nn.Cell, values: Mapping[str, np.ndarray]) -> None:
+    """Set a net's parameters in place, so that compiled functions use the new values."""
+    parameters = parameters_by_path(net)
+    for name, value in values.items():
+        write(parameters[name], value)

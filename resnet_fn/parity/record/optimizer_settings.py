@@ -1,0 +1,56 @@
+"""Read the settings of an optimizer for each parameter."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from resnet_fn.parity.trace.data import DECAY, RATE, Settings
+
+# The frameworks' names of settings → our names. Torch's `betas` are read as beta1 and beta2.
+_WORDS = {
+    **{"lr": RATE, "weight_decay": DECAY, "beta1": "β1", "beta2": "β2", "alpha": "α", "decay": "α"},
+    **dict.fromkeys(("eps", "epsilon"), "eps"),
+    **dict.fromkeys(("nesterov", "use_nesterov"), "nesterov"),
+    **dict.fromkeys(("amsgrad", "use_amsgrad"), "amsgrad"),
+    **{word: word for word in ("momentum", "dampening", "centered", "maximize")},
+    "decoupled_weight_decay": "decoupled weight decay",
+}
+
+
+def torch_settings(groups: Iterable[Mapping[str, Any]], names: Mapping[int, str]) -> Settings:
+    """Return the settings of a torch optimizer.
+
+    `names` maps the `id()` of a parameter to its name.
+    """
+    settings: Settings = {}
+    for group in groups:
+        trained = [names[id(one)] for one in group["params"] if id(one) in names]
+        numbers = {**group, **dict(zip(("beta1", "beta2"), group.get("betas", ()), strict=False))}
+        for key in [key for key in numbers if key in _WORDS]:
+            settings.setdefault(_WORDS[key], {}).update(dict.fromkeys(trained, float(numbers[key])))
+    return settings
+
+
+def mindspore_settings(optimizer: Any, names: Mapping[int, str]) -> Settings:
+    """Return the settings of a MindSpore `nn.Optimizer`.
+
+    `names` maps the `id()` of a parameter to its name.
+    """
+    count = len(optimizer.parameters)
+
+    def of_each(values: Any) -> Iterable[float]:
+        spread = values if isinstance(values, tuple) else (values,) * count
+        return (
+            float(value.numpy().item() if hasattr(value, "numpy") else value) for value in spread
+        )
+
+    values = {RATE: of_each(optimizer.learning_rate)}
+    if not optimizer.dynamic_weight_decay:
+        # Without groups, MindSpore does not decay parameters named gamma and beta.
+        pairs = zip(of_each(optimizer.weight_decay), optimizer.decay_flags, strict=True)
+        values[DECAY] = (decay if applies else 0.0 for decay, applies in pairs)
+    others = [
+        key for key in _WORDS if key not in ("lr", "weight_decay") and hasattr(optimizer, key)
+    ]
+    values |= {_WORDS[key]: of_each(getattr(optimizer, key)) for key in others}
+    order = [names[id(parameter)] for parameter in optimizer.parameters]
+    return {word: dict(zip(order, numbers, strict=True)) for word, numbers in values.items()}

@@ -1,0 +1,84 @@
+"""Measure the rounding of the reference's arrays: against float64, and under noise."""
+
+import math
+from collections.abc import Collection, Sequence
+
+from resnet_fn.parity.trace.data import Rounding, Trace
+from resnet_fn.parity.trace.difference import ROUNDING_FACTOR, relative_error
+from resnet_fn.parity.trace.stages import (
+    AFTER,
+    ALL_GRADIENTS,
+    GRADIENTS,
+    MOVED,
+    NOISE,
+    OUTPUTS,
+    STAGES,
+    WITH_DROPOUT,
+    Row,
+    by_update,
+    flat,
+)
+
+_MOST = 0.05  # the largest error that is allowed because of noise alone
+
+# with ROUNDING_FACTOR, 16: all 165 arrays of right ports were within this bound (docs/migrating.md)
+SPREADS = 4
+
+
+def rounding(trace: Trace, exact: Trace) -> Rounding:
+    """Return the relative errors of a trace's arrays against the same net in float64, by stage and
+    name.
+    """
+    rows = [row for row in STAGES if row.tolerance]
+    rows.append(Row(ALL_GRADIENTS, 1.0, "", lambda trace: {"": flat(trace.gradients)}))
+    rows.append(Row(OUTPUTS, 1.0, "", lambda trace: by_update(map(flat, trace.train_outputs))))
+    roundings: Rounding = {}
+    for row in rows:
+        errors, exactly = roundings.setdefault(row.name, {}), row.values(exact)
+        for name, value in row.values(trace).items():
+            error = relative_error(value, exactly[name])
+            errors[name] = 0.0 if math.isnan(error) else error
+    for index, pair in enumerate(zip(trace.later, exact.later, strict=True)):
+        roundings |= {
+            f"{name} of batch {index + 2}": errors for name, errors in rounding(*pair).items()
+        }
+    for pair in zip(trace.dropped, exact.dropped, strict=True):
+        roundings |= {f"{name}{WITH_DROPOUT}": errors for name, errors in rounding(*pair).items()}
+    return roundings
+
+
+def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
+    """Return each array's rounding: the error in `measured` or, if larger, an estimate from the
+    changes in `noisy`.
+
+    `noisy` has the relative changes of the first batch's arrays under noise of one unit in the last
+    place.
+    """
+    grown = {}
+    for stage, errors in measured.items():
+        first = stage.partition(" of batch ")[0].removesuffix(WITH_DROPOUT)
+        changes = [one.get(first, {}) for one in noisy]
+        spreads = {
+            name: SPREADS * max((one.get(name, 0.0) for one in changes), default=0.0)
+            for name in errors
+        }
+        least = {name: min(spread, _MOST / ROUNDING_FACTOR) for name, spread in spreads.items()}
+        if first == GRADIENTS:  # such a gradient is only rounding
+            least |= {name: spread for name, spread in spreads.items() if spread >= NOISE}
+        grown[stage] = {name: max(error, least[name]) for name, error in errors.items()}
+    return grown
+
+
+def drift(noisy: Trace, trace: Trace, measured: Rounding, parameters: Collection[str]) -> Rounding:
+    """Return relative changes by noise in statistics, last outputs, and weights whose gradients are
+    only rounding.
+    """
+    # all names of trained ones
+    errors, statistics = rounding(noisy, trace), noisy.after[-1].keys() - parameters
+    # Adam divides by the gradient, so a weight drifts even if the gradient is only rounding.
+    drifting = statistics | {name for name, error in measured[GRADIENTS].items() if error >= NOISE}
+    moved = {
+        stage: {name: one for name, one in errors[stage].items() if name in drifting}
+        for stage in AFTER
+    }
+    return {**moved, MOVED: errors[MOVED]}

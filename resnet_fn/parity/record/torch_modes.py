@@ -1,0 +1,201 @@
+"""Modes in which PyTorch's functions compute otherwise: in float64, with noise, with flipped ties; and
+one that notes unused limits."""
+
+import contextlib
+import functools
+import os
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from resnet_fn.config.hints import first_line
+
+
+@contextlib.contextmanager
+def in_float64() -> Iterator[None]:
+    """Turn float32 tensors into float64 inside a `with` block, for example the result of
+    `torch.zeros(…)`.
+    """
+
+    def widen(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor) and leaf.dtype == torch.float32:
+            return leaf.double()
+        return torch.float64 if leaf is torch.float32 else leaf
+
+    wide = functools.partial(torch.utils._pytree.tree_map, widen)
+
+    class Widen(torch.overrides.TorchFunctionMode):
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            # the second argument, a memo of copies, must not be mapped
+            if function is torch.Tensor.__deepcopy__:
+                return function(*args, **(kwargs or {}))
+            function = torch.Tensor.double if function is torch.Tensor.float else function
+            return wide(function(*wide(args), **wide(kwargs or {})))
+
+    usual = torch.get_default_dtype()
+    try:
+        with Widen():
+            torch.set_default_dtype(torch.float64)  # of `torch.full(…, finfo(dtype).min)`
+            yield
+    except Exception as error:
+        frames = [
+            one
+            for one in traceback.extract_tb(error.__traceback__)
+            if not one.filename.startswith(_INSIDE)
+        ]
+        place = "".join(f"{frame.filename}:{frame.lineno}: {frame.line}: " for frame in frames[-1:])
+        raise ValueError(
+            f"reference: {place}the module fails in float64, which is needed to measure rounding "
+            f"({type(error).__name__}: {first_line(error)}); make tensors in the input's type, "
+            "dtype=x.dtype"
+        ) from error
+    finally:
+        torch.set_default_dtype(usual)
+
+
+_INSIDE = (
+    os.path.dirname(torch.__file__),
+    os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
+)
+
+# Calls that do not round, because they only move, make or read numbers.
+_EXACT = """
+    __deepcopy__ __get__ __getitem__ __reduce_ex__ __set__ arange backward cat chunk clone contiguous cpu detach dim
+    double dropout embedding empty expand expand_as flatten flip float full gather index_select item masked_fill
+    max_pool2d numpy ones ones_like pad permute relu relu_ repeat reshape roll size split squeeze stack swapaxes t
+    tensor to tolist transpose unbind unflatten unsqueeze view view_as where zeros zeros_like
+"""
+
+
+class Noise(torch.overrides.TorchFunctionMode):
+    """A context manager that adds relative noise of 2⁻²³ to float32 operands and results of calls
+    that round.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.generator, self.exact = torch.Generator().manual_seed(seed), {*_EXACT.split()}
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name, kwargs = getattr(function, "__name__", ""), kwargs or {}
+        in_place = (name.endswith("_") and not name.endswith("__")) or name.startswith(
+            ("__i", "__set")
+        )
+        if name in self.exact or in_place or "out" in kwargs:
+            return function(*args, **kwargs)
+        noisy = functools.partial(torch.utils._pytree.tree_map, self._add)
+        kept = 1 if name == "batch_norm" else len(args)  # writes into its further arguments
+        return noisy(function(*noisy(args[:kept]), *args[kept:], **kwargs))
+
+    def _add(self, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or leaf.dtype != torch.float32:
+            return leaf
+        return leaf * (1 + 2**-23 * torch.randn(leaf.shape, generator=self.generator))
+
+
+# Functions that limit numbers → the names of their arguments after the first.
+_LIMITED = {
+    "clamp": ("min", "max"),
+    "clip": ("min", "max"),
+    "clamp_min": ("min",),
+    "clamp_max": ("max",),
+}
+
+_LIMITED["normalize"] = ("p", "dim", "eps")
+
+
+class Limits(torch.overrides.TorchFunctionMode):
+    """A context manager that notes unused limits, such as `clamp(min=1e-12)` if all numbers are 0
+    or above 1e-12.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached: dict[str, bool] = {}
+
+    @property
+    def lines(self) -> list[str]:
+        """A line for each limit that changes no number except 0, such as "net.py:31, clamp: nothing
+        below 1e-12".
+        """
+        return [line for line, reached in self.reached.items() if not reached]
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name, kwargs = getattr(function, "__name__", "").rstrip("_"), kwargs or {}
+        if args and name in _LIMITED:
+            x, given = args[0], dict(zip(_LIMITED[name], args[1:], strict=False)) | kwargs
+            if name == "normalize":
+                x, given["min"] = (
+                    x.norm(given.get("p", 2.0), given.get("dim", 1)),
+                    given.get("eps", 1e-12),
+                )
+            stack = [
+                one
+                for one in traceback.extract_stack()[:-1]
+                if not one.filename.startswith(_INSIDE[0])
+            ]
+            # a call by this package, not by the user's code
+            own = stack[-1].filename.startswith(_INSIDE[1])
+            place = f"{os.path.basename(stack[-1].filename)}:{stack[-1].lineno}"
+            for end, word in (("min", "below"), ("max", "above")):
+                if isinstance(limit := given.get(end), int | float) and not own:
+                    line = f"{place}, {name}: nothing {word} {limit:g}"
+                    beyond = x < limit if end == "min" else x > limit
+                    self.reached[line] = self.reached.get(line, False) or bool(
+                        (beyond & (x != 0)).any()
+                    )
+        return function(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def flip_ties(width: float) -> Iterator[Callable[[], int]]:
+    """Treat ties (ReLU inputs near the kink) as inputs on the kink's other side, inside a `with`
+    block.
+
+    A tie is nearer to the kink than `width` times the input's root mean square. For a tie, the
+    output of a ReLU hardly changes, but the gradient changes from 0 to 1 or from 1 to 0. Yields a
+    function that counts the ties so far.
+    """
+    functional = torch.nn.functional
+    relus = {
+        functional.relu,
+        functional.relu_,
+        torch.relu,
+        torch.relu_,
+        torch.Tensor.relu,
+        torch.Tensor.relu_,
+    }
+    count = 0
+
+    def flipped(x: torch.Tensor, at: float) -> torch.Tensor:
+        nonlocal count
+        tie = (x.detach() - at).abs() < width * x.detach().square().mean().sqrt()
+        count += int(tie.sum())
+        above = torch.relu(x - at)  # its gradient at 0 is 0
+        return torch.where(tie, x - at - above, above)
+
+    class FlipTies(torch.overrides.TorchFunctionMode):
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if function in relus:
+                return flipped(args[0], 0.0)
+            if function in (functional.relu6, functional.hardtanh):
+                least, most = (
+                    (0.0, 6.0)
+                    if function is functional.relu6
+                    else (kwargs["min_val"], kwargs["max_val"])
+                )
+                return least + flipped(args[0], least) - flipped(args[0], most)
+            return function(*args, **(kwargs or {}))
+
+    with FlipTies():
+        yield lambda: count

@@ -1,0 +1,200 @@
+"""Copy, prepare and call a torch module."""
+
+import contextlib
+import copy
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+
+from resnet_fn.config.hints import few
+from resnet_fn.parity.record.common import what_failed
+from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree, named_leaves
+
+
+def copied(module: torch.nn.Module) -> torch.nn.Module:
+    """Return a copy of a module.
+
+    Tensors that are computed from parameters are copied as plain tensors.
+    """
+    values = [value for layer in module.modules() for value in vars(layer).values()]
+    known = {
+        id(one): one.detach().clone()
+        for one in values
+        if isinstance(one, torch.Tensor) and not one.is_leaf
+    }
+    # The copy shares the layers' random generators, so that each call draws other numbers
+    # (`is_random`). Generators in lists or dicts are copied, so a layer that uses them seems not to
+    # be random.
+    kinds = (torch.Generator, np.random.Generator, np.random.RandomState, Random)
+    shared = {id(one): one for one in values if isinstance(one, kinds)}
+    return copy.deepcopy(module, {**known, **shared})
+
+
+def initialise(module: torch.nn.Module, inputs: Tree) -> None:
+    """Run a module with lazy parameters once on a batch, which gives the parameters their sizes."""
+    if any(torch.nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
+        was_training = module.training
+        with torch.no_grad():
+            call(module.eval(), tensors(inputs, torch.float32))
+        module.train(was_training)
+
+
+def dtype_of(module: torch.nn.Module) -> torch.dtype:
+    """Return the type of a module's parameters."""
+    return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+
+
+def state(module: torch.nn.Module) -> Arrays:
+    """Return the parameters and statistics of a module as arrays by name, without BatchNorm's batch
+    counters.
+    """
+    return {
+        name: value.detach().cpu().numpy().copy()
+        for name, value in module.state_dict().items()
+        if not name.endswith("num_batches_tracked")
+    }
+
+
+def outputs_of(value: Any) -> Arrays:
+    """Return the tensors in a module's outputs as arrays by name.
+
+    A single tensor has the name "logits".
+    """
+    return {
+        name: leaf.detach().cpu().double().numpy()
+        if leaf.dtype == torch.float64
+        else leaf.detach().float().numpy()
+        for name, leaf in named_leaves(value, "logits").items()
+        if isinstance(leaf, torch.Tensor)
+    }
+
+
+def with_masks(
+    module: torch.nn.Module, masks: Mapping[str, Sequence[np.ndarray]]
+) -> torch.nn.Module:
+    """Return a copy of a module whose layers multiply outputs by `masks` in training mode, one mask
+    for each call.
+    """
+    module = copied(module)
+
+    def multiply(values: Sequence[np.ndarray]) -> Callable[..., torch.Tensor | None]:
+        tensors, calls = [torch.tensor(value) for value in values], itertools.count()
+
+        def hook(layer: torch.nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor | None:
+            return (
+                output * tensors[next(calls) % len(tensors)].to(output.dtype)
+                if layer.training
+                else None
+            )
+
+        return hook
+
+    for name, values in masks.items():
+        module.get_submodule(name).register_forward_hook(multiply(values))
+    return module
+
+
+def tensors(tree: Tree, dtype: torch.dtype) -> Tree:
+    """Return the tree with arrays copied to tensors. Floats get the type `dtype`."""
+    # Arrays are copied, because a module may write into its inputs.
+    return map_tree(
+        lambda leaf: torch.from_numpy(np.array(leaf)).to(dtype if leaf.dtype.kind == "f" else None),
+        tree,
+    )
+
+
+def first_call(module: torch.nn.Module, inputs: Tree, train: bool = False) -> Any:
+    """Return the outputs of a copy of a module on a batch.
+
+    An error becomes a ValueError that lists the inputs.
+    """
+    try:
+        with torch.no_grad():
+            return call(copied(module).train(train), tensors(inputs, torch.float32))
+    except Exception as error:
+        raise what_failed(
+            "reference", inputs, error, "give --inputs, or sizes that the module takes"
+        ) from error
+
+
+@contextlib.contextmanager
+def layer_by_layer() -> Iterator[None]:
+    """Switch torch's fused transformer kernels off inside a `with` block."""
+    was = torch.backends.mha.get_fastpath_enabled()
+    # fused kernels skip hooks, and return zeros for hidden tokens
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was)
+
+
+def call(module: torch.nn.Module, inputs: Tree) -> Any:
+    """Return the module's outputs.
+
+    A tuple is passed as positional arguments, a dict as keyword arguments.
+    """
+    with layer_by_layer():
+        if isinstance(inputs, dict):
+            return module(**inputs)
+        return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
+
+
+@torch.no_grad()
+def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
+    """Randomise, in place, untrained BatchNorm statistics and trained parameters whose numbers are
+    all equal.
+
+    Initial values such as mean 0 and gamma 1 would hide how a port uses them. Statistics are drawn
+    around those of a batch, so that activations keep their size. Returns a line that names the
+    changed parameters, or an empty string.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    norms, changed = [], []
+    for layer in module.modules():
+        if (
+            isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)
+            and layer.affine
+            and layer.track_running_stats
+        ):
+            mean, variance = layer.running_mean, layer.running_var
+            if (
+                mean is not None
+                and variance is not None
+                and not mean.any()
+                and (variance == 1).all()
+            ):
+                norms.append((layer, layer.momentum))
+                layer.momentum = 1.0
+    for name, weight in module.named_parameters():
+        if weight.requires_grad and weight.numel() and (weight == weight.flatten()[0]).all():
+            # A matrix of zeros hides all layers before it, so its numbers get the size 1/√fan-in.
+            size = 0.2 * float(weight.flatten()[0].abs()) or (
+                weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.2
+            )
+            weight += size * torch.randn(weight.shape, generator=generator)
+            changed.append(name)
+    words = (
+        f"random numbers for {len(changed)} constant arrays of the reference: {few(changed)}"
+        if changed
+        else ""
+    )
+    if not norms:
+        return words
+    was_training = module.training
+    module.train(True)
+    call(module, tensors(inputs, torch.float32))
+    for layer, momentum in norms:
+        layer.momentum = momentum
+        mean, variance = layer.get_buffer("running_mean"), layer.get_buffer("running_var")
+        mean += 0.2 * torch.randn(mean.shape, generator=generator) * variance.sqrt()
+        variance *= torch.exp(0.5 * torch.randn(variance.shape, generator=generator))
+        # A channel that is constant on this batch has variance 0. Dividing by √eps would magnify
+        # rounding.
+        variance.clamp_(min=0.01 * float(variance.mean()) + 1e-3)
+    module.train(was_training)
+    return words

@@ -1,0 +1,1 @@
+"""Show the ladder: a table, a page, and JSON."""

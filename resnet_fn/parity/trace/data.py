@@ -1,0 +1,168 @@
+"""The data that is recorded of one side of the comparison."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.plan import Task
+from resnet_fn.parity.trace.tree import Arrays
+
+Rounding = dict[str, dict[str, float]]  # stage → name of an array → relative error
+
+
+@dataclasses.dataclass(frozen=True)
+class Drop:
+    """A place where a net applies dropout."""
+
+    title: str  # the title of a layer's execution
+    share: float  # the dropout probability
+    once: bool | None  # whether the layer drops once in each call; None if the layer did not run
+    scale: float = 0.0  # the factor of the numbers that are kept; 0 if no mask is used or known
+    shape: tuple[int, ...] = ()  # the mask's shape, 1 along axes on which the mask does not depend
+
+
+@dataclasses.dataclass
+class Probe:
+    """The results of one side on one probe (a run of the net or of a layer on changed inputs)."""
+
+    outputs: Arrays  # a net's outputs by name, or a layer's first output
+    error: str  # why there are no outputs, or an empty string
+    # the reference's rounding of each output
+    rounding: dict[str, float] = field(default_factory=dict)
+    further: tuple[float, ...] = ()  # numbers that differ if the two sides had different inputs
+
+
+Probes = dict[str, dict[str, Probe]]  # layer's name ("" for the net) → probe's name → result
+
+# a net's dropouts; its executions in training mode without dropout
+Dropping = tuple[Sequence[Drop], Sequence[Layer]]
+
+
+@dataclasses.dataclass
+class Trace:
+    """The numbers that one side of the comparison computes in the updates of a task."""
+
+    eval_outputs: Arrays  # outputs on the first batch, in evaluation mode, before any update
+    start: Arrays  # all parameters and statistics before the first update
+    rates: list[float]  # the learning rate of each update
+    # parameters and statistics after each of LATER updates
+    after: list[Arrays] = field(default_factory=list)
+    # on each update's last micro-batch, before the update
+    train_outputs: list[Arrays] = field(default_factory=list)
+    # one for each update, computed before the update
+    losses: list[float] = field(default_factory=list)
+    # global gradient norm before clipping, one for each update
+    norms: list[float] = field(default_factory=list)
+    # in update 1, mean over micro-batches, before clipping
+    gradients: Arrays = field(default_factory=dict)
+    clipped: Arrays = field(default_factory=dict)  # `gradients` after clipping
+    # `gradients` of each micro-batch, if there are several
+    parts: list[Arrays] = field(default_factory=list)
+    # changes by the optimizer alone, by update (`alone`)
+    alone: dict[str, Arrays] = field(default_factory=dict)
+    # the loss on other outputs, by case
+    losses_alone: dict[str, float] = field(default_factory=dict)
+    # of the optimizer, by parameter
+    settings: dict[str, dict[str, float]] = field(default_factory=dict)
+    # the moving average after the last update, if there is one
+    average: Arrays = field(default_factory=dict)
+    # of each further batch, with the weights `start`
+    later: list["Trace"] = field(default_factory=list)
+    # update 1 again, with masks, if a layer uses one
+    dropped: list["Trace"] = field(default_factory=list)
+    # initial values of several nets (`several_builds`)
+    builds: list[Arrays] = field(default_factory=list)
+    # like `eval_outputs`, after the updates of `after`: with the reference's weights and this
+    # side's other state
+    last_outputs: Arrays = field(default_factory=dict)
+    # PyTorch's buffers (without statistics) that these updates have changed → the mode in which the
+    # buffer's first values would change an output: "evaluation", "training", or "" if neither
+    moved: dict[str, str] = field(default_factory=dict)
+    # For one of several workers: the gradients that its all-reduce took and returned in update 1;
+    # the statistics after its own part of that batch alone; the losses of this part, and in
+    # evaluation mode of the batch and of all parts
+    sent: Arrays = field(default_factory=dict)
+    received: Arrays = field(default_factory=dict)
+    own_statistics: Arrays = field(default_factory=dict)
+    own_losses: list[float] = field(default_factory=list)
+
+
+# A ReLU input within rounding of 0 is a tie. float32 cannot decide on which side of 0 a tie lies,
+# and the side changes all gradients below. The reference runs again with every tie on the other
+# side, to measure how far they change.
+SIGMAS = 4.0  # a single value may have several times the root mean square error, in either net
+
+# Width of a tie → a function that returns the reference's changes with flipped ties, and the number
+# of ties. There are several widths, because the other side's errors are not known yet.
+Flipped = Mapping[float, Callable[[], tuple[Rounding, int]]]
+
+
+class Wanted(NamedTuple):
+    """The port's arrays, which a search for causes tries to compute with the reference's module."""
+
+    stage: str  # the first stage that differs: a forward stage, loss or gradients
+    layers: dict[str, tuple[np.ndarray, float]]  # outputs of layers, by the reference's titles
+    results: dict[str, tuple[np.ndarray, float]]  # the net's outputs, or loss and gradients
+    convert: Callable[[Any], Arrays]  # what the reference's run returns → arrays named as `results`
+
+
+@dataclasses.dataclass
+class Recording:
+    """Everything that is recorded of one side of the comparison.
+
+    A trace folder contains one recording.
+    """
+
+    framework: str  # "PyTorch 2.13.0", "MindSpore 2.10.0"
+    task: Task  # the updates that were made
+    initial: Arrays  # all parameters and statistics of the net as it was built
+    # by mode, "eval", "train", "dropout" (with masks); before any update
+    layers: dict[str, list[Layer]]
+    trace: Trace  # the numbers that were computed
+    # errors against float64 (`stages.rounding`); {}: unknown
+    rounding: Rounding = field(default_factory=dict)
+    # errors with flipped ties, by width; {}: unknown
+    flipped: Flipped = field(default_factory=dict)
+    # for causes, a line each; None: there is no module
+    search: Callable[[Wanted], list[str]] | None = None
+    # parameters that are one array, by name
+    tied: list[tuple[str, ...]] = field(default_factory=list)
+    # the parameters that an update changes, by name
+    trainable: list[str] = field(default_factory=list)
+    # arrays that need no counterpart: not trained, no statistics
+    constants: list[str] = field(default_factory=list)
+    # changes that made both sides comparable, a line each
+    notes: list[str] = field(default_factory=list)
+    # the environment of the process that recorded (`environment`); empty: unknown
+    environment: dict[str, str] = field(default_factory=dict)
+    # whether outputs in evaluation mode differ from call to call, before dropout is set to 0
+    random_eval: bool = False
+    # what draws random numbers in training mode, with dropout set to 0; empty if nothing does
+    random_train: str = ""
+    drops: list[Drop] | None = None  # the net's dropouts (`drops_of`); None: not recorded
+    probes: Probes = field(default_factory=dict)  # results on other inputs; {}: not computed
+    # measures the rounding of the asked probes, by layer; None if the rounding is known
+    measure_probes: Callable[[Mapping[str, Sequence[str]]], None] | None = None
+    # limits of the reference's functions that no number reaches
+    limits: list[str] = field(default_factory=list)
+    file: str = ""  # the user's file, "net.py, SHA-256 …"; empty for a net of this package
+    # the trace of each of several workers; rank 0 has `trace`
+    ranks: list[Trace] = field(default_factory=list)
+
+    @property
+    def dropping(self) -> Dropping:
+        """A pair of the net's dropouts and its layers' executions in training mode with dropout
+        switched off.
+        """
+        return self.drops or (), self.layers["train"]
+
+
+STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")
+
+Settings = dict[str, dict[str, float]]  # name of the setting → name of the parameter → number
+
+RATE, DECAY = "learning rate", "weight decay"

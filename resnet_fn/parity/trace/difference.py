@@ -1,0 +1,163 @@
+"""Compare two arrays, and decide whether the difference is only rounding.
+
+The reference also computes each array in float64. A difference is rounding, not a fault, if it is
+not much larger than the reference's own float32 error.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+# the worst last
+VERDICTS = OK, ROUNDING, UNDECIDED, DIFFERS = "ok", "rounding", "undecided", "DIFFERS"
+
+# Two float32 implementations that add in different orders are about equally far from float64
+# (docs/migrating.md).
+ROUNDING_FACTOR = 4.0
+
+# With more rounding, an error of a quarter of the array would pass. The verdict is "undecided"
+# instead.
+CEILING = 0.25 / ROUNDING_FACTOR
+
+_LEAST = 1e-6  # relative error that is never beyond rounding
+
+FITS = 1e-3  # relative error up to which a cause explains a difference
+
+_APART = 1e6  # numbers above this times the median, such as −1e9, would hide all others in a norm
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """The difference between one array and the reference's array."""
+
+    name: str  # the name of the parameter, layer or update
+    max_abs: float  # the largest |a − b|
+    relative: float  # ‖a − b‖ / ‖b‖ (‖a − b‖ where b is zero)
+    cosine: float  # the cosine of the angle between a and b; 1 where both are zero
+    # ours, theirs: the values of a (MindSpore's) and b (the reference's) where |a − b| is largest
+    ours: float
+    theirs: float
+    place: tuple[int, ...]  # the index of that place
+    # the reference's relative error in float32 against float64, or the stage's estimate if larger;
+    # 0 if unknown
+    rounding: float
+    tolerance: float  # the relative error that passes
+
+    @property
+    def verdict(self) -> str:
+        """One of "ok", "rounding" (beyond the tolerance, but only rounding), "undecided" and
+        "DIFFERS".
+        """
+        if math.isnan(self.relative):
+            return UNDECIDED if self.tolerance else OK  # without a tolerance, arrays are copies
+        if self.relative <= self.tolerance:
+            return OK
+        if self.relative > ROUNDING_FACTOR * self.rounding:
+            return DIFFERS
+        return ROUNDING if self.rounding <= CEILING else UNDECIDED
+
+    @property
+    def doubt(self) -> str:
+        """The reason for the verdict "undecided"."""
+        if math.isnan(self.relative):
+            return "no number is finite on either side"
+        return (
+            f"a relative rounding error of {self.rounding:.2g} in the reference is too large to "
+            "compare"
+        )
+
+    @property
+    def excess(self) -> float:
+        """The relative error divided by the tolerance, or by the limit of rounding if the verdict
+        is "rounding".
+        """
+        if math.isnan(self.relative):
+            return math.inf
+        allowed = max(
+            self.tolerance, ROUNDING_FACTOR * self.rounding if self.verdict == ROUNDING else 0.0
+        )
+        return self.relative / allowed if allowed else (math.inf if self.relative else 0.0)
+
+    @property
+    def beyond(self) -> float:
+        """The relative error divided by the limit of rounding if limit < error ≤ tolerance,
+        else 0.
+        """
+        bound = max(_LEAST, ROUNDING_FACTOR * self.rounding)
+        return self.relative / bound if bound < self.relative <= self.tolerance else 0.0
+
+    def values(self) -> str:
+        """Return both values at the largest difference, as in "0.12 here, 0.13 in the reference at
+        [0, 3]".
+        """
+        place = f" at {list(self.place)}" if self.place else ""
+        return f"{self.ours:.9g} here, {self.theirs:.9g} in the reference{place}"
+
+
+def norm(array: Any) -> float:
+    """Return ‖array‖, computed in float64."""
+    # in float32, 1e-23 squared would be 0
+    return float(np.linalg.norm(np.asarray(array, np.float64)))
+
+
+def relative_error(a: Any, b: Any) -> float:
+    """Return ‖a − b‖ / ‖b‖ in float64, or ‖a − b‖ if b is zero.
+
+    The error is infinite if NaN or infinities are at different places, and NaN if no number is
+    finite. Equal NaN and equal infinities are ignored. Very large numbers are compared separately,
+    and the larger of both errors is returned.
+    """
+    a, b = (np.asarray(array, np.float64).ravel() for array in (a, b))
+    finite = np.isfinite(a) & np.isfinite(b)
+    if not finite.all():  # else nothing is copied: a net's arrays are large
+        if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+            return math.inf
+        if not finite.any():
+            return math.nan
+        a, b = a[finite], b[finite]
+    sizes = np.abs(b)
+    # The median is slow. If more than half of the numbers are near the largest, none is far above
+    # the median.
+    if a.size and np.count_nonzero(sizes > sizes.max() / _APART) <= a.size // 2:
+        median = np.median(sizes)
+        large = sizes > _APART * median
+        if median and large.any():
+            return max(norm(a[part] - b[part]) / (norm(b[part]) or 1.0) for part in (large, ~large))
+    return norm(a - b) / (norm(b) or 1.0)
+
+
+def difference(
+    name: str, ours: Any, theirs: Any, tolerance: float = 0.0, rounding: float = 0.0
+) -> Difference:
+    """Compare an array with the reference's array of the same shape.
+
+    `tolerance` is the relative error that always passes. `rounding` is the relative error of
+    `theirs` against float64.
+    """
+    a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    if a.shape != b.shape:
+        raise ValueError(
+            f"{name}: the shape is {a.shape}, but {b.shape} in the reference; make the shapes equal"
+        )
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(a - b)
+    unclear = ~np.isfinite(apart)
+    if unclear.any():
+        equal = (a == b) | (np.isnan(a) & np.isnan(b))
+        apart = np.where(unclear, np.where(equal, 0.0, np.inf), apart)
+    place = np.unravel_index(int(apart.argmax()), a.shape) if a.size else ()
+    finite = np.isfinite(a) & np.isfinite(b) if unclear.any() else ...
+    norms = norm(a[finite]) * norm(b[finite])
+    return Difference(
+        name=name,
+        max_abs=float(apart.max(initial=0.0)),
+        relative=relative_error(a, b),
+        cosine=float(np.vdot(a[finite], b[finite])) / norms if norms else float(not apart.any()),
+        ours=float(a[place]) if a.size else 0.0,
+        theirs=float(b[place]) if a.size else 0.0,
+        place=tuple(int(index) for index in place),
+        rounding=rounding,
+        tolerance=tolerance,
+    )

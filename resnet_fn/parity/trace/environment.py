@@ -1,0 +1,58 @@
+"""Record the versions, the device and the environment variables that can change results."""
+
+import os
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+import resnet_fn
+from resnet_fn.config.packages import installed
+from resnet_fn.runtime.cpus import processor
+
+# Prefixes of environment variables that choose kernels or change the kernels' results.
+_VARIABLES = (
+    "ONEDNN_",
+    "DNNL_",
+    "ATEN_",
+    "OMP_NUM",
+    "MKL_",
+    "MS_DEV_",
+    "HCCL_DETERMINISTIC",
+    "CUBLAS_WORKSPACE",
+)
+
+_LIBRARIES = ("mindspore", "torch", "numpy")
+
+
+def environment(**settings: Any) -> dict[str, str]:
+    """Return a dict of strings: versions and environment variables of this process, and `settings`
+    like the device.
+    """
+    values = {
+        "resnet_fn": resnet_fn.__version__,
+        "Python": platform.python_version(),
+        "CPU": processor(),
+    }
+    values |= {name: version for name in _LIBRARIES if (version := installed(name))}
+    values |= {name: str(value) for name, value in settings.items()}
+    return values | {
+        name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)
+    }
+
+
+def environment_notes(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
+    """Return one line for each value that differs.
+
+    A version is compared only if both environments have the package.
+    """
+    common = [
+        name
+        for name in {**ours, **theirs}
+        if name.startswith(_VARIABLES) or (name in ours and name in theirs)
+    ]
+    pairs = {name: (ours.get(name, "not set"), theirs.get(name, "not set")) for name in common}
+    return [
+        f"{name}: {here} here, {there} in the reference"
+        for name, (here, there) in pairs.items()
+        if here != there
+    ]

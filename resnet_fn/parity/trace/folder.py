@@ -1,0 +1,262 @@
+"""Write and read a trace: a folder with a recording in `manifest.json` and its arrays in
+`arrays.npz`. Needs NumPy only.
+
+A trace may come from a stranger. Nothing in a trace is executed, and loading needs no more memory
+than the files have bytes. The manifest contains the SHA-256 of `arrays.npz`, and the SHA-256 of the
+manifest's other entries. Several workers write a folder each (rank-0, rank-1, …).
+"""
+
+import dataclasses
+import functools
+import json
+import math
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.config.hints import first_line
+from resnet_fn.config.recipe import recipe_from_dict
+from resnet_fn.parity.trace.data import Drop, Probe, Probes, Recording, Trace
+from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.plan import Task
+from resnet_fn.parity.trace.ranks import merge
+from resnet_fn.runtime.disk import sha256, sha256_of_file
+from resnet_fn.runtime.workers import Workers, barrier, gather_texts
+
+FORMAT, VERSION = "resnet_fn parity trace", 3
+
+MANIFEST, ARRAYS = "manifest.json", "arrays.npz"
+
+# Name of a dataclass → the function that builds an object from the fields.
+_CLASSES: dict[str, Callable[..., Any]] = {
+    **{one.__name__: one for one in (Recording, Task, Trace, Drop, Probe)},
+    # traces of 0.2.0 have `states`, which is not needed
+    "Layer": lambda states=(), **fields: Layer(**fields),
+    "Recipe": lambda **fields: recipe_from_dict(fields),
+}
+
+_MALFORMED = (
+    KeyError,
+    TypeError,
+    IndexError,
+    AttributeError,
+    OSError,
+    ValueError,
+    zipfile.BadZipFile,
+)
+
+
+def save_recording(recording: Recording, folder: Path, layers: str = "all") -> int:
+    """Write a recording into a new or empty folder, and return the folder's size in bytes.
+
+    If `layers` is "none", the inputs and outputs of layers are left out.
+    """
+    if layers == "none":
+        bare: dict[str, Any] = {"input": None, "output": None}
+        kept = {
+            mode: [dataclasses.replace(one, **bare) for one in run]
+            for mode, run in recording.layers.items()
+        }
+        # others need outputs
+        of_net: Probes = {name: one for name, one in recording.probes.items() if not name}
+        recording = dataclasses.replace(recording, layers=kept, probes=of_net)
+    widths: Any = [(width, flip()) for width, flip in recording.flipped.items()]
+    if recording.measure_probes:
+        try:
+            recording.measure_probes({name: list(one) for name, one in recording.probes.items()})
+        except Exception as error:
+            why = f"{type(error).__name__}: {first_line(error)}"
+            recording.notes.append(
+                f"the rounding of the probes cannot be measured ({why}), so the trace has no probes"
+            )
+            recording = dataclasses.replace(recording, probes={})
+    arrays: dict[int, tuple[int, np.ndarray]] = {}
+    packed = _pack(
+        dataclasses.replace(recording, flipped=widths, search=None, measure_probes=None), arrays
+    )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise ValueError(f"out: {folder} is not empty; give a new folder")
+        path = folder / ARRAYS
+        with zipfile.ZipFile(path, "w") as archive:
+            for index, array in arrays.values():
+                with archive.open(f"{index}.npy", "w", force_zip64=True) as stream:
+                    np.lib.format.write_array(stream, _smallest(array), allow_pickle=False)
+        _write_manifest(folder, {"recording": packed, "arrays": sha256_of_file(path)})
+    except OSError as error:
+        raise ValueError(
+            f"out: {folder} cannot be written ({error.strerror}); give another folder"
+        ) from None
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def save_share(recording: Recording, folder: Path, layers: str, workers: Workers) -> int:
+    """Write the recording of one worker, and return the size of its folder in bytes.
+
+    Every worker calls this.
+    """
+    if workers.size == 1:
+        return save_recording(recording, folder, layers)
+    if (folder / MANIFEST).exists():
+        raise ValueError(f"out: {folder} is not empty; give a new folder")
+    own = folder / f"rank-{workers.rank}"
+    size = save_recording(recording, own, layers if workers.is_main else "none")
+    hashes = gather_texts(sha256_of_file(own / MANIFEST), workers)
+    if workers.is_main:
+        _write_manifest(folder, {"ranks": hashes})
+    barrier(workers)
+    return size
+
+
+def _write_manifest(folder: Path, content: dict[str, Any]) -> None:
+    manifest = {"format": FORMAT, "version": VERSION, **content}
+    manifest["sha256"] = hash_of_manifest(manifest)
+    (folder / MANIFEST).write_text(json.dumps(manifest, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _pack(value: Any, arrays: dict[int, tuple[int, np.ndarray]]) -> Any:
+    """Convert a value to JSON. Arrays are added to `arrays`, which maps the id of an array to
+    (number, array).
+
+    Types that JSON lacks become an object with one entry, for example {"tuple": […]}, {"float":
+    "inf"} or {"Layer": {…}}.
+    """
+    if isinstance(value, np.ndarray):
+        return {"array": arrays.setdefault(id(value), (len(arrays), value))[0]}
+    if isinstance(value, tuple):
+        return {"tuple": [_pack(one, arrays) for one in value]}
+    if isinstance(value, list):
+        return [_pack(one, arrays) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
+    if dataclasses.is_dataclass(value):
+        fields = {
+            field.name: _pack(getattr(value, field.name), arrays)
+            for field in dataclasses.fields(value)
+        }
+        return {type(value).__name__: fields}
+    if not isinstance(value, Mapping):
+        return value
+    packed = {key: _pack(one, arrays) for key, one in value.items()}
+    # One entry would look like a type that JSON lacks.
+    return {"dict": packed} if len(packed) == 1 else packed
+
+
+def _smallest(array: np.ndarray) -> np.ndarray:
+    """Return the array in float32 if no number changes, or else the array itself."""
+    if array.dtype != np.float64:
+        return array
+    small = array.astype(np.float32)
+    return small if np.array_equal(small, array, equal_nan=True) else array
+
+
+def load_recording(folder: Path) -> Recording:
+    """Read a trace folder.
+
+    Raises ValueError if a file is missing, damaged or of another version.
+    """
+    path, stored = folder / MANIFEST, folder / ARRAYS
+    if not path.is_file():
+        raise ValueError(
+            f"{folder}: there is no {MANIFEST}; give the folder that `parity record --out` wrote"
+        )
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        own = manifest.pop("sha256")
+        if manifest.get("format") != FORMAT:
+            raise ValueError("it is no trace")
+    except _MALFORMED as error:
+        raise ValueError(
+            f"{path}: the file is damaged, or is no trace ({first_line(error)}); record it again"
+        ) from None
+    if manifest.get("version") != VERSION:
+        got = manifest.get("version")
+        raise ValueError(
+            f"{path}: the trace has version {got}, but this package reads {VERSION}; record it "
+            "again"
+        )
+    if own != hash_of_manifest(manifest):
+        raise ValueError(f"{path}: the file has a wrong SHA-256; record it again")
+    if "ranks" in manifest:
+        folders = [folder / f"rank-{rank}" for rank in range(len(manifest["ranks"]))]
+        recordings = [load_recording(one) for one in folders]
+        if manifest["ranks"] != [sha256_of_file(one / MANIFEST) for one in folders]:
+            raise ValueError(
+                f"{folder}: one worker's folder comes from another run than {MANIFEST}; record it "
+                "again"
+            )
+        return merge(recordings)
+    if not stored.is_file():
+        raise ValueError(
+            f"{stored}: the file is missing; copy the whole folder, or record it again"
+        )
+    if sha256_of_file(stored) != manifest.get("arrays"):
+        raise ValueError(
+            f"{stored}: the SHA-256 is not the one in {MANIFEST}; copy or record it again"
+        )
+    try:
+        _check_members(stored)
+        with np.load(stored, allow_pickle=False) as file:
+            recording = _unpack(manifest["recording"], {name: file[name] for name in file.files})
+        flipped = {width: functools.partial(tuple, known) for width, known in recording.flipped}
+        return dataclasses.replace(recording, flipped=flipped)
+    except _MALFORMED as error:
+        cause = first_line(error)
+        raise ValueError(
+            f"{folder}: this version cannot read the trace ({cause}); record it again"
+        ) from None
+
+
+def _check_members(path: Path) -> None:
+    """Raise ValueError if the arrays in a file would need more memory than the file has bytes."""
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+            raise ValueError(
+                f"{path.name}: the arrays are compressed, but `parity record` does not compress "
+                "arrays"
+            )
+        if sum(member.file_size for member in members) > path.stat().st_size:
+            raise ValueError(f"{path.name}: the arrays are larger than the file")
+        for member in members:
+            with archive.open(member) as stream:
+                np.lib.format.read_magic(stream)
+                shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+            if math.prod(shape) * dtype.itemsize > member.file_size:
+                raise ValueError(
+                    f"{path.name}: array {list(shape)} is larger than the stored "
+                    f"{member.file_size} bytes"
+                )
+
+
+def _unpack(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """Convert the result of `_pack` back.
+
+    Control characters are escaped, because texts may be printed.
+    """
+    if isinstance(value, str):
+        return "".join(one if one.isprintable() else repr(one)[1:-1] for one in value)
+    if isinstance(value, list):
+        return [_unpack(one, arrays) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) != 1:
+        return {_unpack(key, arrays): _unpack(one, arrays) for key, one in value.items()}
+    [(kind, content)] = value.items()
+    if kind == "array":
+        return arrays[str(content)]
+    if kind == "float":
+        return float(content)
+    if kind == "tuple":
+        return tuple(_unpack(one, arrays) for one in content)
+    fields = {_unpack(key, arrays): _unpack(one, arrays) for key, one in content.items()}
+    return fields if kind == "dict" else _CLASSES[kind](**fields)
+
+
+def hash_of_manifest(manifest: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a manifest that has no entry "sha256" yet."""
+    return sha256(json.dumps(manifest, sort_keys=True, allow_nan=False).encode())

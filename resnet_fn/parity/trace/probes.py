@@ -1,0 +1,23 @@
+"""Names of probes (runs on changed inputs), and what both sides know of an input."""
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+NET = ""  # the name of the whole net among the names of layers
+
+FACTORS = {"0.01·x": 0.01, "−x": -1.0, "10·x": 10.0}
+
+IDS, MASKS = "every id once", "masks inverted"
+
+TOO_LARGE = "those of other layers fill the memory that probes may have"
+
+Asked = Mapping[str, Collection[str]]  # layer's name ("" for the net) → names of probes to compute
+
+
+def is_mask(name: str, leaf: np.ndarray) -> bool:
+    """Return whether an input is a mask: an array of bool, of integers 0 and 1, or with "mask" in
+    the name.
+    """
+    ones = leaf.size and leaf.dtype.kind in "iu" and bool(np.isin(leaf, (0, 1)).all())
+    return leaf.dtype == bool or "mask" in name or bool(ones)

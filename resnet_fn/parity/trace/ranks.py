@@ -1,0 +1,64 @@
+"""Merge the recordings of several workers into one."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from resnet_fn.parity.trace.data import Recording
+from resnet_fn.parity.trace.plan import Task
+
+EXACT = 1e-5  # relative error of two sums of the same float32 numbers
+
+
+def check_shares(task: Task, workers: int, batchnorm: bool) -> None:
+    """Raise ValueError if the workers cannot divide a batch, or if one worker cannot compute every
+    worker's part.
+    """
+    if task.accumulate % workers and (batchnorm or task.accumulate > 1):
+        because = ", because of BatchNorm" * batchnorm
+        raise ValueError(
+            f"accumulate: {task.accumulate} must be a multiple of {workers}, the number of "
+            f"workers{because}; "
+            f"give accumulate {workers} in this run and in the run with one worker"
+        )
+    replace(task, accumulate=max(workers, task.accumulate))  # `Task` checks that each batch divides
+
+
+def merge(recordings: Sequence[Recording]) -> Recording:
+    """Merge the recordings of all workers, in the order of ranks, into one. The given recordings
+    change.
+
+    Each trace gets the last worker's training outputs or, without micro-batches, the outputs of the
+    whole batch.
+    """
+    first, traces = recordings[0], [one.trace for one in recordings]
+    whole = first.task.accumulate % len(traces) > 0
+    later, dropped = (
+        zip(*(getattr(one, name) for one in traces), strict=True) for name in ("later", "dropped")
+    )
+    for group in (traces, *later, *dropped):
+        for outputs in zip(*(one.train_outputs for one in group), strict=True):
+            rows = {
+                name: [one[name] for one in outputs]
+                for name, array in outputs[0].items()
+                if whole and array.ndim
+            }
+            # all get the last worker's outputs, or the outputs of the whole batch
+            for one in outputs:
+                one.update(
+                    outputs[-1] | {name: np.concatenate(arrays) for name, arrays in rows.items()}
+                )
+    notes = [
+        f"recorded by {len(traces)} "
+        f"workers{', without an update with dropout' if whole and first.drops else ''}"
+    ]
+    of_batch = traces[0].own_losses[1:]
+    if not whole and of_batch and not math.isclose(*of_batch, rel_tol=EXACT):
+        notes.append(
+            "the counts differ between workers, so the mean of their losses is not the batch's "
+            "loss; "
+            "record both sides without --accumulate"
+        )
+    return replace(first, ranks=traces, notes=[*first.notes, *notes])

@@ -1,0 +1,95 @@
+"""Trees (nested tuples, lists and dicts) of arrays: a batch, and a net's outputs."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+
+def leaves(tree: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Yield (keys, leaf) for every leaf of nested tuples, lists and dicts, for example (("k",), x)
+    for {"k": x}.
+    """
+    if isinstance(tree, Mapping):
+        pairs: Iterable[tuple[Any, Any]] = tree.items()
+    elif isinstance(tree, tuple | list):
+        pairs = enumerate(tree)
+    else:
+        yield (), tree
+        return
+    for key, branch in pairs:
+        for path, leaf in leaves(branch):
+            yield (key, *path), leaf
+
+
+Tree = Any  # an array, or a tuple, list or dict of trees
+
+# inputs, labels: NumPy arrays [n, …] of any dtype, or tuples or dicts of them
+Batch = tuple[Tree, Tree]
+
+Arrays = dict[str, np.ndarray]
+
+
+def named_leaves(tree: Tree, single: str) -> dict[str, Any]:
+    """Return leaves by name, like "inputs 0" if `single` is "inputs".
+
+    If the tree is a leaf, it is named `single`.
+    """
+    return {
+        " ".join([single, *map(str, path)]): leaf for path, leaf in leaves(tree) if leaf is not None
+    }
+
+
+def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
+    """Return the tree with `function` applied to every leaf.
+
+    Lists become tuples, and None becomes an empty tuple.
+    """
+    if tree is None:
+        return ()
+    if isinstance(tree, Mapping):
+        return {key: map_tree(function, branch) for key, branch in tree.items()}
+    if isinstance(tree, tuple | list):
+        return tuple(map_tree(function, branch) for branch in tree)
+    return function(tree)
+
+
+def with_leaves(like: Tree, values: Arrays, tensor: Callable[[Any], Any]) -> Tree:
+    """Return a copy of a net's outputs (`like`), with numbers taken by name from `values`.
+
+    Types stay the same.
+    """
+    names = iter(named_leaves(like, "logits"))
+
+    def replaced(leaf: Any) -> Any:
+        name = next(names)
+        return tensor(values[name]).to(leaf.dtype) if name in values else leaf
+
+    return map_tree(replaced, like)
+
+
+def split(tree: Tree, parts: int) -> list[Tree]:
+    """Split a tree into micro-batches: every leaf [n, …] into equal pieces along the first axis."""
+    if parts == 1:
+        return [tree]
+    return [map_tree(lambda leaf: np.split(leaf, parts)[part], tree) for part in range(parts)]  # noqa: B023
+
+
+def paired_outputs(ours: Arrays, theirs: Arrays) -> dict[str, str] | None:
+    """Map the reference's outputs to the net's, by name or else by shape.
+
+    None means that a counterpart is missing.
+    """
+    if list(theirs) == ["logits"] and len(ours) > 1:  # a tuple against one tensor
+        return None
+    left, paired = iter([name for name in ours if name not in theirs]), {}
+    for name, b in theirs.items():
+        own = (
+            name
+            if name in ours
+            else next((one for one in left if ours[one].shape == b.shape), None)
+        )
+        if own is None or ours[own].shape != b.shape:
+            return None
+        paired[name] = own
+    return paired
