@@ -14,7 +14,7 @@ import numpy as np
 from resnet_fn.config import cli
 from resnet_fn.parity import flags
 from resnet_fn.parity.pair.map_file import Corrections, read_map
-from resnet_fn.parity.trace.data import Recording, Wanted
+from resnet_fn.parity.trace.data import Trace, Wanted
 from resnet_fn.parity.trace.folder import load_recording, save_share
 from resnet_fn.parity.trace.plan import Task
 from resnet_fn.parity.trace.tree import leaves
@@ -184,7 +184,7 @@ class _Given:
         mindspore.set_seed(self.task.seed + 1)  # MindSpore takes 0 for "no seed"
         return workers
 
-    def record_theirs(self) -> Recording:
+    def record_theirs(self) -> Trace:
         """Record the reference in PyTorch."""
         import torch
 
@@ -198,7 +198,7 @@ class _Given:
                 net, self.task, own("loss"), own("optimizer"), build, self.probes
             )
 
-    def record_ours(self, like: Recording | None) -> Recording:
+    def record_ours(self, like: Trace | None) -> Trace:
         """Record the net in MindSpore, with the weights and weight decays of the recording `like`,
         if it is given.
         """
@@ -230,7 +230,7 @@ class _Given:
                 )
             return record_net(net, self.task, like=Like(like, names), **options)
 
-    def replay(self, reference: Recording, classes: int) -> Any:
+    def replay(self, reference: Trace, classes: int) -> Any:
         """Compare the net in MindSpore with a recording of the reference. Returns a `Ladder`."""
         from resnet_fn.parity.replay import replay
 
@@ -403,7 +403,7 @@ def replay_trace(arguments: Sequence[str]) -> int:
     reference = _with_search(load_recording(Path(parsed.trace)), parsed)
     given = _Given(parsed, functions, reference.task, corrections)
     given.start_mindspore()
-    ladder = given.replay(reference, next(iter(reference.trace.eval_outputs.values())).shape[-1])
+    ladder = given.replay(reference, next(iter(reference.run.eval_outputs.values())).shape[-1])
     print(
         f"trace of {reference.framework}: {parsed.trace}"
         + f" ({reference.file})" * bool(reference.file)
@@ -461,7 +461,7 @@ def compare(arguments: Sequence[str]) -> int:
     )
 
 
-def _with_search(reference: Recording, parsed: argparse.Namespace) -> Recording:
+def _with_search(reference: Trace, parsed: argparse.Namespace) -> Trace:
     """Return `reference`.
 
     If --reference is set, the copy has a function that searches its torch module for causes.
@@ -503,7 +503,7 @@ def _with_search(reference: Recording, parsed: argparse.Namespace) -> Recording:
     return dataclasses.replace(reference, search=search)
 
 
-def _check_same_task(ours: Recording, theirs: Recording) -> None:
+def _check_same_task(ours: Trace, theirs: Trace) -> None:
     a, b = ours.task, theirs.task
     pairs = {
         f"recipe.{name}": (getattr(a.recipe, name), value) for name, value in vars(b.recipe).items()

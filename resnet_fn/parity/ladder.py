@@ -22,7 +22,7 @@ from resnet_fn.parity.explain.causes import StageCase, explain
 from resnet_fn.parity.explain.rank_causes import worker_causes
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace import stages
-from resnet_fn.parity.trace.data import RATE, Recording, Rounding, Trace
+from resnet_fn.parity.trace.data import RATE, Rounding, Trace
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, Difference, difference
 from resnet_fn.parity.trace.environment import environment_notes
 from resnet_fn.parity.trace.stages import INITIALISATION
@@ -109,8 +109,8 @@ class Ladder:
 
 
 def compare_recordings(
-    ours: Recording,
-    theirs: Recording,
+    ours: Trace,
+    theirs: Trace,
     names: NameMap,
     initialisation: bool = True,
     search: bool = True,
@@ -123,12 +123,12 @@ def compare_recordings(
         initialisation: whether to compare the initial parameters.
         search: whether to search for the causes of a difference.
     """
-    if theirs.ranks and not ours.ranks:
+    if theirs.workers and not ours.workers:
         raise ValueError(
             "reference: several workers recorded this trace; give a trace of one worker as the "
             "reference"
         )
-    builds = list(zip(ours.trace.builds, map(names.rename, theirs.trace.builds), strict=False))
+    builds = list(zip(ours.builds, map(names.rename, theirs.builds), strict=False))
     drawn, not_asked = _drawn(builds), Stage(INITIALISATION, note="not asked for")
     first_stages = [
         inputs_stage(ours.task.batches, theirs.task.batches),
@@ -148,16 +148,15 @@ def compare_recordings(
         name
         for name in order
         if name in idle
-        and ours.trace.after
-        and (ours.trace.after[0][name] != ours.trace.start[name]).any()
+        and ours.run.after
+        and (ours.run.after[0][name] != ours.run.start[name]).any()
     ]
 
     def all_stages(rounding: Rounding) -> list[Stage]:
-        def stages_of(trace: Trace) -> list[Stage]:
-            one = dataclasses.replace(ours, trace=trace)
-            return comparison.Comparison(one, theirs, names, rounding).all_stages(order)
+        def stages_of(worker: Trace) -> list[Stage]:
+            return comparison.Comparison(worker, theirs, names, rounding).all_stages(order)
 
-        computed = with_ranks(stages_of(ours.trace), ours, stages_of)
+        computed = with_ranks(stages_of(ours), ours, stages_of)
         with_layers = [
             stage for one in computed for stage in (one, *_layers_stage(one.name, layers))
         ]
@@ -169,7 +168,7 @@ def compare_recordings(
         *training_notes(names, ours.trainable, theirs.trainable),
     ]
     changed = list(dict.fromkeys([*theirs.notes, *ours.notes]))
-    if (RATE in ours.trace.settings) != (RATE in theirs.trace.settings):
+    if (RATE in ours.optimizer_settings) != (RATE in theirs.optimizer_settings):
         changed.append(
             "both optimizers get the recipe's learning rates; rates that only one has are not "
             "compared"
@@ -243,10 +242,10 @@ def _layers_stage(after: str, layers: Sequence[LayerDifference]) -> list[Stage]:
 
 
 def _initialisation(
-    ours: Recording, theirs: Recording, names: NameMap, builds: Sequence[Builds], drawn: set[str]
+    ours: Trace, theirs: Trace, names: NameMap, builds: Sequence[Builds], drawn: set[str]
 ) -> Stage:
     initial = names.rename(theirs.initial)
-    compared = [name for name in initial if name in ours.trace.gradients or name in drawn]
+    compared = [name for name in initial if name in ours.run.gradients or name in drawn]
     sides = zip(*builds, strict=True) if len(builds) > 1 else ([ours.initial], [initial])
     mine, others = ([{name: one[name] for name in compared} for one in side] for side in sides)
     return initial_stage(mine, others, names.seams(theirs.initial))
@@ -259,7 +258,7 @@ def _drawn(builds: Sequence[Builds]) -> set[str]:
 
 
 def _untrained(
-    ours: Recording, theirs: Recording, names: NameMap, statistics: bool, drawn: set[str]
+    ours: Trace, theirs: Trace, names: NameMap, statistics: bool, drawn: set[str]
 ) -> Stage:
     """Compare the initial values of arrays that are not trained.
 

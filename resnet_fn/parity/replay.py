@@ -19,7 +19,7 @@ from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.record.mindspore_cell import first_call, run_in, state
 from resnet_fn.parity.record.mindspore_side import layers_of, record_net, roles_of
 from resnet_fn.parity.record.mindspore_step import Like
-from resnet_fn.parity.trace.data import Recording
+from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.folder import load_recording
 from resnet_fn.parity.trace.plan import Task
 from resnet_fn.parity.trace.stages import WEIGHTS
@@ -29,7 +29,7 @@ _RATE = 0.01  # small enough that a small batch does not make training chaotic
 
 
 def replay(
-    reference: Recording,
+    reference: Trace,
     net: nn.Cell,
     *,
     mode: str = "graph",
@@ -63,13 +63,13 @@ def replay(
                 WEIGHTS, failed="; ".join(names.problems), hints=[*names.problems, *notes]
             )
             return Ladder([inputs_stage(task.batches, task.batches), problems], [], names, [])
-        ours["build"] = build if initialisation and reference.trace.builds else None
+        ours["build"] = build if initialisation and reference.builds else None
         ours["probes"] = bool(reference.probes) and not quick
         recording = record_net(net, task, like=Like(reference, names), **ours)
     return compare_recordings(recording, reference, names, initialisation, search=not quick)
 
 
-def names_of(net: nn.Cell, reference: Recording, corrections: Corrections | None = None) -> NameMap:
+def names_of(net: nn.Cell, reference: Trace, corrections: Corrections | None = None) -> NameMap:
     """Pair a net's parameters and layers with the reference's."""
     task = reference.task
     first_call(net, task.batches[0][0])

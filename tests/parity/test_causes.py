@@ -14,7 +14,7 @@ from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.explain import causes
 from resnet_fn.parity.pair.name_map import NameMap, whole_array
-from resnet_fn.parity.trace.data import Recording, Trace
+from resnet_fn.parity.trace.data import Run, Trace
 from resnet_fn.parity.trace.plan import Task
 from resnet_fn.update.gradients import clip_by_global_norm, global_norm
 from resnet_fn.update.loss import make_loss
@@ -100,7 +100,7 @@ def recorded(names, stage, ours, theirs):
     """A case with traces alone."""
     task = Task(SGD, make_batches(2, 4, 3, 4, 5))
     sides = [
-        Recording("", task, {}, {}, Trace(**{"eval_outputs": {}, "start": {}, **one}))
+        Trace("", task, {}, {}, Run(**{"eval_outputs": {}, "start": {}, **one}))
         for one in (ours, theirs)
     ]
     pairs = NameMap("names", {name: whole_array(name) for name in names}, {}, ())

@@ -76,16 +76,16 @@ def test_functions_that_the_port_compiles_itself_run_in_python():
 def test_both_modes_compute_the_same_and_a_trace_keeps_its_mode(tmp_path):
     net, task = Ours(nn.Dense(8, 8), nn.ReLU()), Task(SGD, BATCHES, accumulate=2)
     one = record_net(net, task, probes=False, loss=ops.cross_entropy)
-    last = Tensor(one.trace.train_outputs[0]["logits"]), Tensor(BATCHES[0][1][2:], mindspore.int32)
-    assert one.trace.losses_alone["2 samples, outputs × 1"] == pytest.approx(
+    last = Tensor(one.run.train_outputs[0]["logits"]), Tensor(BATCHES[0][1][2:], mindspore.int32)
+    assert one.losses_alone["2 samples, outputs × 1"] == pytest.approx(
         ops.cross_entropy(*last).item()
     )
     with run_in("pynative"):
         two = record_net(net, task, probes=False)
     assert [one.environment["mode"], two.environment["mode"]] == ["graph", "pynative"]
-    np.testing.assert_allclose(one.trace.losses, two.trace.losses, rtol=1e-6)
-    for name, value in one.trace.after[-1].items():
-        np.testing.assert_allclose(value, two.trace.after[-1][name], atol=1e-6)
+    np.testing.assert_allclose(one.run.losses, two.run.losses, rtol=1e-6)
+    for name, value in one.run.after[-1].items():
+        np.testing.assert_allclose(value, two.run.after[-1][name], atol=1e-6)
     save_recording(two, tmp_path / "trace")
     assert load_recording(tmp_path / "trace").environment["mode"] == "pynative"
 

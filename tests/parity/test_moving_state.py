@@ -9,7 +9,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.replay import replay
 from resnet_fn.parity.show.table import table
-from resnet_fn.parity.trace.data import Recording
+from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.folder import load_recording, save_recording
 from resnet_fn.parity.trace.plan import Task
 from small_nets import (
@@ -112,7 +112,7 @@ def test_weights_are_the_reference_s_and_statistics_each_side_s(tmp_path):
     side.
     """
 
-    def stage(recording: Recording, momentum: float) -> Stage:
+    def stage(recording: Trace, momentum: float) -> Stage:
         net = Ours(nn.BatchNorm1d(8, momentum=momentum))
         return stage_of(
             replay(recording, net, initialisation=False, quick=True, mode="pynative"), STAGE
@@ -120,7 +120,7 @@ def test_weights_are_the_reference_s_and_statistics_each_side_s(tmp_path):
 
     recording = record_reference(Theirs(t.BatchNorm1d(8)), Task(SGD, BATCHES), probes=False)
     item = stage(recording, 0.8).differences[0]
-    start, last = recording.trace.start, recording.trace.after[-1]
+    start, last = recording.run.start, recording.run.after[-1]
     module = Theirs(t.BatchNorm1d(8))
     module.load_state_dict(
         {name: torch.from_numpy(value) for name, value in last.items()}, strict=False
@@ -138,7 +138,7 @@ def test_weights_are_the_reference_s_and_statistics_each_side_s(tmp_path):
     save_recording(recording, tmp_path / "trace")
     loaded = load_recording(tmp_path / "trace")
     assert stage(loaded, 0.9).verdict == "ok"
-    loaded.trace.last_outputs = {}  # as in a trace that was recorded before there was such a stage
+    loaded.run.last_outputs = {}  # as in a trace that was recorded before there was such a stage
     skipped = stage(loaded, 0.8)
     assert skipped.verdict == "skipped"
     assert "record it again" in skipped.note

@@ -12,7 +12,7 @@ from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.explain.optimizer_causes import optimizer_causes
 from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.record.optimizer_settings import torch_settings
-from resnet_fn.parity.trace.data import Trace
+from resnet_fn.parity.trace.data import Run, Trace
 from resnet_fn.parity.trace.made_up import made_up
 from resnet_fn.parity.trace.plan import Task
 from resnet_fn.recipes import recipe
@@ -35,7 +35,8 @@ def hints(ours: Make, theirs: Make) -> list[str]:
         theirs(NET).param_groups, {id(one): name for name, one in NET.named_parameters()}
     )
     alone = optimizer_alone(NET, TASK, theirs)
-    trace = Trace({}, {}, [], gradients=gradients, settings=settings, alone=alone)
+    run = Run({}, {}, [], gradients=gradients)
+    trace = Trace("", TASK, {}, {}, run, optimizer_settings=settings, optimizer_alone=alone)
     return optimizer_causes(optimizer_alone(NET, TASK, ours), trace, NAMES, list(SHAPES))
 
 

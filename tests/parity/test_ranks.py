@@ -160,7 +160,8 @@ def test_what_does_not_belong_together_is_named(compared, tmp_path, says):
     folder = compared("right")[2]
     ours, theirs = load_recording(folder / "right"), load_recording(folder / "one")
     names = match(side_of(ours, "train"), side_of(theirs, "train"), None)
-    ours.ranks[1].received["norm.gamma"] = ours.ranks[1].sent["norm.gamma"]
+    worker = ours.workers[1].run
+    worker.received["norm.gamma"] = worker.sent["norm.gamma"]
     stage = compare_recordings(ours, theirs, names).first_stage
     assert (stage.name, stage.first.name) == (SUM, "norm.gamma of rank 1")
     with pytest.raises(ValueError, match="several workers"):

@@ -14,7 +14,7 @@ from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.pair.name_map import MadeOf, NameMap, Part, whole_array
 from resnet_fn.parity.record import rounding
 from resnet_fn.parity.record.common import flip_widths
-from resnet_fn.parity.trace.data import Recording, Trace
+from resnet_fn.parity.trace.data import Run, Trace
 from resnet_fn.parity.trace.difference import difference, relative_error
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import Task
@@ -24,15 +24,15 @@ TASK = Task(recipe("digits"), make_batches(2, 4, 1, 2, 3))
 NAMES = NameMap("names", {"w": whole_array("w"), "mean": whole_array("mean")}, {}, ())
 
 
-def traces(**apart: float) -> tuple[Trace, Trace, Trace]:
+def traces(**apart: float) -> tuple[Run, Run, Run]:
     """MindSpore's side, PyTorch's and its float64 values; `apart` shifts MindSpore's, PyTorch's is
     off by 1e-3.
     """
 
-    def trace(shift: float = 0.0, **apart: float) -> Trace:
+    def trace(shift: float = 0.0, **apart: float) -> Run:
         names = ("eval_outputs", "after", "train_outputs", "losses", "gradients")
         one = {name: np.ones(4) * (1 + shift) * (1 + apart.get(name, 0.0)) for name in names}
-        return Trace(
+        return Run(
             eval_outputs={"logits": one["eval_outputs"]},
             start={"w": np.full(4, 0.5), "mean": np.zeros(4)},
             rates=[0.1, 0.2],
@@ -48,9 +48,9 @@ def traces(**apart: float) -> tuple[Trace, Trace, Trace]:
 
 
 def compared(
-    ours: Trace,
-    theirs: Trace,
-    *others: Trace,
+    ours: Run,
+    theirs: Run,
+    *others: Run,
     order: Sequence[str] = ("w", "mean"),
     task: Task = TASK,
 ) -> dict[str, Stage]:
@@ -65,7 +65,7 @@ def compared(
         if exact
         else {}
     )
-    sides = [Recording("", task, {}, {}, trace) for trace in (ours, theirs)]
+    sides = [Trace("", task, {}, {}, trace) for trace in (ours, theirs)]
     return {
         stage.name: stage
         for stage in comparison.Comparison(*sides, NAMES, rounding).all_stages(order)
@@ -142,7 +142,7 @@ def test_a_gradient_that_noise_changes_by_half_is_rounding_though_its_float64_is
         trace.gradients = {"w": np.ones(4), "mean": np.full(4, tiny)}
     measured, sides = (
         rounding.rounding(theirs, exact),
-        [Recording("", TASK, {}, {}, one) for one in (ours, theirs)],
+        [Trace("", TASK, {}, {}, one) for one in (ours, theirs)],
     )
     # of the gradient, in a run with noise
     for spread, verdict in ((0.15, "ok"), (0.01, "DIFFERS")):
@@ -162,7 +162,7 @@ def test_a_part_is_lent_no_more_of_the_wholes_rounding_than_its_tolerance():
             {name: np.zeros_like(gradient)},
             [{name: np.zeros_like(gradient)}],
         )
-    sides = [Recording("", TASK, {}, {}, trace) for trace in (ours, theirs)]
+    sides = [Trace("", TASK, {}, {}, trace) for trace in (ours, theirs)]
     names = NameMap("names", {"q": MadeOf((Part("w", share=(0, 3)),))}, {}, ())
     compared = comparison.Comparison(*sides, names, {"gradients": {"w": 1e-6}}).all_stages(["q"])
     assert next(stage for stage in compared if stage.name == "gradients").verdict == "DIFFERS"

@@ -189,7 +189,7 @@ def test_what_the_optimizers_function_freezes_has_no_gradient_and_torchs_generat
     recording = record_reference(
         net, Task(recipe("digits"), BATCHES), make_optimizer=make_optimizer, probes=False
     )
-    assert [*recording.trace.gradients] == list(recording.trainable) == ["3.weight", "3.bias"]
+    assert [*recording.run.gradients] == list(recording.trainable) == ["3.weight", "3.bias"]
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -289,11 +289,11 @@ def test_a_batch_in_another_order_is_the_same_training():
     net = torch.nn.Sequential(*block(), *block(), torch.nn.Flatten(), torch.nn.LazyLinear(4))
     batches = make_batches(5, 16, 1, 8, 4, 0)
     recording = record_reference(net, Task(ADAM, batches), probes=False)
-    trained, bounds = recording.trace, recording.rounding
+    trained, bounds = recording.run, recording.rounding
     for seed in range(2):
         order = np.random.default_rng(seed).permutation(16)
         shuffled = [(images[order], labels[order]) for images, labels in batches]
-        again = record_reference(net, Task(ADAM, shuffled), probes=False).trace
+        again = record_reference(net, Task(ADAM, shuffled), probes=False).run
         errors = {
             name: relative_error(again.after[-1][name], value)
             for name, value in trained.after[-1].items()

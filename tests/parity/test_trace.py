@@ -53,7 +53,7 @@ def test_the_dropout_of_a_recipe_is_listed():
     for fields, notes in ({"dropout": 0.1, "drop_path": 0.05}, [words]), ({}, []):
         task = Task(dataclasses.replace(recipe("digits"), **fields), make_batches(1, 4, 1, 2, 3))
         assert (
-            make_recording("PyTorch 2", task, np.array, (), initial={}, layers={}, trace=None).notes
+            make_recording("PyTorch 2", task, np.array, (), initial={}, layers={}, run=None).notes
             == notes
         )
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.parity.__main__ import main
-from resnet_fn.parity.trace.data import Drop, Recording, Trace
+from resnet_fn.parity.trace.data import Drop, Run, Trace
 from resnet_fn.parity.trace.folder import hash_of_manifest, load_recording, save_recording
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import Task
@@ -24,7 +24,7 @@ TRACE = Path(__file__).parents[1] / "acceptance" / "trace"
 
 
 @pytest.fixture(scope="module")
-def recording() -> Recording:
+def recording() -> Trace:
     """Every field is filled, with names that are awkward in files."""
     rng = np.random.default_rng(0)
 
@@ -57,7 +57,7 @@ def recording() -> Recording:
         ),
         Layer("lstm", 1, "lstm", "LSTM", {}, None, None, (), False, float("inf"), float("inf")),
     ]
-    trace = Trace(
+    trace = Run(
         arrays("logits", "logits 1"),
         arrays(*names),
         [0.1, 0.2],
@@ -69,17 +69,14 @@ def recording() -> Recording:
         clipped=arrays(*names),
         parts=[arrays(*names), arrays(*names)],
         average=arrays(*names),
-        alone={"update 1": arrays(*names), "update 100": arrays("file")},
-        losses_alone={"1 samples, outputs × 10": 0.5},
-        settings={"eps": {"file": 1e-8}},
     )
-    update = Trace(arrays("logits"), trace.start, [], [arrays(*names)], [arrays("logits")], [0.5])
+    update = Run(arrays("logits"), trace.start, [], [arrays(*names)], [arrays("logits")], [0.5])
     trace.dropped = [dataclasses.replace(update, gradients=arrays(*names), clipped=arrays(*names))]
     known = {
         1e-6: ({"loss": {"loss": 1e-7}}, 3),
         float("inf"): ({"loss": {"loss": float("inf")}}, 9),
     }
-    return Recording(
+    return Trace(
         "PyTorch 9.9",
         Task(
             dataclasses.replace(recipe("digits"), milestones=()),
@@ -98,6 +95,10 @@ def recording() -> Recording:
         environment={"threads": "2"},
         drops=[Drop("a", 0.1, True, 1.25, (4, 1))],
         file="net.py, SHA-256 0a",
+        builds=[arrays(*names), arrays(*names)],
+        optimizer_alone={"update 1": arrays(*names), "update 100": arrays("file")},
+        losses_alone={"1 samples, outputs × 10": 0.5},
+        optimizer_settings={"eps": {"file": 1e-8}},
     )
 
 
@@ -131,7 +132,7 @@ def same(a, b) -> bool:
 
 def test_everything_comes_back_to_the_bit(recording, written):
     loaded = load_recording(written)
-    for field in dataclasses.fields(Recording):
+    for field in dataclasses.fields(Trace):
         if field.name == "flipped":
             sides = (
                 {width: flip() for width, flip in one.flipped.items()}
@@ -185,10 +186,10 @@ def rewritten(written, folder, change):
     shutil.copytree(written, folder)
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest["sha256"]
-    recording = manifest["recording"]["Recording"]
+    recording = manifest["recording"]["Trace"]
     fields = {
         "task": recording["task"]["Task"],
-        "trace": recording["trace"]["Trace"],
+        "trace": recording["run"]["Run"],
         "manifest": manifest,
     }
     change(recording | fields)
@@ -199,7 +200,7 @@ def rewritten(written, folder, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m["manifest"].update(version=2), "version 2, but this package reads 3"),
+        (lambda m: m["manifest"].update(version=3), "version 3, but this package reads 4"),
         (lambda m: m["manifest"].update(format="x"), "damaged, or is no trace (it is no trace)"),
         (lambda m: m["trace"].pop("start"), "this version cannot read the trace"),
         (

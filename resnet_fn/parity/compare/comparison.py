@@ -15,7 +15,7 @@ from resnet_fn.parity.compare.optimizer_settings import compare_settings
 from resnet_fn.parity.compare.stage import Stage, sure
 from resnet_fn.parity.pair import name_map
 from resnet_fn.parity.pair.name_map import NameMap
-from resnet_fn.parity.trace.data import Recording, Rounding, Trace
+from resnet_fn.parity.trace.data import Rounding, Run, Trace
 from resnet_fn.parity.trace.difference import CEILING, DIFFERS, UNDECIDED, difference, norm
 from resnet_fn.parity.trace.made_up import made_up
 from resnet_fn.parity.trace.stages import (
@@ -77,8 +77,8 @@ class Comparison:
     by stage.
     """
 
-    ours: Recording
-    theirs: Recording
+    ours: Trace
+    theirs: Trace
     names: NameMap
     rounding: Rounding
 
@@ -109,7 +109,7 @@ class Comparison:
         """The net's parameters whose gradients are zero or mostly rounding errors, such as biases
         before norms.
         """
-        theirs = self.theirs.trace.gradients
+        theirs = self.theirs.run.gradients
         limit = SMALL_GRADIENT * math.hypot(*map(norm, theirs.values()))
         small = {
             name: b
@@ -125,7 +125,7 @@ class Comparison:
     @functools.cached_property
     def without_gradient(self) -> set[str]:
         """The net's parameters whose gradients are zero on both sides."""
-        ours, theirs = self.ours.trace.gradients, self.names.rename(self.theirs.trace.gradients)
+        ours, theirs = self.ours.run.gradients, self.names.rename(self.theirs.run.gradients)
         return {
             name
             for name, b in theirs.items()
@@ -134,7 +134,7 @@ class Comparison:
 
     def _idle(self, name: str, theirs: Arrays, stage: str) -> bool:
         """Return whether a weight has no gradient and is not changed by the reference."""
-        start = self.ours.trace.start[name] if stage in AFTER else 0.0
+        start = self.ours.run.start[name] if stage in AFTER else 0.0
         return (
             stage in WEIGHT_STAGES
             and name in self.without_gradient
@@ -160,7 +160,7 @@ class Comparison:
                     )
             return masks
 
-        a, b = self.ours.trace, self.theirs.trace
+        a, b = self.ours.run, self.theirs.run
         first = apart(a.clipped, b.clipped)
         later = [
             apart(one.gradients, other.gradients)
@@ -176,7 +176,7 @@ class Comparison:
 
         `order` lists the net's parameters and statistics in execution order.
         """
-        ours, theirs = self.ours.trace, self.theirs.trace
+        ours, theirs = self.ours.run, self.theirs.run
         trained = [name for name in order if name in ours.gradients]
         on_both = [
             name
@@ -185,13 +185,15 @@ class Comparison:
         ]
         names = {"all": order, "trained": trained, "backward": on_both[::-1]}
         names["rest"] = [name for name in order if name not in ours.gradients]
-        settings, set_apart = compare_settings(ours.settings, theirs.settings, self.names)
+        settings, set_apart = compare_settings(
+            self.ours.optimizer_settings, self.theirs.optimizer_settings, self.names
+        )
         absent = {
             # both sides use the recipe's rates
             RATE: ours.rates == theirs.rates == self.theirs.task.rates,
             SETTINGS: not settings,
-            ALONE: not (ours.alone and theirs.alone),
-            LOSS_ALONE: not (ours.losses_alone and theirs.losses_alone),
+            ALONE: not (self.ours.optimizer_alone and self.theirs.optimizer_alone),
+            LOSS_ALONE: not (self.ours.losses_alone and self.theirs.losses_alone),
             TRAJECTORY: not ours.after,  # an optimizer without a kernel leaves one loss
             MOVED: not ours.after,
             AVERAGE: not (theirs.average or ours.average),
@@ -236,7 +238,7 @@ class Comparison:
         self,
         rows: Sequence[Row],
         title: str,
-        pairs: Iterable[tuple[str, Trace, Trace]],
+        pairs: Iterable[tuple[str, Run, Run]],
         names: Names,
     ) -> list[Stage]:
         """Compare both sides on later batches, or with dropout masks.
@@ -250,7 +252,7 @@ class Comparison:
                 for name, one in self.rounding.items()
                 if name.endswith(suffix)
             }
-            sides = replace(self.ours, trace=ours), replace(self.theirs, trace=theirs)
+            sides = replace(self.ours, run=ours), replace(self.theirs, run=theirs)
             compared, which = Comparison(*sides, self.names, errors), suffix * (suffix != title)
             for row, stage in zip(rows, combined, strict=True):
                 one = compared._values(row, names)
@@ -277,7 +279,7 @@ class Comparison:
         if name == NORM:
             return {"norm": self.rounding.get(ALL_GRADIENTS, {}).get("", 0.0)}
         if name == MOVED:
-            return dict.fromkeys(self.theirs.trace.last_outputs, max(outputs.values(), default=0.0))
+            return dict.fromkeys(self.theirs.run.last_outputs, max(outputs.values(), default=0.0))
         if name != TRAJECTORY:
             return {}
         of_losses = self.rounding.get(TRAJECTORY, {})  # rounding grows from update to update
@@ -289,7 +291,7 @@ class Comparison:
 
         These outputs show differences in statistics and buffers.
         """
-        if not (row.values(self.ours.trace) and row.values(self.theirs.trace)):
+        if not (row.values(self.ours.run) and row.values(self.theirs.run)):
             return Stage(MOVED, note="one side has no outputs after the updates; record it again")
         stage = sure(self._values(row, {}))
         if stage.verdict == DIFFERS:
@@ -303,7 +305,7 @@ class Comparison:
         net lacks.
         """
         ours = {
-            *self.ours.trace.start,
+            *self.ours.run.start,
             *itertools.chain(*map(self.names.sources, self.names.parameters)),
         }
         words = "training moves it in the reference; it has no counterpart here, and it changes "
@@ -311,7 +313,7 @@ class Comparison:
             "": "no output",
             "training": "outputs in training mode, so later losses can differ",
         }
-        moved = [(name, mode) for name, mode in self.theirs.trace.moved.items() if name not in ours]
+        moved = [(name, mode) for name, mode in self.theirs.run.moved.items() if name not in ours]
         return [
             (mode, f"{name}: {words}{where.get(mode, 'outputs in evaluation mode')}")
             for name, mode in moved
@@ -321,18 +323,21 @@ class Comparison:
         """Compare how both optimizers change random weights by random gradients, after the first
         and last update.
         """
-        theirs = self.theirs.trace
+        theirs = self.theirs.run
         weights = self.names.rename(
             made_up({name: array.shape for name, array in theirs.gradients.items()})[0]
         )
         stage = Stage(ALONE)
-        for update, changes in theirs.alone.items():
+        for update, changes in self.theirs.optimizer_alone.items():
             for name, b in self.names.rename(changes).items():
-                if name in self.ours.trace.alone[update] and not self.names.parameters[name].added:
+                if (
+                    name in self.ours.optimizer_alone[update]
+                    and not self.names.parameters[name].added
+                ):
                     # Each update rounds a weight to float32; the errors add up as in a random walk.
                     steps = float(update.split()[1]) ** 0.5 * 2.0**-24 * norm(weights[name])
                     error = steps / (norm(b) or 1.0)
-                    a = self.ours.trace.alone[update][name]
+                    a = self.ours.optimizer_alone[update][name]
                     stage.differences.append(
                         difference(f"{name}, {update}", a, b, 1e-3, min(error, CEILING))
                     )
@@ -340,13 +345,12 @@ class Comparison:
 
     def _loss_alone(self) -> Stage:
         """Compare the losses that both sides compute from the same outputs."""
-        ours, given = self.ours.trace.losses_alone, self.theirs.trace.losses_alone
+        ours, given = self.ours.losses_alone, self.theirs.losses_alone
         theirs = {title: loss for title, loss in given.items() if math.isfinite(loss)}
         failed = [title for title in theirs if title not in ours]
         stage = Stage(LOSS_ALONE, failed=f"it fails on {few(failed)} here" if failed else "")
         largest = max(
-            float(np.abs(leaf).max(initial=0))
-            for leaf in self.theirs.trace.train_outputs[0].values()
+            float(np.abs(leaf).max(initial=0)) for leaf in self.theirs.run.train_outputs[0].values()
         )
         for title, b in theirs.items():
             if title in ours:
@@ -361,7 +365,7 @@ class Comparison:
         stage = row.name
         if not names:
             return Stage(stage, note="there are none")
-        ours, given = row.values(self.ours.trace), row.values(self.theirs.trace)
+        ours, given = row.values(self.ours.run), row.values(self.theirs.run)
         theirs = self.names.rename(given, row.what)
         common = [
             name
@@ -370,9 +374,9 @@ class Comparison:
         ]
         if not common:
             return Stage(
-                stage, note="one side keeps none" if self.ours.trace.after else "not run here"
+                stage, note="one side keeps none" if self.ours.run.after else "not run here"
             )
-        start = self.ours.trace.start
+        start = self.ours.run.start
         roundings = [self._lent(row, name, given, theirs[name]) for name in common]
         # A small array may be close to float64 by luck, so each array gets at least the median.
         usual = float(np.median([error for error in roundings if error <= _LENT] or [0.0]))
@@ -387,7 +391,7 @@ class Comparison:
             unit = 2**-24 * norm(start[name]) if stage == CHANGE else 0.0
             size, tolerance = norm(b) or 1.0, row.tolerance
             error = max(error, usual, unit / size)
-            if stage in AFTER and name in self.ours.trace.gradients:
+            if stage in AFTER and name in self.ours.run.gradients:
                 tolerance = max(tolerance, OF_CHANGE * norm(b - start[name]) / size)
             if largest and name in (unsure := self._unsure[stage != CHANGE]):
                 # Adam changes a weight by up to the learning rate even if the gradient is only
@@ -409,12 +413,12 @@ class Comparison:
 
         The recipe's SGD and stages without weights give 0.
         """
-        task, start = self.theirs.task, self.ours.trace.start
+        task, start = self.theirs.task, self.ours.run.start
         if stage not in WEIGHT_STAGES or (
             task.recipe.optimizer == "sgd" and not task.own_optimizer
         ):
             return 0.0
-        names = [name for name in self.ours.trace.gradients if name in values]
+        names = [name for name in self.ours.run.gradients if name in values]
         return max(
             float(np.abs(values[name] - (stage != CHANGE) * start[name]).max(initial=0))
             for name in names
@@ -425,7 +429,7 @@ class Comparison:
 
         `least` has lower limits for the rounding, by output or update.
         """
-        stage, given, theirs = row.name, row.values(self.ours.trace), row.values(self.theirs.trace)
+        stage, given, theirs = row.name, row.values(self.ours.run), row.values(self.theirs.run)
         names = paired_outputs(given, theirs)
         if names is None:
             words = [

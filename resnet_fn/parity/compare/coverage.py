@@ -16,7 +16,7 @@ from resnet_fn.config.hints import few
 from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.compare.probes import Probed
 from resnet_fn.parity.pair.name_map import NameMap
-from resnet_fn.parity.trace.data import Recording
+from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.probes import FACTORS, IDS, MASKS, NET, TOO_LARGE, is_mask
 from resnet_fn.parity.trace.tree import named_leaves
@@ -56,8 +56,8 @@ class Coverage:
 
 
 def coverage_of(
-    ours: Recording,
-    theirs: Recording,
+    ours: Trace,
+    theirs: Trace,
     names: NameMap,
     layers: Sequence[LayerDifference],
     probed: Probed,
@@ -79,10 +79,10 @@ def coverage_of(
     for layer in itertools.chain(*theirs.layers.values()):
         runs.setdefault(layer.name, []).append(layer)
     probes = sum(map(len, shown.values()))
-    batches, norms, clip = theirs.task.batches, theirs.trace.norms, theirs.task.recipe.clip_norm
+    batches, norms, clip = theirs.task.batches, theirs.run.norms, theirs.task.recipe.clip_norm
     first = next(iter(named_leaves(batches[0][0], "").values()), np.zeros(()))
     many = f"{len(batches)} batch{'es' * (len(batches) > 1)} of {list(first.shape)}"
-    owners = {name.rpartition(".")[0] for name in theirs.trace.start} - {""}
+    owners = {name.rpartition(".")[0] for name in theirs.run.start} - {""}
     never = {name for name in owners if not any(f"{name}.".startswith(f"{one}.") for one in others)}
     acted = sum(norm > clip for norm in norms) if clip else 0
     left: dict[str, list[str]] = {}
@@ -147,7 +147,7 @@ def _limits(executions: Sequence[Layer], probes: set[str]) -> Iterator[str]:
         yield f"{layer.name} ({layer.class_name}): nothing above {high:g}"
 
 
-def _of_inputs(theirs: Recording, probes: set[str]) -> Iterator[str]:
+def _of_inputs(theirs: Trace, probes: set[str]) -> Iterator[str]:
     """Yield lines about data that may hide a fault: constant masks, symmetric matrices, classes
     without labels.
     """
@@ -161,9 +161,9 @@ def _of_inputs(theirs: Recording, probes: set[str]) -> Iterator[str]:
     yield from (
         f"{name}: symmetric"
         for name in theirs.constants
-        if _symmetric(theirs.trace.start.get(name, np.zeros(0)))
+        if _symmetric(theirs.run.start.get(name, np.zeros(0)))
     )
-    outputs = next(iter(theirs.trace.eval_outputs.values()), np.zeros(()))
+    outputs = next(iter(theirs.run.eval_outputs.values()), np.zeros(()))
     for name, leaf in named_leaves(batches[0][1], "labels").items():
         places = [
             axis
@@ -190,7 +190,7 @@ def _symmetric(array: np.ndarray) -> bool:
 
 
 def _rows(
-    theirs: Recording, shown: dict[str, set[str]], by_theirs: dict[str, set[str]]
+    theirs: Trace, shown: dict[str, set[str]], by_theirs: dict[str, set[str]]
 ) -> Iterator[str]:
     """Report unused rows of embeddings.
 

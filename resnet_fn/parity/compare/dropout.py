@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from resnet_fn.config.hints import few
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.pair.dropouts import pair_drops
-from resnet_fn.parity.trace.data import Drop, Recording
+from resnet_fn.parity.trace.data import Drop, Trace
 from resnet_fn.parity.trace.difference import DIFFERS, difference
 
 DROPOUT = "dropout"
 
 
-def dropout_stage(ours: Recording, theirs: Recording, names: Mapping[str, str]) -> Stage:
+def dropout_stage(ours: Trace, theirs: Trace, names: Mapping[str, str]) -> Stage:
     """Compare the probability, the mask's shape and the scale of each dropout in both nets."""
     if ours.drops is None or theirs.drops is None:
         missing = "one trace does not contain the net's dropout; record that trace again"

@@ -11,7 +11,7 @@ import numpy as np
 from resnet_fn.config.hints import few, first_line
 from resnet_fn.parity.compare.layers import compare_layer
 from resnet_fn.parity.compare.notes import attempt, settings_differences
-from resnet_fn.parity.trace.data import Probe, Recording
+from resnet_fn.parity.trace.data import Probe, Trace
 from resnet_fn.parity.trace.difference import (
     DIFFERS,
     UNDECIDED,
@@ -74,9 +74,7 @@ class Probed:
         ] + self.kernels
 
 
-def compare_probes(
-    ours: Recording, theirs: Recording, layers: Mapping[str, str], forward: bool
-) -> Probed:
+def compare_probes(ours: Trace, theirs: Trace, layers: Mapping[str, str], forward: bool) -> Probed:
     """Compare both sides' outputs on the recorded probes (runs on changed inputs).
 
     `layers` maps the net's layers to the reference's. `forward` is True if the nets' outputs agree

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 from resnet_fn.parity.compare.dropout import dropout_stage
 from resnet_fn.parity.compare.stage import SKIPPED, Stage
-from resnet_fn.parity.trace.data import Recording
+from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.stages import ALONE, EVAL_FORWARD, RATE, SETTINGS, TRAIN_FORWARD
 
 
 def with_doubts(
-    stages: list[Stage], ours: Recording, theirs: Recording, layers: Mapping[str, str]
+    stages: list[Stage], ours: Trace, theirs: Trace, layers: Mapping[str, str]
 ) -> list[Stage]:
     """Add the dropout stage, and change the verdicts of stages in which a net draws random
     numbers.

@@ -17,7 +17,7 @@ from resnet_fn.parity.explain.optimizer_causes import optimizer_causes
 from resnet_fn.parity.pair import name_map
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace import stages, tree
-from resnet_fn.parity.trace.data import Recording, Wanted
+from resnet_fn.parity.trace.data import Trace, Wanted
 from resnet_fn.parity.trace.difference import DIFFERS, FITS, relative_error
 from resnet_fn.parity.trace.layout import layout
 from resnet_fn.parity.trace.tree import Arrays, named_leaves
@@ -29,8 +29,8 @@ class StageCase:
 
     stage: Stage
     layers: Sequence[LayerDifference]
-    ours: Recording
-    theirs: Recording
+    ours: Trace
+    theirs: Trace
     names: NameMap
 
     def differing(self) -> list[str]:
@@ -98,12 +98,12 @@ def _not_searched(case: StageCase) -> list[str] | None:
 
 def _wanted(case: StageCase, stage: str) -> Wanted:
     """Return the arrays of our net that a search tries to reproduce with the reference."""
-    ours, theirs, names = case.ours.trace, case.theirs, case.names
+    ours, theirs, names = case.ours.run, case.theirs, case.names
     if stage in (stages.LOSS, stages.GRADIENTS):
         compared = comparison.Comparison(case.ours, theirs, names, theirs.rounding)
         raw, known = (
-            theirs.trace.gradients,
-            names.rename(theirs.trace.gradients, name_map.GRADIENTS),
+            theirs.run.gradients,
+            names.rename(theirs.run.gradients, name_map.GRADIENTS),
         )
         results = {
             stages.LOSS: (
@@ -145,7 +145,7 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
     if theirs.task.accumulate == 1:
         mine, others = (
             one.eval_outputs if mode == "eval" else one.train_outputs[0]
-            for one in (ours, theirs.trace)
+            for one in (ours, theirs.run)
         )
         for name, own in (tree.paired_outputs(mine, others) or {}).items():
             if roundings.get(name, 0.0) < _SURE:
@@ -183,8 +183,8 @@ def _multiple(
 
 def _gradients(case: StageCase) -> list[str]:
     ours, theirs = (
-        case.ours.trace.gradients,
-        case.names.rename(case.theirs.trace.gradients, name_map.GRADIENTS),
+        case.ours.run.gradients,
+        case.names.rename(case.theirs.run.gradients, name_map.GRADIENTS),
     )
     names, parts = [name for name in ours if name in theirs], case.theirs.task.accumulate
     known = {f"the sum over {parts} micro-batches instead of their mean": parts}
@@ -224,18 +224,18 @@ def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> 
 
 
 def _clipping(case: StageCase) -> list[str]:
-    limit, trace = case.theirs.task.recipe.clip_norm, case.theirs.trace
+    limit, trace = case.theirs.task.recipe.clip_norm, case.theirs.run
     parts = [
         case.names.rename(part, name_map.GRADIENTS) for part in trace.parts or [trace.gradients]
     ]
-    return another_clipping(case.ours.trace.clipped, parts, limit) if limit else []
+    return another_clipping(case.ours.run.clipped, parts, limit) if limit else []
 
 
 def _rate(case: StageCase) -> list[str]:
     """Return a line if our learning rates are one update off, and a line if they are a multiple of
     the reference's.
     """
-    a, b = np.array(case.ours.trace.rates), np.array(case.theirs.trace.rates)
+    a, b = np.array(case.ours.run.rates), np.array(case.theirs.run.rates)
     words = "the learning rate is off by one update: ours is one"
     shifts = {
         f"{words} ahead of the reference's": (a[:-1], b[1:]),
@@ -248,14 +248,14 @@ def _rate(case: StageCase) -> list[str]:
 
 def _optimizer(case: StageCase) -> list[str]:
     differing = list(dict.fromkeys(name.rpartition(",")[0] for name in case.differing()))
-    return optimizer_causes(case.ours.trace.alone, case.theirs.trace, case.names, differing)
+    return optimizer_causes(case.ours.optimizer_alone, case.theirs, case.names, differing)
 
 
 def _length(case: StageCase) -> list[str]:
     """Return a line if our first update is the reference's first update times a factor other than
     1.
     """
-    ours, there, rates = case.ours.trace, case.theirs.trace, case.ours.trace.rates
+    ours, there, rates = case.ours.run, case.theirs.run, case.ours.run.rates
     start, first = case.names.rename(there.start), case.names.rename(there.after[0])
     names = [name for name in case.names.rename(there.gradients) if name in ours.start]
     change = stages.flat(ours.after[0], names) - stages.flat(ours.start, names)
@@ -282,8 +282,7 @@ def _statistics(case: StageCase) -> list[str]:
     if case.theirs.task.accumulate > 1:
         return []
     start, first = (
-        case.names.rename(arrays)
-        for arrays in (case.theirs.trace.start, case.theirs.trace.after[0])
+        case.names.rename(arrays) for arrays in (case.theirs.run.start, case.theirs.run.after[0])
     )
     set_here = {layer.name for layer in case.ours.layers["eval"] if "momentum" in layer.settings}
     momenta = {layer.name: layer.settings.get("momentum") for layer in case.theirs.layers["eval"]}
@@ -292,7 +291,7 @@ def _statistics(case: StageCase) -> list[str]:
         if new := momenta.get(case.names.sources(name)[0].rpartition(".")[0]):
             old, mixed = start[name].astype(np.float64), first[name].astype(np.float64)
             batch = (mixed - (1 - new) * old) / new
-            kept, error = _fit(case.ours.trace.after[0][name] - batch, old - batch)
+            kept, error = _fit(case.ours.run.after[0][name] - batch, old - batch)
             inverted = "momentum inverted: " if math.isclose(kept, new, abs_tol=0.01) else ""
             if error < 0.01 and not math.isclose(kept, 1 - new, abs_tol=0.01):
                 hints.append(

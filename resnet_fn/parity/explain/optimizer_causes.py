@@ -144,14 +144,14 @@ def optimizer_causes(
     `differing`.
     """
     made = map(
-        names.rename, made_up({name: array.shape for name, array in theirs.gradients.items()})
+        names.rename, made_up({name: array.shape for name, array in theirs.run.gradients.items()})
     )
     sides = [
         *made,
-        *(names.rename(theirs.alone[update]) for update in KEPT),
+        *(names.rename(theirs.optimizer_alone[update]) for update in KEPT),
         *(ours[update] for update in KEPT),
     ]
-    settings = {word: paired(numbers, names) for word, numbers in theirs.settings.items()}
+    settings = {word: paired(numbers, names) for word, numbers in theirs.optimizer_settings.items()}
     rows = {}
     for name in [name for name in differing if name in settings.get(DECAY, {})]:
         flat = np.stack([np.ravel(side[name]).astype(np.float64) for side in sides])

@@ -8,6 +8,7 @@ import numpy as np
 from resnet_fn.config.hints import few
 from resnet_fn.parity.explain.causes import StageCase
 from resnet_fn.parity.pair import name_map
+from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.difference import FITS, norm, relative_error
 from resnet_fn.parity.trace.ranks import EXACT
 from resnet_fn.parity.trace.stages import GRADIENTS, LOSS, NORM, STATISTICS
@@ -16,15 +17,22 @@ from resnet_fn.parity.trace.tree import Arrays
 
 def worker_causes(case: StageCase) -> list[str]:
     """Return lines that explain a stage's difference by a wrong sum or mean over the workers."""
-    return _CAUSES[case.stage.name](case) if case.ours.ranks and case.stage.name in _CAUSES else []
+    return (
+        _CAUSES[case.stage.name](case) if case.ours.workers and case.stage.name in _CAUSES else []
+    )
+
+
+def _runs(case: StageCase) -> list[Run]:
+    """Return the run of each worker, in the order of ranks."""
+    return [worker.run for worker in case.ours.workers]
 
 
 def _loss(case: StageCase) -> list[str]:
-    ranks, right = case.ours.ranks, case.theirs.trace.losses[0]
-    losses, own = [one.losses[0] for one in ranks], [one.own_losses[0] for one in ranks]
+    runs, right = _runs(case), case.theirs.run.losses[0]
+    losses, own = [one.losses[0] for one in runs], [one.own_losses[0] for one in runs]
     if np.allclose(losses, own, EXACT, 0):
         return ["each worker returns the loss of its own share; return the mean over the workers"]
-    of_batch = [one for one in ranks[0].own_losses[1:2] if math.isclose(one, right, rel_tol=EXACT)]
+    of_batch = [one for one in runs[0].own_losses[1:2] if math.isclose(one, right, rel_tol=EXACT)]
     if of_batch and np.allclose(losses, np.mean(own), EXACT, 0):
         means = few([f"{one:.6g}" for one in own])
         return [
@@ -35,10 +43,10 @@ def _loss(case: StageCase) -> list[str]:
 
 
 def _gradients(case: StageCase) -> list[str]:
-    count, groups = len(case.ours.ranks), dict[str, list[str]]()
-    theirs = case.names.rename(case.theirs.trace.gradients, name_map.GRADIENTS)
+    count, groups = len(case.ours.workers), dict[str, list[str]]()
+    theirs = case.names.rename(case.theirs.run.gradients, name_map.GRADIENTS)
     for name in case.differing():
-        each = [one.gradients[name] for one in case.ours.ranks]
+        each = [one.gradients[name] for one in _runs(case)]
         if any(relative_error(one, each[0]) > FITS for one in each):
             groups.setdefault("each worker has other values; sum them over the workers", []).append(
                 name
@@ -51,14 +59,14 @@ def _gradients(case: StageCase) -> list[str]:
 
 
 def _norm(case: StageCase) -> list[str]:
-    ranks, count = case.ours.ranks, len(case.ours.ranks)
-    norms = [one.norms[0] for one in ranks]
-    own = np.array([math.hypot(*map(norm, one.sent.values())) for one in ranks])
+    runs, count = _runs(case), len(case.ours.workers)
+    norms = [one.norms[0] for one in runs]
+    own = np.array([math.hypot(*map(norm, one.sent.values())) for one in runs])
     # A step divides by the workers before the sum or after it.
     if any(np.allclose(norms, times * own, FITS, 0) for times in (1, count)):
         return ["each worker takes the norm of its own gradients; take it after their sum"]
-    squares = {name: norm(one) ** 2 for name, one in ranks[0].gradients.items()}
-    more = (norms[0] ** 2 - case.theirs.trace.norms[0] ** 2) / (count - 1)
+    squares = {name: norm(one) ** 2 for name, one in runs[0].gradients.items()}
+    more = (norms[0] ** 2 - case.theirs.run.norms[0] ** 2) / (count - 1)
     squares["every parameter"] = sum(squares.values())
     counted = [name for name, square in squares.items() if math.isclose(square, more, rel_tol=FITS)]
     return (
@@ -70,8 +78,8 @@ def _norm(case: StageCase) -> list[str]:
 
 def _statistics(case: StageCase) -> list[str]:
     own, after = (
-        [one.own_statistics for one in case.ours.ranks],
-        [one.after[0] for one in case.ours.ranks],
+        [one.own_statistics for one in _runs(case)],
+        [one.after[0] for one in _runs(case)],
     )
     sources = {"each worker keeps the statistics of its own share": own}
     sources |= {

@@ -19,7 +19,7 @@ from resnet_fn.parity.record.torch_module import (
 from resnet_fn.parity.record.torch_recipe import recipe_loss
 from resnet_fn.parity.record.torch_step import Loss, TorchRun, load
 from resnet_fn.parity.trace import stages
-from resnet_fn.parity.trace.data import Recording
+from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.difference import relative_error
 from resnet_fn.parity.trace.plan import Task
 from resnet_fn.parity.trace.tree import Arrays
@@ -43,12 +43,12 @@ def make_searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:
     return Searcher(run.module, forward, backward)
 
 
-def searcher_of(recording: Recording, module: torch.nn.Module) -> Searcher:
+def searcher_of(recording: Trace, module: torch.nn.Module) -> Searcher:
     """Return a `Searcher` for a copy of `module`.
 
     Raises ValueError if the copy does not give the recorded outputs.
     """
-    task, trace = recording.task, recording.trace
+    task, trace = recording.task, recording.run
     initialise(module, task.batches[0][0])
     with without_dropout(module.named_modules()):
         reference = copied(module).float()

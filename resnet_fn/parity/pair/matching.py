@@ -20,7 +20,7 @@ from resnet_fn.parity.pair.name_map import (
     squeezed,
     whole_array,
 )
-from resnet_fn.parity.trace.data import Recording
+from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.tree import Arrays
 
@@ -81,15 +81,15 @@ def shapes_of(arrays: Arrays) -> dict[str, Shape]:
     return {name: tuple(array.shape) for name, array in arrays.items()}
 
 
-def fuller_mode(recording: Recording) -> str:
+def fuller_mode(recording: Trace) -> str:
     """Return the mode in which more layers run, "eval" or "train"."""
     return max("eval", "train", key=lambda mode: len(recording.layers[mode]))
 
 
-def side_of(recording: Recording, mode: str) -> Side:
+def side_of(recording: Trace, mode: str) -> Side:
     """Return the arrays of a recorded net, and the layers that run in `mode`."""
     return Side(
-        shapes_of(recording.trace.start),
+        shapes_of(recording.run.start),
         recording.layers[mode],
         recording.tied,
         recording.constants,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.hints import few, first_line
-from resnet_fn.parity.trace.data import SIGMAS, STATISTICS, Recording
+from resnet_fn.parity.trace.data import SIGMAS, STATISTICS, Trace
 from resnet_fn.parity.trace.difference import CEILING
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import Task
@@ -30,7 +30,7 @@ def flip_widths(layers: Sequence[Layer]) -> list[float]:
 def parameter_roles(
     parameters: Sequence[tuple[str, Any]], untrained: Iterable[str]
 ) -> dict[str, Any]:
-    """Return the fields `tied`, `trainable` and `constants` of a `Recording`, for either framework.
+    """Return the fields `tied`, `trainable` and `constants` of a `Trace`, for either framework.
 
     `parameters` has pairs (name, parameter), with a shared parameter under each of its names.
     `untrained` has the names of arrays that no optimizer updates.
@@ -51,8 +51,8 @@ def make_recording(
     seen: Callable[[np.ndarray], np.ndarray],
     dropped: Sequence[Any],
     **recorded: Any,
-) -> Recording:
-    """Make the `Recording` of one side, with notes about dropout. `recorded` has further fields.
+) -> Trace:
+    """Make the `Trace` of one side, with notes about dropout. `recorded` has further fields.
 
     `seen` converts an array of the batches to the framework's tensor and back. `dropped` has tuples
     (layer, attribute, probability) of the dropouts that are switched off.
@@ -69,7 +69,7 @@ def make_recording(
     task = dataclasses.replace(
         task, batches=[map_tree(seen, tuple(batch)) for batch in task.batches]
     )
-    return Recording(framework, task, notes=notes, **recorded)
+    return Trace(framework, task, notes=notes, **recorded)
 
 
 def what_failed(side: str, inputs: Tree, error: Exception, fix: str) -> ValueError:

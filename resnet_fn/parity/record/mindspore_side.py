@@ -51,7 +51,7 @@ from resnet_fn.parity.record.mindspore_step import (
 from resnet_fn.parity.record.optimizer_settings import mindspore_settings, torch_settings
 from resnet_fn.parity.record.probes import Caller, attempted, compute_probes, same_attributes
 from resnet_fn.parity.record.randomness import cut_random, is_random
-from resnet_fn.parity.trace.data import DECAY, STATISTICS, Probes, Recording, Settings
+from resnet_fn.parity.trace.data import DECAY, STATISTICS, Probes, Settings, Trace
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import Task
@@ -79,7 +79,7 @@ def record_net(
     build: Callable[[], nn.Cell] | None = None,
     workers: Workers = Workers(),
     probes: bool = True,
-) -> Recording:
+) -> Trace:
     """Train a net for a few updates without dropout, and record what the comparison with PyTorch
     needs.
 
@@ -94,7 +94,7 @@ def record_net(
     )
     recipe, initial, inputs = task.recipe, state(net), task.batches[0][0]
     if like:
-        assign(net, like.names.rename(like.recording.trace.start))
+        assign(net, like.names.rename(like.recording.run.start))
     start, (first, labels) = state(net), task.first
 
     @process.ending_mixed_precision()
@@ -156,7 +156,7 @@ def record_net(
         )
         assign(net, start)
         losses: dict[str, float] = {}
-        given = like.recording.trace.train_outputs[0] if like else trace.train_outputs[0]
+        given = like.recording.run.train_outputs[0] if like else trace.train_outputs[0]
         if loss and not like and workers.size > 1:
             given = _of_all_workers(given, workers, task.accumulate % workers.size > 0)
         if loss and (named := paired_outputs(outputs_of(outputs["train"]), given)):
@@ -164,8 +164,6 @@ def record_net(
             losses = losses_alone(loss_of, given, task, outputs["train"], Tensor)
         if masks:
             layers["dropout"] = layers_of(net, first, True)
-    trace.settings, trace.alone, trace.losses_alone = settings, alone, losses
-    trace.builds = several_builds(build, state, {mindspore: "set_seed"}) if build else []
     mode = "graph" if compiler() else "pynative"
     recording = make_recording(
         f"MindSpore {mindspore.__version__}",
@@ -174,7 +172,11 @@ def record_net(
         dropped,
         initial=initial,
         layers=layers,
-        trace=trace,
+        run=trace,
+        builds=several_builds(build, state, {mindspore: "set_seed"}) if build else [],
+        optimizer_settings=settings,
+        optimizer_alone=alone,
+        losses_alone=losses,
         environment=environment(
             deterministic=process.context("deterministic"), mode=mode, **process.started
         ),
@@ -197,7 +199,7 @@ def _recipe_optimizer(net: nn.Cell, recipe: Recipe, like: Like | None) -> tuple[
     """
     # The recipe recognises norms by their class. It would decay a norm that is written by hand.
     paths = {id(one): path for path, one in parameters_by_path(net).items()}
-    decays = paired(like.recording.trace.settings.get(DECAY, {}), like.names) if like else {}
+    decays = paired(like.recording.optimizer_settings.get(DECAY, {}), like.names) if like else {}
     own = weight_decay_groups(net, recipe.weight_decay, recipe.decay_all)
     groups = [(parameter, decays.get(paths[id(parameter)], decay)) for parameter, decay in own]
     moved = [
@@ -232,7 +234,7 @@ def layers_of(net: nn.Cell, inputs: Tree, train: bool) -> list[Layer]:
 
 
 def roles_of(net: nn.Cell) -> dict[str, Any]:
-    """Return which parameters are shared, trained or constant, as fields of a `Recording`."""
+    """Return which parameters are shared, trained or constant, as fields of a `Trace`."""
     named = list(_all_names(net, ""))
     return parameter_roles(
         named, [name for name, parameter in named if not parameter.requires_grad]

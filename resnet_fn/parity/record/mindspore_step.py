@@ -27,7 +27,7 @@ from resnet_fn.parity.record.mindspore_cell import (
     state,
     with_inputs,
 )
-from resnet_fn.parity.trace.data import Recording, Trace
+from resnet_fn.parity.trace.data import Run, Trace
 from resnet_fn.parity.trace.made_up import made_up
 from resnet_fn.parity.trace.plan import LATER, Task
 from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, leaves, map_tree, named_leaves, split
@@ -48,7 +48,7 @@ _assign = ops.Assign()
 class Like(NamedTuple):
     """The reference that a net is compared with."""
 
-    recording: Recording  # the reference's recording
+    recording: Trace  # the reference's recording
     names: NameMap  # maps the net's parameters and layers to the reference's
 
 
@@ -87,7 +87,7 @@ def run_mindspore(
     like: Like | None = None,
     set_masks: Callable[[], None] | None = None,
     workers: Workers = Workers(),
-) -> Trace:
+) -> Run:
     """Train a net for a few updates through its compiled step, and record the results. The net's
     weights change.
 
@@ -97,7 +97,7 @@ def run_mindspore(
     """
     inputs, recipe = task.batches[0][0], task.recipe
     evaluate = _evaluation(net, inputs, outputs["eval"])
-    trace = Trace(evaluate(inputs), start=state(net), rates=list(rates))
+    trace = Run(evaluate(inputs), start=state(net), rates=list(rates))
     shapes = {path: one.shape for path, one in parameters_by_path(net).items() if one.requires_grad}
     keep_gradients, gradients = recorder(shapes, "gradient")
     shares = [split(tuple(batch), workers.size)[workers.rank] for batch in task.batches]
@@ -173,8 +173,8 @@ def run_mindspore(
             trace.after.append(state(net))
         if update + 1 == min(LATER, len(task.batches)):
             # with equal weights, outputs show differences in other state
-            if like and like.recording.trace.after:
-                theirs = like.recording.trace
+            if like and like.recording.run.after:
+                theirs = like.recording.run
                 assign(
                     net,
                     like.names.rename({name: theirs.after[-1][name] for name in theirs.gradients}),
@@ -190,10 +190,10 @@ def run_mindspore(
         }
         trace.average = {path: value.numpy().copy() for path, value in named.items()}
 
-    def on_batch(update: int, step: Any, before: Sequence[tuple[Parameter, np.ndarray]]) -> Trace:
+    def on_batch(update: int, step: Any, before: Sequence[tuple[Parameter, np.ndarray]]) -> Run:
         for parameter, value in before:
             write(parameter, value)
-        one = Trace(evaluate(task.batches[update][0]), start=trace.start, rates=[])
+        one = Run(evaluate(task.batches[update][0]), start=trace.start, rates=[])
         one.losses = [float(_call(step, net, shares[update], rates[0]).loss.numpy())]
         one.train_outputs, one.gradients = [kept()], gradients()
         return one
@@ -224,7 +224,7 @@ def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> di
     weights, gradients = made_up({path: parameter.shape for path, parameter in parameters.items()})
     if like:  # the random numbers of both sides must be equal
         theirs = made_up(
-            {name: array.shape for name, array in like.recording.trace.gradients.items()}
+            {name: array.shape for name, array in like.recording.run.gradients.items()}
         )
         for own, given in (
             (weights, like.names.rename(theirs[0])),

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Sequence
 
-from resnet_fn.parity.trace.data import Rounding, Trace
+from resnet_fn.parity.trace.data import Rounding, Run
 from resnet_fn.parity.trace.difference import ROUNDING_FACTOR, relative_error
 from resnet_fn.parity.trace.stages import (
     AFTER,
@@ -25,7 +25,7 @@ _MOST = 0.05  # the largest error that is allowed because of noise alone
 SPREADS = 4
 
 
-def rounding(trace: Trace, exact: Trace) -> Rounding:
+def rounding(trace: Run, exact: Run) -> Rounding:
     """Return the relative errors of a trace's arrays against the same net in float64, by stage and
     name.
     """
@@ -69,7 +69,7 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
     return grown
 
 
-def drift(noisy: Trace, trace: Trace, measured: Rounding, parameters: Collection[str]) -> Rounding:
+def drift(noisy: Run, trace: Run, measured: Rounding, parameters: Collection[str]) -> Rounding:
     """Return relative changes by noise in statistics, last outputs, and weights whose gradients are
     only rounding.
     """

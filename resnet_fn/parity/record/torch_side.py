@@ -49,9 +49,10 @@ from resnet_fn.parity.record.torch_step import (
     optimizer_alone,
     run_torch,
     scalar,
+    settings_of_optimizer,
 )
 from resnet_fn.parity.trace import stages
-from resnet_fn.parity.trace.data import Probes, Recording, Rounding, Trace
+from resnet_fn.parity.trace.data import Probes, Rounding, Run, Trace
 from resnet_fn.parity.trace.difference import relative_error
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
@@ -68,7 +69,7 @@ def record_reference(
     make_optimizer: MakeOptimizer | None = None,
     build: Callable[[], torch.nn.Module] | None = None,
     probes: bool = True,
-) -> Recording:
+) -> Trace:
     """Train a copy of a torch module for a few updates, and record what the comparison with the
     port needs.
 
@@ -103,7 +104,7 @@ def record_reference(
     roles = roles_of(module) | {"trainable": roles_of(reference)["trainable"]}
     rounded = "float16" if task.recipe.precision == "fp16" else "float32"
 
-    def run(precision: str) -> Trace:
+    def run(precision: str) -> Run:
         with in_float64() if precision == "float64" else contextlib.nullcontext():
             trace, later = (
                 run_torch(reference, task, criterion, make_optimizer, precision),
@@ -149,11 +150,10 @@ def record_reference(
     with Limits() as limits:
         trace = run("float32")
     exact = run("float64")
-    trace.alone = optimizer_alone(reference, task, make_optimizer)
+    settings = settings_of_optimizer(reference, task, make_optimizer)
+    alone = optimizer_alone(reference, task, make_optimizer)
     outputs = first_call(reference, first, True)
-    trace.losses_alone = losses_alone(
-        loss_of, trace.train_outputs[0], task, outputs, torch.from_numpy
-    )
+    losses = losses_alone(loss_of, trace.train_outputs[0], task, outputs, torch.from_numpy)
     noisy, first_update = [], dataclasses.replace(trace, later=[], dropped=[])
     for seed in range(_NOISY_RUNS) if rounded == "float32" else ():
         with Noise(seed):
@@ -198,7 +198,10 @@ def record_reference(
         dropped,
         initial=initial,
         layers=layers,
-        trace=trace,
+        run=trace,
+        optimizer_settings=settings,
+        optimizer_alone=alone,
+        losses_alone=losses,
         rounding=rounding.with_noise(measured, noisy),
         flipped={
             one: functools.partial(flip, one)
@@ -222,7 +225,7 @@ def record_reference(
         **roles,
     )
     recording.notes += [*([changed] if changed else []), *failed]
-    trace.builds = several_builds(build, built, {torch: "manual_seed"}) if build else []
+    recording.builds = several_builds(build, built, {torch: "manual_seed"}) if build else []
     return recording
 
 
@@ -304,7 +307,7 @@ def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]
 
 
 def roles_of(module: torch.nn.Module) -> dict[str, Any]:
-    """Return which parameters are shared, trained or constant, as fields of a `Recording`."""
+    """Return which parameters are shared, trained or constant, as fields of a `Trace`."""
     buffers = list(module.named_buffers(remove_duplicate=False))
     named = [*module.named_parameters(remove_duplicate=False), *buffers]
     return parameter_roles(named, [name for name, _ in buffers])

@@ -13,7 +13,7 @@ from resnet_fn.parity.record.optimizer_settings import torch_settings
 from resnet_fn.parity.record.randomness import is_apart
 from resnet_fn.parity.record.torch_module import call, copied, dtype_of, outputs_of, state, tensors
 from resnet_fn.parity.record.torch_recipe import Average, recipe_optimizer
-from resnet_fn.parity.trace.data import RATE, STATISTICS, Trace
+from resnet_fn.parity.trace.data import RATE, STATISTICS, Run, Settings
 from resnet_fn.parity.trace.made_up import made_up
 from resnet_fn.parity.trace.plan import LATER, Task
 from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, split
@@ -34,7 +34,7 @@ def run_torch(
     precision: str,
     updates: int | None = None,
     last: Arrays | None = None,
-) -> Trace:
+) -> Run:
     """Train a copy of a torch module for a few updates, and record what the comparison needs.
 
     `precision` is "float32", "float64", or "float16" for automatic mixed precision. If `updates` is
@@ -45,13 +45,8 @@ def run_torch(
     module, parameters = run.module, run.parameters
     optimizer, set_rate = optimizer_of(module, task, make_optimizer)
     average = Average(module, task.recipe, task.updates_per_epoch) if task.recipe.ema else None
-    trace = Trace(run.evaluate(batches[0]), start=state(module), rates=task.rates)
+    trace = Run(run.evaluate(batches[0]), start=state(module), rates=task.rates)
     buffers = {name: one.clone() for name, one in module.named_buffers()}
-    trace.settings = torch_settings(
-        optimizer.param_groups, {id(one): name for name, one in parameters.items()}
-    )
-    if not make_optimizer:  # the recipe's optimizer has no learning rate of its own
-        del trace.settings[RATE]
     for update, batch in enumerate(batches[:updates]):
         set_rate(trace.rates[update])
         optimizer.zero_grad()
@@ -89,10 +84,10 @@ def load(module: torch.nn.Module, values: Arrays) -> torch.nn.Module:
 
 def on_batch(
     module: torch.nn.Module, task: Task, batch: Batch, loss: Loss, precision: str, start: Arrays
-) -> Trace:
+) -> Run:
     """Return the trace of a copy of a module on one batch, without an update."""
     run = TorchRun(module, task, loss, precision)
-    trace = Trace(run.evaluate(batch), start=start, rates=[])
+    trace = Run(run.evaluate(batch), start=start, rates=[])
     value, outputs, _ = run.backward(batch)
     trace.losses, trace.train_outputs, trace.gradients = [value], [outputs], run.gradients()
     return trace
@@ -206,6 +201,19 @@ def optimizer_of(
             group["lr"] = rate * share
 
     return optimizer, set_rate
+
+
+def settings_of_optimizer(
+    module: torch.nn.Module, task: Task, make_optimizer: MakeOptimizer | None
+) -> Settings:
+    """Return the settings of the optimizer of a module, by setting and parameter."""
+    module = copied(module)
+    optimizer, _ = optimizer_of(module, task, make_optimizer)
+    names = {id(one): name for name, one in module.named_parameters() if one.requires_grad}
+    settings = torch_settings(optimizer.param_groups, names)
+    if not make_optimizer:  # the recipe's optimizer has no learning rate of its own
+        del settings[RATE]
+    return settings
 
 
 def optimizer_alone(

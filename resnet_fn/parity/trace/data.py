@@ -43,7 +43,7 @@ Dropping = tuple[Sequence[Drop], Sequence[Layer]]
 
 
 @dataclasses.dataclass
-class Trace:
+class Run:
     """The numbers that one side of the comparison computes in the updates of a task."""
 
     eval_outputs: Arrays  # outputs on the first batch, in evaluation mode, before any update
@@ -62,20 +62,12 @@ class Trace:
     clipped: Arrays = field(default_factory=dict)  # `gradients` after clipping
     # `gradients` of each micro-batch, if there are several
     parts: list[Arrays] = field(default_factory=list)
-    # changes by the optimizer alone, by update (`alone`)
-    alone: dict[str, Arrays] = field(default_factory=dict)
-    # the loss on other outputs, by case
-    losses_alone: dict[str, float] = field(default_factory=dict)
-    # of the optimizer, by parameter
-    settings: dict[str, dict[str, float]] = field(default_factory=dict)
     # the moving average after the last update, if there is one
     average: Arrays = field(default_factory=dict)
     # of each further batch, with the weights `start`
-    later: list["Trace"] = field(default_factory=list)
+    later: list["Run"] = field(default_factory=list)
     # update 1 again, with masks, if a layer uses one
-    dropped: list["Trace"] = field(default_factory=list)
-    # initial values of several nets (`several_builds`)
-    builds: list[Arrays] = field(default_factory=list)
+    dropped: list["Run"] = field(default_factory=list)
     # like `eval_outputs`, after the updates of `after`: with the reference's weights and this
     # side's other state
     last_outputs: Arrays = field(default_factory=dict)
@@ -111,7 +103,7 @@ class Wanted(NamedTuple):
 
 
 @dataclasses.dataclass
-class Recording:
+class Trace:
     """Everything that is recorded of one side of the comparison.
 
     A trace folder contains one recording.
@@ -122,7 +114,7 @@ class Recording:
     initial: Arrays  # all parameters and statistics of the net as it was built
     # by mode, "eval", "train", "dropout" (with masks); before any update
     layers: dict[str, list[Layer]]
-    trace: Trace  # the numbers that were computed
+    run: Run  # the numbers that were computed
     # errors against float64 (`stages.rounding`); {}: unknown
     rounding: Rounding = field(default_factory=dict)
     # errors with flipped ties, by width; {}: unknown
@@ -150,8 +142,16 @@ class Recording:
     # limits of the reference's functions that no number reaches
     limits: list[str] = field(default_factory=list)
     file: str = ""  # the user's file, "net.py, SHA-256 …"; empty for a net of this package
-    # the trace of each of several workers; rank 0 has `trace`
-    ranks: list[Trace] = field(default_factory=list)
+    # initial values of several nets (`several_builds`)
+    builds: list[Arrays] = field(default_factory=list)
+    # changes by the optimizer alone, by update (`alone`)
+    optimizer_alone: dict[str, Arrays] = field(default_factory=dict)
+    # the loss on other outputs, by case
+    losses_alone: dict[str, float] = field(default_factory=dict)
+    # of the optimizer, by parameter
+    optimizer_settings: dict[str, dict[str, float]] = field(default_factory=dict)
+    # the trace of each of several workers, in the order of ranks; rank 0 has `run`
+    workers: list["Trace"] = field(default_factory=list)
 
     @property
     def dropping(self) -> Dropping:

@@ -19,22 +19,20 @@ import numpy as np
 
 from resnet_fn.config.hints import first_line
 from resnet_fn.config.recipe import recipe_from_dict
-from resnet_fn.parity.trace.data import Drop, Probe, Probes, Recording, Trace
+from resnet_fn.parity.trace.data import Drop, Probe, Probes, Run, Trace
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import Task
 from resnet_fn.parity.trace.ranks import merge
 from resnet_fn.runtime.disk import sha256, sha256_of_file
 from resnet_fn.runtime.workers import Workers, barrier, gather_texts
 
-FORMAT, VERSION = "resnet_fn parity trace", 3
+FORMAT, VERSION = "resnet_fn parity trace", 4
 
 MANIFEST, ARRAYS = "manifest.json", "arrays.npz"
 
 # Name of a dataclass → the function that builds an object from the fields.
 _CLASSES: dict[str, Callable[..., Any]] = {
-    **{one.__name__: one for one in (Recording, Task, Trace, Drop, Probe)},
-    # traces of 0.2.0 have `states`, which is not needed
-    "Layer": lambda states=(), **fields: Layer(**fields),
+    **{one.__name__: one for one in (Trace, Task, Run, Layer, Drop, Probe)},
     "Recipe": lambda **fields: recipe_from_dict(fields),
 }
 
@@ -49,7 +47,7 @@ _MALFORMED = (
 )
 
 
-def save_recording(recording: Recording, folder: Path, layers: str = "all") -> int:
+def save_recording(recording: Trace, folder: Path, layers: str = "all") -> int:
     """Write a recording into a new or empty folder, and return the folder's size in bytes.
 
     If `layers` is "none", the inputs and outputs of layers are left out.
@@ -94,7 +92,7 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
-def save_share(recording: Recording, folder: Path, layers: str, workers: Workers) -> int:
+def save_share(recording: Trace, folder: Path, layers: str, workers: Workers) -> int:
     """Write the recording of one worker, and return the size of its folder in bytes.
 
     Every worker calls this.
@@ -154,7 +152,7 @@ def _smallest(array: np.ndarray) -> np.ndarray:
     return small if np.array_equal(small, array, equal_nan=True) else array
 
 
-def load_recording(folder: Path) -> Recording:
+def load_recording(folder: Path) -> Trace:
     """Read a trace folder.
 
     Raises ValueError if a file is missing, damaged or of another version.

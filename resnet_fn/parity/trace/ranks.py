@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from resnet_fn.parity.trace.data import Recording
+from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.plan import Task
 
 EXACT = 1e-5  # relative error of two sums of the same float32 numbers
@@ -26,19 +26,19 @@ def check_shares(task: Task, workers: int, batchnorm: bool) -> None:
     replace(task, accumulate=max(workers, task.accumulate))  # `Task` checks that each batch divides
 
 
-def merge(recordings: Sequence[Recording]) -> Recording:
+def merge(recordings: Sequence[Trace]) -> Trace:
     """Merge the recordings of all workers, in the order of ranks, into one. The given recordings
     change.
 
     Each trace gets the last worker's training outputs or, without micro-batches, the outputs of the
     whole batch.
     """
-    first, traces = recordings[0], [one.trace for one in recordings]
-    whole = first.task.accumulate % len(traces) > 0
+    first, runs = recordings[0], [one.run for one in recordings]
+    whole = first.task.accumulate % len(runs) > 0
     later, dropped = (
-        zip(*(getattr(one, name) for one in traces), strict=True) for name in ("later", "dropped")
+        zip(*(getattr(one, name) for one in runs), strict=True) for name in ("later", "dropped")
     )
-    for group in (traces, *later, *dropped):
+    for group in (runs, *later, *dropped):
         for outputs in zip(*(one.train_outputs for one in group), strict=True):
             rows = {
                 name: [one[name] for one in outputs]
@@ -51,14 +51,14 @@ def merge(recordings: Sequence[Recording]) -> Recording:
                     outputs[-1] | {name: np.concatenate(arrays) for name, arrays in rows.items()}
                 )
     notes = [
-        f"recorded by {len(traces)} "
+        f"recorded by {len(runs)} "
         f"workers{', without an update with dropout' if whole and first.drops else ''}"
     ]
-    of_batch = traces[0].own_losses[1:]
+    of_batch = runs[0].own_losses[1:]
     if not whole and of_batch and not math.isclose(*of_batch, rel_tol=EXACT):
         notes.append(
             "the counts differ between workers, so the mean of their losses is not the batch's "
             "loss; "
             "record both sides without --accumulate"
         )
-    return replace(first, ranks=traces, notes=[*first.notes, *notes])
+    return replace(first, workers=[*recordings], notes=[*first.notes, *notes])

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from resnet_fn.parity.pair import name_map
-from resnet_fn.parity.trace.data import Trace
+from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.plan import LATER
 from resnet_fn.parity.trace.tree import Arrays
 
@@ -58,13 +58,13 @@ def flat(arrays: Mapping[str, np.ndarray], names: Iterable[str] | None = None) -
     )
 
 
-def statistics_of(trace: Trace) -> Arrays:
+def statistics_of(trace: Run) -> Arrays:
     """Return BatchNorm's statistics, and other untrained arrays, after update 1."""
     first = trace.after[0] if trace.after else {}
     return {name: value for name, value in first.items() if name not in trace.gradients}
 
 
-def change_of(trace: Trace) -> Arrays:
+def change_of(trace: Run) -> Arrays:
     """Return the change of each trained parameter by update 1, in float64."""
     return {
         name: np.subtract(trace.after[0][name], trace.start[name], dtype=np.float64)
@@ -84,7 +84,7 @@ class Row(NamedTuple):
     # the compared arrays: "all", "trained", "rest", or trained arrays in "backward" order; "":
     # outputs or updates
     of: str
-    values: Callable[[Trace], Arrays]
+    values: Callable[[Run], Arrays]
     what: str = name_map.VALUES  # the kind of `values` (`MadeOf.build`)
 
 
