@@ -12,8 +12,9 @@ from resnet_fn.parity.compare.comparison import inputs_stage
 from resnet_fn.parity.compare.layers import LayerDifference, tie_width
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.pair.name_map import MadeOf, NameMap, Part, whole_array
-from resnet_fn.parity.record import rounding
 from resnet_fn.parity.record.common import flip_widths
+from resnet_fn.parity.record.rounding import rounding as measured_rounding
+from resnet_fn.parity.record.rounding import with_noise
 from resnet_fn.parity.trace.data import Run, Trace
 from resnet_fn.parity.trace.difference import difference, relative_error
 from resnet_fn.parity.trace.layer import Layer
@@ -60,7 +61,7 @@ def compared(
     exact = others[:1]
     rounding = (
         comparison.worst_rounding(
-            *(rounding.rounding(one, *exact) for one in (theirs, *others[1:]))
+            *(measured_rounding(one, *exact) for one in (theirs, *others[1:]))
         )
         if exact
         else {}
@@ -141,12 +142,12 @@ def test_a_gradient_that_noise_changes_by_half_is_rounding_though_its_float64_is
     for trace, tiny in ((ours, -1.5e-8), (theirs, -2.2e-8), (exact, -2.19e-8)):
         trace.gradients = {"w": np.ones(4), "mean": np.full(4, tiny)}
     measured, sides = (
-        rounding.rounding(theirs, exact),
+        measured_rounding(theirs, exact),
         [Trace("", TASK, {}, {}, one) for one in (ours, theirs)],
     )
     # of the gradient, in a run with noise
     for spread, verdict in ((0.15, "ok"), (0.01, "DIFFERS")):
-        known = rounding.with_noise(measured, [{"gradients": {"mean": spread}}])
+        known = with_noise(measured, [{"gradients": {"mean": spread}}])
         found = comparison.Comparison(*sides, NAMES, known).all_stages(("w", "mean"))
         assert next(stage for stage in found if stage.name == "gradients").verdict == verdict
 

@@ -54,6 +54,7 @@ _INSIDE = (
     os.path.join(os.path.dirname(torch.__file__), ""),
     __file__,
     os.path.join(_PARITY, "reference", ""),
+    os.path.join(_PARITY, "record", "torch_recipe.py"),
     "<",
 )
 

@@ -209,6 +209,6 @@ def test_the_average_is_ours_and_its_definition(torch, device, every, start):
 
 
 def test_torchs_side_needs_no_mindspore(torch, python):
-    code = "import sys; sys.modules['mindspore'] = None\nfrom resnet_fn.parity import torch_side\n"
+    code = "import sys; sys.modules['mindspore'] = None\nfrom resnet_fn.parity.record import torch_side\n"
     code += "from resnet_fn.parity.reference import nets"
     python("-c", code, cwd=Path(resnet_fn.__file__).parents[1])
