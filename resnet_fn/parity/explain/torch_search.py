@@ -21,11 +21,11 @@ from resnet_fn.parity.record.torch_step import Loss, TorchRun, load
 from resnet_fn.parity.trace import stages
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.difference import relative_error
-from resnet_fn.parity.trace.plan import Task
+from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.tree import Arrays
 
 
-def make_searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:
+def make_searcher(module: torch.nn.Module, task: Plan, loss: Loss) -> Searcher:
     """Return a `Searcher` for a copy of `module`."""
     run = TorchRun(module, task, loss, "float32")
     run.module.eval()  # some layers may be in another mode than the module
@@ -62,11 +62,11 @@ def searcher_of(recording: Trace, module: torch.nn.Module) -> Searcher:
             f"{file}: the module does not compute the recorded outputs; give the recorded module's "
             "file"
         )
-    if task.own_loss:
+    if task.loss.custom:
         return make_searcher(reference, task, _no_loss)
     outputs = first_call(reference, task.first[0], True)
     return make_searcher(
-        reference, task, loss_of_logits("the reference", outputs, recipe_loss(task.recipe))
+        reference, task, loss_of_logits("the reference", outputs, recipe_loss(task.loss))
     )
 
 
