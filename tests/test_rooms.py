@@ -16,14 +16,29 @@ TESTS = Path(__file__).parent
 # A module imports from its own room and from rooms before it; last come the commands, the top
 # level's modules.
 ROOMS_TEXT = """
-config runtime data models update checkpoint weights recipes evaluation telemetry report run parity.layers
-parity.reference parity inspect doctor commands
+config runtime data models update checkpoint weights recipes evaluation telemetry report run parity.trace
+parity.record parity.pair parity.compare parity.explain parity.show parity.reference parity inspect doctor commands
 """
 ROOMS = ROOMS_TEXT.split()
 RUNTIME = {"mindspore", "numpy", "tqdm", "tensorboardX"}  # what setup.cfg requires
-WITH_TORCH = tuple(
-    f"parity.{name}" for name in ("reference.", "torch_side", "search", "changes", "calls")
-)  # of modules that need PyTorch to be imported
+# The rooms of the ladder → the rooms of the ladder from which their modules import.
+LADDER = {
+    "parity.trace": set[str](),
+    "parity.record": {"parity.trace"},
+    "parity.pair": {"parity.trace"},
+    "parity.compare": {"parity.trace", "parity.pair"},
+    "parity.explain": {"parity.trace", "parity.record", "parity.pair", "parity.compare"},
+    "parity.show": {"parity.trace", "parity.pair", "parity.compare", "parity.explain"},
+}
+PURE = ("parity.trace", "parity.pair", "parity.compare")  # need neither PyTorch nor MindSpore
+WITH_TORCH = (  # modules, or beginnings of their names, that need PyTorch to be imported
+    "parity.reference.",
+    "parity.record.torch_",
+    "parity.explain.calls",
+    "parity.explain.changes",
+    "parity.explain.search",
+    "parity.explain.torch_search",
+)
 
 
 def read(folder: Path) -> dict[str, ast.Module]:
@@ -109,6 +124,41 @@ def test_no_command_is_imported():
         for target in targets(name)
         if is_command(target)
     ]
+    assert not wrong
+
+
+def test_rooms_of_the_ladder_read_rooms_before_them():
+    wrong = [
+        f"{name} names {target}"
+        for name in MODULES
+        if room(name) in LADDER
+        for target in sorted(targets(name))
+        if target.startswith("parity.")
+        and room(target) not in {room(name), *LADDER[room(name)]}
+    ]
+    assert not wrong
+
+
+def with_all_it_needs(name: str) -> set[str]:
+    """The module, and the modules of this package that it names, those that these name, …"""
+    needed, new = set[str](), {name}
+    while new:
+        needed |= new
+        new = set().union(*(targets(one) for one in new)) - needed
+    return needed
+
+
+def test_traces_pairs_and_comparisons_need_no_framework():
+    """Neither at their top nor inside a function, and none of the modules that they import."""
+    pure = [name for name in MODULES if room(name) in PURE]
+    needed = set().union(*map(with_all_it_needs, pure))
+    wrong = [
+        f"{name} imports {word}"
+        for name in sorted(needed)
+        for word in imports(MODULES[name])
+        if word.partition(".")[0] in ("torch", "mindspore")
+    ]
+    assert pure
     assert not wrong
 
 

@@ -12,10 +12,11 @@ import numpy as np
 from resnet_fn.config import cli
 from resnet_fn.parity import flags
 from resnet_fn.parity.asked import Asked
+from resnet_fn.parity.shares import save_share
 from resnet_fn.parity.sides import Sides
 from resnet_fn.parity.tasks import load_functions, plan_asked_for, returned
 from resnet_fn.parity.trace.data import Trace, Wanted
-from resnet_fn.parity.trace.folder import load_recording, save_share
+from resnet_fn.parity.trace.folder import load_recording
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.tree import leaves
 from resnet_fn.runtime.disk import sha256_of_file

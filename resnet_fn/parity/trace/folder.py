@@ -23,7 +23,6 @@ from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import AveragePlan, LossPlan, NetPlan, OptimizerPlan, Plan
 from resnet_fn.parity.trace.ranks import merge
 from resnet_fn.runtime.disk import sha256, sha256_of_file
-from resnet_fn.runtime.workers import Workers, barrier, gather_texts
 
 FORMAT, VERSION = "resnet_fn parity trace", 4
 
@@ -94,7 +93,7 @@ def save_recording(recording: Trace, folder: Path, layers: str = "all") -> int:
             for index, array in arrays.values():
                 with archive.open(f"{index}.npy", "w", force_zip64=True) as stream:
                     np.lib.format.write_array(stream, _smallest(array), allow_pickle=False)
-        _write_manifest(folder, {"recording": packed, "arrays": sha256_of_file(path)})
+        write_manifest(folder, {"recording": packed, "arrays": sha256_of_file(path)})
     except OSError as error:
         raise ValueError(
             f"out: {folder} cannot be written ({error.strerror}); give another folder"
@@ -102,25 +101,8 @@ def save_recording(recording: Trace, folder: Path, layers: str = "all") -> int:
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
-def save_share(recording: Trace, folder: Path, layers: str, workers: Workers) -> int:
-    """Write the recording of one worker, and return the size of its folder in bytes.
-
-    Every worker calls this.
-    """
-    if workers.size == 1:
-        return save_recording(recording, folder, layers)
-    if (folder / MANIFEST).exists():
-        raise ValueError(f"out: {folder} is not empty; give a new folder")
-    own = folder / f"rank-{workers.rank}"
-    size = save_recording(recording, own, layers if workers.is_main else "none")
-    hashes = gather_texts(sha256_of_file(own / MANIFEST), workers)
-    if workers.is_main:
-        _write_manifest(folder, {"ranks": hashes})
-    barrier(workers)
-    return size
-
-
-def _write_manifest(folder: Path, content: dict[str, Any]) -> None:
+def write_manifest(folder: Path, content: dict[str, Any]) -> None:
+    """Write the manifest of a trace, with its SHA-256."""
     manifest = {"format": FORMAT, "version": VERSION, **content}
     manifest["sha256"] = hash_of_manifest(manifest)
     (folder / MANIFEST).write_text(json.dumps(manifest, allow_nan=False) + "\n", encoding="utf-8")
