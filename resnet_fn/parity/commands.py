@@ -202,9 +202,9 @@ class _Given:
         """Record the net in MindSpore, with the weights and weight decays of the recording `like`,
         if it is given.
         """
+        from resnet_fn.parity.pair.like import like_of
         from resnet_fn.parity.record.mindspore_cell import run_in
         from resnet_fn.parity.record.mindspore_side import record_net
-        from resnet_fn.parity.record.mindspore_step import Like
         from resnet_fn.parity.replay import names_of
         from resnet_fn.update.exchange import with_all_reduce
 
@@ -228,7 +228,8 @@ class _Given:
                 raise ValueError(
                     f"--like: {self.parsed.like} must be a trace of this net, but {differences}"
                 )
-            return record_net(net, self.task, like=Like(like, names), **options)
+            theirs = like_of(like, names, make_optimizer is not None)
+            return record_net(net, self.task, like=theirs, **options)
 
     def replay(self, reference: Trace, classes: int) -> Any:
         """Compare the net in MindSpore with a recording of the reference. Returns a `Ladder`."""

@@ -13,12 +13,12 @@ from resnet_fn.parity.compare.comparison import inputs_stage
 from resnet_fn.parity.compare.notes import unmatched_notes
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.ladder import Ladder, compare_recordings
+from resnet_fn.parity.pair.like import like_of
 from resnet_fn.parity.pair.map_file import Corrections
 from resnet_fn.parity.pair.matching import Side, fuller_mode, match, shapes_of, side_of
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.record.mindspore_cell import first_call, run_in, state
 from resnet_fn.parity.record.mindspore_side import layers_of, record_net, roles_of
-from resnet_fn.parity.record.mindspore_step import Like
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.folder import load_recording
 from resnet_fn.parity.trace.plan import Task
@@ -65,7 +65,8 @@ def replay(
             return Ladder([inputs_stage(task.batches, task.batches), problems], [], names, [])
         ours["build"] = build if initialisation and reference.builds else None
         ours["probes"] = bool(reference.probes) and not quick
-        recording = record_net(net, task, like=Like(reference, names), **ours)
+        like = like_of(reference, names, ours.get("optimizer") is not None)
+        recording = record_net(net, task, like=like, **ours)
     return compare_recordings(recording, reference, names, initialisation, search=not quick)
 
 

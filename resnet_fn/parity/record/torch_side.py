@@ -11,7 +11,6 @@ import torch
 
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.explain.torch_search import make_searcher
-from resnet_fn.parity.pair.dropouts import shared_masks
 from resnet_fn.parity.record import rounding
 from resnet_fn.parity.record.alone import losses_alone
 from resnet_fn.parity.record.builds import several_builds
@@ -56,6 +55,7 @@ from resnet_fn.parity.trace.data import Probes, Rounding, Run, Trace
 from resnet_fn.parity.trace.difference import relative_error
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.masks import shared_masks
 from resnet_fn.parity.trace.plan import Task
 from resnet_fn.parity.trace.probes import Asked
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
