@@ -23,14 +23,14 @@ def like_of(reference: Trace, names: NameMap, optimizer: bool) -> Like:
         last=names.rename(last),
         weights=names.rename(weights),
         gradients=names.rename(gradients, GRADIENTS),
-        decays=_of_port(reference.optimizer_settings.get(DECAY, {}), names),
+        decays=paired(reference.optimizer_settings.get(DECAY, {}), names),
         train_outputs=run.train_outputs[0],
         dropping=reference.dropping,
         layers=names.layers,
     )
 
 
-def _of_port(numbers: Mapping[str, float], names: NameMap) -> dict[str, float]:
+def paired(numbers: Mapping[str, float], names: NameMap) -> dict[str, float]:
     """Map the port's parameters to a setting of the reference.
 
     Parameters with no number or several numbers are left out.
