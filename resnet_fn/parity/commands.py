@@ -13,6 +13,7 @@ import numpy as np
 
 from resnet_fn.config import cli
 from resnet_fn.parity import flags
+from resnet_fn.parity.answers import answering
 from resnet_fn.parity.pair.map_file import Corrections, read_map
 from resnet_fn.parity.trace.data import Trace, Wanted
 from resnet_fn.parity.trace.folder import load_recording, save_share
@@ -194,9 +195,10 @@ class _Given:
         torch.manual_seed(self.task.seed)
         with imports_beside(self.parsed.reference, self.parsed.loss, self.parsed.optimizer):
             net = self.their_net()
-            return record_reference(
+            recorded = record_reference(
                 net, self.task, own("loss"), own("optimizer"), build, self.probes
             )
+            return answering(recorded)
 
     def record_ours(self, like: Trace | None) -> Trace:
         """Record the net in MindSpore, with the weights and weight decays of the recording `like`,

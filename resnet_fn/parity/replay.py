@@ -9,6 +9,7 @@ from typing import Any
 from mindspore import nn
 
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.parity.answers import answering
 from resnet_fn.parity.compare.comparison import inputs_stage
 from resnet_fn.parity.compare.notes import unmatched_notes
 from resnet_fn.parity.compare.stage import Stage
@@ -140,10 +141,10 @@ def compare_step(
         reference_loss is not None,
         reference_optimizer is not None,
     )
-    recording = record_reference(
+    recorded = record_reference(
         reference, task, reference_loss, reference_optimizer, probes=not quick
     )
-    return replay(recording, net, quick=quick, **ours)
+    return replay(answering(recorded), net, quick=quick, **ours)
 
 
 def assert_parity(
